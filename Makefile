@@ -1,0 +1,47 @@
+# Everything below sets itself up from nothing: Python 3.11 (or newer) and make are enough.
+.DEFAULT_GOAL := help
+SHELL := /bin/bash
+VENV := .venv
+PYTHON ?= $(shell command -v python3.11 || command -v python3)
+BIN := $(VENV)/bin
+SETUP := pyproject.toml constraints.txt hatch_build.py $(wildcard src/vertex_softmax/softmax_box/native/*.[ch])
+PIP := $(BIN)/python -m pip --disable-pip-version-check install --quiet --constraint constraints.txt
+
+.PHONY: help demo test test-all lint bench clean
+
+help: ## say what there is to do
+	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /make \1\t/' | expand -t 18
+
+demo: $(VENV)/.demo ## certify on embedded data; a table here, a report in out/demo/report.html
+	$(BIN)/vertex demo --out out/demo
+
+test: $(VENV)/.dev ## the tests (about five minutes)
+	$(BIN)/python -m pytest
+
+test-all: $(VENV)/.dev ## the slow suites too
+	$(BIN)/python -m pytest -m 'slow or not slow'
+
+lint: $(VENV)/.dev ## ruff and mypy, as CI runs them
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+
+bench: $(VENV)/.demo ## the benchmarks; JSON under out/bench
+	$(BIN)/vertex bench softmax-box --out out/bench
+
+clean: ## remove what the other targets made
+	rm -rf $(VENV) out build dist .mypy_cache .pytest_cache .ruff_cache .hypothesis
+
+$(VENV)/.python:
+	@test -n "$(PYTHON)" || { echo "Python 3.11 or newer is needed and was not found; set PYTHON=/path/to/python3" >&2; exit 1; }
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { echo "$(PYTHON) is older than Python 3.11; set PYTHON=/path/to/python3.11" >&2; exit 1; }
+	$(PYTHON) -m venv $(VENV)
+	@touch $@
+
+$(VENV)/.demo: $(VENV)/.python $(SETUP)
+	$(PIP) --editable '.[proof,report]'
+	@touch $@
+
+$(VENV)/.dev: $(VENV)/.demo
+	$(PIP) --editable '.[dev]'
+	@touch $@

@@ -1,0 +1,26 @@
+"""Every error Vertex raises on purpose is a `VertexError`, and also the built-in class a caller would expect.
+
+The message names what is wrong, where it is, and what to do about it.
+"""
+
+from __future__ import annotations
+
+
+class VertexError(Exception):
+    """The root of every error that Vertex raises on purpose."""
+
+
+class InvalidValueError(VertexError, ValueError):
+    """A value is outside what a function accepts: NaN, crossed bounds, shapes that do not broadcast."""
+
+
+class InvalidTypeError(VertexError, TypeError):
+    """An argument has the wrong type or dtype."""
+
+
+class MissingDependencyError(VertexError, ImportError):
+    """An optional dependency is not installed; the message says which extra brings it."""
+
+
+class InternalError(VertexError, RuntimeError):
+    """Vertex contradicts itself. Never the caller's fault; please report it."""

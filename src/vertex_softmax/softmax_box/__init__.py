@@ -1,0 +1,26 @@
+"""Exact optimisation of c · softmax(s) over a box of scores: the theorem, fast, differentiable, and proved.
+
+reference.py states it; native.py, torch_backend.py and triton_backend.py compute it; outward.py proves the rounding;
+rigorous.py encloses it in ball arithmetic. This package imports nothing from the rest of Vertex but its errors.
+"""
+
+from vertex_softmax.softmax_box.api import (
+    ThresholdVertex,
+    softmax_box_argmin,
+    softmax_box_bounds,
+    softmax_box_max,
+    softmax_box_min,
+)
+from vertex_softmax.softmax_box.probabilities import softmax_box_probabilities
+from vertex_softmax.softmax_box.rigorous import is_lower_bound, softmax_box_enclosure
+
+__all__ = [
+    "ThresholdVertex",
+    "is_lower_bound",
+    "softmax_box_argmin",
+    "softmax_box_bounds",
+    "softmax_box_enclosure",
+    "softmax_box_max",
+    "softmax_box_min",
+    "softmax_box_probabilities",
+]

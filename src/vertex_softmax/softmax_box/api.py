@@ -1,0 +1,175 @@
+"""The public functions of the primitive: check, choose a backend, hand back what came in.
+
+Every backend answers NaN for a row it cannot handle; here such rows are either reported (`diagnose`) or solved in the
+log domain. So no caller ever sees NaN, and checking valid input costs no pass over it.
+"""
+
+from __future__ import annotations
+
+from typing import Literal, NamedTuple
+
+import torch
+from torch import Tensor
+
+from vertex_softmax.errors import InternalError, InvalidValueError
+from vertex_softmax.softmax_box import log_domain, native, torch_backend
+from vertex_softmax.softmax_box.arguments import Array, diagnose, tensors
+
+Algorithm = Literal["auto", "newton", "threshold"]
+ALGORITHMS = ("auto", "newton", "threshold")
+
+
+class ThresholdVertex(NamedTuple):
+    """The minimising vertex of the box: s_j = upper_j where `mask`, else lower_j."""
+
+    value: Array
+    """The minimum, (...)."""
+    mask: Array
+    """Which keys sit at their upper end, bool, (..., K)."""
+    threshold: Array
+    """m: how many of the smallest coefficients sit at their upper end, integer, (...)."""
+
+
+def softmax_box_min(c: Array, lower: Array, upper: Array, *, algorithm: Algorithm = "auto", outward: bool = False) -> Array:
+    """The exact minimum of c · softmax(s) over lower ≤ s ≤ upper (to rounding), along the last dimension.
+
+    >>> import numpy as np
+    >>> softmax_box_min(np.array([0.0, 1.0]), np.array([-1.0, -1.0]), np.array([1.0, 1.0])).round(6)
+    np.float64(0.119203)
+
+    Arguments: c, lower, upper: numpy arrays or torch tensors, float32 or float64, (..., K); they broadcast against each
+    other, and what is broadcast is not stored. A key with lower = upper = −inf is masked (weight 0).
+
+    `outward=True` subtracts a proved rounding term: the result is then never above the exact minimum for these very
+    numbers (outward.py has the proof). `algorithm`: "newton" (no sort), "threshold" (the paper's Algorithm 1: sort and
+    sweep) or "auto". Both give the same value to a few ulps.
+
+    Differentiable: ∂/∂c = p*, ∂/∂s_j = p*_j (c_j − value) at the active end of key j, p* = softmax of the minimising
+    vertex (envelope theorem); at ties, a subgradient.
+    """
+    return _extreme(c, lower, upper, algorithm, outward, 1)
+
+
+def softmax_box_max(c: Array, lower: Array, upper: Array, *, algorithm: Algorithm = "auto", outward: bool = False) -> Array:
+    """The exact maximum of c · softmax(s) over the box; with `outward`, never below it. See `softmax_box_min`."""
+    return _extreme(c, lower, upper, algorithm, outward, -1)
+
+
+def softmax_box_bounds(
+    c: Array, lower: Array, upper: Array, *, algorithm: Algorithm = "auto", outward: bool = False
+) -> tuple[Array, Array]:
+    """(minimum, maximum) of c · softmax(s) over the box, with one pass over the box. See `softmax_box_min`."""
+    _check_algorithm(algorithm)
+    found, back = tensors(c=c, lower=lower, upper=upper)
+    args = (found["c"], found["lower"], found["upper"])
+    low, high = _SoftmaxBox.apply(*args, algorithm, outward, (1, -1))  # type: ignore[no-untyped-call]
+    return back(low), back(high)
+
+
+def softmax_box_argmin(c: Array, lower: Array, upper: Array, *, algorithm: Algorithm = "auto") -> ThresholdVertex:
+    """The vertex of the box that minimises c · softmax(s): its value, its mask of upper ends, and its threshold m.
+
+    Keys whose coefficient equals the minimum may sit anywhere; they are put at their lower end. Masked keys are not in
+    the mask. `mask` has the broadcast shape (..., K).
+    """
+    _check_algorithm(algorithm)
+    found, back = tensors(c=c, lower=lower, upper=upper)
+    with torch.no_grad():
+        value = _solve(found["c"], found["lower"], found["upper"], algorithm, False, (1,))[0]
+        mask = (found["c"] < value[..., None]) & (found["upper"] > -torch.inf)
+        return ThresholdVertex(back(value), back(mask), back(mask.sum(-1)))
+
+
+def _extreme(c: Array, lower: Array, upper: Array, algorithm: Algorithm, outward: bool, sign: int) -> Array:
+    _check_algorithm(algorithm)
+    found, back = tensors(c=c, lower=lower, upper=upper)
+    args = (found["c"], found["lower"], found["upper"])
+    if not any(x.requires_grad for x in args):
+        return back(_solve(*args, algorithm, outward, (sign,))[0])
+    return back(_SoftmaxBox.apply(*args, algorithm, outward, (sign,))[0])  # type: ignore[no-untyped-call]
+
+
+def _check_algorithm(algorithm: str) -> None:
+    if algorithm not in ALGORITHMS:
+        raise InvalidValueError(f"algorithm is {algorithm!r}; choose one of {', '.join(ALGORITHMS)}")
+
+
+def _solve(
+    c: Tensor, lower: Tensor, upper: Tensor, algorithm: str, outward: bool, signs: tuple[int, ...]
+) -> list[Tensor]:
+    """One result per sign: the minimum (1) and the maximum (−1)."""
+    if algorithm == "threshold":
+        results = [
+            torch_backend.minimum(c, lower, upper, solver=torch_backend.threshold, sign=sign, outward=outward)
+            for sign in signs
+        ]
+    else:
+        results = _newton(c, lower, upper, outward, signs)
+    return [_finish(result, c, lower, upper, sign, outward) for result, sign in zip(results, signs, strict=True)]
+
+
+def _newton(c: Tensor, lower: Tensor, upper: Tensor, outward: bool, signs: tuple[int, ...]) -> list[Tensor]:
+    keys = c.shape[-1]
+    if c.device.type == "cpu" and native.usable(keys):
+        pair = native.bounds(c, lower, upper, minimum=1 in signs, maximum=-1 in signs, outward=outward)
+        return [end for end in pair if end is not None]
+    if c.is_cuda:
+        from vertex_softmax.softmax_box import triton_backend
+
+        if triton_backend.usable(keys):
+            return [triton_backend.minimum(c, lower, upper, sign=sign, outward=outward) for sign in signs]
+    return [
+        torch_backend.minimum(c, lower, upper, solver=torch_backend.newton, sign=sign, outward=outward)
+        for sign in signs
+    ]
+
+
+def _finish(result: Tensor, c: Tensor, lower: Tensor, upper: Tensor, sign: int, outward: bool) -> Tensor:
+    """Rows a backend left as NaN: say what is wrong with them, or solve them in the log domain."""
+    left = result.isnan()
+    if not bool(left.any()):
+        return result
+    diagnose(lower, upper, c)
+    shape = torch.Size((*result.shape, c.shape[-1]))
+    rows = [x.expand(shape)[left] for x in (c, lower, upper)]
+    result[left] = log_domain.minimum(rows[0] * sign, rows[1], rows[2], outward=outward) * sign
+    if bool(result.isnan().any()):
+        raise InternalError("the log-domain path returned NaN for valid input; please report this with the input")
+    return result
+
+
+class _SoftmaxBox(torch.autograd.Function):
+    """The envelope theorem: the derivative at the optimum is the derivative with the optimal vertex held fixed."""
+
+    @staticmethod
+    def forward(  # type: ignore[override]
+        ctx: torch.autograd.function.FunctionCtx,
+        c: Tensor,
+        lower: Tensor,
+        upper: Tensor,
+        algorithm: str,
+        outward: bool,
+        signs: tuple[int, ...],
+    ) -> tuple[Tensor, ...]:
+        results = tuple(_solve(c, lower, upper, algorithm, outward, signs))
+        ctx.save_for_backward(c, lower, upper, *results)
+        ctx.signs = signs  # type: ignore[attr-defined]
+        return results
+
+    @staticmethod
+    def backward(  # type: ignore[override]
+        ctx: torch.autograd.function.FunctionCtx, *gradients: Tensor
+    ) -> tuple[Tensor | None, Tensor | None, Tensor | None, None, None, None]:
+        c, lower, upper, *results = ctx.saved_tensors  # type: ignore[attr-defined]
+        totals: list[Tensor | None] = [None, None, None]
+        for gradient, result, sign in zip(gradients, results, ctx.signs, strict=True):  # type: ignore[attr-defined]
+            up = (c < result[..., None]) if sign > 0 else (c > result[..., None])
+            p = torch.where(up, upper, lower).softmax(-1)
+            value = (p * c).sum(-1, keepdim=True)
+            at_c = gradient[..., None] * p
+            at_score = at_c * (c - value)
+            for i, part in enumerate((at_c, torch.where(up, 0.0, at_score), torch.where(up, at_score, 0.0))):
+                if ctx.needs_input_grad[i]:  # type: ignore[attr-defined]
+                    part = part.sum_to_size((c, lower, upper)[i].shape)
+                    totals[i] = part if totals[i] is None else totals[i] + part
+        return totals[0], totals[1], totals[2], None, None, None

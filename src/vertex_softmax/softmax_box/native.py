@@ -1,0 +1,157 @@
+"""The compiled CPU kernel (native/softmax_box.c), called through ctypes; optional, like the compiler that builds it.
+
+Invariant: the same contract as torch_backend.minimum: a threshold vertex's value, with `outward` a proved lower bound,
+NaN for a row that is not handled. Strides are passed as they are: nothing is copied, broadcast or negated in memory.
+Extra memory: 3·K numbers per thread (for K ≤ 64, 3·K times the lanes of a vector).
+
+Why a compiled kernel: the loop needs every c, l, u once from memory and then a few rounds on data that sits in the
+first-level cache. Separate torch calls move each intermediate through the second level and reach 1.3 to 6 times the
+sort's speed; torch.compile reaches this kernel's, but only after many seconds of compilation per shape.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import functools
+import os
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import torch
+from torch import Tensor
+
+from vertex_softmax.softmax_box.layout import Dim, merged_dims
+
+LIBRARY = Path(__file__).parent / "native" / "softmax_box.so"
+PARALLEL_FROM = 1 << 18  # entries; below this a second thread costs more than it brings
+MOST_KEYS = 1 << 19  # in float32 with 4 lanes: (2^19 / 4 + EXTRA_ULPS) 2^-24 < 1/64
+VARIANTS = ("generic", "avx2", "avx512")
+
+_int64 = ctypes.c_int64
+_int64s = ctypes.POINTER(_int64)
+
+
+class _Shape(ctypes.Structure):
+    """SHAPE of native/shape.h."""
+
+    _fields_ = [  # noqa: RUF012
+        *((name, _int64) for name in ("K", "key_c", "key_l", "key_u", "outward", "n_outer", "outer_total")),
+        *((name, _int64s) for name in ("outer_shape", "outer_c", "outer_l", "outer_u", "outer_out")),
+        *((name, _int64) for name in ("n_inner", "inner_total")),
+        *((name, _int64s) for name in ("inner_shape", "inner_c", "inner_out")),
+    ]
+
+
+@functools.cache
+def _library() -> ctypes.CDLL | None:
+    if os.environ.get("VERTEX_PURE_PYTHON") == "1" or not LIBRARY.is_file():
+        return None
+    try:
+        library = ctypes.CDLL(str(LIBRARY))
+    except OSError:  # built for another platform: the torch path does the same work
+        return None
+    for name in ("vertex_rows_f64", "vertex_rows_f32"):
+        getattr(library, name).argtypes = [ctypes.c_int, ctypes.POINTER(_Shape), *[ctypes.c_void_p] * 6]
+        getattr(library, name).restype = None
+    return library if library.vertex_variant() >= 0 else None
+
+
+def available() -> bool:
+    """Is the compiled kernel there, and does this processor run it?"""
+    return _library() is not None
+
+
+def usable(keys: int) -> bool:
+    """Can the kernel take rows of this many keys? (Longer sums would outgrow SAFETY in the proof of outward.py.)"""
+    return keys <= MOST_KEYS and available()
+
+
+def variant() -> str | None:
+    """The instruction set the kernel uses on this processor, or None without a kernel."""
+    library = _library()
+    return None if library is None else VARIANTS[library.vertex_variant()]
+
+
+def bounds(
+    c: Tensor, lower: Tensor, upper: Tensor, *, minimum: bool, maximum: bool, outward: bool, force: str | None = None
+) -> tuple[Tensor | None, Tensor | None]:
+    """The wanted ends of c · softmax(s) over the box; CPU tensors of one dtype, (..., K) that broadcast, to (...).
+
+    `force` names an instruction set, for tests; it must be one this processor has.
+    """
+    library = _library()
+    if library is None:
+        raise RuntimeError("the compiled kernel is not available; check native.available() first")
+    use = library.vertex_variant() if force is None else VARIANTS.index(force)
+    shape = torch.broadcast_shapes(c.shape, lower.shape, upper.shape)
+    outs = [torch.empty(shape[:-1], dtype=c.dtype) if want else None for want in (minimum, maximum)]
+    if 0 in shape[:-1]:
+        return outs[0], outs[1]
+    template = next(out for out in outs if out is not None)
+    views = [x.expand(shape) for x in (c, lower, upper)]
+    call = library.vertex_rows_f64 if c.dtype == torch.float64 else library.vertex_rows_f32
+    dims = merged_dims([*(view[..., 0] for view in views), template])
+    outer = [dim for dim in dims if dim[1][1] or dim[1][2]]
+    inner = [dim for dim in dims if not (dim[1][1] or dim[1][2])]
+    threads = torch.get_num_threads() if template.numel() * shape[-1] >= PARALLEL_FROM else 1
+
+    def work(piece: tuple[int, int]) -> None:
+        _run(call, use, views, outs, outer, inner, piece, outward)
+
+    split = outer if outer else inner
+    pieces = _pieces(split[0][0] if split else 1, threads)
+    if len(pieces) == 1:
+        work(pieces[0])
+    else:
+        with ThreadPoolExecutor(len(pieces)) as pool:
+            list(pool.map(work, pieces))
+    return outs[0], outs[1]
+
+
+def _pieces(size: int, threads: int) -> list[tuple[int, int]]:
+    count = max(1, min(threads, size))
+    edges = [size * i // count for i in range(count + 1)]
+    return [(a, b - a) for a, b in zip(edges, edges[1:], strict=False)]
+
+
+def _run(
+    call: ctypes._FuncPointer,  # type: ignore[name-defined]
+    use: int,
+    views: list[Tensor],
+    outs: list[Tensor | None],
+    outer: list[Dim],
+    inner: list[Dim],
+    piece: tuple[int, int],
+    outward: bool,
+) -> None:
+    """One call of the kernel on part of the first outer (or else inner) dimension."""
+    start, count = piece
+    outer, inner = list(outer), list(inner)
+    offsets = (0, 0, 0, 0)
+    split = outer if outer else inner
+    if split:
+        size_strides = split[0][1]
+        split[0] = (count, size_strides)
+        offsets = tuple(start * stride for stride in size_strides)  # type: ignore[assignment]
+    keys = views[0].shape[-1]
+
+    def numbers(dims: list[Dim], which: int | None) -> ctypes.Array[_int64]:
+        return (_int64 * max(1, len(dims)))(*(d[0] if which is None else d[1][which] for d in dims))
+
+    def product(dims: list[Dim]) -> int:
+        total = 1
+        for size, _ in dims:
+            total *= size
+        return total
+
+    shape = _Shape(
+        keys, *(view.stride(-1) for view in views), int(outward), len(outer), product(outer),
+        numbers(outer, None), *(numbers(outer, i) for i in range(4)),
+        len(inner), product(inner), numbers(inner, None), numbers(inner, 0), numbers(inner, 3),
+    )  # fmt: skip
+    lanes = 64 // views[0].element_size()
+    scratch = torch.empty(3 * max(keys + lanes, lanes * min(keys, 4 * lanes)), dtype=views[0].dtype)
+    width = views[0].element_size()
+    pointers = [view.data_ptr() + offset * width for view, offset in zip(views, offsets[:3], strict=True)]
+    results = [None if out is None else out.data_ptr() + offsets[3] * width for out in outs]
+    call(use, ctypes.byref(shape), *pointers, *results, scratch.data_ptr())

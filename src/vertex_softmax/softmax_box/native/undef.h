@@ -1,0 +1,24 @@
+/* Forget one precision before the next. */
+#undef FN
+#undef FN2
+#undef VEC
+#undef IVEC
+#undef LANES
+#undef REAL
+#undef INT
+#undef FABS
+#undef UNIT
+#undef SAFETY
+#undef LOWEST
+#undef UNDERFLOW
+#undef WIDEST
+#undef LARGEST
+#undef LOG2E
+#undef ROUND_MAGIC
+#undef LN2_HI
+#undef LN2_LO
+#undef MANTISSA_BITS
+#undef EXPONENT_MAGIC
+#undef EXPONENT_BIAS
+#undef EXP_POLY
+#undef EXP_DEGREE

@@ -1,0 +1,79 @@
+"""The theorem, readable first: numpy, float64, one row at a time, nothing clever.
+
+For coefficients c and a score box [l, u], with weights y_j = e^{s_j} in [L_j, U_j] = [e^{l_j}, e^{u_j}],
+
+    c · softmax(s) = R(y) = Σ c_j y_j / Σ y_j,
+
+a ratio that is monotone in every single y_j. So its minimum sits at a vertex (Theorem 1), and after sorting c
+ascending at one of the K + 1 *threshold* vertices τ_m: upper end on the m smallest coefficients, lower end on the rest
+(Theorem 2). Everything else in this package computes the same number faster, or proves it.
+
+These functions are for reading and for testing; they do not validate.
+"""
+
+from __future__ import annotations
+
+import itertools
+
+import numpy as np
+from numpy.typing import NDArray
+
+Row = NDArray[np.float64]
+
+
+def ratio(c: Row, scores: Row) -> float:
+    """c · softmax(scores), shifted by the largest score so that nothing overflows."""
+    y = np.exp(scores - scores.max())
+    return float(c @ y / y.sum())
+
+
+def exhaustive_min(c: Row, lower: Row, upper: Row) -> float:
+    """The smallest value over all 2^K vertices of the box (Theorem 1). For small K only."""
+    corners = itertools.product(*zip(lower, upper, strict=True))
+    return min(ratio(c, np.array(corner)) for corner in corners)
+
+
+def threshold_min(c: Row, lower: Row, upper: Row) -> float:
+    """The smallest of the K + 1 threshold values τ_m (Theorem 2, Algorithm 1)."""
+    order = np.argsort(c, kind="stable")
+    c, lower, upper = c[order], lower[order], upper[order]
+    return min(ratio(c, np.concatenate([upper[:m], lower[m:]])) for m in range(len(c) + 1))
+
+
+def phi(t: float, c: Row, lower: Row, upper: Row) -> float:
+    """φ(t) = Σ_j min((c_j − t) L_j, (c_j − t) U_j), up to a positive factor: t is a lower bound iff φ(t) ≥ 0.
+
+    φ is concave and decreasing, and its root is the minimum: φ(t) = min over y in the box of Σ (c_j − t) y_j, and
+    Σ (c_j − t) y_j ≥ 0 for every y says exactly that R(y) ≥ t for every y.
+    """
+    a = upper.max()
+    return float(np.minimum((c - t) * np.exp(lower - a), (c - t) * np.exp(upper - a)).sum())
+
+
+def newton_min(c: Row, lower: Row, upper: Row) -> float:
+    """The root of φ without a sort: t ← R(y(t)) with the upper end where c_j < t, else the lower end.
+
+    This is Newton's method on φ (Dinkelbach's on R). Each t is the value of a vertex, t falls strictly until the
+    vertex no longer changes, and there are finitely many vertices: it stops, and where it stops φ(t) = 0.
+
+    In floating point it must not stop too early. On a wide box one key k can outweigh all others at its upper end; then
+    R(y(t)) is c_k up to rounding, and if rounding leaves t one ulp above c_k, key k stays at its upper end, R(y(t)) is
+    not below t, and t looks like the minimum although moving key k to its lower end might bring R far down. So the next
+    vertex is taken at `probe`, below t by more than the rounding error of R: a value below the probe is real progress,
+    and no value below it means that the minimum is not below it either. Then the plain iteration ends it.
+    """
+    band = (len(c) + 10) * np.finfo(np.float64).eps / 2 * float(np.abs(c).max())
+    value = ratio(c, np.where(c < c.mean(), upper, lower))
+    while (better := ratio(c, np.where(c < value - band, upper, lower))) < value - band:
+        value = better
+    while (better := ratio(c, np.where(c < value, upper, lower))) < value:
+        value = better
+    return value
+
+
+def probabilities(lower: Row, upper: Row) -> tuple[Row, Row]:
+    """The exact range of every softmax component: p_j is least at (l_j, u elsewhere), greatest at (u_j, l elsewhere)."""
+    one = np.eye(len(lower))
+    least = np.array([ratio(one[j], np.where(one[j] > 0, lower, upper)) for j in range(len(lower))])
+    greatest = np.array([ratio(one[j], np.where(one[j] > 0, upper, lower)) for j in range(len(lower))])
+    return least, greatest

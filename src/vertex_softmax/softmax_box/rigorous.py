@@ -1,0 +1,177 @@
+"""Proofs in ball arithmetic (Arb through python-flint): enclosures of the exact minimum, and a test of any claim.
+
+Invariant: what is returned as proved is true of the given floating-point numbers read as exact reals; rounding never
+decides. Converting a ball to a float rounds to nearest, so every conversion here steps outward until Arb confirms it.
+
+Not a hot path: rows are taken one at a time in Python, about a microsecond per key.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from fractions import Fraction
+from typing import TYPE_CHECKING, Any, TypeAlias
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from vertex_softmax.errors import InvalidValueError, MissingDependencyError
+from vertex_softmax.softmax_box.arguments import Array, diagnose, tensors
+from vertex_softmax.softmax_box.reference import newton_min
+
+if TYPE_CHECKING:
+    from flint import arb
+
+    Ball: TypeAlias = arb
+
+Floats: TypeAlias = list[float]
+PRECISION = 128
+MOST_PRECISION = 1 << 13
+
+
+def softmax_box_enclosure(c: Array, lower: Array, upper: Array) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    """Floats (lo, hi) that certainly contain the exact real minimum of c · softmax(s) over the box, usually 1–3 ulps apart.
+
+    hi is above the value of one vertex of the box, evaluated in ball arithmetic; lo passed the test φ(lo) ≥ 0. Arrays
+    or tensors (..., K) that broadcast; float64 results of shape (...). Needs the extra `proof`. The maximum is
+    (−hi, −lo) of −c.
+    """
+    flint = _flint()
+    batch, rows = _rows(c, lower, upper)
+    with flint.ctx.workprec(PRECISION):
+        pairs = [_enclose(flint, *row) for row in rows]
+    lo, hi = np.array(pairs, dtype=np.float64).reshape(-1, 2).T
+    return lo.reshape(batch)[()], hi.reshape(batch)[()]
+
+
+def is_lower_bound(t: float | Array, c: Array, lower: Array, upper: Array) -> Any:
+    """Is t ≤ c · softmax(s) for every s in the box? True (proved), False (refuted), or None (undecided).
+
+    By the test φ(t) ≥ 0, O(K) at each precision. φ(t) is a sum of rational multiples of e^{score}, so it is zero only if
+    the multiples of each distinct score cancel exactly (Lindemann–Weierstrass); that is checked in rational arithmetic,
+    and any other sign shows at a high enough precision. None means MOST_PRECISION bits were not enough.
+
+    One row gives a bool or None; a batch gives an object array. `t` broadcasts against the batch.
+    """
+    flint = _flint()
+    batch, rows = _rows(c, lower, upper)
+    values = t.detach().cpu().numpy() if isinstance(t, torch.Tensor) else np.asarray(t)
+    values = values.astype(np.float64)
+    if np.isnan(values).any():
+        raise InvalidValueError("t is NaN; it cannot be a bound of anything")
+    try:
+        values = np.broadcast_to(values, batch)
+    except ValueError:
+        raise InvalidValueError(f"t of shape {values.shape} does not broadcast to the batch shape {batch}") from None
+    answers = np.empty(batch, dtype=object)
+    for index, value, row in zip(np.ndindex(*batch), values.ravel().tolist(), rows, strict=True):
+        answers[index] = _decide(flint, value, *row)
+    return answers[()]
+
+
+def _flint() -> Any:
+    try:
+        import flint
+    except ImportError as error:
+        raise MissingDependencyError(
+            "rigorous arithmetic needs python-flint, which is not installed: pip install 'vertex-softmax[proof]'"
+        ) from error
+    return flint
+
+
+def _rows(c: Array, lower: Array, upper: Array) -> tuple[tuple[int, ...], Iterator[tuple[Floats, Floats, Floats]]]:
+    """The batch shape, and the rows as exact Python floats without their masked keys (weight 0)."""
+    found, _ = tensors(c=c, lower=lower, upper=upper)
+    diagnose(found["lower"], found["upper"], found["c"])
+    shape = torch.broadcast_shapes(*(x.shape for x in found.values()))
+    views = [x.detach().cpu().double().expand(shape).numpy() for x in (found["c"], found["lower"], found["upper"])]
+
+    def rows() -> Iterator[tuple[Floats, Floats, Floats]]:
+        for index in np.ndindex(*shape[:-1]):
+            keep = views[2][index] > -math.inf
+            yield tuple(view[index][keep].tolist() for view in views)  # type: ignore[misc]
+
+    return tuple(shape[:-1]), rows()
+
+
+def _phi(flint: Any, t: float, c: Floats, lower: Floats, upper: Floats) -> Ball:
+    """A ball around φ(t) times a positive factor. Which end a key takes is decided exactly, on floats."""
+    a, at = flint.arb(max(upper)), flint.arb(t)
+    total = flint.arb(0)
+    for cj, lj, uj in zip(c, lower, upper, strict=True):
+        if cj != t:
+            total += (flint.arb(cj) - at) * (flint.arb(uj if cj < t else lj) - a).exp()
+    return total
+
+
+def _decide(flint: Any, t: float, c: Floats, lower: Floats, upper: Floats) -> bool | None:
+    if t <= min(c):
+        return True
+    if t > max(c):
+        return False
+    precision = PRECISION
+    while precision <= MOST_PRECISION:
+        with flint.ctx.workprec(precision):
+            value = _phi(flint, t, c, lower, upper)
+            if value >= 0:
+                return True
+            if value < 0:
+                return False
+        if precision == PRECISION and _is_zero(t, c, lower, upper):
+            return True
+        precision *= 2
+    return None
+
+
+def _is_zero(t: float, c: Floats, lower: Floats, upper: Floats) -> bool:
+    """Is φ(t) exactly zero? Only if, score by score, the rational multiples of e^{score} cancel."""
+    multiples: dict[float, Fraction] = {}
+    for cj, lj, uj in zip(c, lower, upper, strict=True):
+        score = uj if cj < t else lj
+        multiples[score] = multiples.get(score, Fraction(0)) + (Fraction(cj) - Fraction(t))
+    return not any(multiples.values())
+
+
+def _enclose(flint: Any, c: Floats, lower: Floats, upper: Floats) -> tuple[float, float]:
+    near = newton_min(np.array(c), np.array(lower), np.array(upper))
+    best = _ratio(flint, [uj if cj < near else lj for cj, lj, uj in zip(c, lower, upper, strict=True)], c)
+    while True:  # Newton's method on balls; every `best` is the value of a vertex
+        scores = [uj if flint.arb(cj) < best else lj for cj, lj, uj in zip(c, lower, upper, strict=True)]
+        better = _ratio(flint, scores, c)
+        if not better < best:
+            break
+        best = better
+    hi = _up(flint, best)
+    lo, step = _down(flint, best), 0.0
+    least = min(c)
+    while lo > least and _decide_once(flint, lo, c, lower, upper) is not True:
+        step = max(2 * step, math.ulp(lo))
+        lo = lo - step
+    return max(lo, least), min(hi, max(c))
+
+
+def _decide_once(flint: Any, t: float, c: Floats, lower: Floats, upper: Floats) -> bool:
+    return bool(_phi(flint, t, c, lower, upper) >= 0) or _is_zero(t, c, lower, upper)
+
+
+def _ratio(flint: Any, scores: Floats, c: Floats) -> Ball:
+    """A ball around c · softmax(scores)."""
+    a = flint.arb(max(scores))
+    weights = [(flint.arb(s) - a).exp() for s in scores]
+    top: Ball = sum((flint.arb(cj) * y for cj, y in zip(c, weights, strict=True)), flint.arb(0))
+    return top / sum(weights, flint.arb(0))
+
+
+def _down(flint: Any, ball: Ball) -> float:
+    """The float below the ball: float() rounds to nearest, so step down until Arb confirms."""
+    value = min(float(ball.lower()), math.nextafter(math.inf, 0))
+    while not flint.arb(value) <= ball:
+        value = math.nextafter(value, -math.inf)
+    return value
+
+
+def _up(flint: Any, ball: Ball) -> float:
+    """The float above the ball."""
+    return -_down(flint, -ball)

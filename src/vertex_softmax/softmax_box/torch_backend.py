@@ -1,0 +1,133 @@
+"""Both algorithms in plain torch: any device, any batch shape, nothing broadcast is ever stored.
+
+Invariant: the result is the value of a threshold vertex of the box, evaluated in floating point, or NaN for a row this
+path does not handle (an invalid row, max u − max l > Limits.widest, coefficients near overflow).
+
+Rows are processed in blocks of about `BLOCK` keys, which fit a core's cache; the exponentials of a box are computed once
+for all coefficient rows in the block that share it. Peak extra memory: about eight tensors of one block.
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Callable, Iterator
+
+import torch
+from torch import Tensor
+
+from vertex_softmax.softmax_box import outward as proof
+from vertex_softmax.softmax_box.outward import LIMITS
+
+BLOCK = 1 << 15
+CUDA_BLOCK = 1 << 26
+
+Solver = Callable[[Tensor, Tensor, Tensor, Tensor], Tensor]
+
+
+def minimum(c: Tensor, lower: Tensor, upper: Tensor, *, solver: Solver, sign: int = 1, outward: bool = False) -> Tensor:
+    """min over the box of sign·c · softmax(s), times sign; shapes (..., K) that broadcast, to (...)."""
+    shape = torch.broadcast_shapes(c.shape, lower.shape, upper.shape)
+    out = torch.empty(shape[:-1], dtype=c.dtype, device=c.device)
+    c, lower, upper = (_with_rank(x, len(shape)) for x in (c, lower, upper))
+    block = CUDA_BLOCK if c.is_cuda else BLOCK
+    for at in _blocks(shape, block):
+        piece = (_cut(c, at) * sign if sign < 0 else _cut(c, at), _cut(lower, at), _cut(upper, at))
+        out[at] = _block_minimum(*piece, solver, outward) * sign
+    return out
+
+
+def _with_rank(x: Tensor, rank: int) -> Tensor:
+    return x[(None,) * (rank - x.ndim)]
+
+
+def _cut(x: Tensor, at: tuple[slice, ...]) -> Tensor:
+    """The part of x that broadcasts to the block: dimensions of size 1 stay."""
+    return x[tuple(slice(None) if size == 1 else part for size, part in zip(x.shape, at, strict=False))]
+
+
+def _blocks(shape: torch.Size, block: int) -> Iterator[tuple[slice, ...]]:
+    """Slices over the leading dimensions that cover them in pieces of at most `block` entries (or one row)."""
+    sizes = []
+    left = max(1, block // shape[-1])
+    for size in reversed(shape[:-1]):
+        step = max(1, min(size, left))
+        sizes.append(step)
+        left = max(1, left // max(1, size)) if step == size else 1
+    steps = list(reversed(sizes))
+    starts = [range(0, size, step) for size, step in zip(shape[:-1], steps, strict=True)]
+    for corner in itertools.product(*starts):
+        yield tuple(slice(i, i + step) for i, step in zip(corner, steps, strict=True))
+
+
+def _block_minimum(c: Tensor, lower: Tensor, upper: Tensor, solver: Solver, outward: bool) -> Tensor:
+    limits = LIMITS[c.dtype]
+    inf = math.inf
+    shift = upper.amax(-1, keepdim=True)
+    valid = (lower <= upper) & ((lower > -inf) | (upper == -inf))
+    box = valid.all(-1, keepdim=True) & (shift - lower.amax(-1, keepdim=True) <= limits.widest) & (shift < inf)
+    fine = c.abs().amax(-1, keepdim=True) * float(c.shape[-1]) < limits.largest
+    if not bool(box.all() & fine.all()):  # give such rows harmless numbers; their result is replaced by NaN below
+        c = torch.where(fine, c, 0.0)
+        lower, upper = torch.where(box, lower, 0.0), torch.where(box, upper, 0.0)
+        shift = upper.amax(-1, keepdim=True)
+    t = solver(c, lower, upper, shift)
+    if outward:
+        t = proof.lower_bound(c, lower, upper, t, shift)
+    return torch.where(box & fine, t, math.nan).squeeze(-1)
+
+
+def _weights(lower: Tensor, upper: Tensor, shift: Tensor) -> tuple[Tensor, Tensor]:
+    return (lower - shift).exp_(), (upper - shift).exp_()
+
+
+def newton(c: Tensor, lower: Tensor, upper: Tensor, shift: Tensor) -> Tensor:
+    """The root of φ without a sort: t ← Σ c y / Σ y, with y = U where c < t else L. Shape (..., 1)."""
+    L, U = _weights(lower, upper, shift)
+
+    def at_vertex(t: Tensor) -> Tensor:
+        y = torch.where(c < t, U, L)
+        mass = y.sum(-1, keepdim=True)
+        return y.mul_(c).sum(-1, keepdim=True).div_(mass)
+
+    return descend(at_vertex, c)
+
+
+def descend(at_vertex: Callable[[Tensor], Tensor], c: Tensor) -> Tensor:
+    """Newton's method from the mean of c (..., K) to (..., 1); reference.newton_min says why it probes below t."""
+    band = c.abs().amax(-1, keepdim=True) * (float(c.shape[-1] + 10) * LIMITS[c.dtype].unit)
+    t = at_vertex(c.mean(-1, keepdim=True))
+    while True:
+        probe = t - band
+        better = at_vertex(probe)
+        falling = better < probe
+        if not bool(falling.any()):
+            break
+        t = torch.where(falling, better, t)
+    while not bool((better == t).all()):  # keys lie in the band: finish with the probe at t itself
+        better = at_vertex(t)
+        if not bool((better < t).any()):
+            break
+        t = torch.fmin(better, t)
+    return t
+
+
+def threshold(c: Tensor, lower: Tensor, upper: Tensor, shift: Tensor) -> Tensor:
+    """Algorithm 1 of the paper: sort c, prefix sums of U, suffix sums of L, the smallest τ_m. Shape (..., 1).
+
+    Suffixes are summed as suffixes: total − prefix would cancel.
+    """
+    L, U = torch.broadcast_tensors(*_weights(lower, upper, shift))
+    c, order = c.sort(-1)
+    shape = torch.broadcast_shapes(c.shape, L.shape)
+    c, order = c.expand(shape), order.expand(shape)
+    L, U = L.expand(shape).gather(-1, order), U.expand(shape).gather(-1, order)
+
+    def suffix(x: Tensor) -> Tensor:
+        return torch.nn.functional.pad(x.flip(-1).cumsum(-1).flip(-1), (0, 1))
+
+    def prefix(x: Tensor) -> Tensor:
+        return torch.nn.functional.pad(x.cumsum(-1), (1, 0))
+
+    tau = (prefix(c * U) + suffix(c * L)) / (prefix(U) + suffix(L))
+    return tau.amin(-1, keepdim=True)

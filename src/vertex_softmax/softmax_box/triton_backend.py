@@ -1,0 +1,109 @@
+"""One fused CUDA kernel: c, l and u are read once, the rounds run in registers, one number per row is written.
+
+Invariant: the contract of torch_backend.minimum. Rows of up to 4096 keys; longer ones, or arrays that need more than
+four strides, go to torch. Imported only when a CUDA tensor (or a test) asks for it. Extra memory: none but the result.
+
+Rounding (`outward`): the proof is that of outward.py, with these facts in place of the native kernel's. In float32,
+e^x = 2^{x log₂e} with the product carried in two floats, so its relative error is that of ex2.approx (at most 2⁻²², that
+is 4 ε) plus less than 3 ε: within the 20 ε that EXTRA_ULPS allows for. F and G are summed in float64, whatever the
+order: n = 1 additional ulp of float32. In float64 e^x is libdevice's (1 ulp) and n = K holds for every order of sums.
+"""
+
+from __future__ import annotations
+
+import functools
+import importlib.util
+import math
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+from vertex_softmax.softmax_box import outward as proof
+from vertex_softmax.softmax_box.layout import Dim, merged_dims
+from vertex_softmax.softmax_box.outward import LIMITS
+
+MOST_KEYS = 4096
+MOST_DIMS = 4
+FLOOR = {torch.float32: -200.0, torch.float64: -1500.0}
+
+
+@functools.cache
+def available() -> bool:
+    """Is Triton installed?"""
+    return importlib.util.find_spec("triton") is not None
+
+
+def usable(keys: int) -> bool:
+    """Can the kernel take rows of this many keys?"""
+    return keys <= MOST_KEYS and available()
+
+
+class Launch(NamedTuple):
+    """How a program's rows are laid over its lanes: a block is (keys / width, rows, width), on `warps` warps."""
+
+    rows: int
+    width: int
+    warps: int
+
+
+def launch_shape(keys: int, itemsize: int) -> Launch:
+    """The launch shape for rows of this many keys, as measured on an H200 (benchmarks/tune_triton.py)."""
+    padded = padded_keys(keys)
+    if padded <= 128:
+        return Launch(max(4, 512 // padded), min(32, padded), 1)
+    if padded * itemsize <= 4096:
+        return Launch(1, 128, 1)
+    return Launch(1, padded, 2 if padded * itemsize <= 8192 else 4)
+
+
+def padded_keys(keys: int) -> int:
+    """The next power of two, at least 16: the block sizes Triton can have."""
+    return max(16, 1 << (keys - 1).bit_length())
+
+
+def minimum(
+    c: Tensor,
+    lower: Tensor,
+    upper: Tensor,
+    *,
+    sign: int = 1,
+    outward: bool = False,
+    launch: Launch | None = None,
+) -> Tensor:
+    """sign · min over the box of sign·c · softmax(s); tensors (..., K) of one dtype that broadcast, to (...)."""
+    shape = torch.broadcast_shapes(c.shape, lower.shape, upper.shape)
+    out = torch.empty(shape[:-1], dtype=c.dtype, device=c.device)
+    views = [x.expand(shape) for x in (c, lower, upper)]
+    dims = merged_dims([view[..., 0] for view in views])
+    if out.numel() == 0:
+        return out
+    if len(dims) > MOST_DIMS or out.numel() >= 2**31:
+        from vertex_softmax.softmax_box import torch_backend
+
+        return torch_backend.minimum(c, lower, upper, solver=torch_backend.newton, sign=sign, outward=outward)
+    _launch(views, out, dims, sign, outward, launch)
+    return out
+
+
+def _launch(
+    views: list[Tensor], out: Tensor, dims: list[Dim], sign: int, outward: bool, launch: Launch | None
+) -> None:
+    from vertex_softmax.softmax_box.triton_kernel import rows_kernel
+
+    keys = views[0].shape[-1]
+    rows, width, warps = launch or launch_shape(keys, out.element_size())
+    limits = LIMITS[out.dtype]
+    padded = [(1, (0, 0, 0))] * (MOST_DIMS - len(dims)) + dims
+    numbers = [n for size, strides in padded for n in (size, *strides)]
+    double = out.dtype == torch.float64
+    context = torch.cuda.device(out.device) if out.is_cuda else torch.autograd.profiler.record_function("cpu")
+    with context:
+        rows_kernel[(math.ceil(out.numel() / rows),)](
+            *views, out, out.numel(), keys, *numbers, *(view.stride(-1) for view in views), sign,
+            OUTWARD=outward, DOUBLE=double, DIMS=max(1, len(dims)),
+            UNIT=limits.unit, FLOOR=FLOOR[out.dtype], UNDERFLOW=limits.underflow, WIDEST=limits.widest,
+            LARGEST=limits.largest, ULPS=float(proof.EXTRA_ULPS + (keys if double else 1)),
+            BAND=(padded_keys(keys) // width + 16) * limits.unit, SAFETY=proof.SAFETY, TRIES=proof.TRIES,
+            CHUNKS=padded_keys(keys) // width, ROWS=rows, WIDTH=width, num_warps=warps,
+        )  # fmt: skip

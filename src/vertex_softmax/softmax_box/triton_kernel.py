@@ -1,0 +1,169 @@
+"""The kernel that triton_backend.py launches. One program solves ROWS rows of at most CHUNKS · WIDTH keys in registers.
+
+A block has shape (CHUNKS, ROWS, WIDTH): a row's keys lie across the WIDTH/4 (WIDTH/2 in float64) lanes that read them,
+and its CHUNKS within each lane, so that most of a row's sum needs no exchange between lanes. Both sums of a round are
+reduced together. The names are those of native/lanes.h and outward.py. A row that is invalid or outside the fast range
+becomes NaN.
+"""
+
+from __future__ import annotations
+
+import triton
+import triton.language as tl
+
+
+@triton.jit
+def _add_two(a0, b0, a1, b1):
+    return a0 + a1, b0 + b1
+
+
+@triton.jit
+def _three_max_one_sum(a0, b0, c0, d0, a1, b1, c1, d1):
+    return tl.maximum(a0, a1), tl.maximum(b0, b1), tl.maximum(c0, c1), d0 + d1
+
+
+@triton.jit
+def _add_three(a0, b0, c0, a1, b1, c1):
+    return a0 + a1, b0 + b1, c0 + c1
+
+
+@triton.jit
+def exponential(x, DOUBLE: tl.constexpr):
+    """e^x for x ≤ 0. In float32 x·log₂e is carried as high + low, so that the error does not grow with |x|."""
+    if DOUBLE:
+        y = tl.exp(x)
+    else:
+        high = x * 1.44269502162933349609375
+        low = tl.fma(x, 1.44269502162933349609375, -high)
+        low = tl.fma(x, 1.925963033500011079e-8, low)
+        y = tl.exp2(high)
+        y = tl.fma(y, low * 0.693147182464599609375, y)
+    return y
+
+
+@triton.jit
+def ratio(c, L, U, t):
+    """R(y(t)), y = U where c < t else L: one round of the solver."""
+    y = tl.where(c < t[None, :, None], U, L)
+    top, mass = tl.reduce((tl.sum(c * y, 0), tl.sum(y, 0)), 1, _add_two)
+    return top / mass
+
+
+@triton.jit
+def residual(c, L, U, xl, xu, t, ULPS: tl.constexpr):
+    """F ~ φ(t), G ~ Σ |c − t| y (ULPS + |x|), S ~ Σ y, summed in float64."""
+    d = c - t[None, :, None]
+    up = d < 0
+    y = tl.where(up, U, L)
+    x = tl.where(up, xu, xl)
+    term = d * y
+    F = tl.sum(term.to(tl.float64), 0)
+    G = tl.sum((tl.abs(term) * (ULPS - x)).to(tl.float64), 0)
+    S = tl.sum(y.to(tl.float64), 0)
+    return tl.reduce((F, G, S), 1, _add_three)
+
+
+@triton.jit
+def rows_kernel(
+    c_ptr, l_ptr, u_ptr, out_ptr, n_rows, n_keys,
+    size0, c0, l0, u0, size1, c1, l1, u1, size2, c2, l2, u2, size3, c3, l3, u3,
+    key_c, key_l, key_u, sign,
+    OUTWARD: tl.constexpr, DOUBLE: tl.constexpr, DIMS: tl.constexpr,
+    UNIT: tl.constexpr, FLOOR: tl.constexpr, UNDERFLOW: tl.constexpr, WIDEST: tl.constexpr, LARGEST: tl.constexpr,
+    ULPS: tl.constexpr, BAND: tl.constexpr, SAFETY: tl.constexpr, TRIES: tl.constexpr,
+    CHUNKS: tl.constexpr, ROWS: tl.constexpr, WIDTH: tl.constexpr,
+):  # fmt: skip
+    """Rows are numbered by the last four merged dimensions (size, strides of c, l, u); the result is contiguous.
+
+    e^FLOOR is exactly 0, so raising a score to FLOOR changes nothing but that −inf (a masked key) becomes a number.
+    """
+    row = tl.program_id(0) * ROWS + tl.arange(0, ROWS)
+    inside = row < n_rows
+    rest = row
+    index = rest
+    if DIMS > 1:
+        index = rest % size3
+        rest = rest // size3
+    at_c, at_l, at_u = index.to(tl.int64) * c3, index.to(tl.int64) * l3, index.to(tl.int64) * u3
+    if DIMS > 1:
+        index = rest
+        if DIMS > 2:
+            index = rest % size2
+            rest = rest // size2
+        at_c += index.to(tl.int64) * c2
+        at_l += index.to(tl.int64) * l2
+        at_u += index.to(tl.int64) * u2
+    if DIMS > 2:
+        index = rest
+        if DIMS > 3:
+            index = rest % size1
+            rest = rest // size1
+        at_c += index.to(tl.int64) * c1
+        at_l += index.to(tl.int64) * l1
+        at_u += index.to(tl.int64) * u1
+    if DIMS > 3:
+        at_c += rest.to(tl.int64) * c0
+        at_l += rest.to(tl.int64) * l0
+        at_u += rest.to(tl.int64) * u0
+    key = tl.arange(0, CHUNKS)[:, None, None] * WIDTH + tl.arange(0, WIDTH)[None, None, :]
+    real = inside[None, :, None] & (key < n_keys)
+    infinity = float("inf")
+    l = tl.load(l_ptr + at_l[None, :, None] + key * key_l, real, other=-infinity)  # noqa: E741
+    u = tl.load(u_ptr + at_u[None, :, None] + key * key_u, real, other=-infinity)
+    c = tl.load(c_ptr + at_c[None, :, None] + key * key_c, real, other=0.0) * sign
+
+    fine = (l <= u) & (u < infinity) & ((l > -infinity) | (u == -infinity)) & (c == c)
+    size = tl.where(fine, tl.abs(c), infinity)
+    a, b, size, total = tl.reduce(
+        (tl.max(u, 0), tl.max(l, 0), tl.max(size, 0), tl.sum(c, 0)), 1, _three_max_one_sum
+    )
+    handled = (a - b <= WIDEST) & (size * n_keys < LARGEST)
+    a = tl.where(handled, a, 0.0)
+    c = tl.where(handled[None, :, None], c, 0.0)
+    xl = tl.maximum(l - a[None, :, None], FLOOR)
+    xu = tl.maximum(u - a[None, :, None], FLOOR)
+    L = tl.where(handled[None, :, None], exponential(xl, DOUBLE), 1.0)
+    U = tl.where(handled[None, :, None], exponential(xu, DOUBLE), 1.0)
+
+    band = tl.where(handled, size * BAND, 0.0)
+    t = ratio(c, L, U, tl.where(handled, total / n_keys - 0.2 * size, 0.0))  # any start will do
+    falling = 1
+    unsettled = 1
+    while falling > 0:
+        probe = t - band
+        better = ratio(c, L, U, probe)
+        less = better < probe
+        unsettled = tl.max((better != t).to(tl.int32), 0)
+        t = tl.where(less, better, t)
+        falling = tl.max(less.to(tl.int32), 0)
+    while unsettled > 0:  # keys lie in the band: finish with the probe at t itself
+        better = ratio(c, L, U, t)
+        less = better < t
+        t = tl.where(less, better, t)
+        unsettled = tl.max(less.to(tl.int32), 0)
+
+    if OUTWARD:
+        low = tl.min(tl.min(tl.where(real, c, infinity), 0), 1)
+        high = tl.max(tl.max(tl.where(real, c, -infinity), 0), 1)
+        lost = n_keys * UNDERFLOW * (1.0 + (high.to(tl.float64) - low.to(tl.float64)))
+        F, G, S = residual(c, L, U, xl, xu, t, ULPS)
+        spare = F - SAFETY * (UNIT * G + lost)
+        step = tl.where(spare >= 0, 0.0, -2.0 * spare / S)
+        least = tl.abs(t).to(tl.float64) * UNIT
+        result = low
+        pending = handled
+        tries = 0
+        unproved = tl.max(pending.to(tl.int32), 0)
+        while (unproved > 0) & (tries < TRIES):
+            candidate = (t.to(tl.float64) - step).to(t.dtype)
+            pending = pending & (candidate > low)
+            F, G, S = residual(c, L, U, xl, xu, candidate, ULPS)
+            spare = F - SAFETY * (UNIT * G + lost)
+            proved = pending & (spare >= 0)
+            result = tl.where(proved, candidate, result)
+            pending = pending & (spare < 0)
+            step = 2.0 * tl.maximum(step, least) + tl.where(spare < 0, -2.0 * spare / S, 0.0)
+            unproved = tl.max(pending.to(tl.int32), 0)
+            tries += 1
+        t = result
+    tl.store(out_ptr + row, tl.where(handled, t * sign, float("nan")), inside)

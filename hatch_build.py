@@ -52,7 +52,7 @@ def _run(command: list[str]) -> None:
 class KernelBuildHook(BuildHookInterface):  # type: ignore[type-arg]
     """Adds softmax_box.so to the wheel, or says why it is not there."""
 
-    def initialize(self, version: str, build_data: dict[str, Any]) -> None:
+    def initialize(self, version: str, build_data: dict[str, Any]) -> None:  # noqa: ARG002
         """Compile before the files are collected."""
         if self.target_name != "wheel" or os.environ.get("VERTEX_PURE_PYTHON") == "1":
             return
@@ -61,7 +61,9 @@ class KernelBuildHook(BuildHookInterface):  # type: ignore[type-arg]
             compile_kernel(root)
         except (OSError, subprocess.SubprocessError) as error:
             detail = getattr(error, "stderr", None) or str(error)
-            print(f"vertex-softmax: the CPU kernel was not compiled ({detail}); the torch path is used", file=sys.stderr)
+            print(
+                f"vertex-softmax: the CPU kernel was not compiled ({detail}); the torch path is used", file=sys.stderr
+            )
             (root / LIBRARY).unlink(missing_ok=True)
             return
         build_data["artifacts"].append(str(LIBRARY))

@@ -30,7 +30,9 @@ class ThresholdVertex(NamedTuple):
     """m: how many of the smallest coefficients sit at their upper end, integer, (...)."""
 
 
-def softmax_box_min(c: Array, lower: Array, upper: Array, *, algorithm: Algorithm = "auto", outward: bool = False) -> Array:
+def softmax_box_min(
+    c: Array, lower: Array, upper: Array, *, algorithm: Algorithm = "auto", outward: bool = False
+) -> Array:
     """The exact minimum of c · softmax(s) over lower ≤ s ≤ upper (to rounding), along the last dimension.
 
     >>> import numpy as np
@@ -50,7 +52,9 @@ def softmax_box_min(c: Array, lower: Array, upper: Array, *, algorithm: Algorith
     return _extreme(c, lower, upper, algorithm, outward, 1)
 
 
-def softmax_box_max(c: Array, lower: Array, upper: Array, *, algorithm: Algorithm = "auto", outward: bool = False) -> Array:
+def softmax_box_max(
+    c: Array, lower: Array, upper: Array, *, algorithm: Algorithm = "auto", outward: bool = False
+) -> Array:
     """The exact maximum of c · softmax(s) over the box; with `outward`, never below it. See `softmax_box_min`."""
     return _extreme(c, lower, upper, algorithm, outward, -1)
 
@@ -142,7 +146,7 @@ class _SoftmaxBox(torch.autograd.Function):
     """The envelope theorem: the derivative at the optimum is the derivative with the optimal vertex held fixed."""
 
     @staticmethod
-    def forward(  # type: ignore[override]
+    def forward(
         ctx: torch.autograd.function.FunctionCtx,
         c: Tensor,
         lower: Tensor,
@@ -157,7 +161,7 @@ class _SoftmaxBox(torch.autograd.Function):
         return results
 
     @staticmethod
-    def backward(  # type: ignore[override]
+    def backward(
         ctx: torch.autograd.function.FunctionCtx, *gradients: Tensor
     ) -> tuple[Tensor | None, Tensor | None, Tensor | None, None, None, None]:
         c, lower, upper, *results = ctx.saved_tensors  # type: ignore[attr-defined]
@@ -168,8 +172,9 @@ class _SoftmaxBox(torch.autograd.Function):
             value = (p * c).sum(-1, keepdim=True)
             at_c = gradient[..., None] * p
             at_score = at_c * (c - value)
-            for i, part in enumerate((at_c, torch.where(up, 0.0, at_score), torch.where(up, at_score, 0.0))):
+            full = (at_c, torch.where(up, 0.0, at_score), torch.where(up, at_score, 0.0))
+            for i, argument in enumerate((c, lower, upper)):
                 if ctx.needs_input_grad[i]:  # type: ignore[attr-defined]
-                    part = part.sum_to_size((c, lower, upper)[i].shape)
-                    totals[i] = part if totals[i] is None else totals[i] + part
+                    part, before = full[i].sum_to_size(argument.shape), totals[i]
+                    totals[i] = part if before is None else before + part
         return totals[0], totals[1], totals[2], None, None, None

@@ -26,23 +26,33 @@ def tensors(**arguments: object) -> tuple[dict[str, Tensor], Callable[[Tensor], 
     are_tensors = {name: isinstance(value, Tensor) for name, value in arguments.items()}
     if any(are_tensors.values()) and not all(are_tensors.values()):
         other = next(name for name, yes in are_tensors.items() if not yes)
-        raise InvalidTypeError(f"{other} is not a torch tensor but another argument is; pass all of them as tensors, or all as arrays")
-    found = {name: value if isinstance(value, Tensor) else _from_numpy(name, value) for name, value in arguments.items()}
+        raise InvalidTypeError(
+            f"{other} is not a torch tensor but another argument is; pass all of them as tensors, or all as arrays"
+        )
+    found = {
+        name: value if isinstance(value, Tensor) else _from_numpy(name, value) for name, value in arguments.items()
+    }
     for name, value in found.items():
         if value.dtype not in (torch.float32, torch.float64):
             remedy = "convert with .double()" if are_tensors[name] else "convert with .astype(numpy.float64)"
-            raise InvalidTypeError(f"{name} has dtype {_dtype_name(value)}; only float32 and float64 are supported: {remedy}")
+            raise InvalidTypeError(
+                f"{name} has dtype {_dtype_name(value)}; only float32 and float64 are supported: {remedy}"
+            )
         if value.layout != torch.strided:
             raise InvalidTypeError(f"{name} is sparse; convert with .to_dense()")
         if value.ndim == 0:
-            raise InvalidValueError(f"{name} is a scalar; its last dimension must be the keys: use {name}[None] for K = 1")
+            raise InvalidValueError(
+                f"{name} is a scalar; its last dimension must be the keys: use {name}[None] for K = 1"
+            )
         if value.shape[-1] == 0:
-            raise InvalidValueError(f"{name} has shape {tuple(value.shape)}: there is no key (K = 0); softmax needs K ≥ 1")
+            raise InvalidValueError(
+                f"{name} has shape {tuple(value.shape)}: there is no key (K = 0); softmax needs K ≥ 1"
+            )
     devices = {value.device for value in found.values()}
     if len(devices) > 1:
         where = ", ".join(f"{name} on {value.device}" for name, value in found.items())
         raise InvalidValueError(f"the arguments are on different devices ({where}); move them with .to(device)")
-    _broadcast_shape(found)
+    _check_shapes(found)
     dtype = torch.float64 if any(v.dtype == torch.float64 for v in found.values()) else torch.float32
     found = {name: value.to(dtype) for name, value in found.items()}  # float32 to float64 is exact
     return found, (_same if any(are_tensors.values()) else _to_numpy)
@@ -68,7 +78,10 @@ def _from_numpy(name: str, value: object) -> Tensor:
     if array.dtype.kind not in "fiub":
         raise InvalidTypeError(f"{name} has dtype {array.dtype}; pass float32 or float64")
     if array.dtype.itemsize > 8:
-        raise InvalidTypeError(f"{name} has dtype {array.dtype}; only float32 and float64 are supported: convert with .astype(numpy.float64)")
+        raise InvalidTypeError(
+            f"{name} has dtype {array.dtype}; only float32 and float64 are supported: "
+            "convert with .astype(numpy.float64)"
+        )
     if not array.dtype.isnative:
         array = array.astype(array.dtype.newbyteorder("="))
     if any(stride < 0 or stride % array.itemsize for stride in array.strides):
@@ -78,18 +91,17 @@ def _from_numpy(name: str, value: object) -> Tensor:
         return torch.from_numpy(array)
 
 
-def _broadcast_shape(found: dict[str, Tensor]) -> torch.Size:
-    keys = {value.shape[-1] for value in found.values()}
+def _check_shapes(found: dict[str, Tensor]) -> None:
     try:
-        if len(keys) > 1:
-            raise RuntimeError
-        return torch.broadcast_shapes(*(value.shape for value in found.values()))
+        broadcast = torch.broadcast_shapes(*(value.shape for value in found.values()))
     except RuntimeError:
+        broadcast = None
+    if broadcast is None or any(value.shape[-1] != broadcast[-1] for value in found.values()):
         shapes = ", ".join(f"{name} {tuple(value.shape)}" for name, value in found.items())
         raise InvalidValueError(
             f"the shapes do not broadcast: {shapes}; all need the same number of keys in the last dimension, "
             "and leading dimensions that are equal or 1"
-        ) from None
+        )
 
 
 def _first(bad: Tensor) -> tuple[int, ...]:
@@ -100,18 +112,34 @@ def diagnose(lower: Tensor, upper: Tensor, c: Tensor | None = None) -> None:
     """Raise an error that names the first offending argument, index and remedy; return if every entry is fine."""
     for name, value in (("c", c), ("lower", lower), ("upper", upper)):
         if value is not None and bool((bad := value.isnan()).any()):
-            raise InvalidValueError(f"{name} is NaN at index {_first(bad)}; a bound computed from it would mean nothing")
+            raise InvalidValueError(
+                f"{name} is NaN at index {_first(bad)}; a bound computed from it would mean nothing"
+            )
     if c is not None and bool((bad := c.isinf()).any()):
-        raise InvalidValueError(f"c is {c[_first(bad)].item()} at index {_first(bad)}; coefficients must be finite: to leave a key out, mask it with lower = upper = -inf")
+        raise InvalidValueError(
+            f"c is {c[_first(bad)].item()} at index {_first(bad)}; coefficients must be finite: "
+            "to leave a key out, mask it with lower = upper = -inf"
+        )
     for name, value in (("lower", lower), ("upper", upper)):
         if bool((bad := value == float("inf")).any()):
-            raise InvalidValueError(f"{name} is +inf at index {_first(bad)}; scores must be bounded above: pass a finite bound")
+            raise InvalidValueError(
+                f"{name} is +inf at index {_first(bad)}; scores must be bounded above: pass a finite bound"
+            )
     lo, up = torch.broadcast_tensors(lower, upper)
     if bool((bad := lo > up).any()):
         at = _first(bad)
-        raise InvalidValueError(f"lower > upper at index {at}: {lo[at].item()!r} > {up[at].item()!r}; swap them, or widen the box to contain both")
+        raise InvalidValueError(
+            f"lower > upper at index {at}: {lo[at].item()!r} > {up[at].item()!r}; "
+            "swap them, or widen the box to contain both"
+        )
     if bool((bad := (lo == -float("inf")) & (up != -float("inf"))).any()):
         at = _first(bad)
-        raise InvalidValueError(f"lower is -inf but upper is {up[at].item()!r} at index {at}; a masked key needs both at -inf, any other a finite lower bound")
+        raise InvalidValueError(
+            f"lower is -inf but upper is {up[at].item()!r} at index {at}; "
+            "a masked key needs both at -inf, any other a finite lower bound"
+        )
     if bool((bad := (up == -float("inf")).all(-1)).any()):
-        raise InvalidValueError(f"every key is masked (-inf) in row {_first(bad)}; softmax of no key is undefined: unmask one, or leave the row out")
+        raise InvalidValueError(
+            f"every key is masked (-inf) in row {_first(bad)}; softmax of no key is undefined: "
+            "unmask one, or leave the row out"
+        )

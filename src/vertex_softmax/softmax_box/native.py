@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import ctypes
 import functools
+import itertools
 import os
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -34,7 +35,7 @@ _int64s = ctypes.POINTER(_int64)
 class _Shape(ctypes.Structure):
     """SHAPE of native/shape.h."""
 
-    _fields_ = [  # noqa: RUF012
+    _fields_ = [
         *((name, _int64) for name in ("K", "key_c", "key_l", "key_u", "outward", "n_outer", "outer_total")),
         *((name, _int64s) for name in ("outer_shape", "outer_c", "outer_l", "outer_u", "outer_out")),
         *((name, _int64) for name in ("n_inner", "inner_total")),
@@ -111,11 +112,11 @@ def bounds(
 def _pieces(size: int, threads: int) -> list[tuple[int, int]]:
     count = max(1, min(threads, size))
     edges = [size * i // count for i in range(count + 1)]
-    return [(a, b - a) for a, b in zip(edges, edges[1:], strict=False)]
+    return [(a, b - a) for a, b in itertools.pairwise(edges)]
 
 
 def _run(
-    call: ctypes._FuncPointer,  # type: ignore[name-defined]
+    call: ctypes._FuncPointer,
     use: int,
     views: list[Tensor],
     outs: list[Tensor | None],

@@ -27,27 +27,29 @@ Together, with F̂ the computed sum and Ĝ = Σ |d̂_j ŷ_j| (n + EXTRA_ULPS + |
 
     φ(t) ≥ F̂ − SAFETY · (ε Ĝ + K · UNDERFLOW · (1 + max c − min c)).
 
-EXTRA_ULPS = 20 is at least 1 (step 1) + 4 (step 2) + 1 (step 3) + 4 (the tree that joins 16 lanes) with 10 to spare, and
+EXTRA_ULPS = 20 is at least 1 (step 1) + 4 (step 2) + 1 (step 3) + 4 (the tree that joins 16 lanes), with 10 to spare.
 SAFETY = 1 + 1/16 exceeds every second-order factor and the rounding of Ĝ itself while (n + EXTRA_ULPS) ε ≤ 1/64, which
-the callers ensure. |c_j − t| ≤ max c − min c holds because candidates lie in [min c, max c] (one above max c has F̂ < 0 and is refused).
-`depth` in native/vectors.h uses the exponent of ŷ_j for |x̂_j|: from ŷ_j ≥ 2^e follows |x̂_j| ≤ −e·log 2 + EXP_ULPS ε.
+the callers ensure. |c_j − t| ≤ max c − min c holds because candidates lie in [min c, max c]; one above max c has only
+negative terms and is refused. `depth` in native/vectors.h takes |x̂_j| from the exponent of ŷ_j: if ŷ_j ≥ 2^e then
+|x̂_j| ≤ −e·log 2 + 5 ε.
 
-A candidate t = t̂ − step is returned only if this right-hand side is ≥ 0. The first step is twice what the residual at t̂
-asks for; each later one doubles it and adds twice what the residual at the refused candidate asks for. If none passes, min c is returned, which is a lower bound of every weighted mean.
+A candidate t̂ − step is returned only if this right-hand side is ≥ 0. The first step is twice what the residual at t̂
+asks for; each later one doubles it and adds twice what the residual at the refused candidate asks for. If none passes,
+min c is returned, which is a lower bound of every weighted mean of c.
 
 The exponential
 ---------------
 native/vectors.h computes e^x for LOWEST ≤ x ≤ 0 by basic operations alone: n = round(x log₂e), r = x − n log 2 in two
-steps, a Taylor polynomial of degree 13 (7 in single precision) in Horner's form, and 2^n by adding to the exponent bits.
-n·LN2_HI is exact (11 + 42 or 7 + 15 bits) and so is x − n·LN2_HI: for n ≠ 0 both are multiples of the last bit of a
+steps, a Taylor polynomial of degree 13 (7 in single precision) by Horner's rule, and 2^n by adding to the exponent.
+n·LN2_HI is exact (11 + 42 or 7 + 15 bits), and so is x − n·LN2_HI: for n ≠ 0 both are multiples of the last bit of a
 number of at least 1/4, and the difference is below 1/2. Rounding n·LN2_LO and the last subtraction costs at most
-0.347 ε + |n| LN2_LO ε < 0.36 ε absolutely, and LN2_HI + LN2_LO misses log 2 by less than 2⁻⁹⁷ (2⁻⁴⁴), times |n|: < 0.01 ε.
-n differs from the nearest integer's choice only by the rounding of x log₂e, so |r| ≤ 0.347, and truncation costs at
-most 0.347¹⁴/14! < 0.04 ε (0.347⁸/8! < 0.1 ε). Horner's rule b_k = a_k + r b_{k+1} adds errors by
+0.347 ε + |n| LN2_LO ε < 0.36 ε absolutely, and LN2_HI + LN2_LO misses log 2 by less than 2⁻⁹⁷ (2⁻⁴⁴), which times |n|
+is below 0.01 ε. n differs from the nearest integer's choice only by the rounding of x log₂e, so |r| ≤ 0.347, and
+truncation costs at most 0.347¹⁴/14! < 0.04 ε (0.347⁸/8! < 0.1 ε). Horner's rule b_k = a_k + r b_{k+1} adds errors by
 e_k ≤ ε|b_k| + ε|r b_{k+1}| + |r| e_{k+1}. At r = 0.347: b = 1.415, 1.195, 0.564, 0.184, … gives e_2 ≤ 0.75 ε,
 e_1 ≤ 1.66 ε, e_0 ≤ 2.41 ε on e^r = 1.415; at r = −0.347: b = 0.707, 0.845, 0.448, 0.160, … gives e_2 ≤ 0.6 ε,
-e_1 ≤ 1.22 ε, e_0 ≤ 1.43 ε on e^r = 0.707; between them each |b_k| is monotone in r. Relative to e^r that is at most
-2.1 ε, and the errors of r (0.4 ε), of truncation (0.15 ε) and of the rounded coefficients (0.02 ε) bring it to 2.7 ε:
+e_1 ≤ 1.22 ε, e_0 ≤ 1.43 ε on e^r = 0.707; between them every b_k grows with r. Relative to e^r that is at most 2.1 ε,
+and the errors of r (0.4 ε), of truncation (0.15 ε) and of the rounded coefficients (0.02 ε) bring it to 2.7 ε:
 EXP_ULPS = 4 holds with room. Multiplying by 2^n is exact because LOWEST keeps the result normal.
 torch.exp, CUDA's and glibc's exp are documented at 1 to 2 ulps.
 """

@@ -43,7 +43,9 @@ def softmax_box_probabilities(lower: Array, upper: Array, *, outward: bool = Fal
         least, greatest = _log_domain(x, z), _log_domain(z, x)
     least = torch.where(least > greatest, greatest, least)  # rounding may cross two equal numbers: they are a point
     if bool(least.isnan().any() | greatest.isnan().any()):
-        raise InternalError("softmax_box_probabilities produced NaN from valid input; please report this with the input")
+        raise InternalError(
+            "softmax_box_probabilities produced NaN from valid input; please report this with the input"
+        )
     if outward:
         with torch.no_grad():
             least, greatest = _widened(least, greatest, width)

@@ -72,7 +72,7 @@ def newton_min(c: Row, lower: Row, upper: Row) -> float:
 
 
 def probabilities(lower: Row, upper: Row) -> tuple[Row, Row]:
-    """The exact range of every softmax component: p_j is least at (l_j, u elsewhere), greatest at (u_j, l elsewhere)."""
+    """The range of every softmax component: p_j is least at (l_j, u elsewhere), greatest at (u_j, l elsewhere)."""
     one = np.eye(len(lower))
     least = np.array([ratio(one[j], np.where(one[j] > 0, lower, upper)) for j in range(len(lower))])
     greatest = np.array([ratio(one[j], np.where(one[j] > 0, upper, lower)) for j in range(len(lower))])

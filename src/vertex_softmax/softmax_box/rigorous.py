@@ -32,10 +32,11 @@ MOST_PRECISION = 1 << 13
 
 
 def softmax_box_enclosure(c: Array, lower: Array, upper: Array) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-    """Floats (lo, hi) that certainly contain the exact real minimum of c · softmax(s) over the box, usually 1–3 ulps apart.
+    """Floats (lo, hi) that certainly contain the exact real minimum of c · softmax(s) over the box.
 
-    hi is above the value of one vertex of the box, evaluated in ball arithmetic; lo passed the test φ(lo) ≥ 0. Arrays
-    or tensors (..., K) that broadcast; float64 results of shape (...). Needs the extra `proof`. The maximum is
+    hi is above the value of one vertex of the box, evaluated in ball arithmetic; lo passed the test φ(lo) ≥ 0; they are
+    usually 1 to 3 ulps apart. Arrays or tensors (..., K) that broadcast; float64 results of shape (...). Needs the
+    extra `proof`. The maximum is
     (−hi, −lo) of −c.
     """
     flint = _flint()
@@ -49,8 +50,8 @@ def softmax_box_enclosure(c: Array, lower: Array, upper: Array) -> tuple[NDArray
 def is_lower_bound(t: float | Array, c: Array, lower: Array, upper: Array) -> Any:
     """Is t ≤ c · softmax(s) for every s in the box? True (proved), False (refuted), or None (undecided).
 
-    By the test φ(t) ≥ 0, O(K) at each precision. φ(t) is a sum of rational multiples of e^{score}, so it is zero only if
-    the multiples of each distinct score cancel exactly (Lindemann–Weierstrass); that is checked in rational arithmetic,
+    By the test φ(t) ≥ 0, O(K) at each precision. φ(t) is a sum of rational multiples of e^{score}, so it is zero only
+    if the multiples of each distinct score cancel exactly (Lindemann–Weierstrass); that is checked in rationals,
     and any other sign shows at a high enough precision. None means MOST_PRECISION bits were not enough.
 
     One row gives a bool or None; a batch gives an object array. `t` broadcasts against the batch.
@@ -91,7 +92,7 @@ def _rows(c: Array, lower: Array, upper: Array) -> tuple[tuple[int, ...], Iterat
     def rows() -> Iterator[tuple[Floats, Floats, Floats]]:
         for index in np.ndindex(*shape[:-1]):
             keep = views[2][index] > -math.inf
-            yield tuple(view[index][keep].tolist() for view in views)  # type: ignore[misc]
+            yield tuple(view[index][keep].tolist() for view in views)
 
     return tuple(shape[:-1]), rows()
 
@@ -99,7 +100,7 @@ def _rows(c: Array, lower: Array, upper: Array) -> tuple[tuple[int, ...], Iterat
 def _phi(flint: Any, t: float, c: Floats, lower: Floats, upper: Floats) -> Ball:
     """A ball around φ(t) times a positive factor. Which end a key takes is decided exactly, on floats."""
     a, at = flint.arb(max(upper)), flint.arb(t)
-    total = flint.arb(0)
+    total: Ball = flint.arb(0)
     for cj, lj, uj in zip(c, lower, upper, strict=True):
         if cj != t:
             total += (flint.arb(cj) - at) * (flint.arb(uj if cj < t else lj) - a).exp()
@@ -161,7 +162,8 @@ def _ratio(flint: Any, scores: Floats, c: Floats) -> Ball:
     a = flint.arb(max(scores))
     weights = [(flint.arb(s) - a).exp() for s in scores]
     top: Ball = sum((flint.arb(cj) * y for cj, y in zip(c, weights, strict=True)), flint.arb(0))
-    return top / sum(weights, flint.arb(0))
+    mass: Ball = sum(weights, flint.arb(0))
+    return top / mass
 
 
 def _down(flint: Any, ball: Ball) -> float:

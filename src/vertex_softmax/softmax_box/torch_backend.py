@@ -3,8 +3,8 @@
 Invariant: the result is the value of a threshold vertex of the box, evaluated in floating point, or NaN for a row this
 path does not handle (an invalid row, max u − max l > Limits.widest, coefficients near overflow).
 
-Rows are processed in blocks of about `BLOCK` keys, which fit a core's cache; the exponentials of a box are computed once
-for all coefficient rows in the block that share it. Peak extra memory: about eight tensors of one block.
+Rows are processed in blocks of about `BLOCK` keys, which fit a core's cache; the exponentials of a box are computed
+once for all coefficient rows in the block that share it. Peak extra memory: about eight tensors of one block.
 """
 
 from __future__ import annotations

@@ -4,8 +4,8 @@ Invariant: the contract of torch_backend.minimum. Rows of up to 4096 keys; longe
 four strides, go to torch. Imported only when a CUDA tensor (or a test) asks for it. Extra memory: none but the result.
 
 Rounding (`outward`): the proof is that of outward.py, with these facts in place of the native kernel's. In float32,
-e^x = 2^{x log₂e} with the product carried in two floats, so its relative error is that of ex2.approx (at most 2⁻²², that
-is 4 ε) plus less than 3 ε: within the 20 ε that EXTRA_ULPS allows for. F and G are summed in float64, whatever the
+e^x = 2^{x log₂e} with the product carried in two floats, so its relative error is that of ex2.approx (at most 2⁻²²,
+that is 4 ε) plus less than 3 ε: within the 20 ε that EXTRA_ULPS allows for. F and G are summed in float64, whatever the
 order: n = 1 additional ulp of float32. In float64 e^x is libdevice's (1 ulp) and n = K holds for every order of sums.
 """
 
@@ -25,6 +25,7 @@ from vertex_softmax.softmax_box.outward import LIMITS
 
 MOST_KEYS = 4096
 MOST_DIMS = 4
+MOST_ROUNDS = 200
 FLOOR = {torch.float32: -200.0, torch.float64: -1500.0}
 
 
@@ -47,14 +48,26 @@ class Launch(NamedTuple):
     warps: int
 
 
+LAUNCH = {  # by bytes in a number, then by padded keys: the fastest of benchmarks/runs/tune_triton_h200.json
+    4: {16: (32, 8, 1), 32: (16, 8, 1), 64: (16, 16, 2), 128: (8, 16, 1), 256: (4, 32, 1), 512: (2, 64, 1),
+        1024: (1, 128, 1), 2048: (1, 256, 2), 4096: (1, 512, 4)},
+    8: {16: (16, 8, 1), 32: (8, 8, 1), 64: (4, 16, 1), 128: (4, 16, 1), 256: (2, 64, 2), 512: (1, 64, 1),
+        1024: (1, 256, 2), 2048: (1, 256, 4), 4096: (2, 512, 16)},
+}  # fmt: skip
+
+
 def launch_shape(keys: int, itemsize: int) -> Launch:
     """The launch shape for rows of this many keys, as measured on an H200 (benchmarks/tune_triton.py)."""
-    padded = padded_keys(keys)
-    if padded <= 128:
-        return Launch(max(4, 512 // padded), min(32, padded), 1)
-    if padded * itemsize <= 4096:
-        return Launch(1, 128, 1)
-    return Launch(1, padded, 2 if padded * itemsize <= 8192 else 4)
+    return Launch(*LAUNCH[itemsize][padded_keys(keys)])
+
+
+@functools.cache
+def chunk_axis() -> int:
+    """Which dimension of a block Triton keeps within a lane (a matter of speed alone)."""
+    import triton
+
+    major, minor = (int(part) for part in triton.__version__.split(".")[:2])
+    return 0 if (major, minor) >= (3, 7) else 1
 
 
 def padded_keys(keys: int) -> int:
@@ -86,9 +99,7 @@ def minimum(
     return out
 
 
-def _launch(
-    views: list[Tensor], out: Tensor, dims: list[Dim], sign: int, outward: bool, launch: Launch | None
-) -> None:
+def _launch(views: list[Tensor], out: Tensor, dims: list[Dim], sign: int, outward: bool, launch: Launch | None) -> None:
     from vertex_softmax.softmax_box.triton_kernel import rows_kernel
 
     keys = views[0].shape[-1]
@@ -105,5 +116,6 @@ def _launch(
             UNIT=limits.unit, FLOOR=FLOOR[out.dtype], UNDERFLOW=limits.underflow, WIDEST=limits.widest,
             LARGEST=limits.largest, ULPS=float(proof.EXTRA_ULPS + (keys if double else 1)),
             BAND=(padded_keys(keys) // width + 16) * limits.unit, SAFETY=proof.SAFETY, TRIES=proof.TRIES,
-            CHUNKS=padded_keys(keys) // width, ROWS=rows, WIDTH=width, num_warps=warps,
+            MOST_ROUNDS=MOST_ROUNDS, CHUNKS=padded_keys(keys) // width, ROWS=rows, WIDTH=width,
+            CHUNK_AXIS=chunk_axis(), num_warps=warps, enable_fp_fusion=False,
         )  # fmt: skip

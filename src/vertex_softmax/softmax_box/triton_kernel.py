@@ -1,9 +1,15 @@
 """The kernel that triton_backend.py launches. One program solves ROWS rows of at most CHUNKS · WIDTH keys in registers.
 
-A block has shape (CHUNKS, ROWS, WIDTH): a row's keys lie across the WIDTH/4 (WIDTH/2 in float64) lanes that read them,
-and its CHUNKS within each lane, so that most of a row's sum needs no exchange between lanes. Both sums of a round are
-reduced together. The names are those of native/lanes.h and outward.py. A row that is invalid or outside the fast range
-becomes NaN.
+A block has the dimensions CHUNKS, ROWS, WIDTH, the keys of a row being CHUNKS · WIDTH: a row lies across the WIDTH/4
+(WIDTH/2 in float64) lanes that read it, its chunks within each lane, so that most of its sum needs no exchange between
+lanes. CHUNK_AXIS says which dimension the chunks are: Triton's versions differ in which one they spread over lanes.
+
+Every lane of a row must hold the same t bit for bit, or lanes leave a loop at different times and the program hangs. So
+the kernel is launched with enable_fp_fusion=False: with fusion, a product that is added to its neighbour's becomes
+fma(c, y, shuffled), which rounds differently on the two sides of the exchange (seen with Triton 3.6). Loops are bounded
+besides; a row that has not settled after MOST_ROUNDS becomes NaN, like one that is invalid or outside the fast range.
+
+The names are those of native/lanes.h and outward.py.
 """
 
 from __future__ import annotations
@@ -42,24 +48,33 @@ def exponential(x, DOUBLE: tl.constexpr):
 
 
 @triton.jit
-def ratio(c, L, U, t):
+def spread(t, CHUNK_AXIS: tl.constexpr):
+    """A number per row, over the row's block."""
+    if CHUNK_AXIS == 0:
+        return t[None, :, None]
+    else:
+        return t[:, None, None]
+
+
+@triton.jit
+def ratio(c, L, U, t, CHUNK_AXIS: tl.constexpr):
     """R(y(t)), y = U where c < t else L: one round of the solver."""
-    y = tl.where(c < t[None, :, None], U, L)
-    top, mass = tl.reduce((tl.sum(c * y, 0), tl.sum(y, 0)), 1, _add_two)
+    y = tl.where(c < spread(t, CHUNK_AXIS), U, L)
+    top, mass = tl.reduce((tl.sum(c * y, CHUNK_AXIS), tl.sum(y, CHUNK_AXIS)), 1, _add_two)
     return top / mass
 
 
 @triton.jit
-def residual(c, L, U, xl, xu, t, ULPS: tl.constexpr):
+def residual(c, L, U, xl, xu, t, ULPS: tl.constexpr, CHUNK_AXIS: tl.constexpr):
     """F ~ φ(t), G ~ Σ |c − t| y (ULPS + |x|), S ~ Σ y, summed in float64."""
-    d = c - t[None, :, None]
+    d = c - spread(t, CHUNK_AXIS)
     up = d < 0
     y = tl.where(up, U, L)
     x = tl.where(up, xu, xl)
     term = d * y
-    F = tl.sum(term.to(tl.float64), 0)
-    G = tl.sum((tl.abs(term) * (ULPS - x)).to(tl.float64), 0)
-    S = tl.sum(y.to(tl.float64), 0)
+    F = tl.sum(term.to(tl.float64), CHUNK_AXIS)
+    G = tl.sum((tl.abs(term) * (ULPS - x)).to(tl.float64), CHUNK_AXIS)
+    S = tl.sum(y.to(tl.float64), CHUNK_AXIS)
     return tl.reduce((F, G, S), 1, _add_three)
 
 
@@ -71,7 +86,7 @@ def rows_kernel(
     OUTWARD: tl.constexpr, DOUBLE: tl.constexpr, DIMS: tl.constexpr,
     UNIT: tl.constexpr, FLOOR: tl.constexpr, UNDERFLOW: tl.constexpr, WIDEST: tl.constexpr, LARGEST: tl.constexpr,
     ULPS: tl.constexpr, BAND: tl.constexpr, SAFETY: tl.constexpr, TRIES: tl.constexpr,
-    CHUNKS: tl.constexpr, ROWS: tl.constexpr, WIDTH: tl.constexpr,
+    MOST_ROUNDS: tl.constexpr, CHUNKS: tl.constexpr, ROWS: tl.constexpr, WIDTH: tl.constexpr, CHUNK_AXIS: tl.constexpr,
 ):  # fmt: skip
     """Rows are numbered by the last four merged dimensions (size, strides of c, l, u); the result is contiguous.
 
@@ -105,48 +120,56 @@ def rows_kernel(
         at_c += rest.to(tl.int64) * c0
         at_l += rest.to(tl.int64) * l0
         at_u += rest.to(tl.int64) * u0
-    key = tl.arange(0, CHUNKS)[:, None, None] * WIDTH + tl.arange(0, WIDTH)[None, None, :]
-    real = inside[None, :, None] & (key < n_keys)
+    chunk = tl.arange(0, CHUNKS) * WIDTH
+    key = (chunk[:, None, None] if CHUNK_AXIS == 0 else chunk[None, :, None]) + tl.arange(0, WIDTH)[None, None, :]
+    real = spread(inside, CHUNK_AXIS) & (key < n_keys)
     infinity = float("inf")
-    l = tl.load(l_ptr + at_l[None, :, None] + key * key_l, real, other=-infinity)  # noqa: E741
-    u = tl.load(u_ptr + at_u[None, :, None] + key * key_u, real, other=-infinity)
-    c = tl.load(c_ptr + at_c[None, :, None] + key * key_c, real, other=0.0) * sign
+    l = tl.load(l_ptr + spread(at_l, CHUNK_AXIS) + key * key_l, real, other=-infinity)  # noqa: E741
+    u = tl.load(u_ptr + spread(at_u, CHUNK_AXIS) + key * key_u, real, other=-infinity)
+    c = tl.load(c_ptr + spread(at_c, CHUNK_AXIS) + key * key_c, real, other=0.0) * sign
 
     fine = (l <= u) & (u < infinity) & ((l > -infinity) | (u == -infinity)) & (c == c)
     size = tl.where(fine, tl.abs(c), infinity)
     a, b, size, total = tl.reduce(
-        (tl.max(u, 0), tl.max(l, 0), tl.max(size, 0), tl.sum(c, 0)), 1, _three_max_one_sum
+        (tl.max(u, CHUNK_AXIS), tl.max(l, CHUNK_AXIS), tl.max(size, CHUNK_AXIS), tl.sum(c, CHUNK_AXIS)),
+        1,
+        _three_max_one_sum,
     )
     handled = (a - b <= WIDEST) & (size * n_keys < LARGEST)
     a = tl.where(handled, a, 0.0)
-    c = tl.where(handled[None, :, None], c, 0.0)
-    xl = tl.maximum(l - a[None, :, None], FLOOR)
-    xu = tl.maximum(u - a[None, :, None], FLOOR)
-    L = tl.where(handled[None, :, None], exponential(xl, DOUBLE), 1.0)
-    U = tl.where(handled[None, :, None], exponential(xu, DOUBLE), 1.0)
+    c = tl.where(spread(handled, CHUNK_AXIS), c, 0.0)
+    xl = tl.maximum(l - spread(a, CHUNK_AXIS), FLOOR)
+    xu = tl.maximum(u - spread(a, CHUNK_AXIS), FLOOR)
+    L = tl.where(spread(handled, CHUNK_AXIS), exponential(xl, DOUBLE), 1.0)
+    U = tl.where(spread(handled, CHUNK_AXIS), exponential(xu, DOUBLE), 1.0)
 
     band = tl.where(handled, size * BAND, 0.0)
-    t = ratio(c, L, U, tl.where(handled, total / n_keys - 0.2 * size, 0.0))  # any start will do
+    start = tl.where(handled, total / n_keys - 0.2 * size, 0.0)  # any start will do
+    t = ratio(c, L, U, start, CHUNK_AXIS)
     falling = 1
     unsettled = 1
-    while falling > 0:
+    rounds = 0
+    while (falling > 0) & (rounds < MOST_ROUNDS):
         probe = t - band
-        better = ratio(c, L, U, probe)
+        better = ratio(c, L, U, probe, CHUNK_AXIS)
         less = better < probe
         unsettled = tl.max((better != t).to(tl.int32), 0)
         t = tl.where(less, better, t)
         falling = tl.max(less.to(tl.int32), 0)
-    while unsettled > 0:  # keys lie in the band: finish with the probe at t itself
-        better = ratio(c, L, U, t)
+        rounds += 1
+    while (unsettled > 0) & (rounds < MOST_ROUNDS):  # keys lie in the band: finish with the probe at t itself
+        better = ratio(c, L, U, t, CHUNK_AXIS)
         less = better < t
         t = tl.where(less, better, t)
         unsettled = tl.max(less.to(tl.int32), 0)
+        rounds += 1
+    handled = handled & (rounds < MOST_ROUNDS)
 
     if OUTWARD:
-        low = tl.min(tl.min(tl.where(real, c, infinity), 0), 1)
-        high = tl.max(tl.max(tl.where(real, c, -infinity), 0), 1)
+        low = tl.min(tl.min(tl.where(real, c, infinity), CHUNK_AXIS), 1)
+        high = tl.max(tl.max(tl.where(real, c, -infinity), CHUNK_AXIS), 1)
         lost = n_keys * UNDERFLOW * (1.0 + (high.to(tl.float64) - low.to(tl.float64)))
-        F, G, S = residual(c, L, U, xl, xu, t, ULPS)
+        F, G, S = residual(c, L, U, xl, xu, t, ULPS, CHUNK_AXIS)
         spare = F - SAFETY * (UNIT * G + lost)
         step = tl.where(spare >= 0, 0.0, -2.0 * spare / S)
         least = tl.abs(t).to(tl.float64) * UNIT
@@ -157,7 +180,7 @@ def rows_kernel(
         while (unproved > 0) & (tries < TRIES):
             candidate = (t.to(tl.float64) - step).to(t.dtype)
             pending = pending & (candidate > low)
-            F, G, S = residual(c, L, U, xl, xu, candidate, ULPS)
+            F, G, S = residual(c, L, U, xl, xu, candidate, ULPS, CHUNK_AXIS)
             spare = F - SAFETY * (UNIT * G + lost)
             proved = pending & (spare >= 0)
             result = tl.where(proved, candidate, result)

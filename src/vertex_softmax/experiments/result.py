@@ -1,0 +1,162 @@
+"""What an experiment leaves behind: a table with the published figures beside ours, as JSON, Markdown and CSV.
+
+Invariant: ours and the published figures are stored apart (`rows` and `published`) and every column that shows both is
+written twice, so no published number can pass for ours. Files appear whole or not at all: they are written beside their
+place and renamed.
+"""
+
+from __future__ import annotations
+
+import csv
+import importlib
+import importlib.metadata
+import io
+import json
+import os
+import platform
+from collections.abc import Callable, Mapping
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any, TypeAlias
+
+from vertex_softmax.errors import InternalError, MissingDependencyError
+
+Cell: TypeAlias = str | int | float | bool | None
+Row: TypeAlias = Mapping[str, Cell]
+Progress: TypeAlias = Callable[[str, int, int], None]
+"""Called with what is being done, how much of it is done, and how much there is."""
+
+PACKAGES = ("vertex-softmax", "numpy", "torch", "python-flint", "matplotlib")
+
+
+@dataclass(frozen=True)
+class Column:
+    """A column of the table: its heading, which is also its key in a row, and the format of its numbers."""
+
+    name: str
+    spec: str = ""
+
+    def text(self, cell: Cell) -> str:
+        """The cell as people read it; "–" for a cell without a value."""
+        if cell is None:
+            return "–"
+        if isinstance(cell, bool):
+            return "yes" if cell else "no"
+        return cell if isinstance(cell, str) else format(cell, self.spec)
+
+
+@dataclass(frozen=True)
+class ExperimentResult:
+    """The table of one experiment: `rows` are ours, `published[i]` what the paper has for row i (empty if nothing)."""
+
+    name: str
+    title: str
+    columns: tuple[Column, ...]
+    rows: tuple[Row, ...]
+    published: tuple[Row, ...]
+    notes: tuple[str, ...]
+    settings: Mapping[str, object]
+    seconds: float
+    versions: Mapping[str, str]
+
+    def __post_init__(self) -> None:
+        known = {column.name for column in self.columns}
+        unknown = {key for row in (*self.rows, *self.published) for key in row} - known
+        if unknown:
+            raise InternalError(f"experiment {self.name}: cells without a column: {', '.join(sorted(unknown))}")
+        if len(self.published) != len(self.rows):
+            raise InternalError(f"experiment {self.name}: {len(self.rows)} rows, {len(self.published)} published rows")
+
+    def save(self, out: Path) -> tuple[Path, ...]:
+        """Write NAME.json, NAME.md and NAME.csv into the folder `out`, and return their paths."""
+        texts = {"json": self.json(), "md": self.markdown(), "csv": self.csv()}
+        return tuple(_write(out / f"{self.name}.{ending}", text.encode()) for ending, text in texts.items())
+
+    def json(self) -> str:
+        """Everything, for machines: full precision, ours under "rows", the paper's under "published"."""
+        fields = asdict(self) | {"columns": [column.name for column in self.columns]}
+        return json.dumps(fields, indent=2, ensure_ascii=False, allow_nan=False) + "\n"
+
+    def markdown(self) -> str:
+        """The table for people, with the notes, the settings and the versions under it."""
+        head, *body = self._cells(lambda column, cell: column.text(cell).replace("|", "\\|"))
+        lines = [f"# {self.title}", "", _line(head), _line(["---"] * len(head)), *map(_line, body), ""]
+        lines += [f"- {note}" for note in self.notes]
+        facts = [f"{key} {value}" for key, value in (*self.settings.items(), *self.versions.items())]
+        lines += ["", f"{self.seconds:.1f} s. " + "; ".join(facts) + "."]
+        return "\n".join(lines) + "\n"
+
+    def csv(self) -> str:
+        """The table for spreadsheets: full precision, an empty field for a cell without a value."""
+        text = io.StringIO()
+        csv.writer(text, lineterminator="\n").writerows(self._cells(lambda _, cell: "" if cell is None else str(cell)))
+        return text.getvalue()
+
+    def _cells(self, render: Callable[[Column, Cell], str]) -> list[list[str]]:
+        both = {column.name for column in self.columns if any(column.name in row for row in self.published)}
+        head: list[str] = []
+        for column in self.columns:
+            head += [f"{column.name}, ours", f"{column.name}, published"] if column.name in both else [column.name]
+        table = [head]
+        for ours, theirs in zip(self.rows, self.published, strict=True):
+            line: list[str] = []
+            for column in self.columns:
+                line.append(render(column, ours.get(column.name)))
+                if column.name in both:
+                    line.append(render(column, theirs.get(column.name)))
+            table.append(line)
+        return table
+
+
+def versions() -> dict[str, str]:
+    """The versions and the machine a result was made with; packages that are not installed are left out."""
+    found = {"python": platform.python_version(), "machine": f"{platform.system()} {platform.machine()}"}
+    for package in PACKAGES:
+        try:
+            found[package] = importlib.metadata.version(package)
+        except importlib.metadata.PackageNotFoundError:
+            continue
+    return found
+
+
+def required(module: str, extra: str) -> Any:
+    """Import an optional module, or say which extra brings it."""
+    try:
+        return importlib.import_module(module)
+    except ImportError as error:
+        name = module.partition(".")[0]
+        raise MissingDependencyError(
+            f"this experiment needs {name}, which is not installed: pip install 'vertex-softmax[{extra}]'"
+        ) from error
+
+
+def new_figure(width: float = 6.4, height: float = 4.0) -> Any:
+    """An empty matplotlib figure (inches). Call it before the long work, so that a missing matplotlib shows at once."""
+    return required("matplotlib.figure", "report").Figure(figsize=(width, height), layout="constrained")
+
+
+def save_figure(figure: Any, out: Path, name: str) -> tuple[Path, ...]:
+    """Write NAME.svg and NAME.png into the folder `out`; the SVG is the same, byte for byte, for the same figure."""
+    matplotlib = required("matplotlib", "report")
+    paths = []
+    for ending, metadata in (("svg", {"Date": None}), ("png", {"Software": None})):
+        buffer = io.BytesIO()
+        with matplotlib.rc_context({"svg.hashsalt": name}):
+            figure.savefig(buffer, format=ending, dpi=160, metadata=metadata)
+        paths.append(_write(out / f"{name}.{ending}", buffer.getvalue()))
+    return tuple(paths)
+
+
+def _write(path: Path, content: bytes) -> Path:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    unfinished = path.with_name(f".{path.name}.{os.getpid()}.tmp")
+    try:
+        unfinished.write_bytes(content)
+        unfinished.replace(path)
+    finally:
+        unfinished.unlink(missing_ok=True)
+    return path
+
+
+def _line(cells: list[str]) -> str:
+    return "| " + " | ".join(cells) + " |"

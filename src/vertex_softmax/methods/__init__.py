@@ -1,0 +1,1 @@
+"""What a user can name: the ways to bound an objective, from interval arithmetic up."""

@@ -119,25 +119,24 @@ def versions() -> dict[str, str]:
     return found
 
 
-def required(module: str, extra: str) -> Any:
-    """Import an optional module, or say which extra brings it."""
+def required(module: str, package: str, extra: str) -> Any:
+    """The optional module, or an error that says which extra brings its package."""
     try:
         return importlib.import_module(module)
     except ImportError as error:
-        name = module.partition(".")[0]
         raise MissingDependencyError(
-            f"this experiment needs {name}, which is not installed: pip install 'vertex-softmax[{extra}]'"
+            f"this experiment needs {package}, which is not installed: pip install 'vertex-softmax[{extra}]'"
         ) from error
 
 
 def new_figure(width: float = 6.4, height: float = 4.0) -> Any:
     """An empty matplotlib figure (inches). Call it before the long work, so that a missing matplotlib shows at once."""
-    return required("matplotlib.figure", "report").Figure(figsize=(width, height), layout="constrained")
+    return required("matplotlib.figure", "matplotlib", "report").Figure(figsize=(width, height), layout="constrained")
 
 
 def save_figure(figure: Any, out: Path, name: str) -> tuple[Path, ...]:
     """Write NAME.svg and NAME.png into the folder `out`; the SVG is the same, byte for byte, for the same figure."""
-    matplotlib = required("matplotlib", "report")
+    matplotlib = required("matplotlib", "matplotlib", "report")
     paths = []
     for ending, metadata in (("svg", {"Date": None}), ("png", {"Software": None})):
         buffer = io.BytesIO()

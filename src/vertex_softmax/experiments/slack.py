@@ -16,6 +16,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -178,9 +179,9 @@ def _softmax(scores: Floats) -> Floats:
     return np.asarray(y / y.sum(-1, keepdims=True), np.float64)
 
 
-def _plot(figure: object, rows: tuple[Row, ...]) -> None:
+def _plot(figure: Any, rows: tuple[Row, ...]) -> None:
     """Stacked bars: the sources of the final gap, and on top, hatched, what Vertex-Softmax has already removed."""
-    axes = figure.subplots()  # type: ignore[attr-defined]
+    axes = figure.subplots()
     labels = [str(row["Diagnostic"]) for row in rows]
     base = np.zeros(len(rows))
     for source in ("Score box", "Value", "Row-wise", "Suffix"):
@@ -192,5 +193,6 @@ def _plot(figure: object, rows: tuple[Row, ...]) -> None:
     axes.bar(labels, removed, bottom=base, label=label, width=0.6, fill=False, hatch="///", edgecolor="0.5")
     axes.set_ylabel(f"mean lower-bound gap, ε = {EPSILON}")
     axes.set_title(TITLE)
-    axes.legend(frameon=False)
+    axes.set_ylim(0, 1.35 * float((base + removed).max()))
+    axes.legend(frameon=False, ncols=2, loc="upper left")
     axes.spines[["top", "right"]].set_visible(False)

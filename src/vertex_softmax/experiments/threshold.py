@@ -33,6 +33,7 @@ from vertex_softmax.experiments.result import (
     versions,
 )
 from vertex_softmax.softmax_box import native, softmax_box_min
+from vertex_softmax.softmax_box.api import Algorithm
 
 NAME = "threshold"
 TITLE = "Threshold solver: exactness and runtime"
@@ -184,8 +185,8 @@ def _add(totals: _Totals, single: Boxes, double: Boxes, repeats: int, enumerate_
     totals.diff_64 = max(totals.diff_64, _difference(by_threshold_64, other_64))
 
 
-def _solve(box: Boxes, algorithm: str) -> Tensor:
-    result = softmax_box_min(*box, algorithm="newton" if algorithm == "newton" else "threshold")
+def _solve(box: Boxes, algorithm: Algorithm) -> Tensor:
+    result = softmax_box_min(*box, algorithm=algorithm)
     if not isinstance(result, Tensor):
         raise InternalError("softmax_box_min did not hand back the tensor it was given")
     return result
@@ -223,13 +224,13 @@ def _notes(rows: list[dict[str, Any]], enumerate_to: int) -> tuple[str, ...]:
 
 def _plot(figure: Any, result: ExperimentResult) -> None:
     axes = figure.subplots()
-    for name, marker in ((THRESHOLD, "o"), (NEWTON, "s"), (EXHAUSTIVE, "^")):
+    for name, marker, color in ((THRESHOLD, "o", "C0"), (NEWTON, "s", "C2"), (EXHAUSTIVE, "^", "C3")):
         label = name.removesuffix(" (s)").lower()
         for rows, who, style in ((result.rows, "ours, CPU", "-"), (result.published, "published, GPU", ":")):
             cells = zip(result.rows, rows, strict=True)
             points = [(ours["K"], row[name]) for ours, row in cells if row.get(name) is not None]
             if points:
-                axes.loglog(*zip(*points, strict=True), style, marker=marker, label=f"{label} ({who})")
+                axes.loglog(*zip(*points, strict=True), style, color=color, marker=marker, label=f"{label} ({who})")
     axes.set_xlabel("keys K (batch 4, K query rows, 4 heads)")
     axes.set_ylabel("seconds")
     axes.set_title(TITLE)

@@ -27,6 +27,7 @@ from vertex_softmax.softmax_box.arguments import Array, diagnose, tensors
 Floats = NDArray[np.float64]
 
 UNIT = 2.0**-53
+WIDEST = 1e300
 UNDERFLOW = 1e-300  # more than K products of numbers of size ≤ 2 can lose by underflow
 
 
@@ -43,6 +44,11 @@ class _Problem(NamedTuple):
     def least_coefficient(self) -> Floats:
         """min c over the keys that are not masked: below every weighted mean, and free of rounding."""
         return np.asarray(np.where(self.masked, np.inf, self.c).min(-1), np.float64)
+
+    def too_wide(self) -> NDArray[np.bool_]:
+        """Rows whose scores span more than WIDEST: differences may overflow, so the bound is trivial. Shape (...)."""
+        least = np.where(self.masked, np.inf, self.lower).min(-1)
+        return np.asarray(0.5 * self.upper.max(-1) - 0.5 * least > 0.5 * WIDEST, np.bool_)
 
 
 def ibp_min(c: Array, lower: Array, upper: Array) -> Floats:
@@ -100,34 +106,36 @@ def wei_lse_min(c: Array, lower: Array, upper: Array) -> Floats:
     their own.
     """
     problem = _problem(c, lower, upper)
+    with np.errstate(invalid="ignore", over="ignore"):  # −inf − −inf at masked keys; boxes that are too wide
+        bound = _unscaled(_lowest_of_plane(problem), problem.exponent)
+    return np.asarray(np.where(problem.too_wide(), problem.least_coefficient(), bound), np.float64)[()]
+
+
+def _lowest_of_plane(problem: _Problem) -> Floats:
+    """The bound of `wei_lse_min` for the scaled coefficients; where −inf − −inf is NaN, masked keys get weight 0."""
     masked = problem.masked
     top = problem.upper.max(-1, keepdims=True)
-    middle = 0.5 * problem.lower + 0.5 * problem.upper - top
-    with np.errstate(invalid="ignore", over="ignore"):  # −inf − −inf at masked keys; a width beyond 1e308
-        x, z = problem.lower - top, problem.upper - top
-        radius = np.where(masked, 0.0, 0.5 * problem.upper - 0.5 * problem.lower)
-        log_least = np.where(masked, 0.0, _log_component(x, z))
-        log_greatest = np.where(masked, 0.0, _log_component(z, x))
-        gap = np.maximum(log_greatest - log_least, 0.0)  # rounding may cross two equal numbers: they are a point
-    L, U, y = np.exp(x), np.exp(z), np.exp(middle)
+    x, z = problem.lower - top, problem.upper - top
+    middle = 0.5 * x + 0.5 * z
+    radius = np.where(masked, 0.0, 0.5 * z - 0.5 * x)
+    log_least = np.where(masked, 0.0, _log_component(x, z))
+    log_greatest = np.where(masked, 0.0, _log_component(z, x))
+    log_p = middle - _lse(middle)
+    gap = np.maximum(log_greatest - log_least, 0.0)  # rounding may cross two equal numbers: they are a point
+    divisor = np.where(gap > 0, gap, 1.0)
+    slope = np.exp(log_greatest) * np.where(gap > 0, -np.expm1(-gap) / divisor, 1.0)
+    L, U = np.exp(x), np.exp(z)
     mass = (0.5 * L + 0.5 * U).sum(-1, keepdims=True)
-    with np.errstate(divide="ignore", invalid="ignore"):
-        log_p = middle - _lse(middle)
-        slope = np.exp(log_greatest) * np.where(gap > 0, -np.expm1(-gap) / gap, 1.0)
-        below = y / mass
-        above = np.exp(log_greatest) - slope * np.where(masked, 0.0, log_greatest - log_p)
+    below = np.exp(middle) / mass
+    above = np.exp(log_greatest) - slope * np.where(masked, 0.0, log_greatest - log_p)
 
     c = np.where(masked, 0.0, problem.scaled)
     positive, negative = np.maximum(c, 0.0), np.minimum(c, 0.0)
     low, high = positive * below, negative * slope
-    with np.errstate(invalid="ignore", over="ignore"):
-        value = (low + negative * above).sum(-1)
-        moves = (low + high - high.sum(-1, keepdims=True) * np.exp(log_p)) * radius
-        moves = moves - low.sum(-1, keepdims=True) * (0.5 * (U - L) / mass)
-        bound = value - np.abs(moves).sum(-1)
-    bound = _unscaled(bound, problem.exponent)
-    beyond = np.isnan(bound)  # a box wider than the floats: the trivial bound
-    return np.asarray(np.where(beyond, problem.least_coefficient(), bound), np.float64)[()]
+    value = (low + negative * above).sum(-1)
+    moves = (low + high - high.sum(-1, keepdims=True) * np.exp(log_p)) * radius
+    moves = moves - low.sum(-1, keepdims=True) * (0.5 * (U - L) / mass)
+    return np.asarray(value - np.abs(moves).sum(-1), np.float64)
 
 
 def _problem(c: Array, lower: Array, upper: Array) -> _Problem:
@@ -141,8 +149,11 @@ def _problem(c: Array, lower: Array, upper: Array) -> _Problem:
 
 
 def _components(problem: _Problem) -> tuple[Floats, Floats]:
-    least, greatest = softmax_box_probabilities(problem.lower, problem.upper, outward=True)
-    return np.asarray(least, np.float64), np.asarray(greatest, np.float64)
+    """(p^L, p^U), certainly outward; 0 and 1 where the box is too wide."""
+    wide = problem.too_wide()[..., None] & ~problem.masked
+    lower, upper = (np.where(wide, 0.0, end) for end in (problem.lower, problem.upper))
+    least, greatest = softmax_box_probabilities(lower, upper, outward=True)
+    return np.where(wide, 0.0, least), np.where(wide, 1.0, greatest)
 
 
 def _dual(c: Floats, least: Floats, greatest: Floats, t: Floats) -> Floats:

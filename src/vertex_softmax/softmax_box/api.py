@@ -73,14 +73,13 @@ def softmax_box_bounds(
 def softmax_box_argmin(c: Array, lower: Array, upper: Array, *, algorithm: Algorithm = "auto") -> ThresholdVertex:
     """The vertex of the box that minimises c · softmax(s): its value, its mask of upper ends, and its threshold m.
 
-    Keys whose coefficient equals the minimum may sit anywhere; they are put at their lower end. Masked keys are not in
-    the mask. `mask` has the broadcast shape (..., K).
+    Masked keys are not in the mask. `mask` has the broadcast shape (..., K).
     """
     _check_algorithm(algorithm)
     found, back = tensors(c=c, lower=lower, upper=upper)
     with torch.no_grad():
-        value = _solve(found["c"], found["lower"], found["upper"], algorithm, False, (1,))[0]
-        mask = (found["c"] < value[..., None]) & (found["upper"] > -torch.inf)
+        (value,), (cut,) = _solve(found["c"], found["lower"], found["upper"], algorithm, False, (1,), cuts=True)
+        mask = (found["c"] < cut[..., None]) & (found["upper"] > -torch.inf)
         return ThresholdVertex(back(value), back(mask), back(mask.sum(-1)))
 
 
@@ -89,7 +88,7 @@ def _extreme(c: Array, lower: Array, upper: Array, algorithm: Algorithm, outward
     found, back = tensors(c=c, lower=lower, upper=upper)
     args = (found["c"], found["lower"], found["upper"])
     if not any(x.requires_grad for x in args):
-        return back(_solve(*args, algorithm, outward, (sign,))[0])
+        return back(_solve(*args, algorithm, outward, (sign,))[0][0])
     return back(_SoftmaxBox.apply(*args, algorithm, outward, (sign,))[0])  # type: ignore[no-untyped-call]
 
 
@@ -99,47 +98,68 @@ def _check_algorithm(algorithm: str) -> None:
 
 
 def _solve(
-    c: Tensor, lower: Tensor, upper: Tensor, algorithm: str, outward: bool, signs: tuple[int, ...]
-) -> list[Tensor]:
-    """One result per sign: the minimum (1) and the maximum (−1)."""
+    c: Tensor,
+    lower: Tensor,
+    upper: Tensor,
+    algorithm: str,
+    outward: bool,
+    signs: tuple[int, ...],
+    *,
+    cuts: bool = False,
+) -> tuple[list[Tensor], list[Tensor]]:
+    """One result per sign, the minimum (1) and the maximum (−1), and if wanted the cuts whose vertices attain them."""
+    results, where = _newton(c, lower, upper, outward, signs, cuts) if algorithm != "threshold" or cuts else ([], [])
     if algorithm == "threshold":
-        results = [
-            torch_backend.minimum(c, lower, upper, solver=torch_backend.threshold, sign=sign, outward=outward)
-            for sign in signs
-        ]
-    else:
-        results = _newton(c, lower, upper, outward, signs)
-    return [_finish(result, c, lower, upper, sign, outward) for result, sign in zip(results, signs, strict=True)]
+        solver = torch_backend.threshold
+        results = [torch_backend.minimum(c, lower, upper, solver=solver, sign=s, outward=outward) for s in signs]
+    for i, sign in enumerate(signs):
+        _finish(results[i], where[i] if cuts else None, c, lower, upper, sign, outward)
+    return results, where
 
 
-def _newton(c: Tensor, lower: Tensor, upper: Tensor, outward: bool, signs: tuple[int, ...]) -> list[Tensor]:
+def _newton(
+    c: Tensor, lower: Tensor, upper: Tensor, outward: bool, signs: tuple[int, ...], cuts: bool
+) -> tuple[list[Tensor], list[Tensor]]:
     keys = c.shape[-1]
     if c.device.type == "cpu" and native.usable(keys):
-        pair = native.bounds(c, lower, upper, minimum=1 in signs, maximum=-1 in signs, outward=outward)
-        return [end for end in pair if end is not None]
+        wanted = (1 in signs, -1 in signs)
+        ends = native.bounds_and_cuts(c, lower, upper, wanted=wanted, outward=outward, cuts=cuts)
+        return [end for end in ends[0] if end is not None], [cut for cut in ends[1] if cut is not None]
+    batch = torch.broadcast_shapes(c.shape, lower.shape, upper.shape)[:-1]
+    where = [torch.empty(batch, dtype=c.dtype, device=c.device) for _ in signs] if cuts else [None for _ in signs]
+    pairs = list(zip(signs, where, strict=True))
     if c.is_cuda:
         from vertex_softmax.softmax_box import triton_backend
 
         if triton_backend.usable(keys):
-            return [triton_backend.minimum(c, lower, upper, sign=sign, outward=outward) for sign in signs]
+            run = triton_backend.minimum
+            return [run(c, lower, upper, sign=s, outward=outward, cut=w) for s, w in pairs], _present(where)
+    newton = torch_backend.newton
     return [
-        torch_backend.minimum(c, lower, upper, solver=torch_backend.newton, sign=sign, outward=outward)
-        for sign in signs
-    ]
+        torch_backend.minimum(c, lower, upper, solver=newton, sign=s, outward=outward, cut=w) for s, w in pairs
+    ], _present(where)
 
 
-def _finish(result: Tensor, c: Tensor, lower: Tensor, upper: Tensor, sign: int, outward: bool) -> Tensor:
-    """Rows a backend left as NaN: say what is wrong with them, or solve them in the log domain."""
+def _present(where: list[Tensor] | list[None]) -> list[Tensor]:
+    return [cut for cut in where if cut is not None]
+
+
+def _finish(
+    result: Tensor, cut: Tensor | None, c: Tensor, lower: Tensor, upper: Tensor, sign: int, outward: bool
+) -> None:
+    """Rows a backend left as NaN: say what is wrong with them, or solve them in the log domain, in place."""
     left = result.isnan()
     if not bool(left.any()):
-        return result
+        return
     diagnose(lower, upper, c)
     shape = torch.Size((*result.shape, c.shape[-1]))
     rows = [x.expand(shape)[left] for x in (c, lower, upper)]
-    result[left] = log_domain.minimum(rows[0] * sign, rows[1], rows[2], outward=outward) * sign
+    value, where = log_domain.minimum_and_cut(rows[0] * sign, rows[1], rows[2], outward=outward)
+    result[left] = value * sign
+    if cut is not None:
+        cut[left] = where * sign
     if bool(result.isnan().any()):
         raise InternalError("the log-domain path returned NaN for valid input; please report this with the input")
-    return result
 
 
 class _SoftmaxBox(torch.autograd.Function):
@@ -155,19 +175,19 @@ class _SoftmaxBox(torch.autograd.Function):
         outward: bool,
         signs: tuple[int, ...],
     ) -> tuple[Tensor, ...]:
-        results = tuple(_solve(c, lower, upper, algorithm, outward, signs))
-        ctx.save_for_backward(c, lower, upper, *results)
+        results, cuts = _solve(c, lower, upper, algorithm, outward, signs, cuts=any(ctx.needs_input_grad))  # type: ignore[attr-defined]
+        ctx.save_for_backward(c, lower, upper, *cuts)
         ctx.signs = signs  # type: ignore[attr-defined]
-        return results
+        return tuple(results)
 
     @staticmethod
     def backward(
         ctx: torch.autograd.function.FunctionCtx, *gradients: Tensor
     ) -> tuple[Tensor | None, Tensor | None, Tensor | None, None, None, None]:
-        c, lower, upper, *results = ctx.saved_tensors  # type: ignore[attr-defined]
+        c, lower, upper, *cuts = ctx.saved_tensors  # type: ignore[attr-defined]
         totals: list[Tensor | None] = [None, None, None]
-        for gradient, result, sign in zip(gradients, results, ctx.signs, strict=True):  # type: ignore[attr-defined]
-            up = (c < result[..., None]) if sign > 0 else (c > result[..., None])
+        for gradient, cut, sign in zip(gradients, cuts, ctx.signs, strict=True):  # type: ignore[attr-defined]
+            up = (c < cut[..., None]) if sign > 0 else (c > cut[..., None])
             p = torch.where(up, upper, lower).softmax(-1)
             value = (p * c).sum(-1, keepdim=True)
             at_c = gradient[..., None] * p

@@ -30,7 +30,8 @@ def tensors(**arguments: object) -> tuple[dict[str, Tensor], Callable[[Tensor], 
             f"{other} is not a torch tensor but another argument is; pass all of them as tensors, or all as arrays"
         )
     found = {
-        name: value if isinstance(value, Tensor) else _from_numpy(name, value) for name, value in arguments.items()
+        name: value.resolve_conj().resolve_neg() if isinstance(value, Tensor) else _from_numpy(name, value)
+        for name, value in arguments.items()
     }
     for name, value in found.items():
         if value.dtype not in (torch.float32, torch.float64):
@@ -38,6 +39,8 @@ def tensors(**arguments: object) -> tuple[dict[str, Tensor], Callable[[Tensor], 
             raise InvalidTypeError(
                 f"{name} has dtype {_dtype_name(value)}; only float32 and float64 are supported: {remedy}"
             )
+        if value.is_meta:
+            raise InvalidTypeError(f"{name} is a meta tensor, which holds no numbers; pass a real one")
         if value.layout != torch.strided:
             raise InvalidTypeError(f"{name} is sparse; convert with .to_dense()")
         if value.ndim == 0:
@@ -71,6 +74,8 @@ def _dtype_name(value: Tensor) -> str:
 
 
 def _from_numpy(name: str, value: object) -> Tensor:
+    if isinstance(value, np.ma.MaskedArray):
+        raise InvalidTypeError(f"{name} is a numpy masked array, whose mask would be lost; mask keys with -inf instead")
     try:
         array = np.asarray(value)
     except ValueError as error:

@@ -5,38 +5,58 @@ Invariant: a finite result for every valid row, however wide its box. Always in 
 
 from __future__ import annotations
 
+from math import inf
+
 import torch
 from torch import Tensor
 
 from vertex_softmax.softmax_box import outward as proof
-from vertex_softmax.softmax_box.torch_backend import descend
+from vertex_softmax.softmax_box.torch_backend import descend, without_masked
 
 CHUNK = 1 << 22
-HUGE = 2.0**800
-SHRINK = 2.0**-200
 
 
 def minimum(c: Tensor, lower: Tensor, upper: Tensor, *, outward: bool = False) -> Tensor:
-    """min over the box of c · softmax(s) for valid rows (rows, K), to (rows), in the dtype of c; chunked."""
+    """min over the box of c · softmax(s) for valid rows (rows, K), to (rows), in the dtype of c."""
+    return minimum_and_cut(c, lower, upper, outward=outward)[0]
+
+
+def minimum_and_cut(c: Tensor, lower: Tensor, upper: Tensor, *, outward: bool = False) -> tuple[Tensor, Tensor]:
+    """The minimum (rows), and the cut: it is attained where keys with c < cut are at their upper end. Chunked."""
     rows = max(1, CHUNK // c.shape[-1])
     parts = [
         _solve(c[i : i + rows].double(), lower[i : i + rows].double(), upper[i : i + rows].double(), outward)
         for i in range(0, c.shape[0], rows)
     ]
-    result = torch.cat(parts) if parts else c.new_empty(0, dtype=torch.float64)
-    return proof.round_down(result, c.dtype) if outward else result.to(c.dtype)
+    value, cut = (torch.cat(part) for part in zip(*parts, strict=True))
+    return proof.round_down(value, c.dtype) if outward else value.to(c.dtype), cut.to(c.dtype)
 
 
-def _solve(c: Tensor, lower: Tensor, upper: Tensor, outward: bool) -> Tensor:
-    scale = torch.where(c.abs().amax(-1, keepdim=True) >= HUGE, SHRINK, 1.0)  # a power of two: exact but for underflow
-    scaled = c * scale
+def _solve(c: Tensor, lower: Tensor, upper: Tensor, outward: bool) -> tuple[Tensor, Tensor]:
+    c = without_masked(c, upper)
+    exponent = torch.frexp(c.abs().amax(-1, keepdim=True)).exponent
+    scaled = _times_power(c, -exponent)  # max |scaled| is in [1/2, 1): exact but for what underflows
 
-    def at_vertex(t: Tensor) -> Tensor:
-        return (scaled * torch.where(scaled < t, upper, lower).softmax(-1)).sum(-1, keepdim=True)
+    def at_vertex(t: Tensor) -> tuple[Tensor, Tensor]:
+        terms = scaled * torch.where(scaled < t, upper, lower).softmax(-1)
+        return terms.sum(-1, keepdim=True), terms.abs().sum(-1, keepdim=True)
 
-    t = descend(at_vertex, scaled)
+    t, cut = descend(at_vertex, scaled)
     if outward:  # an underflow in `scaled` moves Σ (c − t) y by less than the K · UNDERFLOW the proof allows for
+        low, least = c.amin(-1, keepdim=True), scaled.amin(-1, keepdim=True)
         t = proof.lower_bound(scaled, lower, upper, t, None)
-        low = c.amin(-1, keepdim=True)
-        return torch.where(t > scaled.amin(-1, keepdim=True), t / scale, low).squeeze(-1)
-    return (t / scale).squeeze(-1)
+        back = _times_power(t, exponent)
+        back = torch.where(_times_power(back, -exponent) > t, torch.nextafter(back, torch.full_like(back, -inf)), back)
+        return torch.where(t > least, back, low).squeeze(-1), _times_power(cut, exponent).squeeze(-1)
+    return _times_power(t, exponent).squeeze(-1), _times_power(cut, exponent).squeeze(-1)
+
+
+def _times_power(x: Tensor, exponent: Tensor) -> Tensor:
+    """x · 2^exponent in two steps, because 2^exponent alone may overflow."""
+    half = exponent.long() // 2
+    return x * _power(half) * _power(exponent.long() - half)
+
+
+def _power(exponent: Tensor) -> Tensor:
+    """2^exponent for −1022 ≤ exponent ≤ 1023, exactly: the exponent bits of a float64 (torch.ldexp is not exact)."""
+    return ((exponent + 1023) << 52).view(torch.float64)

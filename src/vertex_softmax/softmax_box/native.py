@@ -52,7 +52,11 @@ def _library() -> ctypes.CDLL | None:
     except OSError:  # built for another platform: the torch path does the same work
         return None
     for name in ("vertex_rows_f64", "vertex_rows_f32"):
-        getattr(library, name).argtypes = [ctypes.c_int, ctypes.POINTER(_Shape), *[ctypes.c_void_p] * 6]
+        getattr(library, name).argtypes = [
+            ctypes.c_int,
+            ctypes.POINTER(_Shape),
+            *[ctypes.c_void_p] * 6,
+        ]  # c, l, u, outs, cuts, scratch
         getattr(library, name).restype = None
     return library if library.vertex_variant() >= 0 else None
 
@@ -73,21 +77,41 @@ def variant() -> str | None:
     return None if library is None else VARIANTS[library.vertex_variant()]
 
 
+Ends = list[Tensor | None]
+"""[for the minimum, for the maximum]; None where it is not wanted."""
+
+
 def bounds(
     c: Tensor, lower: Tensor, upper: Tensor, *, minimum: bool, maximum: bool, outward: bool, force: str | None = None
-) -> tuple[Tensor | None, Tensor | None]:
+) -> Ends:
     """The wanted ends of c · softmax(s) over the box; CPU tensors of one dtype, (..., K) that broadcast, to (...).
 
     `force` names an instruction set, for tests; it must be one this processor has.
     """
+    wanted = (minimum, maximum)
+    return bounds_and_cuts(c, lower, upper, wanted=wanted, outward=outward, cuts=False, force=force)[0]
+
+
+def bounds_and_cuts(
+    c: Tensor,
+    lower: Tensor,
+    upper: Tensor,
+    *,
+    wanted: tuple[bool, bool],
+    outward: bool,
+    cuts: bool = True,
+    force: str | None = None,
+) -> tuple[Ends, Ends]:
+    """The ends, and the cuts: the minimum is attained where keys with c < cut are up, the maximum where c > cut."""
     library = _library()
     if library is None:
         raise RuntimeError("the compiled kernel is not available; check native.available() first")
     use = library.vertex_variant() if force is None else VARIANTS.index(force)
     shape = torch.broadcast_shapes(c.shape, lower.shape, upper.shape)
-    outs = [torch.empty(shape[:-1], dtype=c.dtype) if want else None for want in (minimum, maximum)]
+    outs = [torch.empty(shape[:-1], dtype=c.dtype) if want else None for want in wanted]
+    found_cuts = [None if out is None or not cuts else torch.empty_like(out) for out in outs]
     if 0 in shape[:-1]:
-        return outs[0], outs[1]
+        return outs, found_cuts
     template = next(out for out in outs if out is not None)
     views = [x.expand(shape) for x in (c, lower, upper)]
     call = library.vertex_rows_f64 if c.dtype == torch.float64 else library.vertex_rows_f32
@@ -97,7 +121,7 @@ def bounds(
     threads = torch.get_num_threads() if template.numel() * shape[-1] >= PARALLEL_FROM else 1
 
     def work(piece: tuple[int, int]) -> None:
-        _run(call, use, views, outs, outer, inner, piece, outward)
+        _run(call, use, views, outs, found_cuts, outer, inner, piece, outward)
 
     split = outer if outer else inner
     pieces = _pieces(split[0][0] if split else 1, threads)
@@ -106,7 +130,7 @@ def bounds(
     else:
         with ThreadPoolExecutor(len(pieces)) as pool:
             list(pool.map(work, pieces))
-    return outs[0], outs[1]
+    return outs, found_cuts
 
 
 def _pieces(size: int, threads: int) -> list[tuple[int, int]]:
@@ -119,7 +143,8 @@ def _run(
     call: ctypes._FuncPointer,
     use: int,
     views: list[Tensor],
-    outs: list[Tensor | None],
+    outs: Ends,
+    cuts: Ends,
     outer: list[Dim],
     inner: list[Dim],
     piece: tuple[int, int],
@@ -154,5 +179,9 @@ def _run(
     scratch = torch.empty(3 * max(keys + lanes, lanes * min(keys, 4 * lanes)), dtype=views[0].dtype)
     width = views[0].element_size()
     pointers = [view.data_ptr() + offset * width for view, offset in zip(views, offsets[:3], strict=True)]
-    results = [None if out is None else out.data_ptr() + offsets[3] * width for out in outs]
-    call(use, ctypes.byref(shape), *pointers, *results, scratch.data_ptr())
+
+    def targets(tensors: Ends) -> ctypes.Array[ctypes.c_void_p]:
+        places = (None if tensor is None else tensor.data_ptr() + offsets[3] * width for tensor in tensors)
+        return (ctypes.c_void_p * 2)(*places)
+
+    call(use, ctypes.byref(shape), *pointers, targets(outs), targets(cuts), scratch.data_ptr())

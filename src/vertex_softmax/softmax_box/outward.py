@@ -11,6 +11,8 @@ t is a lower bound of the minimum if and only if φ(t) ≥ 0: the sum is ≥ 0 f
 y. So it is enough to show φ(t) ≥ 0 in floating point, and how t was found does not matter. Let ε be the unit roundoff
 (2⁻⁵³ or 2⁻²⁴), and let a hat mark a computed number. The only assumptions are IEEE 754 rounding of + − × (a fused
 multiply-add, which rounds once, only helps) and that e^x is computed with a relative error of at most EXP_ULPS = 4 ε.
+(Results may be flushed to zero. Subnormal *coefficients* must not be: under torch.set_flush_denormal(True) they are
+read as 0, and the bound is that of the problem so read.)
 
 1. *Differences.* The comparison c_j < t is exact, so the chosen end is the right one. d̂_j = (c_j − t)(1 + δ), |δ| ≤ ε;
    it has the right sign, and a subtraction does not underflow.
@@ -76,11 +78,12 @@ class Limits:
     underflow: float
     widest: float
     largest: float
+    smallest: float
 
 
 LIMITS = {
-    torch.float64: Limits(2.0**-53, -708.0, 8e-308, 600.0, 2.0**1000),
-    torch.float32: Limits(2.0**-24, -87.0, 4.1e-38, 60.0, 2.0**100),
+    torch.float64: Limits(2.0**-53, -708.0, 8e-308, 600.0, 2.0**1000, 2.0**-960),
+    torch.float32: Limits(2.0**-24, -87.0, 4.1e-38, 60.0, 2.0**100, 2.0**-96),
 }
 
 

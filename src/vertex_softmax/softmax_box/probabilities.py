@@ -27,7 +27,7 @@ def softmax_box_probabilities(lower: Array, upper: Array, *, outward: bool = Fal
     """(p^L, p^U): the least and greatest value of every softmax component over lower ≤ s ≤ upper, each (..., K).
 
     Computed in float64 and returned in the dtype of the arguments. Masked keys (−inf) have probability 0.
-    `outward=True` rounds p^L down and p^U up by a proved bound on the error, see `_relative_error`.
+    `outward=True` rounds p^L down and p^U up by a proved bound on the error, see `_widened`.
     """
     found, back = tensors(lower=lower, upper=upper)
     dtype = found["lower"].dtype
@@ -35,20 +35,19 @@ def softmax_box_probabilities(lower: Array, upper: Array, *, outward: bool = Fal
     diagnose(lo, up)
     lo, up = lo.double(), up.double()
     shift = up.amax(-1, keepdim=True).detach()
-    x, z = lo - shift, up - shift
-    width = -torch.where(x == -math.inf, 0.0, x).amin(-1, keepdim=True).detach()
-    if x.numel() == 0 or bool((width <= LIMITS[torch.float64].widest).all()):
-        least, greatest = _direct(x, z)
+    width = shift - torch.where(lo == -math.inf, shift, lo).amin(-1, keepdim=True).detach()
+    if lo.numel() == 0 or bool((width <= LIMITS[torch.float64].widest).all()):
+        least, greatest = _direct(lo - shift, up - shift)
+        ulps = 2 * width
     else:
-        least, greatest = _log_domain(x, z), _log_domain(z, x)
+        least, greatest = _log_domain(lo, up), _log_domain(up, lo)
+        ulps = 4 * torch.where(lo == -math.inf, 0.0, torch.maximum(lo.abs(), up.abs())).amax(-1, keepdim=True) + 1000
     least = torch.where(least > greatest, greatest, least)  # rounding may cross two equal numbers: they are a point
     if bool(least.isnan().any() | greatest.isnan().any()):
-        raise InternalError(
-            "softmax_box_probabilities produced NaN from valid input; please report this with the input"
-        )
+        raise InternalError("softmax_box_probabilities made NaN of valid input; please report this with the input")
     if outward:
         with torch.no_grad():
-            least, greatest = _widened(least, greatest, width)
+            least, greatest = _widened(least, greatest, ulps)
             return back(round_down(least, dtype)), back(-round_down(-greatest, dtype))
     return back(least.to(dtype)), back(greatest.to(dtype))
 
@@ -73,27 +72,25 @@ def _log_domain(own: Tensor, rest: Tensor) -> Tensor:
     rows = max(1, CHUNK // (keys * keys))
     parts = []
     for i in range(0, flat_own.shape[0], rows):
-        others = torch.where(diagonal, -math.inf, flat_rest[i : i + rows, None, :]).logsumexp(-1)
-        parts.append(torch.sigmoid(flat_own[i : i + rows] - others))
+        others = torch.where(diagonal, -math.inf, flat_rest[i : i + rows, None, :])
+        alone = (others == -math.inf).all(-1)  # no other key counts: probability 1 (a gradient through −inf is NaN)
+        lse = torch.where(alone[..., None], 0.0, others).logsumexp(-1)
+        parts.append(torch.where(alone, 1.0, torch.sigmoid(flat_own[i : i + rows] - lse)))
     return torch.cat(parts).reshape(own.shape)
 
 
-def _relative_error(keys: int, width: Tensor) -> Tensor:
-    """A bound on the relative error of both forms, in float64.
+def _widened(least: Tensor, greatest: Tensor, ulps: Tensor) -> tuple[Tensor, Tensor]:
+    """Step outward by a bound on the relative error, SAFETY · ε · (ulps + K + 40) with ε = 2⁻⁵³.
 
-    With ε = 2⁻⁵³ and width = max u − min l over unmasked keys: a shifted score is off by at most ε·width, so a weight
-    by ε(width + 4) relatively (outward.py, steps 2 and 4), a sum of positive weights by ε(width + 4 + K), and their
-    quotient by ε(2·width + K + 12). In the log domain the exponent own_j − lse is off by at most
-    ε(4·width + K + 12) — the shift, the lse's inner shift and sum, its logarithm, the difference — and the sigmoid
-    adds a few ulps. 8·width + K + 40 covers both; SAFETY covers second order while it is below 1/16, and beyond that
-    the trivial bounds 0 and 1 are used.
+    Directly: a shifted score is off by at most ε·width, so a weight by ε(width + 4) relatively (outward.py, steps 2 and
+    4), a sum of positive weights by ε(width + 4 + K), and their quotient by ε(2·width + K + 12).
+    In the log domain, with M the largest |score|: inside logsumexp, a weight that counts has |x − max| < 746, so the
+    sum is off by ε(746 + 4 + K) relatively; its logarithm, the addition of max, and the difference own − lse round
+    numbers of at most M + log K, M + log K and 2M + log K; the sigmoid adds a few ulps: ε(4·M + K + 1000).
+    SAFETY covers second order while the bound is below 1/16; beyond that the trivial bounds 0 and 1 are used.
     """
-    return SAFETY * LIMITS[torch.float64].unit * (8 * width + (keys + 40))
-
-
-def _widened(least: Tensor, greatest: Tensor, width: Tensor) -> tuple[Tensor, Tensor]:
     tiny = torch.finfo(torch.float64).tiny
-    error = _relative_error(least.shape[-1], width)
+    error = SAFETY * LIMITS[torch.float64].unit * (ulps + (least.shape[-1] + 40))
     sure = error < 1 / 16
     low = torch.where(sure & (least > 4 * tiny), least * (1 - 2 * error), 0.0)
     high = torch.where(sure, torch.clamp(greatest * (1 + 2 * error) + 4 * tiny, max=1.0), 1.0)

@@ -59,16 +59,25 @@ def newton_min(c: Row, lower: Row, upper: Row) -> float:
     In floating point it must not stop too early. On a wide box one key k can outweigh all others at its upper end; then
     R(y(t)) is c_k up to rounding, and if rounding leaves t one ulp above c_k, key k stays at its upper end, R(y(t)) is
     not below t, and t looks like the minimum although moving key k to its lower end might bring R far down. So the next
-    vertex is taken at `probe`, below t by more than the rounding error of R: a value below the probe is real progress,
-    and no value below it means that the minimum is not below it either. Then the plain iteration ends it.
+    vertex is taken at a probe, below t by more than the rounding error of R (at most K + 4 ulps of the mean of |c|); if
+    the minimum is below the probe, R comes out below t there. Only where that does not help is it taken at t itself.
     """
-    band = (len(c) + 10) * np.finfo(np.float64).eps / 2 * float(np.abs(c).max())
-    value = ratio(c, np.where(c < c.mean(), upper, lower))
-    while (better := ratio(c, np.where(c < value - band, upper, lower))) < value - band:
-        value = better
-    while (better := ratio(c, np.where(c < value, upper, lower))) < value:
-        value = better
-    return value
+    band = (len(c) + 10) * np.finfo(np.float64).eps / 2
+    value, size, below = *_vertex(c, lower, upper, float(c.mean())), True
+    while True:
+        better, next_size = _vertex(c, lower, upper, value - band * size if below else value)
+        if better < value:
+            value, size, below = better, next_size, True
+        elif below:
+            below = False
+        else:
+            return value
+
+
+def _vertex(c: Row, lower: Row, upper: Row, t: float) -> tuple[float, float]:
+    """The value of the vertex y(t), and the mean of |c| there."""
+    scores = np.where(c < t, upper, lower)
+    return ratio(c, scores), ratio(np.abs(c), scores)
 
 
 def probabilities(lower: Row, upper: Row) -> tuple[Row, Row]:

@@ -17,7 +17,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from vertex_softmax.errors import InvalidValueError, MissingDependencyError
+from vertex_softmax.errors import InvalidTypeError, InvalidValueError, MissingDependencyError
 from vertex_softmax.softmax_box.arguments import Array, diagnose, tensors
 from vertex_softmax.softmax_box.reference import newton_min
 
@@ -58,8 +58,10 @@ def is_lower_bound(t: float | Array, c: Array, lower: Array, upper: Array) -> An
     """
     flint = _flint()
     batch, rows = _rows(c, lower, upper)
-    values = t.detach().cpu().numpy() if isinstance(t, torch.Tensor) else np.asarray(t)
-    values = values.astype(np.float64)
+    try:
+        values = (t.detach().cpu().numpy() if isinstance(t, torch.Tensor) else np.asarray(t)).astype(np.float64)
+    except (TypeError, ValueError) as error:
+        raise InvalidTypeError(f"t cannot be read as a number or an array of numbers: {error}") from error
     if np.isnan(values).any():
         raise InvalidValueError("t is NaN; it cannot be a bound of anything")
     try:
@@ -136,14 +138,18 @@ def _is_zero(t: float, c: Floats, lower: Floats, upper: Floats) -> bool:
 
 
 def _enclose(flint: Any, c: Floats, lower: Floats, upper: Floats) -> tuple[float, float]:
-    near = newton_min(np.array(c), np.array(lower), np.array(upper))
-    best = _ratio(flint, [uj if cj < near else lj for cj, lj, uj in zip(c, lower, upper, strict=True)], c)
+    with np.errstate(all="ignore"):  # any starting vertex will do, even one from an overflow
+        near = newton_min(np.array(c), np.array(lower), np.array(upper))
+    best = _ratio(flint, lower, c)
+    at: Any = flint.arb(near) if math.isfinite(near) else best
     while True:  # Newton's method on balls; every `best` is the value of a vertex
-        scores = [uj if flint.arb(cj) < best else lj for cj, lj, uj in zip(c, lower, upper, strict=True)]
-        better = _ratio(flint, scores, c)
+        better = min(_vertices(flint, at, c, lower, upper), key=lambda ball: float(ball.upper()))
         if not better < best:
             break
-        best = better
+        best = at = better
+    nearest = float(best.mid())
+    if best.overlaps(flint.arb(nearest)) and _is_zero(nearest, c, lower, upper):
+        return nearest, nearest  # φ(nearest) = 0 exactly: the minimum is this float
     hi = _up(flint, best)
     lo, step = _down(flint, best), 0.0
     least = min(c)
@@ -151,6 +157,16 @@ def _enclose(flint: Any, c: Floats, lower: Floats, upper: Floats) -> tuple[float
         step = max(2 * step, math.ulp(lo))
         lo = lo - step
     return max(lo, least), min(hi, max(c))
+
+
+def _vertices(flint: Any, t: Ball, c: Floats, lower: Floats, upper: Floats) -> list[Ball]:
+    """The values of y(t) with the keys that cannot be told from t at their lower and at their upper ends."""
+    down, up = [], []
+    for cj, lj, uj in zip(c, lower, upper, strict=True):
+        key = flint.arb(cj)
+        down.append(uj if key < t else lj)
+        up.append(lj if key > t else uj)
+    return [_ratio(flint, down, c), _ratio(flint, up, c)]
 
 
 def _decide_once(flint: Any, t: float, c: Floats, lower: Floats, upper: Floats) -> bool:

@@ -22,18 +22,34 @@ from vertex_softmax.softmax_box.outward import LIMITS
 BLOCK = 1 << 15
 CUDA_BLOCK = 1 << 26
 
-Solver = Callable[[Tensor, Tensor, Tensor, Tensor], Tensor]
+Solver = Callable[[Tensor, Tensor, Tensor, Tensor], tuple[Tensor, Tensor | None]]
+"""(c, lower, upper, max u) to the minimum and the cut whose vertex attains it (None where the algorithm has none)."""
 
 
-def minimum(c: Tensor, lower: Tensor, upper: Tensor, *, solver: Solver, sign: int = 1, outward: bool = False) -> Tensor:
-    """min over the box of sign·c · softmax(s), times sign; shapes (..., K) that broadcast, to (...)."""
+def minimum(
+    c: Tensor,
+    lower: Tensor,
+    upper: Tensor,
+    *,
+    solver: Solver,
+    sign: int = 1,
+    outward: bool = False,
+    cut: Tensor | None = None,
+) -> Tensor:
+    """sign · (min over the box of sign·c · softmax(s)); shapes (..., K) that broadcast, to (...).
+
+    `cut` (...), if given, is filled: the minimum (maximum) is attained where keys with c < cut (c > cut) are up.
+    """
     shape = torch.broadcast_shapes(c.shape, lower.shape, upper.shape)
     out = torch.empty(shape[:-1], dtype=c.dtype, device=c.device)
     c, lower, upper = (_with_rank(x, len(shape)) for x in (c, lower, upper))
     block = CUDA_BLOCK if c.is_cuda else BLOCK
     for at in _blocks(shape, block):
         piece = (_cut(c, at) * sign if sign < 0 else _cut(c, at), _cut(lower, at), _cut(upper, at))
-        out[at] = _block_minimum(*piece, solver, outward) * sign
+        value, where = _block_minimum(*piece, solver, outward)
+        out[at] = value * sign
+        if cut is not None and where is not None:
+            cut[at] = where * sign
     return out
 
 
@@ -60,59 +76,82 @@ def _blocks(shape: torch.Size, block: int) -> Iterator[tuple[slice, ...]]:
         yield tuple(slice(i, i + step) for i, step in zip(corner, steps, strict=True))
 
 
-def _block_minimum(c: Tensor, lower: Tensor, upper: Tensor, solver: Solver, outward: bool) -> Tensor:
+def _block_minimum(
+    c: Tensor, lower: Tensor, upper: Tensor, solver: Solver, outward: bool
+) -> tuple[Tensor, Tensor | None]:
     limits = LIMITS[c.dtype]
     inf = math.inf
     shift = upper.amax(-1, keepdim=True)
+    width = shift - lower.amax(-1, keepdim=True)
     valid = (lower <= upper) & ((lower > -inf) | (upper == -inf))
-    box = valid.all(-1, keepdim=True) & (shift - lower.amax(-1, keepdim=True) <= limits.widest) & (shift < inf)
-    fine = c.abs().amax(-1, keepdim=True) * float(c.shape[-1]) < limits.largest
+    box = valid.all(-1, keepdim=True) & (width <= limits.widest) & (shift < inf)
+    finite = c.isfinite().all(-1, keepdim=True)
+    c = without_masked(c, upper)
+    size = c.abs().amax(-1, keepdim=True)
+    fine = finite & (size * float(c.shape[-1]) < limits.largest)
+    fine = fine & ((size == 0) | (size * (-width).exp() >= limits.smallest))
     if not bool(box.all() & fine.all()):  # give such rows harmless numbers; their result is replaced by NaN below
         c = torch.where(fine, c, 0.0)
         lower, upper = torch.where(box, lower, 0.0), torch.where(box, upper, 0.0)
         shift = upper.amax(-1, keepdim=True)
-    t = solver(c, lower, upper, shift)
+    t, cut = solver(c, lower, upper, shift)
     if outward:
         t = proof.lower_bound(c, lower, upper, t, shift)
-    return torch.where(box & fine, t, math.nan).squeeze(-1)
+    return torch.where(box & fine, t, math.nan).squeeze(-1), None if cut is None else cut.squeeze(-1)
+
+
+def without_masked(c: Tensor, upper: Tensor) -> Tensor:
+    """c, with masked keys (upper = −inf) given the least coefficient of a key that counts: they are not seen at all."""
+    masked = upper == -math.inf
+    if not bool(masked.any()):
+        return c
+    counts = torch.where(masked, math.inf, c).amin(-1, keepdim=True)
+    return torch.where(masked, counts, c)
 
 
 def _weights(lower: Tensor, upper: Tensor, shift: Tensor) -> tuple[Tensor, Tensor]:
     return (lower - shift).exp_(), (upper - shift).exp_()
 
 
-def newton(c: Tensor, lower: Tensor, upper: Tensor, shift: Tensor) -> Tensor:
-    """The root of φ without a sort: t ← Σ c y / Σ y, with y = U where c < t else L. Shape (..., 1)."""
+def newton(c: Tensor, lower: Tensor, upper: Tensor, shift: Tensor) -> tuple[Tensor, Tensor]:
+    """The root of φ without a sort: t ← Σ c y / Σ y, with y = U where c < t else L. (value, cut), each (..., 1)."""
     L, U = _weights(lower, upper, shift)
 
-    def at_vertex(t: Tensor) -> Tensor:
+    def at_vertex(t: Tensor) -> tuple[Tensor, Tensor]:
         y = torch.where(c < t, U, L)
         mass = y.sum(-1, keepdim=True)
-        return y.mul_(c).sum(-1, keepdim=True).div_(mass)
+        y.mul_(c)
+        return y.sum(-1, keepdim=True).div_(mass), y.abs_().sum(-1, keepdim=True).div_(mass)
 
     return descend(at_vertex, c)
 
 
-def descend(at_vertex: Callable[[Tensor], Tensor], c: Tensor) -> Tensor:
-    """Newton's method from the mean of c (..., K) to (..., 1); reference.newton_min says why it probes below t."""
-    band = c.abs().amax(-1, keepdim=True) * (float(c.shape[-1] + 10) * LIMITS[c.dtype].unit)
-    t = at_vertex(c.mean(-1, keepdim=True))
+def descend(at_vertex: Callable[[Tensor], tuple[Tensor, Tensor]], c: Tensor) -> tuple[Tensor, Tensor]:
+    """Newton's method from the mean of c (..., K); (value, cut), each (..., 1).
+
+    `at_vertex(t)` gives the value R of the vertex y(t), and the mean of |c| there, which is the scale of R's rounding;
+    reference.newton_min says why the next vertex is taken at a probe below t.
+    """
+    ulps = float(c.shape[-1] + 10) * LIMITS[c.dtype].unit
+    cut = c.mean(-1, keepdim=True)
+    t, size = at_vertex(cut)
+    cut = cut.expand(t.shape)
+    below = True
     while True:
-        probe = t - band
-        better = at_vertex(probe)
-        falling = better < probe
-        if not bool(falling.any()):
-            break
-        t = torch.where(falling, better, t)
-    while not bool((better == t).all()):  # keys lie in the band: finish with the probe at t itself
-        better = at_vertex(t)
-        if not bool((better < t).any()):
-            break
-        t = torch.fmin(better, t)
-    return t
+        probe = t - ulps * size if below else t
+        better, next_size = at_vertex(probe)
+        falling = better < t
+        if bool(falling.any()):
+            t, size = torch.where(falling, better, t), torch.where(falling, next_size, size)
+            cut = torch.where(falling, probe, cut)
+            below = True
+        elif below and not bool((better == t).all()):
+            below = False
+        else:
+            return t, cut
 
 
-def threshold(c: Tensor, lower: Tensor, upper: Tensor, shift: Tensor) -> Tensor:
+def threshold(c: Tensor, lower: Tensor, upper: Tensor, shift: Tensor) -> tuple[Tensor, None]:
     """Algorithm 1 of the paper: sort c, prefix sums of U, suffix sums of L, the smallest τ_m. Shape (..., 1).
 
     Suffixes are summed as suffixes: total − prefix would cancel.
@@ -130,4 +169,4 @@ def threshold(c: Tensor, lower: Tensor, upper: Tensor, shift: Tensor) -> Tensor:
         return torch.nn.functional.pad(x.cumsum(-1), (1, 0))
 
     tau = (prefix(c * U) + suffix(c * L)) / (prefix(U) + suffix(L))
-    return tau.amin(-1, keepdim=True)
+    return tau.amin(-1, keepdim=True), None

@@ -82,9 +82,13 @@ def minimum(
     *,
     sign: int = 1,
     outward: bool = False,
+    cut: Tensor | None = None,
     launch: Launch | None = None,
 ) -> Tensor:
-    """sign · min over the box of sign·c · softmax(s); tensors (..., K) of one dtype that broadcast, to (...)."""
+    """sign · (min over the box of sign·c · softmax(s)); tensors (..., K) of one dtype that broadcast, to (...).
+
+    `cut` (...), if given, is filled: the minimum (maximum) is attained where keys with c < cut (c > cut) are up.
+    """
     shape = torch.broadcast_shapes(c.shape, lower.shape, upper.shape)
     out = torch.empty(shape[:-1], dtype=c.dtype, device=c.device)
     views = [x.expand(shape) for x in (c, lower, upper)]
@@ -94,12 +98,20 @@ def minimum(
     if len(dims) > MOST_DIMS or out.numel() >= 2**31:
         from vertex_softmax.softmax_box import torch_backend
 
-        return torch_backend.minimum(c, lower, upper, solver=torch_backend.newton, sign=sign, outward=outward)
-    _launch(views, out, dims, sign, outward, launch)
+        return torch_backend.minimum(c, lower, upper, solver=torch_backend.newton, sign=sign, outward=outward, cut=cut)
+    _launch(views, out, cut, dims, sign, outward, launch)
     return out
 
 
-def _launch(views: list[Tensor], out: Tensor, dims: list[Dim], sign: int, outward: bool, launch: Launch | None) -> None:
+def _launch(
+    views: list[Tensor],
+    out: Tensor,
+    cut: Tensor | None,
+    dims: list[Dim],
+    sign: int,
+    outward: bool,
+    launch: Launch | None,
+) -> None:
     from vertex_softmax.softmax_box.triton_kernel import rows_kernel
 
     keys = views[0].shape[-1]
@@ -111,10 +123,12 @@ def _launch(views: list[Tensor], out: Tensor, dims: list[Dim], sign: int, outwar
     context = torch.cuda.device(out.device) if out.is_cuda else torch.autograd.profiler.record_function("cpu")
     with context:
         rows_kernel[(math.ceil(out.numel() / rows),)](
-            *views, out, out.numel(), keys, *numbers, *(view.stride(-1) for view in views), sign,
-            OUTWARD=outward, DOUBLE=double, DIMS=max(1, len(dims)),
+            *views, out, out if cut is None else cut, out.numel(), keys, *numbers,
+            *(view.stride(-1) for view in views), sign,
+            OUTWARD=outward, CUT=cut is not None, DOUBLE=double, DIMS=max(1, len(dims)),
             UNIT=limits.unit, FLOOR=FLOOR[out.dtype], UNDERFLOW=limits.underflow, WIDEST=limits.widest,
-            LARGEST=limits.largest, ULPS=float(proof.EXTRA_ULPS + (keys if double else 1)),
+            LARGEST=limits.largest, SMALLEST=limits.smallest,
+            ULPS=float(proof.EXTRA_ULPS + (keys if double else 1)),
             BAND=(padded_keys(keys) // width + 16) * limits.unit, SAFETY=proof.SAFETY, TRIES=proof.TRIES,
             MOST_ROUNDS=MOST_ROUNDS, CHUNKS=padded_keys(keys) // width, ROWS=rows, WIDTH=width,
             CHUNK_AXIS=chunk_axis(), num_warps=warps, enable_fp_fusion=False,

@@ -19,11 +19,6 @@ import triton.language as tl
 
 
 @triton.jit
-def _add_two(a0, b0, a1, b1):
-    return a0 + a1, b0 + b1
-
-
-@triton.jit
 def _three_max_one_sum(a0, b0, c0, d0, a1, b1, c1, d1):
     return tl.maximum(a0, a1), tl.maximum(b0, b1), tl.maximum(c0, c1), d0 + d1
 
@@ -58,10 +53,12 @@ def spread(t, CHUNK_AXIS: tl.constexpr):
 
 @triton.jit
 def ratio(c, L, U, t, CHUNK_AXIS: tl.constexpr):
-    """R(y(t)), y = U where c < t else L: one round of the solver."""
+    """R(y(t)), y = U where c < t else L, and the mean of |c| there: one round of the solver."""
     y = tl.where(c < spread(t, CHUNK_AXIS), U, L)
-    top, mass = tl.reduce((tl.sum(c * y, CHUNK_AXIS), tl.sum(y, CHUNK_AXIS)), 1, _add_two)
-    return top / mass
+    term = c * y
+    sums = (tl.sum(term, CHUNK_AXIS), tl.sum(tl.abs(term), CHUNK_AXIS), tl.sum(y, CHUNK_AXIS))
+    top, size, mass = tl.reduce(sums, 1, _add_three)
+    return top / mass, size / mass
 
 
 @triton.jit
@@ -80,11 +77,12 @@ def residual(c, L, U, xl, xu, t, ULPS: tl.constexpr, CHUNK_AXIS: tl.constexpr):
 
 @triton.jit
 def rows_kernel(
-    c_ptr, l_ptr, u_ptr, out_ptr, n_rows, n_keys,
+    c_ptr, l_ptr, u_ptr, out_ptr, cut_ptr, n_rows, n_keys,
     size0, c0, l0, u0, size1, c1, l1, u1, size2, c2, l2, u2, size3, c3, l3, u3,
     key_c, key_l, key_u, sign,
-    OUTWARD: tl.constexpr, DOUBLE: tl.constexpr, DIMS: tl.constexpr,
-    UNIT: tl.constexpr, FLOOR: tl.constexpr, UNDERFLOW: tl.constexpr, WIDEST: tl.constexpr, LARGEST: tl.constexpr,
+    OUTWARD: tl.constexpr, CUT: tl.constexpr, DOUBLE: tl.constexpr, DIMS: tl.constexpr,
+    UNIT: tl.constexpr, FLOOR: tl.constexpr, UNDERFLOW: tl.constexpr, WIDEST: tl.constexpr,
+    LARGEST: tl.constexpr, SMALLEST: tl.constexpr,
     ULPS: tl.constexpr, BAND: tl.constexpr, SAFETY: tl.constexpr, TRIES: tl.constexpr,
     MOST_ROUNDS: tl.constexpr, CHUNKS: tl.constexpr, ROWS: tl.constexpr, WIDTH: tl.constexpr, CHUNK_AXIS: tl.constexpr,
 ):  # fmt: skip
@@ -128,46 +126,44 @@ def rows_kernel(
     u = tl.load(u_ptr + spread(at_u, CHUNK_AXIS) + key * key_u, real, other=-infinity)
     c = tl.load(c_ptr + spread(at_c, CHUNK_AXIS) + key * key_c, real, other=0.0) * sign
 
-    fine = (l <= u) & (u < infinity) & ((l > -infinity) | (u == -infinity)) & (c == c)
-    size = tl.where(fine, tl.abs(c), infinity)
+    fine = (l <= u) & (u < infinity) & ((l > -infinity) | (u == -infinity)) & (tl.abs(c) < infinity)
+    counts = real & (u > -infinity)  # a masked key's coefficient is not seen, unless it is NaN
+    size = tl.where(fine, tl.where(counts, tl.abs(c), 0.0), infinity)
     a, b, size, total = tl.reduce(
         (tl.max(u, CHUNK_AXIS), tl.max(l, CHUNK_AXIS), tl.max(size, CHUNK_AXIS), tl.sum(c, CHUNK_AXIS)),
         1,
         _three_max_one_sum,
     )
     handled = (a - b <= WIDEST) & (size * n_keys < LARGEST)
+    handled = handled & ((size == 0) | (size * exponential(b - a, DOUBLE) >= SMALLEST))
     a = tl.where(handled, a, 0.0)
-    c = tl.where(spread(handled, CHUNK_AXIS), c, 0.0)
+    c = tl.where(spread(handled, CHUNK_AXIS) & counts, c, 0.0)
     xl = tl.maximum(l - spread(a, CHUNK_AXIS), FLOOR)
     xu = tl.maximum(u - spread(a, CHUNK_AXIS), FLOOR)
     L = tl.where(spread(handled, CHUNK_AXIS), exponential(xl, DOUBLE), 1.0)
     U = tl.where(spread(handled, CHUNK_AXIS), exponential(xu, DOUBLE), 1.0)
 
-    band = tl.where(handled, size * BAND, 0.0)
-    start = tl.where(handled, total / n_keys - 0.2 * size, 0.0)  # any start will do
-    t = ratio(c, L, U, start, CHUNK_AXIS)
-    falling = 1
-    unsettled = 1
+    cut = tl.where(handled, total / n_keys - 0.2 * size, 0.0)  # any start will do
+    t, size = ratio(c, L, U, cut, CHUNK_AXIS)
+    below = 1  # take the next vertex at the probe below t; only where that does not help, at t itself
+    going = 1
     rounds = 0
-    while (falling > 0) & (rounds < MOST_ROUNDS):
-        probe = t - band
-        better = ratio(c, L, U, probe, CHUNK_AXIS)
-        less = better < probe
-        unsettled = tl.max((better != t).to(tl.int32), 0)
-        t = tl.where(less, better, t)
-        falling = tl.max(less.to(tl.int32), 0)
-        rounds += 1
-    while (unsettled > 0) & (rounds < MOST_ROUNDS):  # keys lie in the band: finish with the probe at t itself
-        better = ratio(c, L, U, t, CHUNK_AXIS)
+    while (going > 0) & (rounds < MOST_ROUNDS):
+        probe = t - below * BAND * size
+        better, next_size = ratio(c, L, U, probe, CHUNK_AXIS)
         less = better < t
+        falling = tl.max(less.to(tl.int32), 0)
+        going = tl.maximum(falling, below * tl.max((better != t).to(tl.int32), 0))
+        below = falling
         t = tl.where(less, better, t)
-        unsettled = tl.max(less.to(tl.int32), 0)
+        size = tl.where(less, next_size, size)
+        cut = tl.where(less, probe, cut)
         rounds += 1
     handled = handled & (rounds < MOST_ROUNDS)
 
     if OUTWARD:
-        low = tl.min(tl.min(tl.where(real, c, infinity), CHUNK_AXIS), 1)
-        high = tl.max(tl.max(tl.where(real, c, -infinity), CHUNK_AXIS), 1)
+        low = tl.min(tl.min(tl.where(counts, c, infinity), CHUNK_AXIS), 1)
+        high = tl.max(tl.max(tl.where(counts, c, -infinity), CHUNK_AXIS), 1)
         lost = n_keys * UNDERFLOW * (1.0 + (high.to(tl.float64) - low.to(tl.float64)))
         F, G, S = residual(c, L, U, xl, xu, t, ULPS, CHUNK_AXIS)
         spare = F - SAFETY * (UNIT * G + lost)
@@ -189,4 +185,6 @@ def rows_kernel(
             unproved = tl.max(pending.to(tl.int32), 0)
             tries += 1
         t = result
+    if CUT:
+        tl.store(cut_ptr + row, cut * sign, inside)
     tl.store(out_ptr + row, tl.where(handled, t * sign, float("nan")), inside)

@@ -1,7 +1,8 @@
 /* Picks the widest instruction set this processor has. HAVE_… says what hatch_build.py compiled. */
 #include "shape.h"
 
-#define ARGS(REAL) const SHAPE *s, const REAL *c, const REAL *l, const REAL *u, REAL *minimum, REAL *maximum, REAL *scratch
+#define ARGS(REAL)                                                                                                     \
+    const SHAPE *s, const REAL *c, const REAL *l, const REAL *u, REAL *const *outs, REAL *const *cuts, REAL *scratch
 #define DECLARE(variant)                                                                                               \
     void vertex_rows_f64_##variant(ARGS(double));                                                                      \
     void vertex_rows_f32_##variant(ARGS(float));
@@ -31,12 +32,12 @@ int vertex_variant(void) {
 }
 
 #ifdef HAVE_AVX512
-#define AVX512(precision) case 2: vertex_rows_##precision##_avx512(s, c, l, u, minimum, maximum, scratch); break;
+#define AVX512(precision) case 2: vertex_rows_##precision##_avx512(s, c, l, u, outs, cuts, scratch); break;
 #else
 #define AVX512(precision)
 #endif
 #ifdef HAVE_AVX2
-#define AVX2(precision) case 1: vertex_rows_##precision##_avx2(s, c, l, u, minimum, maximum, scratch); break;
+#define AVX2(precision) case 1: vertex_rows_##precision##_avx2(s, c, l, u, outs, cuts, scratch); break;
 #else
 #define AVX2(precision)
 #endif
@@ -44,7 +45,7 @@ int vertex_variant(void) {
     switch (variant) {                                                                                                 \
         AVX512(precision)                                                                                              \
         AVX2(precision)                                                                                                \
-        default: vertex_rows_##precision##_generic(s, c, l, u, minimum, maximum, scratch);                             \
+        default: vertex_rows_##precision##_generic(s, c, l, u, outs, cuts, scratch);                             \
     }
 
 void vertex_rows_f64(int variant, ARGS(double)) { CHOOSE(f64, variant) }

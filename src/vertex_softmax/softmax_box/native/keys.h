@@ -1,12 +1,16 @@
 /* Long rows: one row at a time, the vector runs along its keys. The row sits in scratch buffers padded with keys of
  * weight 0, so c, l and u are read once from memory and a box shared by many coefficient rows is exponentiated once. */
 
-/* The weights of one box row into L, U; 0 where the fast path does not handle the row. */
-static int FN(key_weights)(const REAL *l, int64_t sl, const REAL *u, int64_t su, int64_t K, int64_t padded, REAL *L,
-                           REAL *U) {
+typedef struct { int handled, masked; REAL reach; } FN(box);
+
+/* The weights of one box row into L, U. `reach` is e^(max l - max u), the least that the weights can sum up to. */
+static FN(box) FN(key_weights)(const REAL *l, int64_t sl, const REAL *u, int64_t su, int64_t K, int64_t padded,
+                               REAL *L, REAL *U) {
     const REAL inf = (REAL)INFINITY;
     for (int64_t j = 0; j < K; j++) L[j] = l[j * sl];
     for (int64_t j = 0; j < K; j++) U[j] = u[j * su];
+    int masked = 0;
+    for (int64_t j = 0; j < K; j++) masked |= U[j] == -inf;
     for (int64_t j = K; j < padded; j++) L[j] = U[j] = -inf;
     VEC top = FN(all)(-inf), low = FN(all)(-inf);
     IVEC bad = {0};
@@ -17,25 +21,35 @@ static int FN(key_weights)(const REAL *l, int64_t sl, const REAL *u, int64_t su,
         low = FN(vmax)(low, vl);
     }
     REAL a = FN(largest)(top), b = FN(largest)(low);
-    if (FN(any)(bad) || !(a - b <= WIDEST)) return 0; /* every key masked: -inf + inf is NaN and ends here too */
+    if (FN(any)(bad) || !(a - b <= WIDEST)) return (FN(box)){0, 0, 0}; /* every key masked: NaN, ends here too */
     for (int64_t j = 0; j < padded; j += LANES) {
         FN(store)(L + j, FN(exp)(FN(load)(L + j) - a));
         FN(store)(U + j, FN(exp)(FN(load)(U + j) - a));
     }
-    return 1;
+    return (FN(box)){1, masked, FN(exp)(FN(all)(b - a))[0]};
 }
 
 typedef struct { REAL start, low, high; } FN(spread);
 
-/* sign * c into C; 0 where a coefficient is not finite or so large that products might overflow. */
-static int FN(key_coefficients)(const REAL *c, int64_t sc, int64_t K, int64_t padded, REAL sign, REAL *C,
-                                FN(spread) *spread) {
+/* sign * c into C; 0 where a coefficient is not finite, or products might overflow or underflow.
+ * A masked key weighs nothing; it takes the coefficient of a key that counts, so that it is not seen at all. */
+static int FN(key_coefficients)(const REAL *c, int64_t sc, const REAL *u, int64_t su, FN(box) box, int64_t K,
+                                int64_t padded, REAL sign, REAL *C, FN(spread) *spread) {
     if (sc == 1) {
         int64_t whole = K / LANES * LANES;
         for (int64_t j = 0; j < whole; j += LANES) FN(store)(C + j, FN(load)(c + j) * sign);
         for (int64_t j = whole; j < K; j++) C[j] = c[j] * sign;
     } else {
         for (int64_t j = 0; j < K; j++) C[j] = c[j * sc] * sign;
+    }
+    if (box.masked) {
+        REAL counts = 0, sum = 0;
+        for (int64_t j = 0; j < K; j++) {
+            if (u[j * su] != -(REAL)INFINITY) counts = C[j];
+            sum += C[j] * 0; /* 0, or NaN where a coefficient is not finite */
+        }
+        for (int64_t j = 0; j < K; j++)
+            if (u[j * su] == -(REAL)INFINITY) C[j] = counts + sum;
     }
     for (int64_t j = K; j < padded; j++) C[j] = C[0];
     VEC total = {0}, size = {0}, low = FN(load)(C), high = low;
@@ -49,42 +63,41 @@ static int FN(key_coefficients)(const REAL *c, int64_t sc, int64_t K, int64_t pa
     spread->start = (FN(sum)(total) - FN(sum)(size) / 2) / (REAL)padded; /* any start will do */
     spread->low = -FN(largest)(-low);
     spread->high = FN(largest)(high);
-    return FN(sum)(size) < LARGEST;
+    REAL whole_size = FN(sum)(size);
+    return whole_size < LARGEST && (whole_size == 0 || whole_size * box.reach >= SMALLEST);
 }
 
-/* R(y(t)): one round of the solver. */
-static inline REAL FN(key_round)(const REAL *C, const REAL *L, const REAL *U, int64_t padded, REAL t) {
-    VEC n0 = {0}, s0 = {0}, n1 = {0}, s1 = {0}, vt = FN(all)(t);
+/* R(y(t)), one round of the solver; *size is the mean of |c| under the same weights, the scale of R's rounding. */
+static inline REAL FN(key_round)(const REAL *C, const REAL *L, const REAL *U, int64_t padded, REAL t, REAL *size) {
+    VEC n0 = {0}, s0 = {0}, a0 = {0}, n1 = {0}, s1 = {0}, a1 = {0}, vt = FN(all)(t);
     int64_t j = 0;
     for (; j + 2 * LANES <= padded; j += 2 * LANES) {
-        VEC c0 = FN(load)(C + j), c1 = FN(load)(C + j + LANES);
-        VEC y0 = FN(pick)(c0 < vt, FN(load)(U + j), FN(load)(L + j));
-        VEC y1 = FN(pick)(c1 < vt, FN(load)(U + j + LANES), FN(load)(L + j + LANES));
-        n0 += c0 * y0; s0 += y0;
-        n1 += c1 * y1; s1 += y1;
+        FN(add_key)(FN(load)(C + j), FN(load)(L + j), FN(load)(U + j), vt, &n0, &s0, &a0);
+        FN(add_key)(FN(load)(C + j + LANES), FN(load)(L + j + LANES), FN(load)(U + j + LANES), vt, &n1, &s1, &a1);
     }
-    if (j < padded) {
-        VEC c0 = FN(load)(C + j);
-        VEC y0 = FN(pick)(c0 < vt, FN(load)(U + j), FN(load)(L + j));
-        n0 += c0 * y0; s0 += y0;
-    }
-    return FN(sum)(n0 + n1) / FN(sum)(s0 + s1);
+    if (j < padded) FN(add_key)(FN(load)(C + j), FN(load)(L + j), FN(load)(U + j), vt, &n0, &s0, &a0);
+    const REAL mass = FN(sum)(s0 + s1);
+    *size = FN(sum)(a0 + a1) / mass;
+    return FN(sum)(n0 + n1) / mass;
 }
 
-static REAL FN(key_solve)(const REAL *C, const REAL *L, const REAL *U, int64_t padded, FN(spread) spread) {
-    const REAL size = FABS(spread.low) > FABS(spread.high) ? FABS(spread.low) : FABS(spread.high);
-    const REAL band = (REAL)(padded / LANES + ROUND_ULPS) * UNIT * size;
-    REAL t = FN(key_round)(C, L, U, padded, spread.start);
-    for (;;) {
-        REAL probe = t - band, better = FN(key_round)(C, L, U, padded, probe);
-        if (better == t) return t;
-        if (!(better < probe)) break;
-        t = better;
-    }
-    for (;;) { /* keys lie in the band: finish with the probe at t itself */
-        REAL better = FN(key_round)(C, L, U, padded, t);
-        if (!(better < t)) return t;
-        t = better;
+/* The minimum; *cut is the number whose vertex y(cut) attains it. */
+static REAL FN(key_solve)(const REAL *C, const REAL *L, const REAL *U, int64_t padded, FN(spread) spread, REAL *cut) {
+    const REAL ulps = (REAL)(padded / LANES + ROUND_ULPS) * UNIT;
+    REAL size, next, t = FN(key_round)(C, L, U, padded, spread.start, &size);
+    *cut = spread.start;
+    for (int below = 1;;) { /* take the next vertex at the probe below t; only where that does not help, at t itself */
+        REAL probe = below ? t - ulps * size : t, better = FN(key_round)(C, L, U, padded, probe, &next);
+        if (better < t) {
+            t = better;
+            size = next;
+            *cut = probe;
+            below = 1;
+        } else if (below && better != t) {
+            below = 0;
+        } else {
+            return t;
+        }
     }
 }
 

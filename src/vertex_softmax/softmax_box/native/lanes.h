@@ -11,16 +11,19 @@ static inline void FN(lane_gather)(const REAL *const *from, int64_t stride, int6
     }
 }
 
-/* The weights of LANES box rows into L, U; returns the lanes that the fast path handles (the others get weight 1). */
-static IVEC FN(lane_weights)(const REAL *const *l, int64_t sl, const REAL *const *u, int64_t su, int64_t K, REAL *L,
-                             REAL *U) {
+typedef struct { IVEC handled; int masked; VEC reach; } FN(lane_box);
+
+/* The weights of LANES box rows into L, U; lanes that the fast path does not handle get weight 1. */
+static FN(lane_box) FN(lane_weights)(const REAL *const *l, int64_t sl, const REAL *const *u, int64_t su, int64_t K,
+                                     REAL *L, REAL *U) {
     VEC top = FN(all)(-(REAL)INFINITY), low = top;
-    IVEC bad = {0};
+    IVEC bad = {0}, masked = {0};
     FN(lane_gather)(l, sl, K, L);
     FN(lane_gather)(u, su, K, U);
     for (int64_t j = 0; j < K; j++) {
         VEC vl = FN(load)(L + j * LANES), vu = FN(load)(U + j * LANES);
         bad |= FN(broken)(vl, vu);
+        masked |= vu == FN(all)(-(REAL)INFINITY);
         top = FN(vmax)(top, vu);
         low = FN(vmax)(low, vl);
     }
@@ -30,15 +33,26 @@ static IVEC FN(lane_weights)(const REAL *const *l, int64_t sl, const REAL *const
         FN(store)(L + j * LANES, FN(pick)(handled, FN(exp)(FN(pick)(handled, x, -one)), one));
         FN(store)(U + j * LANES, FN(pick)(handled, FN(exp)(FN(pick)(handled, z, -one)), one));
     }
-    return handled;
+    VEC reach = FN(exp)(FN(pick)(handled, low - top, FN(all)(0)));
+    return (FN(lane_box)){handled, FN(any)(masked), reach};
 }
 
 typedef struct { VEC start, low, high; } FN(lane_spread);
 
-/* sign * c into C; returns the lanes whose coefficients are finite and not too large (the others get 0). */
-static IVEC FN(lane_coefficients)(const REAL *const *c, int64_t sc, int64_t K, REAL sign, REAL *C,
-                                  FN(lane_spread) *spread) {
+/* sign * c into C; returns the lanes whose coefficients are finite and of a size that products neither overflow nor
+ * underflow (the others get 0). Masked keys take the coefficient of a key that counts, as in keys.h. */
+static IVEC FN(lane_coefficients)(const REAL *const *c, int64_t sc, const REAL *const *u, int64_t su, FN(lane_box) box,
+                                  int64_t K, REAL sign, REAL *C, FN(lane_spread) *spread) {
     FN(lane_gather)(c, sc, K, C);
+    for (int i = 0; box.masked && i < LANES; i++) {
+        REAL counts = 0, sum = 0;
+        for (int64_t j = 0; j < K; j++) {
+            if (u[i][j * su] != -(REAL)INFINITY) counts = C[j * LANES + i];
+            sum += C[j * LANES + i] * 0; /* 0, or NaN where a coefficient is not finite */
+        }
+        for (int64_t j = 0; j < K; j++)
+            if (u[i][j * su] == -(REAL)INFINITY) C[j * LANES + i] = counts + sum;
+    }
     VEC total = {0}, size = {0}, low = FN(load)(C) * sign, high = low;
     for (int64_t j = 0; j < K; j++) {
         VEC v = FN(load)(C + j * LANES) * sign;
@@ -48,7 +62,7 @@ static IVEC FN(lane_coefficients)(const REAL *const *c, int64_t sc, int64_t K, R
         low = FN(vmin)(low, v);
         high = FN(vmax)(high, v);
     }
-    IVEC fine = size < LARGEST;
+    IVEC fine = box.handled & (size < LARGEST) & ((size == FN(all)(0)) | (size * box.reach >= SMALLEST));
     low = FN(pick)(fine, low, FN(all)(0));
     high = FN(pick)(fine, high, FN(all)(0));
     if (FN(any)(~fine))
@@ -60,41 +74,40 @@ static IVEC FN(lane_coefficients)(const REAL *const *c, int64_t sc, int64_t K, R
     return fine;
 }
 
-/* R(y(t)) in every lane: one round of the solver. */
-static inline VEC FN(lane_round)(const REAL *C, const REAL *L, const REAL *U, int64_t K, VEC t) {
-    VEC n0 = {0}, s0 = {0}, n1 = {0}, s1 = {0};
+/* R(y(t)) in every lane, and *size as in keys.h: one round of the solver. */
+static inline VEC FN(lane_round)(const REAL *C, const REAL *L, const REAL *U, int64_t K, VEC t, VEC *size) {
+    VEC n0 = {0}, s0 = {0}, a0 = {0}, n1 = {0}, s1 = {0}, a1 = {0};
     int64_t j = 0;
     for (; j + 2 <= K; j += 2) {
-        VEC c0 = FN(load)(C + j * LANES), c1 = FN(load)(C + (j + 1) * LANES);
-        VEC y0 = FN(pick)(c0 < t, FN(load)(U + j * LANES), FN(load)(L + j * LANES));
-        VEC y1 = FN(pick)(c1 < t, FN(load)(U + (j + 1) * LANES), FN(load)(L + (j + 1) * LANES));
-        n0 += c0 * y0; s0 += y0;
-        n1 += c1 * y1; s1 += y1;
+        const int64_t p = j * LANES, q = p + LANES;
+        FN(add_key)(FN(load)(C + p), FN(load)(L + p), FN(load)(U + p), t, &n0, &s0, &a0);
+        FN(add_key)(FN(load)(C + q), FN(load)(L + q), FN(load)(U + q), t, &n1, &s1, &a1);
     }
     if (j < K) {
-        VEC c0 = FN(load)(C + j * LANES);
-        VEC y0 = FN(pick)(c0 < t, FN(load)(U + j * LANES), FN(load)(L + j * LANES));
-        n0 += c0 * y0; s0 += y0;
+        const int64_t p = j * LANES;
+        FN(add_key)(FN(load)(C + p), FN(load)(L + p), FN(load)(U + p), t, &n0, &s0, &a0);
     }
-    return (n0 + n1) / (s0 + s1);
+    const VEC mass = s0 + s1;
+    *size = (a0 + a1) / mass;
+    return (n0 + n1) / mass;
 }
 
-static VEC FN(lane_solve)(const REAL *C, const REAL *L, const REAL *U, int64_t K, FN(lane_spread) spread) {
-    const VEC band = FN(vmax)(FN(vabs)(spread.low), FN(vabs)(spread.high)) * ((REAL)(K + ROUND_ULPS) * UNIT);
-    VEC t = FN(lane_round)(C, L, U, K, spread.start);
-    IVEC falling, still;
-    do {
-        VEC probe = t - band, better = FN(lane_round)(C, L, U, K, probe);
-        falling = better < probe;
-        still = better == t;
+/* The minimum; *cut is the number whose vertex y(cut) attains it. */
+static VEC FN(lane_solve)(const REAL *C, const REAL *L, const REAL *U, int64_t K, FN(lane_spread) spread, VEC *cut) {
+    const VEC ulps = FN(all)((REAL)(K + ROUND_ULPS) * UNIT);
+    VEC size, next, t = FN(lane_round)(C, L, U, K, spread.start, &size);
+    *cut = spread.start;
+    for (int below = 1;;) { /* as in keys.h, for all lanes together: a lane that has arrived no longer moves */
+        VEC probe = below ? t - ulps * size : t, better = FN(lane_round)(C, L, U, K, probe, &next);
+        IVEC falling = better < t;
+        int arrived = !FN(any)(better != t);
         t = FN(pick)(falling, better, t);
-    } while (FN(any)(falling));
-    for (falling = ~still; FN(any)(falling);) { /* keys lie in the band: finish with the probe at t itself */
-        VEC better = FN(lane_round)(C, L, U, K, t);
-        falling = better < t;
-        t = FN(pick)(falling, better, t);
+        size = FN(pick)(falling, next, size);
+        *cut = FN(pick)(falling, probe, *cut);
+        if (FN(any)(falling)) below = 1;
+        else if (below && !arrived) below = 0;
+        else return t;
     }
-    return t;
 }
 
 static inline void FN(lane_residual)(const REAL *C, const REAL *L, const REAL *U, int64_t K, VEC t, VEC ulps, VEC *F,

@@ -9,6 +9,7 @@ static const float EXP_POLY_32[] = {1.0f, 1.0f, 1.0f / 2, 1.0f / 6, 1.0f / 24, 1
 #define UNDERFLOW 4.1e-38f
 #define WIDEST 60.0f
 #define LARGEST 0x1p100f
+#define SMALLEST 0x1p-96f
 #define LOG2E 0x1.715476p0f
 #define ROUND_MAGIC 0x1.8p23f
 #define LN2_HI 0x1.62e4p-1f /* the leading 15 bits: n * LN2_HI is exact for |n| < 2^9 */

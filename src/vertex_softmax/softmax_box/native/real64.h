@@ -11,6 +11,7 @@ static const double EXP_POLY_64[] = {1.0, 1.0, 1.0 / 2, 1.0 / 6, 1.0 / 24, 1.0 /
 #define UNDERFLOW 8e-308   /* e^-708 plus twice the smallest normal number */
 #define WIDEST 600.0       /* max u - max l beyond which the log-domain path takes over */
 #define LARGEST 0x1p1000   /* sum |c| from which products might overflow */
+#define SMALLEST 0x1p-960  /* sum |c| times the least sum of weights below which products might underflow */
 #define LOG2E 0x1.71547652b82fep0
 #define ROUND_MAGIC 0x1.8p52
 #define LN2_HI 0x1.62e42fefa38p-1 /* the leading 42 bits: n * LN2_HI is exact for |n| < 2^11 */

@@ -13,6 +13,7 @@
 #undef UNDERFLOW
 #undef WIDEST
 #undef LARGEST
+#undef SMALLEST
 #undef LOG2E
 #undef ROUND_MAGIC
 #undef LN2_HI

@@ -62,6 +62,14 @@ static inline IVEC FN(broken)(VEC l, VEC u) {
     return ~(l <= u) | (u == inf) | ((l == -inf) & (u != -inf));
 }
 
+/* One key's share of a round: c*y into N, y into S, |c*y| into A, with y = U where c < t, else L. */
+static inline void FN(add_key)(VEC c, VEC L, VEC U, VEC t, VEC *N, VEC *S, VEC *A) {
+    const VEC y = FN(pick)(c < t, U, L);
+    *N += c * y;
+    *S += y;
+    *A += FN(vabs)(c) * y;
+}
+
 /* One key's share of the residual at t: d*y into F, its error in units of UNIT into G, y into S (y = y_j(t)). */
 static inline void FN(share)(VEC c, VEC L, VEC U, VEC t, VEC ulps, VEC *F, VEC *G, VEC *S) {
     VEC d = c - t;

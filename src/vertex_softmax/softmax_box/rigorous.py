@@ -101,11 +101,11 @@ def _rows(c: Array, lower: Array, upper: Array) -> tuple[tuple[int, ...], Iterat
 
 def _phi(flint: Any, t: float, c: Floats, lower: Floats, upper: Floats) -> Ball:
     """A ball around φ(t) times a positive factor. Which end a key takes is decided exactly, on floats."""
-    a, at = flint.arb(max(upper)), flint.arb(t)
+    active = [(cj, uj if cj < t else lj) for cj, lj, uj in zip(c, lower, upper, strict=True) if cj != t]
+    a, at = flint.arb(max((score for _, score in active), default=0.0)), flint.arb(t)
     total: Ball = flint.arb(0)
-    for cj, lj, uj in zip(c, lower, upper, strict=True):
-        if cj != t:
-            total += (flint.arb(cj) - at) * (flint.arb(uj if cj < t else lj) - a).exp()
+    for cj, score in active:
+        total += (flint.arb(cj) - at) * (flint.arb(score) - a).exp()
     return total
 
 

@@ -24,6 +24,11 @@ def _three_max_one_sum(a0, b0, c0, d0, a1, b1, c1, d1):
 
 
 @triton.jit
+def _add_two(a0, b0, a1, b1):
+    return a0 + a1, b0 + b1
+
+
+@triton.jit
 def _add_three(a0, b0, c0, a1, b1, c1):
     return a0 + a1, b0 + b1, c0 + c1
 
@@ -53,7 +58,15 @@ def spread(t, CHUNK_AXIS: tl.constexpr):
 
 @triton.jit
 def ratio(c, L, U, t, CHUNK_AXIS: tl.constexpr):
-    """R(y(t)), y = U where c < t else L, and the mean of |c| there: one round of the solver."""
+    """R(y(t)), y = U where c < t else L: one round of the solver."""
+    y = tl.where(c < spread(t, CHUNK_AXIS), U, L)
+    top, mass = tl.reduce((tl.sum(c * y, CHUNK_AXIS), tl.sum(y, CHUNK_AXIS)), 1, _add_two)
+    return top / mass
+
+
+@triton.jit
+def ratio_and_size(c, L, U, t, CHUNK_AXIS: tl.constexpr):
+    """R(y(t)), and the mean of |c| there, which is the scale of R's rounding."""
     y = tl.where(c < spread(t, CHUNK_AXIS), U, L)
     term = c * y
     sums = (tl.sum(term, CHUNK_AXIS), tl.sum(tl.abs(term), CHUNK_AXIS), tl.sum(y, CHUNK_AXIS))
@@ -62,16 +75,16 @@ def ratio(c, L, U, t, CHUNK_AXIS: tl.constexpr):
 
 
 @triton.jit
-def residual(c, L, U, xl, xu, t, ULPS: tl.constexpr, CHUNK_AXIS: tl.constexpr):
-    """F ~ φ(t), G ~ Σ |c − t| y (ULPS + |x|), S ~ Σ y, summed in float64."""
+def residual(c, L, U, xl, xu, t, ulps, CHUNK_AXIS: tl.constexpr):
+    """F ~ φ(t), G ~ Σ |c − t| y (ulps + |x|), S ~ Σ y: over the chunks in their own precision, then in float64."""
     d = c - spread(t, CHUNK_AXIS)
     up = d < 0
     y = tl.where(up, U, L)
     x = tl.where(up, xu, xl)
     term = d * y
-    F = tl.sum(term.to(tl.float64), CHUNK_AXIS)
-    G = tl.sum((tl.abs(term) * (ULPS - x)).to(tl.float64), CHUNK_AXIS)
-    S = tl.sum(y.to(tl.float64), CHUNK_AXIS)
+    F = tl.sum(term, CHUNK_AXIS).to(tl.float64)
+    G = tl.sum(tl.abs(term) * (ulps - x), CHUNK_AXIS).to(tl.float64)
+    S = tl.sum(y, CHUNK_AXIS).to(tl.float64)
     return tl.reduce((F, G, S), 1, _add_three)
 
 
@@ -79,11 +92,11 @@ def residual(c, L, U, xl, xu, t, ULPS: tl.constexpr, CHUNK_AXIS: tl.constexpr):
 def rows_kernel(
     c_ptr, l_ptr, u_ptr, out_ptr, cut_ptr, n_rows, n_keys,
     size0, c0, l0, u0, size1, c1, l1, u1, size2, c2, l2, u2, size3, c3, l3, u3,
-    key_c, key_l, key_u, sign,
+    key_c, key_l, key_u, sign, ulps, band,
     OUTWARD: tl.constexpr, CUT: tl.constexpr, DOUBLE: tl.constexpr, DIMS: tl.constexpr,
     UNIT: tl.constexpr, FLOOR: tl.constexpr, UNDERFLOW: tl.constexpr, WIDEST: tl.constexpr,
     LARGEST: tl.constexpr, SMALLEST: tl.constexpr,
-    ULPS: tl.constexpr, BAND: tl.constexpr, SAFETY: tl.constexpr, TRIES: tl.constexpr,
+    SAFETY: tl.constexpr, TRIES: tl.constexpr,
     MOST_ROUNDS: tl.constexpr, CHUNKS: tl.constexpr, ROWS: tl.constexpr, WIDTH: tl.constexpr, CHUNK_AXIS: tl.constexpr,
 ):  # fmt: skip
     """Rows are numbered by the last four merged dimensions (size, strides of c, l, u); the result is contiguous.
@@ -144,13 +157,27 @@ def rows_kernel(
     U = tl.where(spread(handled, CHUNK_AXIS), exponential(xu, DOUBLE), 1.0)
 
     cut = tl.where(handled, total / n_keys - 0.2 * size, 0.0)  # any start will do
-    t, size = ratio(c, L, U, cut, CHUNK_AXIS)
-    below = 1  # take the next vertex at the probe below t; only where that does not help, at t itself
-    going = 1
+    t = ratio(c, L, U, cut, CHUNK_AXIS)
+    falling = 1
     rounds = 0
+    while (falling > 0) & (rounds < MOST_ROUNDS):
+        better = ratio(c, L, U, t, CHUNK_AXIS)
+        less = better < t
+        cut = tl.where(less, t, cut)
+        t = tl.where(less, better, t)
+        falling = tl.max(less.to(tl.int32), 0)
+        rounds += 1
+
+    # Is a key so close below t that rounding might have kept it at its upper end (reference.newton_min)? Seldom.
+    t_wide = spread(t, CHUNK_AXIS)
+    close = (c < t_wide) & (c >= t_wide - spread(band * size, CHUNK_AXIS))
+    going = tl.max(tl.max(tl.max(close.to(tl.int32), CHUNK_AXIS), 1), 0)
+    if going > 0:
+        t, size = ratio_and_size(c, L, U, cut, CHUNK_AXIS)
+    below = 1  # take the next vertex at the probe below t; only where that does not help, at t itself
     while (going > 0) & (rounds < MOST_ROUNDS):
-        probe = t - below * BAND * size
-        better, next_size = ratio(c, L, U, probe, CHUNK_AXIS)
+        probe = t - below * band * size
+        better, next_size = ratio_and_size(c, L, U, probe, CHUNK_AXIS)
         less = better < t
         falling = tl.max(less.to(tl.int32), 0)
         going = tl.maximum(falling, below * tl.max((better != t).to(tl.int32), 0))
@@ -165,7 +192,7 @@ def rows_kernel(
         low = tl.min(tl.min(tl.where(counts, c, infinity), CHUNK_AXIS), 1)
         high = tl.max(tl.max(tl.where(counts, c, -infinity), CHUNK_AXIS), 1)
         lost = n_keys * UNDERFLOW * (1.0 + (high.to(tl.float64) - low.to(tl.float64)))
-        F, G, S = residual(c, L, U, xl, xu, t, ULPS, CHUNK_AXIS)
+        F, G, S = residual(c, L, U, xl, xu, t, ulps, CHUNK_AXIS)
         spare = F - SAFETY * (UNIT * G + lost)
         step = tl.where(spare >= 0, 0.0, -2.0 * spare / S)
         least = tl.abs(t).to(tl.float64) * UNIT
@@ -176,7 +203,7 @@ def rows_kernel(
         while (unproved > 0) & (tries < TRIES):
             candidate = (t.to(tl.float64) - step).to(t.dtype)
             pending = pending & (candidate > low)
-            F, G, S = residual(c, L, U, xl, xu, candidate, ULPS, CHUNK_AXIS)
+            F, G, S = residual(c, L, U, xl, xu, candidate, ulps, CHUNK_AXIS)
             spare = F - SAFETY * (UNIT * G + lost)
             proved = pending & (spare >= 0)
             result = tl.where(proved, candidate, result)

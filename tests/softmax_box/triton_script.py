@@ -1,0 +1,91 @@
+"""Runs the Triton kernel in its interpreter; test_triton.py starts this in a process of its own.
+
+TRITON_INTERPRET must be set before triton is imported, and must not leak into the other tests.
+"""
+
+from __future__ import annotations
+
+import functools
+import sys
+
+import torch
+
+from softmax_box.boxes import family
+from softmax_box.checks import Known, check_outward, check_values
+from softmax_box.helpers import DTYPES, exact_mins
+from vertex_softmax.softmax_box import torch_backend, triton_backend
+
+NAMES = ("ordinary", "wide", "dominating", "near_ties", "masked_with_large_coefficients", "rounded_scores")
+
+
+def triton_min(c, lower, upper, outward=False):
+    return triton_backend.minimum(c, lower, upper, outward=outward)
+
+
+def triton_min_by_max(c, lower, upper, outward=False):
+    return -triton_backend.minimum(-c, lower, upper, sign=-1, outward=outward)
+
+
+close = functools.partial(torch.testing.assert_close, rtol=0, atol=1e-14)
+
+
+def values_and_proofs() -> None:
+    for dtype in DTYPES:
+        for name in NAMES:
+            cases = []
+            for keys, rows in ((3, 6), (40, 6), (260, 2)):
+                boxes = family(name, rows, keys, dtype)
+                cases.append(Known(f"triton {name}, K = {keys}, {dtype}", boxes, exact_mins(*boxes)))
+            for implementation in (triton_min, triton_min_by_max):
+                check_values(implementation, cases)
+                check_outward(implementation, cases)
+
+
+def sign() -> None:
+    boxes = family("ordinary", 5, 20, torch.float64)
+    high = triton_backend.minimum(*boxes, sign=-1)
+    close(high, torch_backend.minimum(*boxes, solver=torch_backend.newton, sign=-1))
+
+
+def broadcasts() -> None:
+    generator = torch.Generator().manual_seed(0)
+    batches = [((5, 1), (3,), (3,)), ((), (4,), (4,)), ((4,), (), ()), ((2, 1, 3, 1), (2, 1, 2), ())]
+    for batch in batches:
+        c, lower, upper = (torch.randn((*shape, 9), generator=generator, dtype=torch.float64) for shape in batch)
+        got = triton_backend.minimum(c, lower - 4, upper.abs() + 4)
+        want = torch_backend.minimum(c, lower - 4, upper.abs() + 4, solver=torch_backend.threshold)
+        close(got, want)
+    strided = torch.randn((9, 6), generator=generator, dtype=torch.float64).T
+    zero = torch.zeros(9, dtype=torch.float64)
+    got = triton_backend.minimum(strided, zero, zero + 1)
+    close(got, torch_backend.minimum(strided, zero, zero + 1, solver=torch_backend.newton))
+    assert triton_backend.minimum(torch.zeros(0, 9), torch.zeros(9), torch.zeros(9)).shape == (0,)
+
+
+def rows_that_are_not_handled() -> None:
+    inf, nan = float("inf"), float("nan")
+    good = [0.0, 1.0]
+    rows = {
+        "good": (good, [0.0, 0.0], [1.0, 1.0]),
+        "NaN in c": ([nan, 1.0], [0.0, 0.0], [1.0, 1.0]),
+        "infinite c": ([inf, 1.0], [0.0, 0.0], [1.0, 1.0]),
+        "NaN in lower": (good, [nan, 0.0], [1.0, 1.0]),
+        "NaN in upper": (good, [0.0, 0.0], [1.0, nan]),
+        "crossed": (good, [2.0, 0.0], [1.0, 1.0]),
+        "plus infinity": (good, [0.0, 0.0], [inf, 1.0]),
+        "half masked": (good, [-inf, 0.0], [1.0, 1.0]),
+        "all masked": (good, [-inf, -inf], [-inf, -inf]),
+        "too wide": (good, [-1000.0, -1000.0], [0.0, 0.0]),
+        "too large": ([1e305, 1.0], [0.0, 0.0], [1.0, 1.0]),
+    }
+    c, lower, upper = (torch.tensor(x, dtype=torch.float64) for x in zip(*rows.values(), strict=True))
+    for outward in (False, True):
+        for direction in (1, -1):
+            got = triton_backend.minimum(c, lower, upper, sign=direction, outward=outward)
+            assert got.isnan().tolist() == [name != "good" for name in rows], dict(zip(rows, got.tolist(), strict=True))
+
+
+if __name__ == "__main__":
+    for part in (values_and_proofs, sign, broadcasts, rows_that_are_not_handled):
+        part()
+        sys.stdout.write(f"{part.__name__}: ok\n")

@@ -13,7 +13,7 @@ from torch import Tensor
 
 from vertex_softmax.errors import InternalError, InvalidValueError
 from vertex_softmax.softmax_box import log_domain, native, torch_backend
-from vertex_softmax.softmax_box.arguments import Array, diagnose, tensors
+from vertex_softmax.softmax_box.arguments import Array, all_valid, diagnose, tensors
 
 Algorithm = Literal["auto", "newton", "threshold"]
 ALGORITHMS = ("auto", "newton", "threshold")
@@ -147,19 +147,38 @@ def _present(where: list[Tensor] | list[None]) -> list[Tensor]:
 def _finish(
     result: Tensor, cut: Tensor | None, c: Tensor, lower: Tensor, upper: Tensor, sign: int, outward: bool
 ) -> None:
-    """Rows a backend left as NaN: say what is wrong with them, or solve them in the log domain, in place."""
+    """Rows a backend left as NaN: say what is wrong with them, or solve them in another way, in place."""
     left = result.isnan()
     if not bool(left.any()):
         return
-    diagnose(lower, upper, c)
     shape = torch.Size((*result.shape, c.shape[-1]))
     rows = [x.expand(shape)[left] for x in (c, lower, upper)]
-    value, where = log_domain.minimum_and_cut(rows[0] * sign, rows[1], rows[2], outward=outward)
-    result[left] = value * sign
-    if cut is not None:
-        cut[left] = where * sign
-    if bool(result.isnan().any()):
+    if not all_valid(*rows):
+        diagnose(lower, upper, c)
+        raise InternalError("a row was refused for no reason that `diagnose` knows; please report this with the input")
+    value, where = _left_rows(rows[0], rows[1], rows[2], sign, outward)
+    if bool(value.isnan().any()):
         raise InternalError("the log-domain path returned NaN for valid input; please report this with the input")
+    result[left] = value
+    if cut is not None:
+        cut[left] = where
+
+
+def _left_rows(c: Tensor, lower: Tensor, upper: Tensor, sign: int, outward: bool) -> tuple[Tensor, Tensor]:
+    """Valid rows (rows, K) that the fast path did not handle: the careful kernel on CUDA, then the log domain."""
+    value = torch.full_like(c[:, 0], torch.nan)
+    where = value.clone()
+    if c.is_cuda:
+        from vertex_softmax.softmax_box import triton_backend
+
+        if triton_backend.usable(c.shape[-1]):
+            value = triton_backend.minimum(c, lower, upper, sign=sign, outward=outward, cut=where, careful=True)
+    left = value.isnan()
+    if bool(left.any()):
+        rows = (c[left] * sign, lower[left], upper[left])
+        low, cut = log_domain.minimum_and_cut(*rows, outward=outward)
+        value[left], where[left] = low * sign, cut * sign
+    return value, where
 
 
 class _SoftmaxBox(torch.autograd.Function):

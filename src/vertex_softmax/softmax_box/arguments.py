@@ -109,6 +109,12 @@ def _check_shapes(found: dict[str, Tensor]) -> None:
         )
 
 
+def all_valid(c: Tensor, lower: Tensor, upper: Tensor) -> bool:
+    """Would `diagnose` find nothing in these rows? (rows, K) each."""
+    ends = (lower <= upper) & (upper < torch.inf) & ((lower > -torch.inf) | (upper == -torch.inf)) & c.isfinite()
+    return bool(ends.all() & (upper > -torch.inf).any(-1).all())
+
+
 def _first(bad: Tensor) -> tuple[int, ...]:
     return tuple(int(i) for i in bad.nonzero()[0])
 

@@ -28,27 +28,36 @@ def minimum_and_cut(c: Tensor, lower: Tensor, upper: Tensor, *, outward: bool = 
         _solve(c[i : i + rows].double(), lower[i : i + rows].double(), upper[i : i + rows].double(), outward)
         for i in range(0, c.shape[0], rows)
     ]
-    value, cut = (torch.cat(part) for part in zip(*parts, strict=True))
-    return proof.round_down(value, c.dtype) if outward else value.to(c.dtype), cut.to(c.dtype)
+    value = torch.cat([part[0] for part in parts]) if parts else c.new_empty(0, dtype=torch.float64)
+    cut = torch.cat([part[1] for part in parts]) if parts else value
+    cut = -proof.round_down(-cut, c.dtype)  # up: then c < cut is the same for every coefficient of that dtype
+    return proof.round_down(value, c.dtype) if outward else value.to(c.dtype), cut
 
 
 def _solve(c: Tensor, lower: Tensor, upper: Tensor, outward: bool) -> tuple[Tensor, Tensor]:
     c = without_masked(c, upper)
     exponent = torch.frexp(c.abs().amax(-1, keepdim=True)).exponent
     scaled = _times_power(c, -exponent)  # max |scaled| is in [1/2, 1): exact but for what underflows
+    if outward:  # the minimum grows with c, so coefficients that underflow must not round up
+        scaled = torch.where(_times_power(scaled, exponent) > c, _below(scaled), scaled)
 
     def at_vertex(t: Tensor) -> tuple[Tensor, Tensor]:
         terms = scaled * torch.where(scaled < t, upper, lower).softmax(-1)
         return terms.sum(-1, keepdim=True), terms.abs().sum(-1, keepdim=True)
 
     t, cut = descend(at_vertex, scaled)
-    if outward:  # an underflow in `scaled` moves Σ (c − t) y by less than the K · UNDERFLOW the proof allows for
-        low, least = c.amin(-1, keepdim=True), scaled.amin(-1, keepdim=True)
+    cut = torch.where(scaled < cut, inf, c).amin(-1, keepdim=True)  # the same vertex, told by an original coefficient
+    if outward:
         t = proof.lower_bound(scaled, lower, upper, t, None)
         back = _times_power(t, exponent)
-        back = torch.where(_times_power(back, -exponent) > t, torch.nextafter(back, torch.full_like(back, -inf)), back)
-        return torch.where(t > least, back, low).squeeze(-1), _times_power(cut, exponent).squeeze(-1)
-    return _times_power(t, exponent).squeeze(-1), _times_power(cut, exponent).squeeze(-1)
+        back = torch.where(_times_power(back, -exponent) > t, _below(back), back)
+        least = scaled.amin(-1, keepdim=True)
+        return torch.where(t > least, back, c.amin(-1, keepdim=True)).squeeze(-1), cut.squeeze(-1)
+    return _times_power(t, exponent).squeeze(-1), cut.squeeze(-1)
+
+
+def _below(x: Tensor) -> Tensor:
+    return torch.nextafter(x, torch.full_like(x, -inf))
 
 
 def _times_power(x: Tensor, exponent: Tensor) -> Tensor:

@@ -36,12 +36,17 @@ def softmax_box_probabilities(lower: Array, upper: Array, *, outward: bool = Fal
     lo, up = lo.double(), up.double()
     shift = up.amax(-1, keepdim=True).detach()
     width = shift - torch.where(lo == -math.inf, shift, lo).amin(-1, keepdim=True).detach()
-    if lo.numel() == 0 or bool((width <= LIMITS[torch.float64].widest).all()):
+    wide = width > LIMITS[torch.float64].widest
+    if not bool(wide.any()):
         least, greatest = _direct(lo - shift, up - shift)
-        ulps = 2 * width
-    else:
-        least, greatest = _log_domain(lo, up), _log_domain(up, lo)
-        ulps = 4 * torch.where(lo == -math.inf, 0.0, torch.maximum(lo.abs(), up.abs())).amax(-1, keepdim=True) + 1000
+    else:  # some rows in the log domain; the others as if these were not there
+        point = torch.where(wide, 0.0, lo - shift), torch.where(wide, 0.0, up - shift)
+        at = wide.squeeze(-1)
+        least, greatest = _direct(*point)
+        least = least.masked_scatter(wide, _log_domain(lo[at], up[at]))
+        greatest = greatest.masked_scatter(wide, _log_domain(up[at], lo[at]))
+    size = torch.where(lo == -math.inf, 0.0, torch.maximum(lo.abs(), up.abs())).amax(-1, keepdim=True)
+    ulps = torch.where(wide, 4 * size + 1000, 2 * width).detach()
     least = torch.where(least > greatest, greatest, least)  # rounding may cross two equal numbers: they are a point
     if bool(least.isnan().any() | greatest.isnan().any()):
         raise InternalError("softmax_box_probabilities made NaN of valid input; please report this with the input")

@@ -140,13 +140,13 @@ def _is_zero(t: float, c: Floats, lower: Floats, upper: Floats) -> bool:
 def _enclose(flint: Any, c: Floats, lower: Floats, upper: Floats) -> tuple[float, float]:
     with np.errstate(all="ignore"):  # any starting vertex will do, even one from an overflow
         near = newton_min(np.array(c), np.array(lower), np.array(upper))
-    best = _ratio(flint, lower, c)
-    at: Any = flint.arb(near) if math.isfinite(near) else best
+    start = flint.arb(near) if math.isfinite(near) else flint.arb(c[0])
+    best = min(_vertices(flint, start, c, lower, upper), key=_upper_end)
     while True:  # Newton's method on balls; every `best` is the value of a vertex
-        better = min(_vertices(flint, at, c, lower, upper), key=lambda ball: float(ball.upper()))
+        better = min(_vertices(flint, best, c, lower, upper), key=_upper_end)
         if not better < best:
             break
-        best = at = better
+        best = better
     nearest = float(best.mid())
     if best.overlaps(flint.arb(nearest)) and _is_zero(nearest, c, lower, upper):
         return nearest, nearest  # φ(nearest) = 0 exactly: the minimum is this float
@@ -167,6 +167,10 @@ def _vertices(flint: Any, t: Ball, c: Floats, lower: Floats, upper: Floats) -> l
         down.append(uj if key < t else lj)
         up.append(lj if key > t else uj)
     return [_ratio(flint, down, c), _ratio(flint, up, c)]
+
+
+def _upper_end(ball: Ball) -> float:
+    return float(ball.upper())
 
 
 def _decide_once(flint: Any, t: float, c: Floats, lower: Floats, upper: Floats) -> bool:

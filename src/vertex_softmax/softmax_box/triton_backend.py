@@ -85,11 +85,13 @@ def minimum(
     sign: int = 1,
     outward: bool = False,
     cut: Tensor | None = None,
+    careful: bool = False,
     launch: Launch | None = None,
 ) -> Tensor:
     """sign · (min over the box of sign·c · softmax(s)); tensors (..., K) of one dtype that broadcast, to (...).
 
     `cut` (...), if given, is filled: the minimum (maximum) is attained where keys with c < cut (c > cut) are up.
+    Without `careful`, a row with a key within rounding below its minimum becomes NaN as well (about one in a thousand).
     """
     shape = torch.broadcast_shapes(c.shape, lower.shape, upper.shape)
     out = torch.empty(shape[:-1], dtype=c.dtype, device=c.device)
@@ -101,7 +103,7 @@ def minimum(
         from vertex_softmax.softmax_box import torch_backend
 
         return torch_backend.minimum(c, lower, upper, solver=torch_backend.newton, sign=sign, outward=outward, cut=cut)
-    _launch(views, out, cut, dims, sign, outward, launch)
+    _launch(views, out, cut, dims, sign, outward, careful, launch)
     return out
 
 
@@ -112,6 +114,7 @@ def _launch(
     dims: list[Dim],
     sign: int,
     outward: bool,
+    careful: bool,
     launch: Launch | None,
 ) -> None:
     from vertex_softmax.softmax_box.triton_kernel import rows_kernel
@@ -128,7 +131,7 @@ def _launch(
         rows_kernel[(math.ceil(out.numel() / rows),)](
             *views, out, out if cut is None else cut, out.numel(), keys, *numbers,
             *(view.stride(-1) for view in views), sign, ulps, (chunks + 16) * limits.unit,
-            OUTWARD=outward, CUT=cut is not None, DOUBLE=double, DIMS=max(1, len(dims)),
+            OUTWARD=outward, CUT=cut is not None, CAREFUL=careful, DOUBLE=double, DIMS=max(1, len(dims)),
             UNIT=limits.unit, FLOOR=FLOOR[out.dtype], UNDERFLOW=limits.underflow, WIDEST=limits.widest,
             LARGEST=limits.largest, SMALLEST=limits.smallest, SAFETY=proof.SAFETY, TRIES=proof.TRIES,
             MOST_ROUNDS=MOST_ROUNDS, CHUNKS=chunks, ROWS=rows, WIDTH=width,

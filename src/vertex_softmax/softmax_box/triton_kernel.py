@@ -4,10 +4,15 @@ A block has the dimensions CHUNKS, ROWS, WIDTH, the keys of a row being CHUNKS Â
 (WIDTH/2 in float64) lanes that read it, its chunks within each lane, so that most of its sum needs no exchange between
 lanes. CHUNK_AXIS says which dimension the chunks are: Triton's versions differ in which one they spread over lanes.
 
-Every lane of a row must hold the same t bit for bit, or lanes leave a loop at different times and the program hangs. So
-the kernel is launched with enable_fp_fusion=False: with fusion, a product that is added to its neighbour's becomes
+Every lane of a row must hold the same t bit for bit, or lanes leave a loop at different times and the program hangs.
+So the kernel is launched with enable_fp_fusion=False: with fusion, a product that is added to its neighbour's becomes
 fma(c, y, shuffled), which rounds differently on the two sides of the exchange (seen with Triton 3.6). Loops are bounded
 besides; a row that has not settled after MOST_ROUNDS becomes NaN, like one that is invalid or outside the fast range.
+
+Newton's method must not stop at a key that rounding kept at its upper end (reference.newton_min). Where no key lies
+within rounding below t it has not; the few other rows become NaN too, and are done again with CAREFUL, which probes
+below t. Nothing per key but c, L and U may live through the rounds: 127 registers let 16 warps share a multiprocessor,
+150 cost a quarter of the bandwidth.
 
 The names are those of native/lanes.h and outward.py.
 """
@@ -93,7 +98,7 @@ def rows_kernel(
     c_ptr, l_ptr, u_ptr, out_ptr, cut_ptr, n_rows, n_keys,
     size0, c0, l0, u0, size1, c1, l1, u1, size2, c2, l2, u2, size3, c3, l3, u3,
     key_c, key_l, key_u, sign, ulps, band,
-    OUTWARD: tl.constexpr, CUT: tl.constexpr, DOUBLE: tl.constexpr, DIMS: tl.constexpr,
+    OUTWARD: tl.constexpr, CUT: tl.constexpr, CAREFUL: tl.constexpr, DOUBLE: tl.constexpr, DIMS: tl.constexpr,
     UNIT: tl.constexpr, FLOOR: tl.constexpr, UNDERFLOW: tl.constexpr, WIDEST: tl.constexpr,
     LARGEST: tl.constexpr, SMALLEST: tl.constexpr,
     SAFETY: tl.constexpr, TRIES: tl.constexpr,
@@ -140,8 +145,8 @@ def rows_kernel(
     c = tl.load(c_ptr + spread(at_c, CHUNK_AXIS) + key * key_c, real, other=0.0) * sign
 
     fine = (l <= u) & (u < infinity) & ((l > -infinity) | (u == -infinity)) & (tl.abs(c) < infinity)
-    counts = real & (u > -infinity)  # a masked key's coefficient is not seen, unless it is NaN
-    size = tl.where(fine, tl.where(counts, tl.abs(c), 0.0), infinity)
+    c = tl.where(u > -infinity, c, 0.0)  # a masked key weighs nothing, and its coefficient is not seen
+    size = tl.where(fine, tl.abs(c), infinity)
     a, b, size, total = tl.reduce(
         (tl.max(u, CHUNK_AXIS), tl.max(l, CHUNK_AXIS), tl.max(size, CHUNK_AXIS), tl.sum(c, CHUNK_AXIS)),
         1,
@@ -150,47 +155,48 @@ def rows_kernel(
     handled = (a - b <= WIDEST) & (size * n_keys < LARGEST)
     handled = handled & ((size == 0) | (size * exponential(b - a, DOUBLE) >= SMALLEST))
     a = tl.where(handled, a, 0.0)
-    c = tl.where(spread(handled, CHUNK_AXIS) & counts, c, 0.0)
+    c = tl.where(spread(handled, CHUNK_AXIS), c, 0.0)
     xl = tl.maximum(l - spread(a, CHUNK_AXIS), FLOOR)
     xu = tl.maximum(u - spread(a, CHUNK_AXIS), FLOOR)
     L = tl.where(spread(handled, CHUNK_AXIS), exponential(xl, DOUBLE), 1.0)
     U = tl.where(spread(handled, CHUNK_AXIS), exponential(xu, DOUBLE), 1.0)
 
     cut = tl.where(handled, total / n_keys - 0.2 * size, 0.0)  # any start will do
-    t = ratio(c, L, U, cut, CHUNK_AXIS)
-    falling = 1
     rounds = 0
-    while (falling > 0) & (rounds < MOST_ROUNDS):
-        better = ratio(c, L, U, t, CHUNK_AXIS)
-        less = better < t
-        cut = tl.where(less, t, cut)
-        t = tl.where(less, better, t)
-        falling = tl.max(less.to(tl.int32), 0)
-        rounds += 1
-
-    # Is a key so close below t that rounding might have kept it at its upper end (reference.newton_min)? Seldom.
-    t_wide = spread(t, CHUNK_AXIS)
-    close = (c < t_wide) & (c >= t_wide - spread(band * size, CHUNK_AXIS))
-    going = tl.max(tl.max(tl.max(close.to(tl.int32), CHUNK_AXIS), 1), 0)
-    if going > 0:
+    if CAREFUL:
         t, size = ratio_and_size(c, L, U, cut, CHUNK_AXIS)
-    below = 1  # take the next vertex at the probe below t; only where that does not help, at t itself
-    while (going > 0) & (rounds < MOST_ROUNDS):
-        probe = t - below * band * size
-        better, next_size = ratio_and_size(c, L, U, probe, CHUNK_AXIS)
-        less = better < t
-        falling = tl.max(less.to(tl.int32), 0)
-        going = tl.maximum(falling, below * tl.max((better != t).to(tl.int32), 0))
-        below = falling
-        t = tl.where(less, better, t)
-        size = tl.where(less, next_size, size)
-        cut = tl.where(less, probe, cut)
-        rounds += 1
+        going = 1
+        below = 1  # take the next vertex at the probe below t; only where that does not help, at t itself
+        while (going > 0) & (rounds < MOST_ROUNDS):
+            probe = t - below * band * size
+            better, next_size = ratio_and_size(c, L, U, probe, CHUNK_AXIS)
+            less = better < t
+            falling = tl.max(less.to(tl.int32), 0)
+            going = tl.maximum(falling, below * tl.max((better != t).to(tl.int32), 0))
+            below = falling
+            t = tl.where(less, better, t)
+            size = tl.where(less, next_size, size)
+            cut = tl.where(less, probe, cut)
+            rounds += 1
+    else:
+        t = ratio(c, L, U, cut, CHUNK_AXIS)
+        falling = 1
+        while (falling > 0) & (rounds < MOST_ROUNDS):
+            better = ratio(c, L, U, t, CHUNK_AXIS)
+            less = better < t
+            if CUT:
+                cut = tl.where(less, t, cut)
+            t = tl.where(less, better, t)
+            falling = tl.max(less.to(tl.int32), 0)
+            rounds += 1
+        # a key so close below t that rounding might have kept it at its upper end: a row for the careful kernel
+        close = (c < spread(t, CHUNK_AXIS)) & (c >= spread(t - band * size, CHUNK_AXIS))
+        handled = handled & (tl.max(tl.max(close.to(tl.int32), CHUNK_AXIS), 1) == 0)
     handled = handled & (rounds < MOST_ROUNDS)
 
     if OUTWARD:
-        low = tl.min(tl.min(tl.where(counts, c, infinity), CHUNK_AXIS), 1)
-        high = tl.max(tl.max(tl.where(counts, c, -infinity), CHUNK_AXIS), 1)
+        low = tl.min(tl.min(c, CHUNK_AXIS), 1)  # with the 0 of keys that are masked or not there: lower still
+        high = tl.max(tl.max(c, CHUNK_AXIS), 1)
         lost = n_keys * UNDERFLOW * (1.0 + (high.to(tl.float64) - low.to(tl.float64)))
         F, G, S = residual(c, L, U, xl, xu, t, ulps, CHUNK_AXIS)
         spare = F - SAFETY * (UNIT * G + lost)

@@ -1,0 +1,44 @@
+"""The report is made of numbers alone, and says how to get what it needs."""
+
+from __future__ import annotations
+
+import sys
+
+import pytest
+
+from vertex_softmax import demo
+from vertex_softmax.errors import MissingDependencyError
+from vertex_softmax.report import page, plots
+
+
+@pytest.fixture(scope="module")
+def data():
+    return demo.run()
+
+
+def test_the_page_is_one_file_and_escapes_what_it_shows(data, tmp_path) -> None:
+    tokens = ["<script>alert(1)</script>", *data["tokens"][1:]]
+    methods = [{**method, "how": "<b>" + method["how"]} for method in data["methods"]]
+    text = page.write_demo({**data, "tokens": tokens, "methods": methods}, tmp_path, "0").read_text()
+    assert "<b>" not in text
+    assert "<script" not in text
+    assert "<link" not in text
+    assert "src=" not in text
+
+
+def test_the_same_numbers_give_the_same_picture(data) -> None:
+    assert plots.save(plots.theorem(data), "svg") == plots.save(plots.theorem(data), "svg")
+
+
+def test_the_picture_in_the_readme_is_this_one(data) -> None:
+    from pathlib import Path
+
+    committed = Path(__file__).parents[2] / "docs" / "theorem.svg"
+    assert committed.read_bytes() == plots.save(plots.theorem(data), "svg")
+
+
+@pytest.mark.parametrize("module", ["matplotlib", "jinja2"])
+def test_a_missing_dependency_names_the_extra(data, tmp_path, monkeypatch, module) -> None:
+    monkeypatch.setitem(sys.modules, module, None)
+    with pytest.raises(MissingDependencyError, match=r"vertex-softmax\[report\]"):
+        page.write_demo(data, tmp_path, "0")

@@ -195,6 +195,11 @@ def bench_softmax_box(
         device=device, out=out, quick=quick, progress=lambda text: errors.print(text, highlight=False)
     )
     path = out / f"softmax-box-{device}.json"
+    if result["growth"]:
+        from vertex_softmax.report import page, plots
+
+        for form in ("svg", "png"):
+            page.write_whole(out / f"softmax-box-growth.{form}", plots.save(plots.growth(result["growth"]), form))
     if as_json:
         typer.echo(json.dumps(result))
         return
@@ -228,4 +233,5 @@ def bench_softmax_box(
         )
     for keys, extra in result["extra_bytes"].items():
         console.print(f"extra memory at K = {keys}: {extra} bytes", highlight=False)
-    errors.print(f"written: {path}", highlight=False)
+    growth = ", softmax-box-growth.svg, .png" if result["growth"] else ""
+    errors.print(f"written: {path}{growth}", highlight=False)

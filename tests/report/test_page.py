@@ -37,6 +37,11 @@ def test_the_picture_in_the_readme_is_this_one(data) -> None:
     assert committed.read_bytes() == plots.save(plots.theorem(data), "svg")
 
 
+def test_growth_is_drawn() -> None:
+    rows = [{"keys": 16, "newton": 5.0, "threshold": 50.0}, {"keys": 32, "newton": 5.0, "threshold": 60.0}]
+    assert plots.save(plots.growth(rows), "png").startswith(b"\x89PNG")
+
+
 @pytest.mark.parametrize("module", ["matplotlib", "jinja2"])
 def test_a_missing_dependency_names_the_extra(data, tmp_path, monkeypatch, module) -> None:
     monkeypatch.setitem(sys.modules, module, None)

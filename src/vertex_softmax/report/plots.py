@@ -115,3 +115,20 @@ def phi(data: dict[str, Any]) -> Any:
     axes.set_title("Checking any claimed bound t: is φ(t) ≥ 0?", fontsize=11)
     figure.tight_layout()
     return figure
+
+
+def growth(rows: list[dict[str, float]]) -> Any:
+    """Nanoseconds per entry against K: flat is linear. `rows` is the "growth" of a benchmark's JSON."""
+    plt = pyplot()
+    figure, axes = plt.subplots(figsize=(6.2, 3.4))
+    keys = [row["keys"] for row in rows]
+    axes.plot(keys, [row["threshold"] for row in rows], "s--", color=ORANGE, ms=4, label="threshold (sort)")
+    axes.plot(keys, [row["newton"] for row in rows], "o-", color=GREEN, ms=4, label="newton (default)")
+    axes.set_xscale("log", base=2)
+    axes.set_ylim(bottom=0)
+    axes.set_xlabel("K")
+    axes.set_ylabel("ns per entry, one thread")
+    axes.set_title("Cost per entry as rows grow: flat is linear in K", fontsize=11)
+    axes.legend(frameon=False)
+    figure.tight_layout()
+    return figure

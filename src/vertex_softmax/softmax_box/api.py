@@ -148,6 +148,8 @@ def _finish(
     result: Tensor, cut: Tensor | None, c: Tensor, lower: Tensor, upper: Tensor, sign: int, outward: bool
 ) -> None:
     """Rows a backend left as NaN: say what is wrong with them, or solve them in another way, in place."""
+    if not bool(result.sum().isnan()):  # one pass, nothing stored; an overflow here costs a second look, no more
+        return
     left = result.isnan()
     if not bool(left.any()):
         return

@@ -80,15 +80,23 @@ def ratio_and_size(c, L, U, t, CHUNK_AXIS: tl.constexpr):
 
 
 @triton.jit
-def residual(c, L, U, xl, xu, t, ulps, CHUNK_AXIS: tl.constexpr):
+def depth(y, DOUBLE: tl.constexpr):
+    """An upper bound of |log y| for a weight 0 < y ≤ 1, read off its exponent as in native/vectors.h; finite at 0."""
+    if DOUBLE:
+        e = 1023 - (y.to(tl.int64, bitcast=True) >> 52)
+    else:
+        e = 127 - (y.to(tl.int32, bitcast=True) >> 23)
+    return e.to(y.dtype) * 0.6931472
+
+
+@triton.jit
+def residual(c, L, U, t, ulps, DOUBLE: tl.constexpr, CHUNK_AXIS: tl.constexpr):
     """F ~ φ(t), G ~ Σ |c − t| y (ulps + |x|), S ~ Σ y: over the chunks in their own precision, then in float64."""
     d = c - spread(t, CHUNK_AXIS)
-    up = d < 0
-    y = tl.where(up, U, L)
-    x = tl.where(up, xu, xl)
+    y = tl.where(d < 0, U, L)
     term = d * y
     F = tl.sum(term, CHUNK_AXIS).to(tl.float64)
-    G = tl.sum(tl.abs(term) * (ulps - x), CHUNK_AXIS).to(tl.float64)
+    G = tl.sum(tl.abs(term) * (ulps + depth(y, DOUBLE)), CHUNK_AXIS).to(tl.float64)
     S = tl.sum(y, CHUNK_AXIS).to(tl.float64)
     return tl.reduce((F, G, S), 1, _add_three)
 
@@ -198,7 +206,7 @@ def rows_kernel(
         low = tl.min(tl.min(c, CHUNK_AXIS), 1)  # with the 0 of keys that are masked or not there: lower still
         high = tl.max(tl.max(c, CHUNK_AXIS), 1)
         lost = n_keys * UNDERFLOW * (1.0 + (high.to(tl.float64) - low.to(tl.float64)))
-        F, G, S = residual(c, L, U, xl, xu, t, ulps, CHUNK_AXIS)
+        F, G, S = residual(c, L, U, t, ulps, DOUBLE, CHUNK_AXIS)
         spare = F - SAFETY * (UNIT * G + lost)
         step = tl.where(spare >= 0, 0.0, -2.0 * spare / S)
         least = tl.abs(t).to(tl.float64) * UNIT
@@ -209,7 +217,7 @@ def rows_kernel(
         while (unproved > 0) & (tries < TRIES):
             candidate = (t.to(tl.float64) - step).to(t.dtype)
             pending = pending & (candidate > low)
-            F, G, S = residual(c, L, U, xl, xu, candidate, ulps, CHUNK_AXIS)
+            F, G, S = residual(c, L, U, candidate, ulps, DOUBLE, CHUNK_AXIS)
             spare = F - SAFETY * (UNIT * G + lost)
             proved = pending & (spare >= 0)
             result = tl.where(proved, candidate, result)

@@ -104,13 +104,21 @@ static REAL FN(key_solve)(const REAL *C, const REAL *L, const REAL *U, int64_t p
 static inline void FN(key_residual)(const REAL *C, const REAL *L, const REAL *U, int64_t padded, REAL t, REAL ulps,
                                     REAL *F, REAL *G, REAL *S) {
     VEC f = {0}, g = {0}, s = {0};
-    for (int64_t j = 0; j < padded; j += LANES)
-        FN(share)(FN(load)(C + j), FN(load)(L + j), FN(load)(U + j), FN(all)(t), FN(all)(ulps), &f, &g, &s);
+    for (int64_t first = 0; first < padded; first += BLOCK * LANES) { /* sums of block sums: shorter paths, less error */
+        const int64_t end = first + BLOCK * LANES < padded ? first + BLOCK * LANES : padded;
+        VEC bf = {0}, bg = {0}, bs = {0};
+        for (int64_t j = first; j < end; j += LANES)
+            FN(share)(FN(load)(C + j), FN(load)(L + j), FN(load)(U + j), FN(all)(t), FN(all)(ulps), &bf, &bg, &bs);
+        f += bf;
+        g += bg;
+        s += bs;
+    }
     *F = FN(sum)(f); *G = FN(sum)(g); *S = FN(sum)(s);
 }
 
 static REAL FN(key_outward)(const REAL *C, const REAL *L, const REAL *U, int64_t padded, REAL t, FN(spread) spread) {
-    const REAL ulps = (REAL)(padded / LANES + EXTRA_ULPS);
+    const int64_t vectors = padded / LANES;
+    const REAL ulps = (REAL)((vectors < BLOCK ? vectors : BLOCK) + vectors / BLOCK + 1 + EXTRA_ULPS);
     const REAL lost = (REAL)padded * UNDERFLOW * (1 + (spread.high - spread.low));
     const REAL least = FABS(t) * UNIT;
     REAL F, G, S;

@@ -23,6 +23,7 @@
 #define EXTRA_ULPS 20  /* what ../outward.py counts beside the length of the sums */
 #define ROUND_ULPS 16  /* with the length of the sums: how far the value of a vertex may be off, see ../reference.py */
 #define TRIES 24
+#define BLOCK 64       /* vectors summed before their sum is added to the others */
 
 #define FN(name) PASTE(name, f64, VARIANT)
 #define FN2(name) PASTE(vertex_##name, f64, VARIANT)

@@ -41,11 +41,10 @@ def _solve(c: Tensor, lower: Tensor, upper: Tensor, outward: bool) -> tuple[Tens
     if outward:  # the minimum grows with c, so coefficients that underflow must not round up
         scaled = torch.where(_times_power(scaled, exponent) > c, _below(scaled), scaled)
 
-    def at_vertex(t: Tensor) -> tuple[Tensor, Tensor]:
-        terms = scaled * torch.where(scaled < t, upper, lower).softmax(-1)
-        return terms.sum(-1, keepdim=True), terms.abs().sum(-1, keepdim=True)
+    def mean_at(t: Tensor, x: Tensor) -> Tensor:
+        return (x * torch.where(scaled < t, upper, lower).softmax(-1)).sum(-1, keepdim=True)
 
-    t, cut = descend(at_vertex, scaled)
+    t, cut = descend(mean_at, scaled)
     cut = torch.where(scaled < cut, inf, c).amin(-1, keepdim=True)  # the same vertex, told by an original coefficient
     if outward:
         t = proof.lower_bound(scaled, lower, upper, t, None)

@@ -117,33 +117,49 @@ def newton(c: Tensor, lower: Tensor, upper: Tensor, shift: Tensor) -> tuple[Tens
     """The root of φ without a sort: t ← Σ c y / Σ y, with y = U where c < t else L. (value, cut), each (..., 1)."""
     L, U = _weights(lower, upper, shift)
 
-    def at_vertex(t: Tensor) -> tuple[Tensor, Tensor]:
+    def mean_at(t: Tensor, x: Tensor) -> Tensor:
         y = torch.where(c < t, U, L)
         mass = y.sum(-1, keepdim=True)
-        y.mul_(c)
-        return y.sum(-1, keepdim=True).div_(mass), y.abs_().sum(-1, keepdim=True).div_(mass)
+        return y.mul_(x).sum(-1, keepdim=True).div_(mass)
 
-    return descend(at_vertex, c)
+    return descend(mean_at, c)
 
 
-def descend(at_vertex: Callable[[Tensor], tuple[Tensor, Tensor]], c: Tensor) -> tuple[Tensor, Tensor]:
+def descend(mean_at: Callable[[Tensor, Tensor], Tensor], c: Tensor) -> tuple[Tensor, Tensor]:
     """Newton's method from the mean of c (..., K); (value, cut), each (..., 1).
 
-    `at_vertex(t)` gives the value R of the vertex y(t), and the mean of |c| there, which is the scale of R's rounding;
-    reference.newton_min says why the next vertex is taken at a probe below t.
+    `mean_at(t, x)` is the mean of x (..., K) under the weights of the vertex y(t); of c, it is R(y(t)). The method must
+    not stop at a key that rounding kept at its upper end (reference.newton_min). Where no key lies within rounding
+    below t it has not; else `_careful` goes on.
     """
-    ulps = float(c.shape[-1] + 10) * LIMITS[c.dtype].unit
     cut = c.mean(-1, keepdim=True)
-    t, size = at_vertex(cut)
+    t = mean_at(cut, c)
     cut = cut.expand(t.shape)
+    while True:
+        better = mean_at(t, c)
+        falling = better < t
+        if not bool(falling.any()):
+            break
+        cut = torch.where(falling, t, cut)
+        t = torch.where(falling, better, t)
+    ulps = float(c.shape[-1] + 10) * LIMITS[c.dtype].unit
+    band = ulps * c.abs().amax(-1, keepdim=True)
+    return _careful(mean_at, c, t, cut, ulps) if bool(((c < t) & (c >= t - band)).any()) else (t, cut)
+
+
+def _careful(
+    mean_at: Callable[[Tensor, Tensor], Tensor], c: Tensor, t: Tensor, cut: Tensor, ulps: float
+) -> tuple[Tensor, Tensor]:
+    """Take the next vertex at a probe below t by more than R's rounding; where that does not help, at t itself."""
+    size = mean_at(cut, c.abs())
     below = True
     while True:
         probe = t - ulps * size if below else t
-        better, next_size = at_vertex(probe)
+        better = mean_at(probe, c)
         falling = better < t
         if bool(falling.any()):
-            t, size = torch.where(falling, better, t), torch.where(falling, next_size, size)
-            cut = torch.where(falling, probe, cut)
+            size = torch.where(falling, mean_at(probe, c.abs()), size)
+            t, cut = torch.where(falling, better, t), torch.where(falling, probe, cut)
             below = True
         elif below and not bool((better == t).all()):
             below = False

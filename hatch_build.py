@@ -7,6 +7,7 @@ import platform
 import shutil
 import subprocess
 import sys
+import sysconfig
 import tempfile
 from pathlib import Path
 from typing import Any
@@ -49,6 +50,10 @@ def _run(command: list[str]) -> None:
     subprocess.run(command, check=True, capture_output=True, text=True, timeout=300)
 
 
+def _platform() -> str:
+    return sysconfig.get_platform().replace("-", "_").replace(".", "_")
+
+
 class KernelBuildHook(BuildHookInterface):  # type: ignore[type-arg]
     """Adds softmax_box.so to the wheel, or says why it is not there."""
 
@@ -68,4 +73,4 @@ class KernelBuildHook(BuildHookInterface):  # type: ignore[type-arg]
             return
         build_data["artifacts"].append(str(LIBRARY))
         build_data["pure_python"] = False
-        build_data["infer_tag"] = True
+        build_data["tag"] = f"py3-none-{_platform()}"  # loaded by ctypes: the same for every Python 3

@@ -91,7 +91,7 @@ def minimum(
     """sign · (min over the box of sign·c · softmax(s)); tensors (..., K) of one dtype that broadcast, to (...).
 
     `cut` (...), if given, is filled: the minimum (maximum) is attained where keys with c < cut (c > cut) are up.
-    Without `careful`, a row with a key within rounding below its minimum becomes NaN as well (about one in a thousand).
+    Without `careful`, a row whose mass lies on keys within rounding below its minimum becomes NaN as well.
     """
     shape = torch.broadcast_shapes(c.shape, lower.shape, upper.shape)
     out = torch.empty(shape[:-1], dtype=c.dtype, device=c.device)

@@ -9,10 +9,11 @@ So the kernel is launched with enable_fp_fusion=False: with fusion, a product th
 fma(c, y, shuffled), which rounds differently on the two sides of the exchange (seen with Triton 3.6). Loops are bounded
 besides; a row that has not settled after MOST_ROUNDS becomes NaN, like one that is invalid or outside the fast range.
 
-Newton's method must not stop at a key that rounding kept at its upper end (reference.newton_min). Where no key lies
-within rounding below t it has not; the few other rows become NaN too, and are done again with CAREFUL, which probes
-below t. Nothing per key but c, L and U may live through the rounds: 127 registers let 16 warps share a multiprocessor,
-150 cost a quarter of the bandwidth.
+Newton's method must not stop at keys that rounding kept at their upper end (reference.newton_min). If Q are the keys
+within rounding below t, moving them down changes R by Σ_Q (t − c)(U − L) over the mass that remains: no more than
+rounding, unless Q holds most of the mass. Rows where it holds a quarter become NaN too, and are done again with
+CAREFUL, which probes below t. Nothing per key but c, L and U may live through the rounds: 127 registers let 16 warps
+share a multiprocessor, 150 cost a quarter of the bandwidth.
 
 The names are those of native/lanes.h and outward.py.
 """
@@ -63,10 +64,10 @@ def spread(t, CHUNK_AXIS: tl.constexpr):
 
 @triton.jit
 def ratio(c, L, U, t, CHUNK_AXIS: tl.constexpr):
-    """R(y(t)), y = U where c < t else L: one round of the solver."""
+    """R(y(t)), y = U where c < t else L, and the mass Σ y: one round of the solver."""
     y = tl.where(c < spread(t, CHUNK_AXIS), U, L)
     top, mass = tl.reduce((tl.sum(c * y, CHUNK_AXIS), tl.sum(y, CHUNK_AXIS)), 1, _add_two)
-    return top / mass
+    return top / mass, mass
 
 
 @triton.jit
@@ -187,19 +188,20 @@ def rows_kernel(
             cut = tl.where(less, probe, cut)
             rounds += 1
     else:
-        t = ratio(c, L, U, cut, CHUNK_AXIS)
+        t, mass = ratio(c, L, U, cut, CHUNK_AXIS)
         falling = 1
         while (falling > 0) & (rounds < MOST_ROUNDS):
-            better = ratio(c, L, U, t, CHUNK_AXIS)
+            better, mass = ratio(c, L, U, t, CHUNK_AXIS)
             less = better < t
             if CUT:
                 cut = tl.where(less, t, cut)
             t = tl.where(less, better, t)
             falling = tl.max(less.to(tl.int32), 0)
             rounds += 1
-        # a key so close below t that rounding might have kept it at its upper end: a row for the careful kernel
+        # keys so close below t that rounding might have kept them up, and heavy: a row for the careful kernel
         close = (c < spread(t, CHUNK_AXIS)) & (c >= spread(t - band * size, CHUNK_AXIS))
-        handled = handled & (tl.max(tl.max(close.to(tl.int32), CHUNK_AXIS), 1) == 0)
+        moved = tl.sum(tl.sum(tl.where(close, U - L, 0.0), CHUNK_AXIS), 1)
+        handled = handled & (4.0 * moved <= mass)
     handled = handled & (rounds < MOST_ROUNDS)
 
     if OUTWARD:

@@ -16,7 +16,7 @@ from hatchling.builders.hooks.plugin.interface import BuildHookInterface
 
 SOURCE = Path("src/vertex_softmax/softmax_box/native")
 LIBRARY = SOURCE / "softmax_box.so"
-FLAGS = ["-O3", "-fPIC", "-std=gnu11", "-fno-math-errno", "-ffp-contract=fast"]
+FLAGS = ["-O3", "-fPIC", "-std=gnu11", "-fno-fast-math", "-fno-math-errno", "-ffp-contract=fast"]
 X86 = {
     # variant: (flags, bytes in a vector); x86-64-v2 is every 64-bit processor since about 2009
     "generic": (["-march=x86-64-v2"], 16),

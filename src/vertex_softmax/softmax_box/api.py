@@ -14,6 +14,7 @@ from torch import Tensor
 from vertex_softmax.errors import InternalError, InvalidValueError
 from vertex_softmax.softmax_box import log_domain, native, torch_backend
 from vertex_softmax.softmax_box.arguments import Array, all_valid, diagnose, tensors
+from vertex_softmax.softmax_box.outward import gradual_underflow
 
 Algorithm = Literal["auto", "newton", "threshold"]
 ALGORITHMS = ("auto", "newton", "threshold")
@@ -59,6 +60,7 @@ def softmax_box_max(
     return _extreme(c, lower, upper, algorithm, outward, -1)
 
 
+@gradual_underflow()
 def softmax_box_bounds(
     c: Array, lower: Array, upper: Array, *, algorithm: Algorithm = "auto", outward: bool = False
 ) -> tuple[Array, Array]:
@@ -70,6 +72,7 @@ def softmax_box_bounds(
     return back(low), back(high)
 
 
+@gradual_underflow()
 def softmax_box_argmin(c: Array, lower: Array, upper: Array, *, algorithm: Algorithm = "auto") -> ThresholdVertex:
     """The vertex of the box that minimises c · softmax(s): its value, its mask of upper ends, and its threshold m.
 
@@ -83,6 +86,7 @@ def softmax_box_argmin(c: Array, lower: Array, upper: Array, *, algorithm: Algor
         return ThresholdVertex(back(value), back(mask), back(mask.sum(-1)))
 
 
+@gradual_underflow()
 def _extreme(c: Array, lower: Array, upper: Array, algorithm: Algorithm, outward: bool, sign: int) -> Array:
     _check_algorithm(algorithm)
     found, back = tensors(c=c, lower=lower, upper=upper)

@@ -11,17 +11,18 @@ t is a lower bound of the minimum if and only if φ(t) ≥ 0: the sum is ≥ 0 f
 y. So it is enough to show φ(t) ≥ 0 in floating point, and how t was found does not matter. Let ε be the unit roundoff
 (2⁻⁵³ or 2⁻²⁴), and let a hat mark a computed number. The only assumptions are IEEE 754 rounding of + − × (a fused
 multiply-add, which rounds once, only helps) and that e^x is computed with a relative error of at most EXP_ULPS = 4 ε.
-(Results may be flushed to zero. Subnormal *coefficients* must not be: under torch.set_flush_denormal(True) they are
-read as 0, and the bound is that of the problem so read.)
+Subnormal numbers may be flushed to zero on the way, but not in the input, the candidate or the result: see
+`gradual_underflow`.
 
-1. *Differences.* The comparison c_j < t is exact, so the chosen end is the right one. d̂_j = (c_j − t)(1 + δ), |δ| ≤ ε;
-   it has the right sign, and a subtraction does not underflow.
+1. *Differences.* The comparison c_j < t is exact, so the chosen end is the right one. d̂_j = (c_j − t)(1 + δ), |δ| ≤ ε,
+   with the right sign; a subtraction of floats is exact where it is subnormal (flushed, it is 0: see step 3).
 2. *Weights.* x̂_j = (s_j − a)(1 + δ), so the exact weight is e^{x_j} = e^{x̂_j} e^{x_j − x̂_j} with
    |x_j − x̂_j| ≤ ε |x̂_j| (1 + 2ε), and ŷ_j = e^{x̂_j}(1 + θ), |θ| ≤ EXP_ULPS ε. Hence
    |y_j − ŷ_j| ≤ ŷ_j ε (|x̂_j| + EXP_ULPS)(1 + small), where small covers terms of second order; |x̂_j| ≤ 708, so
    ε |x̂_j| < 10⁻⁵ in both precisions. A weight below e^LOWEST is set to 0; then |y_j − ŷ_j| ≤ UNDERFLOW.
-3. *Products.* d̂_j ŷ_j is rounded once more: relative ε, or absolute UNDERFLOW if it underflows (also when the
-   processor flushes subnormals to zero).
+3. *Products.* d̂_j ŷ_j is rounded once more: relative ε, or at most the smallest normal number if it underflows. A
+   processor that flushes subnormals may lose that much in the difference, the product and one addition: 3 times the
+   smallest normal number, below UNDERFLOW; a key whose weight counts as 0 loses |c_j − t| e^LOWEST instead.
 4. *Sum.* Adding numbers along paths of at most n additions gives Σ (1 + η_j) terms_j, |η_j| ≤ nε/(1 − nε). The native
    kernel fixes the order, so n is known; where the order is the library's, n = K, which holds for every order.
 
@@ -31,9 +32,9 @@ Together, with F̂ the computed sum and Ĝ = Σ |d̂_j ŷ_j| (n + EXTRA_ULPS + |
 
 EXTRA_ULPS = 20 is at least 1 (step 1) + 4 (step 2) + 1 (step 3) + 4 (the tree that joins 16 lanes), with 10 to spare.
 SAFETY = 1 + 1/16 exceeds every second-order factor and the rounding of Ĝ itself while (n + EXTRA_ULPS) ε ≤ 1/64, which
-the callers ensure. |c_j − t| ≤ max c − min c holds because candidates lie in [min c, max c]; one above max c has only
-negative terms and is refused. `depth` in native/vectors.h takes |x̂_j| from the exponent of ŷ_j: if ŷ_j ≥ 2^e then
-|x̂_j| ≤ −e·log 2 + 5 ε.
+native.MOST_KEYS ensures (elsewhere single precision is summed in double). |c_j − t| ≤ max c − min c holds because
+candidates lie in [min c, max c]; one above max c has only negative terms and is refused. `depth` in native/vectors.h
+takes |x̂_j| from the exponent of ŷ_j: if ŷ_j ≥ 2^e then |x̂_j| ≤ −e·log 2 + 5 ε.
 
 A candidate t̂ − step is returned only if this right-hand side is ≥ 0. The first step is twice what the residual at t̂
 asks for; each later one doubles it and adds twice what the residual at the refused candidate asks for. If none passes,
@@ -58,12 +59,15 @@ torch.exp, CUDA's and glibc's exp are documented at 1 to 2 ulps.
 
 from __future__ import annotations
 
+import math
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 
 import torch
 from torch import Tensor
 
-EXP_ULPS = 4
+EXP_ULPS = 4  # in units of ε, so two ulps at most
 EXTRA_ULPS = 20
 SAFETY = 1.0625
 TRIES = 24
@@ -87,9 +91,20 @@ LIMITS = {
 }
 
 
-def longest_provable(dtype: torch.dtype) -> int:
-    """The number of keys up to which SAFETY covers the second-order terms."""
-    return int(1 / (64 * LIMITS[dtype].unit)) - EXTRA_ULPS
+@contextmanager
+def gradual_underflow() -> Iterator[None]:
+    """Subnormal numbers are what they are within, also under torch.set_flush_denormal(True).
+
+    In that mode a subnormal coefficient or result is read as 0, which is not the number that a bound is about.
+    """
+    flushed = math.ulp(0.0) * 1.0 == 0.0
+    if flushed:
+        torch.set_flush_denormal(False)
+    try:
+        yield
+    finally:
+        if flushed:
+            torch.set_flush_denormal(True)
 
 
 def weight_residual(c: Tensor, lower: Tensor, upper: Tensor, shift: Tensor, t: Tensor) -> tuple[Tensor, Tensor, Tensor]:

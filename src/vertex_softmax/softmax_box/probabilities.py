@@ -18,11 +18,12 @@ from torch import Tensor
 
 from vertex_softmax.errors import InternalError
 from vertex_softmax.softmax_box.arguments import Array, diagnose, tensors
-from vertex_softmax.softmax_box.outward import LIMITS, SAFETY, round_down
+from vertex_softmax.softmax_box.outward import LIMITS, SAFETY, gradual_underflow, round_down
 
 CHUNK = 1 << 24
 
 
+@gradual_underflow()
 def softmax_box_probabilities(lower: Array, upper: Array, *, outward: bool = False) -> tuple[Array, Array]:
     """(p^L, p^U): the least and greatest value of every softmax component over lower ≤ s ≤ upper, each (..., K).
 

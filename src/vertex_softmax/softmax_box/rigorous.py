@@ -19,6 +19,7 @@ from numpy.typing import NDArray
 
 from vertex_softmax.errors import InvalidTypeError, InvalidValueError, MissingDependencyError
 from vertex_softmax.softmax_box.arguments import Array, diagnose, tensors
+from vertex_softmax.softmax_box.outward import gradual_underflow
 from vertex_softmax.softmax_box.reference import newton_min
 
 if TYPE_CHECKING:
@@ -31,6 +32,7 @@ PRECISION = 128
 MOST_PRECISION = 1 << 13
 
 
+@gradual_underflow()
 def softmax_box_enclosure(c: Array, lower: Array, upper: Array) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
     """Floats (lo, hi) that certainly contain the exact real minimum of c · softmax(s) over the box.
 
@@ -47,6 +49,7 @@ def softmax_box_enclosure(c: Array, lower: Array, upper: Array) -> tuple[NDArray
     return lo.reshape(batch)[()], hi.reshape(batch)[()]
 
 
+@gradual_underflow()
 def is_lower_bound(t: float | Array, c: Array, lower: Array, upper: Array) -> Any:
     """Is t ≤ c · softmax(s) for every s in the box? True (proved), False (refuted), or None (undecided).
 
@@ -58,10 +61,7 @@ def is_lower_bound(t: float | Array, c: Array, lower: Array, upper: Array) -> An
     """
     flint = _flint()
     batch, rows = _rows(c, lower, upper)
-    try:
-        values = (t.detach().cpu().numpy() if isinstance(t, torch.Tensor) else np.asarray(t)).astype(np.float64)
-    except (TypeError, ValueError) as error:
-        raise InvalidTypeError(f"t cannot be read as a number or an array of numbers: {error}") from error
+    values = _exact_floats(t)
     if np.isnan(values).any():
         raise InvalidValueError("t is NaN; it cannot be a bound of anything")
     try:
@@ -72,6 +72,17 @@ def is_lower_bound(t: float | Array, c: Array, lower: Array, upper: Array) -> An
     for index, value, row in zip(np.ndindex(*batch), values.ravel().tolist(), rows, strict=True):
         answers[index] = _decide(flint, value, *row)
     return answers[()]
+
+
+def _exact_floats(t: object) -> NDArray[np.float64]:
+    """t as float64, refused where that would be another number."""
+    array = t.detach().cpu().numpy() if isinstance(t, torch.Tensor) else np.asarray(t)
+    if array.dtype.kind not in "fiu" or array.dtype.itemsize > 8:
+        raise InvalidTypeError(f"t has dtype {array.dtype}; pass a float, or an array of float64, float32 or integers")
+    values = array.astype(np.float64)
+    if array.dtype.kind in "iu" and any(int(v) != int(n) for v, n in zip(values.flat, array.flat, strict=True)):
+        raise InvalidValueError("t is an integer that float64 does not hold exactly; pass the float that is meant")
+    return values
 
 
 def _flint() -> Any:

@@ -99,7 +99,7 @@ def minimum(
     dims = merged_dims([view[..., 0] for view in views])
     if out.numel() == 0:
         return out
-    if len(dims) > MOST_DIMS or out.numel() >= 2**31:
+    if len(dims) > MOST_DIMS or out.numel() >= 2**31 - 1024:  # rows are numbered in 32 bits
         from vertex_softmax.softmax_box import torch_backend
 
         return torch_backend.minimum(c, lower, upper, solver=torch_backend.newton, sign=sign, outward=outward, cut=cut)

@@ -149,9 +149,9 @@ def rows_kernel(
     key = (chunk[:, None, None] if CHUNK_AXIS == 0 else chunk[None, :, None]) + tl.arange(0, WIDTH)[None, None, :]
     real = spread(inside, CHUNK_AXIS) & (key < n_keys)
     infinity = float("inf")
-    l = tl.load(l_ptr + spread(at_l, CHUNK_AXIS) + key * key_l, real, other=-infinity)  # noqa: E741
-    u = tl.load(u_ptr + spread(at_u, CHUNK_AXIS) + key * key_u, real, other=-infinity)
-    c = tl.load(c_ptr + spread(at_c, CHUNK_AXIS) + key * key_c, real, other=0.0) * sign
+    l = tl.load(l_ptr + spread(at_l, CHUNK_AXIS) + key.to(tl.int64) * key_l, real, other=-infinity)  # noqa: E741
+    u = tl.load(u_ptr + spread(at_u, CHUNK_AXIS) + key.to(tl.int64) * key_u, real, other=-infinity)
+    c = tl.load(c_ptr + spread(at_c, CHUNK_AXIS) + key.to(tl.int64) * key_c, real, other=0.0) * sign
 
     fine = (l <= u) & (u < infinity) & ((l > -infinity) | (u == -infinity)) & (tl.abs(c) < infinity)
     c = tl.where(u > -infinity, c, 0.0)  # a masked key weighs nothing, and its coefficient is not seen

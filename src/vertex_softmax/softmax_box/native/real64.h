@@ -8,7 +8,7 @@ static const double EXP_POLY_64[] = {1.0, 1.0, 1.0 / 2, 1.0 / 6, 1.0 / 24, 1.0 /
 #define UNIT 0x1p-53       /* unit roundoff */
 #define SAFETY 1.0625
 #define LOWEST (-708.0)    /* below this a weight counts as 0; e^-708 is still a normal number */
-#define UNDERFLOW 8e-308   /* e^-708 plus twice the smallest normal number */
+#define UNDERFLOW 8e-308   /* e^-708, or 3 times the smallest normal number, whichever is more; ../outward.py, step 3 */
 #define WIDEST 600.0       /* max u - max l beyond which the log-domain path takes over */
 #define LARGEST 0x1p1000   /* sum |c| from which products might overflow */
 #define SMALLEST 0x1p-960  /* sum |c| times the least sum of weights below which products might underflow */

@@ -17,6 +17,10 @@
 
 #include "shape.h"
 
+#ifdef __FAST_MATH__
+#error "the rounding proof needs IEEE arithmetic in the order written: compile without -ffast-math"
+#endif
+
 #define PASTE3(a, b, c) a##_##b##_##c
 #define PASTE(a, b, c) PASTE3(a, b, c)
 #define SHORT (4 * LANES) /* rows up to this many keys go one per lane */

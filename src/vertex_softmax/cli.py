@@ -22,6 +22,7 @@ from rich.table import Table
 
 from vertex_softmax import __version__
 from vertex_softmax.errors import VertexError
+from vertex_softmax.files import write_whole
 from vertex_softmax.softmax_box import native
 
 app = typer.Typer(
@@ -123,7 +124,7 @@ def demo(
     started = time.perf_counter()
     data = example.run(seed)
     path = page.write_demo(data, out, __version__)
-    page.write_whole(out / "demo.json", json.dumps(data).encode())
+    write_whole(out / "demo.json", json.dumps(data).encode())
     exact = data["methods"][-1]["bound"]
     table = Table(title="How low can c · softmax(s) be over one box of 8 scores?")
     for name, side in (("method", "left"), ("what it does", "left"), ("lower bound", "right"), ("slack", "right")):
@@ -196,10 +197,10 @@ def bench_softmax_box(
     )
     path = out / f"softmax-box-{device}.json"
     if result["growth"]:
-        from vertex_softmax.report import page, plots
+        from vertex_softmax.report import plots
 
         for form in ("svg", "png"):
-            page.write_whole(out / f"softmax-box-growth.{form}", plots.save(plots.growth(result["growth"]), form))
+            write_whole(out / f"softmax-box-growth.{form}", plots.save(plots.growth(result["growth"]), form))
     if as_json:
         typer.echo(json.dumps(result))
         return

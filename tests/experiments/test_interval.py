@@ -8,12 +8,11 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import flint
 import numpy as np
 import pytest
 
 from vertex_softmax.experiments import interval
-
-flint = pytest.importorskip("flint", reason="needs the extra `proof`")
 
 
 def test_quick_run_has_no_violation(tmp_path: Path) -> None:

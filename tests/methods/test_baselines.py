@@ -94,7 +94,6 @@ def test_no_baseline_is_above_the_exact_minimum_and_the_order_holds() -> None:
 
 
 def test_ibp_and_simplex_are_proved_lower_bounds_of_the_very_numbers() -> None:
-    pytest.importorskip("flint", reason="needs the extra `proof`")
     for c, lower, upper in batches(25):
         assert vx.is_lower_bound(ibp_min(c, lower, upper), c, lower, upper).all()
         assert vx.is_lower_bound(simplex_min(c, lower, upper), c, lower, upper).all()
@@ -177,7 +176,6 @@ def test_shifting_all_scores_and_scaling_the_coefficients(baseline: Callable[...
 
 @pytest.mark.parametrize("baseline", BASELINES)
 def test_numbers_near_the_ends_of_the_floats(baseline: Callable[..., Floats]) -> None:
-    pytest.importorskip("flint", reason="needs the extra `proof`")
     huge, least = 1.7e308, 5e-324
     for c in ([huge, -huge, huge], [least, -least, 0.0], [huge, -1e-300, least]):
         for width in (0.0, 1.0, 1e4, 1e300, huge):

@@ -22,6 +22,7 @@ from torch import Tensor
 
 from vertex_softmax import __version__, softmax_box_min
 from vertex_softmax.errors import InvalidValueError
+from vertex_softmax.files import write_whole
 from vertex_softmax.softmax_box import native, torch_backend
 
 CPU_KEYS = (16, 64, 128, 512, 1024)
@@ -201,11 +202,7 @@ def run(*, device: str, out: Path, quick: bool, progress: Progress) -> dict[str,
         result = _measure(device, quick, progress)
     finally:
         torch.set_num_threads(threads)
-    out.mkdir(parents=True, exist_ok=True)
-    path = out / f"softmax-box-{device}.json"
-    partial = path.with_suffix(".tmp")
-    partial.write_text(json.dumps(result, indent=1))
-    partial.replace(path)
+    write_whole(out / f"softmax-box-{device}.json", json.dumps(result, indent=1).encode())
     return result
 
 

@@ -12,7 +12,6 @@ import importlib
 import importlib.metadata
 import io
 import json
-import os
 import platform
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass
@@ -20,6 +19,7 @@ from pathlib import Path
 from typing import Any, TypeAlias
 
 from vertex_softmax.errors import InternalError, MissingDependencyError
+from vertex_softmax.files import write_whole
 
 Cell: TypeAlias = str | int | float | bool | None
 Row: TypeAlias = Mapping[str, Cell]
@@ -70,7 +70,7 @@ class ExperimentResult:
     def save(self, out: Path) -> tuple[Path, ...]:
         """Write NAME.json, NAME.md and NAME.csv into the folder `out`, and return their paths."""
         texts = {"json": self.json(), "md": self.markdown(), "csv": self.csv()}
-        return tuple(_write(out / f"{self.name}.{ending}", text.encode()) for ending, text in texts.items())
+        return tuple(write_whole(out / f"{self.name}.{ending}", text.encode()) for ending, text in texts.items())
 
     def json(self) -> str:
         """Everything, for machines: full precision, ours under "rows", the paper's under "published"."""
@@ -142,19 +142,8 @@ def save_figure(figure: Any, out: Path, name: str) -> tuple[Path, ...]:
         buffer = io.BytesIO()
         with matplotlib.rc_context({"svg.hashsalt": name}):
             figure.savefig(buffer, format=ending, dpi=160, metadata=metadata)
-        paths.append(_write(out / f"{name}.{ending}", buffer.getvalue()))
+        paths.append(write_whole(out / f"{name}.{ending}", buffer.getvalue()))
     return tuple(paths)
-
-
-def _write(path: Path, content: bytes) -> Path:
-    path.parent.mkdir(parents=True, exist_ok=True)
-    unfinished = path.with_name(f".{path.name}.{os.getpid()}.tmp")
-    try:
-        unfinished.write_bytes(content)
-        unfinished.replace(path)
-    finally:
-        unfinished.unlink(missing_ok=True)
-    return path
 
 
 def _line(cells: list[str]) -> str:

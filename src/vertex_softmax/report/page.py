@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from vertex_softmax.errors import MissingDependencyError
+from vertex_softmax.files import write_whole
 from vertex_softmax.report import plots
 
 
@@ -18,7 +19,6 @@ def write_demo(data: dict[str, Any], out: Path, version: str) -> Path:
         raise MissingDependencyError(
             "the report needs jinja2, which is not installed: pip install 'vertex-softmax[report]'"
         ) from error
-    out.mkdir(parents=True, exist_ok=True)
     picture = plots.save(plots.theorem(data), "svg")
     write_whole(out / "theorem.svg", picture)
     write_whole(out / "theorem.png", plots.save(plots.theorem(data), "png"))
@@ -41,10 +41,3 @@ def _inline(svg: bytes) -> str:
     """The <svg> element alone, as it may stand in a page."""
     text = svg.decode()
     return text[text.index("<svg") :]
-
-
-def write_whole(path: Path, content: bytes) -> None:
-    """The file appears whole or not at all."""
-    partial = path.with_name(path.name + ".tmp")
-    partial.write_bytes(content)
-    partial.replace(path)

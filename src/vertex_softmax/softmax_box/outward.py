@@ -54,7 +54,7 @@ e_1 ≤ 1.66 ε, e_0 ≤ 2.41 ε on e^r = 1.415; at r = −0.347: b = 0.707, 0.8
 e_1 ≤ 1.22 ε, e_0 ≤ 1.43 ε on e^r = 0.707; between them every b_k grows with r. Relative to e^r that is at most 2.1 ε,
 and the errors of r (0.4 ε), of truncation (0.15 ε) and of the rounded coefficients (0.02 ε) bring it to 2.7 ε:
 EXP_ULPS = 4 holds with room. Multiplying by 2^n is exact because LOWEST keeps the result normal.
-torch.exp, CUDA's and glibc's exp are documented at 1 to 2 ulps.
+Outside the native kernel the 4 ε are an assumption about the library's exp, tried by the tests but not proved here.
 """
 
 from __future__ import annotations

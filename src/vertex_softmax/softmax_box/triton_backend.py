@@ -4,10 +4,10 @@ Invariant: the contract of torch_backend.minimum. Rows of up to 4096 keys; longe
 four strides, go to torch. Imported only when a CUDA tensor (or a test) asks for it. Extra memory: none but the result.
 
 Rounding (`outward`): the proof is that of outward.py, with these facts in place of the native kernel's. In float32,
-e^x = 2^{x log₂e} with the product carried in two floats, so its relative error is that of ex2.approx (at most 2⁻²²,
-that is 4 ε) plus less than 3 ε: within the 20 ε that EXTRA_ULPS allows for. F and G are summed over the chunks in
-float32, at most `chunks` additions whatever the order, and from there on in float64, which counts as one more. In
-float64 e^x is libdevice's (1 ulp), and n = K holds for every order of the sums.
+e^x = 2^{x log₂e} with the product carried in two floats, so its relative error is that of ex2.approx (assumed to
+be at most 2⁻²², that is 4 ε) plus less than 3 ε: within the 20 ε that EXTRA_ULPS allows for. F and G are summed over
+the chunks in float32, at most `chunks` additions whatever the order, and from there on in float64, which counts as one
+more. In float64 e^x is libdevice's (assumed within 4 ε), and n = K holds for every order of the sums.
 """
 
 from __future__ import annotations

@@ -19,13 +19,13 @@ NAMES = ("ordinary", "wide", "dominating", "near_ties", "masked_with_large_coeff
 
 
 def careful(c, lower, upper, outward=False):
-    return triton_backend.minimum(c, lower, upper, outward=outward, careful=True)
+    return triton_backend.minimum(c, lower, upper, outward=outward, careful=True)[0]
 
 
 def fast_then_careful(c, lower, upper, outward=False):
     """As api.py does it, by the maximum of −c: rows that the fast kernel leaves as NaN go to the careful one."""
-    fast = triton_backend.minimum(-c, lower, upper, sign=-1, outward=outward)
-    left = triton_backend.minimum(-c, lower, upper, sign=-1, outward=outward, careful=True)
+    fast = triton_backend.minimum(-c, lower, upper, sign=-1, outward=outward)[0]
+    left = triton_backend.minimum(-c, lower, upper, sign=-1, outward=outward, careful=True)[0]
     return -torch.where(fast.isnan(), left, fast)
 
 
@@ -46,7 +46,7 @@ def values_and_proofs() -> None:
 
 def sign() -> None:
     boxes = family("ordinary", 5, 20, torch.float64)
-    high = triton_backend.minimum(*boxes, sign=-1)
+    high = triton_backend.minimum(*boxes, sign=-1)[0]
     close(high, torch_backend.minimum(*boxes, solver=torch_backend.newton, sign=-1))
 
 
@@ -55,14 +55,14 @@ def broadcasts() -> None:
     batches = [((5, 1), (3,), (3,)), ((), (4,), (4,)), ((4,), (), ()), ((2, 1, 3, 1), (2, 1, 2), ())]
     for batch in batches:
         c, lower, upper = (torch.randn((*shape, 9), generator=generator, dtype=torch.float64) for shape in batch)
-        got = triton_backend.minimum(c, lower - 4, upper.abs() + 4)
+        got = triton_backend.minimum(c, lower - 4, upper.abs() + 4)[0]
         want = torch_backend.minimum(c, lower - 4, upper.abs() + 4, solver=torch_backend.threshold)
         close(got, want)
     strided = torch.randn((9, 6), generator=generator, dtype=torch.float64).T
     zero = torch.zeros(9, dtype=torch.float64)
-    got = triton_backend.minimum(strided, zero, zero + 1)
+    got = triton_backend.minimum(strided, zero, zero + 1)[0]
     close(got, torch_backend.minimum(strided, zero, zero + 1, solver=torch_backend.newton))
-    assert triton_backend.minimum(torch.zeros(0, 9), torch.zeros(9), torch.zeros(9)).shape == (0,)
+    assert triton_backend.minimum(torch.zeros(0, 9), torch.zeros(9), torch.zeros(9))[0].shape == (0,)
 
 
 def rows_that_are_not_handled() -> None:
@@ -84,7 +84,7 @@ def rows_that_are_not_handled() -> None:
     c, lower, upper = (torch.tensor(x, dtype=torch.float64) for x in zip(*rows.values(), strict=True))
     for outward in (False, True):
         for direction in (1, -1):
-            got = triton_backend.minimum(c, lower, upper, sign=direction, outward=outward)
+            got = triton_backend.minimum(c, lower, upper, sign=direction, outward=outward)[0]
             assert got.isnan().tolist() == [name != "good" for name in rows], dict(zip(rows, got.tolist(), strict=True))
 
 

@@ -112,10 +112,17 @@ def _solve(
     cuts: bool = False,
 ) -> tuple[list[Tensor], list[Tensor]]:
     """One result per sign, the minimum (1) and the maximum (−1), and if wanted the cuts whose vertices attain them."""
-    results, where = _newton(c, lower, upper, outward, signs, cuts) if algorithm != "threshold" or cuts else ([], [])
+    results: list[Tensor] = []
+    where: list[Tensor] = []
+    left = True
+    if algorithm != "threshold" or cuts:
+        results, where, left = _newton(c, lower, upper, outward, signs, cuts)
     if algorithm == "threshold":
         solver = torch_backend.threshold
         results = [torch_backend.minimum(c, lower, upper, solver=solver, sign=s, outward=outward) for s in signs]
+        left = True
+    if not left:
+        return results, where
     for i, sign in enumerate(signs):
         _finish(results[i], where[i] if cuts else None, c, lower, upper, sign, outward)
     return results, where
@@ -123,12 +130,13 @@ def _solve(
 
 def _newton(
     c: Tensor, lower: Tensor, upper: Tensor, outward: bool, signs: tuple[int, ...], cuts: bool
-) -> tuple[list[Tensor], list[Tensor]]:
+) -> tuple[list[Tensor], list[Tensor], bool]:
+    """Results, cuts, and whether a row may have been left as NaN."""
     keys = c.shape[-1]
     if c.device.type == "cpu" and native.usable(keys):
         wanted = (1 in signs, -1 in signs)
         ends = native.bounds_and_cuts(c, lower, upper, wanted=wanted, outward=outward, cuts=cuts)
-        return [end for end in ends[0] if end is not None], [cut for cut in ends[1] if cut is not None]
+        return [end for end in ends[0] if end is not None], [cut for cut in ends[1] if cut is not None], True
     batch = torch.broadcast_shapes(c.shape, lower.shape, upper.shape)[:-1]
     where = [torch.empty(batch, dtype=c.dtype, device=c.device) for _ in signs] if cuts else [None for _ in signs]
     pairs = list(zip(signs, where, strict=True))
@@ -137,11 +145,14 @@ def _newton(
 
         if triton_backend.usable(keys):
             run = triton_backend.minimum
-            return [run(c, lower, upper, sign=s, outward=outward, cut=w) for s, w in pairs], _present(where)
+            found = [run(c, lower, upper, sign=s, outward=outward, cut=w) for s, w in pairs]
+            return [low for low, _ in found], _present(where), any(nan for _, nan in found)
     newton = torch_backend.newton
-    return [
-        torch_backend.minimum(c, lower, upper, solver=newton, sign=s, outward=outward, cut=w) for s, w in pairs
-    ], _present(where)
+    return (
+        [torch_backend.minimum(c, lower, upper, solver=newton, sign=s, outward=outward, cut=w) for s, w in pairs],
+        _present(where),
+        True,
+    )
 
 
 def _present(where: list[Tensor] | list[None]) -> list[Tensor]:
@@ -178,7 +189,7 @@ def _left_rows(c: Tensor, lower: Tensor, upper: Tensor, sign: int, outward: bool
         from vertex_softmax.softmax_box import triton_backend
 
         if triton_backend.usable(c.shape[-1]):
-            value = triton_backend.minimum(c, lower, upper, sign=sign, outward=outward, cut=where, careful=True)
+            value, _ = triton_backend.minimum(c, lower, upper, sign=sign, outward=outward, cut=where, careful=True)
     left = value.isnan()
     if bool(left.any()):
         rows = (c[left] * sign, lower[left], upper[left])

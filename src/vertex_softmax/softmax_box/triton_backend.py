@@ -1,7 +1,8 @@
 """One fused CUDA kernel: c, l and u are read once, the rounds run in registers, one number per row is written.
 
 Invariant: the contract of torch_backend.minimum. Rows of up to 4096 keys; longer ones, or arrays that need more than
-four strides, go to torch. Imported only when a CUDA tensor (or a test) asks for it. Extra memory: none but the result.
+four strides, go to torch. Imported only when a CUDA tensor (or a test) asks for it. Extra memory: none but the result
+and the numbers of up to MOST_LEFT programs that left a row to the careful kernel.
 
 Rounding (`outward`): the proof is that of outward.py, with these facts in place of the native kernel's. In float32,
 e^x = 2^{x log₂e} with the product carried in two floats, so its relative error is that of ex2.approx (assumed to
@@ -28,6 +29,7 @@ from vertex_softmax.softmax_box.outward import LIMITS
 MOST_KEYS = 4096
 MOST_DIMS = 4
 MOST_ROUNDS = 200
+MOST_LEFT = 1024
 FLOOR = {torch.float32: -200.0, torch.float64: -1500.0}
 
 
@@ -51,10 +53,10 @@ class Launch(NamedTuple):
 
 
 LAUNCH = {  # by bytes in a number, then by padded keys: the fastest of benchmarks/runs/tune_triton_h200.json
-    4: {16: (32, 8, 1), 32: (16, 8, 1), 64: (16, 16, 2), 128: (8, 16, 1), 256: (4, 32, 1), 512: (2, 64, 1),
-        1024: (1, 128, 1), 2048: (1, 256, 2), 4096: (1, 512, 4)},
-    8: {16: (16, 8, 1), 32: (8, 8, 1), 64: (4, 16, 1), 128: (4, 16, 1), 256: (2, 64, 2), 512: (1, 64, 1),
-        1024: (1, 256, 2), 2048: (1, 256, 4), 4096: (2, 512, 16)},
+    4: {16: (32, 8, 1), 32: (16, 8, 1), 64: (16, 8, 1), 128: (8, 16, 1), 256: (4, 32, 1), 512: (2, 64, 1),
+        1024: (1, 256, 1), 2048: (1, 256, 2), 4096: (1, 512, 4)},
+    8: {16: (16, 8, 1), 32: (8, 8, 1), 64: (8, 16, 2), 128: (2, 32, 1), 256: (2, 64, 2), 512: (1, 64, 1),
+        1024: (1, 512, 4), 2048: (1, 512, 4), 4096: (2, 512, 16)},
 }  # fmt: skip
 
 
@@ -87,24 +89,34 @@ def minimum(
     cut: Tensor | None = None,
     careful: bool = False,
     launch: Launch | None = None,
-) -> Tensor:
+) -> tuple[Tensor, bool]:
     """sign · (min over the box of sign·c · softmax(s)); tensors (..., K) of one dtype that broadcast, to (...).
 
     `cut` (...), if given, is filled: the minimum (maximum) is attained where keys with c < cut (c > cut) are up.
-    Without `careful`, a row whose mass lies on keys within rounding below its minimum becomes NaN as well.
+    Rows whose mass lies on keys within rounding below the minimum need `careful`: up to MOST_LEFT programs' rows are
+    done again here, others become NaN as well. Second result: may there be a NaN?
     """
     shape = torch.broadcast_shapes(c.shape, lower.shape, upper.shape)
     out = torch.empty(shape[:-1], dtype=c.dtype, device=c.device)
     views = [x.expand(shape) for x in (c, lower, upper)]
     dims = merged_dims([view[..., 0] for view in views])
     if out.numel() == 0:
-        return out
+        return out, False
     if len(dims) > MOST_DIMS or out.numel() >= 2**31 - 1024:  # rows are numbered in 32 bits
         from vertex_softmax.softmax_box import torch_backend
 
-        return torch_backend.minimum(c, lower, upper, solver=torch_backend.newton, sign=sign, outward=outward, cut=cut)
-    _launch(views, out, cut, dims, sign, outward, careful, launch)
-    return out
+        newton = torch_backend.newton
+        return torch_backend.minimum(c, lower, upper, solver=newton, sign=sign, outward=outward, cut=cut), True
+    chosen = launch or launch_shape(shape[-1], out.element_size())
+    solve = functools.partial(_launch, views, out, cut, dims, sign, outward, chosen)
+    if careful or chosen.warps > 1:  # with several warps to a row the list costs registers, and rows are few
+        solve(careful=careful)
+        return out, True
+    left = torch.zeros(2 + MOST_LEFT, dtype=torch.int32, device=out.device)
+    solve(left=left)
+    solve(left=left, careful=True)
+    noted, again = left[:2].tolist()
+    return out, noted > MOST_LEFT or again > 0
 
 
 def _launch(
@@ -114,24 +126,34 @@ def _launch(
     dims: list[Dim],
     sign: int,
     outward: bool,
-    careful: bool,
-    launch: Launch | None,
+    launch: Launch,
+    *,
+    left: Tensor | None = None,
+    careful: bool = False,
 ) -> None:
+    """All rows; with `left`, the fast kernel notes there what it leaves, and the careful one does just that."""
     from vertex_softmax.softmax_box.triton_kernel import rows_kernel
 
     keys = views[0].shape[-1]
-    rows, width, warps = launch or launch_shape(keys, out.element_size())
+    rows, width, warps = launch
     limits = LIMITS[out.dtype]
     padded = [(1, (0, 0, 0))] * (MOST_DIMS - len(dims)) + dims
     numbers = [n for size, strides in padded for n in (size, *strides)]
     double = out.dtype == torch.float64
     chunks = padded_keys(keys) // width
     ulps = float(proof.EXTRA_ULPS + (keys if double else chunks + 1))
+    listed = left is not None and careful
+    noting = left is not None and not careful
+    programs = math.ceil(out.numel() / rows)
+    if listed:
+        programs = min(programs, MOST_LEFT)
     with torch.cuda.device(out.device) if out.is_cuda else nullcontext():
-        rows_kernel[(math.ceil(out.numel() / rows),)](
-            *views, out, out if cut is None else cut, out.numel(), keys, *numbers,
+        rows_kernel[(programs,)](
+            *views, out, out if cut is None else cut, out if left is None else left, out.numel(), keys, *numbers,
             *(view.stride(-1) for view in views), sign, ulps, (chunks + 16) * limits.unit,
-            OUTWARD=outward, CUT=cut is not None, CAREFUL=careful, DOUBLE=double, DIMS=max(1, len(dims)),
+            OUTWARD=outward, CUT=cut is not None, CAREFUL=careful, MOST_LEFT=MOST_LEFT if noting else 0,
+            LISTED=int(listed),
+            DOUBLE=double, DIMS=max(1, len(dims)),
             UNIT=limits.unit, FLOOR=FLOOR[out.dtype], UNDERFLOW=limits.underflow, WIDEST=limits.widest,
             LARGEST=limits.largest, SMALLEST=limits.smallest, SAFETY=proof.SAFETY, TRIES=proof.TRIES,
             MOST_ROUNDS=MOST_ROUNDS, CHUNKS=chunks, ROWS=rows, WIDTH=width,

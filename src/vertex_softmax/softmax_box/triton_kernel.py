@@ -104,10 +104,11 @@ def residual(c, L, U, t, ulps, DOUBLE: tl.constexpr, CHUNK_AXIS: tl.constexpr):
 
 @triton.jit
 def rows_kernel(
-    c_ptr, l_ptr, u_ptr, out_ptr, cut_ptr, n_rows, n_keys,
+    c_ptr, l_ptr, u_ptr, out_ptr, cut_ptr, left_ptr, n_rows, n_keys,
     size0, c0, l0, u0, size1, c1, l1, u1, size2, c2, l2, u2, size3, c3, l3, u3,
     key_c, key_l, key_u, sign, ulps, band,
-    OUTWARD: tl.constexpr, CUT: tl.constexpr, CAREFUL: tl.constexpr, DOUBLE: tl.constexpr, DIMS: tl.constexpr,
+    OUTWARD: tl.constexpr, CUT: tl.constexpr, CAREFUL: tl.constexpr, MOST_LEFT: tl.constexpr, LISTED: tl.constexpr,
+    DOUBLE: tl.constexpr, DIMS: tl.constexpr,
     UNIT: tl.constexpr, FLOOR: tl.constexpr, UNDERFLOW: tl.constexpr, WIDEST: tl.constexpr,
     LARGEST: tl.constexpr, SMALLEST: tl.constexpr,
     SAFETY: tl.constexpr, TRIES: tl.constexpr,
@@ -115,9 +116,13 @@ def rows_kernel(
 ):  # fmt: skip
     """Rows are numbered by the last four merged dimensions (size, strides of c, l, u); the result is contiguous.
 
+    left_ptr: how many programs left a row, how many a second time, then the first MOST_LEFT of the former.
     e^FLOOR is exactly 0, so raising a score to FLOOR changes nothing but that −inf (a masked key) becomes a number.
     """
-    row = tl.program_id(0) * ROWS + tl.arange(0, ROWS)
+    program = tl.program_id(0)
+    if LISTED:  # the programs that the fast kernel noted; those beyond its count get rows that are not there
+        program = tl.where(program < tl.load(left_ptr), tl.load(left_ptr + 2 + program), tl.cdiv(n_rows, ROWS))
+    row = program * ROWS + tl.arange(0, ROWS)
     inside = row < n_rows
     rest = row
     index = rest
@@ -231,3 +236,8 @@ def rows_kernel(
     if CUT:
         tl.store(cut_ptr + row, cut * sign, inside)
     tl.store(out_ptr + row, tl.where(handled, t * sign, float("nan")), inside)
+    if MOST_LEFT or LISTED:  # noqa: SIM102 - note that this program left a row, so that nobody has to look for it
+        if tl.max((inside & ~handled).to(tl.int32), 0) > 0:
+            place = tl.atomic_add(left_ptr + LISTED, 1)
+            if place < MOST_LEFT:
+                tl.store(left_ptr + 2 + place, program)

@@ -1,0 +1,1 @@
+"""Models in: a graph of ops from PyTorch or ONNX, simplified."""

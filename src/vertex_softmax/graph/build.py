@@ -1,0 +1,272 @@
+"""Make nodes: constants are folded, and a product with a constant becomes the affine op it is, as the graph is built.
+
+Both importers use only these functions. Operands broadcast as in torch; what is broadcast becomes an explicit Expand, so that
+every op sees operands of one shape. Dimensions may be negative, as in torch.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor
+
+from vertex_softmax.errors import InvalidValueError
+from vertex_softmax.graph.ir import Constant, Input, Node
+from vertex_softmax.ops import bilinear, elementwise, linear, shape
+from vertex_softmax.ops.registry import Op, Shape
+
+
+def source(dims: Sequence[int], name: str = "input") -> Node:
+    """The input node."""
+    return Node(name, Input(), (), tuple(dims))
+
+
+def constant(value: Tensor, name: str = "constant") -> Node:
+    """A constant node."""
+    return Node(name, Constant(value), (), tuple(value.shape))
+
+
+def value_of(node: Node) -> Tensor | None:
+    """A constant's value, else None."""
+    return node.op.value if isinstance(node.op, Constant) else None
+
+
+def apply(op: Op, *inputs: Node, name: str) -> Node:
+    """The node op(inputs), folded if every input is constant. Its shape is found by evaluating at zeros."""
+    values = [value_of(node) for node in inputs]
+    if all(v is not None for v in values):
+        return constant(op.evaluate(*[v for v in values if v is not None]), name)
+    dtype = next((v.dtype for v in values if v is not None), torch.float64)
+    probes = [torch.zeros(node.shape, dtype=dtype) if v is None else v for node, v in zip(inputs, values, strict=True)]
+    for field in vars(op).values():
+        if isinstance(field, Tensor) and field.is_floating_point():
+            probes = [p.to(field.dtype) for p in probes]
+    return Node(name, op, inputs, tuple(op.evaluate(*probes).shape))
+
+
+def expand(x: Node, after: Sequence[int], name: str) -> Node:
+    """x broadcast to a shape."""
+    after = tuple(after)
+    if x.shape == after:
+        return x
+    if len(x.shape) < len(after):
+        x = reshape(x, (1,) * (len(after) - len(x.shape)) + x.shape, name)
+    return x if x.shape == after else apply(shape.Expand(x.shape, after), x, name=name)
+
+
+def _together(x: Node, y: Node, name: str) -> tuple[Node, Node]:
+    try:
+        joint = torch.broadcast_shapes(x.shape, y.shape)
+    except RuntimeError as error:
+        raise InvalidValueError(f"{name}: shapes {x.shape} and {y.shape} do not broadcast") from error
+    return expand(x, joint, name), expand(y, joint, name)
+
+
+def _with_constant(x: Node, c: Tensor, op: type[linear.Scale] | type[linear.Shift], name: str) -> Node:
+    wide = expand(x, torch.broadcast_shapes(x.shape, c.shape), name)
+    return apply(op(c.clone()), wide, name=name)
+
+
+def add(x: Node, y: Node, name: str) -> Node:
+    """x + y"""
+    cx, cy = value_of(x), value_of(y)
+    if cx is not None and cy is not None:
+        return constant(cx + cy, name)
+    if cy is not None:
+        return _with_constant(x, cy, linear.Shift, name)
+    if cx is not None:
+        return _with_constant(y, cx, linear.Shift, name)
+    return apply(linear.Add(), *_together(x, y, name), name=name)
+
+
+def subtract(x: Node, y: Node, name: str) -> Node:
+    """x − y"""
+    cx, cy = value_of(x), value_of(y)
+    if cx is not None and cy is not None:
+        return constant(cx - cy, name)
+    if cy is not None:
+        return _with_constant(x, -cy, linear.Shift, name)
+    if cx is not None:
+        return _with_constant(negate(y, name), cx, linear.Shift, name)
+    return apply(linear.Subtract(), *_together(x, y, name), name=name)
+
+
+def negate(x: Node, name: str) -> Node:
+    """−x"""
+    c = value_of(x)
+    return (
+        constant(-c, name)
+        if c is not None
+        else apply(linear.Scale(torch.tensor(-1.0, dtype=torch.float64)), x, name=name)
+    )
+
+
+def multiply(x: Node, y: Node, name: str) -> Node:
+    """x · y elementwise; of a variable with itself, its square."""
+    cx, cy = value_of(x), value_of(y)
+    if cx is not None and cy is not None:
+        return constant(cx * cy, name)
+    if cy is not None:
+        return _with_constant(x, cy, linear.Scale, name)
+    if cx is not None:
+        return _with_constant(y, cx, linear.Scale, name)
+    if x is y:
+        return apply(elementwise.Square(), x, name=name)
+    return apply(bilinear.Multiply(), *_together(x, y, name), name=name)
+
+
+def divide(x: Node, y: Node, name: str) -> Node:
+    """x / y"""
+    cx, cy = value_of(x), value_of(y)
+    if cx is not None and cy is not None:
+        return constant(cx / cy, name)
+    if cy is not None:
+        return _with_constant(x, 1 / cy, linear.Scale, name)
+    return multiply(x, apply(elementwise.Reciprocal(), y, name=name), name)
+
+
+def matmul(x: Node, y: Node, name: str) -> Node:
+    """torch.matmul, vectors and broadcast leading dimensions included."""
+    if len(x.shape) == 1 or len(y.shape) == 1:
+        a = reshape(x, (1, *x.shape), name) if len(x.shape) == 1 else x
+        b = reshape(y, (*y.shape, 1), name) if len(y.shape) == 1 else y
+        out = matmul(a, b, name)
+        dims = list(out.shape)
+        if len(y.shape) == 1:
+            dims.pop()
+        if len(x.shape) == 1:
+            dims.pop(-1 if len(y.shape) == 1 else -2)
+        return reshape(out, dims, name)
+    cx, cy = value_of(x), value_of(y)
+    if cx is not None and cy is not None:
+        return constant(cx @ cy, name)
+    lead = torch.broadcast_shapes(x.shape[:-2], y.shape[:-2])
+    if cy is not None:
+        return apply(linear.Linear(cy), expand(x, (*lead, *x.shape[-2:]), name), name=name)
+    if cx is not None:
+        return apply(linear.LeftLinear(cx), expand(y, (*lead, *y.shape[-2:]), name), name=name)
+    return apply(
+        bilinear.MatMul(), expand(x, (*lead, *x.shape[-2:]), name), expand(y, (*lead, *y.shape[-2:]), name), name=name
+    )
+
+
+def affine(x: Node, weight: Tensor, bias: Tensor | None, name: str) -> Node:
+    """torch.nn.functional.linear: x @ weightᵀ + bias; weight (out, in)."""
+    return apply(linear.Linear(weight.mT, bias), x, name=name)
+
+
+def convolution(
+    x: Node,
+    weight: Tensor,
+    bias: Tensor | None,
+    stride: Sequence[int],
+    padding: Sequence[int],
+    dilation: Sequence[int],
+    groups: int,
+    name: str,
+) -> Node:
+    """A convolution; where it cuts the image into patches (stride = kernel), reshapes and one Linear."""
+    kernel, size = tuple(weight.shape[2:]), x.shape[2:]
+    patches = (
+        tuple(stride) == kernel
+        and not any(padding)
+        and all(d == 1 for d in dilation)
+        and groups == 1
+        and not any(s % k for s, k in zip(size, kernel, strict=True))
+    )
+    if not patches:
+        op = linear.Convolution(weight, bias, size, tuple(stride), tuple(padding), tuple(dilation), groups)
+        return apply(op, x, name=name)
+    n = len(kernel)
+    cut = [v for s, k in zip(size, kernel, strict=True) for v in (s // k, k)]
+    x = reshape(x, (x.shape[0], x.shape[1], *cut), name)
+    x = permute(x, (0, *(2 + 2 * i for i in range(n)), 1, *(3 + 2 * i for i in range(n))), name)
+    x = reshape(x, (*x.shape[: n + 1], math.prod(x.shape[n + 1 :])), name)
+    x = affine(x, weight.reshape(weight.shape[0], -1), bias, name)
+    return permute(x, (0, n + 1, *range(1, n + 1)), name)
+
+
+def reshape(x: Node, after: Sequence[int], name: str) -> Node:
+    """The same numbers in another shape; one entry may be −1."""
+    after = tuple(int(n) for n in after)
+    if -1 in after:
+        known = math.prod(n for n in after if n != -1)
+        after = tuple(math.prod(x.shape) // known if n == -1 else n for n in after)
+    if math.prod(after) != math.prod(x.shape):
+        raise InvalidValueError(f"{name}: cannot reshape {x.shape} to {after}")
+    return x if after == x.shape else apply(shape.Reshape(x.shape, after), x, name=name)
+
+
+def permute(x: Node, dims: Sequence[int], name: str) -> Node:
+    """torch.permute."""
+    dims = tuple(d % len(x.shape) for d in dims)
+    return x if dims == tuple(range(len(dims))) else apply(shape.Permute(dims), x, name=name)
+
+
+def transpose(x: Node, a: int, b: int, name: str) -> Node:
+    """torch.transpose."""
+    dims = list(range(len(x.shape)))
+    dims[a], dims[b] = dims[b], dims[a]
+    return permute(x, dims, name)
+
+
+def slice_(x: Node, dim: int, start: int, stop: int, step: int, name: str) -> Node:
+    """x[start:stop:step] along one dimension, Python's rules for ends; step > 0."""
+    dim %= len(x.shape)
+    start, stop, step = slice(start, stop, step).indices(x.shape[dim])
+    if (start, stop, step) == (0, x.shape[dim], 1):
+        return x
+    return apply(shape.Slice(dim, start, stop, step, len(x.shape), x.shape[dim]), x, name=name)
+
+
+def select(x: Node, dim: int, index: int, name: str) -> Node:
+    """x[index] along one dimension, which goes away."""
+    dim %= len(x.shape)
+    index %= x.shape[dim]
+    part = slice_(x, dim, index, index + 1, 1, name)
+    return reshape(part, (*part.shape[:dim], *part.shape[dim + 1 :]), name)
+
+
+def take(x: Node, dim: int, index: Tensor, name: str) -> Node:
+    """torch.index_select."""
+    dim %= len(x.shape)
+    return apply(shape.Take(dim, index.long(), len(x.shape), x.shape[dim]), x, name=name)
+
+
+def concat(xs: Sequence[Node], dim: int, name: str) -> Node:
+    """torch.cat."""
+    rank = len(xs[0].shape)
+    dim %= rank
+    if len(xs) == 1:
+        return xs[0]
+    return apply(shape.Concat(dim, tuple(x.shape[dim] for x in xs), rank), *xs, name=name)
+
+
+def _dims(x: Node, dims: Sequence[int] | None) -> Shape:
+    return tuple(range(len(x.shape))) if dims is None or len(dims) == 0 else tuple(d % len(x.shape) for d in dims)
+
+
+def total(x: Node, dims: Sequence[int] | None, keepdim: bool, name: str) -> Node:
+    """torch.sum; no dimensions: all."""
+    over = _dims(x, dims)
+    out = apply(linear.Sum(over, len(x.shape), tuple(x.shape[d] for d in over)), x, name=name)
+    return out if keepdim else reshape(out, [n for d, n in enumerate(x.shape) if d not in over], name)
+
+
+def mean(x: Node, dims: Sequence[int] | None, keepdim: bool, name: str) -> Node:
+    """torch.mean; no dimensions: all."""
+    count = math.prod(x.shape[d] for d in _dims(x, dims))
+    factor = constant(torch.tensor(1.0 / count, dtype=torch.float64))
+    return multiply(total(x, dims, keepdim, name), factor, name)
+
+
+def maximum(x: Node, dims: Sequence[int] | None, keepdim: bool, name: str) -> Node:
+    """torch.amax; no dimensions: all."""
+    over = _dims(x, dims)
+    rest = [d for d in range(len(x.shape)) if d not in over]
+    y = permute(x, (*rest, *over), name)
+    y = reshape(y, (*(x.shape[d] for d in rest), math.prod(x.shape[d] for d in over)), name)
+    y = apply(elementwise.Maximum(), y, name=name)
+    return reshape(y, [(1 if d in over else n) for d, n in enumerate(x.shape) if keepdim or d not in over], name)

@@ -1,0 +1,127 @@
+"""The network as a graph of ops: immutable nodes that know their inputs, and nothing about bounds.
+
+Invariant: `Graph.evaluate` computes what the imported model computes, on tensors (*leading, *input shape). Shapes are
+those of one traced call (its batch dimension, usually 1, included); batches are leading dimensions before them, so no
+op needs to know which dimension is the batch.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable, Iterator
+
+import torch
+from torch import Tensor
+
+from vertex_softmax.errors import InvalidValueError
+from vertex_softmax.ops.registry import Interval, Op, Shape
+
+
+@dataclasses.dataclass(frozen=True)
+class Input(Op):
+    """The input of the network."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Constant(Op):
+    """A tensor that does not depend on the input."""
+
+    value: Tensor
+
+    affine = True
+
+    def evaluate(self, *xs: Tensor) -> Tensor:
+        """The value, without leading dimensions: it broadcasts."""
+        return self.value
+
+    def interval(self, *boxes: Interval) -> Interval:
+        """The point."""
+        return Interval(self.value[None], self.value[None])
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class Node:
+    """One op applied to earlier nodes. Equality is identity; `name` is its place in the model."""
+
+    name: str
+    op: Op
+    inputs: tuple[Node, ...]
+    shape: Shape
+
+    def __repr__(self) -> str:
+        return f"{self.name}: {type(self.op).__name__}{list(self.shape)}"
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class Graph:
+    """A function of one input: input node to output node."""
+
+    input: Node
+    output: Node
+
+    def nodes(self) -> list[Node]:
+        """The input and every node the output depends on, in an order where inputs come first."""
+        return order(self.output, self.input)
+
+    def evaluate(self, x: Tensor) -> Tensor:
+        """The network's value at x (*leading, *input shape) → (*leading, *output shape)."""
+        return self.values(x)[self.output]
+
+    def values(self, x: Tensor) -> dict[Node, Tensor]:
+        """The value of every node at x (*leading, *input shape)."""
+        n = len(self.input.shape)
+        if x.dim() < n or tuple(x.shape[x.dim() - n :]) != self.input.shape:
+            raise InvalidValueError(
+                f"the input has shape {tuple(x.shape)}, but the network takes {self.input.shape} behind any leading ones"
+            )
+        lead = x.shape[: x.dim() - n]
+        found: dict[Node, Tensor] = {self.input: x}
+        for node in self.nodes():
+            if node is not self.input:
+                value = node.op.evaluate(*(found[i] for i in node.inputs))
+                found[node] = value.expand(*lead, *node.shape) if isinstance(node.op, Constant) else value
+        return found
+
+    def map(self, change: Callable[[Node, tuple[Node, ...]], Node]) -> Graph:
+        """The graph rebuilt from its inputs on: `change(node, its new inputs)` gives each node's replacement."""
+        new: dict[Node, Node] = {}
+        for node in self.nodes():
+            new[node] = change(node, tuple(new[i] for i in node.inputs))
+        return Graph(new[self.input], new[self.output])
+
+    def to(self, dtype: torch.dtype, device: torch.device | str = "cpu") -> Graph:
+        """The graph with its constants in another precision or place."""
+        place = torch.device(device)
+        return self.map(lambda node, inputs: Node(node.name, node.op.to(dtype, place), inputs, node.shape))
+
+    def __str__(self) -> str:
+        """One line per node: number, op, arguments, inputs, shape, place in the model."""
+        nodes = self.nodes()
+        number = {node: i for i, node in enumerate(nodes)}
+        lines = []
+        for i, node in enumerate(nodes):
+            arguments = ", ".join(f"{k}={v}" for k, v in node.op.settings().items())
+            inputs = " ".join(f"%{number[j]}" for j in node.inputs)
+            lines.append(f"%{i} = {type(node.op).__name__}({arguments}) {inputs} {list(node.shape)}  # {node.name}")
+        return "\n".join(lines)
+
+
+def order(output: Node, first: Node | None = None) -> list[Node]:
+    """Topological order of everything `output` depends on; `first`, if given, leads whether it is used or not."""
+    seen: set[Node] = set()
+    found: list[Node] = []
+    for root in (first, output):
+        stack: list[tuple[Node, Iterator[Node]]] = []
+        if root is not None and root not in seen:
+            seen.add(root)
+            stack.append((root, iter(root.inputs)))
+        while stack:
+            node, rest = stack[-1]
+            child = next((c for c in rest if c not in seen), None)
+            if child is None:
+                stack.pop()
+                found.append(node)
+            else:
+                seen.add(child)
+                stack.append((child, iter(child.inputs)))
+    return found

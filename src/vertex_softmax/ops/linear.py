@@ -1,0 +1,246 @@
+"""Affine ops: their backward rule is the transposed map, exact, and their interval the image of centre and radius."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from vertex_softmax.ops.registry import Interval, Op, Shape, Step, register, sum_to
+
+
+def image(box: Interval, middle: Callable[[Tensor], Tensor], spread: Callable[[Tensor], Tensor]) -> Interval:
+    """centre and radius through an affine map and through its absolute value."""
+    centre, radius = middle(box.centre), spread(box.radius)
+    return Interval(centre - radius, centre + radius)
+
+
+@register
+@dataclasses.dataclass(frozen=True)
+class Linear(Op):
+    """x @ weight + bias along the last dimension; weight (..., in, out) broadcasts, bias (out,) or None."""
+
+    weight: Tensor
+    bias: Tensor | None = None
+
+    affine = True
+
+    def evaluate(self, *xs: Tensor) -> Tensor:
+        """(..., in) → (..., out)"""
+        y = xs[0] @ self.weight
+        return y if self.bias is None else y + self.bias
+
+    def interval(self, *boxes: Interval) -> Interval:
+        """The exact range of each output."""
+        return image(boxes[0], self.evaluate, lambda r: r @ self.weight.abs())
+
+    def backward(self, A: Tensor, relaxed: Any, keep: int | None = None) -> Step:
+        """A Wᵀ, and A·bias."""
+        constant = None if self.bias is None else sum_to(A * self.bias, keep)
+        return Step((A @ self.weight.mT,), constant)
+
+    def carries(self, keep: int, shape: Shape) -> tuple[int | None, ...] | None:
+        """Every dimension but the last."""
+        return None if keep == len(shape) - 1 or self.weight.dim() > 2 else (keep,)
+
+
+@register
+@dataclasses.dataclass(frozen=True)
+class LeftLinear(Op):
+    """weight @ x over the last two dimensions; weight (..., out, in) broadcasts."""
+
+    weight: Tensor
+
+    affine = True
+
+    def evaluate(self, *xs: Tensor) -> Tensor:
+        """(..., in, n) → (..., out, n)"""
+        return self.weight @ xs[0]
+
+    def interval(self, *boxes: Interval) -> Interval:
+        """The exact range of each output."""
+        return image(boxes[0], self.evaluate, lambda r: self.weight.abs() @ r)
+
+    def backward(self, A: Tensor, relaxed: Any, keep: int | None = None) -> Step:
+        """Wᵀ A."""
+        return Step((self.weight.mT @ A,))
+
+
+@register
+@dataclasses.dataclass(frozen=True)
+class Convolution(Op):
+    """torch's conv1d / conv2d / conv3d of (N, channels, *size): weight, bias or None, and their arguments."""
+
+    weight: Tensor
+    bias: Tensor | None
+    size: Shape
+    stride: Shape
+    padding: Shape
+    dilation: Shape
+    groups: int = 1
+
+    affine = True
+
+    def _convolve(self, x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
+        n = len(self.size)
+        function = (torch.nn.functional.conv1d, torch.nn.functional.conv2d, torch.nn.functional.conv3d)[n - 1]
+        flat = x.reshape(-1, *x.shape[-n - 1 :])
+        y: Tensor = function(flat, weight, bias, self.stride, self.padding, self.dilation, self.groups)
+        return y.reshape(*x.shape[: -n - 1], *y.shape[1:])
+
+    def evaluate(self, *xs: Tensor) -> Tensor:
+        """(..., N, channels, *size) → (..., N, out channels, *out size)"""
+        return self._convolve(xs[0], self.weight, self.bias)
+
+    def interval(self, *boxes: Interval) -> Interval:
+        """The exact range of each output."""
+        return image(boxes[0], self.evaluate, lambda r: self._convolve(r, self.weight.abs(), None))
+
+    def backward(self, A: Tensor, relaxed: Any, keep: int | None = None) -> Step:
+        """The transposed convolution, and A·bias."""
+        n = len(self.size)
+        flat = A.reshape(-1, *A.shape[-n - 1 :])
+        gradient = (torch.nn.grad.conv1d_input, torch.nn.grad.conv2d_input, torch.nn.grad.conv3d_input)[n - 1]
+        shape = (flat.shape[0], self.weight.shape[1] * self.groups, *self.size)
+        arguments = (self.stride, self.padding, self.dilation, self.groups)
+        back = gradient(shape, self.weight, flat, *arguments)  # type: ignore[no-untyped-call]
+        constant = None if self.bias is None else sum_to(A * self.bias.reshape(-1, *[1] * n))
+        return Step((back.reshape(*A.shape[: -n - 1], *shape[1:]),), constant)
+
+
+@register
+@dataclasses.dataclass(frozen=True)
+class Scale(Op):
+    """x · factor, elementwise; factor broadcasts to x's shape."""
+
+    factor: Tensor
+
+    affine = True
+
+    def evaluate(self, *xs: Tensor) -> Tensor:
+        """Elementwise."""
+        return xs[0] * self.factor
+
+    def interval(self, *boxes: Interval) -> Interval:
+        """Exact; the ends change places where the factor is negative."""
+        a, b = boxes[0].lower * self.factor, boxes[0].upper * self.factor
+        return Interval(torch.minimum(a, b), torch.maximum(a, b))
+
+    def backward(self, A: Tensor, relaxed: Any, keep: int | None = None) -> Step:
+        """A · factor."""
+        return Step((A * self.factor,))
+
+    def carries(self, keep: int, shape: Shape) -> tuple[int | None, ...] | None:
+        """Every dimension."""
+        return (keep,)
+
+
+@register
+@dataclasses.dataclass(frozen=True)
+class Shift(Op):
+    """x + offset, elementwise; offset broadcasts to x's shape."""
+
+    offset: Tensor
+
+    affine = True
+
+    def evaluate(self, *xs: Tensor) -> Tensor:
+        """Elementwise."""
+        return xs[0] + self.offset
+
+    def interval(self, *boxes: Interval) -> Interval:
+        """Exact."""
+        return Interval(boxes[0].lower + self.offset, boxes[0].upper + self.offset)
+
+    def backward(self, A: Tensor, relaxed: Any, keep: int | None = None) -> Step:
+        """A, and A·offset."""
+        return Step((A,), sum_to(A * self.offset, keep))
+
+    def carries(self, keep: int, shape: Shape) -> tuple[int | None, ...] | None:
+        """Every dimension."""
+        return (keep,)
+
+
+@register
+@dataclasses.dataclass(frozen=True)
+class Add(Op):
+    """x + y, of one shape."""
+
+    affine = True
+
+    def evaluate(self, *xs: Tensor) -> Tensor:
+        """Elementwise."""
+        return xs[0] + xs[1]
+
+    def interval(self, *boxes: Interval) -> Interval:
+        """Ends added."""
+        return Interval(boxes[0].lower + boxes[1].lower, boxes[0].upper + boxes[1].upper)
+
+    def backward(self, A: Tensor, relaxed: Any, keep: int | None = None) -> Step:
+        """A to both."""
+        return Step((A, A))
+
+    def carries(self, keep: int, shape: Shape) -> tuple[int | None, ...] | None:
+        """Every dimension."""
+        return (keep, keep)
+
+
+@register
+@dataclasses.dataclass(frozen=True)
+class Subtract(Op):
+    """x − y, of one shape."""
+
+    affine = True
+
+    def evaluate(self, *xs: Tensor) -> Tensor:
+        """Elementwise."""
+        return xs[0] - xs[1]
+
+    def interval(self, *boxes: Interval) -> Interval:
+        """Opposite ends subtracted."""
+        return Interval(boxes[0].lower - boxes[1].upper, boxes[0].upper - boxes[1].lower)
+
+    def backward(self, A: Tensor, relaxed: Any, keep: int | None = None) -> Step:
+        """A and −A."""
+        return Step((A, -A))
+
+    def carries(self, keep: int, shape: Shape) -> tuple[int | None, ...] | None:
+        """Every dimension."""
+        return (keep, keep)
+
+
+@register
+@dataclasses.dataclass(frozen=True)
+class Sum(Op):
+    """The sum over dimensions, which stay with size 1; `sizes` are theirs."""
+
+    dims: Shape
+    rank: int
+    sizes: Shape
+
+    affine = True
+
+    def _dims(self) -> list[int]:
+        return [d - self.rank for d in self.dims]
+
+    def evaluate(self, *xs: Tensor) -> Tensor:
+        """(…, n, …) → (…, 1, …)"""
+        return xs[0].sum(self._dims(), keepdim=True)
+
+    def interval(self, *boxes: Interval) -> Interval:
+        """Ends added."""
+        return Interval(self.evaluate(boxes[0].lower), self.evaluate(boxes[0].upper))
+
+    def backward(self, A: Tensor, relaxed: Any, keep: int | None = None) -> Step:
+        """A, repeated."""
+        shape = list(A.shape)
+        for d, n in zip(self._dims(), self.sizes, strict=True):
+            shape[d] = n
+        return Step((A.expand(shape),))
+
+    def carries(self, keep: int, shape: Shape) -> tuple[int | None, ...] | None:
+        """The dimensions that are not summed."""
+        return None if keep in self.dims else (keep,)

@@ -1,0 +1,175 @@
+"""What an op is: one class with evaluate, interval and backward, found by its name.
+
+Invariants every registered op keeps (tests/ops/test_contract.py tries them on all ops alike):
+- interval: for x in the input boxes, evaluate(x) lies in the box returned;
+- backward: for x in the input boxes, Σ A·evaluate(x) ≥ Σ_i A_i·x_i + constant.
+
+Shapes. A node has a fixed shape; every tensor here has leading dimensions before it. Values and boxes are
+(batch, *shape), coefficients A are (batch, objectives, *shape). Dimensions among an op's arguments count from 0 within
+the node's shape.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable
+from typing import Any, ClassVar, NamedTuple, TypeVar
+
+import torch
+from torch import Tensor
+
+from vertex_softmax.errors import InvalidValueError
+
+Shape = tuple[int, ...]
+
+
+class Interval(NamedTuple):
+    """lower ≤ x ≤ upper, elementwise; (batch, *shape)."""
+
+    lower: Tensor
+    upper: Tensor
+
+    @property
+    def centre(self) -> Tensor:
+        """The middle."""
+        return (self.lower + self.upper) / 2
+
+    @property
+    def radius(self) -> Tensor:
+        """Half the width."""
+        return (self.upper - self.lower) / 2
+
+    def meet(self, other: Interval) -> Interval:
+        """The intersection. Where rounding made the two cross, the points between them, never the empty set."""
+        lower = torch.maximum(self.lower, other.lower)
+        upper = torch.minimum(self.upper, other.upper)
+        crossed = lower > upper
+        return Interval(torch.where(crossed, upper, lower), torch.where(crossed, lower, upper))
+
+
+class Step(NamedTuple):
+    """Σ A·out ≥ Σ_i coefficients_i·x_i + constant: what one backward rule returns."""
+
+    coefficients: tuple[Tensor | None, ...]
+    """Per input (batch, objectives, *shape); None where the input does not enter."""
+    constant: Tensor | None = None
+    """(batch, objectives), and the kept dimension behind it if there is one; None is 0."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Rules:
+    """Which relaxation an op takes where it has several. Every choice is sound."""
+
+    attention: str = "lse"
+    """lse: linear in scores and values; vertex: the exact score-box optimum, constant per row."""
+    relu: str = "adaptive"
+    """Lower slope of an undecided ReLU: adaptive (1 if u > −l), zero or one."""
+    product: float = 0.5
+    """The McCormick mix of products of two variables: 0.5 is the plane at the centre, 0 and 1 the corner planes."""
+
+    def __post_init__(self) -> None:
+        choices = (("attention", ("lse", "vertex")), ("relu", ("adaptive", "zero", "one")))
+        for name, known in choices:
+            if getattr(self, name) not in known:
+                raise InvalidValueError(f"{name} is {getattr(self, name)!r}; choose one of {', '.join(known)}")
+        if not 0.0 <= self.product <= 1.0:
+            raise InvalidValueError(f"product is {self.product!r}; it is a mix: choose a number from 0 to 1")
+
+
+class AffineForm(NamedTuple):
+    """y = centre + Σ_p matrix[..., p] ξ_p, |ξ_p| ≤ radius_p: exact for an affine function of the input box."""
+
+    centre: Tensor
+    """(batch, *shape)"""
+    matrix: Tensor
+    """(*shape, inputs): the derivative, the same for the whole batch."""
+    radius: Tensor
+    """(batch, inputs)"""
+
+
+class Place(NamedTuple):
+    """Where an op stands: what `relax` may look at."""
+
+    boxes: tuple[Interval, ...]
+    """Of each input, (batch, *shape)."""
+    forms: tuple[Callable[[], AffineForm | None], ...]
+    """Of each input, on demand: its affine form in the network's input; None if it is not affine there."""
+    rules: Rules = Rules()
+
+
+class Op:
+    """Base of all ops. A subclass is a frozen dataclass; its Tensor fields are its constants."""
+
+    affine: ClassVar[bool] = False
+    """Is it affine in its inputs, all at once? Then `backward` is exact and needs no boxes."""
+
+    def evaluate(self, *xs: Tensor) -> Tensor:
+        """The function itself, on (*leading, *shape) tensors; any leading dimensions, the same for all inputs."""
+        raise NotImplementedError
+
+    def interval(self, *boxes: Interval) -> Interval:
+        """A box that holds every value."""
+        raise NotImplementedError
+
+    def relax(self, place: Place) -> Any:
+        """What `backward` needs of the boxes; computed once per set of boxes, not once per objective."""
+        return None
+
+    def backward(self, A: Tensor, relaxed: Any, keep: int | None = None) -> Step:
+        """A linear lower bound of Σ A·out in the inputs.
+
+        With `keep` = t, A is diagonal along dimension t: objective (s, i) has the coefficients A[:, s] at index i of t
+        and none elsewhere. Coefficients are then returned as `carries` says, the constant as (batch, S, size of t).
+        """
+        raise NotImplementedError
+
+    def carries(self, keep: int, shape: Shape) -> tuple[int | None, ...] | None:
+        """Per input, the dimension along which coefficients stay diagonal if they are along `keep` of the output.
+
+        `shape` is the output's.
+        An entry None: they come dense, (batch, S · size of keep, *shape). All None: the walk makes A dense first.
+        """
+        return None
+
+    def needs(self) -> tuple[int, ...]:
+        """The inputs whose boxes `relax` reads; the walk bounds them first."""
+        return ()
+
+    def undecided(self, i: int, box: Interval) -> Tensor | None:
+        """Where a tighter box of input i could help, a mask like the box; None is everywhere."""
+        return None
+
+    def settings(self) -> dict[str, object]:
+        """The arguments that are not tensors, for printing."""
+        names = [f.name for f in dataclasses.fields(self)]  # type: ignore[arg-type]
+        return {name: getattr(self, name) for name in names if not isinstance(getattr(self, name), Tensor)}
+
+    def to(self, dtype: torch.dtype, device: torch.device) -> Op:
+        """The same op with its floating-point constants in another precision or place."""
+        changes: dict[str, Tensor] = {}
+        for field in dataclasses.fields(self):  # type: ignore[arg-type]
+            value = getattr(self, field.name)
+            if isinstance(value, Tensor):
+                changes[field.name] = value.to(device, dtype if value.is_floating_point() else value.dtype)
+        return dataclasses.replace(self, **changes) if changes else self  # type: ignore[type-var]
+
+
+OPS: dict[str, type[Op]] = {}
+T = TypeVar("T", bound=type[Op])
+
+
+def register(cls: T) -> T:
+    """Make an op known by its class name; the contract test then tries it."""
+    OPS[cls.__name__] = cls
+    return cls
+
+
+def sum_to(term: Tensor, keep: int | None = None) -> Tensor:
+    """Σ over a node's dimensions of (batch, objectives, *shape), but for the kept one: a Step's constant."""
+    dims = [2 + d for d in range(term.dim() - 2) if d != keep]
+    return term.sum(dims) if dims else term
+
+
+def beside(box: Tensor) -> Tensor:
+    """(batch, *shape) → (batch, 1, *shape): a box beside the objectives."""
+    return box.unsqueeze(1)

@@ -22,5 +22,13 @@ class MissingDependencyError(VertexError, ImportError):
     """An optional dependency is not installed; the message says which extra brings it."""
 
 
+class UnsupportedModelError(VertexError, ValueError):
+    """A model holds something Vertex cannot read; the message names every such place and what would help."""
+
+
 class InternalError(VertexError, RuntimeError):
     """Vertex contradicts itself. Never the caller's fault; please report it."""
+
+
+class UnsupportedModelError(VertexError, ValueError):
+    """A model that Vertex cannot read; the message lists every place and what would help."""

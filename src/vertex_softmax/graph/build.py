@@ -7,14 +7,15 @@ every op sees operands of one shape. Dimensions may be negative, as in torch.
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import torch
 from torch import Tensor
 
 from vertex_softmax.errors import InvalidValueError
 from vertex_softmax.graph.ir import Constant, Input, Node
-from vertex_softmax.ops import bilinear, elementwise, linear, shape
+from vertex_softmax.ops import bilinear, elementwise, linear, normalization, shape
+from vertex_softmax.ops.softmax import Softmax
 from vertex_softmax.ops.registry import Op, Shape
 
 
@@ -270,3 +271,40 @@ def maximum(x: Node, dims: Sequence[int] | None, keepdim: bool, name: str) -> No
     y = reshape(y, (*(x.shape[d] for d in rest), math.prod(x.shape[d] for d in over)), name)
     y = apply(elementwise.Maximum(), y, name=name)
     return reshape(y, [(1 if d in over else n) for d, n in enumerate(x.shape) if keepdim or d not in over], name)
+
+
+def softmax(x: Node, dim: int, name: str, mask: Tensor | None = None) -> Node:
+    """torch.softmax along one dimension; entries where `mask` (broadcasts to x) is True have weight 0."""
+    last, dim = len(x.shape) - 1, dim % len(x.shape)
+    if mask is not None and dim != last:
+        mask = mask.expand(x.shape).transpose(dim, last)
+    return transpose(apply(Softmax(mask), transpose(x, dim, last, name), name=name), dim, last, name)
+
+
+def _last(x: Node, dims: Sequence[int] | None, change: Callable[[Node], Node], name: str) -> Node:
+    """`change` on the given dimensions moved behind the others and made one, then put back."""
+    over = _dims(x, dims)
+    order = (*(d for d in range(len(x.shape)) if d not in over), *over)
+    moved = permute(x, order, name)
+    kept = moved.shape[: len(order) - len(over)]
+    y = change(reshape(moved, (*kept, math.prod(x.shape[d] for d in over)), name))
+    inverse = sorted(range(len(order)), key=order.__getitem__)
+    return permute(reshape(y, moved.shape, name), inverse, name)
+
+
+WIDEST_CENTRING = 1024
+"""Dimensions up to this size are centred by one Linear, whose bounds keep x and its mean together."""
+
+
+def centre(x: Node, dims: Sequence[int] | None, name: str) -> Node:
+    """x minus its mean over some dimensions, as x (I − 11ᵀ/d)."""
+    d = math.prod(x.shape[i] for i in _dims(x, dims))
+    if d > WIDEST_CENTRING:
+        return subtract(x, mean(x, dims, True, name), name)
+    matrix = torch.eye(d, dtype=torch.float64) - 1.0 / d
+    return _last(x, dims, lambda y: apply(linear.Linear(matrix), y, name=name), name)
+
+
+def normalize(x: Node, dims: Sequence[int] | None, eps: float, name: str) -> Node:
+    """x / √(mean of x² over some dimensions + eps)."""
+    return _last(x, dims, lambda y: apply(normalization.Normalize(eps), y, name=name), name)

@@ -28,7 +28,3 @@ class UnsupportedModelError(VertexError, ValueError):
 
 class InternalError(VertexError, RuntimeError):
     """Vertex contradicts itself. Never the caller's fault; please report it."""
-
-
-class UnsupportedModelError(VertexError, ValueError):
-    """A model that Vertex cannot read; the message lists every place and what would help."""

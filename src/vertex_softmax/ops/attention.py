@@ -1,13 +1,39 @@
-"""Attention: softmax(scores) @ values as one op."""
+"""Attention, softmax(scores) @ values, as one op: the objective is summed over components before anything is relaxed.
+
+For an objective with coefficients η_i on output row i, Σ_d η_id out_id = Σ_j p_ij w_ij with w_ij = η_i · v_j, one number
+per key, bounded as one functional. Then, per row:
+- rule "lse" (CROWN): McCormick for p·w, and the linear softmax bounds of softmax.py for the part in p;
+- rule "vertex" (the paper's): Σ_j p_ij w_ij ≥ softmax_box_min(w^L_i, score box of row i), exact over the score box.
+"""
 
 from __future__ import annotations
 
 import dataclasses
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
 
-from vertex_softmax.ops.registry import Op, register
+from vertex_softmax.ops.bilinear import product_interval
+from vertex_softmax.ops.forms import RowForm, functional_box, row_form
+from vertex_softmax.ops.registry import Interval, Op, Place, Shape, Step, beside, register, sum_to
+from vertex_softmax.ops.softmax import RowBounds, probabilities, row_below, row_bounds, score_box
+from vertex_softmax.softmax_box import softmax_box_max, softmax_box_min
+
+
+class Heads(NamedTuple):
+    """What both rules need of an attention's boxes."""
+
+    scores: Interval
+    """(batch, ..., n, K), −inf where masked"""
+    values: Interval
+    """(batch, ..., K, d)"""
+    form: RowForm | None
+    """of the values, if they are affine in the input"""
+    rows: RowBounds | None
+    """the linear softmax bounds; None under the rule `vertex`"""
+    bad: Tensor | None
+    """NaN where the boxes are not fit for any bound, (batch, ..., n); None if all are"""
 
 
 @register
@@ -17,7 +43,74 @@ class Attention(Op):
 
     mask: Tensor | None = None
 
+    stage = "softmax rows"
+
     def evaluate(self, *xs: Tensor) -> Tensor:
         """scores (..., n, K), values (..., K, d) → (..., n, d)"""
         scores = xs[0] if self.mask is None else xs[0].masked_fill(self.mask, -torch.inf)
         return scores.softmax(-1) @ xs[1]
+
+    def interval(self, *boxes: Interval) -> Interval:
+        """Per component: the exact optimum over the score box with the values at their ends; never wider than IBP."""
+        scores, values = score_box(boxes[0], self.mask), boxes[1]
+        plain = product_interval(probabilities(scores), values)
+        fine = ~plain.lower.isnan().any(-1) & values.lower.isfinite().flatten(-2).all(-1, keepdim=True)
+        fine = fine & values.upper.isfinite().flatten(-2).all(-1, keepdim=True)
+        fine = fine.unsqueeze(-1)  # (batch, ..., n, 1): rows the primitive can take
+        ends = [torch.where(fine, x, torch.zeros_like(x)).unsqueeze(-2) for x in scores]
+        low = softmax_box_min(_finite(values.lower).mT.unsqueeze(-3), *ends)
+        high = softmax_box_max(_finite(values.upper).mT.unsqueeze(-3), *ends)
+        return Interval(torch.where(fine, low, plain.lower), torch.where(fine, high, plain.upper))
+
+    def needs(self) -> tuple[int, ...]:
+        """Scores and values."""
+        return (0, 1)
+
+    def relax(self, place: Place) -> Heads:
+        """Score box, values, and for "lse" the linear softmax bounds."""
+        scores, values = score_box(place.boxes[0], self.mask), place.boxes[1]
+        form = place.forms[1]()
+        broken = (scores.lower.isnan() | scores.upper.isnan() | (scores.upper == torch.inf)).any(-1)
+        bad = None
+        if bool(broken.any()):
+            bad = torch.where(broken, torch.nan, 0.0).to(values.lower.dtype)
+            zero = torch.zeros_like(scores.lower)
+            scores = Interval(*(torch.where(broken.unsqueeze(-1), zero, x) for x in scores))
+        rows = row_bounds(scores) if place.rules.attention == "lse" else None
+        return Heads(scores, values, None if form is None else row_form(form), rows, bad)
+
+    def backward(self, A: Tensor, relaxed: Any, keep: int | None = None) -> Step:
+        """A is η. Diagonal along the rows it stays so in the scores, and spreads over the values."""
+        heads: Heads = relaxed
+        w = functional_box(A, heads.values, heads.form)  # (batch, S, ..., n, K)
+        if heads.rows is None:
+            row = _vertex(w.lower, heads)
+            return Step((None, None), sum_to(row.unsqueeze(-1), keep))
+        weights = Interval(beside(heads.rows.box.lower), beside(heads.rows.box.upper))
+        # p w ≥ w^L p + p^L w − p^L w^L
+        a, b = row_below(w.lower, heads.rows)
+        b = b - (weights.lower * w.lower).sum(-1)
+        if heads.bad is not None:
+            b = b + beside(heads.bad)
+        m = weights.lower.expand_as(w.lower)
+        if keep is None:
+            return Step((a, m.mT @ A), sum_to(b.unsqueeze(-1)))
+        each = m.unsqueeze(-1) * A.unsqueeze(-2)  # (batch, S, ..., n, K, d)
+        each = each.movedim(-3, 2).flatten(1, 2)
+        return Step((a, each), sum_to(b.unsqueeze(-1), keep))
+
+    def carries(self, keep: int, shape: Shape) -> tuple[int | None, ...] | None:
+        """The rows."""
+        return (keep, None) if keep == len(shape) - 2 else None
+
+
+def _finite(x: Tensor) -> Tensor:
+    return torch.where(x.isfinite(), x, torch.zeros_like(x))
+
+
+def _vertex(c: Tensor, heads: Heads) -> Tensor:
+    """softmax_box_min of each row; NaN where the coefficients or the boxes are not finite."""
+    fine = c.isfinite().all(-1)
+    found = softmax_box_min(_finite(c), beside(heads.scores.lower), beside(heads.scores.upper))
+    found = torch.where(fine, torch.as_tensor(found), torch.full_like(c[..., 0], torch.nan))
+    return found if heads.bad is None else found + beside(heads.bad)

@@ -1,12 +1,31 @@
-"""Products of two variables (McCormick planes)."""
+"""Products of two variables: McCormick's planes, mixed; every mix is sound.
+
+For x in [x_c ± x_r], y in [y_c ± y_r] and a mix θ, with δ = 1 − 2θ:
+  x y ≥ (y_c + δ y_r) x + (x_c + δ x_r) y − θ x_l y_l − (1 − θ) x_u y_u,
+  x y ≤ (y_c − δ y_r) x + (x_c + δ x_r) y − θ x_l y_u − (1 − θ) x_u y_l.
+θ = 1 and 0 are the corner planes; θ = ½ is the plane at the centre, with error x_r y_r to either side.
+"""
 
 from __future__ import annotations
 
 import dataclasses
+from typing import Any, NamedTuple
 
+import torch
 from torch import Tensor
 
-from vertex_softmax.ops.registry import Op, register
+from vertex_softmax.ops.forms import product_radius, row_form
+from vertex_softmax.ops.registry import AffineForm, Interval, Op, Place, Shape, Step, beside, register, sum_to
+
+
+class Planes(NamedTuple):
+    """Slopes of the two planes, and the largest and least product along them, beside the objectives."""
+
+    lower_x: Tensor
+    upper_x: Tensor
+    y: Tensor
+    lower: Tensor
+    upper: Tensor
 
 
 @register
@@ -18,12 +37,112 @@ class Multiply(Op):
         """Elementwise."""
         return xs[0] * xs[1]
 
+    def interval(self, *boxes: Interval) -> Interval:
+        """The extreme corners."""
+        (a, b), (c, d) = boxes
+        corners = torch.stack([a * c, a * d, b * c, b * d])
+        return Interval(corners.amin(0), corners.amax(0))
+
+    def needs(self) -> tuple[int, ...]:
+        """Both factors."""
+        return (0, 1)
+
+    def relax(self, place: Place) -> Planes:
+        """Both planes."""
+        x, y = place.boxes
+        mix = place.rules.product
+        tilt = 1 - 2 * mix
+        lower = -mix * x.lower * y.lower - (1 - mix) * x.upper * y.upper
+        upper = -mix * x.lower * y.upper - (1 - mix) * x.upper * y.lower
+        slopes = (y.centre + tilt * y.radius, y.centre - tilt * y.radius, x.centre + tilt * x.radius)
+        return Planes(*(beside(t) for t in (*slopes, lower, upper)))
+
+    def backward(self, A: Tensor, relaxed: Any, keep: int | None = None) -> Step:
+        """A times the plane its sign asks for."""
+        up = A >= 0
+        to_x = A * torch.where(up, relaxed.lower_x, relaxed.upper_x)
+        return Step((to_x, A * relaxed.y), sum_to(A * torch.where(up, relaxed.lower, relaxed.upper), keep))
+
+    def carries(self, keep: int, shape: Shape) -> tuple[int | None, ...] | None:
+        """Every dimension."""
+        return (keep, keep)
+
+
+class MatrixPlanes(NamedTuple):
+    """For each product of a row and a column, beside the objectives."""
+
+    x: Tensor
+    """(batch, 1, ..., n, k): slope on y"""
+    y: Tensor
+    """(batch, 1, ..., k, m): slope on x"""
+    tilt: Tensor | None
+    """(batch, 1, ..., k, m): what the slope on x gains with |A|; None at the centre"""
+    middle: Tensor
+    """(batch, 1, ..., n, m): Σ A·middle is added"""
+    error: Tensor
+    """(batch, 1, ..., n, m): Σ |A|·error is taken off"""
+
 
 @register
 @dataclasses.dataclass(frozen=True)
 class MatMul(Op):
-    """x @ y over the last two dimensions; equal leading dimensions."""
+    """x @ y over the last two dimensions, of equal leading dimensions: one plane per row and column.
+
+    At the centre the error is |x'_i · y'_j| for the parts x', y' that vary. Where both factors are affine in the input
+    it is bounded from their exact forms, far below the product of the boxes.
+    """
 
     def evaluate(self, *xs: Tensor) -> Tensor:
         """(..., n, k), (..., k, m) → (..., n, m)"""
         return xs[0] @ xs[1]
+
+    def interval(self, *boxes: Interval) -> Interval:
+        """Every product's extreme corners, added up; through centre and radius: no (n, k, m) array."""
+        return product_interval(*boxes)
+
+    def needs(self) -> tuple[int, ...]:
+        """Both factors."""
+        return (0, 1)
+
+    def relax(self, place: Place) -> MatrixPlanes:
+        """The planes of every row and column."""
+        x, y = place.boxes
+        mix = place.rules.product
+        tilt = 1 - 2 * mix
+        if tilt == 0:
+            middle, error = x.centre @ y.centre, x.radius @ y.radius
+            form_x, form_y = place.forms[0](), place.forms[1]()
+            if form_x is not None and form_y is not None:
+                turned = AffineForm(form_y.centre.mT, form_y.matrix.transpose(-3, -2), form_y.radius)
+                error = torch.minimum(error, product_radius(row_form(form_x), row_form(turned)))
+            return MatrixPlanes(beside(x.centre), beside(y.centre), None, beside(-middle), beside(error))
+        low = -mix * (x.lower @ y.lower) - (1 - mix) * (x.upper @ y.upper)
+        high = -mix * (x.lower @ y.upper) - (1 - mix) * (x.upper @ y.lower)
+        slopes = (x.centre + tilt * x.radius, y.centre, tilt * y.radius)
+        return MatrixPlanes(*(beside(t) for t in (*slopes, (low + high) / 2, (high - low) / 2)))
+
+    def backward(self, A: Tensor, relaxed: Any, keep: int | None = None) -> Step:
+        """A yᵀ on x, xᵀ A on y. Diagonal along the rows of x, it stays so there and spreads over y."""
+        plane: MatrixPlanes = relaxed
+        to_x = A @ plane.y.mT
+        size = A.abs()
+        if plane.tilt is not None:
+            to_x = to_x + size @ plane.tilt.mT
+        constant = sum_to(A * plane.middle - size * plane.error, keep)
+        if keep is None:
+            return Step((to_x, plane.x.mT @ A), constant)
+        # objective (s, i): x_iᵀ A_i, its own for every row i
+        each = plane.x.unsqueeze(-1) * A.unsqueeze(-2)  # (batch, S, ..., n, k, m)
+        each = each.movedim(-3, 2).flatten(1, 2)
+        return Step((to_x, each), constant)
+
+    def carries(self, keep: int, shape: Shape) -> tuple[int | None, ...] | None:
+        """The rows of x."""
+        return (keep, None) if keep == len(shape) - 2 else None
+
+
+def product_interval(x: Interval, y: Interval) -> Interval:
+    """Interval of Σ_k x_ik y_kj: x_c y_c ± (|x_c| y_r + x_r |y_c| + x_r y_r)."""
+    centre = x.centre @ y.centre
+    radius = x.centre.abs() @ y.radius + x.radius @ (y.centre.abs() + y.radius)
+    return Interval(centre - radius, centre + radius)

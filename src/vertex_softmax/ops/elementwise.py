@@ -1,115 +1,410 @@
-"""Functions of one number."""
+"""Functions of one number: between two lines over the interval of its argument (lines.py).
+
+Adding one: a class with `evaluate`, `derivative`, and `lines`: convex, concave, or with the pieces where it is so.
+Outside its domain (1/x over an interval with 0 in it, √ and log of negative numbers) an interval is NaN: no bound.
+"""
 
 from __future__ import annotations
 
 import dataclasses
 import math
+from typing import Any, ClassVar
 
 import torch
 from torch import Tensor
 
-from vertex_softmax.ops.registry import Op, register
+from vertex_softmax.ops.lines import Lines, concave_lines, convex_lines, curved_lines, negated
+from vertex_softmax.ops.registry import Interval, Op, Place, Rules, Shape, Step, beside, register, sum_to
+
+INFINITY = math.inf
+
+
+class Elementwise(Op):
+    """f(x) elementwise: A⁺ takes the lower line, A⁻ the upper one."""
+
+    def derivative(self, x: Tensor) -> Tensor:
+        """f'(x)"""
+        raise NotImplementedError
+
+    def lines(self, box: Interval, rules: Rules) -> Lines:
+        """The two lines over a box."""
+        raise NotImplementedError
+
+    def interval(self, *boxes: Interval) -> Interval:
+        """The ends, for an increasing function."""
+        return Interval(self.evaluate(boxes[0].lower), self.evaluate(boxes[0].upper))
+
+    def relax(self, place: Place) -> Lines:
+        """The two lines, beside the objectives."""
+        return Lines(*(beside(x) for x in self.lines(place.boxes[0], place.rules)))
+
+    def backward(self, A: Tensor, relaxed: Any, keep: int | None = None) -> Step:
+        """A times the slope of the side its sign asks for."""
+        up = A >= 0
+        slope = torch.where(up, relaxed.lower_slope, relaxed.upper_slope)
+        intercept = torch.where(up, relaxed.lower_intercept, relaxed.upper_intercept)
+        return Step((A * slope,), sum_to(A * intercept, keep))
+
+    def carries(self, keep: int, shape: Shape) -> tuple[int | None, ...] | None:
+        """Every dimension."""
+        return (keep,)
+
+    def needs(self) -> tuple[int, ...]:
+        """Its argument."""
+        return (0,)
 
 
 @register
 @dataclasses.dataclass(frozen=True)
-class Relu(Op):
-    """max(x, 0)."""
+class Relu(Elementwise):
+    """max(x, 0): exact where the sign is decided, else the chord above and a line through 0 below."""
 
     def evaluate(self, *xs: Tensor) -> Tensor:
+        """max(x, 0)"""
         return xs[0].relu()
+
+    def lines(self, box: Interval, rules: Rules) -> Lines:
+        """The lower slope is free in [0, 1]; `rules.relu` chooses it."""
+        lower, upper = box
+        on, off = lower >= 0, upper <= 0
+        undecided = ~(on | off)
+        width = torch.where(undecided, upper - lower, torch.ones_like(upper))
+        zero, one = torch.zeros_like(lower), torch.ones_like(lower)
+        chord = torch.where(undecided, upper / width, torch.where(off, zero, one))
+        free = {"adaptive": (upper > -lower).to(lower.dtype), "zero": zero, "one": one}[rules.relu]
+        slope = torch.where(undecided, free, torch.where(off, zero, one))
+        # the chord through (l, 0) and (u, u), raised to meet both ends in spite of rounding
+        above = torch.where(undecided, torch.maximum(-chord * lower, upper - chord * upper), zero)
+        nan = lower.isnan() | upper.isnan()
+        return Lines(slope, torch.where(nan, lower + upper, zero), chord, torch.where(nan, lower + upper, above))
+
+    def undecided(self, i: int, box: Interval) -> Tensor | None:
+        """Where the sign is open."""
+        return (box.lower < 0) & (box.upper > 0)
+
+
+class Curved(Elementwise):
+    """Convex on some intervals of the real line, concave on the rest."""
+
+    convex: ClassVar[tuple[tuple[float, float], ...]]
+    concave: ClassVar[tuple[tuple[float, float], ...]]
+
+    def lines(self, box: Interval, rules: Rules) -> Lines:
+        """The lines that are best in the middle of the interval, or nearly."""
+        return curved_lines(self.evaluate, self.derivative, self.convex, self.concave, *box)
+
+
+class Valley(Curved):
+    """Falls, then rises: the least value is at `bottom`."""
+
+    bottom: ClassVar[float]
+
+    def _bottom(self) -> float:
+        return self.bottom
+
+    def interval(self, *boxes: Interval) -> Interval:
+        """The ends, and the bottom if it lies between them."""
+        lower, upper = boxes[0]
+        left, right = self.evaluate(lower), self.evaluate(upper)
+        bottom = torch.full_like(lower, self._bottom())
+        between = (lower < bottom) & (bottom < upper)
+        least = torch.where(between, self.evaluate(bottom), torch.minimum(left, right))
+        return Interval(least, torch.maximum(left, right))
+
+
+def _outside(c: float) -> tuple[tuple[float, float], ...]:
+    return ((-INFINITY, -c), (c, INFINITY))
 
 
 @register
 @dataclasses.dataclass(frozen=True)
-class Gelu(Op):
-    """x Φ(x), or with `tanh` its usual approximation."""
+class Gelu(Valley):
+    """x Φ(x), or with `tanh` its usual approximation x/2 (1 + tanh(√(2/π) (x + 0.044715 x³)))."""
 
     tanh: bool = False
 
     def evaluate(self, *xs: Tensor) -> Tensor:
+        """x Φ(x)"""
         return torch.nn.functional.gelu(xs[0], approximate="tanh" if self.tanh else "none")
 
+    def derivative(self, x: Tensor) -> Tensor:
+        """Φ(x) + x φ(x)"""
+        if self.tanh:
+            k = math.sqrt(2 / math.pi)
+            t = torch.tanh(k * (x + 0.044715 * x**3))
+            return 0.5 * (1 + t) + 0.5 * x * (1 - t * t) * k * (1 + 3 * 0.044715 * x * x)
+        return torch.special.ndtr(x) + x * torch.exp(-0.5 * x * x) / math.sqrt(2 * math.pi)
+
+    def _bottom(self) -> float:
+        return -0.7524614220710162585 if self.tanh else -0.7517915246935644575
+
+    def lines(self, box: Interval, rules: Rules) -> Lines:
+        """f'' changes its sign at ±√2 (erf), ±1.4185… (tanh)."""
+        c = 1.4185040087908283555 if self.tanh else math.sqrt(2)
+        return curved_lines(self.evaluate, self.derivative, ((-c, c),), _outside(c), *box)
+
 
 @register
 @dataclasses.dataclass(frozen=True)
-class Silu(Op):
+class Silu(Valley):
     """x / (1 + e⁻ˣ)."""
 
+    bottom = -1.2784645427610737951
+    convex = ((-2.3993572805154676678, 2.3993572805154676678),)
+    concave = _outside(2.3993572805154676678)
+
     def evaluate(self, *xs: Tensor) -> Tensor:
+        """x σ(x)"""
         return torch.nn.functional.silu(xs[0])
 
+    def derivative(self, x: Tensor) -> Tensor:
+        """σ + x σ (1 − σ)"""
+        s = x.sigmoid()
+        return s * (1 + x * (-x).sigmoid())
+
+
+class Sigmoidal(Curved):
+    """Increasing, convex below 0, concave above."""
+
+    convex = ((-INFINITY, 0.0),)
+    concave = ((0.0, INFINITY),)
+
 
 @register
 @dataclasses.dataclass(frozen=True)
-class Tanh(Op):
+class Tanh(Sigmoidal):
+    """tanh(x)."""
+
     def evaluate(self, *xs: Tensor) -> Tensor:
+        """tanh x"""
         return xs[0].tanh()
 
+    def derivative(self, x: Tensor) -> Tensor:
+        """1 / cosh² x, without cancellation"""
+        return 4 * (2 * x).sigmoid() * (-2 * x).sigmoid()
+
 
 @register
 @dataclasses.dataclass(frozen=True)
-class Sigmoid(Op):
+class Sigmoid(Sigmoidal):
+    """1 / (1 + e⁻ˣ)."""
+
     def evaluate(self, *xs: Tensor) -> Tensor:
+        """σ(x)"""
         return xs[0].sigmoid()
 
+    def derivative(self, x: Tensor) -> Tensor:
+        """σ(x) σ(−x)"""
+        return x.sigmoid() * (-x).sigmoid()
+
 
 @register
 @dataclasses.dataclass(frozen=True)
-class Erf(Op):
+class Erf(Sigmoidal):
+    """erf(x)."""
+
     def evaluate(self, *xs: Tensor) -> Tensor:
+        """erf x"""
         return xs[0].erf()
 
+    def derivative(self, x: Tensor) -> Tensor:
+        """2/√π e^{−x²}"""
+        return torch.exp(-x * x) * (2 / math.sqrt(math.pi))
+
 
 @register
 @dataclasses.dataclass(frozen=True)
-class Exp(Op):
+class Exp(Elementwise):
+    """eˣ."""
+
     def evaluate(self, *xs: Tensor) -> Tensor:
+        """eˣ"""
         return xs[0].exp()
 
+    def derivative(self, x: Tensor) -> Tensor:
+        """eˣ"""
+        return x.exp()
+
+    def lines(self, box: Interval, rules: Rules) -> Lines:
+        """Convex."""
+        return convex_lines(self.evaluate, self.derivative, *box)
+
+
+class Positive(Elementwise):
+    """Defined for x > 0: an interval that reaches 0 or below has no bound, and says so by NaN."""
+
+    @staticmethod
+    def inside(box: Interval) -> Interval:
+        """The box, NaN where it leaves the domain."""
+        nan = torch.full_like(box.lower, torch.nan)
+        fine = box.lower > 0
+        return Interval(torch.where(fine, box.lower, nan), torch.where(fine, box.upper, nan))
+
 
 @register
 @dataclasses.dataclass(frozen=True)
-class Log(Op):
+class Log(Positive):
+    """The natural logarithm."""
+
     def evaluate(self, *xs: Tensor) -> Tensor:
+        """log x"""
         return xs[0].log()
 
+    def derivative(self, x: Tensor) -> Tensor:
+        """1 / x"""
+        return 1 / x
+
+    def interval(self, *boxes: Interval) -> Interval:
+        """The ends."""
+        return super().interval(self.inside(boxes[0]))
+
+    def lines(self, box: Interval, rules: Rules) -> Lines:
+        """Concave."""
+        return concave_lines(self.evaluate, self.derivative, *self.inside(box))
+
 
 @register
 @dataclasses.dataclass(frozen=True)
-class Reciprocal(Op):
-    def evaluate(self, *xs: Tensor) -> Tensor:
-        return 1 / xs[0]
+class Sqrt(Elementwise):
+    """√x, x ≥ 0."""
 
-
-@register
-@dataclasses.dataclass(frozen=True)
-class Sqrt(Op):
     def evaluate(self, *xs: Tensor) -> Tensor:
+        """√x; NaN below 0"""
         return xs[0].sqrt()
 
+    def derivative(self, x: Tensor) -> Tensor:
+        """1 / (2 √x)"""
+        return 0.5 / x.sqrt()
+
+    def lines(self, box: Interval, rules: Rules) -> Lines:
+        """Concave; over the point 0 the value itself."""
+        point = box.upper <= 0
+        high = torch.where(point, torch.ones_like(box.upper), box.upper)
+        found = concave_lines(self.evaluate, self.derivative, torch.where(point, high, box.lower), high)
+        zero = box.lower.sqrt() + box.upper.sqrt()  # 0, or NaN outside the domain
+        return Lines(*(torch.where(point, zero, x) for x in found))
+
 
 @register
 @dataclasses.dataclass(frozen=True)
-class Rsqrt(Op):
+class Rsqrt(Positive):
+    """1 / √x."""
+
     def evaluate(self, *xs: Tensor) -> Tensor:
+        """1 / √x"""
         return xs[0].rsqrt()
 
+    def derivative(self, x: Tensor) -> Tensor:
+        """−x^{−3/2} / 2"""
+        return -0.5 * x.rsqrt() / x
+
+    def interval(self, *boxes: Interval) -> Interval:
+        """Falling: the ends change places."""
+        lower, upper = self.inside(boxes[0])
+        return Interval(self.evaluate(upper), self.evaluate(lower))
+
+    def lines(self, box: Interval, rules: Rules) -> Lines:
+        """Convex."""
+        return convex_lines(self.evaluate, self.derivative, *self.inside(box))
+
 
 @register
 @dataclasses.dataclass(frozen=True)
-class Square(Op):
+class Reciprocal(Elementwise):
+    """1 / x over an interval without 0."""
+
     def evaluate(self, *xs: Tensor) -> Tensor:
+        """1 / x"""
+        return 1 / xs[0]
+
+    def derivative(self, x: Tensor) -> Tensor:
+        """−1 / x²"""
+        return -1 / (x * x)
+
+    def interval(self, *boxes: Interval) -> Interval:
+        """Falling on each side of 0; NaN across it."""
+        lower, upper = boxes[0]
+        nan = torch.full_like(lower, torch.nan)
+        fine = (lower > 0) | (upper < 0)
+        return Interval(torch.where(fine, 1 / upper, nan), torch.where(fine, 1 / lower, nan))
+
+    def lines(self, box: Interval, rules: Rules) -> Lines:
+        """Convex above 0; below 0 the mirror image, 1/x = −(1/−x)."""
+        flip = box.upper < 0
+        lower = torch.where(flip, -box.upper, box.lower)
+        upper = torch.where(flip, -box.lower, box.upper)
+        right = convex_lines(self.evaluate, self.derivative, *Positive.inside(Interval(lower, upper)))
+        # f(x) = −f(−x): slopes stay, sides and intercepts change
+        mirror = negated(right)
+        left = Lines(-mirror.lower_slope, mirror.lower_intercept, -mirror.upper_slope, mirror.upper_intercept)
+        return Lines(*(torch.where(flip, a, b) for a, b in zip(left, right, strict=True)))
+
+
+@register
+@dataclasses.dataclass(frozen=True)
+class Square(Elementwise):
+    """x²."""
+
+    def evaluate(self, *xs: Tensor) -> Tensor:
+        """x²"""
         return xs[0].square()
+
+    def derivative(self, x: Tensor) -> Tensor:
+        """2 x"""
+        return 2 * x
+
+    def interval(self, *boxes: Interval) -> Interval:
+        """0 is the least value if it lies between the ends."""
+        a, b = boxes[0].lower.square(), boxes[0].upper.square()
+        across = (boxes[0].lower < 0) & (boxes[0].upper > 0)
+        return Interval(torch.where(across, torch.zeros_like(a), torch.minimum(a, b)), torch.maximum(a, b))
+
+    def lines(self, box: Interval, rules: Rules) -> Lines:
+        """Convex."""
+        return convex_lines(self.evaluate, self.derivative, *box)
 
 
 @register
 @dataclasses.dataclass(frozen=True)
 class Maximum(Op):
-    """The maximum over the last dimension, which stays with size 1."""
+    """The maximum over the last dimension, which stays with size 1.
+
+    Below by the entry with the largest lower end. Above by t + Σ max(x_j − t, 0) with t that lower end, each term under
+    its chord; where one entry certainly is the largest, both are that entry.
+    """
 
     def evaluate(self, *xs: Tensor) -> Tensor:
+        """(..., n) → (..., 1)"""
         return xs[0].amax(-1, keepdim=True)
 
+    def interval(self, *boxes: Interval) -> Interval:
+        """The maxima of the ends."""
+        return Interval(self.evaluate(boxes[0].lower), self.evaluate(boxes[0].upper))
 
-_ = math
+    def needs(self) -> tuple[int, ...]:
+        """Its argument."""
+        return (0,)
+
+    def relax(self, place: Place) -> Lines:
+        """Slopes (batch, 1, ..., n), intercepts (batch, 1, ..., 1)."""
+        lower, upper = place.boxes[0]
+        t, which = lower.max(-1, keepdim=True)
+        below = torch.zeros_like(lower).scatter(-1, which, 1.0)
+        others = upper.masked_fill(below > 0, -INFINITY).amax(-1, keepdim=True)
+        open_ = upper > t
+        decided = others <= t  # the entry of the largest lower end is the maximum
+        width = torch.where(open_, upper - lower, torch.ones_like(upper))
+        slope = torch.where(open_, (upper - t) / width, torch.zeros_like(upper))  # of the chord of max(x − t, 0), x ≥ l
+        raised = torch.where(open_, torch.maximum(-slope * lower, upper - t - slope * upper), torch.zeros_like(upper))
+        above = torch.where(decided, torch.zeros_like(t), t + raised.sum(-1, keepdim=True))
+        bad = (lower + upper).sum(-1, keepdim=True)
+        nan = torch.where(bad.isnan(), bad, torch.zeros_like(bad))
+        slope = torch.where(decided, below, slope)
+        return Lines(*(beside(x) for x in (below, torch.zeros_like(t) + nan, slope, above + nan)))
+
+    def backward(self, A: Tensor, relaxed: Any, keep: int | None = None) -> Step:
+        """A times the slopes of the side its sign asks for."""
+        up = A >= 0
+        slope = torch.where(up, relaxed.lower_slope, relaxed.upper_slope)
+        intercept = torch.where(up, relaxed.lower_intercept, relaxed.upper_intercept)
+        return Step((A * slope,), sum_to(A * intercept, keep))

@@ -103,6 +103,12 @@ class Op:
     affine: ClassVar[bool] = False
     """Is it affine in its inputs, all at once? Then `backward` is exact and needs no boxes."""
 
+    rearranges: ClassVar[bool] = False
+    """Does every number of its one input appear exactly once in its output, and nothing else?"""
+
+    stage: ClassVar[str] = ""
+    """Under which name the time of its backward rule is reported, if it is."""
+
     def evaluate(self, *xs: Tensor) -> Tensor:
         """The function itself, on (*leading, *shape) tensors; any leading dimensions, the same for all inputs."""
         raise NotImplementedError

@@ -31,9 +31,11 @@ class Reshape(Moving):
     before: Shape
     after: Shape
 
+    rearranges = True
+
     def evaluate(self, *xs: Tensor) -> Tensor:
         """(..., *before) → (..., *after)"""
-        return xs[0].reshape(*xs[0].shape[: xs[0].dim() - len(self.before)], *self.after)
+        return xs[0].reshape((*xs[0].shape[: xs[0].dim() - len(self.before)], *self.after))
 
     def backward(self, A: Tensor, relaxed: Any, keep: int | None = None) -> Step:
         """Back into the old shape."""
@@ -54,6 +56,8 @@ class Permute(Moving):
     """torch.permute: dimension d of the output is dimension dims[d] of the input."""
 
     dims: Shape
+
+    rearranges = True
 
     def evaluate(self, *xs: Tensor) -> Tensor:
         """Dimensions reordered."""

@@ -1,13 +1,113 @@
-"""Softmax along the last dimension."""
+"""Softmax along the last dimension: exact component boxes, and linear bounds of any combination of components.
+
+Invariant of `row_below`: Σ_j c_j p_j ≥ a·s + b for every s in the score box, where p = softmax(s). It adds up one of
+two bounds per component, by the sign of c_j (METHOD.md section 4):
+  p_j ≥ 2/R − (1 + Σ_{k≠j} chord of e^{s_k − s_j})/R², the tangent of 1/x at R, any R > 0;
+  p_j ≤ the chord of exp over [log p_j^L, log p_j^U], at the tangent of the concave s_j − lse(s).
+Since Σ p_j = 1, any number may be taken off all c_j first and added to b.
+"""
 
 from __future__ import annotations
 
 import dataclasses
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
 
-from vertex_softmax.ops.registry import Op, register
+from vertex_softmax.ops.lines import chord_slope
+from vertex_softmax.ops.registry import Interval, Op, Place, Shape, Step, beside, register, sum_to
+from vertex_softmax.softmax_box import softmax_box_probabilities
+
+
+def score_box(box: Interval, mask: Tensor | None) -> Interval:
+    """The box with masked keys at −inf, which the primitive takes as weight 0."""
+    if mask is None:
+        return box
+    return Interval(box.lower.masked_fill(mask, -torch.inf), box.upper.masked_fill(mask, -torch.inf))
+
+
+def probabilities(box: Interval) -> Interval:
+    """The exact range of every component; NaN in gives NaN out, so that no bound comes of it."""
+    fine = ~(box.lower.isnan() | box.upper.isnan() | (box.upper == torch.inf)).any(-1, keepdim=True)
+    zero = torch.zeros_like(box.lower)
+    low, high = softmax_box_probabilities(torch.where(fine, box.lower, zero), torch.where(fine, box.upper, zero))
+    nan = torch.full_like(zero, torch.nan)
+    return Interval(torch.where(fine, low, nan), torch.where(fine, high, nan))
+
+
+class RowBounds(NamedTuple):
+    """The linear bounds of every component p_j of a row in the scores s, (batch, ..., K) but for `rise`."""
+
+    low: Tensor
+    """p_j ≥ low_j − Σ_k rise_jk (s_k − s_j)"""
+    rise: Tensor
+    """(batch, ..., K, K), zero on the diagonal"""
+    rises: Tensor
+    """Σ_k rise_jk"""
+    high: Tensor
+    """p_j ≤ high_j + slope_j (s_j − middle·s)"""
+    slope: Tensor
+    middle: Tensor
+    """softmax at the centre of the box"""
+    box: Interval
+    """of the components"""
+
+
+def row_bounds(scores: Interval) -> RowBounds:
+    """Both linear bounds of all components over a score box (batch, ..., K); −inf ends are masked keys."""
+    weights = probabilities(scores)
+    there = scores.upper > -torch.inf
+    zero = torch.zeros_like(scores.lower)
+    lower, upper = torch.where(there, scores.lower, zero), torch.where(there, scores.upper, zero)
+    centre = (lower + upper) / 2
+    # below: chords of e^{s_k − s_j} over the box, then the tangent of 1/x where their sum is at the centre
+    least = lower.unsqueeze(-2) - upper.unsqueeze(-1)
+    most = upper.unsqueeze(-2) - lower.unsqueeze(-1)
+    rise = chord_slope(torch.exp, torch.exp, least, most)
+    offset = torch.maximum(most.exp() - rise * most, least.exp() - rise * least)
+    apart = ~torch.eye(lower.shape[-1], dtype=torch.bool, device=lower.device)
+    counted = apart & there.unsqueeze(-2) & there.unsqueeze(-1)
+    none = torch.zeros_like(rise)
+    rise, offset = torch.where(counted, rise, none), torch.where(counted, offset, none)
+    differences = centre.unsqueeze(-2) - centre.unsqueeze(-1)
+    R = 1 + (rise * differences + offset).sum(-1)
+    # where the chords are no better at the centre than the constant p^L (or not finite), that constant
+    linear = there & (R > 0) & (1 / R > weights.lower) & R.isfinite()
+    safe = torch.where(linear, R, torch.ones_like(R))
+    low = torch.where(linear, 2 / safe - (1 + offset.sum(-1)) / safe**2, weights.lower)
+    rise = torch.where(linear.unsqueeze(-1), rise / (safe**2).unsqueeze(-1), none)
+    # above: the chord of exp over [log p^L, log p^U], at the tangent of s_j − lse(s) at the centre
+    masked = torch.where(there, centre, torch.full_like(centre, -torch.inf))
+    middle = masked.softmax(-1)
+    seen = there & (weights.lower > 0)
+    one = torch.ones_like(zero)
+    log_low = torch.where(seen, weights.lower, one).log()
+    log_high = torch.where(seen, weights.upper, one).log()
+    slope = torch.where(seen, chord_slope(torch.exp, torch.exp, log_low, log_high), zero)
+    raised = torch.maximum(log_low.exp() - slope * log_low, log_high.exp() - slope * log_high)
+    tangent = (middle * centre).sum(-1, keepdim=True) - masked.logsumexp(-1, keepdim=True)
+    high = torch.where(seen, raised + slope * tangent, weights.upper)
+    # a chord that is worse at the centre than the constant p^U
+    worse = high + slope * (centre - (middle * centre).sum(-1, keepdim=True)) > weights.upper
+    high, slope = torch.where(worse, weights.upper, high), torch.where(worse, zero, slope)
+    return RowBounds(low, rise, rise.sum(-1), high, slope, middle, weights)
+
+
+def row_below(c: Tensor, rows: RowBounds) -> tuple[Tensor, Tensor]:
+    """Slopes a and constant b with Σ_j c_j p_j ≥ a·s + b: c (batch, S, ..., K) → like c, and (batch, S, ...)."""
+    pivot = (c * beside(rows.middle)).sum(-1, keepdim=True)
+    return _row_below(c - pivot, rows, pivot.squeeze(-1))
+
+
+def _row_below(c: Tensor, rows: RowBounds, pivot: Tensor) -> tuple[Tensor, Tensor]:
+    up, down = c.clamp(min=0), c.clamp(max=0)
+    slope = down * beside(rows.slope)
+    # −Σ_j up_j rise_jk, one product of matrices per row of scores
+    pulled = (up.movedim(1, -2) @ rows.rise).movedim(-2, 1)
+    a = up * beside(rows.rises) - pulled + slope - slope.sum(-1, keepdim=True) * beside(rows.middle)
+    b = pivot + (up * beside(rows.low) + down * beside(rows.high)).sum(-1)
+    return a, b
 
 
 @register
@@ -21,3 +121,24 @@ class Softmax(Op):
         """(..., K) → (..., K)"""
         scores = xs[0] if self.mask is None else xs[0].masked_fill(self.mask, -torch.inf)
         return scores.softmax(-1)
+
+    def interval(self, *boxes: Interval) -> Interval:
+        """Exact for every component."""
+        return probabilities(score_box(boxes[0], self.mask))
+
+    def needs(self) -> tuple[int, ...]:
+        """The scores."""
+        return (0,)
+
+    def relax(self, place: Place) -> RowBounds:
+        """Linear bounds of the components."""
+        return row_bounds(score_box(place.boxes[0], self.mask))
+
+    def backward(self, A: Tensor, relaxed: Any, keep: int | None = None) -> Step:
+        """A combination of components per row."""
+        a, b = row_below(A, relaxed)
+        return Step((a,), sum_to(b.unsqueeze(-1), keep))
+
+    def carries(self, keep: int, shape: Shape) -> tuple[int | None, ...] | None:
+        """Every dimension but the keys."""
+        return None if keep == len(shape) - 1 else (keep,)

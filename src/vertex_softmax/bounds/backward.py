@@ -1,0 +1,292 @@
+"""Linear bound propagation backward (CROWN): objectives on a node become linear bounds in the input, and those boxes.
+
+Invariant: for every input x in the set, Σ A·node(x) ≥ the number returned for A, to rounding.
+
+Every nonlinearity's input gets its box from its own backward pass, met with the interval forward; nothing ever widens.
+The walk asks an op only for what registry.py promises.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+import time
+from collections.abc import Callable, Iterator
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+from vertex_softmax.bounds.coefficients import Part, dense, merge
+from vertex_softmax.graph.ir import Constant, Graph, Node
+from vertex_softmax.ops.registry import AffineForm, Interval, Place, Rules, Step
+
+MOST_FORM_NUMBERS = 1 << 26
+"""Affine forms are made of nodes with at most this many numbers times inputs (half a GiB in float64)."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Memory:
+    """How many bytes a backward pass may use for coefficients; objectives beyond that go in chunks."""
+
+    bytes: int = 1 << 28
+    copies: int = 8
+    """how many arrays of a chunk's size are alive at once, at most, roughly"""
+
+    def chunk(self, per_objective: int) -> int:
+        """Objectives per chunk, at least one."""
+        return max(1, self.bytes // max(1, self.copies * per_objective))
+
+
+CROSSING = {torch.float64: 1e-7, torch.float32: 1e-2}
+"""Bounds that cross by more than this, relative to their size, are a fault and not rounding."""
+
+
+class Problem(NamedTuple):
+    """Why no answer may be drawn from a walk, for some of its inputs."""
+
+    node: Node
+    where: Tensor
+    """(batch,) bool"""
+    text: str
+
+
+class Walk:
+    """Boxes of a graph's nodes over one input box, and the backward passes that make and use them."""
+
+    def __init__(self, graph: Graph, lower: Tensor, upper: Tensor, *, memory: Memory | None = None) -> None:
+        self.graph = graph
+        self.memory = memory or Memory()
+        self.nodes = graph.nodes()
+        self.position = {node: i for i, node in enumerate(self.nodes)}
+        self.boxes: dict[Node, Interval] = {}
+        self.refined: set[Node] = set()
+        self._forms: dict[Node, AffineForm | None] = {}
+        self._relaxed: dict[tuple[Node, Rules], object] = {}
+        self._affine: set[Node] = set()
+        self.start = _first(graph, self.nodes)
+        box = Interval(lower, upper)
+        self.boxes[graph.input] = box
+        self._affine.add(graph.input)
+        for node in self.nodes:
+            if node.op.affine and all(i in self._affine or isinstance(i.op, Constant) for i in node.inputs):
+                self._affine.add(node)
+        self._users: dict[Node, list[Node]] = {node: [] for node in self.nodes}
+        for node in self.nodes:
+            for i in node.inputs:
+                self._users[i].append(node)
+        self.problems: list[Problem] = []
+        self.seconds: dict[str, float] = {}
+        self.batch = lower.shape[0]
+        self.dtype, self.device = lower.dtype, lower.device
+
+    def interval(self, node: Node) -> Interval:
+        """The node's box by interval arithmetic from its inputs' boxes, all of which are known."""
+        return node.op.interval(*(self.boxes[i] for i in node.inputs))
+
+    def run(self, refine: Callable[[Walk, Node], None]) -> None:
+        """Boxes of all nodes in order; `refine` is called on every node that a nonlinearity wants a tight box of."""
+        for node in self.nodes:
+            if node is not self.graph.input:
+                self.boxes[node] = self.interval(node)
+            wanted = any(node in _needed(user) for user in self.users(node))
+            if wanted and not isinstance(node.op, Constant) and node is not self.graph.input:
+                refine(self, node)
+            self._inspect(node)
+
+    def _inspect(self, node: Node) -> None:
+        """Note every input whose box here is not finite."""
+        for text, test in (("NaN", torch.isnan), ("infinite", torch.isinf)):
+            bad = (test(self.boxes[node].lower) | test(self.boxes[node].upper)).flatten(1).any(1)
+            if bool(bad.any()):
+                self.problems.append(Problem(node, bad.expand(self.batch), f"the bounds are {text}"))
+
+    def spent(self, stage: str, begin: float) -> None:
+        """Add the time since `begin` to a stage; the empty name is nobody's."""
+        if stage:
+            self.seconds[stage] = self.seconds.get(stage, 0.0) + time.perf_counter() - begin
+
+    def users(self, node: Node) -> list[Node]:
+        """The nodes that take this one."""
+        return self._users[node]
+
+    def tighten(self, node: Node, box: Interval) -> None:
+        """Meet a node's box with another sound one; what was relaxed over the old box is made anew when asked for."""
+        old = self.boxes[node]
+        gap = torch.maximum(old.lower, box.lower) - torch.minimum(old.upper, box.upper)
+        size = torch.maximum(torch.maximum(old.lower.abs(), old.upper.abs()), torch.ones_like(gap))
+        crossed = (gap > CROSSING[self.dtype] * size).flatten(1).any(1)
+        if bool(crossed.any()):
+            text = f"two bounds cross by {float(gap.max()):.3g}, more than rounding can"
+            self.problems.append(Problem(node, crossed.expand(self.batch), text))
+        self.boxes[node] = old.meet(box)
+        for user in self.users(node):
+            for key in [key for key in self._relaxed if key[0] is user]:
+                del self._relaxed[key]
+
+    def box_by_pass(self, node: Node, rules: Rules) -> Interval:
+        """The node's box by a backward pass with every entry, and its negative, as an objective."""
+        lower, upper = (x.expand(self.batch, *node.shape).clone() for x in self.boxes[node])
+        open_ = self._undecided(node)
+        keep = _diagonal_dimension(node.shape)
+        for rows, A in self._units(node, keep, open_):
+            both = torch.cat([A, -A], 1)
+            found = self.bound(node, Part(both, keep), rules)  # (batch, 2 S · n)
+            low, high = _placed(found, rows, keep, node.shape)
+            lower, upper = _write(lower, upper, low, high, rows, keep, node.shape)
+        return Interval(lower, upper)
+
+    def _undecided(self, node: Node) -> Tensor:
+        """Which entries some user wants tighter, (*shape) bool, over the whole batch."""
+        box = self.boxes[node]
+        wanted = torch.zeros(node.shape, dtype=torch.bool, device=self.device)
+        for user in self.users(node):
+            for i in user.op.needs():
+                if user.inputs[i] is node:
+                    mask = user.op.undecided(i, box)
+                    wanted |= torch.ones_like(wanted) if mask is None else mask.any(0)
+        return wanted
+
+    def _units(self, node: Node, keep: int | None, wanted: Tensor) -> Iterator[tuple[Tensor, Tensor]]:
+        """Chunks of unit objectives: (flat positions among the kept-out dimensions, A (1, S, *shape))."""
+        shape = list(node.shape)
+        n = 1 if keep is None else shape[keep]
+        if keep is not None:
+            shape[keep] = 1
+            wanted = wanted.any(keep, keepdim=True)
+        rows = wanted.reshape(-1).nonzero().squeeze(-1)
+        widest = max(math.prod(other.shape) for other in self.nodes[: self.position[node] + 1])
+        size = self.memory.chunk(2 * self.batch * n * widest * self.dtype.itemsize)
+        for part in rows.split(size):
+            A = torch.zeros(1, len(part), math.prod(shape), dtype=self.dtype, device=self.device)
+            A[0, torch.arange(len(part), device=self.device), part] = 1
+            yield part, A.reshape(1, len(part), *shape).expand(self.batch, -1, *node.shape)
+
+    def bound(self, node: Node, part: Part, rules: Rules) -> Tensor:
+        """The least value of each objective on a node over the input set, (batch, S) or (batch, S · n)."""
+        total, form = self.linear(node, part, rules)
+        box = self.boxes[self.start]
+        centre, radius = box.centre.flatten(1).unsqueeze(-1), box.radius.flatten(1).unsqueeze(-1)
+        if form is None:
+            return total
+        flat = form.flatten(2)
+        return total + (flat @ centre).squeeze(-1) - (flat.abs() @ radius).squeeze(-1)
+
+    def linear(self, node: Node, part: Part, rules: Rules) -> tuple[Tensor, Tensor | None]:
+        """Constant (batch, S) and coefficients (batch, S, *shape of the start) of the linear lower bounds."""
+        waiting: dict[Node, list[Part]] = {node: [part]}
+        n = 1 if part.keep is None else part.A.shape[2 + part.keep]
+        total = torch.zeros(part.A.shape[0], part.A.shape[1] * n, dtype=self.dtype, device=self.device)
+        last: Tensor | None = None
+        for at in reversed(self.nodes[: self.position[node] + 1]):
+            parts = waiting.pop(at, None)
+            if parts is None:
+                continue
+            if at is self.start:
+                last = dense(merge(parts))
+                continue
+            if isinstance(at.op, Constant):
+                total = total + (dense(merge(parts)) * at.op.value).flatten(2).sum(-1)
+                continue
+            for piece in _pieces(at, parts):
+                begin = time.perf_counter()
+                step = at.op.backward(piece.A, self.relaxed(at, rules), piece.keep)
+                self.spent(at.op.stage, begin)
+                total = _collect(total, step, at, piece, waiting)
+        return total, last
+
+    def relaxed(self, node: Node, rules: Rules) -> object:
+        """What the node's backward rule needs, made once per boxes and rules."""
+        if node.op.affine:
+            return None
+        key = (node, rules)
+        if key not in self._relaxed:
+            boxes = tuple(self.boxes[i] for i in node.inputs)
+            forms = tuple(lambda i=i: self.form(i) for i in node.inputs)
+            self._relaxed[key] = node.op.relax(Place(boxes, forms, rules))
+        return self._relaxed[key]
+
+    def form(self, node: Node) -> AffineForm | None:
+        """The node as an exact affine function of the start, if it is one and small enough to write down."""
+        if node not in self._forms:
+            self._forms[node] = self._make_form(node) if node in self._affine else None
+        return self._forms[node]
+
+    def _make_form(self, node: Node) -> AffineForm | None:
+        size, inputs = math.prod(node.shape), math.prod(self.start.shape)
+        if size * inputs > MOST_FORM_NUMBERS:
+            return None
+        eye = torch.eye(size, dtype=self.dtype, device=self.device).reshape(1, size, *node.shape)
+        constant, matrix = self.linear(node, Part(eye), Rules())
+        if matrix is None:
+            return None
+        matrix = matrix.reshape(size, inputs)
+        box = self.boxes[self.start]
+        centre = (box.centre.flatten(1) @ matrix.mT + constant).reshape(self.batch, *node.shape)
+        return AffineForm(centre, matrix.reshape(*node.shape, inputs), box.radius.flatten(1))
+
+
+def _needed(user: Node) -> list[Node]:
+    return [user.inputs[i] for i in user.op.needs()]
+
+
+def _pieces(node: Node, parts: list[Part]) -> list[Part]:
+    """Parts to send through an op: one by one if it is affine, else their sum; dense where the op asks for it."""
+    pieces = parts if node.op.affine else [merge(parts)]
+    if len(pieces) > 1:  # parts of one kind are one
+        kinds = {part.keep for part in pieces}
+        pieces = [merge([part for part in pieces if part.keep == kind]) for kind in kinds]
+    return [
+        part if part.keep is None or node.op.carries(part.keep, node.shape) is not None else Part(dense(part))
+        for part in pieces
+    ]
+
+
+def _collect(total: Tensor, step: Step, node: Node, piece: Part, waiting: dict[Node, list[Part]]) -> Tensor:
+    """Hand a step's coefficients on to the inputs; returns the constants so far."""
+    kept = (None,) * len(node.inputs) if piece.keep is None else node.op.carries(piece.keep, node.shape)
+    for i, A, keep in zip(node.inputs, step.coefficients, kept or (), strict=True):
+        if A is not None:
+            waiting.setdefault(i, []).append(Part(A, keep))
+    return total if step.constant is None else total + step.constant.flatten(1)
+
+
+def _first(graph: Graph, nodes: list[Node]) -> Node:
+    """The node to concretise at: the input, or what mere rearrangements of it lead to."""
+    at = graph.input
+    while True:
+        users = [n for n in nodes if at in n.inputs]
+        if len(users) != 1 or not users[0].op.rearranges:
+            return at
+        at = users[0]
+
+
+def _diagonal_dimension(shape: tuple[int, ...]) -> int | None:
+    """The dimension along which unit objectives are kept diagonal: the longest but the last."""
+    sizes = shape[:-1]
+    if not sizes or max(sizes) == 1:
+        return None
+    return max(range(len(sizes)), key=sizes.__getitem__)
+
+
+def _placed(found: Tensor, rows: Tensor, keep: int | None, shape: tuple[int, ...]) -> tuple[Tensor, Tensor]:
+    """(batch, 2 S · n) → lower and upper (batch, S, n)."""
+    n = 1 if keep is None else shape[keep]
+    both = found.reshape(found.shape[0], 2, len(rows), n)
+    return both[:, 0], -both[:, 1]
+
+
+def _write(
+    lower: Tensor, upper: Tensor, low: Tensor, high: Tensor, rows: Tensor, keep: int | None, shape: tuple[int, ...]
+) -> tuple[Tensor, Tensor]:
+    """Put what was found where it belongs."""
+    batch = lower.shape[0]
+    n = 1 if keep is None else shape[keep]
+    out = []
+    for whole, part in ((lower, low), (upper, high)):
+        moved = (whole if keep is None else whole.movedim(1 + keep, -1)).reshape(batch, -1, n)
+        moved = moved.index_copy(1, rows, part)
+        rest = [size for d, size in enumerate(shape) if d != keep]
+        back = moved.reshape(batch, *rest, n) if keep is not None else moved.reshape(batch, *shape)
+        out.append(back.movedim(-1, 1 + keep) if keep is not None else back)
+    return out[0], out[1]

@@ -1,0 +1,200 @@
+"""ONNX models in: opsets 9 to 23, read as data, translated node by node, and replayed.
+
+Invariant: the graph returned computes the model's output, for every input of the stated shape, as the ONNX standard
+defines it on real numbers; where the importer cannot promise that, it raises. `check` (the default) holds it to that:
+onnxruntime runs the model at random points, and every tensor both sides know has to agree (onnx_replay.py).
+
+>>> graph = from_onnx("model.onnx")                                                    # doctest: +SKIP
+>>> graph.evaluate(torch.zeros(graph.input.shape, dtype=torch.float64))                # doctest: +SKIP
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import os
+from collections.abc import Iterable, Sequence
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch import Tensor
+
+from vertex_softmax.errors import InvalidValueError, UnsupportedModelError, VertexError
+from vertex_softmax.graph import build, onnx_replay
+from vertex_softmax.graph import onnx_attention as _attention  # noqa: F401
+from vertex_softmax.graph import onnx_shapes as _shapes  # noqa: F401
+from vertex_softmax.graph import onnx_windows as _windows  # noqa: F401
+from vertex_softmax.graph.ir import Graph, Node
+from vertex_softmax.graph.onnx_file import DTYPES, load, opset, packages, to_tensor
+from vertex_softmax.graph.onnx_ops import TRANSLATE, Call, Unsupported, limited
+
+if TYPE_CHECKING:
+    import onnx
+
+WRONG = (RuntimeError, ValueError, IndexError, TypeError, KeyError, OverflowError)
+"""What torch and Python raise on arguments that do not fit together."""
+
+
+def from_onnx(
+    source: str | os.PathLike[str] | bytes,
+    *,
+    output: str | None = None,
+    points: Iterable[Tensor] = (),
+    check: bool = True,
+    seed: int = 0,
+) -> Graph:
+    """The graph of an .onnx or .onnx.gz file (a path, or its bytes); constants are float64.
+
+    The model has one floating-point input that is not an initializer; a first dimension without a number is 1.
+    `output` names the output, by default the first of the model. `check` compares the graph with onnxruntime at random
+    points (of `seed`) and at `points`, tensors of the input's shape.
+    """
+    model = load(source)
+    importer = _Importer(model, output)
+    graph = importer.run()
+    if check:
+        onnx_replay.replay(model, graph, importer.tensors, list(points), seed)
+    return graph
+
+
+@dataclasses.dataclass
+class _Importer:
+    """One pass over the nodes; `tensors` holds what is known by its ONNX name."""
+
+    model: onnx.ModelProto
+    wanted: str | None
+    tensors: dict[str, Node] = dataclasses.field(default_factory=dict)
+    problems: list[str] = dataclasses.field(default_factory=list)
+    used: set[str] = dataclasses.field(default_factory=set)
+
+    def run(self) -> Graph:
+        graph = self.model.graph
+        if graph.sparse_initializer:
+            raise UnsupportedModelError(f"initializer {graph.sparse_initializer[0].values.name!r} is sparse")
+        output = self._output()
+        needed = _needed(graph, output)
+        self.used = {name for node in needed for name in _uses(node)} | {output}
+        for proto in graph.initializer:
+            if proto.name in self.used:
+                value = to_tensor(proto, f"initializer {proto.name!r}")
+                self.tensors[proto.name] = build.constant(value, proto.name)
+        source = self._source()
+        self.tensors[source.name] = source
+        for node in needed:
+            self._translate(node)
+        if self.problems:
+            listed = "\n".join(f"  {i}. {line}" for i, line in enumerate(self.problems, start=1))
+            raise UnsupportedModelError(
+                f"the model has {len(self.problems)} unsupported nodes:\n{listed}\n"
+                "Rewrite these parts of the model with supported operators (MatMul, Softmax, LayerNormalization, …), "
+                "or export it with another exporter or opset (torch.onnx.export with dynamo=True, opset 18 to 23)."
+            )
+        return Graph(source, self.tensors[output])
+
+    def _output(self) -> str:
+        names = [o.name for o in self.model.graph.output]
+        if self.wanted is not None and self.wanted not in names:
+            raise InvalidValueError(f"the model has no output {self.wanted!r}; it has {', '.join(names)}")
+        return self.wanted if self.wanted is not None else names[0]
+
+    def _source(self) -> Node:
+        """The one real input; a first dimension without a number is set to 1."""
+        fixed = {proto.name for proto in self.model.graph.initializer}
+        inputs = [i for i in self.model.graph.input if i.name not in fixed]
+        if len(inputs) != 1:
+            found = ", ".join(repr(i.name) for i in inputs) or "none"
+            raise UnsupportedModelError(
+                f"the model has {len(inputs)} inputs ({found}), one is supported: make the others constants before export"
+            )
+        kind = inputs[0].type.tensor_type
+        if DTYPES.get(kind.elem_type) not in (torch.float32, torch.float64):
+            raise UnsupportedModelError(
+                f"input {inputs[0].name!r} is not float32 or float64; a model of tokens is exported from behind its "
+                "embedding, a float16 model in float32"
+            )
+        if not kind.HasField("shape"):
+            raise UnsupportedModelError(f"input {inputs[0].name!r} has no shape: export the model with fixed sizes")
+        dims = [int(d.dim_value) if d.HasField("dim_value") else -1 for d in kind.shape.dim]
+        dims = [1 if i == 0 and n < 1 else n for i, n in enumerate(dims)]
+        if any(n < 1 for n in dims):
+            said = [d.dim_param or d.dim_value or "?" for d in kind.shape.dim]
+            raise UnsupportedModelError(
+                f"input {inputs[0].name!r} has shape {said}; only the first size may be open: "
+                "export the model with the others fixed"
+            )
+        try:
+            return build.source(limited(dims), inputs[0].name)
+        except Unsupported as error:
+            raise UnsupportedModelError(f"input {inputs[0].name!r}: {error}") from error
+
+    def _translate(self, node: onnx.NodeProto) -> None:
+        """Add the node's outputs, or a line to the problems. Nodes behind a problem are only looked up."""
+        domain = "" if node.domain == "ai.onnx" else node.domain
+        function = TRANSLATE.get((domain, node.op_type))
+        known = all(name in self.tensors for name in node.input if name)
+        if function is None:
+            self._problem(node, "the operator is not supported")
+            return
+        if not known:
+            return
+        call = self._call(node)
+        try:
+            out = function(call)
+            outs: Sequence[Node] = [out] if isinstance(out, Node) else out
+            if call.constant:
+                outs = [_typed(o, call) for o in outs]
+        except Unsupported as reason:
+            self._problem(node, str(reason))
+            return
+        except VertexError:
+            raise
+        except WRONG as error:
+            raise InvalidValueError(f"{self._place(node)} does not fit its inputs: {error}") from error
+        for name, made in zip(node.output, outs, strict=False):
+            if name:
+                self.tensors[name] = made
+
+    def _call(self, node: onnx.NodeProto) -> Call:
+        name = node.name or next((o for o in node.output if o), node.op_type)
+        inputs = tuple(self.tensors[i] if i else None for i in node.input)
+        used = max((i + 1 for i, o in enumerate(node.output) if o in self.used), default=1)
+        attributes = {a.name: _attribute(a, f"attribute {a.name!r} of {name!r}") for a in node.attribute}
+        return Call(node.op_type, name, opset(self.model), inputs, attributes, len(node.output), used)
+
+    def _place(self, node: onnx.NodeProto) -> str:
+        shapes = ", ".join(str(list(self.tensors[i].shape)) if i in self.tensors else "?" for i in node.input)
+        domain = f"{node.domain}." if node.domain else ""
+        return f"{domain}{node.op_type} {node.name or node.output[0]!r} of inputs ({shapes})"
+
+    def _problem(self, node: onnx.NodeProto, reason: str) -> None:
+        self.problems.append(f"{self._place(node)}: {reason}")
+
+
+def _typed(out: Node, call: Call) -> Node:
+    """A folded constant in the type of the node's first floating-point input, as ONNX computes it."""
+    value = build.value_of(out)
+    floats = [v for v in map(build.value_of, filter(None, call.inputs)) if v is not None and v.is_floating_point()]
+    if value is None or not floats or not value.is_floating_point() or call.kind in ("Cast", "CastLike", "EyeLike"):
+        return out
+    return build.constant(value.to(floats[0].dtype), out.name)
+
+
+def _attribute(proto: Any, where: str) -> Any:
+    onnx, _ = packages()
+    value = onnx.helper.get_attribute_value(proto)
+    if isinstance(value, bytes):
+        return value.decode("utf-8", "replace")
+    return to_tensor(value, where) if isinstance(value, onnx.TensorProto) else value
+
+
+def _uses(node: onnx.NodeProto) -> list[str]:
+    return [name for name in node.input if name]
+
+
+def _needed(graph: onnx.GraphProto, output: str) -> list[onnx.NodeProto]:
+    """The nodes the output depends on, in the model's order."""
+    wanted, found = {output}, []
+    for node in reversed(graph.node):
+        if wanted.intersection(node.output):
+            found.append(node)
+            wanted.update(_uses(node))
+    return found[::-1]

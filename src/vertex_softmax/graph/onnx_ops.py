@@ -1,0 +1,375 @@
+"""What each ONNX operator means, as nodes of the graph: one small function per operator, found by its name.
+
+Invariant: a function returns nodes that compute what the ONNX standard says for the opset of the model, or it raises
+`Unsupported` with the reason; it never returns an approximation. Constants keep their ONNX type until they meet a
+variable (integer division truncates, a Cast rounds); then they are float64.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+import math
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from vertex_softmax.graph import build
+from vertex_softmax.graph.ir import Constant, Node
+from vertex_softmax.ops import elementwise, normalization, softmax
+from vertex_softmax.ops.registry import Op
+
+LARGEST = 1 << 28
+"""Numbers in one tensor that a model may ask for."""
+
+
+class Unsupported(Exception):  # noqa: N818
+    """Why a node cannot be translated; the importer gathers these into one error."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Call:
+    """One ONNX node, its inputs translated; attributes are Python values and tensors."""
+
+    kind: str
+    name: str
+    opset: int
+    inputs: tuple[Node | None, ...]
+    attributes: dict[str, Any]
+    outputs: int
+    """How many outputs the node has."""
+    used: int
+    """How many of them are used, counted up to the last used one."""
+
+    def __post_init__(self) -> None:
+        if not self.constant:
+            object.__setattr__(self, "inputs", tuple(_in_float64(x) for x in self.inputs))
+
+    @property
+    def constant(self) -> bool:
+        """Are all inputs constant? Then the node is computed now."""
+        return all(x is None or isinstance(x.op, Constant) for x in self.inputs)
+
+    def has(self, i: int) -> bool:
+        """Is the optional input there?"""
+        return i < len(self.inputs) and self.inputs[i] is not None
+
+    def __getitem__(self, i: int) -> Node:
+        """A required input."""
+        x = self.inputs[i] if i < len(self.inputs) else None
+        if x is None:
+            raise Unsupported(f"input {i} is missing")
+        return x
+
+    def value(self, i: int, what: str) -> Tensor:
+        """A required input that has to be constant."""
+        value = build.value_of(self[i])
+        if value is None:
+            raise Unsupported(f"{what} depends on the network's input; only a constant is supported there")
+        return value
+
+    def ints(self, i: int, what: str) -> list[int]:
+        """A constant input as integers."""
+        return [int(v) for v in self.value(i, what).reshape(-1).tolist()]
+
+    def get(self, name: str, default: Any) -> Any:
+        """An attribute."""
+        return self.attributes.get(name, default)
+
+
+def _in_float64(x: Node | None) -> Node | None:
+    value = None if x is None else build.value_of(x)
+    if x is None or value is None or not value.is_floating_point() or value.dtype == torch.float64:
+        return x
+    return build.constant(value.double(), x.name)
+
+
+Translate = Callable[[Call], Node | Sequence[Node]]
+TRANSLATE: dict[tuple[str, str], Translate] = {}
+"""(domain, operator) → its function; the standard domain is ''."""
+
+
+def translates(*kinds: str, domains: Sequence[str] = ("",)) -> Callable[[Translate], Translate]:
+    """Register a function for some operators."""
+
+    def register(function: Translate) -> Translate:
+        for kind in kinds:
+            for domain in domains:
+                TRANSLATE[domain, kind] = function
+        return function
+
+    return register
+
+
+def dtype_of(x: Node) -> torch.dtype:
+    """The type of a constant; float64 of a variable."""
+    value = build.value_of(x)
+    return torch.float64 if value is None else value.dtype
+
+
+def number(value: float) -> Node:
+    """A scalar constant."""
+    return build.constant(torch.tensor(value, dtype=torch.float64))
+
+
+def limited(shape: Sequence[int]) -> tuple[int, ...]:
+    """The shape, if a tensor of it is of a reasonable size."""
+    if any(n < 0 for n in shape) or math.prod(shape) > LARGEST:
+        raise Unsupported(f"it makes a tensor of shape {tuple(shape)}; at most {LARGEST} numbers are supported")
+    return tuple(int(n) for n in shape)
+
+
+# Arithmetic
+
+
+@translates("Add", "Sub", "Mul")
+def _arithmetic(call: Call) -> Node:
+    function = {"Add": build.add, "Sub": build.subtract, "Mul": build.multiply}[call.kind]
+    return function(call[0], call[1], call.name)
+
+
+@translates("Div")
+def _divide(call: Call) -> Node:
+    if call.constant and not dtype_of(call[0]).is_floating_point:
+        x, y = call.value(0, "dividend"), call.value(1, "divisor")
+        if bool((y == 0).any()):
+            raise Unsupported("it divides integers by zero")
+        return build.constant(torch.div(x, y, rounding_mode="trunc"), call.name)
+    divisor = build.value_of(call[1])
+    if divisor is not None and bool((divisor == 0).any()):
+        raise Unsupported("it divides by zero")
+    return build.divide(call[0], call[1], call.name)
+
+
+@translates("Sum")
+def _sum(call: Call) -> Node:
+    out = call[0]
+    for i in range(1, len(call.inputs)):
+        out = build.add(out, call[i], call.name)
+    return out
+
+
+@translates("Mean")
+def _mean(call: Call) -> Node:
+    return build.multiply(_sum(call), number(1 / len(call.inputs)), call.name)
+
+
+@translates("Neg")
+def _negate(call: Call) -> Node:
+    return build.negate(call[0], call.name)
+
+
+@translates("Pow")
+def _power(call: Call) -> Node:
+    x, exponents = call[0], call.value(1, "the exponent")
+    if call.constant:
+        base = call.value(0, "base")
+        return build.constant(base.pow(exponents).to(base.dtype), call.name)
+    distinct = exponents.unique().tolist()
+    if len(distinct) != 1:
+        raise Unsupported("exponents differ from entry to entry; only one for all is supported")
+    x = build.expand(x, torch.broadcast_shapes(x.shape, exponents.shape), call.name)
+    return power(x, float(distinct[0]), call.name)
+
+
+ROOTS: dict[float, Op] = {0.5: elementwise.Sqrt(), -0.5: elementwise.Rsqrt(), -1.0: elementwise.Reciprocal()}
+
+
+def power(x: Node, exponent: float, name: str) -> Node:
+    """x ** exponent for the exponents that are products or roots."""
+    if exponent in ROOTS:
+        return build.apply(ROOTS[exponent], x, name=name)
+    if exponent not in range(1, 9):
+        raise Unsupported(f"exponent {exponent}; ±0.5, -1 and 1 to 8 are supported")
+    if exponent == 1:
+        return x
+    half = power(x, exponent // 2, name)
+    square = build.multiply(half, half, name)
+    return square if exponent % 2 == 0 else build.multiply(square, x, name)
+
+
+UNARY: dict[str, Op] = {
+    "Sqrt": elementwise.Sqrt(),
+    "Reciprocal": elementwise.Reciprocal(),
+    "Exp": elementwise.Exp(),
+    "Log": elementwise.Log(),
+    "Erf": elementwise.Erf(),
+    "Tanh": elementwise.Tanh(),
+    "Sigmoid": elementwise.Sigmoid(),
+    "Relu": elementwise.Relu(),
+}
+
+
+@translates(*UNARY)
+def _unary(call: Call) -> Node:
+    return build.apply(UNARY[call.kind], call[0], name=call.name)
+
+
+@translates("Gelu", domains=("", "com.microsoft"))
+def _gelu(call: Call) -> Node:
+    tanh = call.get("approximate", "none") == "tanh"
+    return build.apply(elementwise.Gelu(tanh), call[0], name=call.name)
+
+
+def relu(x: Node, name: str) -> Node:
+    """max(x, 0)"""
+    return build.apply(elementwise.Relu(), x, name=name)
+
+
+def larger(x: Node, y: Node, name: str) -> Node:
+    """max(x, y) = y + relu(x − y)"""
+    if build.value_of(x) is not None:
+        x, y = y, x
+    return build.add(relu(build.subtract(x, y, name), name), y, name)
+
+
+def smaller(x: Node, y: Node, name: str) -> Node:
+    """min(x, y) = y − relu(y − x)"""
+    if build.value_of(x) is not None:
+        x, y = y, x
+    return build.subtract(y, relu(build.subtract(y, x, name), name), name)
+
+
+@translates("Max", "Min")
+def _extreme(call: Call) -> Node:
+    if call.constant:
+        exact = torch.maximum if call.kind == "Max" else torch.minimum
+        values = [call.value(i, "an operand") for i in range(len(call.inputs))]
+        return build.constant(functools.reduce(exact, values), call.name)
+    function = larger if call.kind == "Max" else smaller
+    return functools.reduce(lambda x, y: function(x, y, call.name), [call[i] for i in range(len(call.inputs))])
+
+
+@translates("Clip")
+def _clip(call: Call) -> Node:
+    low, high = call.get("min", None), call.get("max", None)
+    if call.opset >= 11:
+        low = call.value(1, "the lower end").item() if call.has(1) else None
+        high = call.value(2, "the upper end").item() if call.has(2) else None
+    if call.constant:
+        return build.constant(call.value(0, "").clamp(low, high), call.name)
+    x = call[0]
+    if low is not None and low > -3e38:  # float32's smallest number stands for no end
+        x = larger(x, number(low), call.name)
+    if high is not None and high < 3e38:
+        x = smaller(x, number(high), call.name)
+    return x
+
+
+@translates("LeakyRelu")
+def _leaky_relu(call: Call) -> Node:
+    down = relu(build.negate(call[0], call.name), call.name)
+    slope = number(-float(call.get("alpha", 0.01)))
+    return build.add(relu(call[0], call.name), build.multiply(down, slope, call.name), call.name)
+
+
+@translates("Abs")
+def _absolute(call: Call) -> Node:
+    if call.constant:
+        return build.constant(call.value(0, "").abs(), call.name)
+    return build.add(relu(call[0], call.name), relu(build.negate(call[0], call.name), call.name), call.name)
+
+
+# Products
+
+
+@translates("MatMul")
+def _matmul(call: Call) -> Node:
+    return build.matmul(call[0], call[1], call.name)
+
+
+@translates("FusedMatMul", domains=("com.microsoft",))
+def _fused_matmul(call: Call) -> Node:
+    if call.get("transBatchA", 0) or call.get("transBatchB", 0):
+        raise Unsupported("transBatchA and transBatchB are not supported")
+    x, y = call[0], call[1]
+    x = build.transpose(x, -1, -2, call.name) if call.get("transA", 0) else x
+    y = build.transpose(y, -1, -2, call.name) if call.get("transB", 0) else y
+    out = build.matmul(x, y, call.name)
+    alpha = float(call.get("alpha", 1.0))
+    return out if alpha == 1.0 else build.multiply(out, number(alpha), call.name)
+
+
+@translates("Gemm")
+def _gemm(call: Call) -> Node:
+    x, y = call[0], call[1]
+    x = build.transpose(x, 0, 1, call.name) if call.get("transA", 0) else x
+    y = build.transpose(y, 0, 1, call.name) if call.get("transB", 0) else y
+    alpha, beta = float(call.get("alpha", 1.0)), float(call.get("beta", 1.0))
+    added = build.multiply(call[2], number(beta), call.name) if call.has(2) and beta != 1.0 else None
+    added = call[2] if call.has(2) and added is None else added
+    weight = build.value_of(y)
+    if weight is not None and build.value_of(x) is None:
+        bias = None if added is None else build.value_of(added)
+        if bias is not None and bias.dim() < 2 or (bias is not None and bias.shape[0] == 1):
+            bias = bias.reshape(-1).expand(weight.shape[1]).clone()
+            added = None
+        else:
+            bias = None
+        out = build.affine(x, (weight * alpha).mT, bias, call.name)
+    else:
+        out = build.matmul(x, y, call.name)
+        out = out if alpha == 1.0 else build.multiply(out, number(alpha), call.name)
+    return out if added is None else build.add(out, added, call.name)
+
+
+# Normalisation and softmax
+
+
+@translates("BatchNormalization")
+def _batch_norm(call: Call) -> Node:
+    if call.get("training_mode", 0) or call.used > 1:
+        raise Unsupported("it is in training mode: export the model with model.eval()")
+    scale, bias, mean, variance = (
+        call.value(i, what).double() for i, what in enumerate(("scale", "bias", "mean", "variance"), start=1)
+    )
+    factor = scale / (variance + float(call.get("epsilon", 1e-5))).sqrt()
+    wide = (-1, *[1] * (len(call[0].shape) - 2))
+    x = build.multiply(call[0], build.constant(factor.reshape(wide)), call.name)
+    return build.add(x, build.constant((bias - mean * factor).reshape(wide)), call.name)
+
+
+def _normalized_dims(call: Call) -> tuple[list[int], int]:
+    rank = len(call[0].shape)
+    axis = int(call.get("axis", -1)) % rank
+    if call.used > 1:
+        raise Unsupported("its mean or deviation is used as an output")
+    return list(range(axis, rank)), rank - axis
+
+
+@translates("LayerNormalization")
+def _layer_norm(call: Call) -> Node:
+    dims, count = _normalized_dims(call)
+    centred = build.subtract(call[0], build.mean(call[0], dims, True, call.name), call.name)
+    out = build.apply(normalization.Normalize(float(call.get("epsilon", 1e-5)), count), centred, name=call.name)
+    out = build.multiply(out, call[1], call.name)
+    return build.add(out, call[2], call.name) if call.has(2) else out
+
+
+@translates("RMSNormalization")
+@translates("SimplifiedLayerNormalization", domains=("", "com.microsoft"))
+def _rms_norm(call: Call) -> Node:
+    _, count = _normalized_dims(call)
+    out = build.apply(normalization.Normalize(float(call.get("epsilon", 1e-5)), count), call[0], name=call.name)
+    return build.multiply(out, call[1], call.name)
+
+
+@translates("Softmax")
+def _softmax(call: Call) -> Node:
+    """Before opset 13 the dimensions from `axis` on are one; since then `axis` is the only one."""
+    x, rank = call[0], len(call[0].shape)
+    axis = int(call.get("axis", 1 if call.opset < 13 else -1)) % rank
+    if axis == rank - 1:
+        return build.apply(softmax.Softmax(), x, name=call.name)
+    if call.opset < 13:
+        flat = build.reshape(x, (*x.shape[:axis], math.prod(x.shape[axis:])), call.name)
+        return build.reshape(build.apply(softmax.Softmax(), flat, name=call.name), x.shape, call.name)
+    moved = build.transpose(x, axis, rank - 1, call.name)
+    return build.transpose(build.apply(softmax.Softmax(), moved, name=call.name), axis, rank - 1, call.name)
+
+
+@translates("LogSoftmax")
+def _log_softmax(call: Call) -> Node:
+    return build.apply(elementwise.Log(), _softmax(call), name=call.name)  # type: ignore[arg-type]

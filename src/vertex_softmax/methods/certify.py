@@ -1,0 +1,209 @@
+"""`certify` and `bound`: a model, an input set, a method; a verdict or an interval."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from pathlib import Path
+
+import torch
+from torch import Tensor
+
+from vertex_softmax.bounds.backward import Walk
+from vertex_softmax.errors import InvalidTypeError, InvalidValueError
+from vertex_softmax.graph.ir import Graph
+from vertex_softmax.methods.bounding import METHODS, Options, lower_bounds
+from vertex_softmax.ops.registry import Interval
+from vertex_softmax.result import Certification, Verdict
+from vertex_softmax.sets import Box, LinfBall, TokenBall
+
+Model = torch.nn.Module | Graph | str | Path
+InputSet = Box | LinfBall | TokenBall
+
+
+def certify(
+    model: Model,
+    input_set: InputSet,
+    label: int | Sequence[int] | Tensor,
+    method: str = "hybrid",
+    *,
+    options: Options | None = None,
+    dtype: torch.dtype = torch.float64,
+    device: torch.device | str | None = None,
+) -> Certification:
+    """Is the label the largest output for every input of the set? One answer per input of the batch.
+
+    `model`: a PyTorch module in eval mode, a path to an ONNX file, or a Graph. The set's tensors are (batch, ...); the
+    module sees them one at a time. Bounds are floating point (float64 unless told otherwise): `lower` may exceed the
+    true bound by rounding; certificates that survive floating point are another matter.
+    """
+    begin = time.perf_counter()
+    graph = load(model, input_set).to(dtype, _device(device, input_set))
+    lower, upper = _placed(input_set.lower, graph, dtype, device), _placed(input_set.upper, graph, dtype, device)
+    imported = time.perf_counter() - begin
+    batch = lower.shape[0]
+    classes = _classes(graph)
+    labels = _labels(label, batch, classes, lower.device)
+    others = torch.arange(classes, device=lower.device).expand(batch, classes)
+    others = others[others != labels[:, None]].reshape(batch, classes - 1)
+    C = torch.zeros(batch, classes - 1, classes, dtype=dtype, device=lower.device)
+    C.scatter_(2, labels[:, None, None].expand(-1, classes - 1, 1), 1.0)
+    C.scatter_add_(2, others[..., None], torch.full_like(C[..., :1], -1.0))
+    peak = _PeakMemory(lower.device)
+    walk = Walk(graph, lower, upper, memory=(options or Options()).memory)
+    with torch.no_grad():
+        centre = (lower + upper) / 2
+        clean = _margins((C @ graph.evaluate(centre).reshape(batch, classes, 1)).squeeze(-1), others, classes)
+        found = lower_bounds(
+            walk, C.reshape(batch, classes - 1, *graph.output.shape), _method(method), options or Options()
+        )
+    margins = _margins(found, others, classes)
+    verdicts, reasons = _judge(walk, margins, clean)
+    seconds = {"import": imported, **walk.seconds, "total": time.perf_counter() - begin}
+    return Certification(margins, verdicts, reasons, method, clean, seconds, peak.bytes())
+
+
+def bound(
+    model: Model,
+    input_set: InputSet,
+    method: str = "hybrid",
+    *,
+    options: Options | None = None,
+    dtype: torch.dtype = torch.float64,
+    device: torch.device | str | None = None,
+) -> Interval:
+    """An interval for every output over the set, (batch, *output shape); NaN where there is no bound."""
+    graph = load(model, input_set).to(dtype, _device(device, input_set))
+    lower, upper = _placed(input_set.lower, graph, dtype, device), _placed(input_set.upper, graph, dtype, device)
+    batch, size = lower.shape[0], _size(graph)
+    eye = torch.eye(size, dtype=dtype, device=lower.device)
+    C = torch.cat([eye, -eye]).reshape(1, 2 * size, *graph.output.shape).expand(batch, -1, *graph.output.shape)
+    walk = Walk(graph, lower, upper, memory=(options or Options()).memory)
+    with torch.no_grad():
+        found = lower_bounds(walk, C, _method(method), options or Options())
+    for problem in walk.problems:
+        found = torch.where(problem.where[:, None], torch.full_like(found, torch.nan), found)
+    shape = (batch, *graph.output.shape)
+    return Interval(found[:, :size].reshape(shape), -found[:, size:].reshape(shape))
+
+
+def load(model: Model, input_set: InputSet) -> Graph:
+    """The graph of a model, simplified, for inputs of the set's shape."""
+    if isinstance(model, Graph):
+        return model
+    from vertex_softmax.graph.simplify import simplify
+
+    if isinstance(model, torch.nn.Module):
+        from vertex_softmax.graph.from_torch import from_torch
+
+        ids = getattr(input_set, "ids", None)
+        if ids is not None:
+            return simplify(from_torch(model, ids[:1], perturb="embedding"))
+        return simplify(from_torch(model, input_set.centre[:1]))
+    if isinstance(model, str | Path):
+        from vertex_softmax.graph.from_onnx import from_onnx
+
+        return simplify(from_onnx(model))
+    raise InvalidTypeError(
+        f"the model is a {type(model).__name__}; give a torch.nn.Module in eval mode, a path to an ONNX file, or a Graph"
+    )
+
+
+def _method(method: str) -> str:
+    if method not in METHODS:
+        raise InvalidValueError(f"method is {method!r}; choose one of {', '.join(METHODS)}")
+    return method
+
+
+def _device(device: torch.device | str | None, input_set: InputSet) -> torch.device:
+    return torch.device(device) if device is not None else input_set.lower.device
+
+
+def _placed(x: Tensor, graph: Graph, dtype: torch.dtype, device: torch.device | str | None) -> Tensor:
+    """(batch, ...) as (batch, *graph input shape)."""
+    shape = graph.input.shape
+    moved = x.to(dtype=dtype, device=device if device is not None else x.device)
+    if tuple(moved.shape[1:]) == shape:
+        return moved
+    if shape and shape[0] == 1 and tuple(moved.shape[1:]) == shape[1:]:
+        return moved.unsqueeze(1)
+    if tuple(moved.shape) == shape:
+        return moved.unsqueeze(0)
+    raise InvalidValueError(
+        f"the set holds inputs of shape {tuple(moved.shape[1:])} (batch {moved.shape[0]}), but the network takes {shape}"
+    )
+
+
+def _size(graph: Graph) -> int:
+    size = 1
+    for n in graph.output.shape:
+        size *= n
+    return size
+
+
+def _classes(graph: Graph) -> int:
+    shape, size = graph.output.shape, _size(graph)
+    if size < 2 or (shape and size != shape[-1]):
+        raise InvalidValueError(
+            f"the network's output has shape {shape}; margins need one row of at least two class scores. "
+            "Use `bound` for other outputs"
+        )
+    return size
+
+
+def _labels(label: int | Sequence[int] | Tensor, batch: int, classes: int, device: torch.device) -> Tensor:
+    labels = torch.as_tensor(label, device=device)
+    if labels.is_floating_point() or labels.dtype == torch.bool:
+        raise InvalidTypeError(f"label has dtype {labels.dtype}; give class numbers as integers")
+    labels = labels.long().reshape(-1)
+    if labels.numel() == 1:
+        labels = labels.expand(batch)
+    if labels.numel() != batch:
+        raise InvalidValueError(f"there are {labels.numel()} labels for {batch} inputs; give one each, or one for all")
+    wrong = (labels < 0) | (labels >= classes)
+    if bool(wrong.any()):
+        at = int(wrong.nonzero()[0])
+        raise InvalidValueError(f"label {int(labels[at])} at index {at} is not a class; there are {classes}, from 0")
+    return labels
+
+
+def _margins(values: Tensor, others: Tensor, classes: int) -> Tensor:
+    """(batch, classes − 1) at the other classes → (batch, classes), inf at the label."""
+    whole = torch.full((values.shape[0], classes), torch.inf, dtype=values.dtype, device=values.device)
+    return whole.scatter(1, others, values)
+
+
+def _judge(walk: Walk, margins: Tensor, clean: Tensor) -> tuple[tuple[Verdict, ...], tuple[str, ...]]:
+    verdicts, reasons = [], []
+    trouble = ["" for _ in range(margins.shape[0])]
+    for problem in walk.problems:
+        for b in problem.where.nonzero().flatten().tolist():
+            trouble[b] = trouble[b] or f"{problem.text} at {problem.node.name!r}"
+    for b, text in enumerate(trouble):
+        least, centre = float(margins[b].amin()), float(clean[b].amin())
+        nan = bool(margins[b].isnan().any())
+        if centre < 0:
+            verdicts.append(Verdict.FALSIFIED)
+            reasons.append(f"the centre of the set is itself misclassified (margin {centre:.6g})")
+        elif text or nan:
+            verdicts.append(Verdict.UNKNOWN)
+            reasons.append(f"{text or 'the final bound is NaN'}; a smaller set may help")
+        elif least > 0:
+            verdicts.append(Verdict.VERIFIED)
+            reasons.append("")
+        else:
+            verdicts.append(Verdict.UNKNOWN)
+            reasons.append(f"the margin bound {least:.6g} to class {int(margins[b].argmin())} is not positive")
+    return tuple(verdicts), tuple(reasons)
+
+
+class _PeakMemory:
+    """Most bytes in use on a CUDA device since it was made."""
+
+    def __init__(self, device: torch.device) -> None:
+        self.device = device
+        if device.type == "cuda":
+            torch.cuda.reset_peak_memory_stats(device)
+
+    def bytes(self) -> int | None:
+        return torch.cuda.max_memory_allocated(self.device) if self.device.type == "cuda" else None

@@ -1,0 +1,82 @@
+"""What is affine in the network's input is known exactly, not only by its box: functionals and products of such rows.
+
+A row form writes the rows of a matrix node (..., n, d) as centre + G ξ, |ξ_p| ≤ radius_p, where each row depends on few
+of the inputs (a token on its own patch): G holds only those. Where every row has the same G, as after a patch
+embedding, it is stored once.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+from vertex_softmax.ops.registry import AffineForm, Interval
+
+
+class RowForm(NamedTuple):
+    """Rows v_j = centre_j + G_j ξ, |ξ_p| ≤ radius_jp."""
+
+    centre: Tensor
+    """(batch, ..., n, d)"""
+    matrix: Tensor
+    """(..., 1 or n, d, P): 1 if all rows share it"""
+    radius: Tensor
+    """(batch, ..., n, P)"""
+
+
+def row_form(form: AffineForm) -> RowForm:
+    """The rows of (..., n, d), each with the P inputs it depends on (the most that any row has)."""
+    matrix = form.matrix
+    used = (matrix != 0).any(-2)  # (..., n, inputs)
+    most = max(1, int(used.sum(-1).max()))
+    order = used.to(torch.int8).argsort(dim=-1, descending=True, stable=True)[..., :most]  # (..., n, P)
+    there = used.gather(-1, order)
+    index = order.unsqueeze(-2).expand(*matrix.shape[:-1], most)
+    compact = matrix.gather(-1, index) * there.unsqueeze(-2)
+    batch = form.radius.shape[0]
+    radius = form.radius[:, order.reshape(-1)].reshape(batch, *order.shape) * there
+    full = there.all(-1)  # (..., n): rows that use all P places
+    empty = ~there.any(-1)
+    first = full.to(torch.int8).argmax(-1)  # the first full row
+    model = compact.gather(-3, first[..., None, None, None].expand(*compact.shape[:-3], 1, *compact.shape[-2:]))
+    same = (compact == model).flatten(-2).all(-1)
+    if bool(((full & same) | empty).all()):
+        compact = model  # an empty row has radius 0, so any matrix is right for it
+    return RowForm(form.centre, compact, radius)
+
+
+def functional_radius(eta: Tensor, form: RowForm) -> Tensor:
+    """max over ξ of |η_i · (v_j − centre_j)|: η (batch, S, ..., m, d), the form's rows j → (batch, S, ..., m, n)."""
+    if form.matrix.shape[-3] == 1:
+        spread = (eta @ form.matrix.squeeze(-3)).abs()  # (batch, S, ..., m, P)
+        return spread @ form.radius.unsqueeze(1).mT
+    parts = []
+    for j in range(form.matrix.shape[-3]):  # rows with different matrices: one at a time, for the memory's sake
+        spread = (eta @ form.matrix[..., j, :, :]).abs()
+        parts.append(spread @ form.radius[..., j, :].unsqueeze(1).unsqueeze(-1))
+    return torch.cat(parts, -1)
+
+
+def product_radius(left: RowForm, right: RowForm) -> Tensor:
+    """A bound of |(x_i − centre_i) · (y_j − centre_j)|, (batch, ..., n, m): Σ_pq |(Gᵀ G')_pq| r_p r'_q."""
+    if left.matrix.shape[-3] == 1 and right.matrix.shape[-3] == 1:
+        cross = (left.matrix.squeeze(-3).mT @ right.matrix.squeeze(-3)).abs()
+        return left.radius @ cross @ right.radius.mT
+    rows = []
+    for i in range(left.radius.shape[-2]):
+        g = left.matrix[..., min(i, left.matrix.shape[-3] - 1), :, :]
+        cross = (g.mT.unsqueeze(-3) @ right.matrix).abs()  # (..., 1 or m, P, Q)
+        weighed = (left.radius[..., i, :].unsqueeze(-2).unsqueeze(-2) @ cross).squeeze(-2)  # (batch, ..., 1 or m, Q)
+        rows.append((weighed * right.radius).sum(-1))
+    return torch.stack(rows, -2)
+
+
+def functional_box(eta: Tensor, box: Interval, form: RowForm | None) -> Interval:
+    """An interval for η_i · v_j: η (batch, S, ..., m, d), rows v of (batch, ..., n, d) → (batch, S, ..., m, n)."""
+    centre, radius = box.centre.unsqueeze(1), box.radius.unsqueeze(1)
+    middle, spread = eta @ centre.mT, eta.abs() @ radius.mT
+    if form is not None:
+        middle, spread = eta @ form.centre.unsqueeze(1).mT, functional_radius(eta, form)
+    return Interval(middle - spread, middle + spread)

@@ -1,0 +1,124 @@
+"""Linear bounds of a function of one number over an interval, exact where they touch.
+
+Invariant: for every x in [l, u], lower_slope·x + lower_intercept ≤ f(x) ≤ upper_slope·x + upper_intercept, to the
+rounding of f itself. Every slope is sound, because each intercept is computed from its slope as the minimum of
+f(x) − slope·x over the interval: on a concave piece at the ends, on a convex piece where f' = slope, bracketed by
+bisection and bounded from below by the tangent at the bracket's left end.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+Function = Callable[[Tensor], Tensor]
+BISECTIONS = 46
+
+
+class Lines(NamedTuple):
+    """Slopes and intercepts of the two bounds, each like the box."""
+
+    lower_slope: Tensor
+    lower_intercept: Tensor
+    upper_slope: Tensor
+    upper_intercept: Tensor
+
+
+def chord_slope(f: Function, derivative: Function, lower: Tensor, upper: Tensor) -> Tensor:
+    """(f(u) − f(l)) / (u − l), and f'(l) where the interval is a point."""
+    width = upper - lower
+    point = width <= 0
+    return torch.where(
+        point, derivative(lower), (f(upper) - f(lower)) / torch.where(point, torch.ones_like(width), width)
+    )
+
+
+def convex_lines(f: Function, derivative: Function, lower: Tensor, upper: Tensor, touch: Tensor | None = None) -> Lines:
+    """f convex on [l, u]: the tangent at `touch` (the middle) below, the chord above."""
+    at = (lower + upper) / 2 if touch is None else touch
+    slope = derivative(at)
+    chord = chord_slope(f, derivative, lower, upper)
+    above = torch.maximum(f(lower) - chord * lower, f(upper) - chord * upper)
+    return Lines(slope, f(at) - slope * at, chord, above)
+
+
+def concave_lines(f: Function, derivative: Function, lower: Tensor, upper: Tensor) -> Lines:
+    """f concave on [l, u]: the chord below, the tangent at the middle above."""
+    flipped = convex_lines(lambda x: -f(x), lambda x: -derivative(x), lower, upper)
+    return negated(flipped)
+
+
+def negated(lines: Lines) -> Lines:
+    """The bounds of −f, from those of f."""
+    return Lines(-lines.upper_slope, -lines.upper_intercept, -lines.lower_slope, -lines.lower_intercept)
+
+
+def curved_lines(
+    f: Function, derivative: Function, convex: Sequence[tuple[float, float]], concave: Sequence[tuple[float, float]],
+    lower: Tensor, upper: Tensor,
+) -> Lines:  # fmt: skip
+    """f convex on some intervals and concave on the others, which together are the real line."""
+    low_slope, low = _best_below(f, derivative, convex, lower, upper)
+    high_slope, high = _best_below(lambda x: -f(x), lambda x: -derivative(x), concave, lower, upper)
+    return Lines(low_slope, low, -high_slope, -high)
+
+
+def _best_below(
+    f: Function, derivative: Function, convex: Sequence[tuple[float, float]], lower: Tensor, upper: Tensor
+) -> tuple[Tensor, Tensor]:
+    """Of a few slopes, the one whose line under f is highest in the middle of the interval."""
+    middle = (lower + upper) / 2
+    pieces = []
+    for a, b in convex:
+        left, right = lower.clamp(min=a), upper.clamp(max=b)
+        away = left > right  # f is not convex anywhere in [l, u] here: a point stands for the piece
+        pieces.append((torch.where(away, lower, left), torch.where(away, lower, right)))
+    slopes = [derivative(middle), chord_slope(f, derivative, lower, upper)]
+    for left, right in pieces:
+        slopes += [_touching(f, derivative, end, left, right) for end in (lower, upper)]
+    best_slope = slopes[0]
+    best = below(f, derivative, pieces, best_slope, lower, upper)
+    for slope in slopes[1:]:
+        intercept = below(f, derivative, pieces, slope, lower, upper)
+        better = slope * middle + intercept > best_slope * middle + best
+        best_slope, best = torch.where(better, slope, best_slope), torch.where(better, intercept, best)
+    return best_slope, best
+
+
+def below(
+    f: Function,
+    derivative: Function,
+    pieces: Sequence[tuple[Tensor, Tensor]],
+    slope: Tensor,
+    lower: Tensor,
+    upper: Tensor,
+) -> Tensor:
+    """min over [l, u] of f(x) − slope·x; f is convex on `pieces` of [l, u], and concave between them."""
+    least = torch.minimum(f(lower) - slope * lower, f(upper) - slope * upper)
+    for left, right in pieces:
+        lo, hi = left, right
+        for _ in range(BISECTIONS):
+            at = (lo + hi) / 2
+            falling = derivative(at) < slope
+            lo, hi = torch.where(falling, at, lo), torch.where(falling, hi, at)
+        # f(x) − slope·x is convex on the bracket: it lies above its tangent at the bracket's left end
+        bottom = f(lo) - slope * lo + (derivative(lo) - slope).clamp(max=0) * (hi - lo)
+        ends = torch.minimum(f(left) - slope * left, f(right) - slope * right)
+        least = torch.minimum(least, torch.minimum(bottom, ends))
+    return least
+
+
+def _touching(f: Function, derivative: Function, end: Tensor, left: Tensor, right: Tensor) -> Tensor:
+    """The slope of the line from (end, f(end)) that touches f in [left, right], nearly; any slope is sound."""
+    start = f(end)
+    lo, hi = left, right
+    for _ in range(BISECTIONS // 2):
+        at = (lo + hi) / 2
+        # the tangent at `at` passes over (end, f(end)) while `at` is too near to the end
+        over = f(at) + derivative(at) * (end - at) > start
+        towards = over == (end <= at)
+        lo, hi = torch.where(towards, at, lo), torch.where(towards, hi, at)
+    return derivative((lo + hi) / 2)

@@ -103,7 +103,8 @@ class _Importer:
         if len(inputs) != 1:
             found = ", ".join(repr(i.name) for i in inputs) or "none"
             raise UnsupportedModelError(
-                f"the model has {len(inputs)} inputs ({found}), one is supported: make the others constants before export"
+                f"the model has {len(inputs)} inputs ({found}), one is supported: "
+                "make the others constants before export"
             )
         kind = inputs[0].type.tensor_type
         if DTYPES.get(kind.elem_type) not in (torch.float32, torch.float64):
@@ -172,10 +173,10 @@ class _Importer:
 def _typed(out: Node, call: Call) -> Node:
     """A folded constant in the type of the node's first floating-point input, as ONNX computes it."""
     value = build.value_of(out)
-    floats = [v for v in map(build.value_of, filter(None, call.inputs)) if v is not None and v.is_floating_point()]
-    if value is None or not floats or not value.is_floating_point() or call.kind in ("Cast", "CastLike", "EyeLike"):
+    dtype = next((d for d in call.dtypes if d is not None and d.is_floating_point), None)
+    if value is None or dtype is None or not value.is_floating_point() or call.kind in ("Cast", "CastLike", "EyeLike"):
         return out
-    return build.constant(value.to(floats[0].dtype), out.name)
+    return build.constant(value.to(dtype), out.name)
 
 
 def _attribute(proto: Any, where: str) -> Any:

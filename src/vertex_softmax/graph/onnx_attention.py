@@ -10,7 +10,7 @@ from torch import Tensor
 from vertex_softmax.graph import build
 from vertex_softmax.graph.ir import Node
 from vertex_softmax.graph.onnx_ops import Call, Unsupported, number, translates
-from vertex_softmax.ops import attention, elementwise, softmax
+from vertex_softmax.ops import attention, elementwise
 
 MASKED = -1e30
 """A finite number that, added to a score beside one that is not masked, makes its weight 0 in every precision."""
@@ -57,7 +57,7 @@ def attend(scores: Node, values: Node, masked: Tensor | None, name: str) -> Node
     """softmax(scores) @ values, as one op if both are variable."""
     if build.value_of(scores) is None and build.value_of(values) is None:
         return build.apply(attention.Attention(masked), scores, values, name=name)
-    return build.matmul(build.apply(softmax.Softmax(masked), scores, name=name), values, name)
+    return build.matmul(build.softmax(scores, -1, name, masked), values, name)
 
 
 def _shared(x: Node, count: int, name: str) -> Node:

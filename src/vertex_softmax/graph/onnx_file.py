@@ -1,12 +1,13 @@
 """Read an ONNX file without trusting it.
 
-Invariant: `load` returns a checked model whose tensors all lie in memory, at most LIMIT bytes of them, read from nowhere
-but the file itself and (external data) regular files inside its folder.
+Invariant: `load` returns a checked model whose tensors all lie in memory, at most LIMIT bytes of them, read from
+nowhere but the file itself and (external data) regular files inside its folder.
 """
 
 from __future__ import annotations
 
 import gzip
+import io
 import os
 import zlib
 from collections.abc import Iterator
@@ -40,9 +41,12 @@ DTYPES: dict[int, torch.dtype] = {
 
 
 def packages() -> tuple[Any, Any]:
-    """onnx and onnxruntime."""
+    """onnx, with the modules used here, and onnxruntime."""
     try:
         import onnx
+        import onnx.helper
+        import onnx.inliner
+        import onnx.numpy_helper
         import onnxruntime
     except ImportError as error:
         raise MissingDependencyError(
@@ -67,8 +71,6 @@ def read(source: str | os.PathLike[str] | bytes) -> tuple[bytes, Path | None]:
 
 def _decompressed(data: bytes, name: str) -> bytes:
     if data[:2] == b"\x1f\x8b":
-        import io
-
         try:
             with gzip.open(io.BytesIO(data)) as file:
                 data = file.read(LIMIT + 1)
@@ -83,13 +85,12 @@ def _decompressed(data: bytes, name: str) -> bytes:
 
 def load(source: str | os.PathLike[str] | bytes) -> onnx.ModelProto:
     """The checked model, local functions inlined."""
-    onnx, _ = packages()
-    import onnx.inliner
-    from google.protobuf.message import DecodeError
+    library, _ = packages()
+    from google.protobuf.message import DecodeError  # type: ignore[import-untyped]
 
     data, folder = read(source)
-    name = "the model" if folder is None else os.fspath(source)
-    model = onnx.ModelProto()
+    name = "the model" if isinstance(source, bytes) else str(source)
+    model: onnx.ModelProto = library.ModelProto()
     try:
         model.ParseFromString(data)
     except DecodeError as error:
@@ -100,10 +101,10 @@ def load(source: str | os.PathLike[str] | bytes) -> onnx.ModelProto:
     for tensor in _tensors(model.graph):
         budget -= _bring_in(tensor, folder, budget)
     try:
-        onnx.checker.check_model(model)
+        library.checker.check_model(model)
         if model.functions:
-            model = onnx.inliner.inline_local_functions(model)
-    except (onnx.checker.ValidationError, ValueError, RuntimeError) as error:
+            model = library.inliner.inline_local_functions(model)
+    except (library.checker.ValidationError, ValueError, RuntimeError) as error:
         raise InvalidValueError(f"{name} is not a valid ONNX model: {error}") from error
     if not OPSETS[0] <= opset(model) <= OPSETS[1]:
         raise UnsupportedModelError(
@@ -144,7 +145,7 @@ def _bring_in(tensor: onnx.TensorProto, folder: Path | None, budget: int) -> int
         offset, length = int(entries.get("offset", 0)), int(entries.get("length", path.stat().st_size))
     except ValueError as error:
         raise InvalidValueError(f"{where}, with an offset or length that is not a number") from error
-    length = min(length, path.stat().st_size - offset)
+    length = min(length, int(path.stat().st_size) - offset)
     if offset < 0 or length < 0:
         raise InvalidValueError(f"{where}, outside that file: offset {offset}, length {length}")
     if length > budget:
@@ -160,8 +161,6 @@ def _bring_in(tensor: onnx.TensorProto, folder: Path | None, budget: int) -> int
 def to_tensor(proto: onnx.TensorProto, name: str) -> Tensor:
     """The tensor in its own type, every number as stored."""
     onnx, _ = packages()
-    import onnx.numpy_helper
-
     dtype = DTYPES.get(proto.data_type)
     if dtype is None:
         kind = onnx.TensorProto.DataType.Name(proto.data_type)

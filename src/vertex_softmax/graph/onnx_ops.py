@@ -2,7 +2,8 @@
 
 Invariant: a function returns nodes that compute what the ONNX standard says for the opset of the model, or it raises
 `Unsupported` with the reason; it never returns an approximation. Constants keep their ONNX type until they meet a
-variable (integer division truncates, a Cast rounds); then they are float64.
+variable (integer division truncates, a Cast rounds); the functions see every floating-point one in float64, and what is
+folded is rounded to the type it has in the model.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ from torch import Tensor
 
 from vertex_softmax.graph import build
 from vertex_softmax.graph.ir import Constant, Node
-from vertex_softmax.ops import elementwise, normalization, softmax
+from vertex_softmax.ops import elementwise
 from vertex_softmax.ops.registry import Op
 
 LARGEST = 1 << 28
@@ -42,10 +43,17 @@ class Call:
     """How many outputs the node has."""
     used: int
     """How many of them are used, counted up to the last used one."""
+    dtypes: tuple[torch.dtype | None, ...] = dataclasses.field(init=False, default=())
+    """Of the inputs in the model; None where there is none."""
 
     def __post_init__(self) -> None:
-        if not self.constant:
-            object.__setattr__(self, "inputs", tuple(_in_float64(x) for x in self.inputs))
+        dtypes = tuple(None if x is None else _dtype(x) for x in self.inputs)
+        object.__setattr__(self, "dtypes", dtypes)
+        object.__setattr__(self, "inputs", tuple(_in_float64(x) for x in self.inputs))
+
+    def model_dtype(self, i: int) -> torch.dtype:
+        """The type a constant input has in the model; float64 of a variable."""
+        return self.dtypes[i] or torch.float64
 
     @property
     def constant(self) -> bool:
@@ -79,6 +87,11 @@ class Call:
         return self.attributes.get(name, default)
 
 
+def _dtype(x: Node) -> torch.dtype:
+    value = build.value_of(x)
+    return torch.float64 if value is None else value.dtype
+
+
 def _in_float64(x: Node | None) -> Node | None:
     value = None if x is None else build.value_of(x)
     if x is None or value is None or not value.is_floating_point() or value.dtype == torch.float64:
@@ -101,12 +114,6 @@ def translates(*kinds: str, domains: Sequence[str] = ("",)) -> Callable[[Transla
         return function
 
     return register
-
-
-def dtype_of(x: Node) -> torch.dtype:
-    """The type of a constant; float64 of a variable."""
-    value = build.value_of(x)
-    return torch.float64 if value is None else value.dtype
 
 
 def number(value: float) -> Node:
@@ -132,7 +139,7 @@ def _arithmetic(call: Call) -> Node:
 
 @translates("Div")
 def _divide(call: Call) -> Node:
-    if call.constant and not dtype_of(call[0]).is_floating_point:
+    if call.constant and not call.model_dtype(0).is_floating_point:
         x, y = call.value(0, "dividend"), call.value(1, "divisor")
         if bool((y == 0).any()):
             raise Unsupported("it divides integers by zero")
@@ -145,15 +152,7 @@ def _divide(call: Call) -> Node:
 
 @translates("Sum")
 def _sum(call: Call) -> Node:
-    out = call[0]
-    for i in range(1, len(call.inputs)):
-        out = build.add(out, call[i], call.name)
-    return out
-
-
-@translates("Mean")
-def _mean(call: Call) -> Node:
-    return build.multiply(_sum(call), number(1 / len(call.inputs)), call.name)
+    return functools.reduce(lambda x, y: build.add(x, y, call.name), [call[i] for i in range(len(call.inputs))])
 
 
 @translates("Neg")
@@ -298,20 +297,16 @@ def _gemm(call: Call) -> Node:
     x = build.transpose(x, 0, 1, call.name) if call.get("transA", 0) else x
     y = build.transpose(y, 0, 1, call.name) if call.get("transB", 0) else y
     alpha, beta = float(call.get("alpha", 1.0)), float(call.get("beta", 1.0))
-    added = build.multiply(call[2], number(beta), call.name) if call.has(2) and beta != 1.0 else None
-    added = call[2] if call.has(2) and added is None else added
-    weight = build.value_of(y)
-    if weight is not None and build.value_of(x) is None:
-        bias = None if added is None else build.value_of(added)
-        if bias is not None and bias.dim() < 2 or (bias is not None and bias.shape[0] == 1):
-            bias = bias.reshape(-1).expand(weight.shape[1]).clone()
-            added = None
-        else:
-            bias = None
-        out = build.affine(x, (weight * alpha).mT, bias, call.name)
-    else:
+    added = call[2] if call.has(2) else None
+    added = added if added is None or beta == 1.0 else build.multiply(added, number(beta), call.name)
+    weight, bias = build.value_of(y), None if added is None else build.value_of(added)
+    if weight is None or build.value_of(x) is not None:
         out = build.matmul(x, y, call.name)
         out = out if alpha == 1.0 else build.multiply(out, number(alpha), call.name)
+    elif bias is not None and math.prod(bias.shape[:-1]) == 1:
+        return build.affine(x, (weight * alpha).mT, bias.reshape(-1).expand(weight.shape[1]).clone(), call.name)
+    else:
+        out = build.affine(x, (weight * alpha).mT, None, call.name)
     return out if added is None else build.add(out, added, call.name)
 
 
@@ -331,19 +326,18 @@ def _batch_norm(call: Call) -> Node:
     return build.add(x, build.constant((bias - mean * factor).reshape(wide)), call.name)
 
 
-def _normalized_dims(call: Call) -> tuple[list[int], int]:
+def _normalized_dims(call: Call) -> list[int]:
     rank = len(call[0].shape)
     axis = int(call.get("axis", -1)) % rank
     if call.used > 1:
         raise Unsupported("its mean or deviation is used as an output")
-    return list(range(axis, rank)), rank - axis
+    return list(range(axis, rank))
 
 
 @translates("LayerNormalization")
 def _layer_norm(call: Call) -> Node:
-    dims, count = _normalized_dims(call)
-    centred = build.subtract(call[0], build.mean(call[0], dims, True, call.name), call.name)
-    out = build.apply(normalization.Normalize(float(call.get("epsilon", 1e-5)), count), centred, name=call.name)
+    dims, eps = _normalized_dims(call), float(call.get("epsilon", 1e-5))
+    out = build.normalize(build.centre(call[0], dims, call.name), dims, eps, call.name)
     out = build.multiply(out, call[1], call.name)
     return build.add(out, call[2], call.name) if call.has(2) else out
 
@@ -351,25 +345,26 @@ def _layer_norm(call: Call) -> Node:
 @translates("RMSNormalization")
 @translates("SimplifiedLayerNormalization", domains=("", "com.microsoft"))
 def _rms_norm(call: Call) -> Node:
-    _, count = _normalized_dims(call)
-    out = build.apply(normalization.Normalize(float(call.get("epsilon", 1e-5)), count), call[0], name=call.name)
+    out = build.normalize(call[0], _normalized_dims(call), float(call.get("epsilon", 1e-5)), call.name)
     return build.multiply(out, call[1], call.name)
 
 
 @translates("Softmax")
 def _softmax(call: Call) -> Node:
     """Before opset 13 the dimensions from `axis` on are one; since then `axis` is the only one."""
-    x, rank = call[0], len(call[0].shape)
-    axis = int(call.get("axis", 1 if call.opset < 13 else -1)) % rank
-    if axis == rank - 1:
-        return build.apply(softmax.Softmax(), x, name=call.name)
-    if call.opset < 13:
-        flat = build.reshape(x, (*x.shape[:axis], math.prod(x.shape[axis:])), call.name)
-        return build.reshape(build.apply(softmax.Softmax(), flat, name=call.name), x.shape, call.name)
-    moved = build.transpose(x, axis, rank - 1, call.name)
-    return build.transpose(build.apply(softmax.Softmax(), moved, name=call.name), axis, rank - 1, call.name)
+    return softmax_of(call)
 
 
 @translates("LogSoftmax")
 def _log_softmax(call: Call) -> Node:
-    return build.apply(elementwise.Log(), _softmax(call), name=call.name)  # type: ignore[arg-type]
+    return build.apply(elementwise.Log(), softmax_of(call), name=call.name)
+
+
+def softmax_of(call: Call) -> Node:
+    """The softmax that the node's axis means in its opset."""
+    x, rank = call[0], len(call[0].shape)
+    axis = int(call.get("axis", 1 if call.opset < 13 else -1)) % rank
+    if call.opset >= 13 or axis == rank - 1:
+        return build.softmax(x, axis, call.name)
+    flat = build.reshape(x, (*x.shape[:axis], math.prod(x.shape[axis:])), call.name)
+    return build.reshape(build.softmax(flat, -1, call.name), x.shape, call.name)

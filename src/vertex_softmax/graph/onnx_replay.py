@@ -3,11 +3,11 @@
 Invariant: `replay` returns only if, at every point, each integer tensor is equal and each floating-point tensor differs
 by no more than float32 rounding explains; otherwise it raises and names the first tensor that differs.
 
-The tolerance is measured, not chosen. onnxruntime computes in float32, the graph in float64; so the graph is also run in
-float32, and its own distance from float64, relative to the tensor's largest number, is what rounding does to this tensor
-of this model at these points. A tensor may differ by MARGIN times that (another order of summation, another e^x), or by
-FLOOR where the graph happens to round less. Wrong axes, transposes, masks and scales differ by orders of magnitude more.
-Where the tensors that onnxruntime returns are float64, the tolerance is DOUBLE relative to the largest number.
+The tolerance is measured, not chosen. onnxruntime computes in float32, the graph in float64; so the graph is also run
+in float32, and its own distance from float64, relative to the tensor's largest number, is what rounding does to this
+tensor of this model at these points. A tensor may differ by MARGIN times that (another order of summation, another
+e^x), or by FLOOR where the graph happens to round less. Wrong axes, transposes, masks and scales differ by orders of
+magnitude more. Where all tensors that onnxruntime returns are float64, DOUBLE of the largest number is the tolerance.
 """
 
 from __future__ import annotations
@@ -172,10 +172,11 @@ def _session(model: onnx.ModelProto, names: Sequence[str], *, optimised: bool) -
 def _refusals(what: str) -> Iterator[None]:
     from onnxruntime.capi import onnxruntime_pybind11_state as state
 
-    refusals = tuple(c for c in vars(state).values() if isinstance(c, type) and issubclass(c, Exception))
+    refusals = [c for c in vars(state).values() if isinstance(c, type) and issubclass(c, Exception)]
+    known: tuple[type[Exception], ...] = (*refusals, ValueError, RuntimeError)
     try:
         yield
-    except (*refusals, ValueError, RuntimeError) as error:
+    except known as error:
         raise UnsupportedModelError(
             f"{what}, so the import cannot be checked (check=False leaves the check out): {error}"
         ) from error

@@ -15,7 +15,7 @@ from torch import Tensor
 from vertex_softmax.graph import build
 from vertex_softmax.graph.ir import Node, order
 from vertex_softmax.graph.onnx_file import DTYPES
-from vertex_softmax.graph.onnx_ops import Call, Unsupported, dtype_of, limited, translates
+from vertex_softmax.graph.onnx_ops import Call, Unsupported, limited, translates
 from vertex_softmax.ops import elementwise, softmax
 
 # Constants
@@ -62,7 +62,7 @@ def _range(call: Call) -> Node:
 @translates("EyeLike")
 def _eye(call: Call) -> Node:
     x = call[0]
-    dtype = DTYPES.get(int(call.get("dtype", 0)), dtype_of(x))
+    dtype = DTYPES.get(int(call.get("dtype", 0)), call.model_dtype(0))
     ones = torch.ones(limited(x.shape), dtype=dtype)
     k = int(call.get("k", 0))
     return build.constant(ones.triu(k).tril(k), call.name)
@@ -83,7 +83,7 @@ def _cast(call: Call) -> Node:
 
 @translates("CastLike")
 def _cast_like(call: Call) -> Node:
-    value, dtype = build.value_of(call[0]), dtype_of(call[1])
+    value, dtype = build.value_of(call[0]), call.model_dtype(1)
     if value is not None:
         return build.constant(value.to(dtype), call.name)
     if dtype not in (torch.float32, torch.float64):

@@ -1,6 +1,7 @@
 """Projected gradient descent on margins: upper bounds on what any verifier can prove, and counterexamples.
 
-Invariant: every input returned lies in the set, without tolerance, and the margin beside it is the network's there.
+Invariant: every input returned lies in the set, without tolerance, and the margin beside it is the
+network's there, as floating point computes it.
 
     found = pgd(model, LinfBall(images, 0.02, clip=(0, 1)), labels)
     found.margins                                   # (batch, classes): lowest logit[label] − logit[target] seen
@@ -73,7 +74,7 @@ def pgd(
             raise InvalidValueError(f"{name} is {value}; it must be at least {least}")
     if step_size is not None and not step_size > 0:
         raise InvalidValueError(f"step_size is {step_size!r}; it must be a number, more than 0")
-    function = _function(model)
+    function = _function(model, input_set.lower.device)
     with torch.no_grad():
         logits = function(input_set.centre)
     labels = _labels(label, input_set, logits)
@@ -87,8 +88,6 @@ def pgd(
         search.descend(search.starts(draws), steps, step_size)
         margins.append(search.margins)
         inputs.append(search.inputs)
-    if not margins:
-        return Attack(logits.new_zeros(0, classes), logits.new_zeros(0, classes, *input_set.shape[1:]))
     return Attack(torch.cat(margins), torch.cat(inputs))
 
 
@@ -97,7 +96,9 @@ class _Search:
 
     def __init__(self, function: Function, input_set: InputSet, labels: Tensor, classes: int) -> None:
         self.function, self.labels, self.classes = function, labels, classes
-        self.lower, self.upper, self.centre = (x[:, None, None] for x in _ends(input_set))
+        self.lower, self.upper, self.centre = (
+            x[:, None, None] for x in (input_set.lower, input_set.upper, input_set.centre)
+        )
         batch = len(input_set)
         others = torch.arange(classes, device=labels.device).expand(batch, classes)
         self.targets = others[others != labels[:, None]].reshape(batch, classes - 1)
@@ -105,7 +106,7 @@ class _Search:
         self.inputs = input_set.centre[:, None].repeat(1, classes, *[1] * (input_set.centre.dim() - 1))
 
     def starts(self, draws: Tensor) -> Tensor:
-        """Where each target's restarts begin: (batch, targets, restarts, *shape); draws (restarts, *shape) in [0, 1]."""
+        """Where the restarts begin: (batch, targets, restarts, *shape); draws (restarts, *shape) in [0, 1]."""
         centre = self.centre.expand(-1, self.classes - 1, -1, *self.centre.shape[3:])
         found = [centre]
         for i in range(1, len(draws)):
@@ -134,8 +135,9 @@ class _Search:
         with torch.enable_grad():
             logits = self.function(x.flatten(0, 2)).reshape(batch, targets * points, self.classes)
             margins = logits.gather(2, self.labels[:, None, None].expand(-1, targets * points, 1)) - logits
-            own = self.targets[:, :, None].expand(batch, targets, points).reshape(batch, -1, 1)
-            (gradient,) = torch.autograd.grad(margins.gather(2, own).sum(), x, allow_unused=True)
+            own = self.targets[:, :, None].expand(batch, targets, points).reshape(batch, targets * points, 1)
+            total = margins.gather(2, own).sum()
+            gradient = torch.autograd.grad(total, x, allow_unused=True)[0] if total.requires_grad else None
         seen = margins.detach().scatter(2, self.labels[:, None, None].expand(-1, targets * points, 1), torch.inf)
         lowest, at = seen.nan_to_num(nan=torch.inf, posinf=torch.inf, neginf=-torch.inf).min(1)
         where = at.reshape(batch, self.classes, *[1] * (x.dim() - 3)).expand(-1, -1, *x.shape[3:])
@@ -146,14 +148,10 @@ class _Search:
         return torch.zeros_like(x) if gradient is None else gradient.nan_to_num(nan=0.0)
 
 
-def _ends(input_set: InputSet) -> tuple[Tensor, Tensor, Tensor]:
-    return input_set.lower, input_set.upper, input_set.centre
-
-
-def _function(model: Function | nn.Module | Graph) -> Function:
+def _function(model: Function | nn.Module | Graph, device: torch.device) -> Function:
     """The model as a function (n, *input shape) → (n, classes) in float64."""
     if isinstance(model, Graph):
-        graph = model.to(torch.float64)
+        graph = model.to(torch.float64, device)
         return lambda x: graph.evaluate(x.reshape(len(x), *graph.input.shape)).flatten(1)
     if isinstance(model, nn.Module):
         if model.training:

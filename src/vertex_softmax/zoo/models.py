@@ -70,7 +70,8 @@ class Attention(nn.Module):
     def forward(self, x: Tensor) -> Tensor:
         """Attention of x on itself."""
         batch, tokens, dim = x.shape
-        q, k, v = (f(x).reshape(batch, tokens, self.heads, -1).transpose(1, 2) for f in (self.q, self.k, self.v))
+        split = (batch, tokens, self.heads, dim // self.heads)
+        q, k, v = (f(x).reshape(split).transpose(1, 2) for f in (self.q, self.k, self.v))
         rows = functional.scaled_dot_product_attention(q, k, v)
         mixed: Tensor = self.out(rows.transpose(1, 2).reshape(batch, tokens, dim))
         return mixed
@@ -84,9 +85,9 @@ class Block(nn.Module):
         activation = nn.ReLU() if of.activation == "relu" else nn.GELU()
         self.residual = of.residual
         self.attention = nn.Sequential(_norm(of), Attention(of.dim, of.heads))
-        self.mlp = nn.Sequential(_norm(of), nn.Linear(of.dim, of.mlp), activation, nn.Linear(of.mlp, of.dim))
-        if of.mlp == 0:
-            self.mlp = nn.Sequential()
+        self.mlp = nn.Sequential()
+        if of.mlp:
+            self.mlp.extend([_norm(of), nn.Linear(of.dim, of.mlp), activation, nn.Linear(of.mlp, of.dim)])
 
     def forward(self, x: Tensor) -> Tensor:
         """(batch, tokens, dim) to the same."""

@@ -134,7 +134,11 @@ def polynomial(node: Node, x: Node, degree: int = 3) -> dict[int, float] | None:
 
 
 def _scaled(x: Node, factor: float, name: str) -> Node:
-    return x if abs(factor - 1) < 1e-14 else build.multiply(x, build.constant(torch.tensor(factor).double()), name)
+    return (
+        x
+        if abs(factor - 1) < 1e-14
+        else build.multiply(x, build.constant(torch.tensor(factor, dtype=torch.float64)), name)
+    )
 
 
 def sigmoid(node: Node, view: View) -> Node | None:

@@ -58,7 +58,9 @@ def substitute(graph: Graph, said: dict[Node, Node]) -> Graph:
             if node in done or not needs:
                 stack.pop()
                 if node not in done:
-                    done[node] = done[target] if target is not None else _with_inputs(node, [done[i] for i in node.inputs])
+                    done[node] = (
+                        done[target] if target is not None else _with_inputs(node, [done[i] for i in node.inputs])
+                    )
             else:
                 stack.extend(needs)
         return done[root]
@@ -84,9 +86,16 @@ def share(graph: Graph) -> Graph:
     return Graph(new[graph.input], new[graph.output]) if changed else graph
 
 
+LARGE = 1 << 16
+"""Tensors of more numbers are the same only if they are one object: comparing them costs more than it brings."""
+
+
 def _key(op: Op) -> object:
     tensors = [v for v in vars(op).values() if isinstance(v, Tensor)]
-    content = tuple((str(t.dtype), tuple(t.shape), t.cpu().contiguous().numpy().tobytes()) for t in tensors)
+    content = tuple(
+        (str(t.dtype), tuple(t.shape), t.cpu().contiguous().numpy().tobytes() if t.numel() <= LARGE else id(t))
+        for t in tensors
+    )
     return (content, tuple(sorted((k, str(v)) for k, v in op.settings().items())))
 
 

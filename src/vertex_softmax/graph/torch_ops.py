@@ -50,7 +50,12 @@ def translates(*names: str) -> Callable[[Translation], Translation]:
 
 def node(value: Value) -> Node:
     """A node, made of a constant if need be."""
-    return value if isinstance(value, Node) else build.constant(torch.as_tensor(value).double())
+    return value if isinstance(value, Node) else build.constant(tensor(value))
+
+
+def tensor(value: Tensor | float) -> Tensor:
+    """A constant in float64; a Python number is not rounded to float32 on the way."""
+    return value.double() if isinstance(value, Tensor) else torch.tensor(value, dtype=torch.float64)
 
 
 def number(value: Any, what: str) -> Any:
@@ -61,7 +66,7 @@ def number(value: Any, what: str) -> Any:
 
 
 def _parameter(value: Value | None, what: str) -> Tensor | None:
-    return None if value is None else torch.as_tensor(number(value, what)).double()
+    return None if value is None else tensor(number(value, what))
 
 
 # Arithmetic ----------------------------------------------------------------------------------------------------------
@@ -95,7 +100,7 @@ def _multiply(call: Call, x: Value, y: Value) -> Node:
 def _divide(call: Call, x: Value, y: Value, *, rounding_mode: str | None = None) -> Node:
     if rounding_mode is not None:
         raise UnsupportedModelError("division with rounding is not continuous")
-    if not isinstance(y, Node) and bool((torch.as_tensor(y) == 0).any()):
+    if not isinstance(y, Node) and bool((tensor(y) == 0).any()):
         raise UnsupportedModelError("division by a constant that is 0")
     return build.divide(node(x), node(y), call.name)
 
@@ -107,7 +112,7 @@ def _negate(call: Call, x: Node) -> Node:
 
 @translates("pow")
 def _power(call: Call, x: Value, exponent: Value) -> Node:
-    power = torch.as_tensor(number(exponent, "the exponent"))
+    power = tensor(number(exponent, "the exponent"))
     base = node(x)
     roots = {0.5: elementwise.Sqrt, -0.5: elementwise.Rsqrt, -1.0: elementwise.Reciprocal}
     if power.numel() != 1 or not isinstance(x, Node):
@@ -187,7 +192,11 @@ def _minimum(call: Call, x: Value, y: Value) -> Node:
 
 @translates("clamp", "hardtanh")
 def _clamp(call: Call, x: Node, low: Value | None = None, high: Value | None = None) -> Node:
-    if low is not None and high is not None and bool((torch.as_tensor(low) > torch.as_tensor(high)).any()):
+    if (
+        low is not None
+        and high is not None
+        and bool((tensor(number(low, "an end")) > tensor(number(high, "an end"))).any())
+    ):
         raise UnsupportedModelError("clamp with its lower end above its upper end")
     y = x if low is None else _maximum(call, x, number(low, "an end of clamp"))
     return y if high is None else _minimum(call, y, number(high, "an end of clamp"))
@@ -203,7 +212,7 @@ def _where(call: Call, condition: Value, x: Value, y: Value) -> Node:
 def _keep(call: Call, chosen: Tensor, x: Value) -> Node:
     if isinstance(x, Node):
         return build.multiply(x, node(chosen), call.name)
-    return node(torch.where(chosen, torch.as_tensor(x).double(), 0.0))
+    return node(torch.where(chosen, tensor(x), 0.0))
 
 
 @translates("masked_fill")
@@ -287,10 +296,10 @@ def _batch_norm(
 ) -> tuple[Node]:
     """Scale and Shift of every channel, by the running statistics."""
     shape = (-1, *[1] * (len(x.shape) - 2))
-    factor = (torch.as_tensor(number(variance, "the running variance")).double() + eps).rsqrt()
+    factor = (tensor(number(variance, "the running variance")) + eps).rsqrt()
     if weight is not None:
         factor = factor * number(weight, "the weight")
-    offset = -torch.as_tensor(number(mean, "the running mean")) * factor
+    offset = -tensor(number(mean, "the running mean")) * factor
     if bias is not None:
         offset = offset + number(bias, "the bias")
     y = build.multiply(x, node(factor.reshape(shape)), call.name)
@@ -478,5 +487,5 @@ def _group_norm(
     grouped = build.reshape(x, (n, groups, channels // groups * size), call.name)
     y = build.normalize(build.centre(grouped, [-1], call.name), [-1], eps, call.name)
     per_channel = (-1, *[1] * (len(x.shape) - 2))
-    w, b = (None if p is None else torch.as_tensor(number(p, "a weight")).reshape(per_channel) for p in (weight, bias))
+    w, b = (None if p is None else tensor(number(p, "a weight")).reshape(per_channel) for p in (weight, bias))
     return (_scale_shift(call, build.reshape(y, x.shape, call.name), w, b),)

@@ -29,13 +29,15 @@ MOST_FORM_NUMBERS = 1 << 26
 class Memory:
     """How many bytes a backward pass may use for coefficients; objectives beyond that go in chunks."""
 
-    bytes: int = 1 << 28
+    bytes: int | None = None
+    """None: 32 MiB on a CPU, where a chunk should stay near the cache, and 4 GiB on a GPU"""
     copies: int = 8
     """how many arrays of a chunk's size are alive at once, at most, roughly"""
 
-    def chunk(self, per_objective: int) -> int:
+    def chunk(self, per_objective: int, device: torch.device) -> int:
         """Objectives per chunk, at least one."""
-        return max(1, self.bytes // max(1, self.copies * per_objective))
+        limit = self.bytes or (1 << 25 if device.type == "cpu" else 1 << 32)
+        return max(1, limit // max(1, self.copies * per_objective))
 
 
 CROSSING = {torch.float64: 1e-7, torch.float32: 1e-2}
@@ -156,7 +158,7 @@ class Walk:
             wanted = wanted.any(keep, keepdim=True)
         rows = wanted.reshape(-1).nonzero().squeeze(-1)
         widest = max(math.prod(other.shape) for other in self.nodes[: self.position[node] + 1])
-        size = self.memory.chunk(2 * self.batch * n * widest * self.dtype.itemsize)
+        size = self.memory.chunk(2 * self.batch * n * widest * self.dtype.itemsize, self.device)
         for part in rows.split(size):
             A = torch.zeros(1, len(part), math.prod(shape), dtype=self.dtype, device=self.device)
             A[0, torch.arange(len(part), device=self.device), part] = 1

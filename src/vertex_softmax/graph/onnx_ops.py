@@ -257,11 +257,28 @@ def _clip(call: Call) -> Node:
     return x
 
 
-@translates("LeakyRelu")
+@translates("LeakyRelu", "PRelu")
 def _leaky_relu(call: Call) -> Node:
-    down = relu(build.negate(call[0], call.name), call.name)
-    slope = number(-float(call.get("alpha", 0.01)))
-    return build.add(relu(call[0], call.name), build.multiply(down, slope, call.name), call.name)
+    """relu(x) − slope · relu(−x)"""
+    slope = number(float(call.get("alpha", 0.01))) if call.kind == "LeakyRelu" else call[1]
+    down = build.multiply(relu(build.negate(call[0], call.name), call.name), slope, call.name)
+    return build.subtract(relu(call[0], call.name), down, call.name)
+
+
+@translates("HardSigmoid")
+def _hard_sigmoid(call: Call) -> Node:
+    return hard_sigmoid(call[0], float(call.get("alpha", 0.2)), float(call.get("beta", 0.5)), call.name)
+
+
+@translates("HardSwish")
+def _hard_swish(call: Call) -> Node:
+    return build.multiply(call[0], hard_sigmoid(call[0], 1 / 6, 0.5, call.name), call.name)
+
+
+def hard_sigmoid(x: Node, alpha: float, beta: float, name: str) -> Node:
+    """max(0, min(1, alpha · x + beta))"""
+    line = build.add(build.multiply(x, number(alpha), name), number(beta), name)
+    return relu(smaller(line, number(1.0), name), name)
 
 
 @translates("Abs")
@@ -340,6 +357,23 @@ def _layer_norm(call: Call) -> Node:
     out = build.normalize(build.centre(call[0], dims, call.name), dims, eps, call.name)
     out = build.multiply(out, call[1], call.name)
     return build.add(out, call[2], call.name) if call.has(2) else out
+
+
+@translates("InstanceNormalization", "GroupNormalization")
+def _group_norm(call: Call) -> Node:
+    """Centred and normalised over groups of channels; scale and bias are per channel."""
+    x, name = call[0], call.name
+    groups = x.shape[1] if call.kind == "InstanceNormalization" else int(call.get("num_groups", 0))
+    if groups <= 0 or x.shape[1] % groups:
+        raise Unsupported(f"{groups} groups of {x.shape[1]} channels")
+    y = build.reshape(x, (x.shape[0], groups, math.prod(x.shape[1:]) // groups), name)
+    y = build.normalize(build.centre(y, [-1], name), [-1], float(call.get("epsilon", 1e-5)), name)
+    y = build.reshape(y, x.shape, name)
+    scale, bias = (
+        v.reshape(-1, *[1] * (len(x.shape) - 2))
+        for v in (call.value(1, "the scale"), call.value(2, "the bias"))
+    )
+    return build.add(build.multiply(y, build.constant(scale), name), build.constant(bias), name)
 
 
 @translates("RMSNormalization")

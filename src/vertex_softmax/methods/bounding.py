@@ -61,7 +61,7 @@ def make_boxes(walk: Walk, rules: tuple[Rules, ...], options: Options) -> None:
             return
         begin = time.perf_counter()
         for rule in rules if has_attention(walk, node) else rules[:1]:
-            walk.tighten(node, walk.box_by_pass(node, rule))
+            walk.tighten(node, walk.box_by_pass(node, dataclasses.replace(rule, exact=False)))
         walk.spent(kind, begin)
 
     walk.run(refine)

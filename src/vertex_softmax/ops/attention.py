@@ -32,6 +32,8 @@ class Heads(NamedTuple):
     """of the values, if they are affine in the input"""
     rows: RowBounds | None
     """the linear softmax bounds; None under the rule `vertex`"""
+    exact: bool
+    """bound functionals of the values exactly"""
     bad: Tensor | None
     """NaN where the boxes are not fit for any bound, (batch, ..., n); None if all are"""
 
@@ -77,12 +79,12 @@ class Attention(Op):
             zero = torch.zeros_like(scores.lower)
             scores = Interval(*(torch.where(broken.unsqueeze(-1), zero, x) for x in scores))
         rows = row_bounds(scores) if place.rules.attention == "lse" else None
-        return Heads(scores, values, None if form is None else row_form(form), rows, bad)
+        return Heads(scores, values, None if form is None else row_form(form), rows, place.rules.exact, bad)
 
     def backward(self, A: Tensor, relaxed: Any, keep: int | None = None) -> Step:
         """A is η. Diagonal along the rows it stays so in the scores, and spreads over the values."""
         heads: Heads = relaxed
-        w = functional_box(A, heads.values, heads.form)  # (batch, S, ..., n, K)
+        w = functional_box(A, heads.values, heads.form, heads.exact or keep is not None)  # (batch, S, ..., n, K)
         if heads.rows is None:
             row = _vertex(w.lower, heads)
             return Step((None, None), sum_to(row.unsqueeze(-1), keep))

@@ -24,6 +24,10 @@ class RowForm(NamedTuple):
     """(..., 1 or n, d, P): 1 if all rows share it"""
     radius: Tensor
     """(batch, ..., n, P)"""
+    common: Tensor | None
+    """G diag(radius), (batch, ..., d, P), if it is the same for every row that varies at all"""
+    varies: Tensor
+    """(..., n): 1 for a row that depends on the input, 0 for one that does not"""
 
 
 def row_form(form: AffineForm) -> RowForm:
@@ -44,11 +48,21 @@ def row_form(form: AffineForm) -> RowForm:
     same = (compact == model).flatten(-2).all(-1)
     if bool(((full & same) | empty).all()):
         compact = model  # an empty row has radius 0, so any matrix is right for it
-    return RowForm(form.centre, compact, radius)
+    varies = (~empty).to(radius.dtype)
+    common = None
+    if compact.shape[-3] == 1:
+        least = radius.masked_fill(empty.unsqueeze(-1), torch.inf).amin(-2)
+        most = radius.amax(-2)
+        if bool((most - least <= 1e-4 * most).all()):  # the largest serves for all
+            common = compact.squeeze(-3) * most.unsqueeze(-2)
+    return RowForm(form.centre, compact, radius, common, varies)
 
 
 def functional_radius(eta: Tensor, form: RowForm) -> Tensor:
     """max over ξ of |η_i · (v_j − centre_j)|: η (batch, S, ..., m, d), the form's rows j → (batch, S, ..., m, n)."""
+    if form.common is not None:
+        size = torch.linalg.vector_norm(eta @ form.common.unsqueeze(1), ord=1, dim=-1, keepdim=True)
+        return size * form.varies.unsqueeze(-2)
     if form.matrix.shape[-3] == 1:
         spread = (eta @ form.matrix.squeeze(-3)).abs()  # (batch, S, ..., m, P)
         return spread @ form.radius.unsqueeze(1).mT
@@ -57,6 +71,20 @@ def functional_radius(eta: Tensor, form: RowForm) -> Tensor:
         spread = (eta @ form.matrix[..., j, :, :]).abs()
         parts.append(spread @ form.radius[..., j, :].unsqueeze(1).unsqueeze(-1))
     return torch.cat(parts, -1)
+
+
+def ellipsoid_radius(eta: Tensor, form: RowForm) -> Tensor:
+    """A bound of functional_radius in O(d²) per functional, whatever P: √(Σu · ηᵀ C η).
+
+    With g_p the columns of G diag(radius), u_p = ‖g_p‖ and C = Σ g_p g_pᵀ / u_p: by Cauchy and Schwarz,
+    Σ_p |η·g_p| = Σ_p √u_p · |η·g_p| / √u_p ≤ √(Σ u_p) · √(ηᵀ C η).
+    """
+    columns = form.matrix * form.radius.unsqueeze(-2)  # (batch, ..., n, d, P)
+    size = torch.linalg.vector_norm(columns, dim=-2)
+    scale = torch.where(size > 0, size, torch.ones_like(size))  # a column of zeros adds nothing
+    shape = (columns / scale.unsqueeze(-2)) @ columns.mT  # (batch, ..., n, d, d)
+    square = (eta.unsqueeze(-3) @ shape.unsqueeze(1) * eta.unsqueeze(-3)).sum(-1)  # (batch, S, ..., n, m)
+    return (square.clamp(min=0) * size.sum(-1).unsqueeze(1).unsqueeze(-1)).sqrt().mT
 
 
 def product_radius(left: RowForm, right: RowForm) -> Tensor:
@@ -73,10 +101,23 @@ def product_radius(left: RowForm, right: RowForm) -> Tensor:
     return torch.stack(rows, -2)
 
 
-def functional_box(eta: Tensor, box: Interval, form: RowForm | None) -> Interval:
-    """An interval for η_i · v_j: η (batch, S, ..., m, d), rows v of (batch, ..., n, d) → (batch, S, ..., m, n)."""
-    centre, radius = box.centre.unsqueeze(1), box.radius.unsqueeze(1)
-    middle, spread = eta @ centre.mT, eta.abs() @ radius.mT
+WIDE = 16
+"""A form with more than this many inputs per component is wide: its functionals may be bounded by an ellipsoid."""
+
+
+def functional_box(eta: Tensor, box: Interval, form: RowForm | None, exact: bool = True) -> Interval:
+    """An interval for η_i · v_j: η (batch, S, ..., m, d), rows v of (batch, ..., n, d) → (batch, S, ..., m, n).
+
+    With a form it is the exact range, or if not `exact` and the form is wide, that of an ellipsoid met with the box.
+    """
     if form is not None:
-        middle, spread = eta @ form.centre.unsqueeze(1).mT, functional_radius(eta, form)
+        middle = eta @ form.centre.unsqueeze(1).mT
+        if exact or form.matrix.shape[-1] <= WIDE * form.matrix.shape[-2]:
+            spread = functional_radius(eta, form)
+        else:
+            # both radii are about the form's centre, which is the box's
+            apart = torch.maximum(box.upper - form.centre, form.centre - box.lower).unsqueeze(1)
+            spread = torch.minimum(ellipsoid_radius(eta, form), eta.abs() @ apart.mT)
+        return Interval(middle - spread, middle + spread)
+    middle, spread = eta @ box.centre.unsqueeze(1).mT, eta.abs() @ box.radius.unsqueeze(1).mT
     return Interval(middle - spread, middle + spread)

@@ -66,6 +66,8 @@ class Rules:
     """Lower slope of an undecided ReLU: adaptive (1 if u > −l), zero or one."""
     product: float = 0.5
     """The McCormick mix of products of two variables: 0.5 is the plane at the centre, 0 and 1 the corner planes."""
+    exact: bool = True
+    """Bound functionals of affine values exactly even where that is long (a class token's patch of 768 pixels)."""
 
     def __post_init__(self) -> None:
         choices = (("attention", ("lse", "vertex")), ("relu", ("adaptive", "zero", "one")))

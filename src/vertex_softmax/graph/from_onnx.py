@@ -26,6 +26,7 @@ from vertex_softmax.graph import onnx_windows as _windows  # noqa: F401
 from vertex_softmax.graph.ir import Graph, Node
 from vertex_softmax.graph.onnx_file import DTYPES, load, opset, packages, to_tensor
 from vertex_softmax.graph.onnx_ops import TRANSLATE, Call, Unsupported, limited
+from vertex_softmax.graph.recognise import check_masks, move_masks
 
 if TYPE_CHECKING:
     import onnx
@@ -49,11 +50,11 @@ def from_onnx(
     points (of `seed`) and at `points`, tensors of the input's shape.
     """
     model = load(source)
-    importer = _Importer(model, output)
-    graph = importer.run()
+    made = _Importer(model, output).run()
+    check_masks(made.final)
     if check:
-        onnx_replay.replay(model, graph, importer.tensors, list(points), seed)
-    return graph
+        onnx_replay.replay(model, made, list(points), seed)
+    return made.final
 
 
 @dataclasses.dataclass
@@ -66,7 +67,7 @@ class _Importer:
     problems: list[str] = dataclasses.field(default_factory=list)
     used: set[str] = dataclasses.field(default_factory=set)
 
-    def run(self) -> Graph:
+    def run(self) -> onnx_replay.Made:
         graph = self.model.graph
         if graph.sparse_initializer:
             raise UnsupportedModelError(f"initializer {graph.sparse_initializer[0].values.name!r} is sparse")
@@ -88,7 +89,10 @@ class _Importer:
                 "Rewrite these parts of the model with supported operators (MatMul, Softmax, LayerNormalization, …), "
                 "or export it with another exporter or opset (torch.onnx.export with dynamo=True, opset 18 to 23)."
             )
-        return Graph(source, self.tensors[output])
+        if build.value_of(self.tensors[output]) is not None:
+            raise UnsupportedModelError(f"output {output!r} does not depend on the input: there is nothing to verify")
+        made = Graph(source, self.tensors[output])
+        return onnx_replay.Made(made, move_masks(made), self.tensors, output)
 
     def _output(self) -> str:
         names = [o.name for o in self.model.graph.output]

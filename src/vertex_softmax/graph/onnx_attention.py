@@ -10,10 +10,8 @@ from torch import Tensor
 from vertex_softmax.graph import build
 from vertex_softmax.graph.ir import Node
 from vertex_softmax.graph.onnx_ops import Call, Unsupported, number, translates
+from vertex_softmax.graph.recognise import split_mask
 from vertex_softmax.ops import attention, elementwise
-
-MASKED = -1e30
-"""A finite number that, added to a score beside one that is not masked, makes its weight 0 in every precision."""
 
 
 def heads(x: Node, count: int, name: str) -> Node:
@@ -74,30 +72,17 @@ def _mask(call: Call, shape: tuple[int, ...]) -> tuple[Tensor | None, Tensor | N
     masked = torch.zeros(shape[-2:], dtype=torch.bool)
     if call.get("is_causal", 0):
         masked = ~torch.ones(shape[-2:], dtype=torch.bool).tril()
-    added = None
+    added: Tensor | None = None
     if call.has(3):
         mask = call.value(3, "the mask")
         if mask.dim() > 4 or mask.shape[-1] != shape[-1]:
             raise Unsupported(f"a mask of shape {tuple(mask.shape)} for scores of shape {shape} is not supported")
-        if mask.dtype == torch.bool:
-            masked = masked | ~mask
-        else:
-            gone, added = split_mask(mask.double())
-            masked = masked | gone
+        added, gone = split_mask(mask)
+        masked = masked if gone is None else masked | gone
+        added = added if bool(added.any()) else None
     if bool(masked.expand(torch.broadcast_shapes(masked.shape, shape)).all(-1).any()):
         raise Unsupported("a row of the mask leaves no key")
     return (masked if bool(masked.any()) else None), added
-
-
-def split_mask(mask: Tensor) -> tuple[Tensor, Tensor | None]:
-    """A mask that is added to scores → (True where the weight is 0, what is still to add or None).
-
-    A row without any number above MASKED keeps its finite ones: there they cancel, and are no mask.
-    """
-    low = mask <= MASKED
-    low = torch.where(low.all(-1, keepdim=True), mask == -torch.inf, low)
-    rest = torch.where(low, 0.0, mask)
-    return low, (rest if bool((rest != 0).any()) else None)
 
 
 @translates("RotaryEmbedding")

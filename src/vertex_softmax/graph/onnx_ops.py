@@ -370,8 +370,7 @@ def _group_norm(call: Call) -> Node:
     y = build.normalize(build.centre(y, [-1], name), [-1], float(call.get("epsilon", 1e-5)), name)
     y = build.reshape(y, x.shape, name)
     scale, bias = (
-        v.reshape(-1, *[1] * (len(x.shape) - 2))
-        for v in (call.value(1, "the scale"), call.value(2, "the bias"))
+        v.reshape(-1, *[1] * (len(x.shape) - 2)) for v in (call.value(1, "the scale"), call.value(2, "the bias"))
     )
     return build.add(build.multiply(y, build.constant(scale), name), build.constant(bias), name)
 

@@ -13,6 +13,7 @@ magnitude more. Where all tensors that onnxruntime returns are float64, DOUBLE o
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -29,40 +30,53 @@ if TYPE_CHECKING:
     import onnx
 
 POINTS = 6
-MARGIN = 16.0
-FLOOR = 32 * 2.0**-24
+MARGIN = 8.0
+FLOOR = 2.0**-20
 DOUBLE = 1e-10
 VAGUE = 1e-2
 """Rounding that changes the output by more than this share of it leaves nothing to compare."""
 
 
-def replay(
-    model: onnx.ModelProto, graph: Graph, tensors: Mapping[str, Node], points: Sequence[Tensor], seed: int
-) -> None:
-    """Compare the graph, and the nodes it was built from by their ONNX names, with onnxruntime."""
+@dataclasses.dataclass(frozen=True)
+class Made:
+    """What the importer made of a model."""
+
+    graph: Graph
+    """As translated, node by node."""
+    final: Graph
+    """With masks in their softmax; what the caller gets."""
+    tensors: Mapping[str, Node]
+    """ONNX names → nodes of `graph`."""
+    output: str
+    """The name of the output."""
+
+
+def replay(model: onnx.ModelProto, made: Made, points: Sequence[Tensor], seed: int) -> None:
+    """Compare what was made of a model, tensor by tensor, with onnxruntime."""
+    graph, final, output = made.graph, made.final, made.output
     fixed = {proto.name for proto in model.graph.initializer}
-    names = [name for name in tensors if name not in fixed and name != graph.input.name]
-    output = next(name for name in names[::-1] if tensors[name] is graph.output)
+    names = [name for name in made.tensors if name not in fixed and name != graph.input.name]
     ratios = _Ratios(names, output)
     session, plain = _session(model, names, optimised=False), _session(model, [output], optimised=True)
     dtype = np.float64 if session.get_inputs()[0].type == "tensor(double)" else np.float32
-    single = graph.to(torch.float32)
+    single, last = graph.to(torch.float32), final.to(torch.float32)
     twin = dict(zip(graph.nodes(), single.nodes(), strict=True))
-    for x in _points(graph, points, seed):
-        x = torch.from_numpy(x.numpy().astype(dtype)).double()  # noqa: PLW2901
-        feed = {graph.input.name: x.numpy().astype(dtype)}
+    for point in _points(graph, points, seed):
+        feed = point.numpy().astype(dtype)
+        x = torch.from_numpy(feed).double()
         with _refusals("onnxruntime cannot run the model"):
-            found = dict(zip(names, session.run(names, feed), strict=True))
-            optimised = plain.run([output], feed)[0]
+            found = dict(zip(names, session.run(names, {graph.input.name: feed}), strict=True))
+            optimised = plain.run([output], {graph.input.name: feed})[0]
         exact, rough = graph.values(x), single.values(x.float())
         for name in names:
-            node = tensors[name]
+            node = made.tensors[name]
             value = build.value_of(node)
             if value is not None:
                 _same_constant(name, value, found[name])
             elif node in exact:
                 ratios.add(name, exact[node], rough[twin[node]], found[name])
         ratios.add(output, exact[graph.output], rough[single.output], optimised)
+        ratios.add(output, final.evaluate(x), last.evaluate(x.float()), found[output])
     ratios.judge()
 
 

@@ -2,7 +2,6 @@
 
 from vertex_softmax.errors import VertexError
 from vertex_softmax.softmax_box import (
-    ThresholdVertex,
     is_lower_bound,
     softmax_box_argmin,
     softmax_box_bounds,
@@ -12,11 +11,21 @@ from vertex_softmax.softmax_box import (
     softmax_box_probabilities,
 )
 
+from vertex_softmax.methods.certify import bound, certify  # isort: skip (it stands on the primitive)
+from vertex_softmax.result import Certification, Verdict
+from vertex_softmax.sets import Box, LinfBall, TokenBall
+
 __version__ = "0.1.0"
 
 __all__ = [
-    "ThresholdVertex",
+    "Box",
+    "Certification",
+    "LinfBall",
+    "TokenBall",
+    "Verdict",
     "VertexError",
+    "bound",
+    "certify",
     "is_lower_bound",
     "softmax_box_argmin",
     "softmax_box_bounds",

@@ -11,7 +11,7 @@ from __future__ import annotations
 import dataclasses
 import math
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from typing import NamedTuple
 
 import torch
@@ -126,10 +126,12 @@ class Walk:
             for key in [key for key in self._relaxed if key[0] is user]:
                 del self._relaxed[key]
 
-    def box_by_pass(self, node: Node, rules: Rules) -> Interval:
-        """The node's box by a backward pass with every entry, and its negative, as an objective."""
+    def box_by_pass(self, node: Node, rules: Rules, *, everywhere: bool = False) -> Interval:
+        """The node's box by a backward pass with every entry that some op wants tighter, and its negative."""
         lower, upper = (x.expand(self.batch, *node.shape).clone() for x in self.boxes[node])
         open_ = self._undecided(node)
+        if everywhere:
+            open_ = torch.ones_like(open_)
         keep = _diagonal_dimension(node.shape)
         for rows, A in self._units(node, keep, open_):
             both = torch.cat([A, -A], 1)
@@ -164,9 +166,14 @@ class Walk:
             A[0, torch.arange(len(part), device=self.device), part] = 1
             yield part, A.reshape(1, len(part), *shape).expand(self.batch, -1, *node.shape)
 
-    def bound(self, node: Node, part: Part, rules: Rules) -> Tensor:
-        """The least value of each objective on a node over the input set, (batch, S) or (batch, S · n)."""
-        total, form = self.linear(node, part, rules)
+    def bound(
+        self, node: Node, part: Part, rules: Rules, chosen: Mapping[Node, dict[str, Tensor]] | None = None
+    ) -> Tensor:
+        """The least value of each objective on a node over the input set, (batch, S) or (batch, S · n).
+
+        `chosen`: values of the free parameters of some ops' relaxations, per objective.
+        """
+        total, form = self.linear(node, part, rules, chosen)
         box = self.boxes[self.start]
         centre, radius = box.centre.flatten(1).unsqueeze(-1), box.radius.flatten(1).unsqueeze(-1)
         if form is None:
@@ -174,7 +181,9 @@ class Walk:
         flat = form.flatten(2)
         return total + (flat @ centre).squeeze(-1) - (flat.abs() @ radius).squeeze(-1)
 
-    def linear(self, node: Node, part: Part, rules: Rules) -> tuple[Tensor, Tensor | None]:
+    def linear(
+        self, node: Node, part: Part, rules: Rules, chosen: Mapping[Node, dict[str, Tensor]] | None = None
+    ) -> tuple[Tensor, Tensor | None]:
         """Constant (batch, S) and coefficients (batch, S, *shape of the start) of the linear lower bounds."""
         waiting: dict[Node, list[Part]] = {node: [part]}
         n = 1 if part.keep is None else part.A.shape[2 + part.keep]
@@ -192,7 +201,10 @@ class Walk:
                 continue
             for piece in _pieces(at, parts):
                 begin = time.perf_counter()
-                step = at.op.backward(piece.A, self.relaxed(at, rules), piece.keep)
+                relaxed = self.relaxed(at, rules)
+                if chosen is not None and at in chosen:
+                    relaxed = at.op.with_parameters(relaxed, chosen[at])
+                step = at.op.backward(piece.A, relaxed, piece.keep)
                 self.spent(at.op.stage, begin)
                 total = _collect(total, step, at, piece, waiting)
         return total, last

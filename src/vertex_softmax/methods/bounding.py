@@ -11,13 +11,13 @@ from __future__ import annotations
 
 import dataclasses
 import time
-from collections.abc import Callable
 
 import torch
 from torch import Tensor
 
 from vertex_softmax.bounds.backward import Memory, Walk
 from vertex_softmax.bounds.coefficients import Part
+from vertex_softmax.bounds.optimize import Ascent, optimized_bound
 from vertex_softmax.errors import InvalidValueError
 from vertex_softmax.graph.ir import Node
 from vertex_softmax.ops.registry import Rules
@@ -30,20 +30,29 @@ class Options:
     scores: str = "pass"
     """Score boxes: pass (a backward pass per score) or interval (the product of the boxes of queries and keys)."""
     preactivations: str = "pass"
-    """Boxes of other nonlinearities: pass, or interval (from the box of the residual stream before them)."""
+    """Boxes of other nonlinearities: pass, or stream (by intervals from a passed box of the residual stream, H⁺)."""
     suffix: str = "adaptive"
-    """Lower slopes of ReLUs in the last pass: adaptive, or best (of adaptive, 0 and 1, per objective)."""
+    """Lower slopes of ReLUs in the last pass: adaptive, best (of adaptive, 0 and 1, per objective) or optimised."""
+    ascent: Ascent = dataclasses.field(default_factory=Ascent)
+    batch: int | None = None
+    """How many inputs to bound together; None: 16 on a CPU, 256 on a GPU."""
     memory: Memory = dataclasses.field(default_factory=Memory)
 
     def __post_init__(self) -> None:
         choices = {
             "scores": ("pass", "interval"),
-            "preactivations": ("pass", "interval"),
-            "suffix": ("adaptive", "best"),
+            "preactivations": ("pass", "stream"),
+            "suffix": ("adaptive", "best", "optimised"),
         }
         for name, known in choices.items():
             if getattr(self, name) not in known:
                 raise InvalidValueError(f"{name} is {getattr(self, name)!r}; choose one of {', '.join(known)}")
+        if self.batch is not None and self.batch < 1:
+            raise InvalidValueError(f"batch is {self.batch}; at least one input is bounded at a time")
+
+    def together(self, device: torch.device) -> int:
+        """How many inputs to bound together on a device."""
+        return self.batch or (16 if device.type == "cpu" else 256)
 
 
 METHODS: dict[str, tuple[str, ...]] = {"ibp": (), "crown": ("lse",), "vertex": ("vertex",), "hybrid": ("lse", "vertex")}
@@ -55,13 +64,19 @@ def make_boxes(walk: Walk, rules: tuple[Rules, ...], options: Options) -> None:
 
     def refine(walk: Walk, node: Node) -> None:
         kind = stage(walk, node)
-        if (kind == "scores" and options.scores == "interval") or (
-            kind == "pre-activations" and options.preactivations == "interval"
-        ):
+        if kind == "scores" and options.scores == "interval":
             return
         begin = time.perf_counter()
-        for rule in rules if has_attention(walk, node) else rules[:1]:
-            walk.tighten(node, walk.box_by_pass(node, dataclasses.replace(rule, exact=False)))
+        stream = _stream(node) if kind == "pre-activations" and options.preactivations == "stream" else None
+        at = node if stream is None else stream
+        if at not in walk.refined:
+            walk.refined.add(at)
+            for rule in rules if has_attention(at) else rules[:1]:
+                fast = dataclasses.replace(rule, exact=False)
+                walk.tighten(at, walk.box_by_pass(at, fast, everywhere=at is not node))
+        if at is not node:
+            for later in walk.nodes[walk.position[at] + 1 : walk.position[node] + 1]:
+                walk.tighten(later, walk.interval(later))
         walk.spent(kind, begin)
 
     walk.run(refine)
@@ -79,9 +94,11 @@ def lower_bounds(walk: Walk, objectives: Tensor, method: str, options: Options) 
     begin = time.perf_counter()
     slopes = ("adaptive", "zero", "one") if options.suffix == "best" else ("adaptive",)
     found: Tensor | None = None
-    for rule in rules if has_attention(walk, output) else rules[:1]:
+    for rule in rules if has_attention(output) else rules[:1]:
         for relu in slopes:
             bound = walk.bound(output, Part(objectives), dataclasses.replace(rule, relu=relu))
+            if options.suffix == "optimised":
+                bound = torch.maximum(bound, optimized_bound(walk, output, objectives, rule, options.ascent))
             found = bound if found is None else torch.maximum(found, bound)
     walk.spent("objective", begin)
     return found if found is not None else torch.full(objectives.shape[:2], torch.nan)
@@ -95,7 +112,15 @@ def stage(walk: Walk, node: Node) -> str:
     return "pre-activations"
 
 
-def has_attention(walk: Walk, node: Node) -> bool:
+def _stream(node: Node) -> Node | None:
+    """The nearest sum of two branches above a node, through affine ops of one input: H⁺; None if there is none."""
+    at = node
+    while at.op.affine and len(at.inputs) == 1:
+        at = at.inputs[0]
+    return at if at.op.affine and len(at.inputs) == 2 and at is not node else None
+
+
+def has_attention(node: Node) -> bool:
     """Does a backward pass from this node meet an attention?"""
     seen: set[Node] = set()
     stack = [node]
@@ -108,6 +133,3 @@ def has_attention(walk: Walk, node: Node) -> bool:
             return True
         stack.extend(at.inputs)
     return False
-
-
-Refine = Callable[[Walk, Node], None]

@@ -38,29 +38,49 @@ def certify(
     true bound by rounding; certificates that survive floating point are another matter.
     """
     begin = time.perf_counter()
+    options = options or Options()
     graph = load(model, input_set).to(dtype, _device(device, input_set))
     lower, upper = _placed(input_set.lower, graph, dtype, device), _placed(input_set.upper, graph, dtype, device)
-    imported = time.perf_counter() - begin
-    batch = lower.shape[0]
-    classes = _classes(graph)
-    labels = _labels(label, batch, classes, lower.device)
+    labels = _labels(label, lower.shape[0], _classes(graph), lower.device)
+    seconds = {"import": time.perf_counter() - begin}
+    peak = _PeakMemory(lower.device)
+    size = options.together(lower.device)
+    parts = [
+        _certify(graph, low, high, which, _method(method), options, seconds)
+        for low, high, which in zip(lower.split(size), upper.split(size), labels.split(size), strict=True)
+    ]
+    seconds["total"] = time.perf_counter() - begin
+    return Certification(
+        lower=torch.cat([margins for margins, _, _, _ in parts]),
+        verdicts=tuple(verdict for _, verdicts, _, _ in parts for verdict in verdicts),
+        reasons=tuple(reason for _, _, reasons, _ in parts for reason in reasons),
+        method=method,
+        clean=torch.cat([clean for _, _, _, clean in parts]),
+        seconds=seconds,
+        peak_bytes=peak.bytes(),
+    )
+
+
+def _certify(
+    graph: Graph, lower: Tensor, upper: Tensor, labels: Tensor, method: str, options: Options, seconds: dict[str, float]
+) -> tuple[Tensor, tuple[Verdict, ...], tuple[str, ...], Tensor]:
+    """Margins, verdicts, reasons and clean margins of inputs that are bounded together; adds to the stages' seconds."""
+    batch, classes = lower.shape[0], _classes(graph)
     others = torch.arange(classes, device=lower.device).expand(batch, classes)
     others = others[others != labels[:, None]].reshape(batch, classes - 1)
-    C = torch.zeros(batch, classes - 1, classes, dtype=dtype, device=lower.device)
+    C = torch.zeros(batch, classes - 1, classes, dtype=lower.dtype, device=lower.device)
     C.scatter_(2, labels[:, None, None].expand(-1, classes - 1, 1), 1.0)
     C.scatter_add_(2, others[..., None], torch.full_like(C[..., :1], -1.0))
-    peak = _PeakMemory(lower.device)
-    walk = Walk(graph, lower, upper, memory=(options or Options()).memory)
+    walk = Walk(graph, lower, upper, memory=options.memory)
     with torch.no_grad():
         centre = (lower + upper) / 2
         clean = _margins((C @ graph.evaluate(centre).reshape(batch, classes, 1)).squeeze(-1), others, classes)
-        found = lower_bounds(
-            walk, C.reshape(batch, classes - 1, *graph.output.shape), _method(method), options or Options()
-        )
+        found = lower_bounds(walk, C.reshape(batch, classes - 1, *graph.output.shape), method, options)
     margins = _margins(found, others, classes)
     verdicts, reasons = _judge(walk, margins, clean)
-    seconds = {"import": imported, **walk.seconds, "total": time.perf_counter() - begin}
-    return Certification(margins, verdicts, reasons, method, clean, seconds, peak.bytes())
+    for stage, spent in walk.seconds.items():
+        seconds[stage] = seconds.get(stage, 0.0) + spent
+    return margins, verdicts, reasons, clean
 
 
 def bound(
@@ -75,16 +95,26 @@ def bound(
     """An interval for every output over the set, (batch, *output shape); NaN where there is no bound."""
     graph = load(model, input_set).to(dtype, _device(device, input_set))
     lower, upper = _placed(input_set.lower, graph, dtype, device), _placed(input_set.upper, graph, dtype, device)
-    batch, size = lower.shape[0], _size(graph)
-    eye = torch.eye(size, dtype=dtype, device=lower.device)
-    C = torch.cat([eye, -eye]).reshape(1, 2 * size, *graph.output.shape).expand(batch, -1, *graph.output.shape)
-    walk = Walk(graph, lower, upper, memory=(options or Options()).memory)
+    options = options or Options()
+    size = options.together(lower.device)
+    parts = [
+        _bound(graph, low, high, _method(method), options)
+        for low, high in zip(lower.split(size), upper.split(size), strict=True)
+    ]
+    return Interval(torch.cat([part.lower for part in parts]), torch.cat([part.upper for part in parts]))
+
+
+def _bound(graph: Graph, lower: Tensor, upper: Tensor, method: str, options: Options) -> Interval:
+    """The interval of every output for inputs that are bounded together."""
+    batch, size, shape = lower.shape[0], _size(graph), graph.output.shape
+    eye = torch.eye(size, dtype=lower.dtype, device=lower.device)
+    C = torch.cat([eye, -eye]).reshape(1, 2 * size, *shape).expand(batch, -1, *shape)
+    walk = Walk(graph, lower, upper, memory=options.memory)
     with torch.no_grad():
-        found = lower_bounds(walk, C, _method(method), options or Options())
+        found = lower_bounds(walk, C, method, options)
     for problem in walk.problems:
         found = torch.where(problem.where[:, None], torch.full_like(found, torch.nan), found)
-    shape = (batch, *graph.output.shape)
-    return Interval(found[:, :size].reshape(shape), -found[:, size:].reshape(shape))
+    return Interval(found[:, :size].reshape(batch, *shape), -found[:, size:].reshape(batch, *shape))
 
 
 def load(model: Model, input_set: InputSet) -> Graph:
@@ -105,7 +135,7 @@ def load(model: Model, input_set: InputSet) -> Graph:
 
         return simplify(from_onnx(model))
     raise InvalidTypeError(
-        f"the model is a {type(model).__name__}; give a torch.nn.Module in eval mode, a path to an ONNX file, or a Graph"
+        f"the model is a {type(model).__name__}; give a torch.nn.Module in eval mode, an ONNX file's path or a Graph"
     )
 
 
@@ -130,7 +160,7 @@ def _placed(x: Tensor, graph: Graph, dtype: torch.dtype, device: torch.device | 
     if tuple(moved.shape) == shape:
         return moved.unsqueeze(0)
     raise InvalidValueError(
-        f"the set holds inputs of shape {tuple(moved.shape[1:])} (batch {moved.shape[0]}), but the network takes {shape}"
+        f"the set holds {moved.shape[0]} inputs of shape {tuple(moved.shape[1:])}, but the network takes {shape}"
     )
 
 

@@ -1,7 +1,7 @@
 """Attention, softmax(scores) @ values, as one op: the objective is summed over components before anything is relaxed.
 
-For an objective with coefficients η_i on output row i, Σ_d η_id out_id = Σ_j p_ij w_ij with w_ij = η_i · v_j, one number
-per key, bounded as one functional. Then, per row:
+For an objective with coefficients η_i on output row i, Σ_d η_id out_id = Σ_j p_ij w_ij with w_ij = η_i · v_j, one
+number per key, bounded as one functional. Then, per row:
 - rule "lse" (CROWN): McCormick for p·w, and the linear softmax bounds of softmax.py for the part in p;
 - rule "vertex" (the paper's): Σ_j p_ij w_ij ≥ softmax_box_min(w^L_i, score box of row i), exact over the score box.
 """
@@ -60,8 +60,8 @@ class Attention(Op):
         fine = fine & values.upper.isfinite().flatten(-2).all(-1, keepdim=True)
         fine = fine.unsqueeze(-1)  # (batch, ..., n, 1): rows the primitive can take
         ends = [torch.where(fine, x, torch.zeros_like(x)).unsqueeze(-2) for x in scores]
-        low = softmax_box_min(_finite(values.lower).mT.unsqueeze(-3), *ends)
-        high = softmax_box_max(_finite(values.upper).mT.unsqueeze(-3), *ends)
+        low = torch.as_tensor(softmax_box_min(_finite(values.lower).mT.unsqueeze(-3), *ends))
+        high = torch.as_tensor(softmax_box_max(_finite(values.upper).mT.unsqueeze(-3), *ends))
         return Interval(torch.where(fine, low, plain.lower), torch.where(fine, high, plain.upper))
 
     def needs(self) -> tuple[int, ...]:

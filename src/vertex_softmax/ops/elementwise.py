@@ -78,6 +78,15 @@ class Relu(Elementwise):
         nan = lower.isnan() | upper.isnan()
         return Lines(slope, torch.where(nan, lower + upper, zero), chord, torch.where(nan, lower + upper, above))
 
+    def parameters(self, relaxed: Any) -> dict[str, Tensor]:
+        """The lower slope; it counts only where the sign is open."""
+        return {"slope": relaxed.lower_slope}
+
+    def with_parameters(self, relaxed: Any, values: dict[str, Tensor]) -> Any:
+        """Another lower slope where the sign is open, that is where the chord is raised above 0."""
+        open_ = relaxed.upper_intercept > 0
+        return relaxed._replace(lower_slope=torch.where(open_, values["slope"], relaxed.lower_slope))
+
     def undecided(self, i: int, box: Interval) -> Tensor | None:
         """Where the sign is open."""
         return (box.lower < 0) & (box.upper > 0)
@@ -133,7 +142,8 @@ class Gelu(Valley):
             k = math.sqrt(2 / math.pi)
             t = torch.tanh(k * (x + 0.044715 * x**3))
             return 0.5 * (1 + t) + 0.5 * x * (1 - t * t) * k * (1 + 3 * 0.044715 * x * x)
-        return torch.special.ndtr(x) + x * torch.exp(-0.5 * x * x) / math.sqrt(2 * math.pi)
+        slope: Tensor = torch.special.ndtr(x) + x * torch.exp(-0.5 * x * x) / math.sqrt(2 * math.pi)
+        return slope
 
     def _bottom(self) -> float:
         return -0.7524614220710162585 if self.tanh else -0.7517915246935644575

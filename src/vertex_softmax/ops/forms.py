@@ -34,10 +34,10 @@ def row_form(form: AffineForm) -> RowForm:
     """The rows of (..., n, d), each with the P inputs it depends on (the most that any row has)."""
     matrix = form.matrix
     used = (matrix != 0).any(-2)  # (..., n, inputs)
-    most = max(1, int(used.sum(-1).max()))
-    order = used.to(torch.int8).argsort(dim=-1, descending=True, stable=True)[..., :most]  # (..., n, P)
+    places = max(1, int(used.sum(-1).max()))
+    order = used.to(torch.int8).argsort(dim=-1, descending=True, stable=True)[..., :places]  # (..., n, P)
     there = used.gather(-1, order)
-    index = order.unsqueeze(-2).expand(*matrix.shape[:-1], most)
+    index = order.unsqueeze(-2).expand(*matrix.shape[:-1], places)
     compact = matrix.gather(-1, index) * there.unsqueeze(-2)
     batch = form.radius.shape[0]
     radius = form.radius[:, order.reshape(-1)].reshape(batch, *order.shape) * there
@@ -61,7 +61,7 @@ def row_form(form: AffineForm) -> RowForm:
 def functional_radius(eta: Tensor, form: RowForm) -> Tensor:
     """max over ξ of |η_i · (v_j − centre_j)|: η (batch, S, ..., m, d), the form's rows j → (batch, S, ..., m, n)."""
     if form.common is not None:
-        size = torch.linalg.vector_norm(eta @ form.common.unsqueeze(1), ord=1, dim=-1, keepdim=True)
+        size: Tensor = torch.linalg.vector_norm(eta @ form.common.unsqueeze(1), ord=1, dim=-1, keepdim=True)
         return size * form.varies.unsqueeze(-2)
     if form.matrix.shape[-3] == 1:
         spread = (eta @ form.matrix.squeeze(-3)).abs()  # (batch, S, ..., m, P)
@@ -80,7 +80,7 @@ def ellipsoid_radius(eta: Tensor, form: RowForm) -> Tensor:
     Σ_p |η·g_p| = Σ_p √u_p · |η·g_p| / √u_p ≤ √(Σ u_p) · √(ηᵀ C η).
     """
     columns = form.matrix * form.radius.unsqueeze(-2)  # (batch, ..., n, d, P)
-    size = torch.linalg.vector_norm(columns, dim=-2)
+    size: Tensor = torch.linalg.vector_norm(columns, dim=-2)
     scale = torch.where(size > 0, size, torch.ones_like(size))  # a column of zeros adds nothing
     shape = (columns / scale.unsqueeze(-2)) @ columns.mT  # (batch, ..., n, d, d)
     square = (eta.unsqueeze(-3) @ shape.unsqueeze(1) * eta.unsqueeze(-3)).sum(-1)  # (batch, S, ..., n, m)

@@ -8,6 +8,7 @@ from typing import Any
 
 import torch
 from torch import Tensor
+from torch.nn.grad import conv1d_input, conv2d_input, conv3d_input
 
 from vertex_softmax.ops.registry import Interval, Op, Shape, Step, register, sum_to
 
@@ -103,10 +104,10 @@ class Convolution(Op):
         """The transposed convolution, and A·bias."""
         n = len(self.size)
         flat = A.reshape(-1, *A.shape[-n - 1 :])
-        gradient = (torch.nn.grad.conv1d_input, torch.nn.grad.conv2d_input, torch.nn.grad.conv3d_input)[n - 1]
+        gradient = (conv1d_input, conv2d_input, conv3d_input)[n - 1]
         shape = (flat.shape[0], self.weight.shape[1] * self.groups, *self.size)
         arguments = (self.stride, self.padding, self.dilation, self.groups)
-        back = gradient(shape, self.weight, flat, *arguments)  # type: ignore[no-untyped-call]
+        back: Tensor = gradient(shape, self.weight, flat, *arguments)  # type: ignore[no-untyped-call]
         constant = None if self.bias is None else sum_to(A * self.bias.reshape(-1, *[1] * n))
         return Step((back.reshape(*A.shape[: -n - 1], *shape[1:]),), constant)
 

@@ -131,6 +131,14 @@ class Op:
         """
         raise NotImplementedError
 
+    def parameters(self, relaxed: Any) -> dict[str, Tensor]:
+        """The free parameters of a relaxation, each with values in [0, 1]; every value is sound."""
+        return {}
+
+    def with_parameters(self, relaxed: Any, values: dict[str, Tensor]) -> Any:
+        """The relaxation with other values, (batch, objectives, ...), of its free parameters."""
+        return relaxed
+
     def carries(self, keep: int, shape: Shape) -> tuple[int | None, ...] | None:
         """Per input, the dimension along which coefficients stay diagonal if they are along `keep` of the output.
 

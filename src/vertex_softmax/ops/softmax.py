@@ -31,7 +31,8 @@ def probabilities(box: Interval) -> Interval:
     """The exact range of every component; NaN in gives NaN out, so that no bound comes of it."""
     fine = ~(box.lower.isnan() | box.upper.isnan() | (box.upper == torch.inf)).any(-1, keepdim=True)
     zero = torch.zeros_like(box.lower)
-    low, high = softmax_box_probabilities(torch.where(fine, box.lower, zero), torch.where(fine, box.upper, zero))
+    ends = (torch.where(fine, box.lower, zero), torch.where(fine, box.upper, zero))
+    low, high = (torch.as_tensor(x) for x in softmax_box_probabilities(*ends))
     nan = torch.full_like(zero, torch.nan)
     return Interval(torch.where(fine, low, nan), torch.where(fine, high, nan))
 
@@ -73,7 +74,7 @@ def row_bounds(scores: Interval) -> RowBounds:
     differences = centre.unsqueeze(-2) - centre.unsqueeze(-1)
     R = 1 + (rise * differences + offset).sum(-1)
     # where the chords are no better at the centre than the constant p^L (or not finite), that constant
-    linear = there & (R > 0) & (1 / R > weights.lower) & R.isfinite()
+    linear = there & (R > 0) & (weights.lower < 1 / R) & R.isfinite()
     safe = torch.where(linear, R, torch.ones_like(R))
     low = torch.where(linear, 2 / safe - (1 + offset.sum(-1)) / safe**2, weights.lower)
     rise = torch.where(linear.unsqueeze(-1), rise / (safe**2).unsqueeze(-1), none)

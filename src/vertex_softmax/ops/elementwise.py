@@ -292,7 +292,8 @@ class Sqrt(Elementwise):
         high = torch.where(point, torch.ones_like(box.upper), box.upper)
         found = concave_lines(self.evaluate, self.derivative, torch.where(point, high, box.lower), high)
         zero = box.lower.sqrt() + box.upper.sqrt()  # 0, or NaN outside the domain
-        return Lines(*(torch.where(point, zero, x) for x in found))
+        outside = zero.isnan()  # the tangent at the middle is a number even then
+        return Lines(*(torch.where(point | outside, zero, x) for x in found))
 
 
 @register

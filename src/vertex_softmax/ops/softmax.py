@@ -75,13 +75,16 @@ def row_bounds(scores: Interval) -> RowBounds:
     R = 1 + (rise * differences + offset).sum(-1)
     # where the chords are no better at the centre than the constant p^L (or not finite), that constant
     linear = there & (R > 0) & (weights.lower < 1 / R) & R.isfinite()
-    safe = torch.where(linear, R, torch.ones_like(R))
-    low = torch.where(linear, 2 / safe - (1 + offset.sum(-1)) / safe**2, weights.lower)
-    rise = torch.where(linear.unsqueeze(-1), rise / (safe**2).unsqueeze(-1), none)
+    # R² overflows long before R does (R > 1e154, in float32 1e19): divide twice, each term before it is added up
+    inverse = 1 / torch.where(linear, R, torch.ones_like(R))
+    scaled = offset * inverse.unsqueeze(-1)
+    low = torch.where(linear, 2 * inverse - (inverse + scaled.sum(-1)) * inverse, weights.lower)
+    rise = torch.where(linear.unsqueeze(-1), rise * inverse.unsqueeze(-1) * inverse.unsqueeze(-1), none)
     # above: the chord of exp over [log p^L, log p^U], at the tangent of s_j − lse(s) at the centre
     masked = torch.where(there, centre, torch.full_like(centre, -torch.inf))
     middle = masked.softmax(-1)
-    seen = there & (weights.lower > 0)
+    # a subnormal p^L has few digits: its logarithm may lie far above the true one, and the chord with it below exp
+    seen = there & (weights.lower >= torch.finfo(lower.dtype).tiny)
     one = torch.ones_like(zero)
     log_low = torch.where(seen, weights.lower, one).log()
     log_high = torch.where(seen, weights.upper, one).log()

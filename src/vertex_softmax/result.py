@@ -35,7 +35,7 @@ class Certification:
     seconds: dict[str, float]
     """By stage, and `total`."""
     peak_bytes: int | None = None
-    """Most memory in use by tensors on the device (CUDA only; None elsewhere)."""
+    """Most memory in use: by tensors on a CUDA device, else by the process so far; None where that is not known."""
 
     @property
     def verdict(self) -> Verdict:

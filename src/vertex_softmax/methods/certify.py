@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 import time
 from collections.abc import Sequence
 from pathlib import Path
@@ -228,7 +229,7 @@ def _judge(walk: Walk, margins: Tensor, clean: Tensor) -> tuple[tuple[Verdict, .
 
 
 class _PeakMemory:
-    """Most bytes in use on a CUDA device since it was made."""
+    """Most bytes in use since it was made: by tensors on a CUDA device, else by the whole process, ever."""
 
     def __init__(self, device: torch.device) -> None:
         self.device = device
@@ -236,4 +237,11 @@ class _PeakMemory:
             torch.cuda.reset_peak_memory_stats(device)
 
     def bytes(self) -> int | None:
-        return torch.cuda.max_memory_allocated(self.device) if self.device.type == "cuda" else None
+        if self.device.type == "cuda":
+            return torch.cuda.max_memory_allocated(self.device)
+        try:
+            import resource
+        except ImportError:  # not on Windows
+            return None
+        unit = 1 if sys.platform == "darwin" else 1024
+        return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * unit

@@ -1,0 +1,332 @@
+"""One-block networks against what peers reach on them: every image of the anchor files, by every method.
+
+python benchmarks/anchors.py [--images N] [--data DIR] [--out FILE] [--peer CHECKOUT]
+
+Conditions, image by image (exit status 1 if one fails):
+  crown       not looser than the recorded crown_lse by more than 1 % of its gap to the attack; in the mean as tight
+  vertex      at least the recorded vertex_published, where there is one
+  hybrid      at least crown and vertex
+  soundness   no bound above the attack
+
+--peer CHECKOUT (of auto_LiRPA 0.7.1) times its CROWN with the LSE softmax on the same images, alternating with ours in
+this process, both in float64 on one thread, and reports theirs / ours, the median of the paired ratios. Neither side's
+reading of the model is timed. The library runs on its own list of dependencies; without touching our environment:
+  pip install --no-deps --target /tmp/deps appdirs graphviz tqdm pyyaml packaging
+  PYTHONPATH=/tmp/deps python benchmarks/anchors.py --peer /path/to/auto_LiRPA
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import hashlib
+import importlib
+import json
+import math
+import statistics
+import sys
+import time
+import warnings
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from rich.console import Console
+from rich.table import Table
+from torch import Tensor, nn
+
+import vertex_softmax
+from vertex_softmax.benchmarks.softmax_box import _processor as processor
+from vertex_softmax.experiments.result import versions
+from vertex_softmax.files import write_whole
+from vertex_softmax.graph.ir import Graph
+from vertex_softmax.methods.certify import certify, load
+from vertex_softmax.sets import Box, LinfBall
+
+ROOT = Path(__file__).parents[1]
+DATA = ROOT.parent / "shared" / "anchors"
+FILES = ("bin16_eps0.03", "ten16_eps0.02", "blk10_eps0.01", "blk10_eps0.02")
+METHODS = ("ibp", "crown", "vertex", "hybrid")
+RECORDED = 1e-6
+"""Slack for figures that others recorded: they come from other code and carry its rounding."""
+ROUNDING = 1e-9
+"""Slack between two bounds of ours, relative."""
+
+
+class OneBlock(nn.Module):
+    """Images (batch, 1, 28, 28) to logits: patches, one attention block, perhaps an MLP, the mean, a classifier."""
+
+    def __init__(self, patch: int, dim: int, heads: int, tokens: int, mlp: int, classes: int) -> None:
+        super().__init__()
+        self.patch, self.heads, self.width = patch, heads, dim // heads
+        self.pos = nn.Parameter(torch.zeros(tokens, dim))
+        self.embed = nn.Linear(patch * patch, dim)
+        self.q, self.k = nn.Linear(dim, dim, bias=False), nn.Linear(dim, dim, bias=False)
+        self.v, self.out = nn.Linear(dim, dim), nn.Linear(dim, dim)
+        self.mlp = nn.Sequential(nn.Linear(dim, mlp), nn.ReLU(), nn.Linear(mlp, dim)) if mlp else None
+        self.cls = nn.Linear(dim, classes)
+
+    def patches(self, x: Tensor) -> Tensor:
+        """(batch, 1, 28, 28) to (batch, tokens, patch²)."""
+        side, p = x.shape[-1] // self.patch, self.patch
+        cut = x.reshape(x.shape[0], side, p, side, p).permute(0, 1, 3, 2, 4)
+        return cut.reshape(x.shape[0], side * side, p * p)
+
+    def logits(self, patches: Tensor) -> Tensor:
+        """(batch, tokens, patch²) to (batch, classes)."""
+        z = self.embed(patches) + self.pos
+        batch, tokens, dim = z.shape
+        split = (batch, tokens, self.heads, self.width)
+        q, k, v = (f(z).reshape(split).transpose(1, 2) for f in (self.q, self.k, self.v))
+        p = torch.softmax(q @ k.transpose(-1, -2) / math.sqrt(self.width), dim=-1)
+        z = z + self.out((p @ v).transpose(1, 2).reshape(batch, tokens, dim))
+        if self.mlp is not None:
+            z = z + self.mlp(z)
+        return self.cls(z.mean(1))
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.logits(self.patches(x))
+
+
+class OnPatches(nn.Module):
+    """The same network from its patches on: the input that the peer was given when the anchors were recorded."""
+
+    def __init__(self, model: OneBlock) -> None:
+        super().__init__()
+        self.model = model
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.model.logits(x)
+
+
+def read(data: Path, name: str) -> tuple[OneBlock, Tensor, Tensor, dict[str, Any]]:
+    """The network of an anchor file in float64, its images (count, 1, 28, 28) in [0, 1], labels, and the file."""
+    anchor = json.loads((data / f"{name}.json").read_text())
+    with np.load(data / anchor["weights"]) as stored:
+        arrays = {key: torch.from_numpy(stored[key]) for key in stored.files}
+    images, labels = arrays.pop("images").double().reshape(-1, 1, 28, 28) / 255, arrays.pop("labels").long()
+    sizes = {key: anchor[key] for key in ("patch", "dim", "heads", "tokens", "mlp")}
+    model = OneBlock(**sizes, classes=len(arrays["cls.bias"])).double().eval().requires_grad_(False)
+    model.load_state_dict(arrays)
+    return model, images, labels, anchor
+
+
+def bounds(graph: Graph, ball: LinfBall, label: int, methods: Sequence[str] = METHODS) -> dict[str, Any]:
+    """What each method finds for one image: the least margin bound, the verdict and the seconds."""
+    found = {}
+    for method in methods:
+        answer = certify(graph, ball, label, method)
+        found[method] = answer.worst.item()
+        found[f"{method}_certified"] = bool(answer.certified.item())
+        found[f"{method}_s"] = answer.seconds["total"]
+    return found
+
+
+def violations(ours: dict[str, Any], row: dict[str, Any]) -> list[str]:
+    """The conditions that the bounds of one image break."""
+    broken = []
+    slack = 0.01 * (row["pgd"] - row["crown_lse"]) + RECORDED
+    if not ours["crown"] >= row["crown_lse"] - slack:
+        broken.append("crown looser than the peer's")
+    if "vertex_published" in row and not ours["vertex"] >= row["vertex_published"] - RECORDED:
+        broken.append("vertex looser than published")
+    best = max(ours["crown"], ours["vertex"])
+    if not ours["hybrid"] >= best - ROUNDING * (1 + abs(best)):
+        broken.append("hybrid looser than crown or vertex")
+    if not all(ours[method] <= row["pgd"] for method in METHODS):
+        broken.append("a bound above the attack")
+    return broken
+
+
+class Peer:
+    """auto_LiRPA's CROWN with the LSE softmax: a network read once, then bounds of margins over boxes."""
+
+    def __init__(self, checkout: Path, model: nn.Module, example: Tensor) -> None:
+        if str(checkout) not in sys.path:
+            sys.path.append(str(checkout))
+        with warnings.catch_warnings(), default_dtype(example.dtype):
+            warnings.simplefilter("ignore")
+            self.library = importlib.import_module("auto_LiRPA")
+            options = {"softmax": "lse"}
+            self.network = self.library.BoundedModule(model, example, bound_opts=options, device="cpu", verbose=False)
+
+    @property
+    def version(self) -> str:
+        return str(self.library.__version__)
+
+    def worst(self, lower: Tensor, upper: Tensor, label: int, classes: int) -> float:
+        """The least margin bound over one box."""
+        others = [j for j in range(classes) if j != label]
+        C = torch.zeros(1, classes - 1, classes, dtype=lower.dtype)
+        C[0, :, label] = 1
+        C[0, range(classes - 1), others] = -1
+        perturbation = self.library.PerturbationLpNorm(norm=math.inf, x_L=lower, x_U=upper)
+        x = self.library.BoundedTensor((lower + upper) / 2, perturbation)
+        with torch.no_grad(), default_dtype(lower.dtype):
+            found, _ = self.network.compute_bounds(x=(x,), C=C, method="CROWN", bound_upper=False)
+        return float(found.min())
+
+
+@contextlib.contextmanager
+def default_dtype(dtype: torch.dtype) -> Iterator[None]:
+    """torch's default dtype for a while: the peer makes some of its tensors in it."""
+    before = torch.get_default_dtype()
+    torch.set_default_dtype(dtype)
+    try:
+        yield
+    finally:
+        torch.set_default_dtype(before)
+
+
+def alternate(ours: Callable[[], object], theirs: Callable[[], float], repeats: int) -> dict[str, Any]:
+    """Seconds of both, taken in turn after one call each to warm up; their bound."""
+    ours()
+    bound = theirs()
+    pairs = [(_seconds(ours), _seconds(theirs)) for _ in range(repeats)]
+    return {"peer": bound, "pairs": pairs, "ratio": statistics.median(b / a for a, b in pairs)}
+
+
+def _seconds(call: Callable[[], object]) -> float:
+    begin = time.perf_counter()
+    call()
+    return time.perf_counter() - begin
+
+
+def run_file(
+    data: Path, name: str, images: int | None, peer: Path | None, repeats: int, note: Callable[[str], None]
+) -> dict[str, Any]:
+    """All rows of one anchor file, and their summary."""
+    model, pictures, labels, anchor = read(data, name)
+    everything = LinfBall(pictures, anchor["epsilon"], clip=(0, 1))
+    graph = load(model, everything[:1])
+    other = Peer(peer, OnPatches(model), model.patches(pictures[:1])) if peer else None
+    rows = []
+    bounds(graph, everything[:1], int(labels[0]))  # the first call compiles and allocates
+    for recorded in anchor["rows"][:images]:
+        i = recorded["image"]
+        ball, label = everything[i], int(labels[i])
+        row = {"image": i, "label": label, **bounds(graph, ball, label)}
+        row["violations"] = violations(row, recorded)
+        row["recorded"] = {
+            key: recorded[key] for key in ("crown_lse", "crown_lse_s", "vertex_published", "pgd") if key in recorded
+        }
+        if other:
+            lower, upper = model.patches(ball.lower), model.patches(ball.upper)
+            row["side_by_side"] = alternate(
+                lambda ball=ball, label=label: certify(graph, ball, label, "crown"),
+                lambda lower=lower, upper=upper, label=label: other.worst(
+                    lower, upper, label, model.cls.out_features
+                ),
+                repeats,
+            )
+        rows.append(row)
+        note(f"{name}: image {i}, {len(rows)} of {len(anchor['rows'][:images])}")
+    return {
+        "file": name,
+        "epsilon": anchor["epsilon"],
+        "summary": summarise(rows),
+        "peer": f"auto_LiRPA {other.version}" if other else None,
+        "rows": rows,
+    }
+
+
+def summarise(rows: Sequence[dict[str, Any]]) -> dict[str, Any]:
+    """Means, counts and the broken conditions of a file."""
+    mean = {m: statistics.fmean(row[m] for row in rows) for m in METHODS}
+    known = ("crown_lse", "vertex_published", "pgd")
+    recorded = {
+        key: statistics.fmean(row["recorded"][key] for row in rows)
+        for key in known
+        if all(key in row["recorded"] for row in rows)
+    }
+    broken = [f"image {row['image']}: {what}" for row in rows for what in row["violations"]]
+    if not mean["crown"] >= recorded["crown_lse"]:
+        broken.append("crown looser than the peer's in the mean")
+    summary = {
+        "images": len(rows),
+        "mean": mean,
+        "recorded_mean": recorded,
+        "certified": {m: sum(row[f"{m}_certified"] for row in rows) for m in METHODS},
+        "recorded_certified": {key: sum(row["recorded"][key] > 0 for row in rows) for key in recorded},
+        "median_s": {m: statistics.median(row[f"{m}_s"] for row in rows) for m in METHODS},
+        "recorded_crown_lse_s": statistics.median(row["recorded"]["crown_lse_s"] for row in rows),
+        "violations": broken,
+    }
+    paired = [row["side_by_side"] for row in rows if "side_by_side" in row]
+    if paired:
+        times = [pair for row in paired for pair in row["pairs"]]
+        summary["side_by_side"] = {
+            "ours_s": statistics.median(a for a, _ in times),
+            "theirs_s": statistics.median(b for _, b in times),
+            "ratio": statistics.median(b / a for a, b in times),
+            "least_ratio": min(row["ratio"] for row in paired),
+            "peer_against_recorded": max(abs(row["side_by_side"]["peer"] - row["recorded"]["crown_lse"]) for row in rows),
+        }
+    return summary
+
+
+def facts() -> dict[str, Any]:
+    """What a run was made with."""
+    return {**versions(), "processor": processor(), "threads": torch.get_num_threads(), "source": fingerprint()}
+
+
+def fingerprint() -> str:
+    """A hash of the package's sources: runs with the same one measured the same code."""
+    folder = Path(vertex_softmax.__file__).parent
+    digest = hashlib.sha256()
+    for path in sorted(p for p in folder.rglob("*") if p.suffix in {".py", ".c", ".h"}):
+        digest.update(path.relative_to(folder).as_posix().encode() + b"\0" + path.read_bytes())
+    return digest.hexdigest()[:16]
+
+
+def show(results: Sequence[dict[str, Any]], console: Console) -> None:
+    for result in results:
+        s = result["summary"]
+        table = Table(title=f"{result['file']}: {s['images']} images", title_justify="left")
+        for heading in ("", "mean bound", "certified", "ms per image"):
+            table.add_column(heading, justify="left" if not heading else "right")
+        for method in METHODS:
+            table.add_row(
+                method, f"{s['mean'][method]:.4f}", str(s["certified"][method]), f"{1e3 * s['median_s'][method]:.1f}"
+            )
+        table.add_section()
+        for key, value in s["recorded_mean"].items():
+            seconds = f"{1e3 * s['recorded_crown_lse_s']:.0f} (their machine)" if key == "crown_lse" else ""
+            table.add_row(f"recorded {key}", f"{value:.4f}", str(s["recorded_certified"][key]), seconds)
+        console.print(table)
+        if side := s.get("side_by_side"):
+            console.print(
+                f"{result['peer']} CROWN side by side: theirs {1e3 * side['theirs_s']:.1f} ms, "
+                f"ours {1e3 * side['ours_s']:.1f} ms, theirs / ours {side['ratio']:.2f} "
+                f"(least over images {side['least_ratio']:.2f}); "
+                f"their bound is off the recorded one by at most {side['peer_against_recorded']:.1e}"
+            )
+        console.print(f"violations: {len(s['violations'])}", *s["violations"], sep="\n  ")
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--images", type=int, metavar="N", help="only the first N rows of each file")
+    parser.add_argument("--data", type=Path, default=DATA, help="folder of the anchor files")
+    parser.add_argument("--out", type=Path, default=ROOT / "benchmarks" / "runs" / "anchors.json")
+    parser.add_argument("--peer", type=Path, metavar="CHECKOUT", help="a checkout of auto_LiRPA to time beside ours")
+    parser.add_argument("--repeats", type=int, default=3, help="timings of each side per image, with --peer")
+    parser.add_argument("--files", nargs="+", choices=FILES, default=FILES)
+    chosen = parser.parse_args(arguments)
+    torch.set_num_threads(1)
+    console, notes = Console(), Console(stderr=True)
+    with notes.status("reading") as status:
+        results = [
+            run_file(chosen.data, name, chosen.images, chosen.peer, chosen.repeats, status.update)
+            for name in chosen.files
+        ]
+    show(results, console)
+    whole = {"benchmark": "anchors", "versions": facts(), "repeats": chosen.repeats, "files": results}
+    console.print(f"saved {write_whole(chosen.out, json.dumps(whole, indent=1).encode())}")
+    return int(any(result["summary"]["violations"] for result in results))
+
+
+if __name__ == "__main__":
+    sys.exit(main())

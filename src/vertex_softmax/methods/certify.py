@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import sys
 import time
 from collections.abc import Sequence
@@ -107,7 +108,7 @@ def bound(
 
 def _bound(graph: Graph, lower: Tensor, upper: Tensor, method: str, options: Options) -> Interval:
     """The interval of every output for inputs that are bounded together."""
-    batch, size, shape = lower.shape[0], _size(graph), graph.output.shape
+    batch, size, shape = lower.shape[0], math.prod(graph.output.shape), graph.output.shape
     eye = torch.eye(size, dtype=lower.dtype, device=lower.device)
     C = torch.cat([eye, -eye]).reshape(1, 2 * size, *shape).expand(batch, -1, *shape)
     walk = Walk(graph, lower, upper, memory=options.memory)
@@ -134,7 +135,10 @@ def load(model: Model, input_set: InputSet) -> Graph:
     if isinstance(model, str | Path):
         from vertex_softmax.graph.from_onnx import from_onnx
 
-        return simplify(from_onnx(model))
+        shape = from_onnx(model, check=False).input.shape
+        points = (input_set.lower[0], input_set.centre[0], input_set.upper[0])
+        fitting = [x.reshape(shape) for x in points if x.numel() == math.prod(shape)]
+        return simplify(from_onnx(model, points=fitting))
     raise InvalidTypeError(
         f"the model is a {type(model).__name__}; give a torch.nn.Module in eval mode, an ONNX file's path or a Graph"
     )
@@ -165,15 +169,8 @@ def _placed(x: Tensor, graph: Graph, dtype: torch.dtype, device: torch.device | 
     )
 
 
-def _size(graph: Graph) -> int:
-    size = 1
-    for n in graph.output.shape:
-        size *= n
-    return size
-
-
 def _classes(graph: Graph) -> int:
-    shape, size = graph.output.shape, _size(graph)
+    shape, size = graph.output.shape, math.prod(graph.output.shape)
     if size < 2 or (shape and size != shape[-1]):
         raise InvalidValueError(
             f"the network's output has shape {shape}; margins need one row of at least two class scores. "

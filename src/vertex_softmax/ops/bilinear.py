@@ -110,12 +110,15 @@ class MatMul(Op):
         mix = place.rules.product
         tilt = 1 - 2 * mix
         if tilt == 0:
-            middle, error = x.centre @ y.centre, x.radius @ y.radius
             form_x, form_y = place.forms[0](), place.forms[1]()
-            if form_x is not None and form_y is not None:
-                turned = AffineForm(form_y.centre.mT, form_y.matrix.transpose(-3, -2), form_y.radius)
-                error = torch.minimum(error, product_radius(row_form(form_x), row_form(turned)))
-            return MatrixPlanes(beside(x.centre), beside(y.centre), None, beside(-middle), beside(error))
+            if form_x is None or form_y is None:
+                at_x, at_y, error = x.centre, y.centre, x.radius @ y.radius
+            else:  # the form's error holds about the form's centre, which a box made tighter on one side has left
+                at_x, at_y = form_x.centre, form_y.centre
+                turned = AffineForm(at_y.mT, form_y.matrix.transpose(-3, -2), form_y.radius)
+                exact = product_radius(row_form(form_x), row_form(turned))
+                error = torch.minimum(_reach(x, at_x) @ _reach(y, at_y), exact)
+            return MatrixPlanes(beside(at_x), beside(at_y), None, beside(-(at_x @ at_y)), beside(error))
         low = -mix * (x.lower @ y.lower) - (1 - mix) * (x.upper @ y.upper)
         high = -mix * (x.lower @ y.upper) - (1 - mix) * (x.upper @ y.lower)
         slopes = (x.centre + tilt * x.radius, y.centre, tilt * y.radius)
@@ -146,3 +149,8 @@ def product_interval(x: Interval, y: Interval) -> Interval:
     centre = x.centre @ y.centre
     radius = x.centre.abs() @ y.radius + x.radius @ (y.centre.abs() + y.radius)
     return Interval(centre - radius, centre + radius)
+
+
+def _reach(box: Interval, point: Tensor) -> Tensor:
+    """How far the box goes from a point."""
+    return torch.maximum(box.upper - point, point - box.lower)

@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+import functools
 import math
 from collections.abc import Callable
 from typing import Any
 
 import torch
-import torch.nn.functional as F
 from torch import Tensor, nn
+from torch.nn import functional
+
+from vertex_softmax.graph.from_torch import from_torch
+from vertex_softmax.graph.ir import Graph
+from vertex_softmax.graph.simplify import simplify
 
 Family = tuple[nn.Module, Tensor, dict[str, Any]]
 """(module, example with a batch of 1, further arguments of from_torch)"""
@@ -57,7 +62,15 @@ def value_at(module: nn.Module, example: Tensor, arguments: dict[str, Any], poin
     return out[0] if isinstance(out, tuple) else out
 
 
-# torch.nn's own layers -------------------------------------------------------------------------------------------------
+@functools.cache
+def imported(name: str) -> tuple[Family, Graph, Graph]:
+    """A family, its graph and its simplified graph."""
+    module, x, arguments = built = FAMILIES[name]()
+    graph = from_torch(module, x, **arguments)
+    return built, graph, simplify(graph)
+
+
+# torch.nn's own layers -----------------------------------------------------------------------------------------------
 
 PADDING = torch.tensor([[False, False, False, False, True]])
 
@@ -131,11 +144,11 @@ def multihead_masked() -> Family:
     return ready(SelfAttention(need_weights=True, **options)), example(1, 5, 8), {}
 
 
-# ViTs ------------------------------------------------------------------------------------------------------------------
+# ViTs ----------------------------------------------------------------------------------------------------------------
 
 
 class Attention(nn.Module):
-    """Packed q, k, v and F.scaled_dot_product_attention."""
+    """Packed q, k, v and functional.scaled_dot_product_attention."""
 
     def __init__(self, d: int, heads: int, key_heads: int | None = None, **options: Any) -> None:
         super().__init__()
@@ -150,7 +163,7 @@ class Attention(nn.Module):
         q, k, v = self.qkv(x).split([d, width, width], dim=-1)
         q = q.view(b, n, self.heads, self.size).transpose(1, 2)
         k, v = (t.view(b, n, self.key_heads, self.size).transpose(1, 2) for t in (k, v))
-        y = F.scaled_dot_product_attention(q, k, v, enable_gqa=self.heads != self.key_heads, **self.options)
+        y = functional.scaled_dot_product_attention(q, k, v, enable_gqa=self.heads != self.key_heads, **self.options)
         return self.out(y.transpose(1, 2).reshape(b, n, d))
 
 
@@ -243,7 +256,7 @@ def sdpa_float_mask() -> Family:
     return ready(Attention(8, 2, attn_mask=mask)), example(1, 5, 8), {}
 
 
-# Written out by hand ---------------------------------------------------------------------------------------------------
+# Written out by hand -------------------------------------------------------------------------------------------------
 
 
 class LayerNormByHand(nn.Module):
@@ -307,11 +320,11 @@ class AttentionByHand(nn.Module):
             e = torch.exp(s - s.amax(-1, keepdim=True))
             y = (e / e.sum(-1).unsqueeze(-1)) @ v
         elif self.style == "transposed":
-            p = F.softmax(k @ q.transpose(-1, -2) * scale, dim=-2)
+            p = functional.softmax(k @ q.transpose(-1, -2) * scale, dim=-2)
             y = (v.transpose(-1, -2) @ p).transpose(-1, -2)
         elif self.style == "einsum":
             p = torch.einsum("bhnd,bhmd->bhnm", q * scale, k).masked_fill(causal, -math.inf).softmax(-1)
-            y = torch.einsum("bhnm,bhmd->bhnd", F.dropout(p, 0.1, self.training), v)
+            y = torch.einsum("bhnm,bhmd->bhnd", functional.dropout(p, 0.1, self.training), v)
         elif self.style == "filled":
             s = torch.where(causal, torch.finfo(x.dtype).min, q @ k.mT)
             y = torch.softmax(s * scale, -1) @ v
@@ -360,7 +373,7 @@ def attention_pooling() -> Family:
     return ready(Pooling()), example(1, 5, 8), {}
 
 
-# Decoders and text -----------------------------------------------------------------------------------------------------
+# Decoders and text ---------------------------------------------------------------------------------------------------
 
 
 class RMSNormByHand(nn.Module):
@@ -392,19 +405,19 @@ class Decoder(nn.Module):
         self.repeat = repeat
 
     def forward(self, x: Tensor) -> Tensor:
-        b, n, d = x.shape
+        n = x.shape[1]
         y = self.norm1(x)
         q, k, v = (f(y).unflatten(-1, (-1, 4)).transpose(1, 2) for f in (self.q, self.k, self.v))
         q, k = rotate(q), rotate(k)
         if self.repeat:
             k, v = (t.repeat_interleave(2, dim=1) for t in (k, v))
             s = (q @ k.transpose(-1, -2) * 0.5).masked_fill(torch.ones(n, n).tril() == 0, float("-inf"))
-            y = F.softmax(s, dim=-1, dtype=torch.float64) @ v
+            y = functional.softmax(s, dim=-1, dtype=torch.float64) @ v
         else:
-            y = F.scaled_dot_product_attention(q, k, v, is_causal=True, enable_gqa=True)
+            y = functional.scaled_dot_product_attention(q, k, v, is_causal=True, enable_gqa=True)
         x = x + self.o(y.transpose(1, 2).flatten(2))
         y = self.norm2(x)
-        x = x + self.down(F.silu(self.gate(y)) * self.up(y))
+        x = x + self.down(functional.silu(self.gate(y)) * self.up(y))
         return self.head(self.norm3(x))[:, -1]
 
 

@@ -1,7 +1,7 @@
 """Make nodes: constants are folded, and a product with a constant becomes the affine op it is, as the graph is built.
 
-Both importers use only these functions. Operands broadcast as in torch; what is broadcast becomes an explicit Expand, so that
-every op sees operands of one shape. Dimensions may be negative, as in torch.
+Both importers use only these functions. Operands broadcast as in torch; what is broadcast becomes an explicit Expand,
+so that every op sees operands of one shape. Dimensions may be negative, as in torch.
 """
 
 from __future__ import annotations
@@ -15,8 +15,8 @@ from torch import Tensor
 from vertex_softmax.errors import InvalidValueError
 from vertex_softmax.graph.ir import Constant, Input, Node
 from vertex_softmax.ops import bilinear, elementwise, linear, normalization, shape
-from vertex_softmax.ops.softmax import Softmax
 from vertex_softmax.ops.registry import Op, Shape
+from vertex_softmax.ops.softmax import Softmax
 
 
 def source(dims: Sequence[int], name: str = "input") -> Node:

@@ -11,7 +11,7 @@ import contextlib
 import copy
 import operator
 import warnings
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 import torch
@@ -21,18 +21,16 @@ from torch.fx import Node as Fx
 from torch.fx.node import map_arg
 
 from vertex_softmax.errors import InternalError, InvalidTypeError, InvalidValueError, UnsupportedModelError
-from vertex_softmax.graph import build, torch_shapes
+from vertex_softmax.graph import build, torch_attention, torch_shapes
 from vertex_softmax.graph.ir import Graph, Node
 from vertex_softmax.graph.recognise import check_masks, move_masks
 from vertex_softmax.graph.torch_ops import TRANSLATIONS, Call
 
-_ = torch_shapes  # its translations are registered by importing it
+_ = torch_attention, torch_shapes  # their translations are registered by importing them
 
 aten = torch.ops.aten
-KEPT = (
-    "scaled_dot_product_attention layer_norm rms_norm linear matmul softmax.int log_softmax.int logsumexp silu gelu "
-    "conv1d conv2d conv3d softplus elu"
-).split()
+KEPT = ["scaled_dot_product_attention", "layer_norm", "rms_norm", "linear", "matmul", "softmax.int", "log_softmax.int"]
+KEPT += ["logsumexp", "silu", "gelu", "conv1d", "conv2d", "conv3d", "softplus", "elu"]
 """Ops that torch.export shall not take apart: each is one op here, or one line in an error message."""
 SAME_IDS = (
     "clone",
@@ -50,14 +48,16 @@ SAME_IDS = (
 SHAPE_ONLY = ("full_like", "zeros_like", "ones_like", "empty_like", "new_full", "new_zeros", "new_ones", "new_empty")
 """Ops that look at the shape of their first argument alone: their value is a constant."""
 HINTS = {
-    "gt lt ge le eq ne where logical_not logical_and bitwise_not": "a branch on perturbed values: use relu, clamp or a constant mask",
-    "argmax argmin topk sort": "an index that depends on perturbed values: return logits, and let the property compare them",
-    "max_pool2d max_pool2d_with_indices max_pool1d": "use average pooling, or amax over a reshaped view",
-    "elu softplus mish hardswish hardsigmoid sin cos log1p expm1 floor round sign": "use ReLU, GELU, SiLU, tanh, sigmoid, exp",
-    "embedding": "ids that are the perturbed input: use perturb='embedding'",
-    "_local_scalar_dense item": "a Python number taken out of a tensor",
-    "rand rand_like randn randn_like bernoulli": "a random number: the model has to be a function of its input",
+    "a branch on perturbed values: use relu, clamp or a constant mask": "gt lt ge le eq ne where logical_not",
+    "an index that depends on perturbed values: return logits, the property compares them": "argmax argmin topk sort",
+    "use average pooling, or amax over a reshaped view": "max_pool2d max_pool2d_with_indices max_pool1d",
+    "use ReLU, GELU, SiLU, tanh, sigmoid or exp": "elu softplus mish hardswish hardsigmoid log1p expm1 sin cos",
+    "it is not continuous": "floor ceil round sign trunc fmod remainder",
+    "ids that are perturbed: use perturb='embedding'": "embedding",
+    "a random number: the model has to be a function of its input": "rand rand_like randn randn_like bernoulli",
 }
+
+NO_HINT = "Vertex has no such op: write it with +, *, @, relu, exp, softmax, … or open an issue"
 
 
 def from_torch(
@@ -75,23 +75,24 @@ def from_torch(
     >>> from_torch(layer, torch.zeros(1, 5, 8)).output.shape
     (1, 5, 8)
 
-    `module` has to be in eval mode; it is copied to float64 on the CPU and never changed. A tuple or mapping as `example`
-    gives several arguments: the first is the perturbed one, the others (masks, positions) are constants, as are `kwargs`.
-    Of a model's output, `.logits` are taken if it has them, else the first tensor of a tuple or mapping.
+    `module` has to be in eval mode; it is copied to float64 on the CPU and never changed. A tuple or mapping as
+    `example` gives several arguments: the first is perturbed, the others (masks, positions) are constants, as are
+    `kwargs`. Of a model's output, `.logits` are taken if it has them, else the first tensor of a tuple or mapping.
 
-    perturb="embedding": the example holds token ids, and the graph's input is the output (1, tokens, d) of their embedding;
-    what else depends on the ids (masks, positions, other tables) stays as it is at the example.
+    perturb="embedding": the example holds token ids, and the graph's input is the output (1, tokens, d) of their first
+    embedding; what else depends on the ids (masks, positions, other tables) stays as it is at the example.
 
-    Additive masks: an entry of −1e30 or less (−inf, the least float32) in scores + mask means that the key has weight 0,
-    which it becomes exactly; greater entries (−1e4, −1e9) are added as they are. A row with every key masked is refused.
+    Additive masks: an entry of −1e30 or less (−inf, the least float32) in scores + mask means that the key has weight
+    0, which it becomes exactly; greater entries (−1e4, −1e9) are added as they are. A row with all keys masked is
+    refused.
 
     batch_dim: where the batch of 1 stands in the example; None if the model takes unbatched input.
     """
     arguments, keywords = _arguments(example, kwargs)
-    key: int | str = 0 if arguments else next(iter(keywords))
-    x = _check_example(arguments[0] if arguments else keywords[key], perturb, batch_dim)
+    first = None if arguments else next(iter(keywords), None)
+    x = _check_example(arguments[0] if arguments else keywords.get(str(first)), perturb, batch_dim)
     dtype = _check_module(module)
-    wrapped = _Logits(_double(module, dtype), arguments, keywords, key)
+    wrapped = _Logits(_double(module, dtype), arguments, keywords, first)
     with _traceable(), torch.no_grad():
         expected = wrapped(x)
         if not isinstance(expected, Tensor):
@@ -107,16 +108,19 @@ def from_torch(
 class _Logits(nn.Module):
     """The user's module as a function of one tensor to one tensor; everything else is a constant."""
 
-    def __init__(self, module: nn.Module, arguments: tuple[Any, ...], keywords: dict[str, Any], key: int | str) -> None:
+    def __init__(
+        self, module: nn.Module, arguments: Sequence[Any], keywords: dict[str, Any], first: str | None
+    ) -> None:
         super().__init__()
         self.module = module
-        self.rest = (arguments[1:], keywords, key)
+        self.rest = (tuple(arguments[1:]), keywords, first)
 
     def forward(self, x: Tensor) -> Any:
         """logits, or the first tensor."""
-        rest, keywords, key = self.rest
-        first, keywords = ((x,), keywords) if isinstance(key, int) else ((), {**keywords, key: x})
-        return _first(self.module(*first, *rest, **keywords))
+        rest, keywords, first = self.rest
+        if first is None:
+            return _first(self.module(x, *rest, **keywords))
+        return _first(self.module(*rest, **{**keywords, first: x}))
 
 
 def _first(out: Any) -> Any:
@@ -207,9 +211,9 @@ def _double(module: nn.Module, dtype: torch.dtype) -> nn.Module:
 
 
 def _trust_mask(hint: str) -> Callable[..., Any]:
-    """is_causal=None makes torch look into the mask for a faster kernel; False takes the mask as it is, the same value."""
+    """is_causal=None makes torch look into the mask for a faster kernel; False takes the mask as it is: the same."""
 
-    def hook(part: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Any, dict[str, Any]]:
+    def hook(_: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Any, dict[str, Any]]:
         position = 3 if hint == "is_causal" else 6
         given = args[position] if len(args) > position else kwargs.get(hint)
         return (args, kwargs) if given is not None else (args[:position], {**kwargs, hint: False})
@@ -240,13 +244,14 @@ def _export(wrapped: nn.Module, x: Tensor) -> torch.export.ExportedProgram:
         table.pop(getattr(getattr(aten, packet), overload or "default"), None)
     try:
         exported = torch.export.export(wrapped, (x,), strict=False)
-        return exported.run_decompositions(table)
+        decomposed: torch.export.ExportedProgram = exported.run_decompositions(table)
     except Exception as error:  # torch.export has no root class of its errors
         reason = str(error).strip().partition("\n")[0]
         raise UnsupportedModelError(
             f"torch.export cannot trace the module: {type(error).__name__}: {reason}\n"
             "Control flow and shapes may not depend on the values of tensors; give every size as a Python number."
         ) from error
+    return decomposed
 
 
 class _Reader:
@@ -328,7 +333,8 @@ class _Reader:
         return out[0]  # type: ignore[no-any-return]
 
     def _value(self, n: Fx) -> Any:
-        args, kwargs = (map_arg(a, self.found.__getitem__) for a in (n.args, n.kwargs))
+        args: Any = map_arg(n.args, self.found.__getitem__)
+        kwargs: Any = map_arg(n.kwargs, self.found.__getitem__)
         if n.op == "call_function" and n.target is operator.getitem and isinstance(args[0], tuple | list):
             if args[1] < len(args[0]):
                 return args[0][args[1]]
@@ -340,7 +346,7 @@ class _Reader:
             return n.target(torch.zeros(args[0].shape, dtype=torch.float64), *args[1:], **kwargs)  # type: ignore[operator]
         translation = TRANSLATIONS.get(name)
         if translation is None:
-            return self._problem(n, next((h for names, h in HINTS.items() if name in names.split()), "no translation"))
+            return self._problem(n, next((hint for hint, names in HINTS.items() if name in names.split()), NO_HINT))
         value = n.meta.get("val")
         self._note_rounding(n, kwargs)
         try:

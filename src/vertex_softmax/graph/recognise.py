@@ -37,23 +37,24 @@ def mask_scores(node: Node, view: View) -> Node | None:
     """softmax(… scores + mask …) = softmax with weight 0 where the mask is −1e30 or less."""
     if not isinstance(node.op, Softmax | attention_op.Attention):
         return None
-    chain, base = moves(node.inputs[0], also=(linear.Shift, linear.Scale))
-    for at, link in enumerate(chain):
-        if isinstance(link.op, linear.Scale) and not bool((link.op.factor >= LEAST_FACTOR).all()):
-            return None
+    between: list[Node] = []
+    for link in moves(node.inputs[0], also=(linear.Shift, linear.Scale))[0]:
         if isinstance(link.op, linear.Shift) and bool((link.op.offset <= MASKED).any()):
             break
+        if isinstance(link.op, linear.Scale) and not bool((link.op.factor >= LEAST_FACTOR).all()):
+            return None
+        between.append(link)
     else:
         return None
-    below = [c for c in chain[:at] if not isinstance(c.op, linear.Shift | linear.Scale)]
     added, masked = split_mask(link.op.offset)
     if masked is None:
         return None
     scores = link.inputs[0]
     if bool(added.any()):
         scores = build.add(scores, build.constant(added), link.name)
-    for c in reversed(chain[:at]):
+    for c in reversed(between):
         scores = build.apply(c.op, scores, name=c.name)
+    below = [c for c in between if not isinstance(c.op, linear.Shift | linear.Scale)]
     mask = moved(masked.expand(link.shape), below)
     if node.op.mask is not None:
         mask = mask | node.op.mask
@@ -96,12 +97,12 @@ def check_masks(graph: Graph) -> None:
         for value in vars(node.op).values():
             if isinstance(value, Tensor) and value.is_floating_point() and not bool((value.abs() < -MASKED).all()):
                 raise UnsupportedModelError(
-                    f"{node.name}: {type(node.op).__name__} holds infinity, NaN or a number beyond {-MASKED:g}; masks are "
-                    "understood where they are added to scores before a softmax"
+                    f"{node.name}: {type(node.op).__name__} holds infinity, NaN or a number beyond {-MASKED:g}; "
+                    "masks are understood where they are added to scores before a softmax"
                 )
 
 
-# Functions of one number -----------------------------------------------------------------------------------------------
+# Functions of one number --------------------------------------------------------------------------------------------
 
 
 def polynomial(node: Node, x: Node, degree: int = 3) -> dict[int, float] | None:
@@ -190,7 +191,7 @@ def _gelu_tanh(c: float, cubic: float) -> bool:
     return exact or near
 
 
-# Softmax and normalisation ---------------------------------------------------------------------------------------------
+# Softmax and normalisation ------------------------------------------------------------------------------------------
 
 
 def written_softmax(node: Node, view: View) -> Node | None:

@@ -1,7 +1,7 @@
 """How rewrites are applied: equals for equals, from one graph to the next.
 
-Invariant: a rule returns a node of the same value as the one it is given, or None. It reads the old graph only, so rules
-never see each other's half-made work; what it returns is built on nodes of the old graph, which are replaced in their turn.
+Invariant: a rule returns a node of the same value as the one it is given, or None. It reads the old graph only, so
+rules never see each other's half-made work; what it returns is built on nodes of the old graph, replaced in their turn.
 """
 
 from __future__ import annotations
@@ -99,7 +99,7 @@ def _key(op: Op) -> object:
     return (content, tuple(sorted((k, str(v)) for k, v in op.settings().items())))
 
 
-# What rules ask about nodes --------------------------------------------------------------------------------------------
+# What rules ask about nodes -----------------------------------------------------------------------------------------
 
 MOVES = (shape.Reshape, shape.Permute, shape.Expand)
 

@@ -1,7 +1,7 @@
 """A smaller graph of the same function: named rules, applied until none has anything to say.
 
-Invariant: `simplify(graph).evaluate(x)` equals `graph.evaluate(x)` in real arithmetic for every x. Each rule replaces a node
-by one of the same value (rewrite.py has the machinery, recognise.py the rules for attention, normalisation and activations).
+Invariant: `simplify(graph).evaluate(x)` equals `graph.evaluate(x)` in real arithmetic for every x. Each rule replaces a
+node by one of the same value (rewrite.py has the machinery, recognise.py the rules for attention, norms, activations).
 A rule makes the graph smaller, or moves an affine map to where it disappears into another.
 """
 
@@ -37,7 +37,7 @@ def simplify(graph: Graph) -> Graph:
     raise InternalError(f"simplify did not come to an end in {ROUNDS} rounds; please report the model")
 
 
-# Nothing to do, or the same twice ----------------------------------------------------------------------------------------
+# Nothing to do, or the same twice -------------------------------------------------------------------------------------
 
 
 def fold(node: Node, view: View) -> Node | None:
@@ -103,7 +103,7 @@ def permutes_around_ones(node: Node, view: View) -> Node | None:
     return build.reshape(build.permute(first, dims, node.name), node.shape, node.name)
 
 
-# Affine maps that become one ---------------------------------------------------------------------------------------------
+# Affine maps that become one ------------------------------------------------------------------------------------------
 
 
 def _per_last(t: Tensor, dims: Sequence[int]) -> Tensor | None:
@@ -118,7 +118,7 @@ def _plain(node: Node) -> linear.Linear | None:
 
 
 def into_linear_above(node: Node, view: View) -> Node | None:
-    """Scale or Shift of a Linear (or Convolution), per output channel, moves between or not: in its weight and bias."""
+    """Scale or Shift of a Linear or Convolution, per output channel, moves between or not: in its weight and bias."""
     if not isinstance(node.op, linear.Scale | linear.Shift):
         return None
     chain, base = moves(node.inputs[0])
@@ -139,7 +139,7 @@ def into_linear_above(node: Node, view: View) -> Node | None:
 
 
 def _absorb(base: Node, after: linear.Scale | linear.Shift, term: Tensor) -> Node | None:
-    """base (a Linear or Convolution) with a Scale or Shift by `term`, of its shape, taken in; None if it does not fit."""
+    """base (a Linear or Convolution) with a Scale or Shift by `term`, of its shape, taken in; None if unfit."""
     op = base.op
     if isinstance(op, linear.Convolution):
         channel = len(base.shape) - 1 - len(op.size)

@@ -1,7 +1,7 @@
 """What each aten op computes, in Vertex's ops: one small function per op, found by its name.
 
-Invariant: `translate(name)(call, …)` is the op's value at every input, in real arithmetic. Arguments are those of the aten
-op, with graph nodes where it depends on the network's input and plain tensors or numbers where it does not.
+Invariant: `TRANSLATIONS[name](call, …)` is the op's value at every input, in real arithmetic. Arguments are those of
+the aten op, with graph nodes where it depends on the network's input and plain tensors or numbers where it does not.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ from __future__ import annotations
 import dataclasses
 import math
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, TypeVar
 
 import torch
 from torch import Tensor
@@ -17,8 +17,7 @@ from torch import Tensor
 from vertex_softmax.errors import UnsupportedModelError
 from vertex_softmax.graph import build
 from vertex_softmax.graph.ir import Node
-from vertex_softmax.graph.recognise import split_mask
-from vertex_softmax.ops import attention, elementwise, linear
+from vertex_softmax.ops import elementwise, linear
 
 Value = Node | Tensor | float
 """A node where it depends on the network's input, else a constant."""
@@ -36,12 +35,13 @@ class Call:
 
 Translation = Callable[..., Any]
 TRANSLATIONS: dict[str, Translation] = {}
+T = TypeVar("T", bound=Translation)
 
 
-def translates(*names: str) -> Callable[[Translation], Translation]:
+def translates(*names: str) -> Callable[[T], T]:
     """Register a translation under the names of aten ops (all their overloads)."""
 
-    def add(function: Translation) -> Translation:
+    def add(function: T) -> T:
         TRANSLATIONS.update(dict.fromkeys(names, function))
         return function
 
@@ -74,20 +74,21 @@ def _parameter(value: Value | None, what: str) -> Tensor | None:
 
 @translates("add")
 def _add(call: Call, x: Value, y: Value, *, alpha: float = 1) -> Node:
-    return build.add(node(x), _times(call, y, alpha), call.name)
+    return build.add(node(x), times(call, y, alpha), call.name)
 
 
 @translates("sub")
 def _subtract(call: Call, x: Value, y: Value, *, alpha: float = 1) -> Node:
-    return build.subtract(node(x), _times(call, y, alpha), call.name)
+    return build.subtract(node(x), times(call, y, alpha), call.name)
 
 
 @translates("rsub")
 def _subtract_from(call: Call, x: Value, y: Value, alpha: float = 1) -> Node:
-    return build.subtract(node(y), _times(call, x, alpha), call.name)
+    return build.subtract(node(y), times(call, x, alpha), call.name)
 
 
-def _times(call: Call, x: Value, factor: float) -> Node:
+def times(call: Call, x: Value, factor: float) -> Node:
+    """x · factor"""
     return node(x) if factor == 1 else build.multiply(node(x), node(factor), call.name)
 
 
@@ -175,7 +176,7 @@ def _absolute(call: Call, x: Node) -> Node:
 @translates("leaky_relu")
 def _leaky_relu(call: Call, x: Node, slope: float = 0.01) -> Node:
     """relu(x) − slope · relu(−x)"""
-    return build.subtract(_relu(call, x), _times(call, _relu(call, build.negate(x, call.name)), slope), call.name)
+    return build.subtract(_relu(call, x), times(call, _relu(call, build.negate(x, call.name)), slope), call.name)
 
 
 @translates("maximum", "clamp_min")
@@ -204,7 +205,7 @@ def _clamp(call: Call, x: Node, low: Value | None = None, high: Value | None = N
 
 @translates("where")
 def _where(call: Call, condition: Value, x: Value, y: Value) -> Node:
-    """x where the constant condition holds, else y; infinite constants go into a Shift, whence `move_masks` takes them."""
+    """x where the constant condition holds, else y; −∞ goes into a Shift, whence `move_masks` takes it."""
     chosen = torch.as_tensor(number(condition, "the condition of where"))
     return build.add(_keep(call, chosen, x), _keep(call, ~chosen, y), call.name)
 
@@ -228,7 +229,7 @@ def _linear(call: Call, x: Node, weight: Value, bias: Value | None = None) -> No
     if isinstance(weight, Node):
         y = build.matmul(x, build.transpose(weight, -1, -2, call.name), call.name)
         return y if bias is None else build.add(y, node(bias), call.name)
-    return build.affine(x, weight.double(), _parameter(bias, "the bias"), call.name)  # type: ignore[union-attr]
+    return build.affine(x, tensor(weight), _parameter(bias, "the bias"), call.name)
 
 
 @translates("matmul", "mm", "bmm", "mv", "dot")
@@ -238,8 +239,8 @@ def _matmul(call: Call, x: Value, y: Value) -> Node:
 
 @translates("addmm", "baddbmm")
 def _add_matmul(call: Call, start: Value, x: Value, y: Value, *, beta: float = 1, alpha: float = 1) -> Node:
-    product = _times(call, _matmul(call, x, y), alpha)
-    return product if beta == 0 else build.add(_times(call, start, beta), product, call.name)
+    product = times(call, _matmul(call, x, y), alpha)
+    return product if beta == 0 else build.add(times(call, start, beta), product, call.name)
 
 
 @translates("conv1d", "conv2d", "conv3d")
@@ -259,8 +260,8 @@ def _convolution(
     n = w.dim() - 2
     if len(x.shape) == n + 1:
         raise UnsupportedModelError("a convolution without a batch dimension: add one of size 1")
-    full = [tuple(v) * (n if len(v) == 1 else 1) for v in (stride, padding, dilation)]
-    return build.convolution(x, w, _parameter(bias, "the bias"), *full, groups, call.name)
+    by, zeros, apart = (tuple(v) * (n if len(v) == 1 else 1) for v in (stride, padding, dilation))
+    return build.convolution(x, w, _parameter(bias, "the bias"), by, zeros, apart, groups, call.name)
 
 
 @translates("avg_pool1d", "avg_pool2d")
@@ -306,26 +307,27 @@ def _batch_norm(
     return (build.add(y, node(offset.reshape(shape)), call.name),)
 
 
-# Sums, means, maxima ---------------------------------------------------------------------------------------------------
+# Sums, means, maxima ------------------------------------------------------------------------------------------------
 
 
-def _dims(dims: int | Sequence[int] | None) -> list[int] | None:
+def dims_of(dims: int | Sequence[int] | None) -> list[int] | None:
+    """Dimensions as a list; None is all of them."""
     return [dims] if isinstance(dims, int) else None if dims is None else list(dims)
 
 
 @translates("sum")
 def _sum(call: Call, x: Node, dims: Any = None, keepdim: bool = False, *, dtype: Any = None) -> Node:
-    return build.total(x, _dims(dims), keepdim, call.name)
+    return build.total(x, dims_of(dims), keepdim, call.name)
 
 
 @translates("mean")
 def _mean(call: Call, x: Node, dims: Any = None, keepdim: bool = False, *, dtype: Any = None) -> Node:
-    return build.mean(x, _dims(dims), keepdim, call.name)
+    return build.mean(x, dims_of(dims), keepdim, call.name)
 
 
 @translates("amax")
 def _amax(call: Call, x: Node, dims: Any = (), keepdim: bool = False) -> Node:
-    return build.maximum(x, _dims(dims), keepdim, call.name)
+    return build.maximum(x, dims_of(dims), keepdim, call.name)
 
 
 @translates("max")
@@ -343,12 +345,12 @@ def _amin(call: Call, x: Node, dims: Any = (), keepdim: bool = False) -> Node:
 @translates("var")
 def _variance(call: Call, x: Node, dims: Any = None, *, correction: float | None = None, keepdim: bool = False) -> Node:
     """Σ (x − mean)² / (count − correction)"""
-    over = _dims(dims) or list(range(len(x.shape)))
+    over = dims_of(dims) or list(range(len(x.shape)))
     squares = build.apply(elementwise.Square(), build.centre(x, over, call.name), name=call.name)
     count = math.prod(x.shape[d] for d in over) - (1 if correction is None else correction)
     if count <= 0:
         raise UnsupportedModelError("a variance of too few numbers")
-    return _times(call, build.total(squares, over, keepdim, call.name), 1.0 / count)
+    return times(call, build.total(squares, over, keepdim, call.name), 1.0 / count)
 
 
 @translates("linalg_vector_norm")
@@ -356,7 +358,7 @@ def _norm(call: Call, x: Node, order: float = 2, dims: Any = None, keepdim: bool
     if order != 2:
         raise UnsupportedModelError(f"the {order}-norm is not supported; the 2-norm is")
     squares = build.apply(elementwise.Square(), x, name=call.name)
-    return build.apply(elementwise.Sqrt(), build.total(squares, _dims(dims), keepdim, call.name), name=call.name)
+    return build.apply(elementwise.Sqrt(), build.total(squares, dims_of(dims), keepdim, call.name), name=call.name)
 
 
 @translates("cumsum")
@@ -365,127 +367,3 @@ def _cumsum(call: Call, x: Node, dim: int, *, dtype: Any = None) -> Node:
     y = build.transpose(x, dim, -1, call.name)
     y = build.apply(linear.Linear(torch.ones(n, n, dtype=torch.float64).triu()), y, name=call.name)
     return build.transpose(y, dim, -1, call.name)
-
-
-# Softmax, attention, normalisation ----------------------------------------------------------------------------------------
-
-
-@translates("softmax", "_softmax", "_safe_softmax")
-def _softmax(call: Call, x: Node, dim: int, dtype: Any = None) -> Node:
-    return build.softmax(x, dim, call.name)
-
-
-@translates("log_softmax", "_log_softmax")
-def _log_softmax(call: Call, x: Node, dim: int, dtype: Any = None) -> Node:
-    return build.apply(elementwise.Log(), build.softmax(x, dim, call.name), name=call.name)
-
-
-@translates("logsumexp")
-def _log_sum_exp(call: Call, x: Node, dims: Any, keepdim: bool = False) -> Node:
-    powers = build.apply(elementwise.Exp(), x, name=call.name)
-    return build.apply(elementwise.Log(), build.total(powers, _dims(dims), keepdim, call.name), name=call.name)
-
-
-@translates("scaled_dot_product_attention")
-def _attention(
-    call: Call,
-    query: Value,
-    key: Value,
-    value: Value,
-    attn_mask: Value | None = None,
-    dropout_p: float = 0.0,
-    is_causal: bool = False,
-    *,
-    scale: float | None = None,
-    enable_gqa: bool = False,
-) -> Node:
-    """softmax(scale · Q Kᵀ + mask) V; where the mask is −1e30 or less (or False), the key has weight 0."""
-    if dropout_p > 0:
-        raise UnsupportedModelError("dropout_p > 0: pass dropout_p=0.0 when the model is not training")
-    place = call.name.rpartition("/")[0]
-    scores_name = f"{place}/scores" if place else "scores"
-    q, k, v = node(query), node(key), node(value)
-    if enable_gqa:
-        k, v = (_repeat_heads(call, x, q.shape[-3] // x.shape[-3]) for x in (k, v))
-    factor = q.shape[-1] ** -0.5 if scale is None else float(scale)
-    scores = build.matmul(
-        _times(dataclasses.replace(call, name=scores_name), q, factor),
-        build.transpose(k, -1, -2, scores_name),
-        scores_name,
-    )
-    masked: Tensor | None = None
-    if is_causal:
-        masked = torch.ones(scores.shape[-2:], dtype=torch.bool).triu(1)
-    elif isinstance(attn_mask, Node):
-        scores = build.add(scores, attn_mask, scores_name)
-    elif attn_mask is not None:
-        added, masked = split_mask(torch.as_tensor(attn_mask))
-        scores = build.expand(scores, torch.broadcast_shapes(scores.shape, added.shape), scores_name)
-        if bool(added.any()):
-            scores = build.add(scores, build.constant(added), scores_name)
-    scores, v = _same_lead(scores, v, call.name)
-    weights = build.value_of(scores)
-    if weights is not None:
-        p = build.softmax(build.constant(weights), -1, call.name, masked)
-        return build.matmul(p, v, call.name)
-    return build.apply(attention.Attention(masked), scores, v, name=call.name)
-
-
-def _same_lead(x: Node, y: Node, name: str) -> tuple[Node, Node]:
-    lead = torch.broadcast_shapes(x.shape[:-2], y.shape[:-2])
-    return build.expand(x, (*lead, *x.shape[-2:]), name), build.expand(y, (*lead, *y.shape[-2:]), name)
-
-
-def _repeat_heads(call: Call, x: Node, times: int) -> Node:
-    """Every head `times` times in a row: (..., heads, n, d) → (..., heads · times, n, d)."""
-    *lead, heads, n, d = x.shape
-    split = build.reshape(x, (*lead, heads, 1, n, d), call.name)
-    wide = build.expand(split, (*lead, heads, times, n, d), call.name)
-    return build.reshape(wide, (*lead, heads * times, n, d), call.name)
-
-
-@translates("layer_norm")
-def _layer_norm(
-    call: Call,
-    x: Node,
-    shape: Sequence[int],
-    weight: Value | None = None,
-    bias: Value | None = None,
-    eps: float = 1e-5,
-    cudnn: bool = True,
-) -> Node:
-    dims = list(range(-len(shape), 0))
-    y = build.normalize(build.centre(x, dims, call.name), dims, eps, call.name)
-    return _scale_shift(call, y, weight, bias)
-
-
-def _scale_shift(call: Call, y: Node, weight: Value | None, bias: Value | None) -> Node:
-    if weight is not None:
-        y = build.multiply(y, node(weight), call.name)
-    return y if bias is None else build.add(y, node(bias), call.name)
-
-
-@translates("rms_norm")
-def _rms_norm(call: Call, x: Node, shape: Sequence[int], weight: Value | None = None, eps: float | None = None) -> Node:
-    """Without eps, torch takes the machine epsilon of the model's own dtype."""
-    smallest = torch.finfo(call.dtype).eps if eps is None else eps
-    return _scale_shift(call, build.normalize(x, list(range(-len(shape), 0)), smallest, call.name), weight, None)
-
-
-@translates("native_group_norm")
-def _group_norm(
-    call: Call,
-    x: Node,
-    weight: Value | None,
-    bias: Value | None,
-    n: int,
-    channels: int,
-    size: int,
-    groups: int,
-    eps: float,
-) -> tuple[Node]:
-    grouped = build.reshape(x, (n, groups, channels // groups * size), call.name)
-    y = build.normalize(build.centre(grouped, [-1], call.name), [-1], eps, call.name)
-    per_channel = (-1, *[1] * (len(x.shape) - 2))
-    w, b = (None if p is None else tensor(number(p, "a weight")).reshape(per_channel) for p in (weight, bias))
-    return (_scale_shift(call, build.reshape(y, x.shape, call.name), w, b),)

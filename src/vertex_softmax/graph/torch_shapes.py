@@ -44,6 +44,17 @@ def _reshape(call: Call, x: Node, *rest: Any) -> Node:
     return build.reshape(x, call.shape, call.name)
 
 
+@translates("copy")
+def _copy(call: Call, x: Value, source: Value, *rest: Any) -> Node:
+    """What an assignment x[...] = source leaves."""
+    return build.expand(node(source), call.shape, call.name)
+
+
+@translates("sym_size")
+def _size(call: Call, x: Node, dim: int) -> int:
+    return x.shape[dim]
+
+
 @translates("permute")
 def _permute(call: Call, x: Node, dims: Sequence[int]) -> Node:
     return build.permute(x, dims, call.name)

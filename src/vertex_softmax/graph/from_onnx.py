@@ -31,7 +31,7 @@ from vertex_softmax.graph.recognise import check_masks, move_masks
 if TYPE_CHECKING:
     import onnx
 
-WRONG = (RuntimeError, ValueError, IndexError, TypeError, KeyError, OverflowError)
+WRONG = (RuntimeError, ValueError, IndexError, TypeError, KeyError, ArithmeticError)
 """What torch and Python raise on arguments that do not fit together."""
 
 

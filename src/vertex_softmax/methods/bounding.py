@@ -4,7 +4,8 @@ Invariant: `lower_bounds` returns numbers that no input of the walk's set falls 
 - `ibp`: interval arithmetic alone.
 - `crown`: linear bounds, softmax by its linear (LSE) bounds.
 - `vertex`: linear bounds, and the exact score-box optimum at every attention (METHOD.md section 5, on the objective).
-- `hybrid`: every intermediate box from both, and the better of the two per objective.
+- `hybrid`: every intermediate box from both and from the rule that chooses between them row by row; the best of the
+  three per objective.
 """
 
 from __future__ import annotations
@@ -55,7 +56,12 @@ class Options:
         return self.batch or (16 if device.type == "cpu" else 256)
 
 
-METHODS: dict[str, tuple[str, ...]] = {"ibp": (), "crown": ("lse",), "vertex": ("vertex",), "hybrid": ("lse", "vertex")}
+METHODS: dict[str, tuple[str, ...]] = {
+    "ibp": (),
+    "crown": ("lse",),
+    "vertex": ("vertex",),
+    "hybrid": ("lse", "vertex", "rows"),
+}
 """A method's attention rules; its bound is the best of theirs."""
 
 

@@ -41,8 +41,11 @@ def convex_lines(f: Function, derivative: Function, lower: Tensor, upper: Tensor
     at = (lower + upper) / 2 if touch is None else touch
     slope = derivative(at)
     chord = chord_slope(f, derivative, lower, upper)
-    above = torch.maximum(f(lower) - chord * lower, f(upper) - chord * upper)
-    return Lines(slope, f(at) - slope * at, chord, above)
+    left, right = f(lower), f(upper)
+    above = torch.maximum(left - chord * lower, right - chord * upper)
+    # the ends matter only where the derivative underflowed: then the tangent is too flat to stay below f
+    below_ends = torch.minimum(left - slope * lower, right - slope * upper)
+    return Lines(slope, torch.minimum(f(at) - slope * at, below_ends), chord, above)
 
 
 def concave_lines(f: Function, derivative: Function, lower: Tensor, upper: Tensor) -> Lines:

@@ -15,10 +15,10 @@ import numpy as np
 import onnx
 import pytest
 import torch
-from torch import Tensor, nn
-
 from tests.graph.models import FAMILIES
 from tests.graph.onnx_models import run
+from torch import Tensor, nn
+
 from vertex_softmax.errors import UnsupportedModelError
 from vertex_softmax.graph.from_onnx import from_onnx
 from vertex_softmax.graph.from_torch import from_torch

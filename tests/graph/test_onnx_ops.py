@@ -191,6 +191,13 @@ CASES: dict[str, onnx.ModelProto] = {
     "Attention-bias-4d": attention((2, 3, 4, 5), floats(2, 3, 4, 4)),
     "Attention-bias-heads": attention((2, 3, 4, 5), floats(1, 3, 4, 4)),
     "Attention-causal-bias": attention((2, 3, 4, 5), floats(4, 4), is_causal=1),
+    "Attention-causal-more-keys": one(
+        "Attention", (1, 2, 4, 3), "x", floats(1, 2, 6, 3), floats(1, 2, 6, 3), opset=23, is_causal=1
+    ),
+    "Attention-causal-fewer-keys": one(
+        "Attention", (1, 2, 6, 3), "x", floats(1, 2, 4, 3), floats(1, 2, 4, 3), opset=23, is_causal=1
+    ),
+    "Attention-bias-3d": attention((2, 3, 4, 5), floats(3, 4, 4)),
     "Attention-softcap": attention((2, 3, 4, 5), softcap=0.7),
     "Attention-3d": attention((2, 4, 6), q_num_heads=3, kv_num_heads=3),
     "Attention-3d-causal": attention((2, 4, 6), q_num_heads=2, kv_num_heads=2, is_causal=1),

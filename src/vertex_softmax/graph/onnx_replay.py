@@ -57,6 +57,7 @@ def replay(model: onnx.ModelProto, made: Made, points: Sequence[Tensor], seed: i
     fixed = {proto.name for proto in model.graph.initializer}
     names = [name for name in made.tensors if name not in fixed and name != graph.input.name]
     ratios = _Ratios(names, output)
+    model = _sized(model, graph.input)
     session, plain = _session(model, names, optimised=False), _session(model, [output], optimised=True)
     dtype = np.float64 if session.get_inputs()[0].type == "tensor(double)" else np.float32
     single, last = graph.to(torch.float32), final.to(torch.float32)
@@ -164,6 +165,17 @@ def _points(graph: Graph, given: Sequence[Tensor], seed: int) -> Iterator[Tensor
         if tuple(x.shape) != shape or not bool(x.isfinite().all()):
             raise InvalidValueError(f"points[{i}] has shape {tuple(x.shape)} or is not finite; the input is {shape}")
         yield x.detach().cpu().double()
+
+
+def _sized(model: onnx.ModelProto, source: Node) -> onnx.ModelProto:
+    """The model with every size of its input a number: the open first one is 1."""
+    sized = type(model)()
+    sized.CopyFrom(model)
+    for value in sized.graph.input:
+        if value.name == source.name:
+            for dim, size in zip(value.type.tensor_type.shape.dim, source.shape, strict=True):
+                dim.dim_value = size
+    return sized
 
 
 def _session(model: onnx.ModelProto, names: Sequence[str], *, optimised: bool) -> Any:

@@ -351,6 +351,8 @@ def _reduce(call: Call) -> Node:
         return x
     if not x.shape:
         raise Unsupported("it reduces a scalar")
+    if call.kind in ("ReduceMean", "ReduceL2") and not call.model_dtype(0).is_floating_point:
+        raise Unsupported("it takes a mean or root of integers")
     if call.kind == "ReduceMean":
         return build.mean(x, axes, keep, name)
     if call.kind == "ReduceSum":

@@ -4,8 +4,8 @@ Invariant: `lower_bounds` returns numbers that no input of the walk's set falls 
 - `ibp`: interval arithmetic alone.
 - `crown`: linear bounds, softmax by its linear (LSE) bounds.
 - `vertex`: linear bounds, and the exact score-box optimum at every attention (METHOD.md section 5, on the objective).
-- `hybrid`: every intermediate box from both and from the rule that chooses between them row by row; the best of the
-  three per objective.
+- `hybrid`: every intermediate box from both and from the affine vertex rule at its default slopes (section 7); the best
+  of the three, and of choosing between the first two row by row, per objective.
 """
 
 from __future__ import annotations
@@ -60,7 +60,7 @@ METHODS: dict[str, tuple[str, ...]] = {
     "ibp": (),
     "crown": ("lse",),
     "vertex": ("vertex",),
-    "hybrid": ("lse", "vertex", "rows"),
+    "hybrid": ("lse", "vertex", "affine", "rows"),
 }
 """A method's attention rules; its bound is the best of theirs."""
 
@@ -77,7 +77,7 @@ def make_boxes(walk: Walk, rules: tuple[Rules, ...], options: Options) -> None:
         at = node if stream is None else stream
         if at not in walk.refined:
             walk.refined.add(at)
-            for rule in rules if has_attention(at) else rules[:1]:
+            for rule in rules[:3] if has_attention(at) else rules[:1]:
                 fast = dataclasses.replace(rule, exact=False)
                 walk.tighten(at, walk.box_by_pass(at, fast, everywhere=at is not node))
         if at is not node:

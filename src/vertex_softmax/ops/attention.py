@@ -4,6 +4,8 @@ For an objective with coefficients η_i on output row i, Σ_d η_id out_id = Σ_
 number per key, bounded as one functional. Then, per row:
 - rule "lse" (CROWN): McCormick for p·w, and the linear softmax bounds of softmax.py for the part in p;
 - rule "vertex" (the paper's): Σ_j p_ij w_ij ≥ softmax_box_min(w^L_i, score box of row i), exact over the score box;
+- rule "affine" (METHOD.md section 7): the minorant of softmax_box/affine.py with the row's full gradient at the centre
+  as slopes, Σ_j p_j w_j ≥ a·s + m·w + B;
 - rule "rows": McCormick for p·w, and for the part in p whichever of the two bounds promises more in that row.
 """
 
@@ -20,6 +22,18 @@ from vertex_softmax.ops.forms import RowForm, functional_box, row_form
 from vertex_softmax.ops.registry import Interval, Op, Place, Shape, Step, beside, register, sum_to
 from vertex_softmax.ops.softmax import RowBounds, probabilities, row_below, row_bounds, score_box
 from vertex_softmax.softmax_box import softmax_box_max, softmax_box_min
+from vertex_softmax.softmax_box.affine import log_probabilities, minorant_constant
+
+
+class Minorant(NamedTuple):
+    """What the affine vertex rule needs of a score box, (batch, 1, ..., n, K)."""
+
+    log_low: Tensor
+    log_high: Tensor
+    middle: Tensor
+    """softmax at the centre, within the range of every component"""
+    most: Tensor
+    """(batch, 1, ..., n): the largest |lse(s)|, for what rounding leaves of Σ a"""
 
 
 class Heads(NamedTuple):
@@ -35,6 +49,8 @@ class Heads(NamedTuple):
     """the linear softmax bounds; None under the rule `vertex`"""
     choose: bool
     """the rule `rows`"""
+    affine: Minorant | None
+    """for the rule `affine`"""
     exact: bool
     """bound functionals of the values exactly"""
     bad: Tensor | None
@@ -82,14 +98,26 @@ class Attention(Op):
             zero = torch.zeros_like(scores.lower)
             scores = Interval(*(torch.where(broken.unsqueeze(-1), zero, x) for x in scores))
         rule = place.rules.attention
-        rows = None if rule == "vertex" else row_bounds(scores)
+        rows = row_bounds(scores) if rule in {"lse", "rows"} else None
         rowwise = None if form is None else row_form(form)
-        return Heads(scores, values, rowwise, rows, rule == "rows", place.rules.exact, bad)
+        return Heads(
+            scores,
+            values,
+            rowwise,
+            rows,
+            rule == "rows",
+            minorant(scores) if rule == "affine" else None,
+            place.rules.exact,
+            bad,
+        )
 
     def backward(self, A: Tensor, relaxed: Any, keep: int | None = None) -> Step:
         """A is η. Diagonal along the rows it stays so in the scores, and spreads over the values."""
         heads: Heads = relaxed
         w = functional_box(A, heads.values, heads.form, heads.exact or keep is not None)  # (batch, S, ..., n, K)
+        if heads.affine is not None:
+            a, m, b = affine_row(w, heads.affine)
+            return self._step(A, a, m, b, heads, keep)
         if heads.rows is None:
             row = _vertex(w.lower, heads)
             return Step((None, None), sum_to(row.unsqueeze(-1), keep))
@@ -99,9 +127,13 @@ class Attention(Op):
         if heads.choose:
             a, b = _better_rows(a, b, w.lower, heads)
         b = b - (weights.lower * w.lower).sum(-1)
+        return self._step(A, a, weights.lower, b, heads, keep)
+
+    def _step(self, A: Tensor, a: Tensor, m: Tensor, b: Tensor, heads: Heads, keep: int | None) -> Step:
+        """Σ_j p_ij w_ij ≥ a·s_i + m·w_i + b_i for every row, handed on to scores and values."""
         if heads.bad is not None:
             b = b + beside(heads.bad)
-        m = weights.lower.expand_as(w.lower)
+        m = m.expand_as(a)
         if keep is None:
             return Step((a, m.mT @ A), sum_to(b.unsqueeze(-1)))
         each = m.unsqueeze(-1) * A.unsqueeze(-2)  # (batch, S, ..., n, K, d)
@@ -111,6 +143,30 @@ class Attention(Op):
     def carries(self, keep: int, shape: Shape) -> tuple[int | None, ...] | None:
         """The rows."""
         return (keep, None) if keep == len(shape) - 2 else None
+
+
+def minorant(scores: Interval) -> Minorant:
+    """The ranges of log p, and the point of the rule's slopes."""
+    low, high = log_probabilities(scores.lower, scores.upper)
+    middle = _centre(scores).softmax(-1)
+    middle = torch.minimum(torch.maximum(middle, low.exp()), high.exp())
+    most = torch.maximum(scores.lower.logsumexp(-1).abs(), scores.upper.logsumexp(-1).abs())
+    return Minorant(*(beside(x) for x in (low, high, middle, most)))
+
+
+def _centre(scores: Interval) -> Tensor:
+    """The centre, −inf where masked."""
+    there = scores.upper > -torch.inf
+    return torch.where(there, scores.lower + scores.upper, scores.upper) / 2
+
+
+def affine_row(w: Interval, row: Minorant) -> tuple[Tensor, Tensor, Tensor]:
+    """a, m, B of the affine vertex rule: a the row's full gradient at the centre, m = p, μ the row's value there."""
+    p = row.middle / row.middle.sum(-1, keepdim=True)
+    value = (p * w.centre).sum(-1, keepdim=True)
+    a = p * (w.centre - value)
+    B = minorant_constant(row.log_low, row.log_high, w.lower, w.upper, a, p, value)
+    return a, p, B - a.sum(-1).abs() * row.most
 
 
 def _finite(x: Tensor) -> Tensor:

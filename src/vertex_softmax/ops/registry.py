@@ -62,7 +62,7 @@ class Rules:
 
     attention: str = "lse"
     """lse: linear in scores and values; vertex: the exact score-box optimum, constant per row; rows: for every row the
-    one of the two that promises more."""
+    one of the two that promises more; affine: the affine vertex rule."""
     relu: str = "adaptive"
     """Lower slope of an undecided ReLU: adaptive (1 if u > −l), zero or one."""
     product: float = 0.5
@@ -71,7 +71,7 @@ class Rules:
     """Bound functionals of affine values exactly even where that is long (a class token's patch of 768 pixels)."""
 
     def __post_init__(self) -> None:
-        choices = (("attention", ("lse", "vertex", "rows")), ("relu", ("adaptive", "zero", "one")))
+        choices = (("attention", ("lse", "vertex", "rows", "affine")), ("relu", ("adaptive", "zero", "one")))
         for name, known in choices:
             if getattr(self, name) not in known:
                 raise InvalidValueError(f"{name} is {getattr(self, name)!r}; choose one of {', '.join(known)}")

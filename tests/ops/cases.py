@@ -127,7 +127,7 @@ def points(box: tuple[Interval, ...], count: int, seed: int = 0) -> list[Tensor]
 
 
 PRODUCTS = tuple(Rules(product=mix) for mix in (0.5, 0.0, 0.3, 1.0))
-ATTENTIONS = tuple(Rules(attention=rule) for rule in ("lse", "vertex"))
+ATTENTIONS = tuple(Rules(attention=rule) for rule in ("lse", "vertex", "rows"))
 RELUS = tuple(Rules(relu=slope) for slope in ("adaptive", "zero", "one"))
 
 
@@ -140,6 +140,7 @@ def _attention_mask() -> Tensor:
 def _linear() -> list[Case]:
     w, b = normal(4, 3, seed=1), normal(3, seed=2)
     many, left = normal(2, 4, 3, seed=3), normal(5, 4, seed=4)
+    factors = {"": normal(2, 3, seed=5), "row": normal(3, seed=6), "number": torch.tensor(-2.5, dtype=torch.float64)}
     return [
         Case(linear.Linear(w, b), ((5, 4),), size=lambda x: x @ w.abs() + b.abs()),
         Case(linear.Linear(w), ((4,),), size=lambda x: x @ w.abs(), name="vector"),
@@ -147,12 +148,12 @@ def _linear() -> list[Case]:
         Case(linear.Linear(torch.eye(4, dtype=torch.float64) - 0.25), ((2, 4),), size=lambda x: x * 4, name="centring"),
         Case(linear.LeftLinear(left), ((4, 3),), size=lambda x: left.abs() @ x),
         Case(linear.LeftLinear(many.mT), ((2, 4, 3),), size=lambda x: many.mT.abs() @ x, name="per head"),
-        *(_convolution(*a) for a in (((2,), (3,), 1), ((1, 2), (3, 2), 1), ((2, 2), (2, 2), 2), ((1, 2, 1), (2, 2, 2), 1))),
-        *(
-            Case(op(f), ((2, 3),), size=(lambda x, f=f: x * f.abs() if op is linear.Scale else x + f.abs()), name=name)
-            for op in (linear.Scale, linear.Shift)
-            for name, f in (("", normal(2, 3, seed=5)), ("row", normal(3, seed=6)), ("number", torch.tensor(-2.5).double()))
-        ),
+        _convolution((2,), (3,), 1),
+        _convolution((1, 2), (3, 2), 1),
+        _convolution((2, 2), (2, 2), 2),
+        _convolution((1, 2, 1), (2, 2, 2), 1),
+        *(Case(linear.Scale(f), ((2, 3),), size=lambda x, f=f: x * f.abs(), name=n) for n, f in factors.items()),
+        *(Case(linear.Shift(f), ((2, 3),), size=lambda x, f=f: x + f.abs(), name=n) for n, f in factors.items()),
         Case(linear.Scale(torch.zeros(3, dtype=torch.float64)), ((2, 3),), name="zero"),
         Case(linear.Add(), ((2, 3), (2, 3)), size=torch.add),
         Case(linear.Subtract(), ((2, 3), (2, 3)), size=torch.add),
@@ -201,7 +202,7 @@ def _elementwise() -> list[Case]:
         Case(e.Erf(), dims),
         Case(e.Exp(), dims, most=80.0),
         Case(e.Square(), dims),
-        Case(e.Log(), dims, domain="positive", size=lambda x: torch.ones_like(x)),
+        Case(e.Log(), dims, domain="positive", size=torch.ones_like),
         Case(e.Sqrt(), dims, domain="nonnegative"),
         Case(e.Rsqrt(), dims, domain="positive"),
         Case(e.Reciprocal(), dims, domain="nonzero"),

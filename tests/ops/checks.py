@@ -1,7 +1,7 @@
 """The op contract as code. Each check raises AssertionError with the worst violation; the mutants must not pass them.
 
-Tolerance: TOLERANCE times the size of the terms added up, Σ|A|·(largest |output| or terms of it) + Σ|A_i|·(largest |x_i|),
-and the same in FLOAT32 where the op runs in single precision. Nothing is tolerated beyond that in the unsound direction.
+Tolerance: TOLERANCE times the size of the terms added up, Σ|A|·(largest |output|, or the terms it is made of) +
+Σ|A_i|·(largest |x_i|), in the op's precision. Nothing is tolerated beyond that in the unsound direction.
 """
 
 from __future__ import annotations
@@ -106,7 +106,7 @@ def check_backward(
         over = (right - left - slack) / slack.clamp(min=1e-300)
         worst = int(over.amax((0, 1)).argmax())
         assert (right <= left + slack).all(), (
-            f"{case.label} backward {rules}: objective {worst} lies {float(over.max()):.3g} tolerances above the function"
+            f"{case.label} backward {rules}: objective {worst} is {float(over.max()):.3g} tolerances above the function"
         )
 
 
@@ -128,6 +128,43 @@ def lowest(op: Op, A: Tensor, step: Step, box: tuple[Interval, ...], xs: list[Te
                 move = torch.nan_to_num(g).sign() * (b.upper - b.lower) * 0.6 ** (k + 1)
                 starts[i] = (x.detach() - move).clamp(b.lower, b.upper)
     return [x.detach() for x in starts]
+
+
+def check_parameters(case: Case, box: tuple[Interval, ...], rules: Rules, count: int = 30) -> int:
+    """Every value of the free parameters is sound, and gradients by them are those of finite differences."""
+    relaxed = None if case.op.affine else case.op.relax(place(box, rules))
+    names = {} if relaxed is None else case.op.parameters(relaxed)
+    A = coefficients(case.out, 17)
+    xs = points(box, count)
+    values = case.evaluate(*xs)
+    left = (A * values.unsqueeze(2)).flatten(3).sum(-1)
+    g = generator(18)
+    for kind in range(4) if names else ():
+        chosen = {}
+        for name, start in names.items():
+            full = start.expand(BATCH, A.shape[1], *start.shape[2:])
+            drawn = torch.rand(full.shape, generator=g, dtype=full.dtype)
+            chosen[name] = (full * 0 + kind if kind < 2 else drawn).clone().requires_grad_()
+        step = case.op.backward(A, case.op.with_parameters(relaxed, chosen))
+        slack = TOLERANCE[torch.float64] * scale(A, step, box, sizes(case, box, values))
+        right = concrete(step, xs)
+        assert (right <= left + slack).all(), f"{case.label} parameters: a value of {list(chosen)} is unsound"
+        if kind < 3:
+            continue
+        tensors = list(chosen.values())
+        direction = [torch.rand(t.shape, generator=g, dtype=t.dtype) - 0.5 for t in tensors]
+        weight = torch.where(A.flatten(2).abs().amax((0, 2)) < 1e3, 1.0, 0.0)  # the moderate ones
+        slopes = torch.autograd.grad((right * weight).sum(), tensors)
+        moved = {n: (t + 1e-6 * d).detach() for (n, t), d in zip(chosen.items(), direction, strict=True)}
+        back = {n: (t - 1e-6 * d).detach() for (n, t), d in zip(chosen.items(), direction, strict=True)}
+        ends = [
+            (concrete(case.op.backward(A, case.op.with_parameters(relaxed, v)), xs) * weight).sum()
+            for v in (moved, back)
+        ]
+        numeric = float(ends[0] - ends[1]) / 2e-6
+        exact = sum(float((s * d).sum()) for s, d in zip(slopes, direction, strict=True))
+        assert abs(numeric - exact) <= 1e-4 * (1 + abs(exact)), f"{case.label} parameters: the gradient is wrong"
+    return len(names)
 
 
 def check_exact(case: Case, box: tuple[Interval, ...], rules: Rules) -> None:
@@ -172,10 +209,9 @@ def check_keep(case: Case, box: tuple[Interval, ...], rules: Rules) -> None:
                 assert dims[k] == out[t], f"{case.label} keep {t}: carried to a dimension of another size"
             whole = dense(Part(got, k))
             assert whole.shape == want.shape, f"{case.label} keep {t}: coefficients' shape"
-            off = (whole - want).abs() - 1e-12 * (
-                want.abs() + want.abs().flatten(2).amax(-1).reshape(*want.shape[:2], *[1] * len(dims))
-            )
-            assert (off <= 0).all(), f"{case.label} keep {t}: coefficients are off by {float(off.max()):.3g}"  # fmt: skip
+            most = want.abs().flatten(2).amax(-1).reshape(*want.shape[:2], *[1] * len(dims))
+            off = (whole - want).abs() - 1e-12 * most
+            assert (off <= 0).all(), f"{case.label} keep {t}: coefficients are off by {float(off.max()):.3g}"
 
 
 def check_batch(case: Case, box: tuple[Interval, ...], rules: Rules) -> None:

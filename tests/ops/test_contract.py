@@ -16,6 +16,7 @@ from ops.checks import (
     check_interval,
     check_keep,
     check_nan,
+    check_parameters,
 )
 from vertex_softmax.ops import OPS
 
@@ -103,3 +104,13 @@ def test_bounds_in_float32(case: Case, kind: str) -> None:
     box = boxes(single, kind if suits(case, kind) else "positive", dtype=torch.float32)
     for rules in case.rules:
         check_backward(single, box, rules, count=30)
+
+
+def test_every_value_of_a_free_parameter_is_sound() -> None:
+    tried = {
+        type(case.op).__name__
+        for case in CASES
+        for kind in ("ordinary", "straddling")
+        if suits(case, kind) and check_parameters(case, boxes(case, kind), case.rules[0])
+    }
+    assert "Relu" in tried

@@ -13,7 +13,7 @@ from ops.cases import BATCH, Case, generator
 from ops.checks import backward, check_backward, concrete
 from vertex_softmax.ops.attention import Attention
 from vertex_softmax.ops.bilinear import MatMul
-from vertex_softmax.ops.forms import functional_box, functional_radius, product_radius, row_form
+from vertex_softmax.ops.forms import ellipsoid_radius, functional_box, functional_radius, product_radius, row_form
 from vertex_softmax.ops.registry import AffineForm, Interval, Rules
 
 KINDS = ("shared", "per row", "class token", "dense", "no input")
@@ -141,7 +141,7 @@ def _around(box: Interval, points: Tensor) -> Interval:
 
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("heads", [(), (2,)])
-@pytest.mark.parametrize("rule", ["lse", "vertex"])
+@pytest.mark.parametrize("rule", ["lse", "vertex", "rows"])
 def test_attention_over_forms(kind: str, heads: tuple[int, ...], rule: str) -> None:
     """Scores are free in their box, values are a form of the same ξ."""
     radius = widths()
@@ -183,3 +183,36 @@ def test_a_box_tightened_on_one_side_moves_the_plane_not_the_form() -> None:
     xs = torch.stack([xi.flatten()] * 2, -1)[:, None, None]
     ys = torch.stack([zeta.flatten(), -zeta.flatten()], -1)[:, None, :, None]
     assert (concrete(step, [xs, ys]) <= 1e-12).all()
+
+
+@pytest.mark.parametrize("heads", [(), (2,)])
+@pytest.mark.parametrize("shared", [False, True])
+def test_the_ellipsoid_holds_the_zonotope(heads: tuple[int, ...], shared: bool) -> None:
+    """Wide forms: √(Σu · ηᵀCη) is at least Σ_p |η·g_p|, and the interval holds the exact one."""
+    g = generator(31)
+    n, d, inputs = 3, 2, 40
+    matrix = torch.randn(*heads, 1 if shared else n, d, inputs, generator=g, dtype=torch.float64)
+    matrix = matrix.expand(*heads, n, d, inputs).clone()
+    matrix[..., :, 5:9] = 0
+    radius = 10.0 ** (-6 * torch.rand(BATCH, inputs, generator=g, dtype=torch.float64))
+    centre = torch.randn(BATCH, *heads, n, d, generator=g, dtype=torch.float64)
+    form = row_form(AffineForm(centre, matrix, radius))
+    eta = torch.randn(BATCH, 4, *heads, 2, d, generator=g, dtype=torch.float64)
+    eta[:, 1] = 0
+    exact = functional_radius(eta, form)
+    assert (ellipsoid_radius(eta, form) >= exact * (1 - 1e-12)).all()
+    spread = (matrix.abs() @ radius.reshape(BATCH, *[1] * (len(heads) + 1), inputs, 1)).squeeze(-1)
+    loose = functional_box(eta, Interval(centre - spread, centre + spread), form, exact=False)
+    tight = functional_box(eta, Interval(centre - spread, centre + spread), form)
+    assert (loose.lower <= tight.lower + 1e-12).all()
+    assert (loose.upper >= tight.upper - 1e-12).all()
+
+
+def test_rows_of_almost_the_same_radius_take_the_largest() -> None:
+    """Rows that share a matrix but not quite the radii: none may be bounded by a smaller one's."""
+    matrix = torch.zeros(2, 1, 2, dtype=torch.float64)
+    matrix[0, 0, 0] = matrix[1, 0, 1] = 1
+    for other in (1 - 5e-5, 1 + 5e-5, 0.5, 0.0):
+        form = AffineForm(torch.zeros(1, 2, 1).double(), matrix, torch.tensor([[1.0, other]], dtype=torch.float64))
+        found = functional_radius(torch.ones(1, 1, 1, 1).double(), row_form(form)).flatten()
+        assert (found >= torch.tensor([1.0, other], dtype=torch.float64)).all()

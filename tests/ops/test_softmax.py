@@ -28,7 +28,7 @@ def grid(lower: Tensor, upper: Tensor, count: int = 200) -> Tensor:
     ("dtype", "gaps"), [(torch.float64, (40, 300, 355, 400, 650, 690, 705)), (torch.float32, (5, 40, 44, 60, 80, 86))]
 )
 @pytest.mark.parametrize("width", [0.0, 1e-3, 1.0, 3.0])
-def test_log_softmax_bounds_hold_however_small_the_weight(dtype: torch.dtype, gaps: tuple[int, ...], width: float) -> None:
+def test_log_softmax_however_small_the_weight(dtype: torch.dtype, gaps: tuple[int, ...], width: float) -> None:
     """log p needs p to relative precision: coefficients of 1/p on weights p of e^−gap."""
     for gap in gaps:
         lower = torch.tensor([[0.0, gap, 1.0]], dtype=dtype)
@@ -49,7 +49,7 @@ def test_log_softmax_bounds_hold_however_small_the_weight(dtype: torch.dtype, ga
 
 @pytest.mark.parametrize(("dtype", "ends"), [(torch.float64, (600, 746)), (torch.float32, (80, 104))])
 @pytest.mark.parametrize("sign", [1.0, -1.0])
-@pytest.mark.parametrize("rule", ["softmax", "lse", "vertex"])
+@pytest.mark.parametrize("rule", ["softmax", "lse", "vertex", "rows"])
 def test_subnormal_weights(dtype: torch.dtype, ends: tuple[int, int], sign: float, rule: str) -> None:
     """A weight between the smallest normal number and 0 has few digits, so its logarithm is no end of a chord."""
     for width in torch.linspace(*ends, 60, dtype=torch.float64).tolist():
@@ -91,5 +91,5 @@ def test_one_key_far_above_the_others() -> None:
         low[:, 1, 0] += high  # the second row: certainly above
         values = torch.randn(3, 3, 2, generator=g, dtype=torch.float64)
         box = (Interval(low, up), Interval(values - 0.5, values + 0.5))
-        for rule in ("lse", "vertex"):
+        for rule in ("lse", "vertex", "rows"):
             check_backward(case, box, dataclasses.replace(Rules(), attention=rule))

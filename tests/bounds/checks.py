@@ -1,0 +1,76 @@
+"""What every walk must hold: boxes around all sampled values, bounds below all sampled minima."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from bounds.networks import descend, samples
+from vertex_softmax.bounds.backward import Memory, Walk
+from vertex_softmax.graph.ir import Constant, Graph, Node
+from vertex_softmax.methods.bounding import Options, lower_bounds
+
+TOLERANCE = 1e-9
+"""Of 1 + the size of the values: what depth and rounding may cost in float64."""
+
+
+def objectives(graph: Graph, batch: int, seed: int = 0) -> Tensor:
+    """(batch, S, *output): units, their negatives, and mixed ones."""
+    size = graph.output.shape
+    eye = torch.eye(int(torch.tensor(size).prod()), dtype=torch.float64).reshape(-1, *size)
+    mixed = torch.randn(3, *size, generator=torch.Generator().manual_seed(seed), dtype=torch.float64)
+    return torch.cat([eye, -eye, mixed]).expand(batch, -1, *size)
+
+
+def walked(
+    graph: Graph, lower: Tensor, upper: Tensor, method: str, options: Options | None = None, A: Tensor | None = None
+) -> tuple[Walk, Tensor]:
+    options = options or Options()
+    walk = Walk(graph, lower, upper, memory=options.memory)
+    wanted = objectives(graph, len(lower)) if A is None else A
+    with torch.no_grad():
+        return walk, lower_bounds(walk, wanted, method, options)
+
+
+def hard_points(graph: Graph, lower: Tensor, upper: Tensor, seed: int = 0, count: int = 60) -> Tensor:
+    """Corners, the interior, and what descent on random objectives of the output and of inner nodes finds."""
+    g = torch.Generator().manual_seed(seed + 50)
+    found = [
+        samples(lower, upper, count, seed),
+        descend(graph, graph.output, objectives(graph, len(lower)), lower, upper),
+    ]
+    inner = [node for node in graph.nodes() if node.inputs and not isinstance(node.op, Constant)]
+    for i in torch.randperm(len(inner), generator=g)[:3].tolist():
+        A = torch.randn(len(lower), 2, *inner[i].shape, generator=g, dtype=torch.float64)
+        found.append(descend(graph, inner[i], A, lower, upper, starts=1, steps=8))
+    return torch.cat(found)
+
+
+def check_boxes(graph: Graph, boxes: dict[Node, object], x: Tensor) -> None:
+    for node, value in graph.values(x).items():
+        lower, upper = boxes[node]
+        slack = TOLERANCE * (1 + value.abs().amax(0))
+        over = torch.maximum(lower - slack - value, value - upper - slack)
+        assert (over <= 0).all(), f"{node!r}: a value lies outside its box by {float(over.max()):.3g}"
+
+
+def check_bounds(graph: Graph, found: Tensor, A: Tensor, x: Tensor) -> None:
+    values = (A * graph.evaluate(x).unsqueeze(2)).flatten(3).sum(-1)  # (points, batch, S)
+    least = values.amin(0)
+    over = found - least - TOLERANCE * (1 + values.abs().amax(0))
+    assert not found.isnan().any(), "a bound is NaN"
+    assert (over <= 0).all(), f"a bound lies above a sampled minimum by {float(over.max()):.3g}"
+
+
+def check_network(graph: Graph, lower: Tensor, upper: Tensor, method: str, options: Options | None = None) -> Walk:
+    """Both, on one network."""
+    walk, found = walked(graph, lower, upper, method, options)
+    assert not walk.problems, walk.problems
+    x = hard_points(graph, lower, upper)
+    check_boxes(graph, walk.boxes, x)
+    check_bounds(graph, found, objectives(graph, len(lower)), x)
+    return walk
+
+
+SMALL = Options(memory=Memory(bytes=1))
+"""One objective at a time."""

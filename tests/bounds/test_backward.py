@@ -1,0 +1,241 @@
+"""The backward walk on random transformers: sound boxes and bounds, chunks, batches, points; never wider than IBP."""
+
+from __future__ import annotations
+
+import dataclasses
+import itertools
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from bounds.checks import SMALL, check_network, objectives, walked
+from bounds.networks import ACTIVATIONS, Config, input_box, transformer
+from vertex_softmax.bounds.backward import Memory, Walk
+from vertex_softmax.bounds.coefficients import Part
+from vertex_softmax.bounds.interval import interval_bounds
+from vertex_softmax.bounds.optimize import Ascent
+from vertex_softmax.graph import build
+from vertex_softmax.graph.ir import Graph
+from vertex_softmax.methods.bounding import METHODS, Options
+from vertex_softmax.ops.elementwise import Relu
+from vertex_softmax.ops.registry import Interval, Rules
+
+LINEAR = [method for method in METHODS if method != "ibp"]
+
+CONFIGS = {
+    "plain": Config(),
+    "no mlp activation": Config(activation="none"),
+    "two blocks": Config(depth=2, heads=2, activation="gelu"),
+    "three blocks": Config(depth=3, heads=2, width=4, tokens=2, activation="tanh"),
+    "pre norm": Config(norm="pre", activation="gelu tanh", heads=2),
+    "post norm": Config(norm="post", activation="silu", depth=2),
+    "class token": Config(class_token=True, pooling="token", heads=4, depth=2),
+    "max pooling": Config(pooling="max", heads=2),
+    "gated": Config(gated=True, activation="silu"),
+    "causal": Config(mask="causal", heads=2, pooling="token"),
+    "padding": Config(mask="padding", depth=2, pooling="max"),
+    "unfused": Config(fused=False, heads=2, mask="causal"),
+    "peaked": Config(gain=8.0, heads=2, activation="none"),
+    "one token": Config(tokens=1, depth=2),
+}
+
+
+@pytest.fixture(autouse=True)
+def _one_thread() -> None:
+    torch.set_num_threads(1)
+
+
+@pytest.mark.parametrize("method", LINEAR)
+@pytest.mark.parametrize("name", CONFIGS)
+def test_boxes_and_bounds_hold(name: str, method: str) -> None:
+    config = CONFIGS[name]
+    graph = transformer(dataclasses.replace(config, seed=1))
+    lower, upper = input_box(config, 2, 0.6, 1)
+    centre = (lower[0] + upper[0]) / 2
+    lower[0], upper[0] = centre + 0.1 * (lower[0] - centre), centre + 0.1 * (upper[0] - centre)  # one small, one large
+    check_network(graph, lower, upper, method)
+
+
+configs = st.builds(
+    Config,
+    depth=st.integers(1, 2),
+    heads=st.sampled_from([1, 2, 4]),
+    tokens=st.integers(1, 3),
+    inputs=st.integers(1, 3),
+    classes=st.integers(1, 3),
+    norm=st.sampled_from(["none", "pre", "post"]),
+    activation=st.sampled_from(list(ACTIVATIONS)),
+    gated=st.booleans(),
+    pooling=st.sampled_from(["mean", "token", "max"]),
+    class_token=st.booleans(),
+    mask=st.sampled_from(["none", "causal", "padding"]),
+    fused=st.booleans(),
+    gain=st.sampled_from([0.5, 2.0, 10.0]),
+    seed=st.integers(0, 10**6),
+)
+
+
+def usable(config: Config) -> bool:
+    return config.mask != "padding" or config.tokens + config.class_token > 1
+
+
+@settings(max_examples=25)
+@given(
+    config=configs.filter(usable), radius=st.sampled_from([1e-9, 0.01, 0.3, 2.0]), method=st.sampled_from(list(METHODS))
+)
+def test_random_networks(config: Config, radius: float, method: str) -> None:
+    check_network(transformer(config), *input_box(config, 2, radius, config.seed), method)
+
+
+@pytest.mark.slow
+@settings(max_examples=1500)
+@given(config=configs.filter(usable), radius=radii, method=st.sampled_from(LINEAR))
+def test_many_random_networks(config: Config, radius: float, method: str) -> None:
+    check_network(transformer(config), *input_box(config, 2, radius, config.seed), method)
+
+
+VARIANTS = [
+    Options(scores="interval"),
+    Options(preactivations="stream"),
+    Options(suffix="best"),
+    Options(suffix="optimised", ascent=Ascent(steps=4)),
+    Options(scores="interval", preactivations="stream", suffix="best"),
+]
+
+
+@pytest.mark.parametrize("options", VARIANTS, ids=["scores", "stream", "best", "optimised", "all"])
+@pytest.mark.parametrize("name", ["plain", "two blocks", "class token"])
+def test_the_published_variants_are_sound(name: str, options: Options) -> None:
+    config = dataclasses.replace(CONFIGS[name], seed=9)
+    for method in ("crown", "vertex"):
+        check_network(transformer(config), *input_box(config, 2, 0.3), method, options)
+
+
+@pytest.mark.parametrize("name", ["two blocks", "class token", "pre norm", "unfused", "padding"])
+def test_chunks_do_not_change_the_result(name: str) -> None:
+    config = CONFIGS[name]
+    graph, box = transformer(config), input_box(config, 3, 0.2)
+    for method in ("crown", "vertex"):
+        whole, bounds = walked(graph, *box, method, Options(memory=Memory(bytes=1 << 30)))
+        for options in (SMALL, Options(memory=Memory(bytes=20_000))):
+            chunked, again = walked(graph, *box, method, options)
+            assert torch.allclose(bounds, again, rtol=1e-11, atol=1e-11)
+            for node in graph.nodes():
+                for a, b in zip(whole.boxes[node], chunked.boxes[node], strict=True):
+                    assert torch.allclose(a, b, rtol=1e-11, atol=1e-11), node
+
+
+@pytest.mark.parametrize("name", ["plain", "pre norm", "class token", "max pooling", "unfused"])
+def test_a_batch_equals_its_singles(name: str) -> None:
+    config = CONFIGS[name]
+    graph, (lower, upper) = transformer(config), input_box(config, 3, 0.2)
+    lower[1] = upper[1] = (lower[1] + upper[1]) / 2  # one input that is a point, where many signs are decided
+    _, together = walked(graph, lower, upper, "hybrid")
+    for b in range(3):
+        _, alone = walked(graph, lower[b : b + 1], upper[b : b + 1], "hybrid")
+        # an entry that is open for one input of a batch is refined for all: singles may only be looser there
+        assert (alone[0] <= together[b] + 1e-9).all()
+        assert torch.allclose(alone[0], together[b], rtol=1e-9, atol=1e-9)
+
+
+@pytest.mark.parametrize("method", METHODS)
+@pytest.mark.parametrize("name", CONFIGS)
+def test_no_perturbation_gives_the_clean_value(name: str, method: str) -> None:
+    config = CONFIGS[name]
+    graph, (lower, upper) = transformer(config), input_box(config, 2, 0.3)
+    point = (lower + upper) / 2
+    A = objectives(graph, 2)
+    _, found = walked(graph, point, point, method)
+    clean = (A * graph.evaluate(point).unsqueeze(1)).flatten(2).sum(-1)
+    assert torch.allclose(found, clean, rtol=0, atol=1e-9 if method != "ibp" else 1e-8)
+
+
+@pytest.mark.parametrize("method", LINEAR)
+@pytest.mark.parametrize("name", CONFIGS)
+def test_boxes_are_never_wider_than_intervals(name: str, method: str) -> None:
+    config = CONFIGS[name]
+    graph, box = transformer(config), input_box(config, 2, 0.4)
+    walk, _ = walked(graph, *box, method)
+    plain = interval_bounds(graph, *box)
+    for node in graph.nodes():
+        slack = 1e-9 * (1 + plain[node].lower.abs() + plain[node].upper.abs())
+        assert (walk.boxes[node].lower >= plain[node].lower - slack).all(), node
+        assert (walk.boxes[node].upper <= plain[node].upper + slack).all(), node
+
+
+@pytest.mark.parametrize("name", CONFIGS)
+def test_hybrid_is_at_least_both(name: str) -> None:
+    """Its boxes are met from both, and its bound is the best of its rules; it holds on these models."""
+    config = CONFIGS[name]
+    graph, box = transformer(config), input_box(config, 2, 0.2)
+    bounds = {method: walked(graph, *box, method)[1] for method in METHODS}
+    assert (bounds["hybrid"] >= torch.maximum(bounds["crown"], bounds["vertex"]) - 1e-7).all()
+
+
+def test_float32_holds_too() -> None:
+    for name in ("plain", "pre norm", "class token", "unfused"):
+        config = CONFIGS[name]
+        graph, box = transformer(config), input_box(config, 2, 0.2)
+        single = graph.to(torch.float32)
+        _, double = walked(graph, *box, "hybrid")
+        A = objectives(graph, 2).float()
+        _, found = walked(single, *(x.float() for x in box), "hybrid", A=A)
+        assert torch.allclose(found.double(), double, rtol=1e-3, atol=1e-3)
+
+
+def test_all_objectives_of_a_node_at_once_or_one_by_one() -> None:
+    """`bound` with a diagonal part gives, in its numbering, what dense units give."""
+    config = CONFIGS["two blocks"]
+    graph, box = transformer(config), input_box(config, 2, 0.2)
+    for method, rule in (("crown", "lse"), ("vertex", "vertex")):
+        walk, _ = walked(graph, *box, method)
+        for node in (n for n in walk.nodes if n.op.stage or "residual" in n.name or "scores" in n.name):
+            for keep in range(len(node.shape)):
+                A = torch.randn(2, 2, *node.shape, generator=torch.Generator().manual_seed(3), dtype=torch.float64)
+                found = walk.bound(node, Part(A, keep), Rules(attention=rule))
+                for s, i in itertools.product(range(2), range(node.shape[keep])):
+                    one = torch.zeros_like(A[:, :1])
+                    one.select(2 + keep, i).copy_(A[:, s : s + 1].select(2 + keep, i))
+                    alone = walk.bound(node, Part(one), Rules(attention=rule))
+                    assert torch.allclose(alone[:, 0], found[:, s * node.shape[keep] + i], rtol=1e-9, atol=1e-9)
+
+
+def two_layers() -> Graph:
+    x = build.source((2,))
+    h = build.affine(x, torch.eye(2).double(), None, "first")
+    return Graph(x, build.affine(build.apply(Relu(), h, name="relu"), torch.ones(1, 2).double(), None, "last"))
+
+
+def test_tighten_never_widens_and_forgets_what_it_relaxed() -> None:
+    graph = two_layers()
+    lower, upper = -torch.ones(1, 2).double(), torch.ones(1, 2).double()
+    walk, before = walked(graph, lower, upper, "crown", A=torch.ones(1, 1, 1).double())
+    first = next(n for n in walk.nodes if n.name == "first")
+    old = walk.boxes[first]
+    walk.tighten(first, Interval(old.lower - 1, old.upper + 1))
+    assert torch.equal(walk.boxes[first].lower, old.lower)
+    assert torch.equal(walk.boxes[first].upper, old.upper)
+    walk.tighten(first, Interval(old.lower + 1, old.upper))  # as a branch would: both pre-activations are ≥ 0
+    after = walk.bound(graph.output, Part(torch.ones(1, 1, 1).double()), Rules())
+    assert float(before) == 0.0
+    assert float(after) == -2.0  # the line of a decided ReLU, over the whole input set
+    assert not walk.problems
+
+
+def test_bounds_that_cross_are_a_problem_of_that_input_alone() -> None:
+    graph = two_layers()
+    lower, upper = -torch.ones(2, 2).double(), torch.ones(2, 2).double()
+    walk = Walk(graph, lower, upper)
+    walk.run(lambda _walk, _node: None)
+    first = next(n for n in walk.nodes if n.name == "first")
+    box = walk.boxes[first]
+    wrong = box.lower.clone()
+    wrong[1, 0] = 1.5
+    walk.tighten(first, Interval(wrong, box.upper + 2))
+    (problem,) = walk.problems
+    assert problem.node is first
+    assert problem.where.tolist() == [False, True]
+    assert "cross" in problem.text
+    assert (walk.boxes[first].lower <= walk.boxes[first].upper).all()

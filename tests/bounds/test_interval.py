@@ -1,0 +1,52 @@
+"""Interval propagation: every node's box holds every value."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from bounds.checks import check_boxes, hard_points, walked
+from bounds.networks import input_box, transformer
+from bounds.test_backward import CONFIGS, Config, configs, usable
+from vertex_softmax.bounds.interval import interval_bounds
+
+
+@pytest.mark.parametrize("name", CONFIGS)
+def test_values_lie_in_their_boxes(name: str) -> None:
+    config = CONFIGS[name]
+    graph = transformer(config)
+    for radius in (0.0, 0.3, 3.0):
+        lower, upper = input_box(config, 2, radius)
+        boxes = interval_bounds(graph, lower, upper)
+        check_boxes(graph, boxes, hard_points(graph, lower, upper, count=30))
+        assert all((b.lower <= b.upper + 1e-9).all() for b in boxes.values())
+
+
+@settings(max_examples=20)
+@given(config=configs.filter(usable), radius=st.sampled_from([0.0, 0.1, 5.0]))
+def test_random_networks(config: Config, radius: float) -> None:
+    lower, upper = input_box(config, 2, radius)
+    graph = transformer(config)
+    check_boxes(graph, interval_bounds(graph, lower, upper), hard_points(graph, lower, upper, count=30))
+
+
+def test_the_walk_of_ibp_has_the_same_boxes() -> None:
+    config = CONFIGS["class token"]
+    graph, box = transformer(config), input_box(config, 2, 0.2)
+    walk, _ = walked(graph, *box, "ibp")
+    for node, found in interval_bounds(graph, *box).items():
+        assert torch.equal(walk.boxes[node].lower, found.lower)
+        assert torch.equal(walk.boxes[node].upper, found.upper)
+
+
+def test_a_larger_set_has_larger_boxes() -> None:
+    """Unlike linear bounds, intervals are monotone."""
+    config = CONFIGS["pre norm"]
+    graph = transformer(config)
+    lower, upper = input_box(config, 2, 0.1)
+    small, large = interval_bounds(graph, lower, upper), interval_bounds(graph, lower - 0.1, upper + 0.05)
+    for node in graph.nodes():
+        assert (large[node].lower <= small[node].lower + 1e-9).all()
+        assert (large[node].upper >= small[node].upper - 1e-9).all()

@@ -81,10 +81,11 @@ def usable(config: Config) -> bool:
     return config.mask != "padding" or config.tokens + config.class_token > 1
 
 
+radii = st.sampled_from([1e-9, 0.01, 0.3, 2.0])
+
+
 @settings(max_examples=25)
-@given(
-    config=configs.filter(usable), radius=st.sampled_from([1e-9, 0.01, 0.3, 2.0]), method=st.sampled_from(list(METHODS))
-)
+@given(config=configs.filter(usable), radius=radii, method=st.sampled_from(list(METHODS)))
 def test_random_networks(config: Config, radius: float, method: str) -> None:
     check_network(transformer(config), *input_box(config, 2, radius, config.seed), method)
 

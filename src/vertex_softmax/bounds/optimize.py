@@ -35,18 +35,18 @@ def optimized_bound(walk: Walk, node: Node, objectives: Tensor, rules: Rules, as
     with torch.no_grad():
         best = walk.bound(node, Part(objectives), rules)
     free: dict[Node, dict[str, Tensor]] = {}
+    groups = []
     for at in walk.nodes[: walk.position[node] + 1]:
-        starts = at.op.parameters(walk.relaxed(at, rules)) if not at.op.affine and at is not walk.graph.input else {}
-        if starts:
-            batch, count = objectives.shape[:2]
-            free[at] = {
-                name: start.expand(batch, count, *start.shape[2:]).clone().requires_grad_()
-                for name, start in starts.items()
-            }
-    tensors = [value for values in free.values() for value in values.values()]
-    if not tensors:
+        if at.op.affine or not at.op.ranges:
+            continue
+        batch, count = objectives.shape[:2]
+        for name, start in at.op.parameters(walk.relaxed(at, rules)).items():
+            value = start.expand(batch, count, *start.shape[2:]).clone().requires_grad_()
+            free.setdefault(at, {})[name] = value
+            groups.append({"params": [value], "lr": ascent.step_size * at.op.ranges[name].rate})
+    if not groups:
         return best
-    optimizer = torch.optim.Adam(tensors, lr=ascent.step_size, maximize=True)
+    optimizer = torch.optim.Adam(groups, maximize=True)
     schedule = torch.optim.lr_scheduler.ExponentialLR(optimizer, ascent.decay)
     for _ in range(ascent.steps):
         with torch.enable_grad():
@@ -56,8 +56,9 @@ def optimized_bound(walk: Walk, node: Node, objectives: Tensor, rules: Rules, as
         optimizer.step()
         schedule.step()
         with torch.no_grad():
-            for value in tensors:
-                value.clamp_(0.0, 1.0)
-            best = torch.maximum(best, found)
+            best = torch.fmax(best, found)  # a step that ends in NaN is no bound, and none is lost
+            for at, values in free.items():
+                for name, value in values.items():
+                    value.clamp_(at.op.ranges[name].low, at.op.ranges[name].high)
     with torch.no_grad():
-        return torch.maximum(best, walk.bound(node, Part(objectives), rules, free))
+        return torch.fmax(best, walk.bound(node, Part(objectives), rules, free))

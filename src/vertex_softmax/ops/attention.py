@@ -12,14 +12,14 @@ number per key, bounded as one functional. Then, per row:
 from __future__ import annotations
 
 import dataclasses
-from typing import Any, NamedTuple
+from typing import Any, ClassVar, NamedTuple
 
 import torch
 from torch import Tensor
 
 from vertex_softmax.ops.bilinear import product_interval
 from vertex_softmax.ops.forms import RowForm, functional_box, row_form
-from vertex_softmax.ops.registry import Interval, Op, Place, Shape, Step, beside, register, sum_to
+from vertex_softmax.ops.registry import Interval, Op, Place, Range, Shape, Step, beside, register, sum_to
 from vertex_softmax.ops.softmax import RowBounds, probabilities, row_below, row_bounds, score_box
 from vertex_softmax.softmax_box import softmax_box_max, softmax_box_min
 from vertex_softmax.softmax_box.affine import log_probabilities, minorant_constant
@@ -34,6 +34,12 @@ class Minorant(NamedTuple):
     """softmax at the centre, within the range of every component"""
     most: Tensor
     """(batch, 1, ..., n): the largest |lse(s)|, for what rounding leaves of Σ a"""
+    cut: Tensor | None = None
+    """m, as the place of log m between log p^L (0) and log p^U (1); None: m = p"""
+    slope: Tensor | None = None
+    """what a has beyond the full gradient, relative to p and the row's scale; None: nothing"""
+    level: Tensor | None = None
+    """what μ has beyond the row's value, relative to the row's scale; None: nothing"""
 
 
 class Heads(NamedTuple):
@@ -65,6 +71,11 @@ class Attention(Op):
     mask: Tensor | None = None
 
     stage = "softmax rows"
+    ranges: ClassVar[dict[str, Range]] = {
+        "cut": Range(),
+        "slope": Range(-10.0, 10.0, 0.5),
+        "level": Range(-10.0, 10.0, 0.5),
+    }
 
     def evaluate(self, *xs: Tensor) -> Tensor:
         """scores (..., n, K), values (..., K, d) → (..., n, d)"""
@@ -140,6 +151,21 @@ class Attention(Op):
         each = each.movedim(-3, 2).flatten(1, 2)
         return Step((a, each), sum_to(b.unsqueeze(-1), keep))
 
+    def parameters(self, relaxed: Any) -> dict[str, Tensor]:
+        """Of the affine vertex rule: m, a and μ (Minorant says how)."""
+        row = relaxed.affine
+        if row is None:
+            return {}
+        there = row.log_high > row.log_low
+        width = torch.where(there, row.log_high - row.log_low, torch.ones_like(row.middle))
+        place = (torch.where(there, row.middle, torch.ones_like(width)).log() - row.log_low) / width
+        cut = torch.where(there, place.clamp(0.0, 1.0), torch.zeros_like(width))
+        return {"cut": cut, "slope": torch.zeros_like(cut), "level": torch.zeros_like(cut[..., :1])}
+
+    def with_parameters(self, relaxed: Any, values: dict[str, Tensor]) -> Any:
+        """The affine vertex rule with other m, a, μ."""
+        return relaxed._replace(affine=relaxed.affine._replace(**values))
+
     def carries(self, keep: int, shape: Shape) -> tuple[int | None, ...] | None:
         """The rows."""
         return (keep, None) if keep == len(shape) - 2 else None
@@ -161,12 +187,25 @@ def _centre(scores: Interval) -> Tensor:
 
 
 def affine_row(w: Interval, row: Minorant) -> tuple[Tensor, Tensor, Tensor]:
-    """a, m, B of the affine vertex rule: a the row's full gradient at the centre, m = p, μ the row's value there."""
+    """a, m, B of the affine vertex rule: by default a is the full gradient at the centre, m = p, μ the value there."""
     p = row.middle / row.middle.sum(-1, keepdim=True)
-    value = (p * w.centre).sum(-1, keepdim=True)
-    a = p * (w.centre - value)
-    B = minorant_constant(row.log_low, row.log_high, w.lower, w.upper, a, p, value)
-    return a, p, B - a.sum(-1).abs() * row.most
+    centre = w.centre
+    value = (p * centre).sum(-1, keepdim=True)
+    off = centre - value
+    scale = off.abs().amax(-1, keepdim=True) + (p * (w.upper - w.lower)).sum(-1, keepdim=True)
+    if row.slope is not None:
+        off = off + row.slope * scale
+        off = off - (p * off).sum(-1, keepdim=True)
+    a = p * off
+    mu = value if row.level is None else value + row.level * scale
+    m = p
+    if row.cut is not None:
+        there = row.log_high > -torch.inf
+        low = torch.where(there, row.log_low, torch.zeros_like(row.log_low))
+        high = torch.where(there, row.log_high, torch.zeros_like(row.log_high))
+        m = torch.where(there, (low + row.cut * (high - low)).exp(), torch.zeros_like(low))
+    B = minorant_constant(row.log_low, row.log_high, w.lower, w.upper, a, m, mu)
+    return a, m, B - a.sum(-1).abs() * row.most
 
 
 def _finite(x: Tensor) -> Tensor:

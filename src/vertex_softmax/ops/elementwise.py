@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 
 from vertex_softmax.ops.lines import Lines, concave_lines, convex_lines, curved_lines, negated
-from vertex_softmax.ops.registry import Interval, Op, Place, Rules, Shape, Step, beside, register, sum_to
+from vertex_softmax.ops.registry import Interval, Op, Place, Range, Rules, Shape, Step, beside, register, sum_to
 
 INFINITY = math.inf
 
@@ -58,6 +58,8 @@ class Elementwise(Op):
 @dataclasses.dataclass(frozen=True)
 class Relu(Elementwise):
     """max(x, 0): exact where the sign is decided, else the chord above and a line through 0 below."""
+
+    ranges: ClassVar[dict[str, Range]] = {"slope": Range()}
 
     def evaluate(self, *xs: Tensor) -> Tensor:
         """max(x, 0)"""

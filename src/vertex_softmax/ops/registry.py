@@ -90,6 +90,15 @@ class AffineForm(NamedTuple):
     """(batch, inputs)"""
 
 
+class Range(NamedTuple):
+    """Where a free parameter is looked for; every value is sound, these are the useful ones."""
+
+    low: float = 0.0
+    high: float = 1.0
+    rate: float = 1.0
+    """its step size, relative"""
+
+
 class Place(NamedTuple):
     """Where an op stands: what `relax` may look at."""
 
@@ -132,8 +141,11 @@ class Op:
         """
         raise NotImplementedError
 
+    ranges: ClassVar[dict[str, Range]] = {}
+    """Of the free parameters, by name: where they are looked for, and how fast."""
+
     def parameters(self, relaxed: Any) -> dict[str, Tensor]:
-        """The free parameters of a relaxation, each with values in [0, 1]; every value is sound."""
+        """The free parameters of a relaxation, (batch, 1, ...), at their defaults; every value is sound."""
         return {}
 
     def with_parameters(self, relaxed: Any, values: dict[str, Tensor]) -> Any:

@@ -21,10 +21,13 @@ from vertex_softmax.softmax_box import softmax_box_probabilities
 
 
 def score_box(box: Interval, mask: Tensor | None) -> Interval:
-    """The box with masked keys at −inf, which the primitive takes as weight 0."""
+    """The box with masked keys at −inf, which the primitive takes as weight 0; a score that overflowed is NaN."""
+    nan = torch.full_like(box.lower, torch.nan)
+    over = box.lower.isinf() | box.upper.isinf()
+    lower, upper = torch.where(over, nan, box.lower), torch.where(over, nan, box.upper)
     if mask is None:
-        return box
-    return Interval(box.lower.masked_fill(mask, -torch.inf), box.upper.masked_fill(mask, -torch.inf))
+        return Interval(lower, upper)
+    return Interval(lower.masked_fill(mask, -torch.inf), upper.masked_fill(mask, -torch.inf))
 
 
 def probabilities(box: Interval) -> Interval:

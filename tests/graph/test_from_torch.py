@@ -146,12 +146,22 @@ def test_float32_models_keep_their_epsilon() -> None:
         def forward(self, x: Tensor) -> Tensor:
             return functional.rms_norm(x, (8,))
 
-    for module in (nn.RMSNorm(8).float().eval(), nn.Sequential(nn.Linear(8, 8), Norm()).float().eval()):
-        graph = from_torch(module, torch.randn(1, 8))
-        assert [n.op.eps for n in graph.nodes() if hasattr(n.op, "eps")] == [torch.finfo(torch.float32).eps]
+    for module in (nn.RMSNorm(8), nn.Sequential(nn.Linear(8, 8), Norm()), Norm()):
+        for dtype in (torch.float32, torch.bfloat16, torch.float64):  # half precision takes float32's
+            graph = from_torch(module.to(dtype).eval(), torch.randn(1, 8, dtype=dtype))
+            eps = [n.op.eps for n in graph.nodes() if hasattr(n.op, "eps")]
+            assert eps == [torch.finfo(torch.float64 if dtype == torch.float64 else torch.float32).eps]
 
 
-# Every op ----------------------------------------------------------------------------------------------------------------
+# Every op ------------------------------------------------------------------------------------------------------------
+
+
+def assigned(x: Tensor) -> Tensor:
+    y = x.clone()
+    y[:, 1:3] = x[:, :2] * 2
+    y[:, 4] = 1.0
+    return y
+
 
 INDEX = torch.tensor([2, 0, 2])
 OPS: dict[str, Callable[[Tensor], Tensor]] = {
@@ -190,7 +200,7 @@ OPS: dict[str, Callable[[Tensor], Tensor]] = {
     "masks": lambda x: (
         x.masked_fill(torch.eye(5, 8).bool(), 3.0) + torch.where(torch.ones(8).bool(), x, 0.0) + x.tril()
     ),
-    "assignment": lambda x: _assigned(x),
+    "assignment": assigned,
     "products": lambda x: x @ x.mT + torch.einsum("bnd,bmd->bnm", x, 2 * x) + x.matmul(torch.ones(8)).unsqueeze(-1),
     "vectors": lambda x: torch.addmm(x[0, 0], x[0], torch.ones(8, 8)) + x[0, 1].dot(x[0, 2]) + (x[0] @ x[0, 3]).sum(),
     "convolutions": lambda x: (
@@ -200,13 +210,6 @@ OPS: dict[str, Callable[[Tensor], Tensor]] = {
     "shapes": lambda x: x.squeeze(0).t().flatten().unflatten(0, (2, -1)).swapaxes(0, 1).contiguous().view(1, 5, 8),
     "casts": lambda x: x.to(torch.float64) + x.type_as(x) + torch.zeros_like(x) + torch.full_like(x, 2.0),
 }
-
-
-def _assigned(x: Tensor) -> Tensor:
-    y = x.clone()
-    y[:, 1:3] = x[:, :2] * 2
-    y[:, 4] = 1.0
-    return y
 
 
 class Function(nn.Module):
@@ -353,7 +356,7 @@ def test_shapes_and_branches_that_depend_on_data(function: Callable[[Tensor], Te
         (lambda x: functional.scaled_dot_product_attention(x, x, x, dropout_p=0.1), "dropout_p > 0"),
         (lambda x: functional.batch_norm(x, None, None, training=True), "batch_norm"),
         (lambda x: x.long() + x, "not continuous"),
-        (lambda x: torch.ones(3), "does not depend on the perturbed input"),
+        (lambda _: torch.ones(3), "does not depend on the perturbed input"),
         (lambda x: x**x, "exponent"),
         (lambda x: x / torch.tensor([0.0, 1.0]), "division by a constant that is 0"),
     ],

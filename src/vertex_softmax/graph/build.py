@@ -283,7 +283,7 @@ def softmax(x: Node, dim: int, name: str, mask: Tensor | None = None) -> Node:
 
 def _last(x: Node, dims: Sequence[int] | None, change: Callable[[Node], Node], name: str) -> Node:
     """`change` on the given dimensions moved behind the others and made one, then put back."""
-    over = _dims(x, dims)
+    over = sorted(_dims(x, dims))
     order = (*(d for d in range(len(x.shape)) if d not in over), *over)
     moved = permute(x, order, name)
     kept = moved.shape[: len(order) - len(over)]

@@ -90,9 +90,11 @@ def from_torch(
     """
     arguments, keywords = _arguments(example, kwargs)
     first = None if arguments else next(iter(keywords), None)
-    x = _check_example(arguments[0] if arguments else keywords.get(str(first)), perturb, batch_dim)
-    dtype = _check_module(module)
-    wrapped = _Logits(_double(module, dtype), arguments, keywords, first)
+    given = _check_example(arguments[0] if arguments else keywords.get(str(first)), perturb, batch_dim)
+    dtype = _check_module(module, given)
+    x = _constant(given)
+    rest = {name: _constant(value) for name, value in keywords.items()}
+    wrapped = _Logits(_double(module, dtype), [_constant(a) for a in arguments], rest, first)
     with _traceable(), torch.no_grad():
         expected = wrapped(x)
         if not isinstance(expected, Tensor):
@@ -142,10 +144,10 @@ def _constant(value: Any) -> Any:
 
 
 def _arguments(example: Any, kwargs: Mapping[str, Any] | None) -> tuple[tuple[Any, ...], dict[str, Any]]:
-    keywords = {k: _constant(v) for k, v in (kwargs or {}).items()}
+    keywords = dict(kwargs or {})
     if isinstance(example, Mapping):
-        return (), {**{k: _constant(v) for k, v in example.items()}, **keywords}
-    return tuple(map(_constant, example if isinstance(example, tuple) else (example,))), keywords
+        return (), {**example, **keywords}
+    return example if isinstance(example, tuple) else (example,), keywords
 
 
 def _check_example(x: Any, perturb: Any, batch_dim: int | None) -> Tensor:
@@ -175,14 +177,14 @@ def _check_example(x: Any, perturb: Any, batch_dim: int | None) -> Tensor:
     return x
 
 
-def _check_module(module: nn.Module) -> torch.dtype:
-    """The module's floating-point dtype, once it is in eval mode and all its weights are numbers."""
+def _check_module(module: nn.Module, x: Tensor) -> torch.dtype:
+    """The dtype the module computes norms in (half precision: float32), once it is in eval mode with finite weights."""
     if not isinstance(module, nn.Module):
         raise InvalidTypeError(f"module is {type(module).__name__}; give a torch.nn.Module")
     for name, part in module.named_modules():
         if part.training:
             raise UnsupportedModelError(f"{name or 'the module'} is in train mode: call module.eval() first")
-    dtype = torch.float32
+    dtype = x.dtype
     for kind, named in (("parameter", module.named_parameters()), ("buffer", module.named_buffers())):
         for name, value in named:
             if value.is_complex():
@@ -194,7 +196,7 @@ def _check_module(module: nn.Module) -> torch.dtype:
             bad = ~value.isfinite() if kind == "parameter" else value.isnan() | value.isposinf()
             if bool(bad.any()):
                 raise InvalidValueError(f"{kind} {name} holds NaN or infinity; load finite weights")
-    return dtype
+    return torch.float64 if dtype == torch.float64 else torch.float32
 
 
 def _double(module: nn.Module, dtype: torch.dtype) -> nn.Module:

@@ -1,1 +1,1 @@
-"""Tests of vertex_softmax.softmax_box; helpers.py, boxes.py, checks.py and mutants.py serve all of them."""
+"""Tests of vertex_softmax.graph; models.py and onnx_models.py hold the models that are read."""

@@ -56,9 +56,14 @@ def optimized_bound(walk: Walk, node: Node, objectives: Tensor, rules: Rules, as
         optimizer.step()
         schedule.step()
         with torch.no_grad():
-            best = torch.fmax(best, found)  # a step that ends in NaN is no bound, and none is lost
+            best = _better(best, found)
             for at, values in free.items():
                 for name, value in values.items():
                     value.clamp_(at.op.ranges[name].low, at.op.ranges[name].high)
     with torch.no_grad():
-        return torch.fmax(best, walk.bound(node, Part(objectives), rules, free))
+        return _better(best, walk.bound(node, Part(objectives), rules, free))
+
+
+def _better(best: Tensor, found: Tensor) -> Tensor:
+    """The larger bound; a step that ended in NaN gives none, and a start at NaN stays NaN."""
+    return torch.where(found.isnan(), best, torch.maximum(best, found))

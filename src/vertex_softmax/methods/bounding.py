@@ -3,9 +3,11 @@
 Invariant: `lower_bounds` returns numbers that no input of the walk's set falls below, to rounding, or NaN.
 - `ibp`: interval arithmetic alone.
 - `crown`: linear bounds, softmax by its linear (LSE) bounds.
+- `alpha-crown`: the same boxes, and the free parameters of the last pass optimised.
 - `vertex`: linear bounds, and the exact score-box optimum at every attention (METHOD.md section 5, on the objective).
 - `hybrid`: every intermediate box from both and from the affine vertex rule at its default slopes (section 7); the best
   of the three, and of choosing between the first two row by row, per objective.
+- `joint`: hybrid's boxes, and the free parameters of the last pass optimised under both linear rules.
 """
 
 from __future__ import annotations
@@ -56,16 +58,29 @@ class Options:
         return self.batch or (16 if device.type == "cpu" else 256)
 
 
-METHODS: dict[str, tuple[str, ...]] = {
-    "ibp": (),
-    "crown": ("lse",),
-    "vertex": ("vertex",),
-    "hybrid": ("lse", "vertex", "affine", "rows"),
+@dataclasses.dataclass(frozen=True)
+class Method:
+    """Attention rules (ops/attention.py): one backward pass each, the best of them counts."""
+
+    boxes: tuple[str, ...] = ()
+    """for the intermediate boxes"""
+    last: tuple[str, ...] = ()
+    """for the objective; none: intervals only"""
+    optimised: tuple[str, ...] = ()
+    """for the objective, with their free parameters optimised"""
+
+
+METHODS: dict[str, Method] = {
+    "ibp": Method(),
+    "crown": Method(("lse",), ("lse",)),
+    "alpha-crown": Method(("lse",), ("lse",), ("lse",)),
+    "vertex": Method(("vertex",), ("vertex",)),
+    "hybrid": Method(("lse", "vertex", "affine"), ("lse", "vertex", "affine", "rows")),
+    "joint": Method(("lse", "vertex", "affine"), ("lse", "vertex", "affine", "rows"), ("lse", "affine")),
 }
-"""A method's attention rules; its bound is the best of theirs."""
 
 
-def make_boxes(walk: Walk, rules: tuple[Rules, ...], options: Options) -> None:
+def make_boxes(walk: Walk, rules: tuple[str, ...], options: Options) -> None:
     """All boxes of the walk, tightened by one backward pass per rule where a nonlinearity wants them."""
 
     def refine(walk: Walk, node: Node) -> None:
@@ -77,8 +92,8 @@ def make_boxes(walk: Walk, rules: tuple[Rules, ...], options: Options) -> None:
         at = node if stream is None else stream
         if at not in walk.refined:
             walk.refined.add(at)
-            for rule in rules[:3] if has_attention(at) else rules[:1]:
-                fast = dataclasses.replace(rule, exact=False)
+            for rule in rules if has_attention(at) else rules[:1]:
+                fast = Rules(attention=rule, exact=False)
                 walk.tighten(at, walk.box_by_pass(at, fast, everywhere=at is not node))
         if at is not node:
             for later in walk.nodes[walk.position[at] + 1 : walk.position[node] + 1]:
@@ -90,22 +105,23 @@ def make_boxes(walk: Walk, rules: tuple[Rules, ...], options: Options) -> None:
 
 def lower_bounds(walk: Walk, objectives: Tensor, method: str, options: Options) -> Tensor:
     """Lower bounds of objectives (batch, S, *output shape) on the output, (batch, S)."""
-    rules = tuple(Rules(attention=rule) for rule in METHODS[method])
-    output = walk.graph.output
-    if not rules:
+    how, output = METHODS[method], walk.graph.output
+    if not how.last:
         walk.run(lambda _walk, _node: None)
         lower, upper = (x.unsqueeze(1) for x in walk.boxes[output])
         return torch.where(objectives >= 0, objectives * lower, objectives * upper).flatten(2).sum(-1)
-    make_boxes(walk, rules, options)
+    make_boxes(walk, how.boxes, options)
     begin = time.perf_counter()
     slopes = ("adaptive", "zero", "one") if options.suffix == "best" else ("adaptive",)
     found: Tensor | None = None
-    for rule in rules if has_attention(output) else rules[:1]:
+    for rule in how.last if has_attention(output) else how.last[:1]:
         for relu in slopes:
-            bound = walk.bound(output, Part(objectives), dataclasses.replace(rule, relu=relu))
-            if options.suffix == "optimised":
-                bound = torch.maximum(bound, optimized_bound(walk, output, objectives, rule, options.ascent))
+            bound = walk.bound(output, Part(objectives), Rules(attention=rule, relu=relu))
             found = bound if found is None else torch.maximum(found, bound)
+    optimised = how.last if options.suffix == "optimised" else how.optimised
+    for rule in optimised if has_attention(output) else optimised[:1]:
+        bound = optimized_bound(walk, output, objectives, Rules(attention=rule), options.ascent)
+        found = bound if found is None else torch.maximum(found, bound)
     walk.spent("objective", begin)
     return found if found is not None else torch.full(objectives.shape[:2], torch.nan)
 

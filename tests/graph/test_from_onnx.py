@@ -120,7 +120,8 @@ FAST = (
     *cases("dynamo", 23, "vit_class_token", "vit_grouped_queries", "sdpa_causal", "sdpa_float_mask"),
 )
 SLOW = (
-    *cases("legacy", 11, "vit_class_token", "encoder_relu"),
+    *cases("legacy", 9, "by_hand_exp_pow_erf", "by_hand_transposed_moments_tanh", "attention_pooling"),
+    *cases("legacy", 11, "by_hand_exp_pow_erf", "by_hand_transposed_moments_tanh", "attention_pooling"),
     *cases("legacy", 17),
     *cases("dynamo", 18),
     *cases("dynamo", 20),

@@ -91,6 +91,9 @@ class Walk:
         for node in self.nodes:
             if node is not self.graph.input:
                 self.boxes[node] = self.interval(node)
+            found = self.boxes[node]
+            self._note_crossing(node, found, found)
+            self.boxes[node] = found.meet(found)  # ends that rounding crossed are a point to the ops that follow
             wanted = any(node in _needed(user) for user in self.users(node))
             if wanted and not isinstance(node.op, Constant) and node is not self.graph.input:
                 refine(self, node)
@@ -102,6 +105,15 @@ class Walk:
             bad = (test(self.boxes[node].lower) | test(self.boxes[node].upper)).flatten(1).any(1)
             if bool(bad.any()):
                 self.problems.append(Problem(node, bad.expand(self.batch), f"the bounds are {text}"))
+
+    def _note_crossing(self, node: Node, old: Interval, new: Interval) -> None:
+        """Note every input for which two boxes of a node, or the ends of one, cross by more than rounding."""
+        gap = torch.maximum(old.lower, new.lower) - torch.minimum(old.upper, new.upper)
+        size = torch.maximum(torch.maximum(old.lower.abs(), old.upper.abs()), torch.ones_like(gap))
+        crossed = (gap > CROSSING[self.dtype] * size).flatten(1).any(1)
+        if bool(crossed.any()):
+            text = f"two bounds cross by {float(gap.max()):.3g}, more than rounding can"
+            self.problems.append(Problem(node, crossed.expand(self.batch), text))
 
     def spent(self, stage: str, begin: float) -> None:
         """Add the time since `begin` to a stage; the empty name is nobody's."""
@@ -115,12 +127,7 @@ class Walk:
     def tighten(self, node: Node, box: Interval) -> None:
         """Meet a node's box with another sound one; what was relaxed over the old box is made anew when asked for."""
         old = self.boxes[node]
-        gap = torch.maximum(old.lower, box.lower) - torch.minimum(old.upper, box.upper)
-        size = torch.maximum(torch.maximum(old.lower.abs(), old.upper.abs()), torch.ones_like(gap))
-        crossed = (gap > CROSSING[self.dtype] * size).flatten(1).any(1)
-        if bool(crossed.any()):
-            text = f"two bounds cross by {float(gap.max()):.3g}, more than rounding can"
-            self.problems.append(Problem(node, crossed.expand(self.batch), text))
+        self._note_crossing(node, old, box)
         self.boxes[node] = old.meet(box)
         for user in self.users(node):
             for key in [key for key in self._relaxed if key[0] is user]:
@@ -177,9 +184,9 @@ class Walk:
         box = self.boxes[self.start]
         centre, radius = box.centre.flatten(1).unsqueeze(-1), box.radius.flatten(1).unsqueeze(-1)
         if form is None:
-            return total
+            return _number(total)
         flat = form.flatten(2)
-        return total + (flat @ centre).squeeze(-1) - (flat.abs() @ radius).squeeze(-1)
+        return _number(total + (flat @ centre).squeeze(-1) - (flat.abs() @ radius).squeeze(-1))
 
     def linear(
         self, node: Node, part: Part, rules: Rules, chosen: Mapping[Node, dict[str, Tensor]] | None = None
@@ -238,6 +245,11 @@ class Walk:
         box = self.boxes[self.start]
         centre = (box.centre.flatten(1) @ matrix.mT + constant).reshape(self.batch, *node.shape)
         return AffineForm(centre, matrix.reshape(*node.shape, inputs), box.radius.flatten(1))
+
+
+def _number(bound: Tensor) -> Tensor:
+    """A lower bound of +inf is an overflow, and no bound."""
+    return torch.where(bound == torch.inf, torch.full_like(bound, torch.nan), bound)
 
 
 def _needed(user: Node) -> list[Node]:

@@ -16,5 +16,6 @@ def interval_bounds(graph: Graph, lower: Tensor, upper: Tensor) -> dict[Node, In
     boxes = {graph.input: Interval(lower, upper)}
     for node in graph.nodes():
         if node is not graph.input:
-            boxes[node] = node.op.interval(*(boxes[i] for i in node.inputs))
+            found = node.op.interval(*(boxes[i] for i in node.inputs))
+            boxes[node] = found.meet(found)  # ends that rounding crossed are a point to the ops that follow
     return boxes

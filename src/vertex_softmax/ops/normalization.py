@@ -78,6 +78,9 @@ class Normalize(Op):
 
         high = value(upper, torch.where(upper >= 0, small, large))
         low = value(lower, torch.where(lower >= 0, large, small))
+        # without eps, y / σ is not defined at y = 0: no bound over a box that holds it
+        undefined = (least.sum(-1, keepdim=True) + self.eps <= 0).expand_as(low)
+        low, high = (x.masked_fill(undefined, torch.nan) for x in (low, high))
         shape = boxes[0].lower.shape
         return Interval(low.reshape(shape), high.reshape(shape))
 

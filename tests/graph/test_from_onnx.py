@@ -100,7 +100,7 @@ def check(name: str, style: str, opset: int) -> None:
         there = copy.deepcopy(module).double()(x.double())
     assert (graph.evaluate(x.double()) - there).abs().max() <= 1e-6 * (1 + there.abs().max())
     small = simplify(graph)
-    assert (graph.evaluate(x.double()) - small.evaluate(x.double())).abs().max() <= 1e-7 * (1 + there.abs().max())
+    assert (graph.evaluate(x.double()) - small.evaluate(x.double())).abs().max() <= 1e-12 * (1 + there.abs().max())
     assert counts(small) == expected_counts(name)
 
 

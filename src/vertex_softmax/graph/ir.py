@@ -72,7 +72,7 @@ class Graph:
         n = len(self.input.shape)
         if x.dim() < n or tuple(x.shape[x.dim() - n :]) != self.input.shape:
             raise InvalidValueError(
-                f"the input has shape {tuple(x.shape)}, but the network takes {self.input.shape} behind any leading ones"
+                f"the input has shape {tuple(x.shape)}, but the network takes {self.input.shape} behind leading ones"
             )
         lead = x.shape[: x.dim() - n]
         found: dict[Node, Tensor] = {self.input: x}

@@ -173,8 +173,9 @@ def gated(node: Node, view: View) -> Node | None:
         if isinstance(g.op, elementwise.Erf) and cubic == 0:
             k = c * math.sqrt(2)
             return _gate(elementwise.Gelu(), x, k, 2 * p * a / k, node.name)
-        if isinstance(g.op, elementwise.Tanh) and _gelu_tanh(c, cubic):
-            return _gate(elementwise.Gelu(tanh=True), x, 1.0, 2 * p * a, node.name)
+        single = _gelu_tanh(c, cubic) if isinstance(g.op, elementwise.Tanh) else None
+        if single is not None:
+            return _gate(elementwise.Gelu(tanh=True, single=single), x, 1.0, 2 * p * a, node.name)
     return None
 
 
@@ -182,13 +183,13 @@ def _gate(op: elementwise.Gelu | elementwise.Silu, x: Node, k: float, outer: flo
     return _scaled(build.apply(op, _scaled(x, k, name), name=name), outer, name)
 
 
-def _gelu_tanh(c: float, cubic: float) -> bool:
-    """√(2/π) and √(2/π) · 0.044715 to 1e-12, or as float32 rounds them: there the model itself is a float32 one."""
+def _gelu_tanh(c: float, cubic: float) -> bool | None:
+    """Are c, cubic = √(2/π), √(2/π) · 0.044715 to 1e-12: False; as float32 rounds them: True; else None."""
     root = math.sqrt(2 / math.pi)
     exact = abs(c / root - 1) < 1e-12 and abs(cubic / (root * 0.044715) - 1) < 1e-12
     single = torch.tensor([root, 0.044715]).double()  # rounded to float32
     near = abs(c / float(single[0]) - 1) < 1e-12 and abs(cubic / float(single[0] * single[1]) - 1) < 1e-12
-    return exact or near
+    return False if exact else (True if near else None)
 
 
 # Softmax and normalisation ------------------------------------------------------------------------------------------

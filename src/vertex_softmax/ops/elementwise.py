@@ -130,29 +130,42 @@ def _outside(c: float) -> tuple[tuple[float, float], ...]:
 @register
 @dataclasses.dataclass(frozen=True)
 class Gelu(Valley):
-    """x Φ(x), or with `tanh` its usual approximation x/2 (1 + tanh(√(2/π) (x + 0.044715 x³)))."""
+    """x Φ(x), or with `tanh` its usual approximation x/2 (1 + tanh(k (x + c x³))).
+
+    k = √(2/π) and c = 0.044715; with `single` both as float32 rounds them, as models written out in float32 have them.
+    """
 
     tanh: bool = False
+    single: bool = False
+
+    def _constants(self) -> tuple[float, float]:
+        return (0.7978845834732056, 0.044714998453855515) if self.single else (math.sqrt(2 / math.pi), 0.044715)
 
     def evaluate(self, *xs: Tensor) -> Tensor:
         """x Φ(x)"""
+        if self.tanh and self.single:
+            k, c = self._constants()
+            return 0.5 * xs[0] * (1 + torch.tanh(k * (xs[0] + c * xs[0] ** 3)))
         return torch.nn.functional.gelu(xs[0], approximate="tanh" if self.tanh else "none")
 
     def derivative(self, x: Tensor) -> Tensor:
         """Φ(x) + x φ(x)"""
         if self.tanh:
-            k = math.sqrt(2 / math.pi)
-            t = torch.tanh(k * (x + 0.044715 * x**3))
-            return 0.5 * (1 + t) + 0.5 * x * (1 - t * t) * k * (1 + 3 * 0.044715 * x * x)
+            k, c = self._constants()
+            t = torch.tanh(k * (x + c * x**3))
+            return 0.5 * (1 + t) + 0.5 * x * (1 - t * t) * k * (1 + 3 * c * x * x)
         slope: Tensor = torch.special.ndtr(x) + x * torch.exp(-0.5 * x * x) / math.sqrt(2 * math.pi)
         return slope
 
     def _bottom(self) -> float:
-        return -0.7524614220710162585 if self.tanh else -0.7517915246935644575
+        if not self.tanh:
+            return -0.7517915246935644575
+        return -0.7524614044087226430 if self.single else -0.7524614220710162585
 
     def lines(self, box: Interval, rules: Rules) -> Lines:
         """f'' changes its sign at ±√2 (erf), ±1.4185… (tanh)."""
-        c = 1.4185040087908283555 if self.tanh else math.sqrt(2)
+        tanh = 1.4185039771280708814 if self.single else 1.4185040087908283555
+        c = tanh if self.tanh else math.sqrt(2)
         return curved_lines(self.evaluate, self.derivative, ((-c, c),), _outside(c), *box)
 
 

@@ -7,11 +7,18 @@ from torch import Tensor
 
 from bounds.networks import descend, samples
 from vertex_softmax.bounds.backward import Memory, Walk
+from vertex_softmax.bounds.optimize import Ascent
 from vertex_softmax.graph.ir import Constant, Graph, Node
 from vertex_softmax.methods.bounding import Options, lower_bounds
 
 TOLERANCE = 1e-9
 """Of 1 + the size of the values: what depth and rounding may cost in float64."""
+
+
+QUICK = Options(ascent=Ascent(steps=2))
+"""Few steps of ascent: every one of them is as sound as the last."""
+SMALL = Options(memory=Memory(bytes=1), ascent=Ascent(steps=2))
+"""One objective at a time."""
 
 
 def objectives(graph: Graph, batch: int, seed: int = 0) -> Tensor:
@@ -25,7 +32,7 @@ def objectives(graph: Graph, batch: int, seed: int = 0) -> Tensor:
 def walked(
     graph: Graph, lower: Tensor, upper: Tensor, method: str, options: Options | None = None, A: Tensor | None = None
 ) -> tuple[Walk, Tensor]:
-    options = options or Options()
+    options = options or QUICK
     walk = Walk(graph, lower, upper, memory=options.memory)
     wanted = objectives(graph, len(lower)) if A is None else A
     with torch.no_grad():
@@ -70,7 +77,3 @@ def check_network(graph: Graph, lower: Tensor, upper: Tensor, method: str, optio
     check_boxes(graph, walk.boxes, x)
     check_bounds(graph, found, objectives(graph, len(lower)), x)
     return walk
-
-
-SMALL = Options(memory=Memory(bytes=1))
-"""One objective at a time."""

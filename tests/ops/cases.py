@@ -127,7 +127,7 @@ def points(box: tuple[Interval, ...], count: int, seed: int = 0) -> list[Tensor]
 
 
 PRODUCTS = tuple(Rules(product=mix) for mix in (0.5, 0.0, 0.3, 1.0))
-ATTENTIONS = tuple(Rules(attention=rule) for rule in ("lse", "vertex", "rows"))
+ATTENTIONS = tuple(Rules(attention=rule) for rule in ("lse", "vertex", "rows", "affine"))
 RELUS = tuple(Rules(relu=slope) for slope in ("adaptive", "zero", "one"))
 
 

@@ -143,8 +143,9 @@ def check_parameters(case: Case, box: tuple[Interval, ...], rules: Rules, count:
         chosen = {}
         for name, start in names.items():
             full = start.expand(BATCH, A.shape[1], *start.shape[2:])
-            drawn = torch.rand(full.shape, generator=g, dtype=full.dtype)
-            chosen[name] = (full * 0 + kind if kind < 2 else drawn).clone().requires_grad_()
+            low, high, _ = case.op.ranges[name]
+            t = torch.rand(full.shape, generator=g, dtype=full.dtype) if kind > 1 else torch.full_like(full, kind)
+            chosen[name] = (low + t * (high - low)).requires_grad_()
         step = case.op.backward(A, case.op.with_parameters(relaxed, chosen))
         slack = TOLERANCE[torch.float64] * scale(A, step, box, sizes(case, box, values))
         right = concrete(step, xs)

@@ -141,7 +141,7 @@ def _around(box: Interval, points: Tensor) -> Interval:
 
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("heads", [(), (2,)])
-@pytest.mark.parametrize("rule", ["lse", "vertex", "rows"])
+@pytest.mark.parametrize("rule", ["lse", "vertex", "rows", "affine"])
 def test_attention_over_forms(kind: str, heads: tuple[int, ...], rule: str) -> None:
     """Scores are free in their box, values are a form of the same ξ."""
     radius = widths()

@@ -49,7 +49,7 @@ def test_log_softmax_however_small_the_weight(dtype: torch.dtype, gaps: tuple[in
 
 @pytest.mark.parametrize(("dtype", "ends"), [(torch.float64, (600, 746)), (torch.float32, (80, 104))])
 @pytest.mark.parametrize("sign", [1.0, -1.0])
-@pytest.mark.parametrize("rule", ["softmax", "lse", "vertex", "rows"])
+@pytest.mark.parametrize("rule", ["softmax", "lse", "vertex", "rows", "affine"])
 def test_subnormal_weights(dtype: torch.dtype, ends: tuple[int, int], sign: float, rule: str) -> None:
     """A weight between the smallest normal number and 0 has few digits, so its logarithm is no end of a chord."""
     for width in torch.linspace(*ends, 60, dtype=torch.float64).tolist():
@@ -91,5 +91,5 @@ def test_one_key_far_above_the_others() -> None:
         low[:, 1, 0] += high  # the second row: certainly above
         values = torch.randn(3, 3, 2, generator=g, dtype=torch.float64)
         box = (Interval(low, up), Interval(values - 0.5, values + 0.5))
-        for rule in ("lse", "vertex", "rows"):
+        for rule in ("lse", "vertex", "rows", "affine"):
             check_backward(case, box, dataclasses.replace(Rules(), attention=rule))

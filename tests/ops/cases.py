@@ -176,6 +176,7 @@ def _shape() -> list[Case]:
         Case(shape.Reshape((4, 6), (4, 2, 3)), ((4, 6),), name="heads"),
         Case(shape.Reshape((2, 2, 3), (4, 3)), ((2, 2, 3),), name="join"),
         Case(shape.Reshape((2, 3), (1, 2, 1, 3)), ((2, 3),), name="ones"),
+        Case(shape.Reshape((2, 6), (3, 2, 2)), ((2, 6),), name="another two"),
         Case(shape.Permute((2, 0, 1)), ((2, 3, 4),)),
         Case(shape.Permute((0, 2, 1, 3)), ((1, 2, 3, 2),), name="heads"),
         Case(shape.Slice(1, 1, 4, 2, 3, 5), ((2, 5, 3),)),

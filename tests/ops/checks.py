@@ -94,6 +94,10 @@ def check_backward(
     dtype = box[0].lower.dtype
     A = coefficients(case.out, seed, dtype)
     step = backward(case.op, A, box, rules, forms)
+    for back, dims in zip(step.coefficients, case.shapes, strict=True):
+        assert back is None or tuple(back.shape[1:]) == (A.shape[1], *dims), (
+            f"{case.label} backward: coefficients' shape"
+        )
     free = xs is None
     xs = points(box, count, seed) if xs is None else xs
     values = case.evaluate(*xs)

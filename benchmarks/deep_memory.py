@@ -153,22 +153,21 @@ def violations(rows: Sequence[dict[str, Any]]) -> list[str]:
 
 def show(rows: Sequence[dict[str, Any]], size: Size, console: Console) -> None:
     table = Table(title=f"{size.blocks} blocks, d = {size.dim}, ε = {size.epsilon}", title_justify="left")
-    for heading in ("tokens", "method", "bound", "clean", "seconds", "of processor", "peak GiB", "most time in"):
+    for heading in ("tokens", "method", "bound", "seconds", "processor s", "GiB", "most time in"):
         table.add_column(heading, justify="left" if heading in {"method", "most time in"} else "right")
     for row in rows:
         if "failed" in row:
-            table.add_row(str(row["tokens"]), row["method"], "–", "–", "–", "–", "–", row["failed"])
+            table.add_row(str(row["tokens"]), row["method"], "–", "–", "–", "–", row["failed"])
             continue
-        stages = sorted(((s, n) for n, s in row["seconds"].items() if n != "total"), reverse=True)[:3]
+        stages = sorted(((s, n) for n, s in row["seconds"].items() if n != "total"), reverse=True)[:2]
         table.add_row(
             str(row["tokens"]),
             row["method"],
             f"{row['worst']:.5f}",
-            f"{row['clean']:.5f}",
             f"{row['seconds']['total']:.1f}",
             f"{row['processor_s']:.1f}",
             f"{row['peak_bytes'] / GIB:.2f}",
-            ", ".join(f"{name} {seconds:.1f}" for seconds, name in stages),
+            "\n".join(f"{name} {seconds:.0f} s" for seconds, name in stages),
         )
     console.print(table)
 
@@ -182,7 +181,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--blocks", type=int, default=Size.blocks)
     parser.add_argument("--epsilon", type=float, default=Size.epsilon)
     parser.add_argument("--limit", type=float, default=3600.0, help="seconds for one bound")
-    parser.add_argument("--profile", action="store_true", help="print where Python spends the time")
+    parser.add_argument("--profile", action="store_true", help="print which functions take the time")
     parser.add_argument("--out", type=Path, default=ROOT / "benchmarks" / "runs" / "deep-memory.json")
     parser.add_argument("--one", help=argparse.SUPPRESS)
     asked = parser.parse_args(arguments)

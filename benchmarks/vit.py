@@ -335,7 +335,7 @@ def show(summary: Sequence[dict[str, Any]], console: Console) -> None:
             for key, mean in s["recorded_mean"].items():
                 against.add_row(
                     s["model"],
-                    f"recorded {key}",
+                    f"their {SHORT[key]}",
                     str(s["with_anchor"]),
                     f"{mean:.4f}",
                     str(s["recorded_verified"][key]),

@@ -80,9 +80,11 @@ def test_alternating_pairs() -> None:
     row = anchors.alternate(lambda: calls.append("ours"), lambda: calls.append("theirs") or -1.5, repeats=2)
     assert calls == ["ours", "theirs"] * 3
     assert row["peer"] == -1.5
-    assert len(row["clock"]) == len(row["processor"]) == 2
-    side = anchors.paired([{"clock": [(1.0, 3.0), (1.0, 5.0)], "processor": [(1.0, 2.0)] * 2}])
-    assert (side["ratio"], side["processor_ratio"]) == (4.0, 2.0)
+    assert [len(row[kind]) for kind in anchors.KINDS] == [2, 2, 2]
+    side = anchors.paired(
+        [{"clock": [(1.0, 3.0), (1.0, 5.0)], "processor": [(1.0, 2.0)] * 2, "user": [(1.0, 1.0)] * 2}]
+    )
+    assert (side["ratio"], side["processor_ratio"], side["user_ratio"]) == (4.0, 2.0, 1.0)
 
 
 @needs_vit

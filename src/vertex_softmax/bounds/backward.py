@@ -78,6 +78,7 @@ class Walk:
             for i in node.inputs:
                 self._users[i].append(node)
         self.problems: list[Problem] = []
+        self.known: list[dict[Node, Interval]] = []
         self.seconds: dict[str, float] = {}
         self.batch = lower.shape[0]
         self.dtype, self.device = lower.dtype, lower.device
@@ -91,6 +92,8 @@ class Walk:
         for node in self.nodes:
             if node is not self.graph.input:
                 self.boxes[node] = self.interval(node)
+                for other in self.known:
+                    self.tighten(node, other[node])
             found = self.boxes[node]
             self._note_crossing(node, found, found)
             self.boxes[node] = found.meet(found)  # ends that rounding crossed are a point to the ops that follow
@@ -119,6 +122,18 @@ class Walk:
         """Add the time since `begin` to a stage; the empty name is nobody's."""
         if stage:
             self.seconds[stage] = self.seconds.get(stage, 0.0) + time.perf_counter() - begin
+
+    def again(self) -> Walk:
+        """A new walk over the same set that knows nothing yet."""
+        lower, upper = self.boxes[self.graph.input]
+        return Walk(self.graph, lower, upper, memory=self.memory)
+
+    def start_from(self, other: Walk) -> None:
+        """Take over what another walk over the same set found: its boxes, its problems, its times."""
+        self.known.append(other.boxes)
+        self.problems += other.problems
+        for stage, seconds in other.seconds.items():
+            self.seconds[stage] = self.seconds.get(stage, 0.0) + seconds
 
     def users(self, node: Node) -> list[Node]:
         """The nodes that take this one."""

@@ -5,9 +5,9 @@ Invariant: `lower_bounds` returns numbers that no input of the walk's set falls 
 - `crown`: linear bounds, softmax by its linear (LSE) bounds.
 - `alpha-crown`: the same boxes, and the free parameters of the last pass optimised.
 - `vertex`: linear bounds, and the exact score-box optimum at every attention (METHOD.md section 5, on the objective).
-- `hybrid`: every intermediate box from both and from the affine vertex rule at its default slopes (section 7); the best
-  of the three, and of choosing between the first two row by row, per objective.
-- `joint`: hybrid's boxes, and the free parameters of the last pass optimised under both linear rules.
+- `hybrid`: at least `crown` and `vertex`, by construction: both run, their boxes are met and tightened by the affine
+  vertex rule at its default slopes (section 7); over those boxes the best of all rules per objective.
+- `joint`: the same from `alpha-crown` and `vertex`, and the free parameters of the last pass optimised.
 """
 
 from __future__ import annotations
@@ -62,6 +62,8 @@ class Options:
 class Method:
     """Attention rules (ops/attention.py): one backward pass each, the best of them counts."""
 
+    parts: tuple[str, ...] = ()
+    """methods that run first: their boxes are met, and the bound is never below theirs"""
     boxes: tuple[str, ...] = ()
     """for the intermediate boxes"""
     last: tuple[str, ...] = ()
@@ -72,11 +74,11 @@ class Method:
 
 METHODS: dict[str, Method] = {
     "ibp": Method(),
-    "crown": Method(("lse",), ("lse",)),
-    "alpha-crown": Method(("lse",), ("lse",), ("lse",)),
-    "vertex": Method(("vertex",), ("vertex",)),
-    "hybrid": Method(("lse", "vertex", "affine"), ("lse", "vertex", "affine", "rows")),
-    "joint": Method(("lse", "vertex", "affine"), ("lse", "vertex", "affine", "rows"), ("lse", "affine")),
+    "crown": Method(boxes=("lse",), last=("lse",)),
+    "alpha-crown": Method(boxes=("lse",), last=("lse",), optimised=("lse",)),
+    "vertex": Method(boxes=("vertex",), last=("vertex",)),
+    "hybrid": Method(("crown", "vertex"), ("affine",), ("lse", "vertex", "affine", "rows")),
+    "joint": Method(("alpha-crown", "vertex"), ("affine",), ("lse", "vertex", "affine", "rows"), ("lse", "affine")),
 }
 
 
@@ -92,7 +94,8 @@ def make_boxes(walk: Walk, rules: tuple[str, ...], options: Options) -> None:
         at = node if stream is None else stream
         if at not in walk.refined:
             walk.refined.add(at)
-            for rule in rules if has_attention(at) else rules[:1]:
+            mixed = has_attention(at)  # without an attention on the way all rules are one, and a part has done it
+            for rule in rules if mixed else (() if walk.known else rules[:1]):
                 fast = Rules(attention=rule, exact=False)
                 walk.tighten(at, walk.box_by_pass(at, fast, everywhere=at is not node))
         if at is not node:
@@ -110,10 +113,15 @@ def lower_bounds(walk: Walk, objectives: Tensor, method: str, options: Options) 
         walk.run(lambda _walk, _node: None)
         lower, upper = (x.unsqueeze(1) for x in walk.boxes[output])
         return torch.where(objectives >= 0, objectives * lower, objectives * upper).flatten(2).sum(-1)
+    found: Tensor | None = None
+    for part in how.parts:
+        first = walk.again()
+        bound = lower_bounds(first, objectives, part, options)
+        found = bound if found is None else torch.maximum(found, bound)
+        walk.start_from(first)
     make_boxes(walk, how.boxes, options)
     begin = time.perf_counter()
     slopes = ("adaptive", "zero", "one") if options.suffix == "best" else ("adaptive",)
-    found: Tensor | None = None
     for rule in how.last if has_attention(output) else how.last[:1]:
         for relu in slopes:
             bound = walk.bound(output, Part(objectives), Rules(attention=rule, relu=relu))

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
-from vertex_softmax import __version__
+from vertex_softmax import __version__, demo
 from vertex_softmax.cli import app
 
 
@@ -37,13 +37,16 @@ def test_help_lists_the_commands(vertex) -> None:
     assert all(command in text for command in ("demo", "reproduce", "bench"))
 
 
-def test_demo_writes_a_report_and_a_table(vertex, tmp_path: Path) -> None:
+def test_demo_writes_a_report_and_tables(vertex, tmp_path: Path, monkeypatch) -> None:
+    monkeypatch.setattr(demo, "IMAGES", 6)
+    monkeypatch.setattr(demo, "TRAINING", {**demo.TRAINING, "epochs": 4})
     result = vertex("demo", "--out", str(tmp_path / "demo"))
     assert result.exit_code == 0, result.output
     assert "Vertex" in result.stdout
     assert "passes the test" in result.stdout
+    assert all(name in result.stdout for name in ("ibp", "crown", "vertex", "hybrid", "attack"))
     page = (tmp_path / "demo" / "report.html").read_text()
-    assert page.count("<svg") == 2
+    assert page.count("<svg") == 3
     assert "http://" not in page.replace("http://www.w3.org", "").replace("http://purl.org", "").replace(
         "http://creativecommons.org", ""
     )
@@ -52,6 +55,7 @@ def test_demo_writes_a_report_and_a_table(vertex, tmp_path: Path) -> None:
     assert bounds["IBP"] <= bounds["simplex"] <= bounds["Vertex"]
     assert bounds["Wei-LSE"] <= bounds["Vertex"] <= min(data["sampled"])
     assert data["proved"] is True
+    assert [row["method"] for row in data["certification"]["rows"]] == ["ibp", "crown", "vertex", "hybrid"]
     assert not list((tmp_path / "demo").glob("*.tmp"))
 
 

@@ -26,6 +26,39 @@ def test_the_page_is_one_file_and_escapes_what_it_shows(data, tmp_path) -> None:
     assert "src=" not in text
 
 
+@pytest.fixture
+def certification():
+    row = {"how": "<b>how", "certified": 0.5, "bound": -0.25, "seconds": 0.01}
+    return {
+        "data": "digits",
+        "images": 4,
+        "eps": 0.08,
+        "architecture": {"blocks": 1, "heads": 2},
+        "tokens": 16,
+        "accuracy": 0.9375,
+        "rows": [{**row, "method": name} for name in ("ibp", "crown", "vertex", "hybrid", "another")],
+        "attack": {"certified": 0.75, "bound": 1.5, "seconds": 0.02},
+        "consistent": True,
+    }
+
+
+def test_the_page_tells_of_the_transformer_if_there_is_one(data, certification, tmp_path) -> None:
+    assert "transformer" not in page.write_demo(data, tmp_path / "without", "0").read_text()
+    text = page.write_demo({**data, "certification": certification}, tmp_path, "0").read_text()
+    assert text.count("<svg") == 3
+    assert "<b>" not in text
+    assert "accuracy 93.8 %" in text
+    assert '<td>hybrid</td><td>&lt;b&gt;how</td><td class="n">50 %</td><td class="n">-0.250</td>' in text
+    assert "≤ 75 %" in text
+    assert "No bound lies above a margin that the attack reached." in text
+    wrong = {**certification, "consistent": False}
+    assert "please report this" in page.write_demo({**data, "certification": wrong}, tmp_path, "0").read_text()
+
+
+def test_the_bars_are_drawn_the_same_each_time(certification) -> None:
+    assert plots.save(plots.rates(certification), "svg") == plots.save(plots.rates(certification), "svg")
+
+
 def test_the_same_numbers_give_the_same_picture(data) -> None:
     assert plots.save(plots.theorem(data), "svg") == plots.save(plots.theorem(data), "svg")
 

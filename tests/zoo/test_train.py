@@ -60,7 +60,9 @@ def test_it_learns_and_adversarial_training_makes_it_harder_to_fool() -> None:
         )
         assert reached > 0.85
         assert accuracy(model, DATA.eval_images, DATA.eval_labels) > 0.8
-        held[adversarial] = float((pgd(model, LinfBall(x, 0.1, (0, 1)), y, steps=10).worst > 0).double().mean())
+        with training.one_thread():
+            worst = pgd(model, LinfBall(x, 0.1, (0, 1)), y, steps=10, restarts=2).worst
+        held[adversarial] = float((worst > 0).double().mean())
     assert held[0.1] > held[0.0] + 0.1
 
 

@@ -12,7 +12,11 @@ from vertex_softmax.report import plots
 
 
 def write_demo(data: dict[str, Any], out: Path, version: str) -> Path:
-    """Write OUT/report.html and OUT/theorem.{svg,png}; return the path of the page."""
+    """Write OUT/report.html and OUT/theorem.{svg,png}; return the path of the page.
+
+    `data` is what `demo.run` returns; with "certification" in it, what `demo.certification` does, the page tells of
+    both.
+    """
     try:
         import jinja2
     except ImportError as error:
@@ -32,6 +36,8 @@ def write_demo(data: dict[str, Any], out: Path, version: str) -> Path:
         exact=next(method["bound"] for method in data["methods"] if method["name"] == "Vertex"),
         theorem=_inline(picture),
         phi=_inline(plots.save(plots.phi(data), "svg")),
+        certification=data.get("certification"),
+        rates=_inline(plots.save(plots.rates(data["certification"]), "svg")) if "certification" in data else "",
     )
     write_whole(out / "report.html", page.encode())
     return out / "report.html"

@@ -8,6 +8,7 @@ from typing import Any
 from vertex_softmax.errors import MissingDependencyError
 
 BLUE, ORANGE, GREY, RED, GREEN = "#2b6cb0", "#dd6b20", "#8a94a6", "#c53030", "#2f855a"
+BARS = {"ibp": RED, "crown": ORANGE, "vertex": BLUE, "hybrid": GREEN}
 COLOURS = {"IBP": RED, "simplex": ORANGE, "Wei-LSE": "#805ad5", "Vertex": GREEN}
 
 
@@ -113,6 +114,32 @@ def phi(data: dict[str, Any]) -> Any:
     axes.set_xlabel("t")
     axes.set_ylabel(r"$\varphi(t)$")
     axes.set_title("Checking any claimed bound t: is φ(t) ≥ 0?", fontsize=11)
+    figure.tight_layout()
+    return figure
+
+
+def rates(data: dict[str, Any]) -> Any:
+    """One bar per method: the share of images it certifies; the dashed line is what the attack leaves possible."""
+    plt = pyplot()
+    figure, axes = plt.subplots(figsize=(6.2, 0.9 + 0.42 * len(data["rows"])))
+    names = [row["method"] for row in data["rows"]]
+    shares = [100 * row["certified"] for row in data["rows"]]
+    bars = axes.barh(names, shares, color=[BARS.get(name, GREY) for name in names], height=0.62)
+    axes.bar_label(bars, [f"{share:.0f} %" for share in shares], padding=4, fontsize=9)
+    ceiling = 100 * data["attack"]["certified"]
+    axes.axvline(ceiling, color=GREY, ls="--", lw=1.4)
+    axes.annotate(
+        f"withstood the attack: {ceiling:.0f} %",
+        (ceiling, 0),
+        xytext=(5, 0),
+        textcoords="offset points",
+        color=GREY,
+        fontsize=9,
+        va="center",
+    )
+    axes.invert_yaxis()
+    axes.set_xlim(0, 100)
+    axes.set_xlabel(f"% of {data['images']} images certified at ε = {data['eps']:g}")
     figure.tight_layout()
     return figure
 

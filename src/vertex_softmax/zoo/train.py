@@ -66,7 +66,7 @@ def train(
     generator = torch.Generator().manual_seed(seed)
     optimizer = torch.optim.AdamW(model.parameters(), lr=lr, weight_decay=weight_decay)
     model.train()
-    with _one_thread():
+    with one_thread():
         for epoch in range(epochs):
             for picked in torch.randperm(len(images), generator=generator).split(batch):
                 x, y = images[picked], labels[picked]
@@ -192,7 +192,8 @@ def _beside(path: Path, ending: str) -> Path:
 
 
 @contextmanager
-def _one_thread() -> Iterator[None]:
+def one_thread() -> Iterator[None]:
+    """Inside, torch's operators run on one thread: the same sums in the same order, and steady on a busy machine."""
     threads = torch.get_num_threads()
     torch.set_num_threads(1)
     try:

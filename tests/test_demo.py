@@ -50,12 +50,13 @@ def test_the_model_is_kept(small, tmp_path: Path, monkeypatch) -> None:
         assert (a["certified"], a["bound"]) == (b["certified"], b["bound"])
 
 
-def test_a_bound_above_the_attack_is_noticed(small, tmp_path: Path, monkeypatch) -> None:
+@pytest.mark.parametrize(("method", "error"), [("ibp", 1e6), ("hybrid", -1e-3)])
+def test_bounds_that_contradict_are_noticed(small, tmp_path: Path, monkeypatch, method, error) -> None:
     honest = demo.certify
 
     def broken(*arguments, **options):
         result = honest(*arguments, **options)
-        result.lower[0] += 1e3
+        result.lower[0] += error if result.method == method else 0
         return result
 
     monkeypatch.setattr(demo, "certify", broken)

@@ -50,7 +50,7 @@ def test_the_page_tells_of_the_transformer_if_there_is_one(data, certification, 
     assert "accuracy 93.8 %" in text
     assert '<td>hybrid</td><td>&lt;b&gt;how</td><td class="n">50 %</td><td class="n">-0.250</td>' in text
     assert "≤ 75 %" in text
-    assert "No bound lies above a margin that the attack reached." in text
+    assert "No bound lies above a margin that the attack reached, and none" in text
     wrong = {**certification, "consistent": False}
     assert "please report this" in page.write_demo({**data, "certification": wrong}, tmp_path, "0").read_text()
 

@@ -214,9 +214,9 @@ def test_the_graph_is_the_block() -> None:
     assert np.allclose(block.graph()[0].evaluate(torch.tensor(x)).numpy(), want, atol=1e-12)
 
 
-@pytest.mark.parametrize("block", [b for b in BLOCKS if not b.mlp], ids=str)
+@pytest.mark.parametrize("block", BLOCKS, ids=str)
 def test_hybrid_is_at_least_crown_and_vertex(block: Block) -> None:
-    """Guaranteed without a ReLU behind the attention. With one it is not: tighter boxes may turn an adaptive slope."""
+    """By construction. Tighter boxes alone would not do: they may turn an adaptive slope for the worse (seed 2)."""
     graph, _, _ = block.graph()
     C = margins(block)
     for radius in (0.05, 0.4, 2.0):
@@ -229,11 +229,11 @@ def test_hybrid_is_at_least_crown_and_vertex(block: Block) -> None:
 
 
 @pytest.mark.parametrize("block", BLOCKS, ids=str)
-def test_hybrid_is_the_best_of_its_rules_on_its_boxes(block: Block) -> None:
+def test_hybrid_is_at_least_each_of_its_rules_on_its_boxes(block: Block) -> None:
     graph, _, _ = block.graph()
     C = margins(block).expand(2, -1, -1)
     walk = Walk(graph, *input_box(block, 0.4))
     with torch.no_grad():
         found = lower_bounds(walk, C, "hybrid", Options())
         each = [walk.bound(graph.output, Part(C), Rules(attention=rule)) for rule in METHODS["hybrid"].last]
-    assert torch.equal(found, torch.stack(each).amax(0))
+    assert (found >= torch.stack(each).amax(0)).all()

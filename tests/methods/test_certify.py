@@ -386,3 +386,29 @@ def test_a_row_with_every_key_masked_is_an_error() -> None:
     for method in METHODS:
         with pytest.raises(VertexError):
             certify(graph, LinfBall(torch.ones(1, 2, 2).double(), 0.1), 0, method)
+
+
+def test_a_set_in_single_precision_is_rounded_outward() -> None:
+    from vertex_softmax.methods.certify import _placed
+
+    graph = Graph(*(lambda x: (x, x))(build.source((1, 3))))
+    x = torch.tensor([[1.0, 0.1, -7.0]], dtype=torch.float64)
+    low = _placed(x - 1e-9, graph, torch.float32, None, -torch.inf)
+    high = _placed(x + 1e-9, graph, torch.float32, None, torch.inf)
+    assert bool((low.double()[:, 0] <= x - 1e-9).all())
+    assert bool((high.double()[:, 0] >= x + 1e-9).all())
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
+def test_half_precision_is_refused(dtype) -> None:
+    graph = Graph(*(lambda x: (x, x))(build.source((1, 3))))
+    with pytest.raises(InvalidValueError, match="choose torch.float64 or torch.float32"):
+        certify(graph, Box(torch.zeros(1, 3), torch.ones(1, 3)), 0, "crown", dtype=dtype)
+
+
+def test_an_overflow_at_the_centre_is_no_counterexample() -> None:
+    x = build.source((1, 2))
+    huge = build.multiply(x, build.constant(torch.tensor(1e308, dtype=torch.float64)), "huge")
+    graph = Graph(x, build.multiply(huge, build.constant(torch.tensor([[1e3, 1.0]], dtype=torch.float64)), "more"))
+    found = certify(graph, Box(torch.full((1, 2), -1.0), torch.full((1, 2), -0.5)), 0, "crown")
+    assert found.verdict == "unknown"

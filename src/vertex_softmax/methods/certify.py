@@ -11,7 +11,7 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
-from vertex_softmax.bounds.backward import Walk
+from vertex_softmax.bounds.backward import CROSSING, Walk
 from vertex_softmax.errors import InvalidTypeError, InvalidValueError
 from vertex_softmax.graph.ir import Graph
 from vertex_softmax.methods.bounding import METHODS, Options, lower_bounds
@@ -41,8 +41,9 @@ def certify(
     """
     begin = time.perf_counter()
     options = options or Options()
-    graph = load(model, input_set).to(dtype, _device(device, input_set))
-    lower, upper = _placed(input_set.lower, graph, dtype, device), _placed(input_set.upper, graph, dtype, device)
+    graph = load(model, input_set).to(_dtype(dtype), _device(device, input_set))
+    lower = _placed(input_set.lower, graph, dtype, device, -torch.inf)
+    upper = _placed(input_set.upper, graph, dtype, device, torch.inf)
     labels = _labels(label, lower.shape[0], _classes(graph), lower.device)
     seconds = {"import": time.perf_counter() - begin}
     peak = _PeakMemory(lower.device)
@@ -95,8 +96,9 @@ def bound(
     device: torch.device | str | None = None,
 ) -> Interval:
     """An interval for every output over the set, (batch, *output shape); NaN where there is no bound."""
-    graph = load(model, input_set).to(dtype, _device(device, input_set))
-    lower, upper = _placed(input_set.lower, graph, dtype, device), _placed(input_set.upper, graph, dtype, device)
+    graph = load(model, input_set).to(_dtype(dtype), _device(device, input_set))
+    lower = _placed(input_set.lower, graph, dtype, device, -torch.inf)
+    upper = _placed(input_set.upper, graph, dtype, device, torch.inf)
     options = options or Options()
     size = options.together(lower.device)
     parts = [
@@ -154,10 +156,19 @@ def _device(device: torch.device | str | None, input_set: InputSet) -> torch.dev
     return torch.device(device) if device is not None else input_set.lower.device
 
 
-def _placed(x: Tensor, graph: Graph, dtype: torch.dtype, device: torch.device | str | None) -> Tensor:
-    """(batch, ...) as (batch, *graph input shape)."""
+def _dtype(dtype: torch.dtype) -> torch.dtype:
+    if dtype not in CROSSING:
+        raise InvalidValueError(f"dtype is {dtype}; choose torch.float64 or torch.float32")
+    return dtype
+
+
+def _placed(x: Tensor, graph: Graph, dtype: torch.dtype, device: torch.device | str | None, outward: float) -> Tensor:
+    """One end of the set, (batch, ...), as (batch, *graph input shape), rounded outward if it must be rounded."""
     shape = graph.input.shape
-    moved = x.to(dtype=dtype, device=device if device is not None else x.device)
+    moved = x.to(dtype=dtype)
+    inside = moved.double() > x if outward < 0 else moved.double() < x
+    moved = torch.where(inside, torch.nextafter(moved, torch.full_like(moved, outward)), moved)
+    moved = moved.to(device if device is not None else x.device)
     if tuple(moved.shape[1:]) == shape:
         return moved
     if shape and shape[0] == 1 and tuple(moved.shape[1:]) == shape[1:]:
@@ -209,13 +220,14 @@ def _judge(walk: Walk, margins: Tensor, clean: Tensor) -> tuple[tuple[Verdict, .
             trouble[b] = trouble[b] or f"{problem.text} at {problem.node.name!r}"
     for b, text in enumerate(trouble):
         least, centre = float(margins[b].amin()), float(clean[b].amin())
-        nan = bool(margins[b].isnan().any())
-        if centre < 0:
+        label = clean[b] == torch.inf
+        known = bool((label | margins[b].isfinite()).all()) and int(label.sum()) == 1
+        if centre < 0 and bool((label | clean[b].isfinite()).all()):
             verdicts.append(Verdict.FALSIFIED)
             reasons.append(f"the centre of the set is itself misclassified (margin {centre:.6g})")
-        elif text or nan:
+        elif text or not known:
             verdicts.append(Verdict.UNKNOWN)
-            reasons.append(f"{text or 'the final bound is NaN'}; a smaller set may help")
+            reasons.append(f"{text or 'the final bound is not finite'}; a smaller set may help")
         elif least > 0:
             verdicts.append(Verdict.VERIFIED)
             reasons.append("")

@@ -2,9 +2,9 @@
 
 python benchmarks/radius.py [--images 50] [--steps 12] [--model out/radius/model] [--out benchmarks/runs]
 
-Every image has its own ε, all images are bounded in one batch, and each method bisects ε between LOW and HIGH on a
-logarithmic scale. The radius reported is certified; the next larger ε tried, at most `precision` times as large, is
-not. The attack is bisected in the same way: the largest ε tried that it did not break is a ceiling on every radius.
+Every image has its own ε, all images are bounded in one batch, and each method bisects ε from LOW to HIGH on a
+logarithmic scale, on one thread. The radius reported is certified; the next larger ε tried, at most `precision` times
+as large, is not. The attack is bisected in the same way: times `precision`, what it finds is a ceiling on every radius.
 Writes radius-digits.json.
 """
 
@@ -33,15 +33,16 @@ from vertex_softmax.zoo.models import Architecture
 from vertex_softmax.zoo.train import prepared
 
 ARCHITECTURE = Architecture(patch=2, dim=16, heads=2, blocks=2, mlp=32, norm="layer", activation="gelu")
-TRAINING = {"epochs": 30, "seed": 0, "batch": 64, "lr": 5e-3, "adversarial": 0.1}
+TRAINING = {"epochs": 40, "seed": 0, "batch": 32, "lr": 2e-3, "adversarial": 0.05}
 METHODS = ("ibp", "crown", "hybrid")
-LOW, HIGH = 1e-6, 0.5
+LOW = {"ibp": 1e-10, "crown": 1e-4, "hybrid": 1e-4, "attack": 1e-4}
+HIGH = 0.5
 Holds = Callable[[LinfBall], Tensor]
 
 
-def radii(images: Tensor, holds: Holds, steps: int) -> Tensor:
-    """Per image, the largest ε tried for which `holds(ball)`; 0 if not even LOW does. (n)"""
-    low = torch.full((len(images),), math.log(LOW), dtype=torch.float64)
+def radii(images: Tensor, holds: Holds, steps: int, least: float) -> Tensor:
+    """Per image, the largest ε tried for which `holds(ball)`; 0 if not even `least` does. (n)"""
+    low = torch.full((len(images),), math.log(least), dtype=torch.float64)
     high = torch.full_like(low, math.log(HIGH))
     some = holds(LinfBall(images, low.exp(), clip=(0, 1)))
     for _ in range(steps):
@@ -76,10 +77,13 @@ def measure(images: int, steps: int, place: Path) -> dict[str, Any]:
     found, seconds = {}, {}
     for name, holds in questions.items():
         begin = time.perf_counter()
-        found[name] = radii(x, holds, steps)
+        found[name] = radii(x, holds, steps, LOW[name])
         seconds[name] = (time.perf_counter() - begin) / (steps + 1) / len(x)
-        print(f"{name:>7}: median {float(found[name].median()):.6f}, {seconds[name]:.4f} s per image and ε", flush=True)
-    precision = (HIGH / LOW) ** (0.5**steps)
+        print(
+            f"{name:>7}: median {float(found[name].quantile(0.5)):.3g}, {seconds[name]:.4f} s per image and ε",
+            flush=True,
+        )
+    precision = {name: (HIGH / least) ** (0.5**steps) for name, least in LOW.items()}
     return {
         "benchmark": "radius-digits",
         "version": __version__,
@@ -96,10 +100,9 @@ def measure(images: int, steps: int, place: Path) -> dict[str, Any]:
         "hybrid_smaller_than": {m: int((found["hybrid"] < found[m]).sum()) for m in ("ibp", "crown")},
         "median_ratio": {
             "hybrid/crown": statistics.median((found["hybrid"] / found["crown"]).tolist()),
-            "hybrid/ibp": statistics.median((found["hybrid"] / found["ibp"]).tolist()),
             "attack/hybrid": statistics.median((found["attack"] / found["hybrid"]).tolist()),
         },
-        "above_the_attack": {m: int((found[m] > found["attack"] * precision).sum()) for m in METHODS},
+        "above_the_attack": {m: int((found[m] > found["attack"] * precision["attack"]).sum()) for m in METHODS},
         "seconds_per_image_and_eps": seconds,
         "radii": {name: values.tolist() for name, values in found.items()},
     }

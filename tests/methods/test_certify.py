@@ -391,7 +391,8 @@ def test_a_row_with_every_key_masked_is_an_error() -> None:
 def test_a_set_in_single_precision_is_rounded_outward() -> None:
     from vertex_softmax.methods.certify import _placed
 
-    graph = Graph(*(lambda x: (x, x))(build.source((1, 3))))
+    node = build.source((1, 3))
+    graph = Graph(node, node)
     x = torch.tensor([[1.0, 0.1, -7.0]], dtype=torch.float64)
     low = _placed(x - 1e-9, graph, torch.float32, None, -torch.inf)
     high = _placed(x + 1e-9, graph, torch.float32, None, torch.inf)
@@ -401,8 +402,9 @@ def test_a_set_in_single_precision_is_rounded_outward() -> None:
 
 @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
 def test_half_precision_is_refused(dtype) -> None:
-    graph = Graph(*(lambda x: (x, x))(build.source((1, 3))))
-    with pytest.raises(InvalidValueError, match="choose torch.float64 or torch.float32"):
+    node = build.source((1, 3))
+    graph = Graph(node, node)
+    with pytest.raises(InvalidValueError, match=r"choose torch\.float64 or torch\.float32"):
         certify(graph, Box(torch.zeros(1, 3), torch.ones(1, 3)), 0, "crown", dtype=dtype)
 
 

@@ -47,7 +47,7 @@ class Attack:
     @property
     def counterexamples(self) -> Tensor:
         """The inputs that attain `worst`; (batch, *input shape)."""
-        return self.inputs[torch.arange(len(self.inputs)), self.margins.argmin(1)]
+        return self.inputs[torch.arange(len(self.inputs), device=self.inputs.device), self.margins.argmin(1)]
 
 
 def pgd(
@@ -177,7 +177,7 @@ def _labels(label: int | Sequence[int] | Tensor, input_set: InputSet, logits: Te
     found = torch.as_tensor(label, device=logits.device)
     if found.is_floating_point() or found.dtype == torch.bool:
         raise InvalidTypeError(f"label has dtype {str(found.dtype).removeprefix('torch.')}; labels are integers")
-    if found.dim() > 1 or (found.dim() == 1 and len(found) != batch):
+    if found.dim() > 1 or (found.dim() == 1 and len(found) not in {1, batch}):
         raise InvalidValueError(
             f"label has shape {tuple(found.shape)}; pass one label, or one for each of {batch} inputs"
         )

@@ -17,7 +17,7 @@ from softmax_box.checks import (
 )
 from softmax_box.helpers import DTYPES
 from vertex_softmax.errors import InvalidValueError
-from vertex_softmax.softmax_box import torch_backend, triton_backend
+from vertex_softmax.softmax_box import ThresholdVertex, torch_backend, triton_backend
 
 pytestmark = pytest.mark.gpu
 
@@ -67,7 +67,7 @@ def test_long_rows_with_and_without_the_kernel(dtype, keys) -> None:
 def test_vertices() -> None:
     cases = [known(name, 50, keys, torch.float64) for name in ("ordinary", "wide", "dominating") for keys in (2, 9, 40)]
     check_vertex(
-        lambda *box: vx.ThresholdVertex(*(x.cpu() for x in vx.softmax_box_argmin(*(x.cuda() for x in box)))), cases
+        lambda *box: ThresholdVertex(*(x.cpu() for x in vx.softmax_box_argmin(*(x.cuda() for x in box)))), cases
     )
 
 

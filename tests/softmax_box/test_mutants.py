@@ -23,6 +23,7 @@ from softmax_box.checks import (
     known,
 )
 from softmax_box.helpers import DTYPES, IMPLEMENTATIONS
+from vertex_softmax.softmax_box import ThresholdVertex
 from vertex_softmax.softmax_box.outward import SAFETY
 
 NAMES = ("ordinary", "wide", "dominating", "ties", "masked", "rounded_scores", "tiny_coefficients", "full_range")
@@ -100,16 +101,16 @@ def test_the_same_enclosure_check_passes_for_the_real_one() -> None:
     check_enclosure(vx.softmax_box_enclosure, cases("ordinary", rows=30), narrow=1e-12)
 
 
-def compared_with_the_rounded_value(c: torch.Tensor, lower: torch.Tensor, upper: torch.Tensor) -> vx.ThresholdVertex:
+def compared_with_the_rounded_value(c: torch.Tensor, lower: torch.Tensor, upper: torch.Tensor) -> ThresholdVertex:
     """A key that dominates at its upper end has c_j = value after rounding, and falls out of the mask."""
     value = vx.softmax_box_min(c, lower, upper)
     mask = (c < value[:, None]) & (upper > -torch.inf)
-    return vx.ThresholdVertex(value, mask, mask.sum(-1))
+    return ThresholdVertex(value, mask, mask.sum(-1))
 
 
-def all_upper_ends(c: torch.Tensor, lower: torch.Tensor, upper: torch.Tensor) -> vx.ThresholdVertex:
+def all_upper_ends(c: torch.Tensor, lower: torch.Tensor, upper: torch.Tensor) -> ThresholdVertex:
     mask = upper > -torch.inf
-    return vx.ThresholdVertex(vx.softmax_box_min(c, lower, upper), mask, mask.sum(-1))
+    return ThresholdVertex(vx.softmax_box_min(c, lower, upper), mask, mask.sum(-1))
 
 
 @pytest.mark.parametrize("mutant", [compared_with_the_rounded_value, all_upper_ends])

@@ -27,7 +27,12 @@ MOST_FORM_NUMBERS = 1 << 26
 
 @dataclasses.dataclass(frozen=True)
 class Memory:
-    """How many bytes a backward pass may use for coefficients; objectives beyond that go in chunks."""
+    """How many bytes a backward pass may use for coefficients; objectives beyond that go in chunks.
+
+    Besides, a walk holds for every input of the batch the box of each node (numbers in all activations), and per
+    attention a few tables of heads × rows × keys² numbers; and once, the affine forms of what is affine in the input
+    (numbers × inputs, at most MOST_FORM_NUMBERS each). `hybrid` and `joint` hold the boxes of three walks.
+    """
 
     bytes: int | None = None
     """None: 32 MiB on a CPU, where a chunk should stay near the cache, and 4 GiB on a GPU"""

@@ -1,0 +1,47 @@
+"""Every family of models that is accepted: 1,000 random, corner and descended inputs never beat the bounds."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from tests.graph.models import FAMILIES, imported
+
+from vertex_softmax.methods.certify import bound
+from vertex_softmax.sets import Box
+
+POINTS = 1000
+
+
+def attacked(graph, lower, upper, sign, steps=8):
+    """A few points at which each of the first outputs, times sign, was pushed down by signed gradient steps."""
+    t = torch.rand(8, *lower.shape[1:], generator=torch.Generator().manual_seed(1), dtype=torch.float64)
+    for _ in range(steps):
+        t = t.detach().requires_grad_()
+        out = graph.evaluate(lower + (upper - lower) * t).flatten(1)
+        gradient = torch.autograd.grad((sign * out[:, torch.arange(8) % out.shape[1]]).diagonal().sum(), t)[0]
+        t = (t - 0.3 * gradient.sign()).clamp(0, 1)
+    return (lower + (upper - lower) * t).detach()
+
+
+@pytest.mark.parametrize("method", ["ibp", "crown", "vertex", "hybrid"])
+@pytest.mark.parametrize("name", FAMILIES)
+def test_no_input_beats_the_bounds(name, method) -> None:
+    (_, x, arguments), _, graph = imported(name)
+    generator = torch.Generator().manual_seed(0)
+    centre = torch.rand(1, *graph.input.shape, generator=generator, dtype=torch.float64)
+    if arguments.get("perturb") != "embedding":
+        centre = x.double().reshape(1, *graph.input.shape)
+    for radius in (1e-3, 0.05):
+        lower, upper = centre - radius, centre + radius
+        found = bound(graph, Box(lower, upper), method)
+        t = torch.rand(POINTS, *graph.input.shape, generator=generator, dtype=torch.float64)
+        t[POINTS // 2 :] = (t[POINTS // 2 :] < 0.5).double()
+        points = torch.cat([lower + (upper - lower) * t] + [attacked(graph, lower, upper, s) for s in (1.0, -1.0)])
+        with torch.no_grad():
+            out = torch.cat([graph.evaluate(part) for part in points.split(250)])
+        slack = 1e-9 * (1 + out.abs().amax())
+        low, high = found
+        assert not (out < low - slack).any(), f"{name}: an output lies {float((low - out).max())} below the bound"
+        assert not (out > high + slack).any(), f"{name}: an output lies {float((out - high).max())} above the bound"
+        if radius < 0.01 and method == "hybrid":
+            assert bool(low.isfinite().all() and high.isfinite().all()), f"{name}: no bound at all"

@@ -90,7 +90,6 @@ def test_alternating_pairs() -> None:
 @needs_vit
 @pytest.mark.parametrize("model", vit.MODELS)
 def test_the_module_for_the_peer_is_the_network(model: str) -> None:
-    pytest.importorskip("onnx")
     module, graph = vit.ViT(VIT / "onnx" / f"{model}.onnx.gz"), vit.read_model(VIT, model)
     x = torch.rand(vit.SHAPE, dtype=torch.float64)
     torch.testing.assert_close(
@@ -103,7 +102,6 @@ def test_the_module_for_the_peer_is_the_network(model: str) -> None:
 
 @needs_vit
 def test_one_vit_instance_and_its_journal(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    pytest.importorskip("onnx")
     out, journal = tmp_path / "vit.json", tmp_path / "journal.jsonl"
     order = [
         "--models",

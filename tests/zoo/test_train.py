@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 from pathlib import Path
 
 import pytest
+import safetensors.torch
 import torch
 
 from vertex_softmax.errors import InvalidTypeError, InvalidValueError
@@ -148,3 +150,15 @@ def test_refused(change, error, message) -> None:
     arguments = {"images": DATA.train_images, "labels": DATA.train_labels, "epochs": 1, **change}
     with pytest.raises(error, match=message):
         train(PatchTransformer(dim=8), **arguments)
+
+
+@pytest.mark.parametrize("weights", [b"", b"\x00" * 64, safetensors.torch.save({})])
+def test_weights_that_are_no_weights_are_refused(tmp_path, weights) -> None:
+    path = tmp_path / "model"
+    save(PatchTransformer(), path, {})
+    path.with_suffix(".safetensors").write_bytes(weights)
+    record = json.loads(path.with_suffix(".json").read_text())
+    record["sha256"] = hashlib.sha256(weights).hexdigest()
+    path.with_suffix(".json").write_text(json.dumps(record))
+    with pytest.raises(InvalidValueError, match="does not fit the architecture"):
+        load(path)

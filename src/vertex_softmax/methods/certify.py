@@ -17,10 +17,9 @@ from vertex_softmax.graph.ir import Graph
 from vertex_softmax.methods.bounding import METHODS, Options, lower_bounds
 from vertex_softmax.ops.registry import Interval
 from vertex_softmax.result import Certification, Verdict
-from vertex_softmax.sets import Box, LinfBall, TokenBall
+from vertex_softmax.sets import InputSet
 
 Model = torch.nn.Module | Graph | str | Path
-InputSet = Box | LinfBall | TokenBall
 
 
 def certify(

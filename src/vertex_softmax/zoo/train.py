@@ -129,13 +129,13 @@ def load(path: Path) -> tuple[PatchTransformer, Record]:
         ) from error
     if hashlib.sha256(texts["safetensors"]).hexdigest() != expected:
         raise InvalidValueError(f"{_beside(path, 'safetensors')} is not the file that {path.name}.json describes")
-    weights = safetensors.torch.load(texts["safetensors"])
-    dtype = next(iter(weights.values())).dtype
-    try:
+    try:  # the format holds tensors and nothing that could run
+        weights = safetensors.torch.load(texts["safetensors"])
+        dtype = next(value.dtype for value in weights.values())
         model.to(dtype).load_state_dict(weights)
-    except RuntimeError as error:
+    except (RuntimeError, StopIteration, TypeError, KeyError, safetensors.SafetensorError) as error:
         raise InvalidValueError(
-            f"{_beside(path, 'safetensors')} does not fit the architecture in {path.name}.json: {error}"
+            f"{_beside(path, 'safetensors')} does not fit the architecture in {path.name}.json: {error!r}"
         ) from error
     return model.eval(), record
 

@@ -19,7 +19,7 @@ from torch import Tensor
 
 from vertex_softmax.bounds.coefficients import Part, dense, merge
 from vertex_softmax.graph.ir import Constant, Graph, Node
-from vertex_softmax.ops.registry import AffineForm, Interval, Place, Rules, Step
+from vertex_softmax.ops.registry import AffineForm, Centred, Interval, Place, Rules, Step
 
 MOST_FORM_NUMBERS = 1 << 26
 """Affine forms are made of nodes with at most this many numbers times inputs (half a GiB in float64)."""
@@ -68,6 +68,7 @@ class Walk:
         self.position = {node: i for i, node in enumerate(self.nodes)}
         self.boxes: dict[Node, Interval] = {}
         self.refined: set[Node] = set()
+        self.centred: dict[tuple[Node, Node], Centred] = {}
         self._forms: dict[Node, AffineForm | None] = {}
         self._relaxed: dict[tuple[Node, Rules], object] = {}
         self._affine: set[Node] = set()
@@ -150,22 +151,44 @@ class Walk:
         self._note_crossing(node, old, box)
         self.boxes[node] = old.meet(box)
         for user in self.users(node):
-            for key in [key for key in self._relaxed if key[0] is user]:
-                del self._relaxed[key]
+            self._forget(user)
 
-    def box_by_pass(self, node: Node, rules: Rules, *, everywhere: bool = False) -> Interval:
-        """The node's box by a backward pass with every entry that some op wants tighter, and its negative."""
-        lower, upper = (x.expand(self.batch, *node.shape).clone() for x in self.boxes[node])
+    def box_by_pass(
+        self, node: Node, rules: Rules, *, everywhere: bool = False, weights: Tensor | None = None
+    ) -> Interval:
+        """The node's box by a backward pass with every entry that some op wants tighter, and its negative.
+
+        With weights ω (batch, *shape): the box of each entry less the mean of its row by ω.
+        """
+        if weights is None:
+            lower, upper = (x.expand(self.batch, *node.shape).clone() for x in self.boxes[node])
+        else:
+            lower, upper = (torch.full_like(weights, end) for end in (-torch.inf, torch.inf))
         open_ = self._undecided(node)
         if everywhere:
             open_ = torch.ones_like(open_)
         keep = _diagonal_dimension(node.shape)
         for rows, A in self._units(node, keep, open_):
+            if weights is not None:
+                A = A - A.sum(-1, keepdim=True) * weights.unsqueeze(1)
             both = torch.cat([A, -A], 1)
             found = self.bound(node, Part(both, keep), rules)  # (batch, 2 S · n)
             low, high = _placed(found, rows, keep, node.shape)
             lower, upper = _write(lower, upper, low, high, rows, keep, node.shape)
         return Interval(lower, upper)
+
+    def centre(self, node: Node, rules: Rules) -> None:
+        """Bound the rows of a node less their means, for every user that has weights for them."""
+        for user in self.users(node):
+            weights = user.op.reference(user.inputs.index(node), self.boxes[node])
+            if weights is not None:
+                box = self.box_by_pass(node, rules, everywhere=True, weights=weights)
+                self.centred[node, user] = Centred(weights, box)
+                self._forget(user)
+
+    def _forget(self, node: Node) -> None:
+        for key in [key for key in self._relaxed if key[0] is node]:
+            del self._relaxed[key]
 
     def _undecided(self, node: Node) -> Tensor:
         """Which entries some user wants tighter, (*shape) bool, over the whole batch."""
@@ -216,6 +239,7 @@ class Walk:
         n = 1 if part.keep is None else part.A.shape[2 + part.keep]
         total = torch.zeros(part.A.shape[0], part.A.shape[1] * n, dtype=self.dtype, device=self.device)
         last: Tensor | None = None
+        moved: Tensor | None = None  # coefficients on the start's deviation from its centre
         for at in reversed(self.nodes[: self.position[node] + 1]):
             parts = waiting.pop(at, None)
             if parts is None:
@@ -234,6 +258,12 @@ class Walk:
                 step = at.op.backward(piece.A, relaxed, piece.keep)
                 self.spent(at.op.stage, begin)
                 total = _collect(total, step, at, piece, waiting)
+                if step.start is not None:
+                    moved = step.start if moved is None else moved + step.start
+        if moved is not None:
+            total = total - (moved @ self.boxes[self.start].centre.flatten(1).unsqueeze(-1)).squeeze(-1)
+            moved = moved.reshape(*moved.shape[:2], *self.start.shape)
+            last = moved if last is None else last + moved
         return total, last
 
     def relaxed(self, node: Node, rules: Rules) -> object:
@@ -244,7 +274,8 @@ class Walk:
         if key not in self._relaxed:
             boxes = tuple(self.boxes[i] for i in node.inputs)
             forms = tuple(lambda i=i: self.form(i) for i in node.inputs)
-            self._relaxed[key] = node.op.relax(Place(boxes, forms, rules))
+            centred = tuple(self.centred.get((i, node)) for i in node.inputs)
+            self._relaxed[key] = node.op.relax(Place(boxes, forms, rules, centred))
         return self._relaxed[key]
 
     def form(self, node: Node) -> AffineForm | None:

@@ -70,6 +70,8 @@ class Method:
     """for the objective; none: intervals only"""
     optimised: tuple[str, ...] = ()
     """for the objective, with their free parameters optimised"""
+    centred: bool = False
+    """bound the scores less their mean too"""
 
 
 METHODS: dict[str, Method] = {
@@ -82,7 +84,7 @@ METHODS: dict[str, Method] = {
 }
 
 
-def make_boxes(walk: Walk, rules: tuple[str, ...], options: Options) -> None:
+def make_boxes(walk: Walk, rules: tuple[str, ...], options: Options, centred: bool = False) -> None:
     """All boxes of the walk, tightened by one backward pass per rule where a nonlinearity wants them."""
 
     def refine(walk: Walk, node: Node) -> None:
@@ -98,6 +100,8 @@ def make_boxes(walk: Walk, rules: tuple[str, ...], options: Options) -> None:
             for rule in rules if mixed else (() if walk.known else rules[:1]):
                 fast = Rules(attention=rule, exact=False)
                 walk.tighten(at, walk.box_by_pass(at, fast, everywhere=at is not node))
+                if kind == "scores" and centred:
+                    walk.centre(at, fast)
         if at is not node:
             for later in walk.nodes[walk.position[at] + 1 : walk.position[node] + 1]:
                 walk.tighten(later, walk.interval(later))
@@ -119,7 +123,7 @@ def lower_bounds(walk: Walk, objectives: Tensor, method: str, options: Options) 
         bound = lower_bounds(first, objectives, part, options)
         found = bound if found is None else torch.maximum(found, bound)
         walk.start_from(first)
-    make_boxes(walk, how.boxes, options)
+    make_boxes(walk, how.boxes, options, how.centred)
     begin = time.perf_counter()
     slopes = ("adaptive", "zero", "one") if options.suffix == "best" else ("adaptive",)
     for rule in how.last if has_attention(output) else how.last[:1]:

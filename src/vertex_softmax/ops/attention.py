@@ -19,7 +19,7 @@ from torch import Tensor
 
 from vertex_softmax.ops.bilinear import product_interval
 from vertex_softmax.ops.forms import RowForm, functional_box, row_form
-from vertex_softmax.ops.registry import Interval, Op, Place, Range, Shape, Step, beside, register, sum_to
+from vertex_softmax.ops.registry import Centred, Interval, Op, Place, Range, Shape, Step, beside, register, sum_to
 from vertex_softmax.ops.softmax import RowBounds, probabilities, row_below, row_bounds, score_box
 from vertex_softmax.softmax_box import softmax_box_max, softmax_box_min
 from vertex_softmax.softmax_box.affine import log_probabilities, minorant_constant
@@ -117,7 +117,7 @@ class Attention(Op):
             rowwise,
             rows,
             rule == "rows",
-            minorant(scores) if rule == "affine" else None,
+            minorant(scores, place.centred[0] if place.centred else None) if rule == "affine" else None,
             place.rules.exact,
             bad,
         )
@@ -166,18 +166,48 @@ class Attention(Op):
         """The affine vertex rule with other m, a, μ."""
         return relaxed._replace(affine=relaxed.affine._replace(**values))
 
+    def reference(self, i: int, box: Interval) -> Tensor | None:
+        """The scores, less their mean by the softmax at the centre."""
+        return _centre(score_box(box, self.mask)).softmax(-1) if i == 0 else None
+
     def carries(self, keep: int, shape: Shape) -> tuple[int | None, ...] | None:
         """The rows."""
         return (keep, None) if keep == len(shape) - 2 else None
 
 
-def minorant(scores: Interval) -> Minorant:
+def minorant(scores: Interval, centred: Centred | None = None) -> Minorant:
     """The ranges of log p, and the point of the rule's slopes."""
     low, high = log_probabilities(scores.lower, scores.upper)
+    if centred is not None:
+        lower, upper = centred_log_probabilities(centred)
+        low = torch.maximum(low, lower)
+        high = torch.maximum(torch.minimum(high, upper), low)
     middle = _centre(scores).softmax(-1)
     middle = torch.minimum(torch.maximum(middle, low.exp()), high.exp())
     most = torch.maximum(scores.lower.logsumexp(-1).abs(), scores.upper.logsumexp(-1).abs())
     return Minorant(*(beside(x) for x in (low, high, middle, most)))
+
+
+def centred_log_probabilities(centred: Centred) -> tuple[Tensor, Tensor]:
+    """The ranges of log p_j from those of t_j = s_j − ω·s; −inf where ω_j = 0, which is a masked key.
+
+    p = softmax(t). With H = −Σ ω log ω and d_j = t_j − log ω_j − H, ω·t = 0 and so ω·d = 0: lse(t) = H + log Σ ω e^d, and
+      0 ≤ log Σ ω e^d = log(1 + Σ ω (e^d − 1 − d)),
+    of second order. So log p_j is t_j − H, less at most that, over the ends of d (e^d − 1 − d is convex).
+    """
+    weights, (lower, upper) = centred
+    there = weights > 0
+    log = torch.where(there, weights, torch.ones_like(weights)).log()
+    entropy = -(weights * log).sum(-1, keepdim=True)
+    ends = [torch.where(there, t - log - entropy, torch.zeros_like(t)) for t in (lower, upper)]
+    curved = torch.maximum(*(torch.expm1(d) - d for d in ends))
+    most = torch.log1p((weights * curved).sum(-1, keepdim=True))
+    masked = torch.full_like(weights, -torch.inf)
+    clean = [torch.where(there, t, masked) for t in (lower, upper)]
+    low, high = log_probabilities(*clean)
+    low = torch.where(there, torch.maximum(low, clean[0] - entropy - most), masked)
+    high = torch.where(there, torch.minimum(high, clean[1] - entropy), masked)
+    return low, torch.maximum(low, high)
 
 
 def _centre(scores: Interval) -> Tensor:

@@ -9,13 +9,14 @@ For x in [x_c ± x_r], y in [y_c ± y_r] and a mix θ, with δ = 1 − 2θ:
 from __future__ import annotations
 
 import dataclasses
-from typing import Any, NamedTuple
+from typing import Any, ClassVar, NamedTuple
 
 import torch
 from torch import Tensor
 
+from vertex_softmax.ops.corners import Corners, corners, planes
 from vertex_softmax.ops.forms import product_radius, row_form
-from vertex_softmax.ops.registry import AffineForm, Interval, Op, Place, Shape, Step, beside, register, sum_to
+from vertex_softmax.ops.registry import AffineForm, Interval, Op, Place, Range, Shape, Step, beside, register, sum_to
 
 
 class Planes(NamedTuple):
@@ -81,6 +82,10 @@ class MatrixPlanes(NamedTuple):
     """(batch, 1, ..., n, m): Σ A·middle is added"""
     error: Tensor
     """(batch, 1, ..., n, m): Σ |A|·error is taken off"""
+    corners: Corners | None = None
+    """where both factors are affine in the input"""
+    sigma: Tensor | None = None
+    """(batch, S, inputs): the corner to touch at; None: the centre"""
 
 
 @register
@@ -91,6 +96,8 @@ class MatMul(Op):
     At the centre the error is |x'_i · y'_j| for the parts x', y' that vary. Where both factors are affine in the input
     it is bounded from their exact forms, far below the product of the boxes.
     """
+
+    ranges: ClassVar[dict[str, Range]] = {"corner": Range(-1.0, 1.0)}
 
     def evaluate(self, *xs: Tensor) -> Tensor:
         """(..., n, k), (..., k, m) → (..., n, m)"""
@@ -111,14 +118,17 @@ class MatMul(Op):
         tilt = 1 - 2 * mix
         if tilt == 0:
             form_x, form_y = place.forms[0](), place.forms[1]()
+            touch = None
             if form_x is None or form_y is None:
                 at_x, at_y, error = x.centre, y.centre, x.radius @ y.radius
             else:  # the form's error holds about the form's centre, which a box made tighter on one side has left
                 at_x, at_y = form_x.centre, form_y.centre
                 turned = AffineForm(at_y.mT, form_y.matrix.transpose(-3, -2), form_y.radius)
-                exact = product_radius(row_form(form_x), row_form(turned))
+                left, right = row_form(form_x), row_form(turned)
+                exact = product_radius(left, right)
                 error = torch.minimum(_reach(x, at_x) @ _reach(y, at_y), exact)
-            return MatrixPlanes(beside(at_x), beside(at_y), None, beside(-(at_x @ at_y)), beside(error))
+                touch = corners(left, right, exact, form_x.matrix.shape[-1])
+            return MatrixPlanes(beside(at_x), beside(at_y), None, beside(-(at_x @ at_y)), beside(error), touch)
         low = -mix * (x.lower @ y.lower) - (1 - mix) * (x.upper @ y.upper)
         high = -mix * (x.lower @ y.upper) - (1 - mix) * (x.upper @ y.lower)
         slopes = (x.centre + tilt * x.radius, y.centre, tilt * y.radius)
@@ -131,6 +141,10 @@ class MatMul(Op):
         size = A.abs()
         if plane.tilt is not None:
             to_x = to_x + size @ plane.tilt.mT
+        if plane.corners is not None and plane.sigma is not None:  # the walk makes such objectives dense
+            more_x, more_y, middle, start = planes(A, plane.corners, plane.sigma)
+            constant = sum_to(A * (plane.middle + middle) - size * plane.corners.error)
+            return Step((to_x + more_x, plane.x.mT @ A + more_y.mT), constant, start)
         constant = sum_to(A * plane.middle - size * plane.error, keep)
         if keep is None:
             return Step((to_x, plane.x.mT @ A), constant)
@@ -142,6 +156,16 @@ class MatMul(Op):
     def carries(self, keep: int, shape: Shape) -> tuple[int | None, ...] | None:
         """The rows of x."""
         return (keep, None) if keep == len(shape) - 2 else None
+
+    def parameters(self, relaxed: Any) -> dict[str, Tensor]:
+        """The corner of the input at which the planes touch, if both factors are affine there (corners.py)."""
+        if relaxed.corners is None:
+            return {}
+        return {"corner": relaxed.x.new_zeros(relaxed.x.shape[0], 1, relaxed.corners.inputs)}
+
+    def with_parameters(self, relaxed: Any, values: dict[str, Tensor]) -> Any:
+        """Planes that touch at another point."""
+        return relaxed._replace(sigma=values["corner"])
 
 
 def product_interval(x: Interval, y: Interval) -> Interval:

@@ -28,6 +28,10 @@ class RowForm(NamedTuple):
     """G diag(radius), (batch, ..., d, P), if it is the same for every row that varies at all"""
     varies: Tensor
     """(..., n): 1 for a row that depends on the input, 0 for one that does not"""
+    places: Tensor
+    """(..., n, P): which input each of a row's is"""
+    there: Tensor
+    """(..., n, P) bool: False where a row has fewer than P"""
 
 
 def row_form(form: AffineForm) -> RowForm:
@@ -55,7 +59,7 @@ def row_form(form: AffineForm) -> RowForm:
         most = radius.amax(-2)
         if bool((most - least <= 1e-4 * most).all()):  # the largest serves for all
             common = compact.squeeze(-3) * most.unsqueeze(-2)
-    return RowForm(form.centre, compact, radius, common, varies)
+    return RowForm(form.centre, compact, radius, common, varies, order, there)
 
 
 def functional_radius(eta: Tensor, form: RowForm) -> Tensor:

@@ -54,6 +54,8 @@ class Step(NamedTuple):
     """Per input (batch, objectives, *shape); None where the input does not enter."""
     constant: Tensor | None = None
     """(batch, objectives), and the kept dimension behind it if there is one; None is 0."""
+    start: Tensor | None = None
+    """(batch, objectives, inputs): on the deviation of the walk's start from its centre, beside the op's own inputs."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -99,6 +101,16 @@ class Range(NamedTuple):
     """its step size, relative"""
 
 
+class Centred(NamedTuple):
+    """The rows of a matrix node, each less its own weighted mean: lower ≤ x_j − ω·x ≤ upper, (batch, *shape).
+
+    ω ≥ 0 and Σ ω = 1 along the last dimension. What all entries of a row have in common is not in here.
+    """
+
+    weights: Tensor
+    box: Interval
+
+
 class Place(NamedTuple):
     """Where an op stands: what `relax` may look at."""
 
@@ -107,6 +119,8 @@ class Place(NamedTuple):
     forms: tuple[Callable[[], AffineForm | None], ...]
     """Of each input, on demand: its affine form in the network's input; None if it is not affine there."""
     rules: Rules = Rules()
+    centred: tuple[Centred | None, ...] = ()
+    """Of each input, if the walk has bounded it."""
 
 
 class Op:
@@ -166,6 +180,10 @@ class Op:
 
     def undecided(self, i: int, box: Interval) -> Tensor | None:
         """Where a tighter box of input i could help, a mask like the box; None is everywhere."""
+        return None
+
+    def reference(self, i: int, box: Interval) -> Tensor | None:
+        """Weights ω (batch, *shape) for which the rows of input i, less their mean by ω, are worth a box of their own."""
         return None
 
     def settings(self) -> dict[str, object]:

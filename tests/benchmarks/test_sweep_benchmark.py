@@ -9,6 +9,7 @@ import json
 import math
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -27,6 +28,15 @@ from vertex_softmax.ops.registry import Interval  # noqa: E402
 from vertex_softmax.sets import LinfBall  # noqa: E402
 
 FEW = ["--keys", "4", "--seeds", "0", "--trials", "3"]
+
+
+@pytest.fixture(autouse=True)
+def one_thread() -> Iterator[None]:
+    """As the script does: the tensors are too small for more."""
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(before)
 
 
 def test_a_trial_does_not_depend_on_how_many_are_asked_for() -> None:

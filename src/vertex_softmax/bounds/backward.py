@@ -19,6 +19,7 @@ from torch import Tensor
 
 from vertex_softmax.bounds.coefficients import Part, dense, merge
 from vertex_softmax.graph.ir import Constant, Graph, Node
+from vertex_softmax.ops.generators import Generators
 from vertex_softmax.ops.registry import AffineForm, Centred, Interval, Place, Rules, Step
 
 MOST_FORM_NUMBERS = 1 << 26
@@ -58,6 +59,30 @@ class Problem(NamedTuple):
     text: str
 
 
+@dataclasses.dataclass
+class Linear:
+    """Constant + coefficients·start, and under parallel rules what it may be off by."""
+
+    constant: Tensor
+    """(batch, S)"""
+    coefficients: Tensor | None = None
+    """(batch, S, *shape of the start)"""
+    error: Tensor | None = None
+    noise: list[Tensor] = dataclasses.field(default_factory=list)
+    """(batch, S, columns) of each op with parallel rules"""
+
+    def add(
+        self, constant: Tensor | None = None, *, coefficients: Tensor | None = None, error: Tensor | None = None
+    ) -> None:
+        """Add what one op gives."""
+        if constant is not None:
+            self.constant = self.constant + constant.flatten(1)
+        if coefficients is not None:
+            self.coefficients = coefficients if self.coefficients is None else self.coefficients + coefficients
+        if error is not None:
+            self.error = error.flatten(1) if self.error is None else self.error + error.flatten(1)
+
+
 class Walk:
     """Boxes of a graph's nodes over one input box, and the backward passes that make and use them."""
 
@@ -69,6 +94,9 @@ class Walk:
         self.boxes: dict[Node, Interval] = {}
         self.refined: set[Node] = set()
         self.centred: dict[tuple[Node, Node], Centred] = {}
+        self.generators: dict[Node, Generators] = {}
+        self.tables: dict[Node, object] = {}
+        self._parallels: dict[Node, bool] = {}
         self._forms: dict[Node, AffineForm | None] = {}
         self._relaxed: dict[tuple[Node, Rules], object] = {}
         self._affine: set[Node] = set()
@@ -135,11 +163,25 @@ class Walk:
         return Walk(self.graph, lower, upper, memory=self.memory)
 
     def start_from(self, other: Walk) -> None:
-        """Take over what another walk over the same set found: its boxes, its problems, its times."""
+        """Take over the boxes that another walk over the same set found."""
         self.known.append(other.boxes)
+
+    def account(self, other: Walk) -> None:
+        """Take over the problems and the times of another walk over the same set."""
         self.problems += other.problems
         for stage, seconds in other.seconds.items():
             self.seconds[stage] = self.seconds.get(stage, 0.0) + seconds
+
+    def above(self, node: Node) -> list[Node]:
+        """The node and all that it is made of, in order."""
+        seen: set[Node] = set()
+        stack = [node]
+        while stack:
+            at = stack.pop()
+            if at not in seen:
+                seen.add(at)
+                stack.extend(at.inputs)
+        return [at for at in self.nodes if at in seen]
 
     def users(self, node: Node) -> list[Node]:
         """The nodes that take this one."""
@@ -177,6 +219,10 @@ class Walk:
             lower, upper = _write(lower, upper, low, high, rows, keep, node.shape)
         return Interval(lower, upper)
 
+    def generates(self, node: Node) -> bool:
+        """Does a user want this node's generators?"""
+        return any(node in [user.inputs[i] for i in user.op.generated()] for user in self.users(node))
+
     def centre(self, node: Node, rules: Rules) -> None:
         """Bound the rows of a node less their means, for every user that has weights for them."""
         for user in self.users(node):
@@ -201,7 +247,7 @@ class Walk:
                     wanted |= torch.ones_like(wanted) if mask is None else mask.any(0)
         return wanted
 
-    def _units(self, node: Node, keep: int | None, wanted: Tensor) -> Iterator[tuple[Tensor, Tensor]]:
+    def _units(self, node: Node, keep: int | None, wanted: Tensor, signs: int = 2) -> Iterator[tuple[Tensor, Tensor]]:
         """Chunks of unit objectives: (flat positions among the kept-out dimensions, A (1, S, *shape))."""
         shape = list(node.shape)
         n = 1 if keep is None else shape[keep]
@@ -210,11 +256,15 @@ class Walk:
             wanted = wanted.any(keep, keepdim=True)
         rows = wanted.reshape(-1).nonzero().squeeze(-1)
         widest = max(math.prod(other.shape) for other in self.nodes[: self.position[node] + 1])
-        size = self.memory.chunk(2 * self.batch * n * widest * self.dtype.itemsize, self.device)
+        size = self.memory.chunk(signs * self.batch * n * widest * self.dtype.itemsize, self.device)
         for part in rows.split(size):
             A = torch.zeros(1, len(part), math.prod(shape), dtype=self.dtype, device=self.device)
             A[0, torch.arange(len(part), device=self.device), part] = 1
             yield part, A.reshape(1, len(part), *shape).expand(self.batch, -1, *node.shape)
+
+    def units(self, node: Node) -> Iterator[tuple[Tensor, Tensor]]:
+        """Chunks of unit objectives on the entries that some user wants tighter: flat positions, A (batch, S, *shape)."""
+        return self._units(node, None, self._undecided(node))
 
     def bound(
         self, node: Node, part: Part, rules: Rules, chosen: Mapping[Node, dict[str, Tensor]] | None = None
@@ -235,20 +285,25 @@ class Walk:
         self, node: Node, part: Part, rules: Rules, chosen: Mapping[Node, dict[str, Tensor]] | None = None
     ) -> tuple[Tensor, Tensor | None]:
         """Constant (batch, S) and coefficients (batch, S, *shape of the start) of the linear lower bounds."""
+        found = self._back(node, part, rules, chosen)
+        return found.constant, found.coefficients
+
+    def _back(
+        self, node: Node, part: Part, rules: Rules, chosen: Mapping[Node, dict[str, Tensor]] | None = None
+    ) -> Linear:
+        """From a node back to the start."""
         waiting: dict[Node, list[Part]] = {node: [part]}
         n = 1 if part.keep is None else part.A.shape[2 + part.keep]
-        total = torch.zeros(part.A.shape[0], part.A.shape[1] * n, dtype=self.dtype, device=self.device)
-        last: Tensor | None = None
-        moved: Tensor | None = None  # coefficients on the start's deviation from its centre
+        found = Linear(torch.zeros(part.A.shape[0], part.A.shape[1] * n, dtype=self.dtype, device=self.device))
         for at in reversed(self.nodes[: self.position[node] + 1]):
             parts = waiting.pop(at, None)
             if parts is None:
                 continue
             if at is self.start:
-                last = dense(merge(parts))
+                found.add(coefficients=dense(merge(parts)))
                 continue
             if isinstance(at.op, Constant):
-                total = total + (dense(merge(parts)) * at.op.value).flatten(2).sum(-1)
+                found.add((dense(merge(parts)) * at.op.value).flatten(2).sum(-1))
                 continue
             for piece in _pieces(at, parts):
                 begin = time.perf_counter()
@@ -257,14 +312,58 @@ class Walk:
                     relaxed = at.op.with_parameters(relaxed, chosen[at])
                 step = at.op.backward(piece.A, relaxed, piece.keep)
                 self.spent(at.op.stage, begin)
-                total = _collect(total, step, at, piece, waiting)
-                if step.start is not None:
-                    moved = step.start if moved is None else moved + step.start
-        if moved is not None:
-            total = total - (moved @ self.boxes[self.start].centre.flatten(1).unsqueeze(-1)).squeeze(-1)
-            moved = moved.reshape(*moved.shape[:2], *self.start.shape)
-            last = moved if last is None else last + moved
-        return total, last
+                _hand_on(step, at, piece, waiting)
+                found.add(step.constant, error=step.error)
+                if step.noise is not None:
+                    found.noise.append(dense(Part(step.noise, piece.keep)).flatten(2))
+                if step.start is not None:  # on the deviation from the centre
+                    found.add(-(step.start @ self.boxes[self.start].centre.flatten(1).unsqueeze(-1)).squeeze(-1))
+                    found.add(coefficients=step.start.reshape(*step.start.shape[:2], *self.start.shape))
+        return found
+
+    def generate(self, node: Node, rules: Rules) -> Generators | None:
+        """Generators of every number of a node, by a backward pass with parallel rules; None where an op has none."""
+        if not self._parallel(node):
+            return None
+        rules = dataclasses.replace(rules, parallel=True)
+        box = self.boxes[self.start]
+        centre, radius = box.centre.flatten(1).unsqueeze(-1), box.radius.flatten(1).unsqueeze(1)
+        keep = _diagonal_dimension(node.shape)
+        found: list[tuple[Tensor, Tensor, Tensor]] = []
+        noises, places = [], []
+        n = 1 if keep is None else node.shape[keep]
+        for rows, A in self._units(node, keep, torch.ones(node.shape, dtype=torch.bool, device=self.device), signs=1):
+            pass_ = self._back(node, Part(A, keep), rules)
+            flat = pass_.coefficients
+            if flat is None:
+                return None
+            flat = flat.flatten(2)
+            error = torch.zeros_like(pass_.constant) if pass_.error is None else pass_.error
+            found.append((pass_.constant + (flat @ centre).squeeze(-1), flat * radius, error))
+            noises.append(torch.cat(pass_.noise, -1) if pass_.noise else flat[..., :0])
+            places.append(rows)
+        middle, columns, error = (torch.cat(parts, 1) for parts in zip(*found, strict=True))
+        noise = torch.cat(noises, 1)
+        used = (noise != 0).flatten(0, 1).any(0)
+        columns = torch.cat([columns, noise[..., used]], -1)
+
+        def shaped(x: Tensor) -> Tensor:
+            """(batch, S · n, ...) → (batch, *shape, ...)"""
+            rest = x.shape[2:]
+            if keep is None:
+                return x.reshape(self.batch, *node.shape, *rest)
+            sizes = [size for d, size in enumerate(node.shape) if d != keep]
+            return x.reshape(self.batch, *sizes, n, *rest).movedim(1 + len(sizes), 1 + keep)
+
+        return Generators(shaped(middle), shaped(columns), shaped(error))
+
+    def _parallel(self, node: Node) -> bool:
+        """Do all ops above a node have parallel rules?"""
+        if node not in self._parallels:
+            op = node.op
+            fine = op.affine or op.parallels or isinstance(op, Constant) or node is self.graph.input
+            self._parallels[node] = fine and all(self._parallel(i) for i in node.inputs)
+        return self._parallels[node]
 
     def relaxed(self, node: Node, rules: Rules) -> object:
         """What the node's backward rule needs, made once per boxes and rules."""
@@ -275,8 +374,19 @@ class Walk:
             boxes = tuple(self.boxes[i] for i in node.inputs)
             forms = tuple(lambda i=i: self.form(i) for i in node.inputs)
             centred = tuple(self.centred.get((i, node)) for i in node.inputs)
-            self._relaxed[key] = node.op.relax(Place(boxes, forms, rules, centred))
+            self._relaxed[key] = node.op.relax(Place(boxes, forms, rules, centred, self._table(node)))
         return self._relaxed[key]
+
+    def _table(self, node: Node) -> object:
+        """What an op made of its inputs' generators; they are let go when nobody needs them any more."""
+        wanted = [node.inputs[i] for i in node.op.generated()]
+        if node not in self.tables and wanted and all(i in self.generators for i in wanted):
+            given = tuple(self.generators[i] if i in wanted else None for i in node.inputs)
+            self.tables[node] = node.op.table(given)
+            for i in wanted:
+                if all(user in self.tables for user in self.users(i) if i in [user.inputs[k] for k in user.op.generated()]):
+                    del self.generators[i]
+        return self.tables.get(node)
 
     def form(self, node: Node) -> AffineForm | None:
         """The node as an exact affine function of the start, if it is one and small enough to write down."""
@@ -319,13 +429,12 @@ def _pieces(node: Node, parts: list[Part]) -> list[Part]:
     ]
 
 
-def _collect(total: Tensor, step: Step, node: Node, piece: Part, waiting: dict[Node, list[Part]]) -> Tensor:
-    """Hand a step's coefficients on to the inputs; returns the constants so far."""
+def _hand_on(step: Step, node: Node, piece: Part, waiting: dict[Node, list[Part]]) -> None:
+    """A step's coefficients to the inputs."""
     kept = (None,) * len(node.inputs) if piece.keep is None else node.op.carries(piece.keep, node.shape)
     for i, A, keep in zip(node.inputs, step.coefficients, kept or (), strict=True):
         if A is not None:
             waiting.setdefault(i, []).append(Part(A, keep))
-    return total if step.constant is None else total + step.constant.flatten(1)
 
 
 def _first(graph: Graph, nodes: list[Node]) -> Node:

@@ -7,7 +7,8 @@ Invariant: `lower_bounds` returns numbers that no input of the walk's set falls 
 - `vertex`: linear bounds, and the exact score-box optimum at every attention (METHOD.md section 5, on the objective).
 - `hybrid`: at least `crown` and `vertex`, by construction: both run, their boxes are met and tightened by the affine
   vertex rule at its default slopes (section 7); over those boxes the best of all rules per objective.
-- `joint`: the same from `alpha-crown` and `vertex`, and the free parameters of the last pass optimised.
+- `joint`: at least `hybrid` and `alpha-crown`, by construction: the affine vertex rule throughout, over boxes with the
+  tightenings of section 8, and the free parameters of the last pass optimised together.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ from torch import Tensor
 
 from vertex_softmax.bounds.backward import Memory, Walk
 from vertex_softmax.bounds.coefficients import Part
-from vertex_softmax.bounds.optimize import Ascent, optimized_bound
+from vertex_softmax.bounds.optimize import Ascent, ascended_box, optimized_bound
 from vertex_softmax.errors import InvalidValueError
 from vertex_softmax.graph.ir import Node
 from vertex_softmax.ops.registry import Rules
@@ -37,6 +38,15 @@ class Options:
     suffix: str = "adaptive"
     """Lower slopes of ReLUs in the last pass: adaptive, best (of adaptive, 0 and 1, per objective) or optimised."""
     ascent: Ascent = dataclasses.field(default_factory=Ascent)
+    """Of the free parameters of the last pass, where a method optimises them."""
+    centred: bool = True
+    """`joint`: bound the scores less their weighted mean too (METHOD.md section 3, and 8.4)."""
+    generators: bool = True
+    """`joint`: generators and ellipsoids of what is not affine in the input (METHOD.md section 8.2 and 8.3)."""
+    box_ascent: Ascent | None = None
+    """`joint`: optimise the boxes of undecided pre-activations too; None: do not."""
+    goal: float | None = None
+    """Stop as soon as every bound is above this: 0 is enough for a verdict. None: the best bound there is."""
     batch: int | None = None
     """How many inputs to bound together; None: 16 on a CPU, 256 on a GPU."""
     memory: Memory = dataclasses.field(default_factory=Memory)
@@ -63,15 +73,15 @@ class Method:
     """Attention rules (ops/attention.py): one backward pass each, the best of them counts."""
 
     parts: tuple[str, ...] = ()
-    """methods that run first: their boxes are met, and the bound is never below theirs"""
+    """methods that run too: their boxes are met, and the bound is never below theirs"""
     boxes: tuple[str, ...] = ()
     """for the intermediate boxes"""
     last: tuple[str, ...] = ()
     """for the objective; none: intervals only"""
     optimised: tuple[str, ...] = ()
     """for the objective, with their free parameters optimised"""
-    centred: bool = False
-    """bound the scores less their mean too"""
+    tightened: bool = False
+    """boxes with all that METHOD.md section 8 has, as far as the options allow"""
 
 
 METHODS: dict[str, Method] = {
@@ -80,11 +90,11 @@ METHODS: dict[str, Method] = {
     "alpha-crown": Method(boxes=("lse",), last=("lse",), optimised=("lse",)),
     "vertex": Method(boxes=("vertex",), last=("vertex",)),
     "hybrid": Method(("crown", "vertex"), ("affine",), ("lse", "vertex", "affine", "rows")),
-    "joint": Method(("alpha-crown", "vertex"), ("affine",), ("lse", "vertex", "affine", "rows"), ("lse", "affine")),
+    "joint": Method(("hybrid", "alpha-crown"), ("affine",), ("affine",), ("affine",), tightened=True),
 }
 
 
-def make_boxes(walk: Walk, rules: tuple[str, ...], options: Options, centred: bool = False) -> None:
+def make_boxes(walk: Walk, rules: tuple[str, ...], options: Options, tightened: bool = False) -> None:
     """All boxes of the walk, tightened by one backward pass per rule where a nonlinearity wants them."""
 
     def refine(walk: Walk, node: Node) -> None:
@@ -96,18 +106,34 @@ def make_boxes(walk: Walk, rules: tuple[str, ...], options: Options, centred: bo
         at = node if stream is None else stream
         if at not in walk.refined:
             walk.refined.add(at)
-            mixed = has_attention(at)  # without an attention on the way all rules are one, and a part has done it
-            for rule in rules if mixed else (() if walk.known else rules[:1]):
-                fast = Rules(attention=rule, exact=False)
-                walk.tighten(at, walk.box_by_pass(at, fast, everywhere=at is not node))
-                if kind == "scores" and centred:
-                    walk.centre(at, fast)
+            _refine(walk, at, kind, rules, options, tightened=tightened, everywhere=at is not node)
         if at is not node:
             for later in walk.nodes[walk.position[at] + 1 : walk.position[node] + 1]:
                 walk.tighten(later, walk.interval(later))
         walk.spent(kind, begin)
 
     walk.run(refine)
+
+
+def _refine(
+    walk: Walk, node: Node, kind: str, rules: tuple[str, ...], options: Options, *, tightened: bool, everywhere: bool
+) -> None:
+    """Tighten one node's box, by its generators if it is to have them, else by a pass per rule."""
+    mixed = has_attention(node)
+    if not mixed:  # without an attention on the way all rules are one, and a part has done it
+        rules = () if walk.known else rules[:1]
+    elif tightened and options.generators and walk.generates(node):
+        found = walk.generate(node, Rules(attention="affine", exact=False))
+        if found is not None:
+            walk.generators[node] = found
+            walk.tighten(node, found.box())
+            return
+    for rule in rules:
+        walk.tighten(node, walk.box_by_pass(node, Rules(attention=rule, exact=False), everywhere=everywhere))
+    if tightened and options.centred:
+        walk.centre(node, Rules(attention=rules[0] if rules else "affine", exact=False))
+    if tightened and options.box_ascent is not None and mixed and kind == "pre-activations":
+        walk.tighten(node, ascended_box(walk, node, Rules(attention="affine"), options.box_ascent))
 
 
 def lower_bounds(walk: Walk, objectives: Tensor, method: str, options: Options) -> Tensor:
@@ -117,25 +143,82 @@ def lower_bounds(walk: Walk, objectives: Tensor, method: str, options: Options) 
         walk.run(lambda _walk, _node: None)
         lower, upper = (x.unsqueeze(1) for x in walk.boxes[output])
         return torch.where(objectives >= 0, objectives * lower, objectives * upper).flatten(2).sum(-1)
-    found: Tensor | None = None
-    for part in how.parts:
-        first = walk.again()
-        bound = lower_bounds(first, objectives, part, options)
-        found = bound if found is None else torch.maximum(found, bound)
-        walk.start_from(first)
-    make_boxes(walk, how.boxes, options, how.centred)
-    begin = time.perf_counter()
-    slopes = ("adaptive", "zero", "one") if options.suffix == "best" else ("adaptive",)
-    for rule in how.last if has_attention(output) else how.last[:1]:
-        for relu in slopes:
-            bound = walk.bound(output, Part(objectives), Rules(attention=rule, relu=relu))
-            found = bound if found is None else torch.maximum(found, bound)
-    optimised = how.last if options.suffix == "optimised" else how.optimised
-    for rule in optimised if has_attention(output) else optimised[:1]:
-        bound = optimized_bound(walk, output, objectives, Rules(attention=rule), options.ascent)
-        found = bound if found is None else torch.maximum(found, bound)
-    walk.spent("objective", begin)
-    return found if found is not None else torch.full(objectives.shape[:2], torch.nan)
+    return _Run(walk, objectives, options).bound(method)
+
+
+class _Run:
+    """The walks and bounds of the methods that one method is made of; each is made once."""
+
+    def __init__(self, walk: Walk, objectives: Tensor, options: Options) -> None:
+        self.whole, self.objectives, self.options = walk, objectives, options
+        self.output = walk.graph.output
+        self.walks: dict[tuple[object, ...], Walk] = {}
+        self.bounds: dict[str, Tensor] = {}
+
+    def bound(self, method: str) -> Tensor:
+        """The method's bounds, at least those of its parts."""
+        how, goal = METHODS[method], self.options.goal
+        if goal is not None and how.parts:  # its own walk first: the parts only if that does not do
+            alone = dataclasses.replace(how, parts=())
+            found = self._own(alone, self._walk(alone))
+            if bool((found > goal).all()):
+                return found
+            for part in how.parts:
+                found = _larger(found, self.bound(part))
+            return found
+        if method not in self.bounds:
+            found = None
+            for part in how.parts:
+                found = _larger(found, self.bound(part))
+            self.bounds[method] = _larger(found, self._own(how, self._walk(how)))
+        return self.bounds[method]
+
+    def _walk(self, how: Method) -> Walk:
+        """A walk with the method's boxes, met with those of its parts."""
+        key = (how.parts, how.boxes, how.tightened)
+        if key not in self.walks:
+            walk = self.whole.again()
+            for part in how.parts:
+                walk.start_from(self._walk(METHODS[part]))
+            make_boxes(walk, how.boxes, self.options, how.tightened)
+            self.walks[key] = walk
+            self.whole.account(walk)
+        return self.walks[key]
+
+    def _own(self, how: Method, walk: Walk) -> Tensor:
+        """The best of the method's own rules over a walk."""
+        begin = time.perf_counter()
+        options, mixed = self.options, has_attention(self.output)
+        found: Tensor | None = None
+        slopes = ("adaptive", "zero", "one") if options.suffix == "best" else ("adaptive",)
+        for rule in how.last if mixed else how.last[:1]:
+            for relu in slopes:
+                bound = walk.bound(self.output, Part(self.objectives), Rules(attention=rule, relu=relu))
+                found = _larger(found, bound)
+        optimised = how.last if options.suffix == "optimised" else how.optimised
+        for rule in optimised if mixed else optimised[:1]:
+            found = _larger(found, self._ascended(walk, Rules(attention=rule), found))
+        self.whole.spent("objective", begin)
+        if found is None:
+            raise InvalidValueError(f"{how} has no rule for the objective")
+        return found
+
+    def _ascended(self, walk: Walk, rules: Rules, found: Tensor | None) -> Tensor | None:
+        """The bounds after the ascent; none if all are above the goal already."""
+        goal = self.options.goal
+        if goal is not None and found is not None and bool((found > goal).all()):
+            return None
+        return optimized_bound(walk, self.output, self.objectives, rules, self.options.ascent, known=found, goal=goal)
+
+
+def _larger(found: Tensor | None, other: Tensor | None) -> Tensor:
+    """The larger of two bounds, if there are two."""
+    if found is None or other is None:
+        only = other if found is None else found
+        if only is None:
+            raise InvalidValueError("no bound was made")
+        return only
+    return torch.maximum(found, other)
 
 
 def stage(walk: Walk, node: Node) -> str:

@@ -19,8 +19,9 @@ from torch import Tensor
 
 from vertex_softmax.ops.bilinear import product_interval
 from vertex_softmax.ops.forms import RowForm, functional_box, row_form
+from vertex_softmax.ops.generators import Ellipsoid, ellipsoid, functional_radius
 from vertex_softmax.ops.registry import Centred, Interval, Op, Place, Range, Shape, Step, beside, register, sum_to
-from vertex_softmax.ops.softmax import RowBounds, probabilities, row_below, row_bounds, score_box
+from vertex_softmax.ops.softmax import RowBounds, RowChoice, probabilities, row_below, row_bounds, score_box
 from vertex_softmax.softmax_box import softmax_box_max, softmax_box_min
 from vertex_softmax.softmax_box.affine import log_probabilities, minorant_constant
 
@@ -59,6 +60,12 @@ class Heads(NamedTuple):
     """for the rule `affine`"""
     exact: bool
     """bound functionals of the values exactly"""
+    choice: dict[str, Tensor]
+    """of the rule `lse`: values of its free parameters; none: the defaults"""
+    ellipsoid: Ellipsoid | None
+    """of the values, if they are not affine in the input but have generators"""
+    parallel: bool
+    """one linear function for both sides"""
     bad: Tensor | None
     """NaN where the boxes are not fit for any bound, (batch, ..., n); None if all are"""
 
@@ -72,9 +79,13 @@ class Attention(Op):
 
     stage = "softmax rows"
     ranges: ClassVar[dict[str, Range]] = {
-        "cut": Range(),
-        "slope": Range(-10.0, 10.0, 0.5),
-        "level": Range(-10.0, 10.0, 0.5),
+        "cut": Range(rate=0.5),
+        "slope": Range(-10.0, 10.0, 0.2),
+        "level": Range(-10.0, 10.0, 0.07),
+        "ratio": Range(-10.0, 10.0, 0.25),
+        "tangent": Range(-10.0, 10.0, 0.25),
+        "pivot": Range(-10.0, 10.0, 0.1),
+        "mix": Range(),
     }
 
     def evaluate(self, *xs: Tensor) -> Tensor:
@@ -119,6 +130,9 @@ class Attention(Op):
             rule == "rows",
             minorant(scores, place.centred[0] if place.centred else None) if rule == "affine" else None,
             place.rules.exact,
+            {},
+            place.table if form is None else None,
+            place.rules.parallel,
             bad,
         )
 
@@ -126,19 +140,30 @@ class Attention(Op):
         """A is η. Diagonal along the rows it stays so in the scores, and spreads over the values."""
         heads: Heads = relaxed
         w = functional_box(A, heads.values, heads.form, heads.exact or keep is not None)  # (batch, S, ..., n, K)
+        if heads.ellipsoid is not None:
+            middle, radius = A @ heads.ellipsoid.centre.unsqueeze(1).mT, functional_radius(A, heads.ellipsoid)
+            w = w.meet(Interval(middle - radius, middle + radius))
         if heads.affine is not None:
             a, m, b = affine_row(w, heads.affine)
+            if heads.parallel:
+                _, _, above = affine_row(Interval(-w.upper, -w.lower), heads.affine)
+                step = self._step(A, a, m, (b - above) / 2, heads, keep)
+                return step._replace(error=sum_to((-above - b).unsqueeze(-1) / 2, keep))
             return self._step(A, a, m, b, heads, keep)
         if heads.rows is None:
             row = _vertex(w.lower, heads)
             return Step((None, None), sum_to(row.unsqueeze(-1), keep))
-        weights = Interval(beside(heads.rows.box.lower), beside(heads.rows.box.upper))
+        low, high = (beside(x) for x in heads.rows.box)
+        if heads.choice:
+            mix = heads.choice["mix"]
+            c, m = mix * w.lower + (1 - mix) * w.upper, mix * low + (1 - mix) * high
+            a, b = row_below(c, heads.rows, RowChoice(*(heads.choice[name] for name in RowChoice._fields)))
+            return self._step(A, a, m, b - (mix * low * w.lower + (1 - mix) * high * w.upper).sum(-1), heads, keep)
         # p w ≥ w^L p + p^L w − p^L w^L
         a, b = row_below(w.lower, heads.rows)
         if heads.choose:
             a, b = _better_rows(a, b, w.lower, heads)
-        b = b - (weights.lower * w.lower).sum(-1)
-        return self._step(A, a, weights.lower, b, heads, keep)
+        return self._step(A, a, low, b - (low * w.lower).sum(-1), heads, keep)
 
     def _step(self, A: Tensor, a: Tensor, m: Tensor, b: Tensor, heads: Heads, keep: int | None) -> Step:
         """Σ_j p_ij w_ij ≥ a·s_i + m·w_i + b_i for every row, handed on to scores and values."""
@@ -152,8 +177,11 @@ class Attention(Op):
         return Step((a, each), sum_to(b.unsqueeze(-1), keep))
 
     def parameters(self, relaxed: Any) -> dict[str, Tensor]:
-        """Of the affine vertex rule: m, a and μ (Minorant says how)."""
-        row = relaxed.affine
+        """Of the affine vertex rule: m, a and μ (Minorant says how); of `lse`: RowChoice, and the mix of McCormick's."""
+        row, rows = relaxed.affine, relaxed.rows
+        if rows is not None and not relaxed.choose:
+            zero = beside(torch.zeros_like(rows.middle))
+            return {"ratio": zero, "tangent": zero, "pivot": zero[..., :1], "mix": zero + 1}
         if row is None:
             return {}
         there = row.log_high > row.log_low
@@ -163,8 +191,20 @@ class Attention(Op):
         return {"cut": cut, "slope": torch.zeros_like(cut), "level": torch.zeros_like(cut[..., :1])}
 
     def with_parameters(self, relaxed: Any, values: dict[str, Tensor]) -> Any:
-        """The affine vertex rule with other m, a, μ."""
+        """The rule with other values."""
+        if relaxed.affine is None:
+            return relaxed._replace(choice=values)
         return relaxed._replace(affine=relaxed.affine._replace(**values))
+
+    parallels = True
+
+    def generated(self) -> tuple[int, ...]:
+        """The values."""
+        return (1,)
+
+    def table(self, generators: tuple[Any, ...]) -> Any:
+        """The ellipsoids of the values."""
+        return None if generators[1] is None else ellipsoid(generators[1])
 
     def reference(self, i: int, box: Interval) -> Tensor | None:
         """The scores, less their mean by the softmax at the centre."""

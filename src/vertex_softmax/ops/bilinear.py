@@ -16,6 +16,8 @@ from torch import Tensor
 
 from vertex_softmax.ops.corners import Corners, corners, planes
 from vertex_softmax.ops.forms import product_radius, row_form
+from vertex_softmax.ops.generators import ellipsoid
+from vertex_softmax.ops.generators import product_radius as generators_product_radius
 from vertex_softmax.ops.registry import AffineForm, Interval, Op, Place, Range, Shape, Step, beside, register, sum_to
 
 
@@ -86,6 +88,7 @@ class MatrixPlanes(NamedTuple):
     """where both factors are affine in the input"""
     sigma: Tensor | None = None
     """(batch, S, inputs): the corner to touch at; None: the centre"""
+    parallel: bool = False
 
 
 @register
@@ -103,6 +106,21 @@ class MatMul(Op):
         """(..., n, k), (..., k, m) → (..., n, m)"""
         return xs[0] @ xs[1]
 
+    parallels = True
+
+    def generated(self) -> tuple[int, ...]:
+        """Both factors."""
+        return (0, 1)
+
+    def table(self, generators: tuple[Any, ...]) -> Any:
+        """Centres of both, and the bound of the part of second order."""
+        x, y = generators
+        if x is None or y is None:
+            return None
+        y = y.turned()
+        error = generators_product_radius(ellipsoid(x), ellipsoid(y))
+        return x.centre, y.centre.mT, error
+
     def interval(self, *boxes: Interval) -> Interval:
         """Every product's extreme corners, added up; through centre and radius: no (n, k, m) array."""
         return product_interval(*boxes)
@@ -119,7 +137,10 @@ class MatMul(Op):
         if tilt == 0:
             form_x, form_y = place.forms[0](), place.forms[1]()
             touch = None
-            if form_x is None or form_y is None:
+            if place.table is not None:  # a ProductTable: about the centres of the generators
+                at_x, at_y, error = place.table
+                error = torch.minimum(_reach(x, at_x) @ _reach(y, at_y), error)
+            elif form_x is None or form_y is None:
                 at_x, at_y, error = x.centre, y.centre, x.radius @ y.radius
             else:  # the form's error holds about the form's centre, which a box made tighter on one side has left
                 at_x, at_y = form_x.centre, form_y.centre
@@ -128,7 +149,7 @@ class MatMul(Op):
                 exact = product_radius(left, right)
                 error = torch.minimum(_reach(x, at_x) @ _reach(y, at_y), exact)
                 touch = corners(left, right, exact, form_x.matrix.shape[-1])
-            return MatrixPlanes(beside(at_x), beside(at_y), None, beside(-(at_x @ at_y)), beside(error), touch)
+            return MatrixPlanes(beside(at_x), beside(at_y), None, beside(-(at_x @ at_y)), beside(error), touch, None, place.rules.parallel)
         low = -mix * (x.lower @ y.lower) - (1 - mix) * (x.upper @ y.upper)
         high = -mix * (x.lower @ y.upper) - (1 - mix) * (x.upper @ y.lower)
         slopes = (x.centre + tilt * x.radius, y.centre, tilt * y.radius)
@@ -145,13 +166,14 @@ class MatMul(Op):
             more_x, more_y, middle, start = planes(A, plane.corners, plane.sigma)
             constant = sum_to(A * (plane.middle + middle) - size * plane.corners.error)
             return Step((to_x + more_x, plane.x.mT @ A + more_y.mT), constant, start)
-        constant = sum_to(A * plane.middle - size * plane.error, keep)
+        middle, error = sum_to(A * plane.middle, keep), sum_to(size * plane.error, keep)
+        parts = {"constant": middle, "error": error} if plane.parallel else {"constant": middle - error}
         if keep is None:
-            return Step((to_x, plane.x.mT @ A), constant)
+            return Step((to_x, plane.x.mT @ A), **parts)
         # objective (s, i): x_iᵀ A_i, its own for every row i
         each = plane.x.unsqueeze(-1) * A.unsqueeze(-2)  # (batch, S, ..., n, k, m)
         each = each.movedim(-3, 2).flatten(1, 2)
-        return Step((to_x, each), constant)
+        return Step((to_x, each), **parts)
 
     def carries(self, keep: int, shape: Shape) -> tuple[int | None, ...] | None:
         """The rows of x."""

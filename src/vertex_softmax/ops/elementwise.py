@@ -13,7 +13,7 @@ from typing import Any, ClassVar
 import torch
 from torch import Tensor
 
-from vertex_softmax.ops.lines import Lines, concave_lines, convex_lines, curved_lines, negated
+from vertex_softmax.ops.lines import Band, Lines, band, concave_lines, convex_lines, curved_lines, negated
 from vertex_softmax.ops.registry import Interval, Op, Place, Range, Rules, Shape, Step, beside, register, sum_to
 
 INFINITY = math.inf
@@ -21,6 +21,8 @@ INFINITY = math.inf
 
 class Elementwise(Op):
     """f(x) elementwise: A⁺ takes the lower line, A⁻ the upper one."""
+
+    parallels = True
 
     def derivative(self, x: Tensor) -> Tensor:
         """f'(x)"""
@@ -34,12 +36,22 @@ class Elementwise(Op):
         """The ends, for an increasing function."""
         return Interval(self.evaluate(boxes[0].lower), self.evaluate(boxes[0].upper))
 
-    def relax(self, place: Place) -> Lines:
+    def relax(self, place: Place) -> Lines | Band:
         """The two lines, beside the objectives."""
-        return Lines(*(beside(x) for x in self.lines(place.boxes[0], place.rules)))
+        lines = self.lines(place.boxes[0], place.rules)
+        if place.rules.parallel:
+            return Band(*(beside(x) for x in self.band(place.boxes[0], lines)))
+        return Lines(*(beside(x) for x in lines))
+
+    def band(self, box: Interval, lines: Lines) -> Band:
+        """The band of one slope that holds the two lines."""
+        slope = (lines.lower_slope + lines.upper_slope) / 2
+        return band(slope, lines, box)
 
     def backward(self, A: Tensor, relaxed: Any, keep: int | None = None) -> Step:
         """A times the slope of the side its sign asks for."""
+        if isinstance(relaxed, Band):
+            return Step((A * relaxed.slope,), sum_to(A * relaxed.middle, keep), noise=A * relaxed.half)
         up = A >= 0
         slope = torch.where(up, relaxed.lower_slope, relaxed.upper_slope)
         intercept = torch.where(up, relaxed.lower_intercept, relaxed.upper_intercept)
@@ -79,6 +91,10 @@ class Relu(Elementwise):
         above = torch.where(undecided, torch.maximum(-chord * lower, upper - chord * upper), zero)
         nan = lower.isnan() | upper.isnan()
         return Lines(slope, torch.where(nan, lower + upper, zero), chord, torch.where(nan, lower + upper, above))
+
+    def band(self, box: Interval, lines: Lines) -> Band:
+        """The slope of the chord."""
+        return band(lines.upper_slope, lines._replace(lower_slope=lines.upper_slope), box)
 
     def parameters(self, relaxed: Any) -> dict[str, Tensor]:
         """The lower slope; it counts only where the sign is open."""

@@ -27,6 +27,21 @@ class Lines(NamedTuple):
     upper_intercept: Tensor
 
 
+class Band(NamedTuple):
+    """f(x) = slope·x + middle ± half."""
+
+    slope: Tensor
+    middle: Tensor
+    half: Tensor
+
+
+def band(slope: Tensor, lines: Lines, box: tuple[Tensor, Tensor]) -> Band:
+    """The band of a given slope around two lines over [l, u]."""
+    low = torch.minimum(*((lines.lower_slope - slope) * end for end in box)) + lines.lower_intercept
+    high = torch.maximum(*((lines.upper_slope - slope) * end for end in box)) + lines.upper_intercept
+    return Band(slope, (low + high) / 2, (high - low) / 2)
+
+
 def chord_slope(f: Function, derivative: Function, lower: Tensor, upper: Tensor) -> Tensor:
     """(f(u) − f(l)) / (u − l), and f'(l) where the interval is a point."""
     width = upper - lower

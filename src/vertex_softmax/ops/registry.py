@@ -56,6 +56,10 @@ class Step(NamedTuple):
     """(batch, objectives), and the kept dimension behind it if there is one; None is 0."""
     start: Tensor | None = None
     """(batch, objectives, inputs): on the deviation of the walk's start from its centre, beside the op's own inputs."""
+    error: Tensor | None = None
+    """Under `Rules.parallel` alone, like the constant, ≥ 0: Σ A·out is at most this far from the linear function."""
+    noise: Tensor | None = None
+    """Under `Rules.parallel` alone, like A: besides, Σ noise·ν for this op's own ν in [−1, 1], the same for every A."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -69,6 +73,8 @@ class Rules:
     """Lower slope of an undecided ReLU: adaptive (1 if u > −l), zero or one."""
     product: float = 0.5
     """The McCormick mix of products of two variables: 0.5 is the plane at the centre, 0 and 1 the corner planes."""
+    parallel: bool = False
+    """One linear function for both sides, with its error: what generators are made of."""
     exact: bool = True
     """Bound functionals of affine values exactly even where that is long (a class token's patch of 768 pixels)."""
 
@@ -121,6 +127,8 @@ class Place(NamedTuple):
     rules: Rules = Rules()
     centred: tuple[Centred | None, ...] = ()
     """Of each input, if the walk has bounded it."""
+    table: Any = None
+    """What the op made of its inputs' generators."""
 
 
 class Op:
@@ -180,6 +188,17 @@ class Op:
 
     def undecided(self, i: int, box: Interval) -> Tensor | None:
         """Where a tighter box of input i could help, a mask like the box; None is everywhere."""
+        return None
+
+    parallels: ClassVar[bool] = False
+    """Does `backward` follow `Rules.parallel`? Affine ops do."""
+
+    def generated(self) -> tuple[int, ...]:
+        """The inputs whose generators are worth having, where they are not affine in the network's input."""
+        return ()
+
+    def table(self, generators: tuple[Any, ...]) -> Any:
+        """What to keep of the generators of the inputs (None where there are none)."""
         return None
 
     def reference(self, i: int, box: Interval) -> Tensor | None:

@@ -56,6 +56,32 @@ class RowBounds(NamedTuple):
     """softmax at the centre of the box"""
     box: Interval
     """of the components"""
+    chords: Chords
+    """what the two bounds were made of, to choose them otherwise"""
+
+
+class Chords(NamedTuple):
+    """Of e^{s_k − s_j} over the box, and of exp over the range of log p_j."""
+
+    rise: Tensor
+    """(batch, ..., K, K), zero on the diagonal"""
+    offset: Tensor
+    """(batch, ..., K): Σ_k e^{s_k − s_j} ≤ 1 + Σ_k rise_jk (s_k − s_j) + offset_j"""
+    ratio: Tensor
+    """R, where the tangent of 1/x touches; 0 where p^L itself is the lower bound"""
+    raised: Tensor
+    """e^r ≤ slope_j r + raised_j; where slope_j is 0, p^U itself"""
+
+
+class RowChoice(NamedTuple):
+    """Other values of what is free in the two bounds, (batch, S, ..., K) or with 1 in place of K; every one is sound."""
+
+    ratio: Tensor
+    """log of what R is multiplied by"""
+    tangent: Tensor
+    """what is added to the logarithm of the point q at which lse touches: lse(s) ≥ q·s + H(q) for every distribution"""
+    pivot: Tensor
+    """what is taken off all c_j beyond their mean at the centre, relative to their spread"""
 
 
 def row_bounds(scores: Interval) -> RowBounds:
@@ -81,6 +107,12 @@ def row_bounds(scores: Interval) -> RowBounds:
     # R² overflows long before R does (R > 1e154, in float32 1e19): divide twice, each term before it is added up
     inverse = 1 / torch.where(linear, R, torch.ones_like(R))
     scaled = offset * inverse.unsqueeze(-1)
+    plain = Chords(
+        rise,
+        offset.sum(-1),
+        torch.where(linear, R, zero),
+        zero,
+    )
     low = torch.where(linear, 2 * inverse - (inverse + scaled.sum(-1)) * inverse, weights.lower)
     rise = torch.where(linear.unsqueeze(-1), rise * inverse.unsqueeze(-1) * inverse.unsqueeze(-1), none)
     # above: the chord of exp over [log p^L, log p^U], at the tangent of s_j − lse(s) at the centre
@@ -98,13 +130,39 @@ def row_bounds(scores: Interval) -> RowBounds:
     # a chord that is worse at the centre than the constant p^U
     worse = high + slope * (centre - (middle * centre).sum(-1, keepdim=True)) > weights.upper
     high, slope = torch.where(worse, weights.upper, high), torch.where(worse, zero, slope)
-    return RowBounds(low, rise, rise.sum(-1), high, slope, middle, weights)
+    plain = plain._replace(raised=torch.where(slope > 0, raised, weights.upper))
+    return RowBounds(low, rise, rise.sum(-1), high, slope, middle, weights, plain)
 
 
-def row_below(c: Tensor, rows: RowBounds) -> tuple[Tensor, Tensor]:
+def row_below(c: Tensor, rows: RowBounds, choice: RowChoice | None = None) -> tuple[Tensor, Tensor]:
     """Slopes a and constant b with Σ_j c_j p_j ≥ a·s + b: c (batch, S, ..., K) → like c, and (batch, S, ...)."""
     pivot = (c * beside(rows.middle)).sum(-1, keepdim=True)
-    return _row_below(c - pivot, rows, pivot.squeeze(-1))
+    if choice is None:
+        return _row_below(c - pivot, rows, pivot.squeeze(-1))
+    pivot = pivot + choice.pivot * (c - pivot).abs().amax(-1, keepdim=True)
+    return _row_below_at(c - pivot, rows, pivot.squeeze(-1), choice)
+
+
+def _row_below_at(c: Tensor, rows: RowBounds, pivot: Tensor, choice: RowChoice) -> tuple[Tensor, Tensor]:
+    """The same with R and the tangent of lse as chosen."""
+    up, down = c.clamp(min=0), c.clamp(max=0)
+    chords = rows.chords
+    linear = beside(chords.ratio > 0)
+    one = torch.ones_like(chords.ratio)
+    inverse = 1 / (beside(torch.where(chords.ratio > 0, chords.ratio, one)) * choice.ratio.exp())
+    inverse = torch.where(linear, inverse, torch.zeros_like(inverse))
+    low = torch.where(linear, 2 * inverse - (inverse + beside(chords.offset) * inverse) * inverse, beside(rows.low))
+    weight = up * inverse * inverse
+    pulled = (weight.movedim(1, -2) @ chords.rise).movedim(-2, 1)
+    there = beside(rows.middle) > 0
+    log = torch.where(there, beside(rows.middle), torch.ones_like(c)).log() + choice.tangent
+    q = torch.where(there, log, torch.full_like(log, -torch.inf)).softmax(-1)
+    log_q = torch.where(q > 0, q, torch.ones_like(q)).log()
+    entropy = -(q * log_q).sum(-1, keepdim=True)
+    slope = down * beside(rows.slope)
+    high = beside(chords.raised) - beside(rows.slope) * entropy
+    a = weight * beside(chords.rise.sum(-1)) - pulled + slope - slope.sum(-1, keepdim=True) * q
+    return a, pivot + (up * low + down * high).sum(-1)
 
 
 def _row_below(c: Tensor, rows: RowBounds, pivot: Tensor) -> tuple[Tensor, Tensor]:

@@ -1,9 +1,11 @@
 """Exact optimisation of c · softmax(s) over a box of scores: the theorem, fast, differentiable, and proved.
 
 reference.py states it; native.py, torch_backend.py and triton_backend.py compute it; outward.py proves the rounding;
-rigorous.py encloses it in ball arithmetic. This package imports nothing from the rest of Vertex but its errors.
+rigorous.py encloses it in ball arithmetic. affine.py bounds Σ p_j v_j from below by an affine function of scores and
+values, affine_outward.py proves its rounding. This package imports nothing from the rest of Vertex but its errors.
 """
 
+from vertex_softmax.softmax_box.affine import affine_minorant
 from vertex_softmax.softmax_box.api import (
     ThresholdVertex,
     softmax_box_argmin,
@@ -16,6 +18,7 @@ from vertex_softmax.softmax_box.rigorous import is_lower_bound, softmax_box_encl
 
 __all__ = [
     "ThresholdVertex",
+    "affine_minorant",
     "is_lower_bound",
     "softmax_box_argmin",
     "softmax_box_bounds",

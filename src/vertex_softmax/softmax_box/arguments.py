@@ -21,8 +21,13 @@ from vertex_softmax.errors import InvalidTypeError, InvalidValueError
 Array: TypeAlias = NDArray[np.floating] | Tensor
 
 
-def tensors(**arguments: object) -> tuple[dict[str, Tensor], Callable[[Tensor], Array]]:
-    """The arguments as tensors of a common dtype (not broadcast, not copied), and how to hand a result back."""
+def tensors(
+    *, pieces: tuple[str, ...] = (), **arguments: object
+) -> tuple[dict[str, Tensor], Callable[[Tensor], Array]]:
+    """The arguments as tensors of a common dtype (not broadcast, not copied), and how to hand a result back.
+
+    `pieces` names those whose last dimension is not the K keys but M pieces.
+    """
     are_tensors = {name: isinstance(value, Tensor) for name, value in arguments.items()}
     if any(are_tensors.values()) and not all(are_tensors.values()):
         other = next(name for name, yes in are_tensors.items() if not yes)
@@ -43,19 +48,21 @@ def tensors(**arguments: object) -> tuple[dict[str, Tensor], Callable[[Tensor], 
             raise InvalidTypeError(f"{name} is a meta tensor, which holds no numbers; pass a real one")
         if value.layout != torch.strided:
             raise InvalidTypeError(f"{name} is sparse; convert with .to_dense()")
+        last, size = ("piece", "M") if name in pieces else ("key", "K")
         if value.ndim == 0:
             raise InvalidValueError(
-                f"{name} is a scalar; its last dimension must be the keys: use {name}[None] for K = 1"
+                f"{name} is a scalar; its last dimension must be the {last}s: use {name}[None] for {size} = 1"
             )
         if value.shape[-1] == 0:
+            needs = "softmax" if size == "K" else "the rule"
             raise InvalidValueError(
-                f"{name} has shape {tuple(value.shape)}: there is no key (K = 0); softmax needs K ≥ 1"
+                f"{name} has shape {tuple(value.shape)}: there is no {last} ({size} = 0); {needs} needs {size} ≥ 1"
             )
     devices = {value.device for value in found.values()}
     if len(devices) > 1:
         where = ", ".join(f"{name} on {value.device}" for name, value in found.items())
         raise InvalidValueError(f"the arguments are on different devices ({where}); move them with .to(device)")
-    _check_shapes(found)
+    _check_shapes(found, pieces)
     dtype = torch.float64 if any(v.dtype == torch.float64 for v in found.values()) else torch.float32
     found = {name: value.to(dtype) for name, value in found.items()}  # float32 to float64 is exact
     return found, (_same if any(are_tensors.values()) else _to_numpy)
@@ -96,12 +103,13 @@ def _from_numpy(name: str, value: object) -> Tensor:
         return torch.from_numpy(array)
 
 
-def _check_shapes(found: dict[str, Tensor]) -> None:
+def _check_shapes(found: dict[str, Tensor], pieces: tuple[str, ...]) -> None:
+    keys = {value.shape[-1] for name, value in found.items() if name not in pieces}
     try:
-        broadcast = torch.broadcast_shapes(*(value.shape for value in found.values()))
+        torch.broadcast_shapes(*(value.shape[:-1] for value in found.values()))
     except RuntimeError:
-        broadcast = None
-    if broadcast is None or any(value.shape[-1] != broadcast[-1] for value in found.values()):
+        keys = set()
+    if len(keys) != 1:
         shapes = ", ".join(f"{name} {tuple(value.shape)}" for name, value in found.items())
         raise InvalidValueError(
             f"the shapes do not broadcast: {shapes}; all need the same number of keys in the last dimension, "
@@ -154,3 +162,37 @@ def diagnose(lower: Tensor, upper: Tensor, c: Tensor | None = None) -> None:
             f"every key is masked (-inf) in row {_first(bad)}; softmax of no key is undefined: "
             "unmask one, or leave the row out"
         )
+
+
+def check_affine(
+    lower: Tensor, upper: Tensor, value_lower: Tensor, value_upper: Tensor, a: Tensor, m: Tensor, mu: Tensor
+) -> None:
+    """Raise an error that names the first offending argument of `affine_minorant`, its index and the remedy."""
+    parameters = {"value_lower": value_lower, "value_upper": value_upper, "a": a, "m": m, "mu": mu}
+    ends = (lower <= upper) & (upper < torch.inf) & ((lower > -torch.inf) | (upper == -torch.inf))
+    right = ends.all() & (upper > -torch.inf).any(-1).all() & ((upper > -torch.inf) | (a == 0)).all()
+    for value in parameters.values():
+        right &= value.isfinite().all()
+    if bool(right & (value_lower <= value_upper).all()):
+        return
+    for name, value in parameters.items():
+        if bool((bad := value.isnan()).any()):
+            raise InvalidValueError(
+                f"{name} is NaN at index {_first(bad)}; a bound computed from it would mean nothing"
+            )
+    diagnose(lower, upper)
+    for name, value in parameters.items():
+        if bool((bad := value.isinf()).any()):
+            raise InvalidValueError(f"{name} is {value[_first(bad)].item()} at index {_first(bad)}; it must be finite")
+    lo, up = torch.broadcast_tensors(value_lower, value_upper)
+    if bool((bad := lo > up).any()):
+        at = _first(bad)
+        raise InvalidValueError(
+            f"value_lower > value_upper at index {at}: {lo[at].item()!r} > {up[at].item()!r}; "
+            "swap them, or widen the box to contain both"
+        )
+    slope, up = torch.broadcast_tensors(a, upper)
+    at = _first((up == -torch.inf) & (slope != 0))
+    raise InvalidValueError(
+        f"a is {slope[at].item()!r} at index {at}, where the key is masked (-inf); the slope of a masked key must be 0"
+    )

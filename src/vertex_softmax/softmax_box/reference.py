@@ -86,3 +86,50 @@ def probabilities(lower: Row, upper: Row) -> tuple[Row, Row]:
     least = np.array([ratio(one[j], np.where(one[j] > 0, lower, upper)) for j in range(len(lower))])
     greatest = np.array([ratio(one[j], np.where(one[j] > 0, upper, lower)) for j in range(len(lower))])
     return least, greatest
+
+
+def affine_minorant(lower: Row, upper: Row, value_lower: Row, value_upper: Row, a: Row, m: Row, mu: Row) -> float:
+    """The affine vertex rule: B with Σ_j p_j v_j ≥ a·s + m·v + B over both boxes; a μ per piece of the range of lse(s).
+
+    With r = log p and D = lse(s), s = r + D. Since Σ p_j = 1, Σ_j p_j v_j − a·s − m·v is
+
+        μ + Σ_j [(v_j − μ) e^{r_j} − a_j r_j − m_j v_j] − (Σa) D,
+
+    and where D₀ ≤ D ≤ D₁ every summand is at least its own minimum over the r_j and v_j that occur there.
+    """
+    keys = [j for j in range(len(upper)) if upper[j] > -np.inf]
+    masked = [j for j in range(len(upper)) if upper[j] == -np.inf]
+    cuts = np.linspace(lse(lower), lse(upper), len(mu) + 1)
+    found = []
+    for level, first, last in zip(mu, cuts[:-1], cuts[1:], strict=True):
+        total = level - max(a.sum() * first, a.sum() * last)
+        for j in keys:
+            least = lower[j] - lse(np.where(np.arange(len(upper)) == j, lower, upper))
+            greatest = upper[j] - lse(np.where(np.arange(len(upper)) == j, upper, lower))
+            if len(mu) > 1:
+                least, greatest = max(least, lower[j] - last), min(greatest, upper[j] - first)
+            ends = (min(least, greatest), max(least, greatest))  # they cross by rounding only
+            total += inner_min(ends, (value_lower[j], value_upper[j]), a[j], m[j], level)
+        for j in masked:  # p_j = 0
+            total += min(-m[j] * value_lower[j], -m[j] * value_upper[j])
+        found.append(float(total))
+    return min(found)
+
+
+def lse(scores: Row) -> float:
+    """log Σ e^s."""
+    return float(np.logaddexp.reduce(scores))
+
+
+def inner_min(r_ends: tuple[float, float], v_ends: tuple[float, float], a: float, m: float, mu: float) -> float:
+    """The least (v − μ) e^r − a r − m v for r and v between their ends.
+
+    Linear in v, so v is at an end; then in r at an end, or where (v − μ) e^r = a.
+    """
+    candidates = []
+    for v in v_ends:
+        points = list(r_ends)
+        if v > mu and a > 0:
+            points.append(min(max(np.log(a) - np.log(v - mu), r_ends[0]), r_ends[1]))
+        candidates += [(v - mu) * np.exp(r) - a * r - m * v for r in points]
+    return float(min(candidates))

@@ -221,7 +221,11 @@ class Walk:
 
     def generates(self, node: Node) -> bool:
         """Does a user want this node's generators?"""
-        return any(node in [user.inputs[i] for i in user.op.generated()] for user in self.users(node))
+        return any(
+            node in [user.inputs[i] for i in user.op.generated()]
+            for user in self.users(node)
+            if not (user.op.uses_forms and node in self._affine)
+        )
 
     def centre(self, node: Node, rules: Rules) -> None:
         """Bound the rows of a node less their means, for every user that has weights for them."""

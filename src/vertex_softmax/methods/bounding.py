@@ -120,14 +120,14 @@ def _refine(
 ) -> None:
     """Tighten one node's box, by its generators if it is to have them, else by a pass per rule."""
     mixed = has_attention(node)
-    if not mixed:  # without an attention on the way all rules are one, and a part has done it
-        rules = () if walk.known else rules[:1]
-    elif tightened and options.generators and walk.generates(node):
+    if tightened and options.generators and walk.generates(node):
         found = walk.generate(node, Rules(attention="affine", exact=False))
         if found is not None:
             walk.generators[node] = found
             walk.tighten(node, found.box())
             return
+    if not mixed:  # without an attention on the way all rules are one, and a part has done it
+        rules = () if walk.known else rules[:1]
     for rule in rules:
         walk.tighten(node, walk.box_by_pass(node, Rules(attention=rule, exact=False), everywhere=everywhere))
     if tightened and options.centred:

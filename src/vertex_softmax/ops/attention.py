@@ -197,6 +197,7 @@ class Attention(Op):
         return relaxed._replace(affine=relaxed.affine._replace(**values))
 
     parallels = True
+    uses_forms = True
 
     def generated(self) -> tuple[int, ...]:
         """The values."""

@@ -107,6 +107,7 @@ class MatMul(Op):
         return xs[0] @ xs[1]
 
     parallels = True
+    uses_forms = True
 
     def generated(self) -> tuple[int, ...]:
         """Both factors."""

@@ -13,10 +13,11 @@ from typing import Any, ClassVar
 import torch
 from torch import Tensor
 
-from vertex_softmax.ops.lines import Band, Lines, band, concave_lines, convex_lines, curved_lines, negated
+from vertex_softmax.ops.lines import Band, Lines, band, concave_lines, convex_lines, curved_band, curved_lines, negated
 from vertex_softmax.ops.registry import Interval, Op, Place, Range, Rules, Shape, Step, beside, register, sum_to
 
 INFINITY = math.inf
+Pieces = tuple[tuple[float, float], ...]
 
 
 class Elementwise(Op):
@@ -113,12 +114,20 @@ class Relu(Elementwise):
 class Curved(Elementwise):
     """Convex on some intervals of the real line, concave on the rest."""
 
-    convex: ClassVar[tuple[tuple[float, float], ...]]
-    concave: ClassVar[tuple[tuple[float, float], ...]]
+    convex: ClassVar[Pieces]
+    concave: ClassVar[Pieces]
+
+    def curvature(self) -> tuple[Pieces, Pieces]:
+        """Where it is convex, and where concave."""
+        return self.convex, self.concave
 
     def lines(self, box: Interval, rules: Rules) -> Lines:
         """The lines that are best in the middle of the interval, or nearly."""
-        return curved_lines(self.evaluate, self.derivative, self.convex, self.concave, *box)
+        return curved_lines(self.evaluate, self.derivative, *self.curvature(), *box)
+
+    def band(self, box: Interval, lines: Lines) -> Band:
+        """The slope of the chord."""
+        return curved_band(self.evaluate, self.derivative, *self.curvature(), *box)
 
 
 class Valley(Curved):
@@ -139,7 +148,7 @@ class Valley(Curved):
         return Interval(least, torch.maximum(left, right))
 
 
-def _outside(c: float) -> tuple[tuple[float, float], ...]:
+def _outside(c: float) -> Pieces:
     return ((-INFINITY, -c), (c, INFINITY))
 
 
@@ -178,11 +187,11 @@ class Gelu(Valley):
             return -0.7517915246935644575
         return -0.7524614044087226430 if self.single else -0.7524614220710162585
 
-    def lines(self, box: Interval, rules: Rules) -> Lines:
+    def curvature(self) -> tuple[Pieces, Pieces]:
         """f'' changes its sign at ±√2 (erf), ±1.4185… (tanh)."""
         tanh = 1.4185039771280708814 if self.single else 1.4185040087908283555
         c = tanh if self.tanh else math.sqrt(2)
-        return curved_lines(self.evaluate, self.derivative, ((-c, c),), _outside(c), *box)
+        return ((-c, c),), _outside(c)
 
 
 @register

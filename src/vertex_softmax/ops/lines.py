@@ -89,11 +89,7 @@ def _best_below(
 ) -> tuple[Tensor, Tensor]:
     """Of a few slopes, the one whose line under f is highest in the middle of the interval."""
     middle = (lower + upper) / 2
-    pieces = []
-    for a, b in convex:
-        left, right = lower.clamp(min=a), upper.clamp(max=b)
-        away = left > right  # f is not convex anywhere in [l, u] here: a point stands for the piece
-        pieces.append((torch.where(away, lower, left), torch.where(away, lower, right)))
+    pieces = _within(convex, lower, upper)
     slopes = [derivative(middle), chord_slope(f, derivative, lower, upper)]
     for left, right in pieces:
         slopes += [_touching(f, derivative, end, left, right) for end in (lower, upper)]
@@ -104,6 +100,28 @@ def _best_below(
         better = slope * middle + intercept > best_slope * middle + best
         best_slope, best = torch.where(better, slope, best_slope), torch.where(better, intercept, best)
     return best_slope, best
+
+
+def curved_band(
+    f: Function, derivative: Function, convex: Sequence[tuple[float, float]], concave: Sequence[tuple[float, float]],
+    lower: Tensor, upper: Tensor,
+) -> Band:  # fmt: skip
+    """The band along the chord of a function that is convex on some intervals and concave on the others."""
+    slope = chord_slope(f, derivative, lower, upper)
+    low = below(f, derivative, _within(convex, lower, upper), slope, lower, upper)
+    turned = _within(concave, lower, upper)
+    high = -below(lambda x: -f(x), lambda x: -derivative(x), turned, -slope, lower, upper)
+    return Band(slope, (low + high) / 2, (high - low) / 2)
+
+
+def _within(pieces: Sequence[tuple[float, float]], lower: Tensor, upper: Tensor) -> list[tuple[Tensor, Tensor]]:
+    """The parts of [l, u] in some intervals; a point where there is none."""
+    found = []
+    for a, b in pieces:
+        left, right = lower.clamp(min=a), upper.clamp(max=b)
+        away = left > right
+        found.append((torch.where(away, lower, left), torch.where(away, lower, right)))
+    return found
 
 
 def below(

@@ -1,35 +1,68 @@
 """Normalisation, y / σ(y) with σ = √(mean y² + eps), as one op: LayerNorm is centring (linear), this, scale and shift.
 
-An objective η·(y/σ) is the product of two numbers, w = η·y and ρ = 1/σ: one McCormick plane at the centre, then linear
+An objective η·(y/σ) is the product of two numbers, w = η·y and ρ = 1/σ: one McCormick plane at a centre c, then linear
 bounds of ρ in y by the sign of its coefficient:
-- below: the tangent of x^{−1/2} at σ₀², with σ² ≤ mean of the chords of y_i² (+ eps);
-- above: the chord of 1/σ over [σ_l, σ_u], with σ ≥ its tangent plane at the centre (a norm is convex).
+- below: the tangent of x^{−1/2} at σ₀², any σ₀ > 0, with a linear bound of σ² from above: the chords of y_i², or
+  σ(c)² + 2 c·(y − c)/d + R²/d where |y − c| ≤ R;
+- above: the chord of 1/σ over [σ_l, σ_u], with σ ≥ its tangent plane at c (a norm is convex).
+Where y has generators, w, c·y and R are bounded as functionals by its ellipsoid, else by its box.
 """
 
 from __future__ import annotations
 
 import dataclasses
-from typing import Any, NamedTuple
+from typing import Any, ClassVar, NamedTuple
 
 import torch
 from torch import Tensor
 
-from vertex_softmax.ops.registry import Interval, Op, Place, Shape, Step, beside, register
+from vertex_softmax.ops.generators import Ellipsoid, Generators, ellipsoid, functional_radius, most_eigenvalue
+from vertex_softmax.ops.registry import Interval, Op, Place, Range, Shape, Step, beside, register
+
+
+class Rows(NamedTuple):
+    """What is known of rows y of d numbers, (batch, rows..., d)."""
+
+    box: Interval
+    centre: Tensor
+    """c: the box's, or that of the generators"""
+    reach: Tensor
+    """how far the box goes from c"""
+    along: Tensor
+    """(batch, rows...): |c·(y − c)| at most"""
+    far: Tensor
+    """(batch, rows...): |y − c|² at most"""
+    shape: Ellipsoid | None
 
 
 class Norm(NamedTuple):
     """Over rows of d numbers, (batch, 1, rows, ...)."""
 
-    box: Interval
-    """y, (batch, 1, rows, d)"""
+    centre: Tensor
+    """c, (batch, 1, rows, d)"""
+    reach: Tensor
+    shape: Ellipsoid | None
+    """of y; without the objectives' dimension"""
     inverse: Interval
     """ρ, (batch, 1, rows)"""
-    low_slope: Tensor
-    """ρ ≥ low_slope·y + low, (batch, 1, rows, d)"""
-    low: Tensor
+    square_slope: Tensor
+    """σ² ≤ square_slope·y + square, (batch, 1, rows, d)"""
+    square: Tensor
+    touch: Tensor
+    """σ₀"""
     high_slope: Tensor
     """ρ ≤ high_slope·y + high"""
     high: Tensor
+    along: Tensor
+    """|c·(y − c)| at most"""
+    radial: Tensor
+    """where the slopes of both bounds of ρ are multiples of c"""
+    parallel: bool
+
+    def below(self) -> tuple[Tensor, Tensor]:
+        """ρ ≥ slope·y + constant."""
+        cubed = 2 * self.touch**3
+        return -self.square_slope / cubed.unsqueeze(-1), 1.5 / self.touch - self.square / cubed
 
 
 @register
@@ -40,6 +73,9 @@ class Normalize(Op):
     eps: float
     count: int = 1
 
+    parallels = True
+    ranges: ClassVar[dict[str, Range]] = {"touch": Range(-3.0, 3.0, 0.25)}
+
     def _rows(self, x: Tensor) -> Tensor:
         return x.flatten(x.dim() - self.count)
 
@@ -48,18 +84,48 @@ class Normalize(Op):
         dims = list(range(-self.count, 0))
         return xs[0] / (xs[0].square().mean(dims, keepdim=True) + self.eps).sqrt()
 
-    def _sigma(self, box: Interval) -> Interval:
-        """The range of σ over rows of boxes (..., d)."""
+    def generated(self) -> tuple[int, ...]:
+        """y."""
+        return (0,)
+
+    def table(self, generators: tuple[Any, ...]) -> Any:
+        """Its ellipsoid, |c·(y − c)| and |y − c|² at most."""
+        y: Generators | None = generators[0]
+        if y is None:
+            return None
+        columns = y.columns.flatten(y.columns.dim() - 1 - self.count, -2)  # (batch, rows..., d, P)
+        flat = Generators(self._rows(y.centre), columns, self._rows(y.error))
+        along = (flat.centre.unsqueeze(-2) @ columns).abs().sum((-2, -1)) + (flat.centre.abs() * flat.error).sum(-1)
+        round_ = ellipsoid(Generators(*(x.unsqueeze(-2 if i != 1 else -3) for i, x in enumerate(flat))))
+        far = (most_eigenvalue(round_.shape) * round_.size).squeeze(-1)
+        return round_, along, far
+
+    def _known(self, place: Place) -> Rows:
+        """The rows by their box, and by their generators if there are any."""
+        box = Interval(*(self._rows(x) for x in place.boxes[0]))
+        if place.table is None:
+            centre, reach = box.centre, box.radius
+            return Rows(box, centre, reach, (centre.abs() * reach).sum(-1), reach.square().sum(-1), None)
+        round_, along, far = place.table
+        centre = round_.centre.squeeze(-2)
+        reach = torch.maximum(box.upper - centre, centre - box.lower)
+        along = torch.minimum(along, (centre.abs() * reach).sum(-1))
+        return Rows(box, centre, reach, along, torch.minimum(far, reach.square().sum(-1)), round_)
+
+    def _sigma(self, rows: Rows) -> Interval:
+        """The range of σ."""
+        box, d = rows.box, rows.centre.shape[-1]
         a, b = box.lower.square(), box.upper.square()
         across = (box.lower < 0) & (box.upper > 0)
         least = torch.where(across, torch.zeros_like(a), torch.minimum(a, b)).mean(-1) + self.eps
         most = torch.maximum(a, b).mean(-1) + self.eps
-        # σ(y) ≥ (y₀·y / d + eps) / σ(y₀): the tangent plane at the centre, at its least
-        centre = box.centre
-        middle = (centre.square().mean(-1) + self.eps).sqrt()
-        plane = ((centre.square() - centre.abs() * box.radius).mean(-1) + self.eps) / middle
+        # σ(y) ≥ (c·y / d + eps) / σ(c): the tangent plane at c, at its least
+        square = rows.centre.square().mean(-1)
+        middle = (square + self.eps).sqrt()
+        plane = (square - rows.along / d + self.eps) / middle
         low = torch.where(plane > 0, torch.maximum(plane, least.sqrt()), least.sqrt())
-        return Interval(torch.where(plane.isnan(), plane, low), most.sqrt())
+        high = torch.minimum(most, square + self.eps + (2 * rows.along + rows.far) / d).sqrt()
+        return Interval(torch.where(plane.isnan(), plane, low), torch.maximum(low, high))
 
     def interval(self, *boxes: Interval) -> Interval:
         """y_i / σ is increasing in y_i, and moves towards 0 as the other y_j² grow."""
@@ -90,39 +156,80 @@ class Normalize(Op):
 
     def relax(self, place: Place) -> Norm:
         """The bounds of ρ."""
-        box = Interval(*(self._rows(x) for x in place.boxes[0]))
-        d = box.lower.shape[-1]
-        sigma = self._sigma(box)
-        lower, upper = box
-        squares = ((lower + upper) * box.centre - lower * upper).mean(-1) + self.eps  # the chords at the centre
-        root = squares.sqrt()
-        cubed = (2 * root * squares).unsqueeze(-1)
-        low_slope = -(lower + upper) / (d * cubed)
-        low = 1.5 / root - (self.eps - (lower * upper).mean(-1)) / (2 * root * squares)
-        centre = box.centre
-        middle = (centre.square().mean(-1) + self.eps).sqrt()
+        rows = self._known(place)
+        d = rows.centre.shape[-1]
+        sigma = self._sigma(rows)
+        (lower, upper), c = rows.box, rows.centre
+        mean = c.square().mean(-1)
+        # σ² from above: chords of y_i², or about c with |y − c|²; whichever is less at c
+        chords = (lower + upper) / d, self.eps - (lower * upper).mean(-1)
+        about = 2 * c / d, self.eps - mean + rows.far / d
+        better = (about[0] * c).sum(-1) + about[1] < (chords[0] * c).sum(-1) + chords[1]
+        slope = torch.where(better.unsqueeze(-1), about[0], chords[0])
+        square = torch.where(better, about[1], chords[1])
+        touch = ((slope * c).sum(-1) + square).sqrt()
+        middle = (mean + self.eps).sqrt()
         product = sigma.lower * sigma.upper
-        high_slope = -centre / (d * middle * product).unsqueeze(-1)
+        high_slope = -c / (d * middle * product).unsqueeze(-1)
         high = (sigma.lower + sigma.upper - self.eps / middle) / product
-        inverse = Interval(1 / sigma.upper, 1 / sigma.lower)
-        parts = (low_slope, low, high_slope, high)
-        return Norm(Interval(*map(beside, box)), Interval(*map(beside, inverse)), *map(beside, parts))
+        return Norm(
+            beside(c),
+            beside(rows.reach),
+            rows.shape,
+            Interval(beside(1 / sigma.upper), beside(1 / sigma.lower)),
+            *map(beside, (slope, square, touch, high_slope, high)),
+            beside(rows.along),
+            beside(better),
+            place.rules.parallel,
+        )
 
     def backward(self, A: Tensor, relaxed: Any, keep: int | None = None) -> Step:
         """ρ_c A, and w_c times a bound of ρ; one error w_r ρ_r per row."""
         norm: Norm = relaxed
         eta = self._rows(A)  # (batch, S, rows..., d)
-        w = (eta * norm.box.centre).sum(-1)
-        w_radius = (eta.abs() * norm.box.radius).sum(-1)
+        w = (eta * norm.centre).sum(-1)
+        w_radius = (eta.abs() * norm.reach).sum(-1)
+        if norm.shape is not None:
+            round_ = functional_radius(eta.unsqueeze(-2), norm.shape).squeeze(-1).squeeze(-1)
+            w_radius = torch.minimum(w_radius, round_)
         rho, rho_radius = norm.inverse.centre, norm.inverse.radius
-        up = (w >= 0).unsqueeze(-1)
-        slope = torch.where(up, norm.low_slope, norm.high_slope)
-        bound = torch.where(w >= 0, norm.low, norm.high)
+        low_slope, low = norm.below()
+        both = w_radius * rho_radius
+        error = None
+        if norm.parallel:
+            slope, bound, half = _band(norm, low_slope, low)
+            constant, error = w * bound - w * rho, w.abs() * half + both
+        else:
+            slope = torch.where((w >= 0).unsqueeze(-1), low_slope, norm.high_slope)
+            bound = torch.where(w >= 0, low, norm.high)
+            constant = w * bound - w * rho - both
         back = rho.unsqueeze(-1) * eta + w.unsqueeze(-1) * slope
-        constant = w * bound - w * rho - w_radius * rho_radius
         dims = [2 + i for i in range(constant.dim() - 2) if i != keep]
-        return Step((back.reshape(A.shape),), constant.sum(dims) if dims else constant)
+        sums = [None if x is None else x.sum(dims) if dims else x for x in (constant, error)]
+        return Step((back.reshape(A.shape),), sums[0], error=sums[1])
+
+    def parameters(self, relaxed: Any) -> dict[str, Tensor]:
+        """log of what σ₀ is multiplied by."""
+        return {"touch": torch.zeros_like(relaxed.touch)}
+
+    def with_parameters(self, relaxed: Any, values: dict[str, Tensor]) -> Any:
+        """Tangents at other σ₀."""
+        return relaxed._replace(touch=relaxed.touch * values["touch"].exp())
 
     def carries(self, keep: int, shape: Shape) -> tuple[int | None, ...] | None:
         """Every dimension that is not normalised."""
         return (keep,) if keep < len(shape) - self.count else None
+
+
+def _band(norm: Norm, low_slope: Tensor, low: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    """ρ = slope·y + middle ± half: the slope of the upper bound, the lower one brought to it over the box."""
+    slope = norm.high_slope
+    off = low_slope - slope
+    centre = (off * norm.centre).sum(-1)
+    apart = (off.abs() * norm.reach).sum(-1)
+    length = norm.centre.square().sum(-1)
+    known = norm.radial & (length > 0)
+    times = centre.abs() / torch.where(known, length, torch.ones_like(length))  # |off| = times · |c|
+    apart = torch.where(known, torch.minimum(apart, times * norm.along), apart)
+    least = centre - apart + low
+    return slope, (least + norm.high) / 2, (norm.high - least) / 2

@@ -193,8 +193,11 @@ class Op:
     parallels: ClassVar[bool] = False
     """Does `backward` follow `Rules.parallel`? Affine ops do."""
 
+    uses_forms: ClassVar[bool] = False
+    """Does `relax` look at the affine forms of its inputs? Then it needs no generators of what is affine."""
+
     def generated(self) -> tuple[int, ...]:
-        """The inputs whose generators are worth having, where they are not affine in the network's input."""
+        """The inputs whose generators are worth having."""
         return ()
 
     def table(self, generators: tuple[Any, ...]) -> Any:

@@ -13,6 +13,8 @@ import torch
 from numpy.random import Generator
 from torch import Tensor
 
+from vertex_softmax.softmax_box.log_ranges import log_probabilities
+
 WIDTHS = (0.0, 1e-12, 1e-6, 0.1, 1.0, 10.0, 100.0, 700.0)
 
 
@@ -92,6 +94,25 @@ def extreme(rng: Generator, count: int, K: int, M: int) -> Rows:
         power() if rng.random() < 0.5 else box.m,
         power(M) if rng.random() < 0.5 else shift.expand(count, M).contiguous(),
     )
+
+
+def awkward(rng: Generator, count: int, K: int, M: int) -> Rows:
+    """Bottoms within ulps of an end, boxes one ulp wide, scores far from 0: where rounding decides."""
+    box = rows(rng, count, K, M)
+    there = box.upper > -torch.inf
+    if rng.random() < 0.5:
+        log_p = torch.where(torch.from_numpy(rng.random((count, K)) < 0.5), *log_probabilities(box.lower, box.upper))
+        w = (box.value_upper if rng.random() < 0.5 else box.value_lower) - box.mu[:, :1]
+        ulps = torch.from_numpy(rng.integers(-9, 10, (count, K)).astype(np.float64))
+        box = box._replace(a=torch.where(there, w * log_p.exp() * (1 + 2.0**-52 * ulps), 0.0))
+    if rng.random() < 0.5:
+        above = torch.full_like(box.lower, torch.inf)
+        upper = torch.where(there, torch.nextafter(box.lower, above), box.lower)
+        box = box._replace(upper=upper, value_upper=torch.nextafter(box.value_lower, above))
+    if rng.random() < 0.5:
+        shift = torch.from_numpy(rng.choice([1e9, -1e12, 1e15], (count, 1)))
+        box = box._replace(lower=box.lower + shift, upper=box.upper + shift)
+    return box
 
 
 def softmax(box: Rows, s: Tensor) -> Tensor:

@@ -25,7 +25,7 @@ from softmax_box.affine_checks import (
     lists,
     tolerance,
 )
-from softmax_box.affine_rows import Rows, excess, extreme, rows, worst_points
+from softmax_box.affine_rows import Rows, awkward, excess, extreme, rows, worst_points
 from softmax_box.helpers import DTYPES
 from vertex_softmax.softmax_box import affine, affine_minorant, reference, softmax_box_min
 from vertex_softmax.softmax_box.affine import least, log_probabilities
@@ -85,19 +85,35 @@ def test_against_the_rule_in_ball_arithmetic(K, M, dtype) -> None:
 
 
 @pytest.mark.parametrize("seed", range(12))
-def test_sizes_at_which_terms_underflow_or_overflow(seed) -> None:
+@pytest.mark.parametrize("family", [extreme, awkward])
+def test_hostile_sizes_and_roundings(family, seed) -> None:
+    """Terms that underflow or overflow, and rows where rounding decides."""
     rng = np.random.default_rng([seed, 7])
     K, M = int(rng.integers(1, 7)), int(rng.integers(1, 5))
-    case = knowing(f"extreme, seed {seed}", extreme(rng, 300, K, M), rng)
+    case = knowing(f"{family.__name__}, seed {seed}", family(rng, 300, K, M), rng)
     check_values(affine_minorant, [case])
     check_outward(affine_minorant, [case])
     check_not_vacuous(affine_minorant, [case])
+    check_ranges(proved_ranges, [case])
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("seed", range(12, 200))
-def test_sizes_at_which_terms_underflow_or_overflow_at_length(seed) -> None:
-    test_sizes_at_which_terms_underflow_or_overflow(seed)
+@pytest.mark.parametrize("family", [extreme, awkward])
+def test_hostile_sizes_and_roundings_at_length(family, seed) -> None:
+    test_hostile_sizes_and_roundings(family, seed)
+
+
+def test_subnormal_numbers_are_not_flushed() -> None:
+    """Also under torch.set_flush_denormal(True): the values, and so B, are −10⁻³¹⁰ here, not 0."""
+    zero, one = np.zeros(2), np.zeros(1)
+    torch.set_flush_denormal(True)
+    try:
+        got = [affine_minorant(zero, zero, zero - 1e-310, zero - 1e-310, zero, zero, one, outward=o) for o in (0, 1)]
+    finally:
+        torch.set_flush_denormal(False)
+    assert got[0] == -1e-310
+    assert got[1] <= -1e-310
 
 
 def test_what_overflows_is_minus_infinity() -> None:

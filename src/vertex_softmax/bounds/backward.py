@@ -210,9 +210,8 @@ class Walk:
         if everywhere:
             open_ = torch.ones_like(open_)
         keep = _diagonal_dimension(node.shape)
-        for rows, A in self._units(node, keep, open_):
-            if weights is not None:
-                A = A - A.sum(-1, keepdim=True) * weights.unsqueeze(1)
+        for rows, unit in self._units(node, keep, open_):
+            A = unit if weights is None else unit - unit.sum(-1, keepdim=True) * weights.unsqueeze(1)
             both = torch.cat([A, -A], 1)
             found = self.bound(node, Part(both, keep), rules)  # (batch, 2 S · n)
             low, high = _placed(found, rows, keep, node.shape)
@@ -233,7 +232,8 @@ class Walk:
             weights = user.op.reference(user.inputs.index(node), self.boxes[node])
             if weights is not None:
                 box = self.box_by_pass(node, rules, everywhere=True, weights=weights)
-                self.centred[node, user] = Centred(weights, box)
+                self._note_crossing(node, box, box)
+                self.centred[node, user] = Centred(weights, box.meet(box))
                 self._forget(user)
 
     def _forget(self, node: Node) -> None:
@@ -267,7 +267,7 @@ class Walk:
             yield part, A.reshape(1, len(part), *shape).expand(self.batch, -1, *node.shape)
 
     def units(self, node: Node) -> Iterator[tuple[Tensor, Tensor]]:
-        """Chunks of unit objectives on the entries that some user wants tighter: flat positions, A (batch, S, *shape)."""
+        """Chunks of unit objectives on the entries that some user wants tighter: positions, A (batch, S, *shape)."""
         return self._units(node, None, self._undecided(node))
 
     def bound(
@@ -342,7 +342,7 @@ class Walk:
             if flat is None:
                 return None
             flat = flat.flatten(2)
-            error = torch.zeros_like(pass_.constant) if pass_.error is None else pass_.error
+            error = torch.zeros_like(pass_.constant) if pass_.error is None else pass_.error.clamp(min=0)  # by rounding
             found.append((pass_.constant + (flat @ centre).squeeze(-1), flat * radius, error))
             noises.append(torch.cat(pass_.noise, -1) if pass_.noise else flat[..., :0])
             places.append(rows)
@@ -388,7 +388,9 @@ class Walk:
             given = tuple(self.generators[i] if i in wanted else None for i in node.inputs)
             self.tables[node] = node.op.table(given)
             for i in wanted:
-                if all(user in self.tables for user in self.users(i) if i in [user.inputs[k] for k in user.op.generated()]):
+                if all(
+                    user in self.tables for user in self.users(i) if i in [user.inputs[k] for k in user.op.generated()]
+                ):
                     del self.generators[i]
         return self.tables.get(node)
 

@@ -1,6 +1,6 @@
 """Optimise the free parameters of a backward pass by projected gradient ascent.
 
-Invariant: the result is never below the bound at the starting parameters, and as sound: every value of every parameter is.
+Invariant: the result is never below the bound at the starting parameters, and as sound: every value of a parameter is.
 
 Adam on each parameter, with the step sizes that its op states, clamped to the useful range after every step. Objectives
 that are above a goal, or cannot get there because an input is known at which they are not, are let go on the way: the
@@ -112,6 +112,7 @@ def optimized_bound(
     somewhere in the set, is not.
     """
     begin = time.perf_counter()
+    rules = dataclasses.replace(rules, free=True)
     with torch.no_grad():
         best = walk.bound(node, Part(objectives), rules)
     if known is not None:
@@ -185,5 +186,3 @@ def _better(best: Tensor, found: Tensor, here: Tensor) -> Tensor:
     old = best.gather(1, here)
     new = torch.where(found.isnan(), old, torch.maximum(old, found))
     return best.scatter(1, here, new)
-
-

@@ -43,6 +43,8 @@ class Options:
     """`joint`: bound the scores less their weighted mean too (METHOD.md section 3, and 8.4)."""
     generators: bool = True
     """`joint`: generators and ellipsoids of what is not affine in the input (METHOD.md section 8.2 and 8.3)."""
+    pieces: int = 2
+    """Of the affine vertex rule in the ascent: into how many parts the range of lse(s) is cut."""
     box_ascent: Ascent | None = None
     """`joint`: optimise the boxes of undecided pre-activations too; None: do not."""
     goal: float | None = None
@@ -90,7 +92,7 @@ METHODS: dict[str, Method] = {
     "alpha-crown": Method(boxes=("lse",), last=("lse",), optimised=("lse",)),
     "vertex": Method(boxes=("vertex",), last=("vertex",)),
     "hybrid": Method(("crown", "vertex"), ("affine",), ("lse", "vertex", "affine", "rows")),
-    "joint": Method(("hybrid", "alpha-crown"), ("affine",), ("affine",), ("affine",), tightened=True),
+    "joint": Method(("hybrid", "alpha-crown"), ("affine",), ("affine", "vertex"), ("affine",), tightened=True),
 }
 
 
@@ -143,14 +145,15 @@ def lower_bounds(walk: Walk, objectives: Tensor, method: str, options: Options) 
         walk.run(lambda _walk, _node: None)
         lower, upper = (x.unsqueeze(1) for x in walk.boxes[output])
         return torch.where(objectives >= 0, objectives * lower, objectives * upper).flatten(2).sum(-1)
-    return _Run(walk, objectives, options).bound(method)
+    return _Run(walk, objectives, method, options).bound(method)
 
 
 class _Run:
     """The walks and bounds of the methods that one method is made of; each is made once."""
 
-    def __init__(self, walk: Walk, objectives: Tensor, options: Options) -> None:
+    def __init__(self, walk: Walk, objectives: Tensor, method: str, options: Options) -> None:
         self.whole, self.objectives, self.options = walk, objectives, options
+        self.top = METHODS[method]
         self.output = walk.graph.output
         self.walks: dict[tuple[object, ...], Walk] = {}
         self.bounds: dict[str, Tensor] = {}
@@ -167,22 +170,24 @@ class _Run:
                 found = _larger(found, self.bound(part))
             return found
         if method not in self.bounds:
-            found = None
+            best = self._own(how, self._walk(how))
             for part in how.parts:
-                found = _larger(found, self.bound(part))
-            self.bounds[method] = _larger(found, self._own(how, self._walk(how)))
+                best = _larger(best, self.bound(part))
+            self.bounds[method] = best
         return self.bounds[method]
 
     def _walk(self, how: Method) -> Walk:
         """A walk with the method's boxes, met with those of its parts."""
         key = (how.parts, how.boxes, how.tightened)
         if key not in self.walks:
-            walk = self.whole.again()
+            mine = how.boxes == self.top.boxes and how.tightened == self.top.tightened
+            walk = self.whole if mine else self.whole.again()
             for part in how.parts:
                 walk.start_from(self._walk(METHODS[part]))
             make_boxes(walk, how.boxes, self.options, how.tightened)
             self.walks[key] = walk
-            self.whole.account(walk)
+            if walk is not self.whole:
+                self.whole.account(walk)
         return self.walks[key]
 
     def _own(self, how: Method, walk: Walk) -> Tensor:
@@ -197,7 +202,8 @@ class _Run:
                 found = _larger(found, bound)
         optimised = how.last if options.suffix == "optimised" else how.optimised
         for rule in optimised if mixed else optimised[:1]:
-            found = _larger(found, self._ascended(walk, Rules(attention=rule), found))
+            rules = Rules(attention=rule, pieces=options.pieces)
+            found = _larger(found, self._ascended(walk, rules, found))
         self.whole.spent("objective", begin)
         if found is None:
             raise InvalidValueError(f"{how} has no rule for the objective")

@@ -35,19 +35,25 @@ class Minorant(NamedTuple):
     """softmax at the centre, within the range of every component"""
     most: Tensor
     """(batch, 1, ..., n): the largest |lse(s)|, for what rounding leaves of Σ a"""
+    pieces: Interval
+    """the ranges of log p in each piece of the range of lse, (batch, 1, ..., n, M, K)"""
     cut: Tensor | None = None
     """m, as the place of log m between log p^L (0) and log p^U (1); None: m = p"""
     slope: Tensor | None = None
     """what a has beyond the full gradient, relative to p and the row's scale; None: nothing"""
     level: Tensor | None = None
-    """what μ has beyond the row's value, relative to the row's scale; None: nothing"""
+    """(..., n, M): what each μ has beyond the row's value, relative to the row's scale; None: nothing"""
+    weight: Tensor | None = None
+    """λ, (..., n, 1): how much of the row is left to the exact score-box optimum; None: nothing"""
 
 
 class Heads(NamedTuple):
-    """What both rules need of an attention's boxes."""
+    """What the rules need of an attention's boxes."""
 
     scores: Interval
     """(batch, ..., n, K), −inf where masked"""
+    shifted: Interval | None
+    """another box of the same rows: the scores less their means"""
     values: Interval
     """(batch, ..., K, d)"""
     form: RowForm | None
@@ -58,6 +64,8 @@ class Heads(NamedTuple):
     """the rule `rows`"""
     affine: Minorant | None
     """for the rule `affine`"""
+    coupled: bool
+    """λ is free"""
     exact: bool
     """bound functionals of the values exactly"""
     choice: dict[str, Tensor]
@@ -82,6 +90,7 @@ class Attention(Op):
         "cut": Range(rate=0.5),
         "slope": Range(-10.0, 10.0, 0.2),
         "level": Range(-10.0, 10.0, 0.07),
+        "weight": Range(rate=0.03),
         "ratio": Range(-10.0, 10.0, 0.25),
         "tangent": Range(-10.0, 10.0, 0.25),
         "pivot": Range(-10.0, 10.0, 0.1),
@@ -120,15 +129,19 @@ class Attention(Op):
             zero = torch.zeros_like(scores.lower)
             scores = Interval(*(torch.where(broken.unsqueeze(-1), zero, x) for x in scores))
         rule = place.rules.attention
+        centred = place.centred[0] if place.centred else None
         rows = row_bounds(scores) if rule in {"lse", "rows"} else None
         rowwise = None if form is None else row_form(form)
+        shifted = None if centred is None or bad is not None else shifted_box(centred, scores)
         return Heads(
             scores,
+            shifted,
             values,
             rowwise,
             rows,
             rule == "rows",
-            minorant(scores, place.centred[0] if place.centred else None) if rule == "affine" else None,
+            minorant(scores, None if shifted is None else centred, place.rules.pieces) if rule == "affine" else None,
+            place.rules.coupled,
             place.rules.exact,
             {},
             place.table if form is None else None,
@@ -145,6 +158,8 @@ class Attention(Op):
             w = w.meet(Interval(middle - radius, middle + radius))
         if heads.affine is not None:
             a, m, b = affine_row(w, heads.affine)
+            if heads.affine.weight is not None:
+                a, m, b = _mixed(a, m, b, w, heads)
             if heads.parallel:
                 _, _, above = affine_row(Interval(-w.upper, -w.lower), heads.affine)
                 step = self._step(A, a, m, (b - above) / 2, heads, keep)
@@ -177,7 +192,7 @@ class Attention(Op):
         return Step((a, each), sum_to(b.unsqueeze(-1), keep))
 
     def parameters(self, relaxed: Any) -> dict[str, Tensor]:
-        """Of the affine vertex rule: m, a and μ (Minorant says how); of `lse`: RowChoice, and the mix of McCormick's."""
+        """Of the affine vertex rule m, a and μ (Minorant says how); of `lse` RowChoice and the mix of McCormick's."""
         row, rows = relaxed.affine, relaxed.rows
         if rows is not None and not relaxed.choose:
             zero = beside(torch.zeros_like(rows.middle))
@@ -188,7 +203,10 @@ class Attention(Op):
         width = torch.where(there, row.log_high - row.log_low, torch.ones_like(row.middle))
         place = (torch.where(there, row.middle, torch.ones_like(width)).log() - row.log_low) / width
         cut = torch.where(there, place.clamp(0.0, 1.0), torch.zeros_like(width))
-        return {"cut": cut, "slope": torch.zeros_like(cut), "level": torch.zeros_like(cut[..., :1])}
+        zero = torch.zeros_like(cut)
+        level = zero[..., :1].expand(*zero.shape[:-1], row.pieces.lower.shape[-2])
+        found = {"cut": cut, "slope": zero, "level": level}
+        return {**found, "weight": zero[..., :1]} if relaxed.coupled else found
 
     def with_parameters(self, relaxed: Any, values: dict[str, Tensor]) -> Any:
         """The rule with other values."""
@@ -216,39 +234,69 @@ class Attention(Op):
         return (keep, None) if keep == len(shape) - 2 else None
 
 
-def minorant(scores: Interval, centred: Centred | None = None) -> Minorant:
+def minorant(scores: Interval, centred: Centred | None = None, pieces: int = 1) -> Minorant:
     """The ranges of log p, and the point of the rule's slopes."""
     low, high = log_probabilities(scores.lower, scores.upper)
+    ends = [scores.lower.logsumexp(-1, keepdim=True), scores.upper.logsumexp(-1, keepdim=True)]
+    box = scores
+    most = torch.maximum(*(end.abs() for end in ends)).squeeze(-1)
     if centred is not None:
-        lower, upper = centred_log_probabilities(centred)
+        box = shifted_box(centred, scores)
+        lower, upper, ends = centred_log_probabilities(centred, box)
         low = torch.maximum(low, lower)
         high = torch.maximum(torch.minimum(high, upper), low)
     middle = _centre(scores).softmax(-1)
     middle = torch.minimum(torch.maximum(middle, low.exp()), high.exp())
-    most = torch.maximum(scores.lower.logsumexp(-1).abs(), scores.upper.logsumexp(-1).abs())
-    return Minorant(*(beside(x) for x in (low, high, middle, most)))
+    cut = _pieces(Interval(low, high), box, Interval(*ends), pieces)
+    ranges = Interval(*map(beside, cut))
+    return Minorant(beside(low), beside(high), beside(middle), beside(most), ranges)
 
 
-def centred_log_probabilities(centred: Centred) -> tuple[Tensor, Tensor]:
-    """The ranges of log p_j from those of t_j = s_j − ω·s; −inf where ω_j = 0, which is a masked key.
+def _pieces(log: Interval, scores: Interval, sums: Interval, count: int) -> Interval:
+    """In each piece [D, D'] of the range of lse(s), log p_j = s_j − lse(s) lies in [l_j − D', u_j − D] too.
 
-    p = softmax(t). With H = −Σ ω log ω and d_j = t_j − log ω_j − H, ω·t = 0 and so ω·d = 0: lse(t) = H + log Σ ω e^d, and
+    Where rounding makes the ends cross they change places: no piece is ever dropped.
+    """
+    if count == 1:
+        return Interval(log.lower.unsqueeze(-2), log.upper.unsqueeze(-2))
+    steps = torch.arange(count + 1, dtype=log.lower.dtype, device=log.lower.device) / count
+    cuts = sums.lower + (sums.upper - sums.lower) * steps  # (batch, ..., n, M + 1)
+    cuts = torch.cat([sums.lower, cuts[..., 1:-1], sums.upper], -1).unsqueeze(-1)
+    lower = torch.maximum(log.lower.unsqueeze(-2), scores.lower.unsqueeze(-2) - cuts[..., 1:, :])
+    upper = torch.minimum(log.upper.unsqueeze(-2), scores.upper.unsqueeze(-2) - cuts[..., :-1, :])
+    return Interval(torch.minimum(lower, upper), torch.maximum(lower, upper))
+
+
+def shifted_box(centred: Centred, scores: Interval) -> Interval:
+    """The scores less their mean as a score box: −inf where the key is masked."""
+    there = scores.upper > -torch.inf
+    masked = torch.full_like(centred.weights, -torch.inf)
+    return Interval(*(torch.where(there, t, masked) for t in centred.box))
+
+
+def centred_log_probabilities(centred: Centred, shifted: Interval) -> tuple[Tensor, Tensor, list[Tensor]]:
+    """The ranges of log p_j from those of t_j = s_j − ω·s, and the ends (…, 1) of lse(t).
+
+    p = softmax(t). With H = −Σ ω log ω and d_j = t_j − log ω_j − H, ω·t = 0 and so ω·d = 0; lse(t) = H + log Σ ω e^d,
       0 ≤ log Σ ω e^d = log(1 + Σ ω (e^d − 1 − d)),
     of second order. So log p_j is t_j − H, less at most that, over the ends of d (e^d − 1 − d is convex).
     """
-    weights, (lower, upper) = centred
-    there = weights > 0
-    log = torch.where(there, weights, torch.ones_like(weights)).log()
+    weights = centred.weights
+    counted = weights > 0
+    log = torch.where(counted, weights, torch.ones_like(weights)).log()
     entropy = -(weights * log).sum(-1, keepdim=True)
-    ends = [torch.where(there, t - log - entropy, torch.zeros_like(t)) for t in (lower, upper)]
+    ends = [torch.where(counted, t - log - entropy, torch.zeros_like(t)) for t in centred.box]
     curved = torch.maximum(*(torch.expm1(d) - d for d in ends))
-    most = torch.log1p((weights * curved).sum(-1, keepdim=True))
-    masked = torch.full_like(weights, -torch.inf)
-    clean = [torch.where(there, t, masked) for t in (lower, upper)]
-    low, high = log_probabilities(*clean)
-    low = torch.where(there, torch.maximum(low, clean[0] - entropy - most), masked)
-    high = torch.where(there, torch.minimum(high, clean[1] - entropy), masked)
-    return low, torch.maximum(low, high)
+    low, high = log_probabilities(*shifted)
+    least = torch.maximum(entropy, shifted.lower.logsumexp(-1, keepdim=True))
+    # a key whose ω underflowed is not masked, but Σ ω e^d does not count it
+    missed = ((shifted.upper > -torch.inf) & ~counted).any(-1, keepdim=True)
+    most = entropy + torch.log1p((weights * curved).sum(-1, keepdim=True))
+    whole = shifted.upper.logsumexp(-1, keepdim=True)
+    most = torch.maximum(least, torch.where(missed, whole, torch.minimum(most, whole)))
+    low = torch.maximum(low, shifted.lower - most)
+    high = torch.minimum(high, shifted.upper - least)
+    return low, torch.maximum(low, high), [least, most]
 
 
 def _centre(scores: Interval) -> Tensor:
@@ -275,8 +323,22 @@ def affine_row(w: Interval, row: Minorant) -> tuple[Tensor, Tensor, Tensor]:
         low = torch.where(there, row.log_low, torch.zeros_like(row.log_low))
         high = torch.where(there, row.log_high, torch.zeros_like(row.log_high))
         m = torch.where(there, (low + row.cut * (high - low)).exp(), torch.zeros_like(low))
-    B = minorant_constant(row.log_low, row.log_high, w.lower, w.upper, a, m, mu)
+    low, high, slope, cut = (x.unsqueeze(-2) for x in (w.lower, w.upper, a, m))
+    B = minorant_constant(*row.pieces, low, high, slope, cut, mu.unsqueeze(-1)).amin(-1)
     return a, m, B - a.sum(-1).abs() * row.most
+
+
+def _mixed(a: Tensor, m: Tensor, b: Tensor, w: Interval, heads: Heads) -> tuple[Tensor, Tensor, Tensor]:
+    """(1 − λ) of the row by the affine vertex rule, λ by the exact optimum with the values coupled (METHOD section 6).
+
+    p·w ≥ softmax_box_min(w^L) + p^L·(w − w^L).
+    """
+    row = heads.affine
+    if row is None or row.weight is None:
+        return a, m, b
+    least, share = row.log_low.exp(), row.weight
+    coupled = _vertex(w.lower, heads) - (least * w.lower).sum(-1)
+    return (1 - share) * a, (1 - share) * m + share * least, (1 - share.squeeze(-1)) * b + share.squeeze(-1) * coupled
 
 
 def _finite(x: Tensor) -> Tensor:
@@ -298,8 +360,11 @@ def _better_rows(a: Tensor, b: Tensor, c: Tensor, heads: Heads) -> tuple[Tensor,
 
 
 def _vertex(c: Tensor, heads: Heads) -> Tensor:
-    """softmax_box_min of each row; NaN where the coefficients or the boxes are not finite."""
+    """softmax_box_min of each row over the better of its boxes; NaN where coefficients or boxes are not finite."""
     fine = c.isfinite().all(-1)
-    found = softmax_box_min(_finite(c), beside(heads.scores.lower), beside(heads.scores.upper))
-    found = torch.where(fine, torch.as_tensor(found), torch.full_like(c[..., 0], torch.nan))
+    found = torch.full_like(c[..., 0], -torch.inf)
+    for box in (heads.scores,) if heads.shifted is None else (heads.scores, heads.shifted):
+        bound = softmax_box_min(_finite(c), beside(box.lower), beside(box.upper))
+        found = torch.maximum(found, torch.as_tensor(bound))
+    found = torch.where(fine, found, torch.full_like(found, torch.nan))
     return found if heads.bad is None else found + beside(heads.bad)

@@ -29,12 +29,15 @@ class Planes(NamedTuple):
     y: Tensor
     lower: Tensor
     upper: Tensor
+    parallel: bool
 
 
 @register
 @dataclasses.dataclass(frozen=True)
 class Multiply(Op):
     """x · y elementwise, of one shape."""
+
+    parallels = True
 
     def evaluate(self, *xs: Tensor) -> Tensor:
         """Elementwise."""
@@ -58,12 +61,16 @@ class Multiply(Op):
         lower = -mix * x.lower * y.lower - (1 - mix) * x.upper * y.upper
         upper = -mix * x.lower * y.upper - (1 - mix) * x.upper * y.lower
         slopes = (y.centre + tilt * y.radius, y.centre - tilt * y.radius, x.centre + tilt * x.radius)
-        return Planes(*(beside(t) for t in (*slopes, lower, upper)))
+        lower_x, upper_x, at_y = map(beside, slopes)
+        return Planes(lower_x, upper_x, at_y, beside(lower), beside(upper), place.rules.parallel)
 
     def backward(self, A: Tensor, relaxed: Any, keep: int | None = None) -> Step:
         """A times the plane its sign asks for."""
         up = A >= 0
         to_x = A * torch.where(up, relaxed.lower_x, relaxed.upper_x)
+        if relaxed.parallel:  # at the centre the two planes have one slope
+            middle, half = (relaxed.upper + relaxed.lower) / 2, (relaxed.upper - relaxed.lower) / 2
+            return Step((to_x, A * relaxed.y), sum_to(A * middle, keep), noise=A * half)
         return Step((to_x, A * relaxed.y), sum_to(A * torch.where(up, relaxed.lower, relaxed.upper), keep))
 
     def carries(self, keep: int, shape: Shape) -> tuple[int | None, ...] | None:
@@ -150,11 +157,24 @@ class MatMul(Op):
                 exact = product_radius(left, right)
                 error = torch.minimum(_reach(x, at_x) @ _reach(y, at_y), exact)
                 touch = corners(left, right, exact, form_x.matrix.shape[-1])
-            return MatrixPlanes(beside(at_x), beside(at_y), None, beside(-(at_x @ at_y)), beside(error), touch, None, place.rules.parallel)
+            return MatrixPlanes(
+                x=beside(at_x),
+                y=beside(at_y),
+                tilt=None,
+                middle=beside(-(at_x @ at_y)),
+                error=beside(error),
+                corners=touch,
+                parallel=place.rules.parallel,
+            )
         low = -mix * (x.lower @ y.lower) - (1 - mix) * (x.upper @ y.upper)
         high = -mix * (x.lower @ y.upper) - (1 - mix) * (x.upper @ y.lower)
-        slopes = (x.centre + tilt * x.radius, y.centre, tilt * y.radius)
-        return MatrixPlanes(*(beside(t) for t in (*slopes, (low + high) / 2, (high - low) / 2)))
+        return MatrixPlanes(
+            x=beside(x.centre + tilt * x.radius),
+            y=beside(y.centre),
+            tilt=beside(tilt * y.radius),
+            middle=beside((low + high) / 2),
+            error=beside((high - low) / 2),
+        )
 
     def backward(self, A: Tensor, relaxed: Any, keep: int | None = None) -> Step:
         """A yᵀ on x, xᵀ A on y. Diagonal along the rows of x, it stays so there and spreads over y."""

@@ -1,12 +1,11 @@
 """A product of two rows that are affine in the input, below by a plane that touches it at a corner of one's choice.
 
-With x_i = x_c + G ξ and y_j = y_c + H ζ, the product is affine but for Σ_pq M_pq ξ_p ζ_q, M = Gᵀ H. For numbers in
-[−1, 1] and any τ in [−1, 1], x y ≥ τ (x + y) − 1 and x y ≥ −1 − τ (y − x)... in one line, with s = ±1 and e = s x y:
-  e ≥ τ (x + s y) − 1.
-So a·M_pq ξ_p ζ_q ≥ |a M_pq| r_p r_q (τ_pq (ξ_p/r_p + s ζ_q/r_q) − 1) with s the sign of a M_pq: the constant is that of the
-plane at the centre, the slopes are free. Taking τ_pq = (σ_p + s σ_q)/2 for one point σ of [−1, 1]^inputs makes the plane
-exact at ξ = r σ wherever σ is ±1, and it can be written without an array over p and q: half of A times the deviation of
-the other factor at σ, and σ times |A| times the absolute sums of M.
+With x_i = x_c + G ξ and y_j = y_c + H ζ, the product is affine but for Σ_pq M_pq ξ_p ζ_q, M = Gᵀ H. For x, y and τ in
+[−1, 1] and a sign s, s x y ≥ τ (x + s y) − 1 (at τ = ±1 it is (1 ∓ x)(1 ∓ s y) ≥ 0; between, a mix of the two). So
+  a M_pq ξ_p ζ_q ≥ |a M_pq| r_p r_q (τ_pq (ξ_p/r_p + s ζ_q/r_q) − 1), s the sign of a M_pq:
+the constant is that of the plane at the centre, the slopes are free. Taking τ_pq = (σ_p + s σ_q)/2 for one point σ of
+[−1, 1]^inputs makes the plane exact at ξ = r σ wherever σ is ±1, and it can be written without an array over p and q:
+half of A times the deviation of the other factor at σ, and σ times |A| times the absolute sums of M.
 
 Invariant: every σ in [−1, 1]^inputs is sound, with the error Σ |A| Σ_pq |M_pq| r_p r_q.
 """
@@ -15,7 +14,6 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-import torch
 from torch import Tensor
 
 from vertex_softmax.ops.forms import RowForm
@@ -51,9 +49,9 @@ def corners(left: RowForm, right: RowForm, error: Tensor, inputs: int) -> Corner
 
 
 def planes(A: Tensor, at: Corners, sigma: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-    """Slopes on x (batch, S, ..., n, d) and on yᵀ (..., m, d), their constant (…, n, m), and slopes on the input's deviation.
+    """Slopes on x (batch, S, ..., n, d) and on yᵀ (..., m, d), what they add to `middle` (..., n, m), and on the input.
 
-    A is (batch, S, ..., n, m), sigma (batch, S, inputs).
+    A is (batch, S, ..., n, m), sigma (batch, S, inputs); the slopes on the input are on its deviation from the centre.
     """
     left, right = _at(sigma, at.left), _at(sigma, at.right)  # (batch, S, ..., rows, P)
     dx, dy = _deviation(left, at.left), _deviation(right, at.right)

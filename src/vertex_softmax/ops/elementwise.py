@@ -13,7 +13,18 @@ from typing import Any, ClassVar
 import torch
 from torch import Tensor
 
-from vertex_softmax.ops.lines import Band, Lines, band, concave_lines, convex_lines, curved_band, curved_lines, negated
+from vertex_softmax.ops.lines import (
+    Band,
+    Fan,
+    Lines,
+    band,
+    concave_lines,
+    convex_lines,
+    curved_band,
+    curved_lines,
+    end_lines,
+    negated,
+)
 from vertex_softmax.ops.registry import Interval, Op, Place, Range, Rules, Shape, Step, beside, register, sum_to
 
 INFINITY = math.inf
@@ -124,6 +135,32 @@ class Curved(Elementwise):
     def lines(self, box: Interval, rules: Rules) -> Lines:
         """The lines that are best in the middle of the interval, or nearly."""
         return curved_lines(self.evaluate, self.derivative, *self.curvature(), *box)
+
+    def relax(self, place: Place) -> Any:
+        """The two lines, and if parameters are free those of the ends; beside the objectives."""
+        found = super().relax(place)
+        if isinstance(found, Band) or not place.rules.free:
+            return found
+        ends = end_lines(self.evaluate, self.derivative, *self.curvature(), *place.boxes[0])
+        left, right = (Lines(*map(beside, lines)) for lines in ends)
+        return Fan(found, left, right)
+
+    ranges: ClassVar[dict[str, Range]] = {"below": Range(-1.0, 1.0), "above": Range(-1.0, 1.0)}
+
+    def parameters(self, relaxed: Any) -> dict[str, Tensor]:
+        """Which lines between those of the two ends."""
+        if not isinstance(relaxed, Fan):
+            return {}
+        zero = torch.zeros_like(relaxed.middle.lower_slope)
+        return {"below": zero, "above": zero}
+
+    def with_parameters(self, relaxed: Any, values: dict[str, Tensor]) -> Any:
+        """Other lines."""
+        return relaxed.at(values["below"], values["above"])
+
+    def backward(self, A: Tensor, relaxed: Any, keep: int | None = None) -> Step:
+        """As for any function of one number."""
+        return super().backward(A, relaxed.middle if isinstance(relaxed, Fan) else relaxed, keep)
 
     def band(self, box: Interval, lines: Lines) -> Band:
         """The slope of the chord."""

@@ -1,12 +1,12 @@
 """Rows that are no longer affine in the input: generators, and the ellipsoids around them.
 
-A row y = centre + G ξ + e with |ξ_p| ≤ 1 and |e_d| ≤ error_d: columns for the inputs and for what single nonlinearities on
-the way add, the same ξ_p in every row; and an error of its own. Whatever is linear in y, or a product of two such rows,
-is bounded far below what the boxes give (METHOD.md section 8).
+A row y = centre + G ξ + e with |ξ_p| ≤ 1 and |e_d| ≤ error_d: columns for the inputs and for what single nonlinearities
+on the way add, the same ξ_p in every row; and an error of its own. Whatever is linear in y, or a product of two such
+rows, is bounded far below what the boxes give (METHOD.md section 8).
 
 The ellipsoid. For weights u_p > 0 the cube lies in Σ u_p ξ_p² ≤ Σ u_p =: U, so with C = Σ_p g_p g_pᵀ / u_p
   |η·(y − centre)| ≤ √(U · ηᵀ C η)   (Cauchy–Schwarz),
-and for a second row z with U', C': |(y − centre)·(z − centre')| ≤ √(U U' λ_max(C C')). Each error e_d is one more column.
+and for a second row z with U', C': |(y − centre)·(z − centre')| ≤ √(U U' λ_max(C C')). Each e_d is one more column.
 Weights u_p = ‖g_p‖; a column of zeros is left out. λ_max(C C') ≤ (tr (C C')^p)^{1/p}: C C' has the eigenvalues of the
 positive semidefinite C'^{1/2} C C'^{1/2}, all ≥ 0.
 """

@@ -27,6 +27,25 @@ class Lines(NamedTuple):
     upper_intercept: Tensor
 
 
+class Fan(NamedTuple):
+    """Lines to mix: those of the middle, and those with the slopes of f at the left and at the right end.
+
+    A convex combination of bounds is a bound.
+    """
+
+    middle: Lines
+    left: Lines
+    right: Lines
+
+    def at(self, below: Tensor, above: Tensor) -> Lines:
+        """From −1, the left lines, over 0, the middle ones, to 1, the right ones; for either side."""
+        ends = []
+        for k, t in enumerate((below, below, above, above)):
+            side = torch.where(t < 0, self.left[k], self.right[k])
+            ends.append(self.middle[k] + t.abs() * (side - self.middle[k]))
+        return Lines(*ends)
+
+
 class Band(NamedTuple):
     """f(x) = slope·x + middle ± half."""
 
@@ -112,6 +131,21 @@ def curved_band(
     turned = _within(concave, lower, upper)
     high = -below(lambda x: -f(x), lambda x: -derivative(x), turned, -slope, lower, upper)
     return Band(slope, (low + high) / 2, (high - low) / 2)
+
+
+def end_lines(
+    f: Function, derivative: Function, convex: Sequence[tuple[float, float]], concave: Sequence[tuple[float, float]],
+    lower: Tensor, upper: Tensor,
+) -> tuple[Lines, Lines]:  # fmt: skip
+    """The lines below and above with the slope of f at the left end, and with that at the right end."""
+    found = []
+    for end in (lower, upper):
+        slope = derivative(end)
+        low = below(f, derivative, _within(convex, lower, upper), slope, lower, upper)
+        turned = _within(concave, lower, upper)
+        high = -below(lambda x: -f(x), lambda x: -derivative(x), turned, -slope, lower, upper)
+        found.append(Lines(slope, low, slope, high))
+    return found[0], found[1]
 
 
 def _within(pieces: Sequence[tuple[float, float]], lower: Tensor, upper: Tensor) -> list[tuple[Tensor, Tensor]]:

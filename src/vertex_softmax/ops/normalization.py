@@ -173,14 +173,18 @@ class Normalize(Op):
         high_slope = -c / (d * middle * product).unsqueeze(-1)
         high = (sigma.lower + sigma.upper - self.eps / middle) / product
         return Norm(
-            beside(c),
-            beside(rows.reach),
-            rows.shape,
-            Interval(beside(1 / sigma.upper), beside(1 / sigma.lower)),
-            *map(beside, (slope, square, touch, high_slope, high)),
-            beside(rows.along),
-            beside(better),
-            place.rules.parallel,
+            centre=beside(c),
+            reach=beside(rows.reach),
+            shape=rows.shape,
+            inverse=Interval(beside(1 / sigma.upper), beside(1 / sigma.lower)),
+            square_slope=beside(slope),
+            square=beside(square),
+            touch=beside(touch),
+            high_slope=beside(high_slope),
+            high=beside(high),
+            along=beside(rows.along),
+            radial=beside(better),
+            parallel=place.rules.parallel,
         )
 
     def backward(self, A: Tensor, relaxed: Any, keep: int | None = None) -> Step:

@@ -69,10 +69,16 @@ class Rules:
     attention: str = "lse"
     """lse: linear in scores and values; vertex: the exact score-box optimum, constant per row; rows: for every row the
     one of the two that promises more; affine: the affine vertex rule."""
+    pieces: int = 1
+    """of the affine vertex rule: into how many parts the range of lse(s) is cut, each with its own multiplier"""
     relu: str = "adaptive"
     """Lower slope of an undecided ReLU: adaptive (1 if u > −l), zero or one."""
     product: float = 0.5
     """The McCormick mix of products of two variables: 0.5 is the plane at the centre, 0 and 1 the corner planes."""
+    coupled: bool = False
+    """of the affine vertex rule: leave a share λ of each row, a free parameter, to the exact score-box optimum"""
+    free: bool = False
+    """Make ready what the free parameters of curved functions need."""
     parallel: bool = False
     """One linear function for both sides, with its error: what generators are made of."""
     exact: bool = True
@@ -83,6 +89,10 @@ class Rules:
         for name, known in choices:
             if getattr(self, name) not in known:
                 raise InvalidValueError(f"{name} is {getattr(self, name)!r}; choose one of {', '.join(known)}")
+        if self.pieces < 1:
+            raise InvalidValueError(f"pieces is {self.pieces!r}; at least one is needed")
+        if self.parallel and (self.product != 0.5 or self.attention != "affine"):
+            raise InvalidValueError("parallel rules are those of attention='affine' and product=0.5; choose these")
         if not 0.0 <= self.product <= 1.0:
             raise InvalidValueError(f"product is {self.product!r}; it is a mix: choose a number from 0 to 1")
 
@@ -205,7 +215,7 @@ class Op:
         return None
 
     def reference(self, i: int, box: Interval) -> Tensor | None:
-        """Weights ω (batch, *shape) for which the rows of input i, less their mean by ω, are worth a box of their own."""
+        """Weights ω (batch, *shape) such that the rows of input i less their mean by ω are worth a box of their own."""
         return None
 
     def settings(self) -> dict[str, object]:

@@ -74,7 +74,7 @@ class Chords(NamedTuple):
 
 
 class RowChoice(NamedTuple):
-    """Other values of what is free in the two bounds, (batch, S, ..., K) or with 1 in place of K; every one is sound."""
+    """Other values of what is free in the two bounds, (batch, S, ..., K) or 1 in place of K; every one is sound."""
 
     ratio: Tensor
     """log of what R is multiplied by"""

@@ -5,12 +5,13 @@ Proof
 All arguments are read as exact reals. ε = 2⁻⁵³ is the unit roundoff, a hat marks a computed number, and everything is
 in double precision (single-precision arguments are converted, which is exact, and the result is rounded down). The only
 assumptions are IEEE 754 rounding of + − × ÷, that e^x is computed with a relative error of at most EXP_ULPS = 4 ε where
-x ≥ LOWEST, and log x and log(1 + x) with a relative error of at most LOG_ULPS = 4 ε where the argument is normal; both
-are assumptions about the library, tried by the tests but not proved here. Sums hold for every order of addition.
+x ≥ LOWEST (and lies between 0 and UNDERFLOW where not), and log x and log(1 + x) with one of at most LOG_ULPS = 4 ε
+where x is normal; these are assumptions about the library, tried by the tests but not proved here. Sums hold for every
+order of addition. Subnormal numbers are what they are (`gradual_underflow`).
 SAFETY covers all terms of second order, as in outward.py.
 
 1. *Logarithms of sums.* With x_k ≤ 0 the shifted scores, one of them 0, T = Σ e^{x_k} ≥ 1. Rounding of x_k costs
-   ε |x_k| e^{x_k}, and Σ e^{x_k} |x_k| / T = entropy − log T ≤ log K; weights below e^LOWEST cost K e^LOWEST at most,
+   ε |x_k| e^{x_k}, and Σ e^{x_k} |x_k| / T = entropy − log T ≤ log K; weights below e^LOWEST cost K UNDERFLOW at most,
    which is nothing beside ε. So T̂ is off by ε (K + 4 + log K) relatively, and log T̂ by ε (K + 4 + 5 log K).
    D = lse − shift = (max − shift) + log T, where |max − shift| ≤ |D| + log K: ε (K + 4 + 6 log K + 2 |D|).
 2. *Ranges of log p.* z = (shift − own) + log T has |shift − own| ≤ |z| + log K, so it is off by

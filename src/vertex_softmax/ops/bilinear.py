@@ -183,18 +183,22 @@ class MatMul(Op):
         size = A.abs()
         if plane.tilt is not None:
             to_x = to_x + size @ plane.tilt.mT
-        if plane.corners is not None and plane.sigma is not None:  # the walk makes such objectives dense
+        if plane.corners is not None and plane.sigma is not None:  # objectives are dense where parameters are free
             more_x, more_y, middle, start = planes(A, plane.corners, plane.sigma)
             constant = sum_to(A * (plane.middle + middle) - size * plane.corners.error)
             return Step((to_x + more_x, plane.x.mT @ A + more_y.mT), constant, start)
-        middle, error = sum_to(A * plane.middle, keep), sum_to(size * plane.error, keep)
-        parts = {"constant": middle, "error": error} if plane.parallel else {"constant": middle - error}
+        constant = sum_to(A * plane.middle, keep)
+        noise = None  # under parallel rules the part of second order is one unknown per row and column
+        if plane.parallel:
+            noise = A * plane.error
+        else:
+            constant = constant - sum_to(size * plane.error, keep)
         if keep is None:
-            return Step((to_x, plane.x.mT @ A), **parts)
+            return Step((to_x, plane.x.mT @ A), constant, noise=noise)
         # objective (s, i): x_iᵀ A_i, its own for every row i
         each = plane.x.unsqueeze(-1) * A.unsqueeze(-2)  # (batch, S, ..., n, k, m)
         each = each.movedim(-3, 2).flatten(1, 2)
-        return Step((to_x, each), **parts)
+        return Step((to_x, each), constant, noise=noise)
 
     def carries(self, keep: int, shape: Shape) -> tuple[int | None, ...] | None:
         """The rows of x."""

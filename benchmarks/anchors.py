@@ -1,16 +1,22 @@
 """One-block networks against what peers reach on them: every image of the anchor files, by every method.
 
-python benchmarks/anchors.py [--images N] [--data DIR] [--out FILE] [--peer CHECKOUT]
+python benchmarks/anchors.py [--images N] [--data DIR] [--out FILE] [--peer CHECKOUT] [--peer-alpha N]
 
 Conditions, image by image (exit status 1 if one fails):
   crown       not looser than the recorded crown_lse by more than 1 % of its gap to the attack; in the mean as tight
   vertex      at least the recorded vertex_published, where there is one
   hybrid      at least crown and vertex
+  joint       at least hybrid and alpha-crown; above the recorded alpha_crown_lse_20, where there is one
   soundness   no bound above the attack
+and in the mean of a whole file (not of its first N images):
+  joint       at least the recorded affine_vertex_prototype_80, where there is one; on blk10 at most .7 (ε .01) and .55
+              (ε .02) of crown_lse's gap to the attack; on ten16 three times the certified of vertex_published
 
 --peer CHECKOUT (of auto_LiRPA 0.7.1) times its CROWN with the LSE softmax on the same images, alternating with ours in
 this process, both in float64 on one thread, and reports theirs / ours, the median of the paired ratios. Neither side's
-reading of the model is timed. The library runs on its own list of dependencies; without touching our environment:
+reading of the model is timed. --peer-alpha N times its α-CROWN (20 steps, the softmax's parameters too) in the same way
+beside our joint, once on the first N images of every file; it takes about a minute per image. The library runs on its
+own list of dependencies; without touching our environment:
   pip install --no-deps --target /tmp/deps appdirs graphviz tqdm pyyaml packaging
   PYTHONPATH=/tmp/deps python benchmarks/anchors.py --peer /path/to/auto_LiRPA
 """
@@ -49,7 +55,10 @@ from vertex_softmax.sets import LinfBall
 ROOT = Path(__file__).parents[1]
 DATA = ROOT.parent / "shared" / "anchors"
 FILES = ("bin16_eps0.03", "ten16_eps0.02", "blk10_eps0.01", "blk10_eps0.02")
-METHODS = ("ibp", "crown", "vertex", "hybrid")
+METHODS = ("ibp", "crown", "alpha-crown", "vertex", "hybrid", "joint")
+RECORDED = ("crown_lse", "alpha_crown_lse_20", "vertex_published", "affine_vertex_prototype_80", "pgd")
+SHARE_OF_GAP = {"blk10_eps0.01": 0.7, "blk10_eps0.02": 0.55}
+"""How much of crown_lse's gap to the attack joint may leave, in the mean."""
 ROUNDING = 1e-9
 """Slack between two bounds that are to be compared, relative: both were rounded."""
 
@@ -137,6 +146,10 @@ def violations(ours: dict[str, Any], row: dict[str, Any]) -> list[str]:
         broken.append("vertex looser than published")
     if not at_least(ours["hybrid"], max(ours["crown"], ours["vertex"])):
         broken.append("hybrid looser than crown or vertex")
+    if not at_least(ours["joint"], max(ours["hybrid"], ours["alpha-crown"])):
+        broken.append("joint looser than hybrid or alpha-crown")
+    if "alpha_crown_lse_20" in row and not ours["joint"] > row["alpha_crown_lse_20"]:
+        broken.append("joint not above the peer's α-CROWN")
     if not all(ours[method] <= row["pgd"] for method in METHODS):
         broken.append("a bound above the attack")
     return broken
@@ -159,17 +172,20 @@ class Peer:
     def version(self) -> str:
         return str(self.library.__version__)
 
-    def worst(self, lower: Tensor, upper: Tensor, label: int, classes: int) -> float:
-        """The least margin bound over one box."""
+    def worst(self, lower: Tensor, upper: Tensor, label: int, classes: int, steps: int = 0) -> float:
+        """The least margin bound over one box: by CROWN, or by α-CROWN with some steps."""
         others = [j for j in range(classes) if j != label]
         C = torch.zeros(1, classes - 1, classes, dtype=lower.dtype)
         C[0, :, label] = 1
         C[0, range(classes - 1), others] = -1
         perturbation = self.library.PerturbationLpNorm(norm=math.inf, x_L=lower, x_U=upper)
         x = self.library.BoundedTensor((lower + upper) / 2, perturbation)
-        with torch.no_grad(), warnings.catch_warnings(record=True), default_dtype(lower.dtype):
-            found, _ = self.network.compute_bounds(x=(x,), C=C, method="CROWN", bound_upper=False)
-        return float(found.min())
+        method = "CROWN-Optimized" if steps else "CROWN"
+        if steps:
+            self.network.set_bound_opts({"optimize_bound_args": {"iteration": steps}})
+        with torch.set_grad_enabled(steps > 0), warnings.catch_warnings(record=True), default_dtype(lower.dtype):
+            found, _ = self.network.compute_bounds(x=(x,), C=C, method=method, bound_upper=False)
+        return float(found.detach().min())
 
 
 @contextlib.contextmanager
@@ -233,7 +249,13 @@ def side_by_side(name: str, side: dict[str, float]) -> str:
 
 
 def run_file(
-    data: Path, name: str, images: int | None, peer: Path | None, repeats: int, note: Callable[[str], None]
+    data: Path,
+    name: str,
+    images: int | None,
+    peer: Path | None,
+    repeats: int,
+    note: Callable[[str], None],
+    alpha: int = 0,
 ) -> dict[str, Any]:
     """All rows of one anchor file, and their summary."""
     model, pictures, labels, anchor = read(data, name)
@@ -248,7 +270,7 @@ def run_file(
         row = {"image": i, "label": label, **bounds(graph, ball, label)}
         row["violations"] = violations(row, recorded)
         row["recorded"] = {
-            key: recorded[key] for key in ("crown_lse", "crown_lse_s", "vertex_published", "pgd") if key in recorded
+            key: recorded[key] for key in (*RECORDED, "crown_lse_s", "alpha_crown_lse_20_s") if key in recorded
         }
         if other:
             lower, upper = model.patches(ball.lower), model.patches(ball.upper)
@@ -257,35 +279,75 @@ def run_file(
                 lambda lower=lower, upper=upper, label=label: other.worst(lower, upper, label, model.cls.out_features),
                 repeats,
             )
+        if other and len(rows) < alpha:
+            note(f"{name}: image {i}, the peer's α-CROWN")
+            row["alpha_side_by_side"] = once(
+                lambda ball=ball, label=label: certify(graph, ball, label, "joint").worst.item(),
+                lambda lower=lower, upper=upper, label=label: other.worst(
+                    lower, upper, label, model.cls.out_features, 20
+                ),
+            )
         rows.append(row)
         note(f"{name}: image {i}, {len(rows)} of {len(anchor['rows'][:images])}")
     return {
         "file": name,
         "epsilon": anchor["epsilon"],
-        "summary": summarise(rows),
+        "summary": summarise(rows, name if len(rows) == len(anchor["rows"]) else ""),
         "peer": f"auto_LiRPA {other.version}" if other else None,
         "rows": rows,
     }
 
 
-def summarise(rows: Sequence[dict[str, Any]]) -> dict[str, Any]:
-    """Means, counts and the broken conditions of a file."""
+def once(ours: Callable[[], float], theirs: Callable[[], float]) -> dict[str, Any]:
+    """One timing each, by the clock and of the processor."""
+    bounds_found: list[float] = []
+    ours()  # warm
+    mine, yours = (_seconds(lambda call=call: bounds_found.append(call())) for call in (ours, theirs))
+    return {
+        "ours": bounds_found[0],
+        "peer": bounds_found[1],
+        **{kind: [a, b] for kind, a, b in zip(KINDS, mine, yours, strict=True)},
+    }
+
+
+def whole_file(name: str, mean: dict[str, float], recorded: dict[str, float], certified: dict[str, int]) -> list[str]:
+    """The conditions on the mean of a whole file that are broken; `certified` with the recorded methods too."""
+    broken = []
+    if "affine_vertex_prototype_80" in recorded and not mean["joint"] >= recorded["affine_vertex_prototype_80"]:
+        broken.append("joint looser than the prototype in the mean")
+    most = SHARE_OF_GAP.get(name)
+    share = (recorded["pgd"] - mean["joint"]) / (recorded["pgd"] - recorded["crown_lse"])
+    if most is not None and not share <= most:
+        broken.append(f"joint leaves {share:.3f} of crown_lse's gap, more than {most}")
+    if name.startswith("ten16") and not certified["joint"] >= 3 * certified["vertex_published"]:
+        broken.append("joint certifies less than three times vertex_published")
+    return broken
+
+
+def summarise(rows: Sequence[dict[str, Any]], name: str = "") -> dict[str, Any]:
+    """Means, counts and the broken conditions of a file; `name` if it is the whole file."""
     mean = {m: statistics.fmean(row[m] for row in rows) for m in METHODS}
-    known = ("crown_lse", "vertex_published", "pgd")
     recorded = {
         key: statistics.fmean(row["recorded"][key] for row in rows)
-        for key in known
+        for key in RECORDED
         if all(key in row["recorded"] for row in rows)
     }
+    certified = {m: sum(row[f"{m}_certified"] for row in rows) for m in METHODS}
+    theirs = {key: sum(row["recorded"][key] > 0 for row in rows) for key in recorded}
     broken = [f"image {row['image']}: {what}" for row in rows for what in row["violations"]]
     if not mean["crown"] >= recorded["crown_lse"]:
         broken.append("crown looser than the peer's in the mean")
+    if name:
+        broken += whole_file(name, mean, recorded, {**certified, **theirs})
     summary = {
         "images": len(rows),
         "mean": mean,
         "recorded_mean": recorded,
-        "certified": {m: sum(row[f"{m}_certified"] for row in rows) for m in METHODS},
-        "recorded_certified": {key: sum(row["recorded"][key] > 0 for row in rows) for key in recorded},
+        "certified": certified,
+        "recorded_certified": theirs,
+        "share_of_crown_lse_gap": {
+            m: (recorded["pgd"] - mean[m]) / (recorded["pgd"] - recorded["crown_lse"]) for m in METHODS
+        },
         "median_s": {m: statistics.median(row[f"{m}_s"] for row in rows) for m in METHODS},
         "recorded_crown_lse_s": statistics.median(row["recorded"]["crown_lse_s"] for row in rows),
         "violations": broken,
@@ -294,6 +356,13 @@ def summarise(rows: Sequence[dict[str, Any]]) -> dict[str, Any]:
     if beside:
         off = max(abs(row["side_by_side"]["peer"] - row["recorded"]["crown_lse"]) for row in rows)
         summary["side_by_side"] = {**paired(beside), "peer_against_recorded": off}
+    alphas = [row["alpha_side_by_side"] for row in rows if "alpha_side_by_side" in row]
+    if alphas:
+        summary["alpha_side_by_side"] = {
+            "images": len(alphas),
+            "looser": sum(not row["ours"] > row["peer"] for row in alphas),
+            **{f"{kind}_ratio": min(row[kind][1] / row[kind][0] for row in alphas) for kind in KINDS},
+        }
     return summary
 
 
@@ -315,20 +384,30 @@ def show(results: Sequence[dict[str, Any]], console: Console) -> None:
     for result in results:
         s = result["summary"]
         table = Table(title=f"{result['file']}: {s['images']} images", title_justify="left")
-        for heading in ("", "mean bound", "certified", "ms per image"):
+        for heading in ("", "mean bound", "certified", "of the gap", "ms per image"):
             table.add_column(heading, justify="left" if not heading else "right")
         for method in METHODS:
             table.add_row(
-                method, f"{s['mean'][method]:.4f}", str(s["certified"][method]), f"{1e3 * s['median_s'][method]:.1f}"
+                method,
+                f"{s['mean'][method]:.4f}",
+                str(s["certified"][method]),
+                f"{s['share_of_crown_lse_gap'][method]:.3f}",
+                f"{1e3 * s['median_s'][method]:.1f}",
             )
         table.add_section()
         for key, value in s["recorded_mean"].items():
             seconds = f"{1e3 * s['recorded_crown_lse_s']:.0f} (their machine)" if key == "crown_lse" else ""
-            table.add_row(f"recorded {key}", f"{value:.4f}", str(s["recorded_certified"][key]), seconds)
+            table.add_row(f"recorded {key}", f"{value:.4f}", str(s["recorded_certified"][key]), "", seconds)
         console.print(table)
         if side := s.get("side_by_side"):
             console.print(side_by_side(result["peer"], side))
             console.print(f"their bounds differ from the recorded ones by at most {side['peer_against_recorded']:.1e}")
+        if side := s.get("alpha_side_by_side"):
+            console.print(
+                f"{result['peer']} α-CROWN, 20 steps, beside our joint on {side['images']} images: theirs / ours at "
+                f"least {side['clock_ratio']:.0f} by the clock, {side['user_ratio']:.0f} of the processor without the "
+                f"system's share; looser than theirs on {side['looser']}"
+            )
         console.print(f"violations: {len(s['violations'])}", *s["violations"], sep="\n  ")
 
 
@@ -338,6 +417,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--data", type=Path, default=DATA, help="folder of the anchor files")
     parser.add_argument("--out", type=Path, default=ROOT / "benchmarks" / "runs" / "anchors.json")
     parser.add_argument("--peer", type=Path, metavar="CHECKOUT", help="a checkout of auto_LiRPA to time beside ours")
+    parser.add_argument("--peer-alpha", type=int, default=0, metavar="N", help="its α-CROWN on the first N images too")
     parser.add_argument("--repeats", type=int, default=3, help="timings of each side per image, with --peer")
     parser.add_argument("--files", nargs="+", choices=FILES, default=FILES)
     chosen = parser.parse_args(arguments)
@@ -345,7 +425,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     console, notes = Console(), Console(stderr=True)
     with notes.status("reading") as status:
         results = [
-            run_file(chosen.data, name, chosen.images, chosen.peer, chosen.repeats, status.update)
+            run_file(chosen.data, name, chosen.images, chosen.peer, chosen.repeats, status.update, chosen.peer_alpha)
             for name in chosen.files
         ]
     show(results, console)

@@ -51,8 +51,8 @@ def test_one_image_of_an_anchor_file(tmp_path: Path) -> None:
     assert saved["versions"]["source"] == anchors.fingerprint()
 
 
-GOOD = {"ibp": -9.0, "crown": 1.0, "vertex": 0.5, "hybrid": 1.0}
-ROW = {"crown_lse": 1.0, "vertex_published": 0.5, "pgd": 2.0}
+GOOD = {"ibp": -9.0, "crown": 1.0, "alpha-crown": 1.1, "vertex": 0.5, "hybrid": 1.0, "joint": 1.2}
+ROW = {"crown_lse": 1.0, "alpha_crown_lse_20": 1.15, "vertex_published": 0.5, "pgd": 2.0}
 
 
 def test_the_anchors_conditions_hold_where_they_should() -> None:
@@ -67,12 +67,24 @@ def test_the_anchors_conditions_hold_where_they_should() -> None:
         ({"crown": 0.98}, "crown looser"),
         ({"vertex": 0.4}, "vertex looser"),
         ({"hybrid": 0.9}, "hybrid looser"),
+        ({"joint": 1.05}, "joint looser"),
+        ({"joint": 1.15}, "joint not above"),
         ({"ibp": 2.1}, "above the attack"),
         ({"hybrid": float("nan")}, "hybrid looser"),
     ],
 )
 def test_a_broken_condition_is_named(change: dict[str, float], said: str) -> None:
     assert any(said in text for text in anchors.violations(GOOD | change, ROW))
+
+
+def test_the_conditions_on_a_whole_file() -> None:
+    mean, recorded = {"joint": 1.0}, {"affine_vertex_prototype_80": 1.0, "crown_lse": -1.0, "pgd": 2.0}
+    counts = {"joint": 6, "vertex_published": 2}
+    assert anchors.whole_file("ten16_eps0.02", mean, recorded, counts) == []
+    assert anchors.whole_file("blk10_eps0.01", mean, recorded, counts) == []
+    assert len(anchors.whole_file("ten16_eps0.02", {"joint": 0.9}, recorded, counts)) == 1
+    assert len(anchors.whole_file("ten16_eps0.02", mean, recorded, {**counts, "joint": 5})) == 1
+    assert len(anchors.whole_file("blk10_eps0.02", {"joint": 0.3}, {"crown_lse": -1.0, "pgd": 2.0}, counts)) == 1
 
 
 def test_alternating_pairs() -> None:

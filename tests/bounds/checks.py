@@ -6,7 +6,8 @@ import torch
 from torch import Tensor
 
 from bounds.networks import descend, samples
-from vertex_softmax.bounds.backward import Memory, Walk
+from vertex_softmax.bounds.backward import Walk
+from vertex_softmax.bounds.memory import Memory
 from vertex_softmax.bounds.optimize import Ascent
 from vertex_softmax.graph.ir import Constant, Graph, Node
 from vertex_softmax.methods.bounding import Options, lower_bounds

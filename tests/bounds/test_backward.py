@@ -12,9 +12,10 @@ from hypothesis import strategies as st
 
 from bounds.checks import SMALL, check_network, objectives, walked
 from bounds.networks import ACTIVATIONS, Config, input_box, transformer
-from vertex_softmax.bounds.backward import Memory, Walk
+from vertex_softmax.bounds.backward import Walk
 from vertex_softmax.bounds.coefficients import Part
 from vertex_softmax.bounds.interval import interval_bounds
+from vertex_softmax.bounds.memory import Memory
 from vertex_softmax.bounds.optimize import Ascent
 from vertex_softmax.graph import build
 from vertex_softmax.graph.ir import Graph

@@ -11,7 +11,8 @@ import torch
 from torch import Tensor
 
 from bounds.networks import Config, samples, transformer
-from vertex_softmax.bounds.backward import Memory, Walk
+from vertex_softmax.bounds.backward import Walk
+from vertex_softmax.bounds.memory import Memory
 from vertex_softmax.bounds.optimize import Ascent
 from vertex_softmax.errors import InvalidTypeError, InvalidValueError, VertexError
 from vertex_softmax.graph import build

@@ -18,32 +18,14 @@ import torch
 from torch import Tensor
 
 from vertex_softmax.bounds.coefficients import Part, dense, merge
+from vertex_softmax.bounds.generate import generate
+from vertex_softmax.bounds.memory import Memory
 from vertex_softmax.graph.ir import Constant, Graph, Node
 from vertex_softmax.ops.generators import Generators
 from vertex_softmax.ops.registry import AffineForm, Centred, Interval, Place, Rules, Step
 
 MOST_FORM_NUMBERS = 1 << 26
 """Affine forms are made of nodes with at most this many numbers times inputs (half a GiB in float64)."""
-
-
-@dataclasses.dataclass(frozen=True)
-class Memory:
-    """How many bytes a backward pass may use for coefficients; objectives beyond that go in chunks.
-
-    Besides, a walk holds for every input of the batch the box of each node (numbers in all activations), and per
-    attention a few tables of heads × rows × keys² numbers; and once, the affine forms of what is affine in the input
-    (numbers × inputs, at most MOST_FORM_NUMBERS each). `hybrid` and `joint` hold the boxes of three walks.
-    """
-
-    bytes: int | None = None
-    """None: 32 MiB on a CPU, where a chunk should stay near the cache, and 4 GiB on a GPU"""
-    copies: int = 8
-    """how many arrays of a chunk's size are alive at once, at most, roughly"""
-
-    def chunk(self, per_objective: int, device: torch.device) -> int:
-        """Objectives per chunk, at least one."""
-        limit = self.bytes or (1 << 25 if device.type == "cpu" else 1 << 32)
-        return max(1, limit // max(1, self.copies * per_objective))
 
 
 CROSSING = {torch.float64: 1e-7, torch.float32: 1e-2}
@@ -69,7 +51,7 @@ class Linear:
     """(batch, S, *shape of the start)"""
     error: Tensor | None = None
     noise: list[Tensor] = dataclasses.field(default_factory=list)
-    """(batch, S, columns) of each op with parallel rules"""
+    """(batch, S, columns) of the ops with parallel rules that were met first"""
 
     def add(
         self, constant: Tensor | None = None, *, coefficients: Tensor | None = None, error: Tensor | None = None
@@ -81,6 +63,13 @@ class Linear:
             self.coefficients = coefficients if self.coefficients is None else self.coefficients + coefficients
         if error is not None:
             self.error = error.flatten(1) if self.error is None else self.error + error.flatten(1)
+
+    def hear(self, noise: Tensor, columns: int) -> None:
+        """Add an op's columns, as long as there are at most `columns`; beyond that they are error."""
+        if sum(part.shape[-1] for part in self.noise) + noise.shape[-1] <= columns:
+            self.noise.append(noise)
+        else:
+            self.add(error=noise.abs().sum(-1))
 
 
 class Walk:
@@ -209,8 +198,8 @@ class Walk:
         open_ = self._undecided(node)
         if everywhere:
             open_ = torch.ones_like(open_)
-        keep = _diagonal_dimension(node.shape)
-        for rows, unit in self._units(node, keep, open_):
+        keep = diagonal_dimension(node.shape)
+        for rows, unit in self.units_along(node, keep, open_):
             A = unit if weights is None else unit - unit.sum(-1, keepdim=True) * weights.unsqueeze(1)
             both = torch.cat([A, -A], 1)
             found = self.bound(node, Part(both, keep), rules)  # (batch, 2 S · n)
@@ -251,7 +240,9 @@ class Walk:
                     wanted |= torch.ones_like(wanted) if mask is None else mask.any(0)
         return wanted
 
-    def _units(self, node: Node, keep: int | None, wanted: Tensor, signs: int = 2) -> Iterator[tuple[Tensor, Tensor]]:
+    def units_along(
+        self, node: Node, keep: int | None, wanted: Tensor, signs: int = 2
+    ) -> Iterator[tuple[Tensor, Tensor]]:
         """Chunks of unit objectives: (flat positions among the kept-out dimensions, A (1, S, *shape))."""
         shape = list(node.shape)
         n = 1 if keep is None else shape[keep]
@@ -268,7 +259,7 @@ class Walk:
 
     def units(self, node: Node) -> Iterator[tuple[Tensor, Tensor]]:
         """Chunks of unit objectives on the entries that some user wants tighter: positions, A (batch, S, *shape)."""
-        return self._units(node, None, self._undecided(node))
+        return self.units_along(node, None, self._undecided(node))
 
     def bound(
         self, node: Node, part: Part, rules: Rules, chosen: Mapping[Node, dict[str, Tensor]] | None = None
@@ -289,13 +280,18 @@ class Walk:
         self, node: Node, part: Part, rules: Rules, chosen: Mapping[Node, dict[str, Tensor]] | None = None
     ) -> tuple[Tensor, Tensor | None]:
         """Constant (batch, S) and coefficients (batch, S, *shape of the start) of the linear lower bounds."""
-        found = self._back(node, part, rules, chosen)
+        found = self.back(node, part, rules, chosen)
         return found.constant, found.coefficients
 
-    def _back(
-        self, node: Node, part: Part, rules: Rules, chosen: Mapping[Node, dict[str, Tensor]] | None = None
+    def back(
+        self,
+        node: Node,
+        part: Part,
+        rules: Rules,
+        chosen: Mapping[Node, dict[str, Tensor]] | None = None,
+        columns: int = 0,
     ) -> Linear:
-        """From a node back to the start."""
+        """From a node back to the start; what `linear` is made of, and under parallel rules the errors."""
         waiting: dict[Node, list[Part]] = {node: [part]}
         n = 1 if part.keep is None else part.A.shape[2 + part.keep]
         found = Linear(torch.zeros(part.A.shape[0], part.A.shape[1] * n, dtype=self.dtype, device=self.device))
@@ -319,47 +315,15 @@ class Walk:
                 _hand_on(step, at, piece, waiting)
                 found.add(step.constant, error=step.error)
                 if step.noise is not None:
-                    found.noise.append(dense(Part(step.noise, piece.keep)).flatten(2))
+                    found.hear(dense(Part(step.noise, piece.keep)).flatten(2), columns)
                 if step.start is not None:  # on the deviation from the centre
                     found.add(-(step.start @ self.boxes[self.start].centre.flatten(1).unsqueeze(-1)).squeeze(-1))
                     found.add(coefficients=step.start.reshape(*step.start.shape[:2], *self.start.shape))
         return found
 
     def generate(self, node: Node, rules: Rules) -> Generators | None:
-        """Generators of every number of a node, by a backward pass with parallel rules; None where an op has none."""
-        if not self._parallel(node):
-            return None
-        rules = dataclasses.replace(rules, parallel=True)
-        box = self.boxes[self.start]
-        centre, radius = box.centre.flatten(1).unsqueeze(-1), box.radius.flatten(1).unsqueeze(1)
-        keep = _diagonal_dimension(node.shape)
-        found: list[tuple[Tensor, Tensor, Tensor]] = []
-        noises, places = [], []
-        n = 1 if keep is None else node.shape[keep]
-        for rows, A in self._units(node, keep, torch.ones(node.shape, dtype=torch.bool, device=self.device), signs=1):
-            pass_ = self._back(node, Part(A, keep), rules)
-            flat = pass_.coefficients
-            if flat is None:
-                return None
-            flat = flat.flatten(2)
-            error = torch.zeros_like(pass_.constant) if pass_.error is None else pass_.error.clamp(min=0)  # by rounding
-            found.append((pass_.constant + (flat @ centre).squeeze(-1), flat * radius, error))
-            noises.append(torch.cat(pass_.noise, -1) if pass_.noise else flat[..., :0])
-            places.append(rows)
-        middle, columns, error = (torch.cat(parts, 1) for parts in zip(*found, strict=True))
-        noise = torch.cat(noises, 1)
-        used = (noise != 0).flatten(0, 1).any(0)
-        columns = torch.cat([columns, noise[..., used]], -1)
-
-        def shaped(x: Tensor) -> Tensor:
-            """(batch, S · n, ...) → (batch, *shape, ...)"""
-            rest = x.shape[2:]
-            if keep is None:
-                return x.reshape(self.batch, *node.shape, *rest)
-            sizes = [size for d, size in enumerate(node.shape) if d != keep]
-            return x.reshape(self.batch, *sizes, n, *rest).movedim(1 + len(sizes), 1 + keep)
-
-        return Generators(shaped(middle), shaped(columns), shaped(error))
+        """Generators of every number of a node; None where some op has no parallel rule, or they are too many."""
+        return generate(self, node, rules) if self._parallel(node) else None
 
     def _parallel(self, node: Node) -> bool:
         """Do all ops above a node have parallel rules?"""
@@ -453,7 +417,7 @@ def _first(graph: Graph, nodes: list[Node]) -> Node:
         at = users[0]
 
 
-def _diagonal_dimension(shape: tuple[int, ...]) -> int | None:
+def diagonal_dimension(shape: tuple[int, ...]) -> int | None:
     """The dimension along which unit objectives are kept diagonal: the longest but the last."""
     sizes = shape[:-1]
     if not sizes or max(sizes) == 1:

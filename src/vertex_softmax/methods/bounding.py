@@ -19,11 +19,13 @@ import time
 import torch
 from torch import Tensor
 
-from vertex_softmax.bounds.backward import Memory, Walk
+from vertex_softmax.bounds.backward import Walk
 from vertex_softmax.bounds.coefficients import Part
+from vertex_softmax.bounds.generate import most_numbers
+from vertex_softmax.bounds.memory import MOST_GENERATOR_NUMBERS, Memory
 from vertex_softmax.bounds.optimize import Ascent, ascended_box, optimized_bound
 from vertex_softmax.errors import InvalidValueError
-from vertex_softmax.graph.ir import Node
+from vertex_softmax.graph.ir import Graph, Node
 from vertex_softmax.ops.registry import Rules
 
 
@@ -50,7 +52,7 @@ class Options:
     goal: float | None = None
     """Stop as soon as every bound is above this: 0 is enough for a verdict. None: the best bound there is."""
     batch: int | None = None
-    """How many inputs to bound together; None: 16 on a CPU, 256 on a GPU."""
+    """How many inputs to bound together; None: 16 on a CPU, 256 on a GPU, fewer where generators would be too large."""
     memory: Memory = dataclasses.field(default_factory=Memory)
 
     def __post_init__(self) -> None:
@@ -65,9 +67,15 @@ class Options:
         if self.batch is not None and self.batch < 1:
             raise InvalidValueError(f"batch is {self.batch}; at least one input is bounded at a time")
 
-    def together(self, device: torch.device) -> int:
+    def together(self, graph: Graph, method: str, device: torch.device) -> int:
         """How many inputs to bound together on a device."""
-        return self.batch or (16 if device.type == "cpu" else 256)
+        if self.batch is not None:
+            return self.batch
+        most = 16 if device.type == "cpu" else 256
+        if METHODS[method].tightened and self.generators:
+            room = MOST_GENERATOR_NUMBERS if device.type == "cpu" else 16 * MOST_GENERATOR_NUMBERS
+            return max(1, min(most, room // max(1, most_numbers(graph))))
+        return most
 
 
 @dataclasses.dataclass(frozen=True)

@@ -60,7 +60,20 @@ def ellipsoid(rows: Generators) -> Ellipsoid:
     length: Tensor = torch.linalg.vector_norm(rows.columns, dim=-2)  # (batch, ..., n, P)
     scale = torch.where(length > 0, length, torch.ones_like(length))
     shape = (rows.columns / scale.unsqueeze(-2)) @ rows.columns.mT + torch.diag_embed(rows.error)
-    return Ellipsoid(rows.centre, shape, length.sum(-1) + rows.error.sum(-1))
+    return Ellipsoid(rows.centre, raised(shape, length.shape[-1]), length.sum(-1) + rows.error.sum(-1))
+
+
+def raised(shape: Tensor, count: int) -> Tensor:
+    """C + ε tr(C) I, more than rounding takes off a sum of `count` columns and off what is made of it.
+
+    The radii are square roots: where η is orthogonal to all columns, or two rows are to each other, what rounding
+    leaves of ηᵀCη or of C C' may be negative, and by √ε too small.
+    """
+    d = shape.shape[-1]
+    share = (count + 8 * d) * torch.finfo(shape.dtype).eps
+    return shape + torch.diag_embed(
+        (share * shape.diagonal(dim1=-2, dim2=-1).sum(-1, keepdim=True)).expand(shape.shape[:-1])
+    )
 
 
 def functional_radius(eta: Tensor, rows: Ellipsoid) -> Tensor:
@@ -79,7 +92,8 @@ def most_eigenvalue(product: Tensor) -> Tensor:
     """A bound of the largest eigenvalue of a product of two positive semidefinite matrices (..., d, d) → (...)."""
     trace = product.diagonal(dim1=-2, dim2=-1).sum(-1)
     there = trace > 0
-    scale = torch.where(there, trace, torch.ones_like(trace))
+    # the largest is between 1/d and 1 of the trace: d^−16 and d^16 are beyond float32, d^−8 and d^8 are not
+    scale = torch.where(there, trace, torch.ones_like(trace)) / product.shape[-1] ** 0.5
     power = product / scale[..., None, None]
     for _ in range(SQUARINGS - 1):
         power = power @ power

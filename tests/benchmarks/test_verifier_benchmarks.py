@@ -51,7 +51,7 @@ def test_one_image_of_an_anchor_file(tmp_path: Path) -> None:
     assert saved["versions"]["source"] == anchors.fingerprint()
 
 
-GOOD = {"ibp": -9.0, "crown": 1.0, "alpha-crown": 1.1, "vertex": 0.5, "hybrid": 1.0, "joint": 1.2}
+GOOD = {"ibp": -9.0, "crown": 1.0, "alpha-crown": 1.1, "vertex": 0.5, "hybrid": 1.0, "joint": 1.2, "attack": 1.9}
 ROW = {"crown_lse": 1.0, "alpha_crown_lse_20": 1.15, "vertex_published": 0.5, "pgd": 2.0}
 
 
@@ -70,6 +70,7 @@ def test_the_anchors_conditions_hold_where_they_should() -> None:
         ({"joint": 1.05}, "joint looser"),
         ({"joint": 1.15}, "joint not above"),
         ({"ibp": 2.1}, "above the attack"),
+        ({"attack": 1.1}, "above the attack"),
         ({"hybrid": float("nan")}, "hybrid looser"),
     ],
 )

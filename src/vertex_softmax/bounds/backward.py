@@ -225,6 +225,10 @@ class Walk:
                 self.centred[node, user] = Centred(weights, box.meet(box))
                 self._forget(user)
 
+    def forget(self) -> None:
+        """Drop every relaxation: boxes were changed by hand."""
+        self._relaxed.clear()
+
     def _forget(self, node: Node) -> None:
         for key in [key for key in self._relaxed if key[0] is node]:
             del self._relaxed[key]
@@ -290,8 +294,12 @@ class Walk:
         rules: Rules,
         chosen: Mapping[Node, dict[str, Tensor]] | None = None,
         columns: int = 0,
+        watch: Callable[[Node, Part, Step], None] | None = None,
     ) -> Linear:
-        """From a node back to the start; what `linear` is made of, and under parallel rules the errors."""
+        """From a node back to the start; what `linear` is made of, and under parallel rules the errors.
+
+        `columns`: how much noise to keep apart. `watch` sees every step of an op that is not affine.
+        """
         waiting: dict[Node, list[Part]] = {node: [part]}
         n = 1 if part.keep is None else part.A.shape[2 + part.keep]
         found = Linear(torch.zeros(part.A.shape[0], part.A.shape[1] * n, dtype=self.dtype, device=self.device))
@@ -313,6 +321,8 @@ class Walk:
                 step = at.op.backward(piece.A, relaxed, piece.keep)
                 self.spent(at.op.stage, begin)
                 _hand_on(step, at, piece, waiting)
+                if watch is not None and not at.op.affine:
+                    watch(at, piece, step)
                 found.add(step.constant, error=step.error)
                 if step.noise is not None:
                     found.hear(dense(Part(step.noise, piece.keep)).flatten(2), columns)

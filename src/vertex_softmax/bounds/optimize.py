@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import dataclasses
 import time
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
@@ -95,6 +96,15 @@ def parameters(walk: Walk, node: Node, count: int, rules: Rules) -> list[Paramet
     return found
 
 
+class Optimised(NamedTuple):
+    """Where an ascent ended."""
+
+    bound: Tensor
+    """(batch, S): the best bound of every objective"""
+    chosen: dict[Node, dict[str, Tensor]]
+    """the parameters after the last step, of the objectives that were not let go"""
+
+
 def optimized_bound(
     walk: Walk,
     node: Node,
@@ -106,7 +116,22 @@ def optimized_bound(
     goal: float | None = None,
     ceiling: Tensor | None = None,
 ) -> Tensor:
-    """The best bound of objectives (batch, S, *shape) on a node over the ascent, and of what is `known`, (batch, S).
+    """The best bound of objectives (batch, S, *shape) on a node over the ascent, (batch, S); see `optimise`."""
+    return optimise(walk, node, objectives, rules, ascent, known=known, goal=goal, ceiling=ceiling).bound
+
+
+def optimise(
+    walk: Walk,
+    node: Node,
+    objectives: Tensor,
+    rules: Rules,
+    ascent: Ascent,
+    *,
+    known: Tensor | None = None,
+    goal: float | None = None,
+    ceiling: Tensor | None = None,
+) -> Optimised:
+    """The best bounds of objectives (batch, S, *shape) on a node over the ascent, at least what is `known` (batch, S).
 
     With a goal, an objective is let go once its bound is above it, or if `ceiling` (batch, S), a value that it takes
     somewhere in the set, is not.
@@ -141,7 +166,7 @@ def optimized_bound(
         with torch.no_grad():
             found = walk.bound(node, Part(_take(objectives, here)), rules, _chosen(free))
             best = _better(best, found, here)
-    return best
+    return Optimised(best, {at: {k: v.detach() for k, v in of.items()} for at, of in _chosen(free).items()})
 
 
 def ascended_box(walk: Walk, node: Node, rules: Rules, ascent: Ascent) -> Interval:

@@ -12,6 +12,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
+from vertex_softmax.ops.generators import raised
 from vertex_softmax.ops.registry import AffineForm, Interval
 
 
@@ -86,9 +87,9 @@ def ellipsoid_radius(eta: Tensor, form: RowForm) -> Tensor:
     columns = form.matrix * form.radius.unsqueeze(-2)  # (batch, ..., n, d, P)
     size: Tensor = torch.linalg.vector_norm(columns, dim=-2)
     scale = torch.where(size > 0, size, torch.ones_like(size))  # a column of zeros adds nothing
-    shape = (columns / scale.unsqueeze(-2)) @ columns.mT  # (batch, ..., n, d, d)
+    shape = raised((columns / scale.unsqueeze(-2)) @ columns.mT, columns.shape[-1])  # (batch, ..., n, d, d)
     square = (eta.unsqueeze(-3) @ shape.unsqueeze(1) * eta.unsqueeze(-3)).sum(-1)  # (batch, S, ..., n, m)
-    return (square.clamp(min=0) * size.sum(-1).unsqueeze(1).unsqueeze(-1)).sqrt().mT
+    return (square.clamp(min=0).sqrt() * size.sum(-1).sqrt().unsqueeze(1).unsqueeze(-1)).mT
 
 
 def product_radius(left: RowForm, right: RowForm) -> Tensor:

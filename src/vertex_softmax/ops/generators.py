@@ -7,8 +7,9 @@ rows, is bounded far below what the boxes give (METHOD.md section 8).
 The ellipsoid. For weights u_p > 0 the cube lies in Σ u_p ξ_p² ≤ Σ u_p =: U, so with C = Σ_p g_p g_pᵀ / u_p
   |η·(y − centre)| ≤ √(U · ηᵀ C η)   (Cauchy–Schwarz),
 and for a second row z with U', C': |(y − centre)·(z − centre')| ≤ √(U U' λ_max(C C')). Each e_d is one more column.
-Weights u_p = ‖g_p‖; a column of zeros is left out. λ_max(C C') ≤ (tr (C C')^p)^{1/p}: C C' has the eigenvalues of the
-positive semidefinite C'^{1/2} C C'^{1/2}, all ≥ 0.
+Weights u_p = ‖g_p‖; a column of zeros is left out. With C = L Lᵀ, λ_max(C C') = λ_max(N Nᵀ) for N = Lᵀ L', and
+λ_max(S) ≤ (tr Sᵖ)^{1/p} for a positive semidefinite S. (Not of C C' itself: rounding moves the eigenvalues of a matrix
+that is not symmetric by far more than its entries.)
 """
 
 from __future__ import annotations
@@ -67,36 +68,47 @@ def raised(shape: Tensor, count: int) -> Tensor:
     """C + ε tr(C) I, more than rounding takes off a sum of `count` columns and off what is made of it.
 
     The radii are square roots: where η is orthogonal to all columns, or two rows are to each other, what rounding
-    leaves of ηᵀCη or of C C' may be negative, and by √ε too small.
+    leaves of ηᵀ C η may be negative, and by √ε too small.
     """
-    d = shape.shape[-1]
-    share = (count + 8 * d) * torch.finfo(shape.dtype).eps
-    return shape + torch.diag_embed(
-        (share * shape.diagonal(dim1=-2, dim2=-1).sum(-1, keepdim=True)).expand(shape.shape[:-1])
-    )
+    share = (count + 8 * shape.shape[-1]) * torch.finfo(shape.dtype).eps
+    return shape + torch.diag_embed((share * _trace(shape)).unsqueeze(-1).expand(shape.shape[:-1]))
 
 
 def functional_radius(eta: Tensor, rows: Ellipsoid) -> Tensor:
     """A bound of |η_i · (y_j − centre_j)|: η (batch, S, ..., m, d) → (batch, S, ..., m, n)."""
     square = (eta.unsqueeze(-3) @ rows.shape.unsqueeze(1) * eta.unsqueeze(-3)).sum(-1)  # (batch, S, ..., n, m)
-    return (square.clamp(min=0) * rows.size.unsqueeze(1).unsqueeze(-1)).sqrt().mT
+    # not 0: a root has no derivative there, and η = 0 must not make that of all else NaN
+    square = square.clamp(min=torch.finfo(square.dtype).tiny)
+    return (square.sqrt() * rows.size.sqrt().unsqueeze(1).unsqueeze(-1)).mT
 
 
 def product_radius(left: Ellipsoid, right: Ellipsoid) -> Tensor:
     """A bound of |(x_i − centre_i) · (y_j − centre_j)|, (batch, ..., n, m)."""
-    product = left.shape.unsqueeze(-3) @ right.shape.unsqueeze(-4)  # (batch, ..., n, m, d, d)
-    return (most_eigenvalue(product) * left.size.unsqueeze(-1) * right.size.unsqueeze(-2)).sqrt()
+    cross = _root(left.shape).mT.unsqueeze(-3) @ _root(right.shape).unsqueeze(-4)  # (batch, ..., n, m, d, d)
+    sizes = left.size.sqrt().unsqueeze(-1) * right.size.sqrt().unsqueeze(-2)
+    return most_eigenvalue(cross @ cross.mT).sqrt() * sizes
 
 
-def most_eigenvalue(product: Tensor) -> Tensor:
-    """A bound of the largest eigenvalue of a product of two positive semidefinite matrices (..., d, d) → (...)."""
-    trace = product.diagonal(dim1=-2, dim2=-1).sum(-1)
+def _root(shape: Tensor) -> Tensor:
+    """L with L Lᵀ at least C: Cholesky's, or √tr(C) I where there is none (C = 0)."""
+    trace = _trace(shape)[..., None, None]
+    factor, failed = torch.linalg.cholesky_ex(shape / torch.where(trace > 0, trace, torch.ones_like(trace)))
+    eye = torch.eye(shape.shape[-1], dtype=shape.dtype, device=shape.device)
+    return torch.where((failed != 0)[..., None, None], eye, factor) * trace.sqrt()
+
+
+def most_eigenvalue(matrix: Tensor) -> Tensor:
+    """A bound of the largest eigenvalue of a positive semidefinite matrix (..., d, d) → (...)."""
+    trace = _trace(matrix)
     there = trace > 0
     # the largest is between 1/d and 1 of the trace: d^−16 and d^16 are beyond float32, d^−8 and d^8 are not
-    scale = torch.where(there, trace, torch.ones_like(trace)) / product.shape[-1] ** 0.5
-    power = product / scale[..., None, None]
+    scale = torch.where(there, trace, torch.ones_like(trace)) / matrix.shape[-1] ** 0.5
+    power = matrix / scale[..., None, None]
     for _ in range(SQUARINGS - 1):
         power = power @ power
-    last = (power * power.mT).sum((-2, -1)).clamp(min=0)  # the trace of the square
-    found = last.pow(0.5**SQUARINGS) * scale
-    return torch.where(there, found, torch.zeros_like(found))
+    found = (power * power.mT).sum((-2, -1)).clamp(min=0).pow(0.5**SQUARINGS) * scale
+    return torch.where(there | trace.isnan(), found, torch.zeros_like(found))
+
+
+def _trace(matrix: Tensor) -> Tensor:
+    return matrix.diagonal(dim1=-2, dim2=-1).sum(-1)

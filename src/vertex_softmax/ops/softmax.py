@@ -107,9 +107,10 @@ def row_bounds(scores: Interval) -> RowBounds:
     # R² overflows long before R does (R > 1e154, in float32 1e19): divide twice, each term before it is added up
     inverse = 1 / torch.where(linear, R, torch.ones_like(R))
     scaled = offset * inverse.unsqueeze(-1)
+    # chords that are not used may be infinite, and 0 · inf is no number
     plain = Chords(
-        rise,
-        offset.sum(-1),
+        torch.where(linear.unsqueeze(-1), rise, none),
+        torch.where(linear, offset.sum(-1), zero),
         torch.where(linear, R, zero),
         zero,
     )

@@ -1,0 +1,77 @@
+"""Where a bound loses: the slack of every op at the input where the bound is least.
+
+Invariant: value − bound = Σ of the parts, and each part is ≥ 0, to rounding.
+
+At x*, the corner at which the linear bound is least, every backward rule says Σ A·out ≥ Σ A_i·x_i + constant; by how
+much, added over the ops, is exactly what lies between the objective at x* and the bound. What lies between that value
+and the true minimum belongs to no op. (x* is also a strong attack, for nothing.)
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+from vertex_softmax.bounds.backward import Walk
+from vertex_softmax.bounds.coefficients import Part
+from vertex_softmax.graph.ir import Node
+from vertex_softmax.ops.registry import Rules, Step
+
+
+class Slack(NamedTuple):
+    """Of every objective, (batch, S)."""
+
+    bound: Tensor
+    value: Tensor
+    """the objective at the point"""
+    parts: dict[Node, Tensor]
+    """of every op that is not affine"""
+    point: Tensor
+    """(S, batch, *input shape)"""
+
+
+def slack(
+    walk: Walk,
+    node: Node,
+    objectives: Tensor,
+    rules: Rules,
+    chosen: Mapping[Node, dict[str, Tensor]] | None = None,
+) -> Slack:
+    """The slack of a backward pass from a node: objectives (batch, S, *shape), with free parameters as chosen."""
+    found = walk.back(node, Part(objectives), rules, chosen)
+    box = walk.boxes[walk.start]
+    centre, radius = box.centre.unsqueeze(1), box.radius.unsqueeze(1)
+    slopes = torch.zeros_like(centre) if found.coefficients is None else found.coefficients
+    corner = centre - radius * slopes.sign()  # (batch, S, *start)
+    bound = found.constant + (slopes * corner).flatten(2).sum(-1)
+    point = _input(walk, corner).transpose(0, 1)
+    values = {at: x.transpose(0, 1) for at, x in walk.graph.values(point).items()}  # (batch, S, *shape)
+    parts: dict[Node, Tensor] = {}
+
+    def watch(at: Node, piece: Part, step: Step) -> None:
+        left = (piece.A * values[at]).flatten(2).sum(-1)
+        for i, A in zip(at.inputs, step.coefficients, strict=True):
+            if A is not None:
+                left = left - (A * values[i]).flatten(2).sum(-1)
+        if step.constant is not None:
+            left = left - step.constant.flatten(1)
+        if step.start is not None:
+            left = left - (step.start * (corner - centre).flatten(2)).sum(-1)
+        parts[at] = parts[at] + left if at in parts else left
+
+    walk.back(node, Part(objectives), rules, chosen, watch=watch)
+    value = (objectives * values[node]).flatten(2).sum(-1)
+    return Slack(bound, value, parts, point)
+
+
+def _input(walk: Walk, start: Tensor) -> Tensor:
+    """The input of which the walk's start, (batch, S, *shape), is a rearrangement."""
+    shape = walk.graph.input.shape
+    numbers = torch.arange(start.flatten(2).shape[-1], dtype=walk.dtype, device=start.device)
+    place = walk.graph.values(numbers.reshape(1, *shape))[walk.start].flatten().long()
+    whole = torch.empty_like(start.flatten(2))
+    whole[..., place] = start.flatten(2)
+    return whole.reshape(*start.shape[:2], *shape)

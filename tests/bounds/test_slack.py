@@ -1,0 +1,48 @@
+"""The parts of a bound's slack add up exactly, none is negative, and the point is in the set."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+from bounds.checks import QUICK, objectives
+from bounds.networks import Config, input_box, transformer
+from vertex_softmax.bounds.backward import Walk
+from vertex_softmax.bounds.coefficients import Part
+from vertex_softmax.bounds.optimize import optimise
+from vertex_softmax.bounds.slack import slack
+from vertex_softmax.methods.bounding import make_boxes
+from vertex_softmax.ops.registry import Rules
+
+CONFIGS = {
+    "relu": Config(depth=1, activation="relu", norm="none"),
+    "pre norm": Config(depth=2, activation="gelu", norm="pre"),
+    "gated": Config(depth=1, gated=True),
+    "class token": Config(depth=1, class_token=True),
+}
+
+
+@pytest.mark.parametrize("attention", ["lse", "vertex", "affine"])
+@pytest.mark.parametrize("name", CONFIGS)
+def test_the_parts_add_up(name: str, attention: str) -> None:
+    config = CONFIGS[name]
+    graph, (lower, upper) = transformer(config), input_box(config, 2, 0.2)
+    rules = Rules(attention=attention)
+    walk = Walk(graph, lower, upper)
+    A = objectives(graph, 2)
+    with torch.no_grad():
+        make_boxes(walk, ("affine",), QUICK, tightened=True)
+        chosen = optimise(walk, graph.output, A, rules, QUICK.ascent).chosen
+        for free in (None, chosen):
+            used = rules if free is None else Rules(attention=attention, free=True)
+            found = slack(walk, graph.output, A, used, free)
+            torch.testing.assert_close(found.bound, walk.bound(graph.output, Part(A), used, free))
+            total = torch.stack(list(found.parts.values())).sum(0)
+            torch.testing.assert_close(found.bound + total, found.value, rtol=1e-9, atol=1e-9)
+            for node, part in found.parts.items():
+                assert part.min() > -1e-9, f"{node!r} has the slack {float(part.min())}"
+            at = graph.evaluate(found.point)
+            value = (A * at.transpose(0, 1)).flatten(2).sum(-1)
+            torch.testing.assert_close(value, found.value)
+            assert (found.point >= lower - 1e-12).all()
+            assert (found.point <= upper + 1e-12).all()

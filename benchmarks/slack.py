@@ -3,8 +3,8 @@
 python benchmarks/slack.py [--images N] [--files ...] [--out FILE]
 
 For the worst target of each image, at the corner where the optimised linear bound is least: the slack of the score
-products, of the attention rows and of the ReLUs adds up to (value there − bound). Our attack's value lies a little below
-that value, the recorded one far above it.
+products, of the attention rows and of the ReLUs adds up to (value there − bound). Our attack reaches a little less than
+that value, the recorded one far more.
 
 Then what tighter boxes could give at most, which is not a bound but an estimate: the same ascent with the boxes of
 scores (and of scores less their means), or of pre-activations, replaced by what SAMPLES random and corner inputs reach.

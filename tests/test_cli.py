@@ -44,7 +44,7 @@ def test_demo_writes_a_report_and_tables(vertex, tmp_path: Path, monkeypatch) ->
     assert result.exit_code == 0, result.output
     assert "Vertex" in result.stdout
     assert "passes the test" in result.stdout
-    assert all(name in result.stdout for name in ("ibp", "crown", "vertex", "hybrid", "attack"))
+    assert all(name in result.stdout for name in ("ibp", "crown", "alpha-crown", "vertex", "hybrid", "joint", "attack"))
     page = (tmp_path / "demo" / "report.html").read_text()
     assert page.count("<svg") == 3
     assert "http://" not in page.replace("http://www.w3.org", "").replace("http://purl.org", "").replace(
@@ -55,7 +55,14 @@ def test_demo_writes_a_report_and_tables(vertex, tmp_path: Path, monkeypatch) ->
     assert bounds["IBP"] <= bounds["simplex"] <= bounds["Vertex"]
     assert bounds["Wei-LSE"] <= bounds["Vertex"] <= min(data["sampled"])
     assert data["proved"] is True
-    assert [row["method"] for row in data["certification"]["rows"]] == ["ibp", "crown", "vertex", "hybrid"]
+    assert [row["method"] for row in data["certification"]["rows"]] == [
+        "ibp",
+        "crown",
+        "alpha-crown",
+        "vertex",
+        "hybrid",
+        "joint",
+    ]
     assert not list((tmp_path / "demo").glob("*.tmp"))
 
 

@@ -32,7 +32,7 @@ def test_every_method_stays_below_the_attack(small, tmp_path: Path) -> None:
     assert {what for what, _, _ in seen} == {"training", "certifying"}
     assert all(seen[i][1] <= seen[i][2] for i in range(len(seen)))
     rows = {row["method"]: row for row in found["rows"]}
-    assert list(rows) == ["ibp", "crown", "vertex", "hybrid"]
+    assert list(rows) == ["ibp", "crown", "alpha-crown", "vertex", "hybrid", "joint"]
     for row in rows.values():
         assert 0 <= row["certified"] <= found["attack"]["certified"] <= 1
         assert row["bound"] <= found["attack"]["bound"]

@@ -24,6 +24,7 @@ from vertex_softmax.bounds.coefficients import Part
 from vertex_softmax.bounds.generate import most_numbers
 from vertex_softmax.bounds.memory import MOST_GENERATOR_NUMBERS, Memory
 from vertex_softmax.bounds.optimize import Ascent, ascended_box, optimized_bound
+from vertex_softmax.bounds.slack import attained
 from vertex_softmax.errors import InvalidValueError
 from vertex_softmax.graph.ir import Graph, Node
 from vertex_softmax.ops.registry import Rules
@@ -50,7 +51,7 @@ class Options:
     box_ascent: Ascent | None = None
     """`joint`: optimise the boxes of undecided pre-activations too; None: do not."""
     goal: float | None = None
-    """Stop as soon as every bound is above this: 0 is enough for a verdict. None: the best bound there is."""
+    """Stop as soon as every bound is above this, or cannot be: 0 is enough for a verdict. None: the best bounds."""
     batch: int | None = None
     """How many inputs to bound together; None: 16 on a CPU, 256 on a GPU, fewer where generators would be too large."""
     memory: Memory = dataclasses.field(default_factory=Memory)
@@ -171,7 +172,8 @@ class _Run:
         how, goal = METHODS[method], self.options.goal
         if goal is not None and how.parts:  # its own walk first: the parts only if that does not do
             alone = dataclasses.replace(how, parts=())
-            found = self._own(alone, self._walk(alone))
+            walk = self._walk(alone)
+            found = self._own(alone, walk)
             if bool((found > goal).all()):
                 return found
             for part in how.parts:
@@ -222,7 +224,10 @@ class _Run:
         goal = self.options.goal
         if goal is not None and found is not None and bool((found > goal).all()):
             return None
-        return optimized_bound(walk, self.output, self.objectives, rules, self.options.ascent, known=found, goal=goal)
+        ceiling = None if goal is None else attained(walk, self.output, self.objectives, rules)
+        return optimized_bound(
+            walk, self.output, self.objectives, rules, self.options.ascent, known=found, goal=goal, ceiling=ceiling
+        )
 
 
 def _larger(found: Tensor | None, other: Tensor | None) -> Tensor:

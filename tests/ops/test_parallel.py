@@ -1,0 +1,246 @@
+"""Parallel rules: one linear function for both sides, its error, and one unknown per number that serves every A.
+
+And what generators make of products, functionals and norms, under parallel rules and under the others.
+"""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from torch import Tensor
+
+from ops.cases import BATCH, CASES, KINDS, Case, boxes, generator, points
+from ops.checks import TOLERANCE, backward, coefficients, concrete, scale, sizes
+from ops.test_contract import suits
+from vertex_softmax.errors import InvalidValueError
+from vertex_softmax.ops import OPS
+from vertex_softmax.ops.attention import Attention
+from vertex_softmax.ops.bilinear import MatMul
+from vertex_softmax.ops.generators import Generators
+from vertex_softmax.ops.normalization import Normalize
+from vertex_softmax.ops.registry import Interval, Op, Place, Rules, Step
+
+PARALLEL = Rules(attention="affine", parallel=True)
+TRIED = [case for case in CASES if case.op.parallels and not case.op.affine]
+each = pytest.mark.parametrize("case", TRIED, ids=[case.label for case in TRIED])
+
+
+@pytest.fixture(autouse=True)
+def _one_thread() -> None:
+    torch.set_num_threads(1)
+
+
+def apart(step: Step, xs: list[Tensor], A: Tensor, values: Tensor) -> Tensor:
+    """Σ A·f(x) less the linear function, (points, BATCH, S)."""
+    return (A * values.unsqueeze(2)).flatten(3).sum(-1) - concrete(step, xs)
+
+
+def reach(step: Step) -> Tensor:
+    """Error + Σ |noise|, (BATCH, S)."""
+    total = torch.zeros(1, 1, dtype=torch.float64)
+    if step.error is not None:
+        total = total + step.error
+    return total if step.noise is None else total + step.noise.abs().flatten(2).sum(-1)
+
+
+def check_parallel(case: Case, box: tuple[Interval, ...], count: int = 60, seed: int = 0) -> None:
+    A = coefficients(case.out, seed)
+    xs = points(box, count, seed)
+    values = case.evaluate(*xs)
+    step = backward(case.op, A, box, PARALLEL)
+    assert step.error is not None or step.noise is not None, f"{case.label}: no error"
+    size = scale(A, step, box, sizes(case, box, values))
+    slack = TOLERANCE[torch.float64] * size
+    over = apart(step, xs, A, values).abs() - reach(step) - slack
+    assert (over <= 0).all(), f"{case.label} parallel: off by {float(over.max()):.3g} more than said"
+    check_turned(case, step, backward(case.op, -A, box, PARALLEL), slack)
+    if step.error is None:
+        check_noise(case, box, step, A, xs, values)
+
+
+def check_turned(case: Case, step: Step, turned: Step, slack: Tensor) -> None:
+    """−A gives the negatives, and the same error."""
+    for a, b in zip(step.coefficients, turned.coefficients, strict=True):
+        assert a is not None
+        assert b is not None
+        most = a.abs().flatten(2).amax(-1).reshape(*a.shape[:2], *[1] * (a.dim() - 2))
+        assert ((a + b).abs() <= 1e-12 * most).all(), f"{case.label} parallel: coefficients of −A"
+    assert step.constant is not None
+    assert turned.constant is not None
+    assert ((step.constant + turned.constant).abs() <= slack).all(), f"{case.label} parallel: the constant of −A"
+    assert ((reach(step) - reach(turned)).abs() <= slack).all(), f"{case.label} parallel: the error of −A"
+
+
+def check_noise(
+    case: Case, box: tuple[Interval, ...], step: Step, A: Tensor, xs: list[Tensor], values: Tensor
+) -> None:
+    """ν in [−1, 1] from the single outputs is the ν of every combination of them."""
+    assert step.noise is not None
+    assert step.noise.shape == A.shape
+    out = case.out
+    count = int(torch.tensor(out).prod())
+    eye = torch.eye(count, dtype=torch.float64).reshape(1, count, *out).expand(BATCH, -1, *out)
+    units = backward(case.op, eye, box, PARALLEL)
+    assert units.noise is not None
+    half = units.noise.flatten(2).diagonal(dim1=1, dim2=2)  # (BATCH, outputs)
+    off = units.noise.flatten(2) - torch.diag_embed(half)
+    assert (off == 0).all(), f"{case.label} parallel: an output hears the noise of another"
+    rest = apart(units, xs, eye, values)  # (points, BATCH, outputs)
+    size = scale(eye, units, box, sizes(case, box, values))
+    assert (rest.abs() <= half.abs() + 1e-12 * size).all(), f"{case.label} parallel: |ν| > 1"
+    there = half.abs() > 0
+    nu = torch.where(there, rest / torch.where(there, half, torch.ones_like(half)), 0 * rest)
+    want = (step.noise.flatten(2) * nu.unsqueeze(2)).sum(-1)
+    slack = 1e-11 * scale(A, step, box, sizes(case, box, values) + size.reshape(BATCH, *out))
+    got = apart(step, xs, A, values)
+    assert ((got - want).abs() <= slack).all(), f"{case.label} parallel: another A needs another ν"
+
+
+def test_every_parallel_op_is_tried() -> None:
+    named = {name for name, op in OPS.items() if op.parallels}
+    assert {type(case.op).__name__ for case in TRIED} == named
+    assert {"Relu", "Gelu", "Multiply", "MatMul", "Attention", "Normalize"} <= named
+
+
+@each
+@pytest.mark.parametrize("kind", KINDS)
+def test_one_linear_function_for_both_sides(case: Case, kind: str) -> None:
+    check_parallel(case, boxes(case, kind if suits(case, kind) else "positive"))
+
+
+@pytest.mark.slow
+@each
+@pytest.mark.parametrize("kind", KINDS)
+def test_one_linear_function_over_many_boxes(case: Case, kind: str) -> None:
+    for seed in range(1, 9):
+        check_parallel(case, boxes(case, kind if suits(case, kind) else "positive", seed), 300, seed)
+
+
+@each
+def test_diagonal_objectives_have_the_same_error(case: Case) -> None:
+    """With `keep`, error and noise are those of the dense objectives."""
+    from vertex_softmax.bounds.coefficients import Part, dense
+
+    box = boxes(case, "positive")
+    relaxed = case.op.relax(Place(box, (lambda: None,) * len(box), PARALLEL))
+    A = coefficients(case.out, 7)[:, :4]
+    for t in range(len(case.out)):
+        kept = case.op.carries(t, case.out)
+        if kept is None or all(k is None for k in kept):
+            continue
+        step, full = case.op.backward(A, relaxed, t), case.op.backward(dense(Part(A, t)), relaxed)
+        if full.error is not None:
+            assert step.error is not None
+            assert torch.allclose(step.error.flatten(1), full.error, rtol=1e-11, atol=1e-12 * float(full.error.max()))
+        if full.noise is not None:
+            assert step.noise is not None
+            assert torch.allclose(dense(Part(step.noise, t)), full.noise, rtol=1e-12, atol=0)
+
+
+@pytest.mark.parametrize("attention", ["lse", "vertex", "rows"])
+def test_parallel_goes_with_the_affine_rule_alone(attention: str) -> None:
+    with pytest.raises(InvalidValueError, match="affine"):
+        Rules(attention=attention, parallel=True)
+
+
+@pytest.mark.parametrize("mix", [0.0, 0.3, 1.0])
+def test_parallel_goes_with_the_plane_at_the_centre_alone(mix: float) -> None:
+    with pytest.raises(InvalidValueError, match="product"):
+        Rules(attention="affine", product=mix, parallel=True)
+
+
+# What generators make of it
+
+
+def drawn(seed: int, *shape: int, P: int = 4, scale: float = 1.0) -> Generators:
+    g = generator(seed)
+    centre = torch.randn(BATCH, *shape, generator=g, dtype=torch.float64)
+    columns = scale * torch.randn(BATCH, *shape, P, generator=g, dtype=torch.float64) / P
+    error = 0.1 * scale * torch.rand(BATCH, *shape, generator=g, dtype=torch.float64)
+    columns[0], error[1] = 0, 0
+    return Generators(centre, columns, error)
+
+
+def members(rows: tuple[Generators, ...], count: int = 120, seed: int = 0) -> list[Tensor]:
+    """Points (points, BATCH, *shape) of several nodes that share one ξ."""
+    g = generator(seed + 61)
+
+    def cube(*dims: int) -> Tensor:
+        t = 2 * torch.rand(count, BATCH, *dims, generator=g, dtype=torch.float64) - 1
+        return torch.where(torch.rand(count, BATCH, *[1] * len(dims), generator=g) < 0.6, t.sign(), t)
+
+    xi = cube(rows[0].columns.shape[-1])
+    found = []
+    for x in rows:
+        rest = x.centre.dim() - 1
+        moved = (x.columns @ xi.reshape(count, BATCH, *[1] * (rest - 1), -1, 1)).squeeze(-1)
+        found.append(x.centre + moved + x.error * cube(*x.centre.shape[1:]))
+    return found
+
+
+def around(xs: Tensor, rows: Generators, tight: bool) -> Interval:
+    """The box of the generators, or the hull of the points, which has another centre."""
+    return Interval(xs.amin(0), xs.amax(0)) if tight else rows.box()
+
+
+def check_tables(case: Case, tight: bool, scale_: float, seed: int = 0) -> None:
+    """An op with tables, under the affine rule, plain and parallel; points share ξ."""
+    op: Op = case.op
+    made = tuple(drawn(70 + i + seed, *dims, scale=scale_) for i, dims in enumerate(case.shapes))
+    xs = members(made, seed=seed)
+    box = tuple(around(x, rows, tight) for x, rows in zip(xs, made, strict=True))
+    given = tuple(made[i] if i in op.generated() else None for i in range(len(made)))
+    values = case.evaluate(*xs)
+    A = coefficients(case.out, seed)
+    none = (lambda: None,) * len(box)
+    table = op.table(given)
+    assert table is not None
+    for rules in (PARALLEL, Rules(attention="affine"), Rules(attention="lse")):
+        step = op.backward(A, op.relax(Place(box, none, rules, (), table)))
+        slack = TOLERANCE[torch.float64] * scale(A, step, box, sizes(case, box, values))
+        gap = apart(step, xs, A, values)
+        over = (gap.abs() - reach(step) if rules.parallel else -gap) - slack
+        assert (over <= 0).all(), f"{case.label} with generators, {rules}: off by {float(over.max()):.3g}"
+
+
+WITH_TABLES = [
+    Case(MatMul(), ((3, 2), (2, 4)), size=torch.matmul),
+    Case(MatMul(), ((2, 3, 2), (2, 2, 3)), size=torch.matmul, name="heads"),
+    Case(Attention(), ((3, 4), (4, 2)), size=lambda _s, v: v.amax(-2, keepdim=True)),
+    Case(Attention(), ((2, 3, 4), (2, 4, 2)), size=lambda _s, v: v.amax(-2, keepdim=True), name="heads"),
+    Case(Normalize(1e-5), ((2, 4),)),
+    Case(Normalize(1e-2, 2), ((2, 2, 3),), name="over 2"),
+    Case(Normalize(0.0), ((2, 3),), name="no eps"),
+]
+
+
+@pytest.mark.parametrize("case", WITH_TABLES, ids=[case.label for case in WITH_TABLES])
+@pytest.mark.parametrize("tight", [False, True])
+@pytest.mark.parametrize("size", [1.0, 1e-3, 0.1])
+def test_tables_of_generators(case: Case, tight: bool, size: float) -> None:
+    if case.name == "no eps":
+        size = min(size, 0.1)
+    for seed in range(4):
+        check_tables(case, tight, size, seed)
+
+
+def test_a_table_is_only_made_of_all_that_is_wanted() -> None:
+    rows = drawn(80, 3, 2)
+    assert MatMul().table((rows, None)) is None
+    assert Attention().table((None, None)) is None
+    assert Normalize(1e-5).table((None,)) is None
+
+
+def test_generators_are_worth_having() -> None:
+    """Against the box alone: less error for the product, the functional and the norm, on average."""
+    for case in WITH_TABLES[::2]:
+        op: Op = case.op
+        made = tuple(drawn(90 + i, *dims, scale=0.3) for i, dims in enumerate(case.shapes))
+        box = tuple(rows.box() for rows in made)
+        given = tuple(made[i] if i in op.generated() else None for i in range(len(made)))
+        A = coefficients(case.out, 5)[:, :3]
+        none = (lambda: None,) * len(box)
+        with_, without = (
+            reach(op.backward(A, op.relax(Place(box, none, PARALLEL, (), table)))) for table in (op.table(given), None)
+        )
+        assert (with_ <= without * (1 + 1e-9) + 1e-12).all() or float(with_.sum()) < float(without.sum()), case.label

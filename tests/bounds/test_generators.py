@@ -173,7 +173,9 @@ TIGHTENINGS = {
 
 
 @pytest.mark.parametrize("which", TIGHTENINGS)
-@pytest.mark.parametrize("name", ["two blocks", "pre norm, two blocks", "class token, norm", "gated", "causal", "peaked"])
+@pytest.mark.parametrize(
+    "name", ["two blocks", "pre norm, two blocks", "class token, norm", "gated", "causal", "peaked"]
+)
 def test_each_tightening_alone_is_sound(name: str, which: str) -> None:
     config = dataclasses.replace(NETWORKS[name], seed=7)
     graph, (lower, upper) = transformer(config), uneven_box(config, 0.3)

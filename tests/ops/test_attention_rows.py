@@ -141,7 +141,9 @@ def check_row(found: Family, values: Interval, relaxed: object, chosen: dict[str
         gap = gap - (to_s * s).flatten(3).sum(-1)
         size = size + (to_s.abs() * s.abs()).flatten(3).sum(-1)
     over = -gap - TOLERANCE * size
-    assert (over <= 0).all(), f"a row's bound is {float(over.max()):.3g} too high, {float((over / size).max()):.3g} of it"
+    assert (over <= 0).all(), (
+        f"a row's bound is {float(over.max()):.3g} too high, {float((over / size).max()):.3g} of it"
+    )
 
 
 def drawn(relaxed: object, seed: int, silly: float, S: int = 7) -> dict[str, Tensor]:

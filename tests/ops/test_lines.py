@@ -18,8 +18,8 @@ from torch import Tensor
 from vertex_softmax.ops import OPS
 from vertex_softmax.ops import elementwise as e
 from vertex_softmax.ops.elementwise import Curved, Elementwise, Gelu
-from vertex_softmax.ops.lines import Lines, below, chord_slope
-from vertex_softmax.ops.registry import Interval, Rules
+from vertex_softmax.ops.lines import Fan, Lines, below, chord_slope
+from vertex_softmax.ops.registry import Interval, Place, Rules
 
 mp = mpmath.mp.clone()
 mp.dps = 40
@@ -223,3 +223,54 @@ def test_any_slope_is_sound(ends: tuple[float, float], slope: float) -> None:
 def test_chord_of_a_point_is_the_tangent() -> None:
     x = torch.tensor([0.3, -1.0], dtype=torch.float64)
     assert torch.equal(chord_slope(torch.exp, torch.exp, x, x), x.exp())
+
+
+CURVED = [name for name, (op, _, _) in FUNCTIONS.items() if isinstance(op, Curved)]
+TURNS = [(-1.0, -1.0), (1.0, 1.0), (-1.0, 1.0), (0.0, 0.0), (-0.37, 0.81), (0.5, -0.02), (1e-9, -1e-9)]
+
+
+def check_free_lines(name: str, low: float, high: float, turns: list[tuple[float, float]]) -> None:
+    """Lines between those of the middle and of the two ends, on a grid."""
+    op = FUNCTIONS[name][0]
+    fan = op.relax(Place((Interval(number(low), number(high)),), (lambda: None,), Rules(free=True)))
+    assert isinstance(fan, Fan)
+    x = grid(low, high)
+    f = op.evaluate(x)
+    mixing = 1e-15 * sum(float(part.abs()) for lines in fan for part in lines[1::2])  # rounding of those mixed
+    for down, up in turns:
+        found = op.with_parameters(fan, {"below": number(down)[None], "above": number(up)[None]})
+        low_slope, low_at, high_slope, high_at = (float(part) for part in found)
+        for gap, slope, at in (
+            (f - low_slope * x - low_at, low_slope, low_at),
+            (high_slope * x + high_at - f, high_slope, high_at),
+        ):
+            tolerance = 1e-12 * (f.abs() + (slope * x).abs() + abs(at)) + ABSOLUTE.get(name, 1e-300) * (1 + x.abs())
+            over = -gap - tolerance - mixing
+            assert (over <= 0).all(), f"{name} over [{low}, {high}] at {down, up}: off by {float(over.max()):.3g}"
+
+
+@pytest.mark.parametrize("name", CURVED)
+@settings(max_examples=25)
+@given(ends=intervals(), turn=st.tuples(st.floats(-1, 1), st.floats(-1, 1)))
+@example(ends=(-1e3, 1e3), turn=(-1.0, 1.0))
+@example(ends=(-3.0, 3.0), turn=(0.3, -0.3))
+@example(ends=(0.0, 0.0), turn=(0.3, -0.3))
+@example(ends=(-1.5, 1e-12), turn=(1.0, -1.0))
+def test_lines_between_those_of_the_ends_hold(name: str, ends: tuple[float, float], turn: tuple[float, float]) -> None:
+    check_free_lines(name, *ends, [*TURNS, turn])
+
+
+@pytest.mark.parametrize("name", CURVED)
+def test_the_middle_of_a_fan_is_the_default(name: str) -> None:
+    op = FUNCTIONS[name][0]
+    box = Interval(number(-1.3), number(2.1))
+    fan = op.relax(Place((box,), (lambda: None,), Rules(free=True)))
+    start = op.parameters(fan)
+    assert set(start) == {"below", "above"}
+    plain = op.relax(Place((box,), (lambda: None,), Rules()))
+    for a, b in zip(op.with_parameters(fan, start), plain, strict=True):
+        assert torch.equal(a, b)
+    for turn, ends in ((-1.0, fan.left), (1.0, fan.right)):
+        at = torch.full_like(fan.middle.lower_slope, turn)
+        for a, b in zip(fan.at(at, at), ends, strict=True):
+            assert torch.allclose(a, b, rtol=1e-15, atol=1e-15)

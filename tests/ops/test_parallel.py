@@ -71,9 +71,7 @@ def check_turned(case: Case, step: Step, turned: Step, slack: Tensor) -> None:
     assert ((reach(step) - reach(turned)).abs() <= slack).all(), f"{case.label} parallel: the error of −A"
 
 
-def check_noise(
-    case: Case, box: tuple[Interval, ...], step: Step, A: Tensor, xs: list[Tensor], values: Tensor
-) -> None:
+def check_noise(case: Case, box: tuple[Interval, ...], step: Step, A: Tensor, xs: list[Tensor], values: Tensor) -> None:
     """ν in [−1, 1] from the single outputs is the ν of every combination of them."""
     assert step.noise is not None
     assert step.noise.shape == A.shape

@@ -41,7 +41,7 @@ class Ascent:
     """stop after these, if the steps have not ended before"""
 
     def __post_init__(self) -> None:
-        if self.steps < 0 or self.step_size <= 0 or not 0 < self.decay <= 1:
+        if self.steps < 0 or not self.step_size > 0 or not 0 < self.decay <= 1:
             raise InvalidValueError(f"{self}: steps ≥ 0, step_size > 0 and 0 < decay ≤ 1 are needed")
         if self.seconds is not None and not self.seconds >= 0:
             raise InvalidValueError(f"{self}: seconds must not be negative; None is no limit")

@@ -166,6 +166,8 @@ class _Run:
         self.output = walk.graph.output
         self.walks: dict[tuple[object, ...], Walk] = {}
         self.bounds: dict[str, Tensor] = {}
+        self.hopeless = torch.zeros(walk.batch, dtype=torch.bool, device=walk.device)
+        """inputs with an objective that is known not to reach the goal everywhere"""
 
     def bound(self, method: str) -> Tensor:
         """The method's bounds, at least those of its parts."""
@@ -174,7 +176,7 @@ class _Run:
             alone = dataclasses.replace(how, parts=())
             walk = self._walk(alone)
             found = self._own(alone, walk)
-            if bool((found > goal).all()):
+            if bool((found > goal).all(1).logical_or(self.hopeless).all()):
                 return found
             for part in how.parts:
                 found = _larger(found, self.bound(part))
@@ -224,7 +226,10 @@ class _Run:
         goal = self.options.goal
         if goal is not None and found is not None and bool((found > goal).all()):
             return None
-        ceiling = None if goal is None else attained(walk, self.output, self.objectives, rules)
+        ceiling = None
+        if goal is not None:
+            ceiling = attained(walk, self.output, self.objectives, rules)
+            self.hopeless |= (ceiling <= goal).any(1)
         return optimized_bound(
             walk, self.output, self.objectives, rules, self.options.ascent, known=found, goal=goal, ceiling=ceiling
         )

@@ -13,6 +13,18 @@ from vertex_softmax.sets import Box
 
 POINTS = 1000
 QUICK = Options(ascent=Ascent(steps=2))
+LONG = {"alpha-crown", "joint"}
+"""Methods that try every fifth family only, if there is little time."""
+PAIRS = [
+    pytest.param(name, method, marks=[pytest.mark.slow] if method in LONG and i % 5 else [])
+    for i, name in enumerate(FAMILIES)
+    for method in METHODS
+]
+
+
+@pytest.fixture(autouse=True)
+def _one_thread() -> None:
+    torch.set_num_threads(1)
 
 
 def attacked(graph, lower, upper, sign, steps=8):
@@ -26,8 +38,7 @@ def attacked(graph, lower, upper, sign, steps=8):
     return (lower + (upper - lower) * t).detach()
 
 
-@pytest.mark.parametrize("method", METHODS)
-@pytest.mark.parametrize("name", FAMILIES)
+@pytest.mark.parametrize(("name", "method"), PAIRS)
 def test_no_input_beats_the_bounds(name, method) -> None:
     (_, x, arguments), _, graph = imported(name)
     generator = torch.Generator().manual_seed(0)

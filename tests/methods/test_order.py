@@ -1,4 +1,4 @@
-"""The methods in their order on random networks: joint ≥ hybrid and alpha-crown ≥ the plain ones, none above a sample."""
+"""The methods in their order on random networks: joint ≥ hybrid and alpha-crown ≥ the plain ones, all ≤ samples."""
 
 from __future__ import annotations
 
@@ -6,12 +6,12 @@ import dataclasses
 
 import pytest
 import torch
-from bounds.checks import check_bounds, check_boxes, hard_points, objectives, walked
-from bounds.networks import Config, input_box, transformer
-from bounds.test_backward import CONFIGS, configs, radii, usable
 from hypothesis import given, settings
 from torch import Tensor
 
+from bounds.checks import check_bounds, check_boxes, hard_points, objectives, walked
+from bounds.networks import Config, input_box, transformer
+from bounds.test_backward import CONFIGS, configs, radii, usable
 from vertex_softmax.bounds.backward import Walk
 from vertex_softmax.bounds.optimize import Ascent
 from vertex_softmax.graph.ir import Graph

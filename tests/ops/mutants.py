@@ -202,6 +202,10 @@ def constantless(found: Step, *_: Any) -> Step:
     return found._replace(constant=None if found.constant is None else torch.zeros_like(found.constant))
 
 
+def without_constant(real: Callable[..., None]) -> Callable[..., None]:
+    return lambda self, _constant=None, **rest: real(self, None, **rest)
+
+
 def one(op: str, **options: Any) -> Check:
     return functools.partial(contract, op, **options)
 
@@ -345,7 +349,7 @@ MUTANTS: dict[str, tuple[Callable[[], AbstractContextManager[Any]], Check]] = {
         one("Normalize"),
     ),
     "norm: both bounds of 1/σ from below": (
-        lambda: fields(n.Normalize, "relax", high=lambda f: f.low, high_slope=lambda f: f.low_slope),
+        lambda: fields(n.Normalize, "relax", high=lambda f: f.below()[1], high_slope=lambda f: f.below()[0]),
         one("Normalize"),
     ),
     "norm: 1/σ at the centre only": (
@@ -400,7 +404,7 @@ MUTANTS: dict[str, tuple[Callable[[], AbstractContextManager[Any]], Check]] = {
         network,
     ),
     "walk: a constant forgotten": (
-        lambda: altered(backward, "_collect", lambda _f, total, *_: total),
+        lambda: replaced(backward.Linear, "add", without_constant(backward.Linear.add)),
         network,
     ),
     "walk: the input set is its centre": (

@@ -156,7 +156,7 @@ def test_rows_with_matrices_of_their_own_have_no_corner(kind: str) -> None:
 
 
 def test_a_plane_at_a_corner_can_be_far_better() -> None:
-    """x = y = ξ in [−1, 1]: at the centre x y ≥ −1; at the corner 1 the plane is 2ξ − 1, so over ξ ≥ 0 no worse than −1.
+    """x = y = ξ in [−1, 1]: at the centre x y ≥ −1; the plane at the corner 1 is 2ξ − 1.
 
     Of the objective x·y − 2ξ the plane at the centre proves −3, that at the corner −1.
     """

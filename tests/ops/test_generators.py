@@ -78,6 +78,10 @@ def check_functionals(rows: Generators, seed: int = 0, S: int = 4, m: int = 2) -
     true = (eta @ deviations(rows).unsqueeze(2).mT).abs().amax(0)
     found = functional_radius(eta, ellipsoid(rows))
     assert found.shape == true.shape
+    exact = functional_radius(eta, ellipsoid(rows), exact=True)
+    size = rows.columns.abs().sum() + rows.error.sum()
+    assert torch.allclose(exact, true, rtol=1e-12, atol=1e-13 * float(size)), "the exact sum is not the range"
+    assert (exact <= found * (1 + 1e-9)).all(), "the ellipsoid is tighter than the exact sum"
     over = true * (1 - 1e-12) - found
     assert (over <= 0).all(), f"a functional goes {float(over.max()):.3g} beyond its radius"
 

@@ -18,7 +18,7 @@ D = 3
 EPS = (1e-2, 1e-5, 1e-12)
 PARALLEL = Rules(attention="affine", parallel=True)
 TOUCHES = (-3.0, -1.0, -0.2, 0.0, 1e-6, 0.3, 1.0, 3.0)
-SETS = ("box", "around zero", "at zero", "far", "thin", "point", "generators", "hull", "ellipsoid far")
+SETS = ("box", "around zero", "at zero", "far", "thin", "point", "generators", "hull", "ellipsoid far", "beside")
 
 
 @pytest.fixture(autouse=True)
@@ -40,6 +40,12 @@ def rows(kind: str, seed: int) -> tuple[Interval, Generators | None, Tensor]:
             made = made._replace(centre=made.centre + 5)
         ys = members((made,), 300, seed)[0]
         return (Interval(ys.amin(0), ys.amax(0)) if kind == "hull" else made.box()), made, ys
+    if kind == "beside":  # a box made tighter since, that does not hold the generators' centre
+        made = drawn(seed, 2, D, scale=6.0)
+        ys = members((made,), 300, seed)[0]
+        top = (ys - made.centre).sum((-2, -1)).argsort(0, descending=True)[:10]  # (10, BATCH)
+        ys = ys[top, torch.arange(BATCH)]
+        return Interval(ys.amin(0), ys.amax(0)), made, ys
     g = generator(seed)
     centre = torch.randn(BATCH, 2, D, generator=g, dtype=torch.float64)
     radius = torch.rand(BATCH, 2, D, generator=g, dtype=torch.float64)

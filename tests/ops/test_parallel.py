@@ -5,6 +5,8 @@ And what generators make of products, functionals and norms, under parallel rule
 
 from __future__ import annotations
 
+import dataclasses
+
 import pytest
 import torch
 from torch import Tensor
@@ -193,7 +195,8 @@ def check_tables(case: Case, tight: bool, scale_: float, seed: int = 0) -> None:
     none = (lambda: None,) * len(box)
     table = op.table(given)
     assert table is not None
-    for rules in (PARALLEL, Rules(attention="affine"), Rules(attention="lse")):
+    sums = dataclasses.replace(PARALLEL, sums=True)
+    for rules in (PARALLEL, sums, Rules(attention="affine"), Rules(attention="affine", sums=True), Rules(sums=True)):
         step = op.backward(A, op.relax(Place(box, none, rules, (), table)))
         slack = TOLERANCE[torch.float64] * scale(A, step, box, sizes(case, box, values))
         gap = apart(step, xs, A, values)

@@ -222,8 +222,9 @@ class Walk:
             if weights is not None:
                 box = self.box_by_pass(node, rules, everywhere=True, weights=weights)
                 self._note_crossing(node, box, box)
-                self.centred[node, user] = Centred(weights, box.meet(box))
-                self._forget(user)
+                if bool(box.lower.isfinite().all() & box.upper.isfinite().all()):
+                    self.centred[node, user] = Centred(weights, box.meet(box))
+                    self._forget(user)
 
     def forget(self) -> None:
         """Drop every relaxation: boxes were changed by hand."""
@@ -361,7 +362,7 @@ class Walk:
         if node not in self.tables and wanted and all(i in self.generators for i in wanted):
             given = tuple(self.generators[i] if i in wanted else None for i in node.inputs)
             self.tables[node] = node.op.table(given)
-            for i in wanted:
+            for i in set(wanted):
                 if all(
                     user in self.tables for user in self.users(i) if i in [user.inputs[k] for k in user.op.generated()]
                 ):

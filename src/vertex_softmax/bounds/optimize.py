@@ -164,7 +164,8 @@ def optimise(
             parameter.step(ascent.step_size * ascent.decay**count, count + 1)
     if free and here.shape[1]:
         with torch.no_grad():
-            found = walk.bound(node, Part(_take(objectives, here)), rules, _chosen(free))
+            final = dataclasses.replace(rules, sums=True)  # too long for every step
+            found = walk.bound(node, Part(_take(objectives, here)), final, _chosen(free))
             best = _better(best, found, here)
     return Optimised(best, {at: {k: v.detach() for k, v in of.items()} for at, of in _chosen(free).items()})
 

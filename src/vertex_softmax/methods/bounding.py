@@ -210,7 +210,7 @@ class _Run:
         slopes = ("adaptive", "zero", "one") if options.suffix == "best" else ("adaptive",)
         for rule in how.last if mixed else how.last[:1]:
             for relu in slopes:
-                bound = walk.bound(self.output, Part(self.objectives), Rules(attention=rule, relu=relu))
+                bound = walk.bound(self.output, Part(self.objectives), Rules(attention=rule, relu=relu, sums=True))
                 found = _larger(found, bound)
         optimised = how.last if options.suffix == "optimised" else how.optimised
         for rule in optimised if mixed else optimised[:1]:
@@ -236,7 +236,7 @@ class _Run:
 
 
 def _larger(found: Tensor | None, other: Tensor | None) -> Tensor:
-    """The larger of two bounds, if there are two."""
+    """The larger of two bounds, if there are two; NaN if one is, so that it is not overlooked."""
     if found is None or other is None:
         only = other if found is None else found
         if only is None:

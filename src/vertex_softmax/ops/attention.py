@@ -68,6 +68,8 @@ class Heads(NamedTuple):
     """λ is free"""
     exact: bool
     """bound functionals of the values exactly"""
+    sums: bool
+    """or by the exact sums over their generators"""
     choice: dict[str, Tensor]
     """of the rule `lse`: values of its free parameters; none: the defaults"""
     ellipsoid: Ellipsoid | None
@@ -143,6 +145,7 @@ class Attention(Op):
             minorant(scores, None if shifted is None else centred, place.rules.pieces) if rule == "affine" else None,
             place.rules.coupled,
             place.rules.exact,
+            place.rules.sums,
             {},
             place.table if form is None else None,
             place.rules.parallel,
@@ -154,7 +157,10 @@ class Attention(Op):
         heads: Heads = relaxed
         w = functional_box(A, heads.values, heads.form, heads.exact or keep is not None)  # (batch, S, ..., n, K)
         if heads.ellipsoid is not None:
-            middle, radius = A @ heads.ellipsoid.centre.unsqueeze(1).mT, functional_radius(A, heads.ellipsoid)
+            middle, radius = (
+                A @ heads.ellipsoid.centre.unsqueeze(1).mT,
+                functional_radius(A, heads.ellipsoid, heads.sums),
+            )
             w = w.meet(Interval(middle - radius, middle + radius))
         if heads.affine is not None:
             a, m, b = affine_row(w, heads.affine)

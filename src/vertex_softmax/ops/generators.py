@@ -21,6 +21,8 @@ from torch import Tensor
 
 from vertex_softmax.ops.registry import Interval
 
+MOST_EXACT = 1 << 28
+"""Multiplications that one call of functional_radius may take for the exact sums."""
 SQUARINGS = 4
 """λ_max is bounded by the p-norm of the eigenvalues, p = 2^SQUARINGS."""
 
@@ -54,6 +56,8 @@ class Ellipsoid(NamedTuple):
     """(batch, ..., n, d, d)"""
     size: Tensor
     """(batch, ..., n)"""
+    rows: Generators
+    """what it is around"""
 
 
 def ellipsoid(rows: Generators) -> Ellipsoid:
@@ -61,7 +65,8 @@ def ellipsoid(rows: Generators) -> Ellipsoid:
     length: Tensor = torch.linalg.vector_norm(rows.columns, dim=-2)  # (batch, ..., n, P)
     scale = torch.where(length > 0, length, torch.ones_like(length))
     shape = (rows.columns / scale.unsqueeze(-2)) @ rows.columns.mT + torch.diag_embed(rows.error)
-    return Ellipsoid(rows.centre, raised(shape, length.shape[-1]), length.sum(-1) + rows.error.sum(-1))
+    size = length.sum(-1) + rows.error.sum(-1)
+    return Ellipsoid(rows.centre, raised(shape, length.shape[-1]), size, rows)
 
 
 def raised(shape: Tensor, count: int) -> Tensor:
@@ -74,8 +79,18 @@ def raised(shape: Tensor, count: int) -> Tensor:
     return shape + torch.diag_embed((share * _trace(shape)).unsqueeze(-1).expand(shape.shape[:-1]))
 
 
-def functional_radius(eta: Tensor, rows: Ellipsoid) -> Tensor:
-    """A bound of |η_i · (y_j − centre_j)|: η (batch, S, ..., m, d) → (batch, S, ..., m, n)."""
+def functional_radius(eta: Tensor, rows: Ellipsoid, exact: bool = False) -> Tensor:
+    """A bound of |η_i · (y_j − centre_j)|: η (batch, S, ..., m, d) → (batch, S, ..., m, n).
+
+    `exact`: the sum Σ_p |η·g_p| itself, where that is not too long; else by the ellipsoid.
+    """
+    columns = rows.rows.columns
+    if exact and eta.shape[1] * eta.shape[-2] * columns.numel() <= MOST_EXACT:
+        parts = []
+        for j in range(columns.shape[-3]):  # one row at a time, for the memory's sake
+            size: Tensor = torch.linalg.vector_norm(eta @ columns[..., j, :, :].unsqueeze(1), ord=1, dim=-1)
+            parts.append(size + (eta.abs() * rows.rows.error[..., j, :].unsqueeze(1).unsqueeze(-2)).sum(-1))
+        return torch.stack(parts, -1)
     square = (eta.unsqueeze(-3) @ rows.shape.unsqueeze(1) * eta.unsqueeze(-3)).sum(-1)  # (batch, S, ..., n, m)
     # not 0: a root has no derivative there, and η = 0 must not make that of all else NaN
     square = square.clamp(min=torch.finfo(square.dtype).tiny)

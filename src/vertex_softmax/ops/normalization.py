@@ -55,6 +55,8 @@ class Norm(NamedTuple):
     high: Tensor
     along: Tensor
     """|c·(y − c)| at most"""
+    sums: bool
+    """bound w by the exact sums over the generators"""
     radial: Tensor
     """where the slopes of both bounds of ρ are multiples of c"""
     parallel: bool
@@ -167,7 +169,9 @@ class Normalize(Op):
         better = (about[0] * c).sum(-1) + about[1] < (chords[0] * c).sum(-1) + chords[1]
         slope = torch.where(better.unsqueeze(-1), about[0], chords[0])
         square = torch.where(better, about[1], chords[1])
-        touch = ((slope * c).sum(-1) + square).sqrt()
+        # σ₀ may be any number > 0; c may lie outside a box that was made tighter since
+        inside = torch.maximum(torch.minimum(c, upper), lower)
+        touch = torch.maximum((slope * inside).sum(-1) + square, sigma.lower.square()).sqrt()
         middle = (mean + self.eps).sqrt()
         product = sigma.lower * sigma.upper
         high_slope = -c / (d * middle * product).unsqueeze(-1)
@@ -183,6 +187,7 @@ class Normalize(Op):
             high_slope=beside(high_slope),
             high=beside(high),
             along=beside(rows.along),
+            sums=place.rules.sums,
             radial=beside(better),
             parallel=place.rules.parallel,
         )
@@ -194,8 +199,8 @@ class Normalize(Op):
         w = (eta * norm.centre).sum(-1)
         w_radius = (eta.abs() * norm.reach).sum(-1)
         if norm.shape is not None:
-            round_ = functional_radius(eta.unsqueeze(-2), norm.shape).squeeze(-1).squeeze(-1)
-            w_radius = torch.minimum(w_radius, round_)
+            round_ = functional_radius(eta.unsqueeze(-2), norm.shape, norm.sums).squeeze(-1).squeeze(-1)
+            w_radius = torch.where(round_ < w_radius, round_, w_radius)  # it may have overflowed
         rho, rho_radius = norm.inverse.centre, norm.inverse.radius
         low_slope, low = norm.below()
         both = w_radius * rho_radius

@@ -81,6 +81,8 @@ class Rules:
     """Make ready what the free parameters of curved functions need."""
     parallel: bool = False
     """One linear function for both sides, with its error: what generators are made of."""
+    sums: bool = False
+    """Bound functionals of rows with generators by the exact sums over their columns, where that is not too long."""
     exact: bool = True
     """Bound functionals of affine values exactly even where that is long (a class token's patch of 768 pixels)."""
 

@@ -86,7 +86,7 @@ def minorant_constant(
     log_low: Tensor, log_high: Tensor, value_lower: Tensor, value_upper: Tensor, a: Tensor, m: Tensor, mu: Tensor
 ) -> Tensor:
     """μ + Σ_j of the inner minima, (...); arguments (..., K) broadcast, mu (..., 1); −inf is a masked key."""
-    there = log_high > -torch.inf
+    there = ~(log_high == -torch.inf)  # a NaN is not a masked key
     low = torch.where(there, log_low, torch.zeros_like(log_low))
     high = torch.where(there, log_high, torch.zeros_like(log_high))
     e_low, e_high = low.exp(), high.exp()

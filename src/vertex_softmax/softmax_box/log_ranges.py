@@ -19,7 +19,7 @@ def log_probabilities(lower: Tensor, upper: Tensor) -> tuple[Tensor, Tensor]:
 
     log p^L_j = −log(1 + e^z), z = lse_{k≠j}(u_k) − l_j, and with the ends exchanged log p^U_j; O(K).
     """
-    there = upper > -torch.inf
+    there = ~(upper == -torch.inf)  # a NaN is not a masked key
     found = []
     for mine, theirs in ((lower, upper), (upper, lower)):
         shift, mass = _others(theirs)

@@ -24,6 +24,8 @@ from vertex_softmax.ops.registry import Interval, Range, Rules
 
 MOMENTS = (0.9, 0.999)
 """Of Adam: how slowly its means of the gradient and of its square forget."""
+ROUNDING = {torch.float64: 1e-12, torch.float32: 1e-5}
+"""A gradient this much smaller than the largest of the same parameter and objective is rounding, and moves nothing."""
 TINY = 1e-30
 """Keeps the step of a parameter without a gradient a number."""
 LET_GO = 5
@@ -68,6 +70,11 @@ class Parameter:
         if gradient is None:
             return
         gradient = torch.where(gradient.isfinite(), gradient, torch.zeros_like(gradient))
+        size_of = gradient.abs()
+        least = ROUNDING[gradient.dtype] * size_of.flatten(2).amax(-1).reshape(
+            *size_of.shape[:2], *[1] * (size_of.dim() - 2)
+        )
+        gradient = torch.where(size_of > least, gradient, torch.zeros_like(gradient))
         for state, new, keep in ((self.mean, gradient, MOMENTS[0]), (self.square, gradient.square(), MOMENTS[1])):
             state.mul_(keep).add_(new, alpha=1 - keep)
         mean = self.mean / (1 - MOMENTS[0] ** count)

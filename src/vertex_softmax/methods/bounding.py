@@ -172,17 +172,14 @@ class _Run:
     def bound(self, method: str) -> Tensor:
         """The method's bounds, at least those of its parts."""
         how, goal = METHODS[method], self.options.goal
-        if goal is not None and how.parts:  # its own walk first: the parts only if that does not do
-            alone = dataclasses.replace(how, parts=())
-            walk = self._walk(alone)
-            found = self._own(alone, walk)
-            if bool((found > goal).all(1).logical_or(self.hopeless).all()):
-                return found
-            for part in how.parts:
-                found = _larger(found, self.bound(part))
-            return found
         if method not in self.bounds:
-            best = self._own(how, self._walk(how))
+            first: Tensor | None = None
+            if goal is not None and how.parts and how is self.top:  # its own walk first; all the rest if that is not it
+                alone = dataclasses.replace(how, parts=())
+                first = self._own(alone, self._walk(alone))
+                if bool((first > goal).all(1).logical_or(self.hopeless).all()):
+                    return first
+            best = _larger(first, self._own(how, self._walk(how)))
             for part in how.parts:
                 best = _larger(best, self.bound(part))
             self.bounds[method] = best
@@ -193,7 +190,7 @@ class _Run:
         key = (how.parts, how.boxes, how.tightened)
         if key not in self.walks:
             mine = how.boxes == self.top.boxes and how.tightened == self.top.tightened
-            walk = self.whole if mine else self.whole.again()
+            walk = self.whole if mine and self.whole not in self.walks.values() else self.whole.again()
             for part in how.parts:
                 walk.start_from(self._walk(METHODS[part]))
             make_boxes(walk, how.boxes, self.options, how.tightened)

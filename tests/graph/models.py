@@ -8,6 +8,7 @@ from collections.abc import Callable
 from typing import Any
 
 import torch
+from tests.graph.hugging import bert, vit
 from torch import Tensor, nn
 from torch.nn import functional
 
@@ -460,54 +461,26 @@ def text_classifier_padded() -> Family:
     return ready(TextClassifier()), torch.tensor([[3, 1, 4, 0, 0]]), {"perturb": "embedding"}
 
 
-def _hugging_vit(implementation: str) -> nn.Module:
-    from transformers import ViTConfig, ViTForImageClassification
-
-    config = ViTConfig(
-        hidden_size=8,
-        num_hidden_layers=2,
-        num_attention_heads=2,
-        intermediate_size=12,
-        image_size=4,
-        patch_size=2,
-        num_labels=3,
-        attn_implementation=implementation,
-    )
-    return ready(ViTForImageClassification(config))
-
-
-def _hugging_bert(implementation: str) -> nn.Module:
-    from transformers import BertConfig, BertForSequenceClassification
-
-    config = BertConfig(
-        vocab_size=20,
-        hidden_size=8,
-        num_hidden_layers=2,
-        num_attention_heads=2,
-        intermediate_size=12,
-        max_position_embeddings=8,
-        num_labels=3,
-        attn_implementation=implementation,
-    )
-    return ready(BertForSequenceClassification(config))
+def _hugging(make: Callable[[str], nn.Module], implementation: str) -> nn.Module:
+    return ready(make(implementation))
 
 
 @family
 def hugging_face_vit_sdpa() -> Family:
-    return _hugging_vit("sdpa"), example(1, 3, 4, 4), {}
+    return _hugging(vit, "sdpa"), example(1, 3, 4, 4), {}
 
 
 @family
 def hugging_face_vit_eager() -> Family:
-    return _hugging_vit("eager"), example(1, 3, 4, 4), {}
+    return _hugging(vit, "eager"), example(1, 3, 4, 4), {}
 
 
 @family
 def hugging_face_bert_sdpa() -> Family:
-    return _hugging_bert("sdpa"), IDS, {"perturb": "embedding"}
+    return _hugging(bert, "sdpa"), IDS, {"perturb": "embedding"}
 
 
 @family
 def hugging_face_bert_eager() -> Family:
     mask = torch.tensor([[1, 1, 1, 1, 0]])
-    return _hugging_bert("eager"), IDS, {"perturb": "embedding", "kwargs": {"attention_mask": mask}}
+    return _hugging(bert, "eager"), IDS, {"perturb": "embedding", "kwargs": {"attention_mask": mask}}

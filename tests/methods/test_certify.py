@@ -177,6 +177,10 @@ def test_unknown_names(graph: Graph) -> None:
             Options(**{name: "pas"})
     with pytest.raises(TypeError):
         Options(score="pass")  # type: ignore[call-arg]
+    with pytest.raises(InvalidValueError, match="pieces is 0"):
+        Options(pieces=0)
+    with pytest.raises(InvalidValueError, match="goal is NaN"):
+        Options(goal=float("nan"))
     with pytest.raises(InvalidValueError, match="batch is 0"):
         Options(batch=0)
     with pytest.raises(InvalidTypeError, match="the model is a dict"):

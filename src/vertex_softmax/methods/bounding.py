@@ -14,6 +14,7 @@ Invariant: `lower_bounds` returns numbers that no input of the walk's set falls 
 from __future__ import annotations
 
 import dataclasses
+import math
 import time
 
 import torch
@@ -65,6 +66,10 @@ class Options:
         for name, known in choices.items():
             if getattr(self, name) not in known:
                 raise InvalidValueError(f"{name} is {getattr(self, name)!r}; choose one of {', '.join(known)}")
+        if self.pieces < 1:
+            raise InvalidValueError(f"pieces is {self.pieces}; at least one is needed")
+        if self.goal is not None and math.isnan(self.goal):
+            raise InvalidValueError("goal is NaN; give a number, or None for the best bounds")
         if self.batch is not None and self.batch < 1:
             raise InvalidValueError(f"batch is {self.batch}; at least one input is bounded at a time")
 

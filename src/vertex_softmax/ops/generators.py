@@ -22,7 +22,9 @@ from torch import Tensor
 from vertex_softmax.ops.registry import Interval
 
 MOST_EXACT = 1 << 28
-"""Multiplications that one call of functional_radius may take for the exact sums."""
+"""Multiplications that one call of functional_radius may take for the exact sums, per input of the batch."""
+MOST_KEPT = 1 << 22
+"""Generators of at most this many numbers per input of the batch are kept for exact sums (32 MiB in float64)."""
 SQUARINGS = 4
 """λ_max is bounded by the p-norm of the eigenvalues, p = 2^SQUARINGS."""
 
@@ -56,8 +58,8 @@ class Ellipsoid(NamedTuple):
     """(batch, ..., n, d, d)"""
     size: Tensor
     """(batch, ..., n)"""
-    rows: Generators
-    """what it is around"""
+    rows: Generators | None
+    """what it is around, if that is small enough to keep"""
 
 
 def ellipsoid(rows: Generators) -> Ellipsoid:
@@ -66,7 +68,8 @@ def ellipsoid(rows: Generators) -> Ellipsoid:
     scale = torch.where(length > 0, length, torch.ones_like(length))
     shape = (rows.columns / scale.unsqueeze(-2)) @ rows.columns.mT + torch.diag_embed(rows.error)
     size = length.sum(-1) + rows.error.sum(-1)
-    return Ellipsoid(rows.centre, raised(shape, length.shape[-1]), size, rows)
+    kept = rows if rows.columns[0].numel() <= MOST_KEPT else None
+    return Ellipsoid(rows.centre, raised(shape, length.shape[-1]), size, kept)
 
 
 def raised(shape: Tensor, count: int) -> Tensor:
@@ -84,8 +87,8 @@ def functional_radius(eta: Tensor, rows: Ellipsoid, exact: bool = False) -> Tens
 
     `exact`: the sum Σ_p |η·g_p| itself, where that is not too long; else by the ellipsoid.
     """
-    columns = rows.rows.columns
-    if exact and eta.shape[1] * eta.shape[-2] * columns.numel() <= MOST_EXACT:
+    if exact and rows.rows is not None and eta.shape[1] * eta.shape[-2] * rows.rows.columns[0].numel() <= MOST_EXACT:
+        columns = rows.rows.columns
         parts = []
         for j in range(columns.shape[-3]):  # one row at a time, for the memory's sake
             size: Tensor = torch.linalg.vector_norm(eta @ columns[..., j, :, :].unsqueeze(1), ord=1, dim=-1)

@@ -36,7 +36,7 @@ from vertex_softmax.zoo.train import prepared
 ARCHITECTURE = Architecture(patch=2, dim=16, heads=2, blocks=2, mlp=32, norm="layer", activation="gelu")
 TRAINING = {"epochs": 40, "seed": 0, "batch": 32, "lr": 2e-3, "adversarial": 0.05}
 METHODS = ("ibp", "crown", "hybrid", "joint")
-GOAL = Options(goal=0.0)
+GOAL = Options(goal=0.0, batch=4)
 """Only the verdict counts."""
 LOW = {"ibp": 1e-10, "crown": 1e-4, "hybrid": 1e-4, "joint": 1e-4, "attack": 1e-4}
 HIGH = 0.5

@@ -6,6 +6,7 @@ Tolerance: TOLERANCE times the size of the terms added up, Σ|A|·(largest |outp
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Iterator
 
 import torch
@@ -136,7 +137,8 @@ def lowest(op: Op, A: Tensor, step: Step, box: tuple[Interval, ...], xs: list[Te
 
 def check_parameters(case: Case, box: tuple[Interval, ...], rules: Rules, count: int = 30) -> int:
     """Every value of the free parameters is sound, and gradients by them are those of finite differences."""
-    relaxed = None if case.op.affine else case.op.relax(place(box, rules))
+    free = dataclasses.replace(rules, free=True)
+    relaxed = None if case.op.affine else case.op.relax(place(box, free))
     names = {} if relaxed is None else case.op.parameters(relaxed)
     A = coefficients(case.out, 17)
     xs = points(box, count)

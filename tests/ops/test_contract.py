@@ -112,4 +112,5 @@ def test_every_value_of_a_free_parameter_is_sound() -> None:
         for kind in ("ordinary", "straddling", "mixed"):
             if suits(case, kind) and sum(check_parameters(case, boxes(case, kind), rules) for rules in case.rules):
                 tried.add(type(case.op).__name__)
-    assert tried == {name for name, op in OPS.items() if op.ranges}
+    # a product's parameter is there where both factors are affine in the input: test_corners.py
+    assert tried == {name for name, op in OPS.items() if op.ranges} - {"MatMul"}

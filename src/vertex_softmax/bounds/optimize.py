@@ -71,9 +71,8 @@ class Parameter:
             return
         gradient = torch.where(gradient.isfinite(), gradient, torch.zeros_like(gradient))
         size_of = gradient.abs()
-        least = ROUNDING[gradient.dtype] * size_of.flatten(2).amax(-1).reshape(
-            *size_of.shape[:2], *[1] * (size_of.dim() - 2)
-        )
+        largest = size_of.reshape(*size_of.shape[:2], -1).amax(-1)
+        least = ROUNDING[gradient.dtype] * largest.reshape(*size_of.shape[:2], *[1] * (size_of.dim() - 2))
         gradient = torch.where(size_of > least, gradient, torch.zeros_like(gradient))
         for state, new, keep in ((self.mean, gradient, MOMENTS[0]), (self.square, gradient.square(), MOMENTS[1])):
             state.mul_(keep).add_(new, alpha=1 - keep)

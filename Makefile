@@ -15,7 +15,7 @@ help: ## say what there is to do
 demo: $(VENV)/.demo ## certify on embedded data; a table here, a report in out/demo/report.html
 	$(BIN)/vertex demo --out out/demo
 
-test: $(VENV)/.dev ## the tests (about five minutes)
+test: $(VENV)/.dev ## the tests (about ten minutes)
 	$(BIN)/python -m pytest
 
 test-all: $(VENV)/.dev ## the slow suites too

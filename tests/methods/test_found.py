@@ -63,3 +63,15 @@ def test_one_node_as_both_factors() -> None:
     assert (out >= low - 1e-12).all()
     assert (out <= high + 1e-12).all()
     assert low.isfinite().all()
+
+
+def test_an_ascent_of_boxes_with_nothing_undecided() -> None:
+    x = build.source((2, 2))
+    rows = build.apply(
+        Attention(), build.matmul(x, build.transpose(x, -2, -1, "turned"), "scores"), x, name="attention"
+    )
+    up = build.add(rows, build.constant(torch.full((2, 2), 5.0, dtype=torch.float64)), "up")
+    out = build.reshape(build.apply(elementwise.Relu(), up, name="relu"), (4,), "out")  # rows + 5 > 0: all on
+    low, high = bound(Graph(x, out), Box(*HERE), "joint", options=Options(ascent=QUICK.ascent, box_ascent=QUICK.ascent))
+    assert low.isfinite().all()
+    assert (low <= high).all()

@@ -17,7 +17,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from vertex_softmax.bounds.coefficients import Part, dense, merge
+from vertex_softmax.bounds.coefficients import Part, dense, diagonal_dimension, merge
 from vertex_softmax.bounds.generate import generate
 from vertex_softmax.bounds.memory import Memory
 from vertex_softmax.graph.ir import Constant, Graph, Node
@@ -426,14 +426,6 @@ def _first(graph: Graph, nodes: list[Node]) -> Node:
         if len(users) != 1 or not users[0].op.rearranges:
             return at
         at = users[0]
-
-
-def diagonal_dimension(shape: tuple[int, ...]) -> int | None:
-    """The dimension along which unit objectives are kept diagonal: the longest but the last."""
-    sizes = shape[:-1]
-    if not sizes or max(sizes) == 1:
-        return None
-    return max(range(len(sizes)), key=sizes.__getitem__)
 
 
 def _placed(found: Tensor, rows: Tensor, keep: int | None, shape: tuple[int, ...]) -> tuple[Tensor, Tensor]:

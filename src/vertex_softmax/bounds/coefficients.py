@@ -52,6 +52,14 @@ def merge(parts: list[Part]) -> Part:
     return Part(total)
 
 
+def diagonal_dimension(shape: tuple[int, ...]) -> int | None:
+    """The dimension along which unit objectives are kept diagonal: the longest but the last."""
+    sizes = shape[:-1]
+    if not sizes or max(sizes) == 1:
+        return None
+    return max(range(len(sizes)), key=sizes.__getitem__)
+
+
 def _diagonal(spread: Tensor, keep: int) -> Tensor:
     """The view (batch, S, rest..., n) of (batch, S, n, *shape) where the objective's index is the dimension's."""
     return torch.diagonal(spread, dim1=2, dim2=3 + keep)

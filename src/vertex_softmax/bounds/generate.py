@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 import torch
 from torch import Tensor
 
-from vertex_softmax.bounds.coefficients import Part
+from vertex_softmax.bounds.coefficients import Part, diagonal_dimension
 from vertex_softmax.bounds.memory import MOST_GENERATOR_NUMBERS
 from vertex_softmax.graph.ir import Graph, Node
 from vertex_softmax.ops.generators import Generators
@@ -28,8 +28,6 @@ def generate(walk: Walk, node: Node, rules: Rules) -> Generators | None:
 
     What single ops add has columns of its own as far as there is room, from the nearest op on; the rest is error.
     """
-    from vertex_softmax.bounds.backward import diagonal_dimension
-
     rules = dataclasses.replace(rules, parallel=True)
     box = walk.boxes[walk.start]
     centre, radius = box.centre.flatten(1).unsqueeze(-1), box.radius.flatten(1).unsqueeze(1)

@@ -153,7 +153,7 @@ def optimise(
         hopeless = ceiling <= goal
     here = torch.arange(best.shape[1], device=best.device).expand_as(best)  # which objective stands at each place
     free = parameters(walk, node, best.shape[1], rules)
-    for count in range(ascent.steps if free else 0):
+    for count in range(ascent.steps if free and here.shape[1] else 0):
         if goal is not None and count % LET_GO == 0:
             here, free = _let_go(best, here, free, hopeless, goal)
             if here.shape[1] == 0:

@@ -135,7 +135,7 @@ def _refine(
     walk: Walk, node: Node, kind: str, rules: tuple[str, ...], options: Options, *, tightened: bool, everywhere: bool
 ) -> None:
     """Tighten one node's box, by its generators if it is to have them, else by a pass per rule."""
-    mixed = has_attention(node)
+    mixed = has_attention(walk, node)
     if tightened and options.generators and walk.generates(node):
         found = walk.generate(node, Rules(attention="affine", exact=False))
         if found is not None:
@@ -207,7 +207,7 @@ class _Run:
     def _own(self, how: Method, walk: Walk) -> Tensor:
         """The best of the method's own rules over a walk."""
         begin = time.perf_counter()
-        options, mixed = self.options, has_attention(self.output)
+        options, mixed = self.options, has_attention(walk, self.output)
         found: Tensor | None = None
         slopes = ("adaptive", "zero", "one") if options.suffix == "best" else ("adaptive",)
         for rule in how.last if mixed else how.last[:1]:
@@ -263,16 +263,6 @@ def _stream(node: Node) -> Node | None:
     return at if at.op.affine and len(at.inputs) == 2 and at is not node else None
 
 
-def has_attention(node: Node) -> bool:
+def has_attention(walk: Walk, node: Node) -> bool:
     """Does a backward pass from this node meet an attention?"""
-    seen: set[Node] = set()
-    stack = [node]
-    while stack:
-        at = stack.pop()
-        if at in seen:
-            continue
-        seen.add(at)
-        if at.op.stage:
-            return True
-        stack.extend(at.inputs)
-    return False
+    return any(at.op.stage for at in walk.above(node))

@@ -13,7 +13,7 @@ RECORD = 1 + 3 * 32 * 32
 
 def records(content: bytes, where: str, classes: int) -> tuple[NDArray[np.uint8], NDArray[np.uint8]]:
     """Images (n, 3, 32, 32) and labels (n) in 0 … classes − 1."""
-    if len(content) % RECORD:
+    if not content or len(content) % RECORD:
         raise InvalidValueError(f"{where} has {len(content):,} bytes: not a whole number of records of {RECORD:,}")
     found = np.frombuffer(content, np.uint8).reshape(-1, RECORD)
     return found[:, 1:].reshape(-1, 3, 32, 32), in_range(found[:, 0], where, classes)
@@ -26,6 +26,6 @@ def luma(levels: NDArray[np.uint8]) -> NDArray[np.float64]:
     Levels (n, 3, height, width), result (n, 1, height, width).
     """
     found = levels[:, :1].astype(np.int32) * 299
-    found += levels[:, 1:2] * np.int32(587)
-    found += levels[:, 2:] * np.int32(114)
+    found += levels[:, 1:2].astype(np.int32) * 587
+    found += levels[:, 2:].astype(np.int32) * 114
     return found / 255_000.0

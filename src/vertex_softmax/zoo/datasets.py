@@ -17,15 +17,15 @@ from pathlib import Path
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
 from torch import Tensor
 
 from vertex_softmax.errors import InvalidValueError
-from vertex_softmax.zoo import cifar, idx, places
-from vertex_softmax.zoo.sources import CIFAR10, SOURCES, File, Source
+from vertex_softmax.zoo import places
+from vertex_softmax.zoo.cifar import luma
+from vertex_softmax.zoo.records import Levels, records
+from vertex_softmax.zoo.sources import SOURCES, Source
 
 NAMES = ("digits", "mnist", "fashion-mnist", "cifar10", "cifar10-gray")
-Levels = tuple[NDArray[np.uint8], NDArray[np.uint8]]  # images (n, channels, height, width), labels (n)
 
 
 @dataclass(frozen=True, eq=False)
@@ -76,20 +76,23 @@ def dataset(name: str, folder: str | Path | None = None) -> Dataset:
     of the test file are for training, the rest for evaluation. `note` says so, and says if a file is not the official
     one, which is decided by the SHA-256 of its uncompressed content.
     """
-    if name == "digits":
+    if known(name) == "digits":
         return digits()
-    if name not in NAMES:
-        raise InvalidValueError(f"there is no data set {name!r}; choose one of {', '.join(NAMES)}")
     source = source_of(name)
     where = places.default_folder() if folder is None else Path(folder)
-    place = places.find(source, where)
-    if place is None:
-        wanted = f"{where / source.places[0]}/{source.test[0].name}[.gz] and the like"
-        raise InvalidValueError(f"no file of {source.name} in {where}: {wanted}; {places.remedy(source, where)}")
     try:
-        return _assembled(name, places.contents(place))
+        found = records(places.contents(places.found(source, where)))
     except InvalidValueError as error:
         raise InvalidValueError(f"{error}; {places.remedy(source, where)}") from error
+    train, evaluation = _numbers(name, found.train), _numbers(name, found.eval)
+    return Dataset(name, 10, *train, *evaluation, found.note)
+
+
+def known(name: str) -> str:
+    """The name, if there is a data set of that name."""
+    if name not in NAMES:
+        raise InvalidValueError(f"there is no data set {name!r}; choose one of {', '.join(NAMES)}")
+    return name
 
 
 def source_of(name: str) -> Source:
@@ -116,43 +119,6 @@ def restricted(data: Dataset, classes: Sequence[int]) -> Dataset:
     )
 
 
-def _assembled(name: str, found: places.Contents) -> Dataset:
-    source = found.place.source
-    test = _levels(source, source.test, found)
-    present = [file for file in source.training if file.name in found.data]
-    notes = []
-    if present:
-        if source is CIFAR10 and len(present) < len(source.training):
-            notes.append(f"trained on {', '.join(file.name for file in present)} only")
-        train = _levels(source, present if source is CIFAR10 else source.training, found)
-    else:
-        cut = len(test[0]) * 4 // 5
-        train, test = (test[0][:cut], test[1][:cut]), (test[0][cut:], test[1][cut:])
-        notes.append(f"{cut:,}/{len(test[0]):,} split of the test file: no training file")
-    if not (len(train[0]) and len(test[0])):
-        raise InvalidValueError(f"{found.place.folder} has no images for training, or none for evaluation")
-    if found.unofficial:
-        sums = ", ".join(f"{checksum[:12]}… of {file}" for file, checksum in found.unofficial.items())
-        notes.append(f"not the official files (checksum {sums}) but those in {found.place.folder.resolve().name}")
-    return Dataset(name, 10, *_numbers(name, train), *_numbers(name, test), "; ".join(notes))
-
-
 def _numbers(name: str, levels: Levels) -> tuple[Tensor, Tensor]:
-    images = cifar.luma(levels[0]) if name == "cifar10-gray" else levels[0] / 255.0
-    return torch.from_numpy(images), torch.from_numpy(levels[1].astype(np.int64))
-
-
-def _levels(source: Source, files: Sequence[File], found: places.Contents) -> Levels:
-    for file in files:
-        if file.name not in found.data:
-            raise InvalidValueError(f"{found.place.folder / file.name}[.gz] is missing")
-    where = [str(found.place.files[file.name]) for file in files]
-    content = [found.data[file.name] for file in files]
-    if source is CIFAR10:
-        read = [cifar.records(one, name, 10) for one, name in zip(content, where, strict=True)]
-        return np.concatenate([images for images, _ in read]), np.concatenate([labels for _, labels in read])
-    _, height, width = source.shape
-    images, labels = idx.images(content[0], where[0], height, width), idx.labels(content[1], where[1], 10)
-    if len(images) != len(labels):
-        raise InvalidValueError(f"{where[0]} has {len(images):,} images and {where[1]} has {len(labels):,} labels")
-    return images[:, None], labels
+    images = luma(levels.images) if name == "cifar10-gray" else levels.images / 255.0
+    return torch.from_numpy(images), torch.from_numpy(levels.labels.astype(np.int64))

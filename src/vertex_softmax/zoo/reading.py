@@ -11,6 +11,7 @@ import stat
 import zlib
 from collections.abc import Iterator
 from contextlib import contextmanager
+from io import BufferedReader
 from pathlib import Path
 from typing import BinaryIO, cast
 
@@ -18,7 +19,7 @@ from vertex_softmax.errors import InvalidValueError
 
 
 @contextmanager
-def opened(path: Path, limit: int) -> Iterator[BinaryIO]:
+def opened(path: Path, limit: int) -> Iterator[BufferedReader]:
     """A regular file of at most `limit` bytes, open for reading; not a link, and never waiting for a pipe's writer."""
     flags = os.O_RDONLY | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_BINARY", 0)
     if path.is_symlink():
@@ -27,10 +28,11 @@ def opened(path: Path, limit: int) -> Iterator[BinaryIO]:
         descriptor = os.open(path, flags)
     except OSError as error:
         raise InvalidValueError(f"{path} cannot be read ({error.strerror})") from error
+    found = os.fstat(descriptor)
+    if not stat.S_ISREG(found.st_mode):
+        os.close(descriptor)
+        raise InvalidValueError(f"{path} is not a regular file")
     with os.fdopen(descriptor, "rb") as file:
-        found = os.fstat(descriptor)
-        if not stat.S_ISREG(found.st_mode):
-            raise InvalidValueError(f"{path} is not a regular file")
         if found.st_size > limit:
             raise InvalidValueError(f"{path} has {found.st_size:,} bytes; at most {limit:,} are expected")
         yield file

@@ -6,6 +6,7 @@ Content is compared, not the compressed file: packing the same bytes again chang
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Literal
 
 
 @dataclass(frozen=True)
@@ -19,11 +20,10 @@ class File:
 
 @dataclass(frozen=True)
 class Archive:
-    """The one file that holds all the others, in a folder of its own inside; the size and SHA-256 as published."""
+    """The one file that holds all the others, in the folder `inside`, and its SHA-256 as it is published."""
 
     name: str
     inside: str
-    size: int
     sha256: str
 
 
@@ -32,6 +32,7 @@ class Source:
     """A published data set: ten classes, images of `shape` (channels, height, width) with 256 levels per channel."""
 
     name: str
+    format: Literal["idx", "cifar"]
     shape: tuple[int, int, int]
     training: tuple[File, ...]
     test: tuple[File, ...]
@@ -44,6 +45,11 @@ class Source:
     def files(self) -> tuple[File, ...]:
         """The training files, then the test files."""
         return (*self.training, *self.test)
+
+    @property
+    def unpacked(self) -> int:
+        """More bytes than the unpacked archive has: the files, and room for what else is in it."""
+        return sum(file.size for file in self.files) + (1 << 20)
 
 
 def _idx(part: str, count: int, images: str, labels: str) -> tuple[File, File]:
@@ -59,6 +65,7 @@ def _batch(name: str, sha256: str) -> File:
 
 MNIST = Source(
     "mnist",
+    "idx",
     (1, 28, 28),
     _idx(
         "train",
@@ -78,6 +85,7 @@ MNIST = Source(
 )
 FASHION_MNIST = Source(
     "fashion-mnist",
+    "idx",
     (1, 28, 28),
     _idx(
         "train",
@@ -97,6 +105,7 @@ FASHION_MNIST = Source(
 )
 CIFAR10 = Source(
     "cifar10",
+    "cifar",
     (3, 32, 32),
     (
         _batch("data_batch_1", "cee916563c9f80d84e3cc88e17fdc0941787f1244f00a67874d45b261883ada5"),
@@ -112,7 +121,6 @@ CIFAR10 = Source(
     Archive(
         "cifar-10-binary.tar.gz",
         "cifar-10-batches-bin",
-        170_052_171,
         "c4a38c50a1bc5f3a1c5537f2155ab9d68f9f25eb1ed8d9ddda3db29a59bca1dd",
     ),
 )

@@ -41,6 +41,8 @@ class Options:
     """Boxes of other nonlinearities: pass, or stream (by intervals from a passed box of the residual stream, H⁺)."""
     suffix: str = "adaptive"
     """Lower slopes of ReLUs in the last pass: adaptive, best (of adaptive, 0 and 1, per objective) or optimised."""
+    product: float = 0.5
+    """The McCormick mix of products (`Rules.product`): 0.5 is best; 1 is what CROWN implementations take."""
     ascent: Ascent = dataclasses.field(default_factory=Ascent)
     """Of the free parameters of the last pass, where a method optimises them."""
     centred: bool = True
@@ -145,7 +147,7 @@ def _refine(
     if not mixed:  # without an attention on the way all rules are one, and a part has done it
         rules = () if walk.known else rules[:1]
     for rule in rules:
-        walk.tighten(node, walk.box_by_pass(node, Rules(attention=rule, exact=False), everywhere=everywhere))
+        walk.tighten(node, walk.box_by_pass(node, Rules(attention=rule, product=options.product, exact=False), everywhere=everywhere))
     if tightened and options.centred:
         walk.centre(node, Rules(attention=rules[0] if rules else "affine", exact=False))
     if tightened and options.box_ascent is not None and mixed and kind == "pre-activations":
@@ -212,11 +214,11 @@ class _Run:
         slopes = ("adaptive", "zero", "one") if options.suffix == "best" else ("adaptive",)
         for rule in how.last if mixed else how.last[:1]:
             for relu in slopes:
-                bound = walk.bound(self.output, Part(self.objectives), Rules(attention=rule, relu=relu, sums=True))
+                bound = walk.bound(self.output, Part(self.objectives), Rules(attention=rule, relu=relu, product=options.product, sums=True))
                 found = _larger(found, bound)
         optimised = how.last if options.suffix == "optimised" else how.optimised
         for rule in optimised if mixed else optimised[:1]:
-            rules = Rules(attention=rule, pieces=options.pieces)
+            rules = Rules(attention=rule, pieces=options.pieces, product=options.product)
             found = _larger(found, self._ascended(walk, rules, found))
         self.whole.spent("objective", begin)
         if found is None:

@@ -1,0 +1,115 @@
+"""Finished trials on disk, one JSON line each: what is in the file is whole, and is never measured twice.
+
+Invariant: after `add` returned, its trials survive `kill -9` and a crash of the machine. A line that a killed run was
+writing is cut off when the file is opened again; a later line of the same trial takes the place of an earlier one.
+
+Each line names the sources it was made by (`fingerprint`): answers of other sources are kept in the file and not used.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+from collections.abc import Iterable, Mapping
+from functools import cache
+from pathlib import Path
+from types import TracebackType
+from typing import Any, TypeAlias
+
+import torch
+
+from vertex_softmax.errors import InvalidValueError
+
+Trial: TypeAlias = dict[str, Any]
+"""A finished trial, as plain JSON; `key` says which."""
+
+PACKAGE = Path(__file__).parents[1]
+COMPUTING = ("softmax_box", "ops", "bounds", "graph", "methods", "search", "zoo/models.py", "zoo/train.py", "sets.py")
+
+
+@cache
+def fingerprint(*files: str) -> str:
+    """Of everything in the package that computes a bound or an attack, of torch, and of the files named."""
+    found = hashlib.sha256(torch.__version__.encode())
+    for name in (*COMPUTING, *files):
+        place = PACKAGE / name
+        for path in sorted(place.rglob("*")) if place.is_dir() else [place]:
+            if path.suffix in {".py", ".c", ".h"}:
+                found.update(path.relative_to(PACKAGE).as_posix().encode() + b"\0" + path.read_bytes() + b"\0")
+    return found.hexdigest()[:16]
+
+
+class Journal:
+    """The trials of one experiment: `known` by key, `add` to write; open it with `with`, one process at a time."""
+
+    def __init__(self, path: Path, source: str) -> None:
+        self.path, self.source = path, source
+        self.known: dict[str, Trial] = {}
+        self._file: Any = None
+
+    def __enter__(self) -> Journal:
+        try:
+            self.path.parent.mkdir(parents=True, exist_ok=True)
+            self._file = self.path.open("a+b")
+        except OSError as error:
+            raise InvalidValueError(
+                f"{self.path} cannot be written ({error.strerror}); choose another --out"
+            ) from error
+        self._lock()
+        self._read()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._file.close()
+
+    def add(self, trials: Iterable[Mapping[str, Any]]) -> None:
+        """Write finished trials; they are on the disk when this returns."""
+        lines = [{**trial, "source": self.source} for trial in trials]
+        text = "".join(json.dumps(line, allow_nan=False) + "\n" for line in lines)
+        try:
+            self._file.write(text.encode())
+            self._file.flush()
+            os.fsync(self._file.fileno())
+        except OSError as error:
+            raise InvalidValueError(
+                f"{self.path}: {error.strerror}; what was written before is kept; the same command goes on from there"
+            ) from error
+        self.known.update((str(line["key"]), line) for line in lines)
+
+    def _lock(self) -> None:
+        try:
+            import fcntl
+        except ImportError:  # not on Windows
+            return
+        try:
+            fcntl.flock(self._file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError as error:
+            self._file.close()
+            raise InvalidValueError(
+                f"another process is writing {self.path}; wait for it, or choose another --out"
+            ) from error
+
+    def _read(self) -> None:
+        """All whole lines; the file is cut behind the last of them."""
+        self._file.seek(0)
+        whole = 0
+        for number, line in enumerate(self._file, 1):
+            try:
+                trial = json.loads(line)
+                key, source = trial["key"], trial["source"]
+            except (ValueError, KeyError, TypeError) as error:
+                if line.endswith(b"\n"):
+                    raise InvalidValueError(
+                        f"{self.path}, line {number} is not a trial ({error!r}); remove that line or the file"
+                    ) from error
+                break
+            if not line.endswith(b"\n"):
+                break
+            whole += len(line)
+            if source == self.source:
+                self.known[key] = trial
+        self._file.truncate(whole)
+        self._file.seek(0, os.SEEK_END)

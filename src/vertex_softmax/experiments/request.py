@@ -1,0 +1,42 @@
+"""What a user asks of an experiment, and what it needs on the way: the same for every name."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TypeAlias
+
+Progress: TypeAlias = Callable[[str, int, int], None]
+"""Called with what is being done, how much of it is done, and how much there is."""
+
+
+def silent(_what: str, _done: int, _total: int) -> None:
+    """Progress that nobody watches."""
+
+
+@dataclass(frozen=True)
+class Request:
+    """The answers depend on `quick`, `seeds` and `data` alone; `device` changes them by rounding."""
+
+    out: Path
+    """tables and plots; journals and models in folders below"""
+    quick: bool = False
+    """a reduced run of about a minute"""
+    seeds: tuple[int, ...] | None = None
+    """None: the experiment's own"""
+    data: str | None = None
+    """None: the paper's data sets as far as they are in the data folder; else the one to use for every row"""
+    data_dir: Path | None = None
+    """where MNIST and the others lie (zoo/datasets.py); None: where `vertex data` looks"""
+    device: str = "cpu"
+    progress: Progress = silent
+
+    @property
+    def seed(self) -> int:
+        """The first seed: of experiments with a single one."""
+        return self.seeds[0] if self.seeds else 0
+
+    def chosen(self, seeds: int) -> tuple[int, ...]:
+        """The seeds that were asked for, else 0 … seeds − 1."""
+        return self.seeds if self.seeds else tuple(range(seeds))

@@ -1,0 +1,46 @@
+"""Attention taken apart into exp, sum, reciprocal, product and matrix product: how other verifiers see it.
+
+Invariant: the graph computes the same function. Nothing here makes a bound better: the paper's CROWN baseline relaxes
+every one of these pieces on its own, and that is where its large gaps come from.
+"""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from vertex_softmax.errors import InvalidValueError
+from vertex_softmax.graph import build
+from vertex_softmax.graph.ir import Graph, Node
+from vertex_softmax.graph.rewrite import View, rewrite
+from vertex_softmax.ops.attention import Attention
+from vertex_softmax.ops.elementwise import Exp, Reciprocal
+
+
+def decompose(graph: Graph, x: Tensor) -> Graph:
+    """The graph with each attention softmax(s) v as (e^t · 1/Σ e^t) v, t_j = s_j − s_top.
+
+    top is the key with the row's largest score at the point x (*input shape): as auto_LiRPA subtracts the row's maximum,
+    at the index it has at the centre of the set. Any key is right; this one keeps e^t small. Masked keys are refused.
+    """
+    values = graph.values(x)
+
+    def apart(node: Node, _: View) -> Node | None:
+        if not isinstance(node.op, Attention):
+            return None
+        if node.op.mask is not None and bool(node.op.mask.any()):
+            raise InvalidValueError(
+                f"{node.name}: an attention with masked keys cannot be taken apart into exp and sum"
+            )
+        scores, content = node.inputs
+        at = values[scores]
+        top = torch.zeros_like(at).scatter(-1, at.argmax(-1, keepdim=True), 1.0)
+        picked = build.multiply(scores, build.constant(top), f"{node.name}.top")
+        shifted = build.subtract(scores, build.total(picked, [-1], True, f"{node.name}.top"), f"{node.name}.shifted")
+        weights = build.apply(Exp(), shifted, name=f"{node.name}.exp")
+        total = build.total(weights, [-1], True, f"{node.name}.sum")
+        share = build.apply(Reciprocal(), total, name=f"{node.name}.reciprocal")
+        p = build.multiply(weights, share, f"{node.name}.weights")
+        return build.matmul(p, content, node.name)
+
+    return rewrite(graph, apart)

@@ -5,23 +5,19 @@ Exit codes: 0 done; 1 a check in the result does not hold; 2 bad input or a miss
 
 from __future__ import annotations
 
-import functools
 import json
 import platform
 import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 from pathlib import Path
-from typing import Annotated, Any, TypeVar
+from typing import Annotated
 
 import torch
 import typer
 from rich.console import Console
-from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 from rich.table import Table
 
-from vertex_softmax import __version__
-from vertex_softmax.errors import VertexError
+from vertex_softmax import __version__, cli_data
+from vertex_softmax.cli_common import errors, progress_bar, reporting, show_tracebacks
 from vertex_softmax.files import write_whole
 from vertex_softmax.softmax_box import native
 
@@ -34,35 +30,12 @@ app = typer.Typer(
 )
 bench = typer.Typer(help="Measure: two things in one run, and their ratio.", no_args_is_help=True)
 app.add_typer(bench, name="bench")
-errors = Console(stderr=True)
-Command = TypeVar("Command", bound=Callable[..., None])
+app.add_typer(cli_data.app, name="data")
 
 
 def main() -> None:
     """Entry point of the command `vertex`."""
     app()
-
-
-def _reporting(command: Command) -> Command:
-    """Errors that Vertex raises on purpose are one line on stderr and exit code 2; --debug shows the traceback."""
-
-    @functools.wraps(command)
-    def wrapped(*args: Any, **kwargs: Any) -> None:
-        try:
-            command(*args, **kwargs)
-        except VertexError as error:
-            if _debug:
-                raise
-            errors.print(f"error: {error}", style="red", markup=False, highlight=False)
-            raise typer.Exit(2) from None
-        except KeyboardInterrupt:
-            errors.print("interrupted", style="yellow")
-            raise typer.Exit(130) from None
-
-    return wrapped  # type: ignore[return-value]
-
-
-_debug = False
 
 
 def _version(show: bool) -> None:
@@ -82,34 +55,11 @@ def options(
     ] = False,
 ) -> None:
     """Exact optimisation through softmax, and proofs about softmax-attention networks."""
-    global _debug  # noqa: PLW0603
-    _debug = debug
-
-
-@contextmanager
-def _progress() -> Iterator[Callable[[str, int, int], None]]:
-    """A progress bar with an estimate of the time left, on stderr; silent where that is not a terminal."""
-    columns = (
-        TextColumn("{task.description}"),
-        BarColumn(),
-        TextColumn("{task.completed}/{task.total}"),
-        TimeElapsedColumn(),
-        TextColumn("left"),
-        TimeRemainingColumn(),
-    )
-    with Progress(*columns, console=errors, transient=True, disable=not errors.is_terminal) as bar:
-        tasks: dict[str, Any] = {}
-
-        def report(what: str, done: int, total: int) -> None:
-            if what not in tasks:
-                tasks[what] = bar.add_task(what, total=total)
-            bar.update(tasks[what], completed=done, total=total)
-
-        yield report
+    show_tracebacks(debug)
 
 
 @app.command()
-@_reporting
+@reporting
 def demo(
     out: Annotated[Path, typer.Option(help="Where the report goes.")] = Path("out/demo"),
     seed: Annotated[int, typer.Option(help="Seed of the sampled points.")] = 0,
@@ -125,7 +75,7 @@ def demo(
 
     started = time.perf_counter()
     data = example.run(seed)
-    with _progress() as progress:
+    with progress_bar() as progress:
         data["certification"] = example.certification(out, progress)
     path = page.write_demo(data, out, __version__)
     write_whole(out / "demo.json", json.dumps(data).encode())
@@ -162,7 +112,7 @@ def demo(
 
 
 @app.command()
-@_reporting
+@reporting
 def reproduce(
     name: Annotated[str, typer.Argument(help="Which experiment, or all.")],
     quick: Annotated[bool, typer.Option("--quick", help="A reduced run.")] = False,
@@ -180,14 +130,14 @@ def reproduce(
     if name != "all" and name not in EXPERIMENTS:
         raise InvalidValueError(f"there is no experiment {name!r}; choose one of {', '.join(EXPERIMENTS)} or all")
     for experiment in EXPERIMENTS.values() if name == "all" else [EXPERIMENTS[name]]:
-        with _progress() as progress:
+        with progress_bar() as progress:
             result = experiment.run(quick=quick, out=out, progress=progress, seed=seed)
         typer.echo(result.json() if as_json else result.markdown())
         errors.print(f"written: {out / experiment.name}.json, .md, .csv, .svg, .png", highlight=False)
 
 
 @bench.command("softmax-box")
-@_reporting
+@reporting
 def bench_softmax_box(
     device: Annotated[str, typer.Option(help="cpu (one thread) or cuda.")] = "cpu",
     quick: Annotated[bool, typer.Option("--quick", help="Smaller sizes.")] = False,

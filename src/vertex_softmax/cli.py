@@ -16,7 +16,7 @@ import typer
 from rich.console import Console
 from rich.table import Table
 
-from vertex_softmax import __version__, cli_data
+from vertex_softmax import __version__, cli_data, cli_reproduce
 from vertex_softmax.cli_common import errors, progress_bar, reporting, show_tracebacks
 from vertex_softmax.files import write_whole
 from vertex_softmax.softmax_box import native
@@ -31,6 +31,7 @@ app = typer.Typer(
 bench = typer.Typer(help="Measure: two things in one run, and their ratio.", no_args_is_help=True)
 app.add_typer(bench, name="bench")
 app.add_typer(cli_data.app, name="data")
+app.command()(cli_reproduce.reproduce)
 
 
 def main() -> None:
@@ -109,31 +110,6 @@ def demo(
     if not (data["proved"] and abs(exact - data["exhaustive"]) < 1e-12 and data["certification"]["consistent"]):
         errors.print("the demo contradicts itself: please report this", style="red")
         raise typer.Exit(1)
-
-
-@app.command()
-@reporting
-def reproduce(
-    name: Annotated[str, typer.Argument(help="Which experiment, or all.")],
-    quick: Annotated[bool, typer.Option("--quick", help="A reduced run.")] = False,
-    out: Annotated[Path, typer.Option(help="Where tables and plots go.")] = Path("out/reproduce"),
-    seed: Annotated[int, typer.Option(help="Seed of what is random and not fixed by the paper.")] = 0,
-    as_json: Annotated[bool, typer.Option("--json", help="The result as JSON on stdout.")] = False,
-) -> None:
-    """Remake a table of the paper, with the published figures beside ours: Markdown, CSV, JSON and plots.
-
-    Example: vertex reproduce slack --out out/reproduce
-    """
-    from vertex_softmax.errors import InvalidValueError
-    from vertex_softmax.experiments import EXPERIMENTS
-
-    if name != "all" and name not in EXPERIMENTS:
-        raise InvalidValueError(f"there is no experiment {name!r}; choose one of {', '.join(EXPERIMENTS)} or all")
-    for experiment in EXPERIMENTS.values() if name == "all" else [EXPERIMENTS[name]]:
-        with progress_bar() as progress:
-            result = experiment.run(quick=quick, out=out, progress=progress, seed=seed)
-        typer.echo(result.json() if as_json else result.markdown())
-        errors.print(f"written: {out / experiment.name}.json, .md, .csv, .svg, .png", highlight=False)
 
 
 @bench.command("softmax-box")

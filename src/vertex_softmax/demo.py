@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 from rich.table import Table
 
-from vertex_softmax.experiments.result import Progress
+from vertex_softmax.experiments.request import Progress
 from vertex_softmax.methods.baselines import ibp_min, simplex_min, wei_lse_min
 from vertex_softmax.methods.certify import certify, load
 from vertex_softmax.search.attack import pgd

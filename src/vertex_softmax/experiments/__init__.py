@@ -2,21 +2,25 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
-from pathlib import Path
-from typing import Protocol
 
-from vertex_softmax.experiments import interval, slack, threshold
-from vertex_softmax.experiments.result import Column, ExperimentResult, Progress
+from vertex_softmax.experiments import (
+    block,
+    bootstrap,
+    interval,
+    numerical,
+    paired,
+    patch,
+    runtime,
+    slack,
+    strong,
+    threshold,
+)
+from vertex_softmax.experiments.request import Progress, Request
+from vertex_softmax.experiments.result import Column, ExperimentResult
 
-__all__ = ["EXPERIMENTS", "Column", "Experiment", "ExperimentResult", "Progress", "Run"]
-
-
-class Run(Protocol):
-    """Do the experiment, write its files into `out`, return its table. `quick` is a reduced run of about a minute."""
-
-    def __call__(self, *, quick: bool, out: Path, progress: Progress | None = None, seed: int = 0) -> ExperimentResult:
-        """Run it; `progress` is told what is being done, how much of it is done and how much there is."""
+__all__ = ["EXPERIMENTS", "Column", "Experiment", "ExperimentResult", "Progress", "Request"]
 
 
 @dataclass(frozen=True)
@@ -25,7 +29,8 @@ class Experiment:
 
     name: str
     title: str
-    run: Run
+    run: Callable[[Request], ExperimentResult]
+    """does it, writes its files into `request.out`, and returns its table"""
     table: str
 
 
@@ -35,5 +40,12 @@ EXPERIMENTS: dict[str, Experiment] = {
         Experiment(threshold.NAME, threshold.TITLE, threshold.run, "tab:threshold_runtime_app"),
         Experiment(interval.NAME, interval.TITLE, interval.run, "tab:numerical_status_app"),
         Experiment(slack.NAME, slack.TITLE, slack.run, "tab:slack_decomposition_app"),
+        Experiment(patch.NAME, patch.TITLE, patch.run, "tab:mnist_patch_attention"),
+        Experiment(block.NAME, block.TITLE, block.run, "tab:full_mlp_nonmnist"),
+        Experiment(strong.NAME, strong.TITLE, strong.run, "tab:selected_strong_baselines_app"),
+        Experiment(runtime.NAME, runtime.TITLE, runtime.run, "tab:runtime_breakdown_app"),
+        Experiment(paired.NAME, paired.TITLE, paired.run, "tab:paired_nonmnist_app"),
+        Experiment(bootstrap.NAME, bootstrap.TITLE, bootstrap.run, "tab:bootstrap_ci_app"),
+        Experiment(numerical.NAME, numerical.TITLE, numerical.run, "tab:numerical_status_app"),
     )
 }

@@ -12,20 +12,21 @@ where φ is zero, else with more bits.
 
 from __future__ import annotations
 
+import dataclasses
 import functools
 import math
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from fractions import Fraction
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from vertex_softmax.errors import InternalError
-from vertex_softmax.experiments.result import Column, ExperimentResult, Progress, Row, required, versions
+from vertex_softmax.experiments.journal import journal_of
+from vertex_softmax.experiments.request import Request
+from vertex_softmax.experiments.result import Column, ExperimentResult, Row, Timer, required
 from vertex_softmax.softmax_box import softmax_box_enclosure, softmax_box_min
 from vertex_softmax.softmax_box.api import Algorithm
 
@@ -34,7 +35,7 @@ TITLE = "Interval regression: enclosures and outward rounding against high preci
 BITS = 320
 MOST_BITS = 1 << 15
 EXHAUSTIVE_TO = 8
-REPORT_EVERY = 200
+BATCH = 100
 ALGORITHMS: tuple[Algorithm, ...] = ("auto", "threshold")
 
 Array = NDArray[np.floating]
@@ -139,27 +140,20 @@ class Tally:
     gaps: list[float] = field(default_factory=list)
     zeros: list[float] = field(default_factory=list)
 
+    def add(self, other: Tally) -> None:
+        """Count what another has, too."""
+        for name in self.__dataclass_fields__:
+            setattr(self, name, getattr(self, name) + getattr(other, name))
 
-def run(*, quick: bool, out: Path, progress: Progress | None = None, seed: int = 0) -> ExperimentResult:
+
+def run(request: Request) -> ExperimentResult:
     """Check the paper's 361 boxes and 100,000 of ours (`quick`: 5,000); violations are counted, none is expected."""
-    flint = required("flint", "python-flint", "proof")
-    start = time.perf_counter()
-    total = sum(family.quick if quick else family.full for family in FAMILIES)
-    rng = np.random.default_rng(seed)
-    tallies: list[Tally] = []
-    done = 0
-    for family in FAMILIES:
-        tallies.append(tally := Tally())
-        for boxes in _drawn(family, family.quick if quick else family.full, rng):
-            for index in check(flint, boxes, tally):
-                if progress is not None and (done + index) % REPORT_EVERY == 0:
-                    progress(family.scope, done + index, total)
-            done += len(boxes[0])
-    if progress is not None:
-        progress("done", total, total)
-    rows = [_row(family, tally) for family, tally in zip(FAMILIES, tallies, strict=True)]
-    found = sum(tally.enclosure + tally.outward_64 + tally.outward_32 for tally in tallies)
-    zeros, widths = ([w for tally in tallies for w in getattr(tally, kind)] for kind in ("zeros", "widths"))
+    timer, quick = Timer(), request.quick
+    counted = tallies(request, FAMILIES)
+    done = sum(tally.boxes for _, tally in counted)
+    rows = [_row(family, tally) for family, tally in counted]
+    broken = sum(tally.enclosure + tally.outward_64 + tally.outward_32 for _, tally in counted)
+    zeros, widths = ([w for _, tally in counted for w in getattr(tally, kind)] for kind in ("zeros", "widths"))
     result = ExperimentResult(
         name=NAME,
         title=TITLE,
@@ -167,7 +161,7 @@ def run(*, quick: bool, out: Path, progress: Progress | None = None, seed: int =
         rows=tuple(rows),
         published=tuple(family.published for family in FAMILIES),
         notes=(
-            f"{done:,} boxes, {found} violations of any kind.",
+            f"{done:,} boxes, {broken} violations of any kind.",
             f"Exact minimum: {BITS}-bit ball arithmetic, all threshold vertices; all 2^K vertices too for the boxes "
             "counted under “All vertices”. Published: decimal intervals, first two rows of the table.",
             "The published boxes are not given, only their number and kind: ours are drawn from the distribution of "
@@ -177,16 +171,36 @@ def run(*, quick: bool, out: Path, progress: Progress | None = None, seed: int =
             f"{len(zeros):,} enclosures contain 0, where there is no ulp to measure by; they are at most "
             f"{max(zeros, default=0.0):.0e} wide. {sum(width > 4 for width in widths):,} others exceed 4 ulps.",
         ),
-        settings={"boxes": done, "bits": BITS, "seed": seed, "quick": quick},
-        seconds=time.perf_counter() - start,
-        versions=versions(),
+        settings={"boxes": done, "bits": BITS, "seed": request.seed, "quick": quick},
+        seconds=timer.seconds,
+        failures=(f"{broken} violations",) if broken else (),
     )
-    result.save(out)
+    result.save(request.out)
     return result
 
 
-def check(flint: Any, boxes: Boxes, tally: Tally) -> Iterator[int]:
-    """Check every box of a batch and count in `tally`; yields the number of each box once it is checked."""
+def tallies(request: Request, families: Sequence[Family]) -> list[tuple[Family, Tally]]:
+    """The boxes of some families, checked part by part, from the journal where it has them."""
+    flint = required("flint", "python-flint", "proof")
+    sizes = {family.scope: family.quick if request.quick else family.full for family in families}
+    found: list[tuple[Family, Tally]] = []
+    done = 0
+    with journal_of(NAME, request.out, "experiments/interval.py") as journal:
+        for family in families:
+            found.append((family, tally := Tally()))
+            rng = np.random.default_rng([request.seed, FAMILIES.index(family)])
+            for part, boxes in enumerate(_drawn(family, sizes[family.scope], rng)):
+                request.progress(family.scope, done, sum(sizes.values()))
+                key = f"{family.scope} | part {part} | {len(boxes[0])} of K {boxes[0].shape[1]} | seed {request.seed}"
+                tally.add(Tally(**journal.once(key, _checked, flint, boxes)))
+                done += len(boxes[0])
+    request.progress("done", done, done)
+    return found
+
+
+def check(flint: Any, boxes: Boxes) -> Tally:
+    """Check every box of a batch."""
+    tally = Tally()
     widened = tuple(x.astype(np.float64) for x in boxes)  # exact
     lo, hi = softmax_box_enclosure(*widened)
     doubles = [np.asarray(softmax_box_min(*widened, outward=True, algorithm=a)) for a in ALGORITHMS]
@@ -207,7 +221,11 @@ def check(flint: Any, boxes: Boxes, tally: Tally) -> Iterator[int]:
             ulp = math.ulp(max(abs(float(lo[i])), abs(float(hi[i]))))
             tally.widths.append(width / ulp)
             tally.gaps.append((float(exact.value.mid()) - float(doubles[0][i])) / ulp)
-        yield i
+    return tally
+
+
+def _checked(flint: Any, boxes: Boxes) -> dict[str, Any]:
+    return dataclasses.asdict(check(flint, boxes))
 
 
 class Exact:
@@ -280,8 +298,8 @@ def _drawn(family: Family, number: int, rng: np.random.Generator) -> Iterator[Bo
     """Draw `number` boxes of the family in batches of equal K, the K taken in turn."""
     for i, K in enumerate(family.keys):
         n = number // len(family.keys) + (i < number % len(family.keys))
-        for first in range(0, n, 500):
-            yield family.draw(rng, min(500, n - first), K)
+        for first in range(0, n, BATCH):
+            yield family.draw(rng, min(BATCH, n - first), K)
 
 
 def _row(family: Family, tally: Tally) -> Row:

@@ -11,7 +11,7 @@ from __future__ import annotations
 import hashlib
 import json
 import os
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from functools import cache
 from pathlib import Path
 from types import TracebackType
@@ -38,6 +38,11 @@ def fingerprint(*files: str) -> str:
             if path.suffix in {".py", ".c", ".h"}:
                 found.update(path.relative_to(PACKAGE).as_posix().encode() + b"\0" + path.read_bytes() + b"\0")
     return found.hexdigest()[:16]
+
+
+def journal_of(name: str, out: Path, *files: str) -> Journal:
+    """OUT/journals/NAME.jsonl, for answers of these sources."""
+    return Journal(out / "journals" / f"{name}.jsonl", fingerprint(*files))
 
 
 class Journal:
@@ -78,6 +83,12 @@ class Journal:
                 f"{self.path}: {error.strerror}; what was written before is kept; the same command goes on from there"
             ) from error
         self.known.update((str(line["key"]), line) for line in lines)
+
+    def once(self, key: str, compute: Callable[..., Any], *arguments: Any) -> Any:
+        """What `compute` gives for the trial of this key: as the file has it, else computed and written."""
+        if key not in self.known:
+            self.add([{"key": key, "found": compute(*arguments)}])
+        return self.known[key]["found"]
 
     def _lock(self) -> None:
         try:

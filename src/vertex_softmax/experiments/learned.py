@@ -15,14 +15,14 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 import torch
 from torch import Tensor
 
-from vertex_softmax.experiments.journal import Journal, Trial, fingerprint
+from vertex_softmax.experiments.journal import Journal, Trial, journal_of
 from vertex_softmax.experiments.request import Request
 from vertex_softmax.graph.decompose import decompose
 from vertex_softmax.graph.ir import Graph
@@ -73,6 +73,8 @@ class Setting:
     classes: tuple[int, ...] | None = None
     """the classes kept, if not all"""
     methods: tuple[str, ...] = METHODS
+    training: Mapping[str, Any] = field(default_factory=lambda: dict(TRAINING))
+    """what `train` is given besides epochs and seed"""
     published: dict[float, dict[str, float]] = field(default_factory=dict)
     """by ε"""
 
@@ -134,7 +136,7 @@ def trials(name: str, settings: Sequence[Setting], request: Request) -> Found:
     """
     found = Found()
     folder = request.data_dir or places.default_folder()
-    with Journal(request.out / "journals" / f"{name}.jsonl", fingerprint("experiments/learned.py")) as journal:
+    with journal_of(name, request.out, "experiments/learned.py") as journal:
         for setting in settings:
             if setting.data != "digits" and places.find(source_of(setting.data), folder) is None:
                 found.missing[setting.name] = f"no files of {setting.data} in {folder}: " + places.remedy(
@@ -152,7 +154,7 @@ def trials(name: str, settings: Sequence[Setting], request: Request) -> Found:
 
 def case(setting: Setting, data: Dataset, seed: int, request: Request) -> Case:
     """The setting's model of a seed, loaded from OUT/models or trained."""
-    settings = {"epochs": setting.epochs, "seed": seed, **TRAINING}
+    settings = {"epochs": setting.epochs, "seed": seed, **setting.training}
     path = request.out / "models" / _slug(f"{setting.data}-{setting.name}-{seed}")
 
     def progress(done: int, total: int) -> None:

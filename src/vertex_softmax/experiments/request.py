@@ -40,3 +40,10 @@ class Request:
     def chosen(self, seeds: int) -> tuple[int, ...]:
         """The seeds that were asked for, else 0 … seeds − 1."""
         return self.seeds if self.seeds else tuple(range(seeds))
+
+    def described(self) -> dict[str, object]:
+        """What was asked for, for the table's foot."""
+        found: dict[str, object] = {"quick": self.quick, "device": self.device}
+        if self.seeds:
+            found["seeds"] = ", ".join(map(str, self.seeds))
+        return found if self.data is None else {**found, "data": self.data}

@@ -19,7 +19,7 @@ IMPROVED = 1e-9
 class Paired(NamedTuple):
     """b − a on the same trials."""
 
-    count: int
+    trials: int
     mean: float
     median: float
     improved: float
@@ -39,7 +39,7 @@ def paired(a: Sequence[float], b: Sequence[float]) -> Paired:
     """Differences of two methods' bounds on the same trials, in the same order.
 
     >>> paired([0.0, 1.0, 2.0, 3.0], [1.0, 1.0, 4.0, 3.0])
-    Paired(count=4, mean=0.75, median=0.5, improved=0.5)
+    Paired(trials=4, mean=0.75, median=0.5, improved=0.5)
     """
     differences = np.subtract(np.asarray(b, np.float64), np.asarray(a, np.float64))
     if not len(differences):

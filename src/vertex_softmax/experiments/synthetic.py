@@ -3,8 +3,8 @@
 A trial: x ~ N(0, 1) of K tokens by d; queries, keys and values by weights ~ N(0, (0.75/√d)²); scores q·k/√d; the margin
 is the mean row of the head times output weights ~ N(0, 1)/√d, its label the sign of the margin at x. The paper does not
 say how it drew its trials. Ours come from torch's CPU generator seeded with 1,000,003 · seed + K, plus 10,007 · d where
-d is not 16, in float64 and in batches of 50: x, then the weights of queries, keys, values and output, each for the whole
-batch. So a trial depends neither on how many are drawn nor on ε.
+d is not 16, in float64 and in batches of 50: x, then the weights of queries, keys, values and output, each for all of
+the batch. So a trial depends neither on how many are drawn nor on ε.
 """
 
 from __future__ import annotations

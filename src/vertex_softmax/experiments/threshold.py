@@ -16,21 +16,21 @@ import math
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 import torch
 from torch import Tensor
 
 from vertex_softmax.errors import InternalError
+from vertex_softmax.experiments.journal import journal_of
+from vertex_softmax.experiments.request import Progress, Request
 from vertex_softmax.experiments.result import (
     Column,
     ExperimentResult,
-    Progress,
     Row,
+    Timer,
     new_figure,
     save_figure,
-    versions,
 )
 from vertex_softmax.softmax_box import native, softmax_box_min
 from vertex_softmax.softmax_box.api import Algorithm
@@ -80,13 +80,19 @@ class _Totals:
     diff_64: float = 0.0
 
 
-def run(*, quick: bool, out: Path, progress: Progress | None = None, seed: int = 0) -> ExperimentResult:
+def run(request: Request) -> ExperimentResult:
     """The published table with Newton's method beside it; `quick`: K to 256, enumeration to K = 12."""
-    figure = new_figure()
-    start = time.perf_counter()
-    sizes = [K for K in KEYS if not quick or K <= 256]
-    enumerate_to = 12 if quick else 16
-    rows = [_row(K, enumerate_to >= K, seed, progress) for K in sizes]
+    figure, timer, seed = new_figure(), Timer(), request.seed
+    sizes = [K for K in KEYS if not request.quick or K <= 256]
+    enumerate_to = 12 if request.quick else 16
+    with journal_of(NAME, request.out, "experiments/threshold.py") as journal:
+        rows = [
+            journal.once(
+                f"K {K} | seed {seed} | {torch.get_num_threads()} threads | enumerated {enumerate_to >= K}",
+                *(_row, K, enumerate_to >= K, seed, request.progress),
+            )
+            for K in sizes
+        ]
     result = ExperimentResult(
         name=NAME,
         title=TITLE,
@@ -101,14 +107,14 @@ def run(*, quick: bool, out: Path, progress: Progress | None = None, seed: int =
             "seed": seed,
             "threads": torch.get_num_threads(),
             "kernel": native.variant() or "torch",
-            "quick": quick,
+            "quick": request.quick,
         },
-        seconds=time.perf_counter() - start,
-        versions=versions(),
+        seconds=timer.seconds,
+        failures=_failures(rows),
     )
-    result.save(out)
+    result.save(request.out)
     _plot(figure, result)
-    save_figure(figure, out, NAME)
+    save_figure(figure, request.out, NAME)
     return result
 
 
@@ -143,19 +149,17 @@ def exhaustive_min(c: Tensor, lower: Tensor, upper: Tensor) -> Tensor:
     return torch.cat(parts).reshape(c.shape[:-1])
 
 
-def _row(K: int, enumerate_all: bool, seed: int, progress: Progress | None) -> dict[str, Any]:
+def _row(K: int, enumerate_all: bool, seed: int, progress: Progress) -> dict[str, Any]:
     totals = _Totals()
     entries = BATCH * HEADS * K * K
     repeats = max(1, min(20, 10_000_000 // entries))
     done = 0
     for double in boxes(K, seed):
-        if progress is not None:
-            progress(f"K = {K}", done, K)
+        progress(f"K = {K}", done, K)
         single = tuple(x.float() for x in double)
         _add(totals, (single[0], single[1], single[2]), double, repeats, enumerate_all)
         done += double[0].shape[2]
-    if progress is not None:
-        progress(f"K = {K}", K, K)
+    progress(f"K = {K}", K, K)
     return {
         "K": K,
         THRESHOLD: totals.threshold,
@@ -206,6 +210,16 @@ def _timed(work: Callable[[], Tensor], repeats: int) -> tuple[float, Tensor]:
 
 def _difference(a: Tensor, b: Tensor) -> float:
     return float((a.double() - b.double()).abs().max())
+
+
+def _failures(rows: list[dict[str, Any]]) -> tuple[str, ...]:
+    limits = {DIFF_32: LIMIT_32, DIFF_64: LIMIT_64}
+    return tuple(
+        f"{name} {row[name]:.1e} at K = {row['K']} is not below {limit:.0e}"
+        for row in rows
+        for name, limit in limits.items()
+        if not row[name] < limit
+    )
 
 
 def _notes(rows: list[dict[str, Any]], enumerate_to: int) -> tuple[str, ...]:

@@ -20,8 +20,8 @@ from vertex_softmax.ops.elementwise import Exp, Reciprocal
 def decompose(graph: Graph, x: Tensor) -> Graph:
     """The graph with each attention softmax(s) v as (e^t · 1/Σ e^t) v, t_j = s_j − s_top.
 
-    top is the key with the row's largest score at the point x (*input shape): as auto_LiRPA subtracts the row's maximum,
-    at the index it has at the centre of the set. Any key is right; this one keeps e^t small. Masked keys are refused.
+    top is the key with the row's largest score at the point x (*input shape), as auto_LiRPA has it in the centre of the
+    set. Any key is right; this one keeps e^t small. Masked keys are refused.
     """
     values = graph.values(x)
 

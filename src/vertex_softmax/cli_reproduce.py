@@ -1,0 +1,97 @@
+"""`vertex reproduce`: a table of the paper, or all, with the published figures beside ours."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from vertex_softmax.cli_common import errors, progress_bar, reporting
+
+
+@reporting
+def reproduce(
+    name: Annotated[str, typer.Argument(help="Which experiment, or all.", show_default=False)],
+    quick: Annotated[bool, typer.Option("--quick", help="A reduced run, on digits unless --data says else.")] = False,
+    data: Annotated[
+        str | None,
+        typer.Option(help="Data set of every row, e.g. digits.", show_default="those of the paper that are at hand"),
+    ] = None,
+    data_dir: Annotated[
+        Path | None, typer.Option(help="Folder with the data files.", show_default="$VERTEX_DATA, else data")
+    ] = None,
+    seeds: Annotated[
+        str | None, typer.Option(help="Seeds, as 0,1,2 or 0-4.", show_default="the experiment's own")
+    ] = None,
+    device: Annotated[str, typer.Option(help="cpu or cuda, for the bounds of trained models.")] = "cpu",
+    out: Annotated[Path, typer.Option(help="Where tables, plots, journals and models go.")] = Path("out/reproduce"),
+    as_json: Annotated[bool, typer.Option("--json", help="The results as JSON on stdout.")] = False,
+) -> None:
+    """Remake a table of the paper: Markdown, CSV, LaTeX, JSON, plots, and OUT/index.html over all of them.
+
+    Every finished trial is one line of OUT/journals/NAME.jsonl: after a kill the same command goes on where it was.
+    Rows whose data is not in --data-dir say so and are not run. Exit code 1: a check of a table does not hold.
+
+    Example: vertex reproduce slack --out out/reproduce
+
+    Example: vertex reproduce all --quick
+    """
+    from vertex_softmax.errors import InvalidValueError
+    from vertex_softmax.experiments import EXPERIMENTS
+    from vertex_softmax.experiments.request import Request
+    from vertex_softmax.report import summary
+    from vertex_softmax.zoo.datasets import NAMES
+
+    if name != "all" and name not in EXPERIMENTS:
+        raise InvalidValueError(f"there is no experiment {name!r}; choose one of {', '.join(EXPERIMENTS)} or all")
+    if data is not None and data not in NAMES:
+        raise InvalidValueError(f"there is no data set {data!r}; choose one of {', '.join(NAMES)}")
+    _check_device(device)
+    numbers = None if seeds is None else _seeds(seeds)
+    failures = []
+    chosen = EXPERIMENTS.values() if name == "all" else [EXPERIMENTS[name]]
+    for experiment in chosen:
+        with progress_bar() as progress:
+            request = Request(out, quick, numbers, data, data_dir, device, progress)
+            result = experiment.run(request)
+        typer.echo(result.json() if as_json else result.markdown())
+        errors.print(f"written: {out / experiment.name}.json, .md, .csv, .tex and plots", highlight=False)
+        failures += [f"{experiment.name}: {failure}" for failure in result.failures]
+    page = summary.write(out)
+    errors.print(f"summary: {page}", highlight=False)
+    for failure in failures:
+        errors.print(f"does not hold: {failure}", style="red", highlight=False, markup=False)
+    if failures:
+        raise typer.Exit(1)
+
+
+def _check_device(device: str) -> None:
+    import torch
+
+    from vertex_softmax.errors import InvalidValueError
+
+    try:
+        kind = torch.device(device).type
+    except RuntimeError as error:
+        raise InvalidValueError(f"device is {device!r}; choose cpu or cuda") from error
+    if kind not in {"cpu", "cuda"}:
+        raise InvalidValueError(f"device is {device!r}; choose cpu or cuda")
+    if kind == "cuda" and not torch.cuda.is_available():
+        raise InvalidValueError("device is cuda, but torch finds no CUDA device here; choose cpu")
+
+
+def _seeds(text: str) -> tuple[int, ...]:
+    """0,1,2 and 0-4, also mixed."""
+    from vertex_softmax.errors import InvalidValueError
+
+    found: list[int] = []
+    for part in text.split(","):
+        first, dash, last = part.strip().partition("-")
+        if not first.isdecimal() or (dash and not last.isdecimal()):
+            raise InvalidValueError(f"seeds is {text!r}; write numbers with commas, or a range: 0,1,2 or 0-4")
+        ends = (int(first), int(last if dash else first))
+        if ends[1] < ends[0] or ends[1] - ends[0] > 10_000:
+            raise InvalidValueError(f"seeds is {text!r}; {part!r} is not a range of at most 10,000 seeds")
+        found += range(ends[0], ends[1] + 1)
+    return tuple(dict.fromkeys(found))

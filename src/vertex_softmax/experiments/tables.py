@@ -1,0 +1,177 @@
+"""Tables of trained classifiers: one row per setting, ε and method, the published figures beside ours.
+
+Rates are shares of the setting's denominator; lower bounds and gaps are means over the correctly classified images of a
+seed, then over seeds. A setting whose data is not here keeps its rows, marked, with nothing of ours in them.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import statistics
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from vertex_softmax.experiments.journal import Trial
+from vertex_softmax.experiments.learned import LABELS, Found, Setting, best_attack, violations
+from vertex_softmax.experiments.request import Request
+from vertex_softmax.experiments.result import Column, Row
+
+NOT_RUN = "not run here"
+COLUMNS = (
+    Column("Benchmark"),
+    Column("ε", "g"),
+    Column("Method"),
+    Column("N", ","),
+    Column("Clean", ".3f"),
+    Column("Cert.", ".3f"),
+    Column("Lower", ".3f"),
+    Column("Gap", ".3f"),
+    Column("Sec./img", ".3f"),
+    Column("Status"),
+)
+QUICK_IMAGES = 10
+DIGITS_EPOCHS = 40
+DIGITS_TRAINING = {"batch": 64, "lr": 1e-2}
+DIGITS_SCALE = 2.0
+"""On the 8×8 digits, a twelfth of MNIST's pixels: few images, so smaller batches and larger steps, and twice the ε."""
+CEILING = "attack (ceiling)"
+SHOWN = {"crown-exp": "C3", "vertex": "C0", "hybrid-exp": "C1", "joint": "C2"}
+
+
+def rows(settings: Sequence[Setting], found: Found) -> tuple[tuple[Row, ...], tuple[Row, ...]]:
+    """Ours and the published ones, row by row."""
+    ours: list[Row] = []
+    published: list[Row] = []
+    for setting in settings:
+        for epsilon in setting.epsilons:
+            theirs = setting.published.get(epsilon, {})
+            trials = found.of(setting.name, epsilon)
+            for method in (*setting.methods, CEILING):
+                row = _row(setting, method, trials) if trials else {"Status": NOT_RUN}
+                label = LABELS.get(method, method)
+                ours.append({"Benchmark": setting.name, "ε": epsilon, "Method": label, **row})
+                beside = {name: theirs[f"{label} {name}"] for name in ("Cert.", "Lower") if f"{label} {name}" in theirs}
+                if beside and "Clean" in theirs:
+                    beside["Clean"] = theirs["Clean"]
+                published.append(beside)
+    return tuple(ours), tuple(published)
+
+
+def _row(setting: Setting, method: str, trials: Sequence[Trial]) -> dict[str, Any]:
+    correct = [trial for trial in trials if trial["correct"]]
+    if method == CEILING:
+        rate = sum(best_attack(trial) > 0 for trial in correct) / len(trials)
+        lower, gap, seconds = by_seed(correct, best_attack), None, None
+    else:
+        rate = sum(trial["bounds"][method]["certified"] for trial in correct) / len(trials)
+        lower = by_seed(correct, lambda trial: trial["bounds"][method]["worst"])
+        attack = by_seed(correct, best_attack)
+        gap = None if lower is None or attack is None else attack - lower
+        seconds = _mean([trial["bounds"][method]["seconds"] for trial in correct])
+    return {
+        "N": len(trials),
+        "Clean": _mean([trial["accuracy"] for trial in trials]),
+        "Cert.": rate,
+        "Lower": lower,
+        "Gap": gap,
+        "Sec./img": seconds,
+        "Status": "clean-correct" if setting.clean_correct else "end to end",
+    }
+
+
+def by_seed(trials: Sequence[Trial], value: Callable[[Trial], float | None]) -> float | None:
+    """The mean over seeds of each seed's mean; None if a value is missing (a bound that is not finite)."""
+    means = []
+    for seed in dict.fromkeys(trial["seed"] for trial in trials):
+        values = [value(trial) for trial in trials if trial["seed"] == seed]
+        numbers = [number for number in values if number is not None]
+        if len(numbers) < len(values):
+            return None
+        means.append(statistics.fmean(numbers))
+    return statistics.fmean(means) if means else None
+
+
+def notes(settings: Sequence[Setting], found: Found, request: Request) -> tuple[str, ...]:
+    """What a reader has to know of the data, the models and the methods."""
+    broken = violations(found.trials)
+    said = [
+        f"{len(found.trials):,} trials; "
+        + (f"{len(broken)} bounds lie ABOVE an attack: {broken[0]}" if broken else "no bound lies above an attack."),
+        "CROWN, Vertex and Hybrid are the paper's methods in our own implementation: CROWN relaxes exp, sum, "
+        "reciprocal and products one by one, Hybrid is the larger of CROWN and Vertex per target. Ours, in small "
+        "letters, centre the softmax and bound affine parts by their exact form.",
+        f"Ceiling: the lowest margin of two attacks ({_attacks()}). Gap: the ceiling's mean less the bound's.",
+        f"Seconds per image on {request.device}, CROWN always one image at a time on the CPU; published ones are not "
+        "comparable.",
+    ]
+    said += [f"{name}: {note}." for name, note in found.notes.items()]
+    said += [f"{name}: {NOT_RUN}, {why}." for name, why in found.missing.items()]
+    trained = dict.fromkeys(
+        f"learning rate {s.training['lr']:g}, weight decay {s.training['weight_decay']:g}, batches of "
+        f"{s.training['batch']}, gradients clipped at {s.training['gradient_clip']:g}, {s.epochs} epochs"
+        for s in settings
+        if s.name not in found.missing
+    )
+    said.append(f"AdamW: {'; '.join(trained)} (published: 1e-3, 1e-4, 256, 1, 8 epochs of a larger training set).")
+    return tuple(said)
+
+
+def _attacks() -> str:
+    return "the protocol's: 40 steps of 0.005, 2 starts; ours: 40 falling steps, 4 starts"
+
+
+def _mean(values: Sequence[float]) -> float | None:
+    return statistics.fmean(values) if values else None
+
+
+def on_data(settings: Sequence[Setting], request: Request) -> tuple[Setting, ...]:
+    """The settings as asked for: on other data (without published figures), and fewer trials if `quick`."""
+    data = request.data or ("digits" if request.quick else None)
+    found = [setting if data in {None, setting.data} else _moved(setting, data or "") for setting in settings]
+    if request.quick:
+        found = [dataclasses.replace(s, seeds=min(s.seeds, 2), images=min(s.images, QUICK_IMAGES)) for s in found]
+    names = dict.fromkeys(setting.name for setting in found)
+    return tuple(next(setting for setting in found if setting.name == name) for name in names)
+
+
+def _moved(setting: Setting, data: str) -> Setting:
+    """The same kind of model on other images; the patches are such that there are about as many tokens."""
+    sides = {"digits": (8, 1), "mnist": (28, 1), "fashion-mnist": (28, 1), "cifar10-gray": (32, 1), "cifar10": (32, 3)}
+    image, channels = sides[data]
+    old = setting.architecture
+    side = old.image // old.patch
+    patch = max(p for p in range(1, image) if image % p == 0 and image // p >= min(side, 4))
+    architecture = dataclasses.replace(old, image=image, channels=channels, patch=patch)
+    name = setting.name.replace(f"{side * side} tokens", f"{architecture.tokens} tokens")
+    for known in ("MNIST", "Fashion-MNIST", "CIFAR-10 gray"):
+        name = name.removeprefix(known).strip()
+    moved = dataclasses.replace(setting, name=f"{data} {name}", data=data, architecture=architecture, published={})
+    if data != "digits":
+        return moved
+    return dataclasses.replace(
+        moved,
+        epsilons=tuple(round(DIGITS_SCALE * epsilon, 6) for epsilon in setting.epsilons),
+        epochs=DIGITS_EPOCHS,
+        training={**setting.training, **DIGITS_TRAINING},
+    )
+
+
+def plot(figure: Any, settings: Sequence[Setting], found: Found, title: str) -> None:
+    """Grouped bars: the certified share by method for each setting and ε, and the attack's ceiling as a line."""
+    axes = figure.subplots()
+    groups = [(s, e) for s in settings for e in s.epsilons if found.of(s.name, e)]
+    width = 0.8 / len(SHOWN)
+    for place, (method, colour) in enumerate(SHOWN.items()):
+        heights = [_row(s, method, found.of(s.name, e))["Cert."] for s, e in groups]
+        at = [g + (place - (len(SHOWN) - 1) / 2) * width for g in range(len(groups))]
+        axes.bar(at, heights, width, color=colour, label=LABELS[method])
+    for g, (s, e) in enumerate(groups):
+        ceiling = _row(s, CEILING, found.of(s.name, e))["Cert."]
+        label = "withstood the attack" if g == 0 else None
+        axes.plot([g - 0.45, g + 0.45], [ceiling, ceiling], color="0.4", lw=1.5, ls="--", label=label)
+    axes.set_xticks(range(len(groups)), [f"{s.name}\nε = {e:g}" for s, e in groups], fontsize=7)
+    axes.set_ylim(0, 1.05)
+    axes.set_ylabel("certified share")
+    axes.set_title(title)
+    axes.legend(frameon=False, ncols=5, fontsize=8, loc="upper center", bbox_to_anchor=(0.5, -0.16))
+    axes.spines[["top", "right"]].set_visible(False)

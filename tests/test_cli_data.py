@@ -31,6 +31,14 @@ def row(output: str, name: str) -> list[str]:
     return next(cells for cells in rows if cells[0] == name)
 
 
+def test_help_lists_the_commands(vertex) -> None:
+    assert all(command in vertex("--help").stdout for command in ("list", "check", "fetch"))
+    for command in ("list", "check", "fetch"):
+        text = vertex(command, "--help").stdout
+        assert "Example: vertex data" in text
+        assert "VERTEX_DATA" in text
+
+
 def test_list_says_what_is_there_and_what_is_not(vertex, tmp_path: Path, monkeypatch) -> None:
     registered(monkeypatch, "mnist", mnist_files())
     write(tmp_path / "mnist", mnist_files())

@@ -95,6 +95,10 @@ def test_links_and_devices_under_other_names_are_passed_over() -> None:
     assert read(tarred([*entries, ("inside/a", A)])) == {"inside/a": A}
 
 
+def test_the_size_of_a_link_is_that_of_its_target_and_no_data_follows() -> None:
+    assert read(header(b"link", b"1274\0", b"1") + tarred([("inside/a", A)])) == {"inside/a": A}
+
+
 def test_a_file_that_comes_twice_is_refused() -> None:
     with pytest.raises(InvalidValueError, match="here holds inside/a twice"):
         read(tarred([("inside/a", A), ("inside/a", A)]))

@@ -180,6 +180,18 @@ def test_an_archive_without_the_files_is_refused(tmp_path: Path) -> None:
         dataset("cifar10", tmp_path)
 
 
+def test_an_archive_that_unpacks_to_more_than_the_official_one_is_refused(tmp_path: Path, monkeypatch) -> None:
+    files = cifar_files()
+    source = registered(monkeypatch, "cifar10", files)
+    entries = [(f"{INSIDE}/{name}", content) for name, content in files.items()]
+    bomb = gzip.compress(tarred([("filler", bytes(source.unpacked)), *entries]))
+    write(tmp_path / "cifar10", {"cifar-10-binary.tar.gz": bomb}, packed=False)
+    with pytest.raises(
+        InvalidValueError, match=r"binary.tar.gz holds more than the official archive; `vertex data fetch"
+    ):
+        dataset("cifar10", tmp_path)
+
+
 @pytest.mark.parametrize("name", ["cifar-10-python.tar.gz", "cifar-10-batches-py/", "data_batch_1"])
 def test_pickled_cifar_is_never_read(name: str, tmp_path: Path) -> None:
     path = tmp_path / "cifar10" / name

@@ -1,0 +1,26 @@
+"""The templates of the pages beside this file: what a page shows is escaped, and a missing value is an error."""
+
+from __future__ import annotations
+
+from importlib import resources
+from typing import TYPE_CHECKING
+
+from vertex_softmax.errors import MissingDependencyError
+
+if TYPE_CHECKING:
+    import jinja2
+
+
+def named(name: str) -> jinja2.Template:
+    """The template in the file `name`; needs the extra `report`."""
+    try:
+        import jinja2
+    except ImportError as error:
+        raise MissingDependencyError(
+            "the report needs jinja2, which is not installed: pip install 'vertex-softmax[report]'"
+        ) from error
+    environment = jinja2.Environment(
+        autoescape=True, undefined=jinja2.StrictUndefined, trim_blocks=True, lstrip_blocks=True
+    )
+    source = (resources.files("vertex_softmax.report") / name).read_text(encoding="utf-8")
+    return environment.from_string(source)

@@ -24,6 +24,7 @@ from torch import Tensor
 
 from vertex_softmax.experiments.journal import Journal, Trial, journal_of
 from vertex_softmax.experiments.request import Request
+from vertex_softmax.experiments.result import machine
 from vertex_softmax.graph.decompose import decompose
 from vertex_softmax.graph.ir import Graph
 from vertex_softmax.methods.bounding import Options
@@ -211,6 +212,8 @@ def _measure(
             "correct": bool(right),
             "accuracy": case.record["accuracy"],
             "device": device,
+            "machine": machine(device),
+            "torch": torch.__version__,
         }
         for image, label, right in zip(images, labels, correct, strict=True)
     ]

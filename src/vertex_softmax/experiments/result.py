@@ -17,6 +17,7 @@ import platform
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, field
+from functools import cache
 from pathlib import Path
 from typing import Any, TypeAlias
 
@@ -70,15 +71,16 @@ def versions() -> dict[str, str]:
     return found
 
 
-def machine() -> str:
-    """System, processor, cores, and the GPU if there is one, in words."""
+@cache
+def machine(device: str = "cpu") -> str:
+    """System, processor, cores, and the GPU if that is the device, in words."""
     processor = platform.machine()
     try:
         lines = Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines()
         processor = next(line.split(":", 1)[1].strip() for line in lines if line.startswith("model name"))
     except (OSError, StopIteration):
         pass  # not Linux, or a processor without a name
-    cuda = f", {torch.cuda.get_device_name()}" if torch.cuda.is_available() else ""
+    cuda = f", {torch.cuda.get_device_name(device)}" if device.startswith("cuda") else ""
     return f"{platform.system()}, {processor}, {os.cpu_count()} cores{cuda}"
 
 

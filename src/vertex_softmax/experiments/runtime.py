@@ -61,8 +61,8 @@ def run(request: Request) -> ExperimentResult:
         rows=tuple(rows),
         published=tuple(PUBLISHED.get(str(row["Component"]), {}) for row in rows),
         notes=(
-            f"{setting.name}, ε = {_epsilon(request):g}, medians over {_count(request)} images, each on its own; ours on "
-            f"a CPU with {threads} threads, published on an RTX 5090: compare fractions and ratios.",
+            f"{setting.name}, ε = {_epsilon(request):g}, medians over {_count(request)} images, each on its own; ours "
+            f"on a CPU with {threads} threads, published on an RTX 5090: compare fractions and ratios.",
             "Published: Hybrid is CROWN, then score, value and suffix bounds with auto_LiRPA, then the sweep.",
             "Fractions of the published rows are of Hybrid, those of our methods of their own total.",
         ),

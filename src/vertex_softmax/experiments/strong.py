@@ -148,7 +148,7 @@ def run(request: Request) -> ExperimentResult:
         rows=tuple(ours for ours, _ in pairs),
         published=tuple(theirs for _, theirs in pairs),
         notes=(
-            *tables.notes([residual], trained, request)[1:],
+            *tables.notes([residual], trained)[1:],
             "Small blocks: random heads as in the sweep, one network per trial, CROWN score boxes; the published "
             "trials (24 per setting in the paired table) are not ours, so differences of ±0.1 in a rate are chance.",
             "α-CROWN is published for the softmax taken apart; beside it stands our α-crown, which is not.",

@@ -29,7 +29,7 @@ COLUMNS = (
     Column("Sec./img", ".3f"),
     Column("Status"),
 )
-QUICK_IMAGES = 10
+QUICK_IMAGES = 8
 DIGITS_EPOCHS = 40
 DIGITS_TRAINING = {"batch": 64, "lr": 1e-2}
 DIGITS_SCALE = 2.0
@@ -91,7 +91,7 @@ def by_seed(trials: Sequence[Trial], value: Callable[[Trial], float | None]) -> 
     return statistics.fmean(means) if means else None
 
 
-def notes(settings: Sequence[Setting], found: Found, request: Request) -> tuple[str, ...]:
+def notes(settings: Sequence[Setting], found: Found) -> tuple[str, ...]:
     """What a reader has to know of the data, the models and the methods."""
     broken = violations(found.trials)
     said = [
@@ -101,8 +101,8 @@ def notes(settings: Sequence[Setting], found: Found, request: Request) -> tuple[
         "reciprocal and products one by one, Hybrid is the larger of CROWN and Vertex per target. Ours, in small "
         "letters, centre the softmax and bound affine parts by their exact form.",
         f"Ceiling: the lowest margin of two attacks ({_attacks()}). Gap: the ceiling's mean less the bound's.",
-        f"Seconds per image on {request.device}, CROWN always one image at a time on the CPU; published ones are not "
-        "comparable.",
+        f"Run on: {'; '.join(dict.fromkeys(t['machine'] for t in found.trials)) or 'nothing'}; CROWN always one image at "
+        "a time on the CPU, the others in batches. Seconds are no comparison with the published ones.",
     ]
     said += [f"{name}: {note}." for name, note in found.notes.items()]
     said += [f"{name}: {NOT_RUN}, {why}." for name, why in found.missing.items()]

@@ -147,7 +147,10 @@ def _refine(
     if not mixed:  # without an attention on the way all rules are one, and a part has done it
         rules = () if walk.known else rules[:1]
     for rule in rules:
-        walk.tighten(node, walk.box_by_pass(node, Rules(attention=rule, product=options.product, exact=False), everywhere=everywhere))
+        walk.tighten(
+            node,
+            walk.box_by_pass(node, Rules(attention=rule, product=options.product, exact=False), everywhere=everywhere),
+        )
     if tightened and options.centred:
         walk.centre(node, Rules(attention=rules[0] if rules else "affine", exact=False))
     if tightened and options.box_ascent is not None and mixed and kind == "pre-activations":
@@ -214,7 +217,11 @@ class _Run:
         slopes = ("adaptive", "zero", "one") if options.suffix == "best" else ("adaptive",)
         for rule in how.last if mixed else how.last[:1]:
             for relu in slopes:
-                bound = walk.bound(self.output, Part(self.objectives), Rules(attention=rule, relu=relu, product=options.product, sums=True))
+                bound = walk.bound(
+                    self.output,
+                    Part(self.objectives),
+                    Rules(attention=rule, relu=relu, product=options.product, sums=True),
+                )
                 found = _larger(found, bound)
         optimised = how.last if options.suffix == "optimised" else how.optimised
         for rule in optimised if mixed else optimised[:1]:

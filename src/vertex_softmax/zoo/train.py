@@ -146,12 +146,13 @@ def prepared(
     """The model of this architecture trained on this data with these settings: loaded if it lies at `path`, else made.
 
     `settings` goes to `train` as it is; its seed, 0 if it has none, is also that of the first weights. What lies at
-    `path` and is something else, or is damaged, is replaced. The record has train_accuracy and accuracy.
+    `path` and is something else, or is damaged, is replaced; the record says which torch trained it. The record has
+    train_accuracy and accuracy.
     """
     wanted = {**describe(data, **settings), "architecture": asdict(architecture)}
     try:
         model, record = load(path)
-        if all(record.get(key) == value for key, value in wanted.items()):
+        if all(record.get(key) == value for key, value in wanted.items() if key != "torch"):
             return model, record
     except InvalidValueError:
         pass

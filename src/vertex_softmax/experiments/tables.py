@@ -101,8 +101,8 @@ def notes(settings: Sequence[Setting], found: Found) -> tuple[str, ...]:
         "reciprocal and products one by one, Hybrid is the larger of CROWN and Vertex per target. Ours, in small "
         "letters, centre the softmax and bound affine parts by their exact form.",
         f"Ceiling: the lowest margin of two attacks ({_attacks()}). Gap: the ceiling's mean less the bound's.",
-        f"Run on: {'; '.join(dict.fromkeys(t['machine'] for t in found.trials)) or 'nothing'}; CROWN always one image at "
-        "a time on the CPU, the others in batches. Seconds are no comparison with the published ones.",
+        f"Run on: {'; '.join(dict.fromkeys(t['machine'] for t in found.trials)) or 'nothing'}; CROWN one image at a "
+        "time on the CPU, the others in batches. Seconds are no comparison with the published ones.",
     ]
     said += [f"{name}: {note}." for name, note in found.notes.items()]
     said += [f"{name}: {NOT_RUN}, {why}." for name, why in found.missing.items()]

@@ -70,7 +70,9 @@ def test_reproduce_slack_prints_the_table_and_writes_the_files(vertex, tmp_path:
     result = vertex("reproduce", "slack", "--out", str(tmp_path))
     assert result.exit_code == 0, result.output
     assert "published" in result.stdout
-    assert {path.name for path in tmp_path.iterdir()} == {f"slack.{end}" for end in ("json", "md", "csv", "svg", "png")}
+    tables = {f"slack.{end}" for end in ("json", "md", "csv", "tex", "svg", "png")}
+    assert {path.name for path in tmp_path.iterdir()} == {*tables, "index.html", "journals"}
+    assert [path.name for path in (tmp_path / "journals").iterdir()] == ["slack.jsonl"]
     assert vertex("reproduce", "slack", "--out", str(tmp_path), "--json").stdout.lstrip().startswith("{")
 
 

@@ -1,4 +1,4 @@
-"""A result is saved whole, in three forms, with the published figures apart from ours."""
+"""A result is saved whole, in four forms, with the published figures apart from ours."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from vertex_softmax.errors import InternalError, MissingDependencyError
-from vertex_softmax.experiments import EXPERIMENTS, Column, ExperimentResult
+from vertex_softmax.experiments import EXPERIMENTS, Column, ExperimentResult, Request
 from vertex_softmax.experiments.result import new_figure, save_figure, versions
 
 
@@ -44,8 +44,8 @@ def test_markdown_shows_the_published_figure_beside_ours() -> None:
 def test_saved_files_read_back(tmp_path: Path) -> None:
     out = tmp_path / "new" / "folder"
     paths = example().save(out)
-    assert sorted(path.name for path in out.iterdir()) == ["example.csv", "example.json", "example.md"]
-    assert [path.suffix for path in paths] == [".json", ".md", ".csv"]
+    assert sorted(path.name for path in out.iterdir()) == ["example.csv", "example.json", "example.md", "example.tex"]
+    assert [path.suffix for path in paths] == [".json", ".md", ".csv", ".tex"]
     read = json.loads(paths[0].read_text())
     assert read["rows"][0] == {"K": 8, "Seconds": 0.125, "Equal": True}
     assert read["published"] == [{"Seconds": 0.5}, {}]
@@ -101,7 +101,7 @@ def test_a_missing_extra_shows_before_the_work(
         monkeypatch.delitem(sys.modules, loaded)
     monkeypatch.setitem(sys.modules, module, None)
     with pytest.raises(MissingDependencyError, match=rf"pip install 'vertex-softmax\[{extra}\]'"):
-        EXPERIMENTS[name].run(quick=True, out=tmp_path, progress=lambda *_: pytest.fail("the work began"))
+        EXPERIMENTS[name].run(Request(tmp_path, quick=True, progress=lambda *_: pytest.fail("the work began")))
     assert not list(tmp_path.iterdir())
 
 

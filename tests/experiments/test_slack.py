@@ -8,11 +8,12 @@ from pathlib import Path
 import pytest
 
 from vertex_softmax.experiments import slack
+from vertex_softmax.experiments.request import Request
 
 
 def test_every_cell_equals_the_published_one_to_three_decimals(tmp_path: Path) -> None:
     seen: list[tuple[str, int, int]] = []
-    result = slack.run(quick=False, out=tmp_path, progress=lambda *args: seen.append(args))
+    result = slack.run(Request(tmp_path, progress=lambda *args: seen.append(args)))
     cells = 0
     for ours, published in zip(result.rows, result.published, strict=True):
         assert ours["Equal"] is True
@@ -25,8 +26,9 @@ def test_every_cell_equals_the_published_one_to_three_decimals(tmp_path: Path) -
     assert "Our cells equal the published ones" in result.notes[0]
     assert seen[0] == ("single-row attention", 0, 3)
     assert seen[-1] == ("done", 3, 3)
-    names = {path.name for path in tmp_path.iterdir()}
-    assert names == {"slack.json", "slack.md", "slack.csv", "slack.svg", "slack.png"}
+    assert not result.failures
+    names = {path.name for path in tmp_path.iterdir() if path.is_file()}
+    assert names == {f"slack.{ending}" for ending in ("json", "md", "csv", "tex", "svg", "png")}
     assert json.loads((tmp_path / "slack.json").read_text())["rows"][0]["Final"] == result.rows[0]["Final"]
 
 
@@ -44,7 +46,7 @@ def test_other_seeds_are_said_not_to_be_the_published_instances(
 ) -> None:
     monkeypatch.setattr(slack, "SEEDS", 1)
     monkeypatch.setattr(slack, "GRID", 5)
-    result = slack.run(quick=True, out=tmp_path, seed=100)
+    result = slack.run(Request(tmp_path, quick=True, seeds=(100,)))
     assert "do NOT all equal" in result.notes[0]
     assert "not the published instances" in result.notes[0]
     assert not any(row["Equal"] for row in result.rows)

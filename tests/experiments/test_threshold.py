@@ -9,13 +9,14 @@ import pytest
 import torch
 
 from vertex_softmax.experiments import threshold
+from vertex_softmax.experiments.request import Request
 from vertex_softmax.softmax_box import reference
 
 
 def test_quick_run_keeps_the_limits(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(threshold, "KEYS", (8, 12, 32, 64, 512))
     seen: list[tuple[str, int, int]] = []
-    result = threshold.run(quick=True, out=tmp_path, progress=lambda *args: seen.append(args))
+    result = threshold.run(Request(tmp_path, quick=True, progress=lambda *args: seen.append(args)))
     assert [row["K"] for row in result.rows] == [8, 12, 32, 64]
     for row in result.rows:
         enumerated = row["K"] in (8, 12)
@@ -27,14 +28,17 @@ def test_quick_run_keeps_the_limits(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     assert result.published[2] == {}
     assert seen[0] == ("K = 8", 0, 8)
     assert seen[-1] == ("K = 64", 64, 64)
-    names = {path.name for path in tmp_path.iterdir()}
-    assert names == {f"threshold.{ending}" for ending in ("json", "md", "csv", "svg", "png")}
+    assert not result.failures
+    names = {path.name for path in tmp_path.iterdir() if path.is_file()}
+    assert names == {f"threshold.{ending}" for ending in ("json", "md", "csv", "tex", "svg", "png")}
 
 
 def test_broken_limits_are_said(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(threshold, "KEYS", (8,))
     monkeypatch.setattr(threshold, "LIMIT_64", 0.0)
-    assert "NOT kept" in threshold.run(quick=True, out=tmp_path).notes[0]
+    result = threshold.run(Request(tmp_path, quick=True))
+    assert "NOT kept" in result.notes[0]
+    assert result.failures
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])

@@ -8,6 +8,7 @@ Each line names the sources it was made by (`fingerprint`): answers of other sou
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import json
 import os
@@ -17,7 +18,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, TypeAlias
 
-from vertex_softmax.errors import InvalidValueError
+from vertex_softmax.errors import InternalError, InvalidValueError
 
 Trial: TypeAlias = dict[str, Any]
 """A finished trial, as plain JSON; `key` says which."""
@@ -59,19 +60,29 @@ class Journal:
             raise InvalidValueError(
                 f"{self.path} cannot be written ({error.strerror}); choose another --out"
             ) from error
-        self._lock()
-        self._read()
+        try:
+            self._lock()
+            self._read()
+        except BaseException:
+            self._file.close()  # and the lock is gone
+            raise
         return self
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        self._file.close()
+        with contextlib.suppress(OSError):  # of what `add` could not write; the rest is on the disk
+            self._file.close()
 
     def add(self, trials: Iterable[Mapping[str, Any]]) -> None:
         """Write finished trials; they are on the disk when this returns."""
         lines = [{**trial, "source": self.source} for trial in trials]
-        text = "".join(json.dumps(line, allow_nan=False) + "\n" for line in lines)
+        try:
+            text = "".join(json.dumps(line, allow_nan=False) + "\n" for line in lines)
+        except (ValueError, TypeError) as error:
+            raise InternalError(
+                f"{self.path}: a trial of {', '.join(str(line['key']) for line in lines)} is not plain JSON: {error}"
+            ) from error
         try:
             self._file.write(text.encode())
             self._file.flush()
@@ -96,7 +107,6 @@ class Journal:
         try:
             fcntl.flock(self._file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except OSError as error:
-            self._file.close()
             raise InvalidValueError(
                 f"another process is writing {self.path}; wait for it, or choose another --out"
             ) from error
@@ -108,7 +118,7 @@ class Journal:
         for number, line in enumerate(self._file, 1):
             try:
                 trial = json.loads(line)
-                key, source = trial["key"], trial["source"]
+                key, source = str(trial["key"]), trial["source"]
             except (ValueError, KeyError, TypeError) as error:
                 if line.endswith(b"\n"):
                     raise InvalidValueError(

@@ -41,7 +41,7 @@ def paired(a: Sequence[float], b: Sequence[float]) -> Paired:
     >>> paired([0.0, 1.0, 2.0, 3.0], [1.0, 1.0, 4.0, 3.0])
     Paired(trials=4, mean=0.75, median=0.5, improved=0.5)
     """
-    differences = np.subtract(np.asarray(b, np.float64), np.asarray(a, np.float64))
+    differences = np.array([y - x for x, y in zip(a, b, strict=True)], np.float64)
     if not len(differences):
         return Paired(0, math.nan, math.nan, math.nan)
     improved = float((differences > IMPROVED).mean())

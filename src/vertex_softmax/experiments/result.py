@@ -138,7 +138,7 @@ class ExperimentResult:
     def latex(self) -> str:
         """The table for papers: a tabular with the rules of booktabs, the notes as comments above it."""
         head, *body = self._cells(lambda column, cell: column.text(cell))
-        lines = [f"% {line}" for line in (self.title, *self.failures, *self.notes)]
+        lines = [f"% {' '.join(line.split())}" for line in (self.title, *self.failures, *self.notes)]
         lines += [f"\\begin{{tabular}}{{{self._sides()}}}", "\\toprule", _latex_line(head), "\\midrule"]
         lines += [*map(_latex_line, body), "\\bottomrule", "\\end{tabular}"]
         return "\n".join(lines) + "\n"
@@ -212,6 +212,7 @@ LATEX = {
     "×": r"$\times$",
 }
 LATEX |= {"≤": r"$\le$", "≥": r"$\ge$", "−": "$-$", "~": r"\textasciitilde{}", "^": r"\textasciicircum{}"}
+LATEX |= {"±": r"$\pm$", **{character: f"${character}$" for character in "<>|"}}  # other glyphs in LaTeX's first fonts
 LATEX |= {character: f"\\{character}" for character in "&%$#_{}"}
 
 

@@ -60,6 +60,20 @@ def test_scales_are_the_protocols(width: int) -> None:
     assert found.output.shape == (400, width)
 
 
+@pytest.mark.parametrize(
+    ("keys", "seed", "width", "start"), [(4, 0, 16, 4), (6, 2, 16, 2_000_012), (4, 1, 32, 1_320_231)]
+)
+def test_the_draws_are_those_that_are_documented(keys: int, seed: int, width: int, start: int) -> None:
+    """1,000,003 · seed + K, plus 10,007 · d where d is not 16; x, queries, keys, values, output, for all of a batch."""
+    generator = torch.Generator().manual_seed(start)
+    shapes = {"x": (keys, width), "query": (width, width), "key": (width, width), "value": (width, width)}
+    first = joined(keys, seed, BATCH, width)
+    for part, shape in {**shapes, "output": (width,)}.items():
+        drawn = torch.randn(BATCH, *shape, generator=generator, dtype=torch.float64)
+        found = getattr(first, part)
+        assert torch.allclose(found / found.std(), drawn / drawn.std(), rtol=0, atol=1e-12), part
+
+
 def by_hand(head: Heads, x: torch.Tensor) -> float:
     """Every sum written out, 1/√d taken out of the queries and put where the paper has it."""
     keys, width = x.shape

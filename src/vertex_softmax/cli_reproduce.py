@@ -9,6 +9,9 @@ import typer
 
 from vertex_softmax.cli_common import errors, progress_bar, reporting
 
+MOST_DIGITS = 9
+"""of a seed: generators are seeded with multiples of it, which have to fit into 64 bits"""
+
 
 @reporting
 def reproduce(
@@ -56,14 +59,19 @@ def reproduce(
             request = Request(out, quick, numbers, data, data_dir, device, progress)
             result = experiment.run(request)
         typer.echo(result.json() if as_json else result.markdown())
-        errors.print(f"written: {out / experiment.name}.json, .md, .csv, .tex and plots", highlight=False)
+        _say(f"written: {out / experiment.name}.json, .md, .csv, .tex and plots")
         failures += [f"{experiment.name}: {failure}" for failure in result.failures]
     page = summary.write(out)
-    errors.print(f"summary: {page}", highlight=False)
+    _say(f"summary: {page}")
     for failure in failures:
         errors.print(f"does not hold: {failure}", style="red", highlight=False, markup=False)
     if failures:
         raise typer.Exit(1)
+
+
+def _say(text: str) -> None:
+    """On stderr, in one line and as it is: paths may hold what rich takes for markup."""
+    errors.print(text, highlight=False, markup=False, soft_wrap=True)
 
 
 def _check_device(device: str) -> None:
@@ -90,8 +98,10 @@ def _seeds(text: str) -> tuple[int, ...]:
         first, dash, last = part.strip().partition("-")
         if not first.isdecimal() or (dash and not last.isdecimal()):
             raise InvalidValueError(f"seeds is {text!r}; write numbers with commas, or a range: 0,1,2 or 0-4")
+        if max(len(first), len(last)) > MOST_DIGITS:
+            raise InvalidValueError(f"seeds is {text!r}; a seed has at most {MOST_DIGITS} digits")
         ends = (int(first), int(last if dash else first))
-        if ends[1] < ends[0] or ends[1] - ends[0] > 10_000:
+        if ends[1] < ends[0] or ends[1] - ends[0] >= 10_000:
             raise InvalidValueError(f"seeds is {text!r}; {part!r} is not a range of at most 10,000 seeds")
         found += range(ends[0], ends[1] + 1)
     return tuple(dict.fromkeys(found))

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 
 from vertex_softmax.experiments import block, patch, tables
 from vertex_softmax.experiments.journal import Trial
-from vertex_softmax.experiments.learned import LABELS, Setting
+from vertex_softmax.experiments.learned import LABELS, Setting, violations
 from vertex_softmax.experiments.request import Request
 from vertex_softmax.experiments.result import Cell, Column, ExperimentResult, Row, Timer
 from vertex_softmax.experiments.statistics import DRAWS, resampled
@@ -47,7 +47,8 @@ def run(request: Request) -> ExperimentResult:
     timer = Timer()
     rows: list[Row] = []
     published: list[Row] = []
-    for settings, found in (patch.found_trials(request), block.found_trials(request)):
+    tried = (patch.found_trials(request), block.found_trials(request))
+    for settings, found in tried:
         for setting in settings:
             for epsilon in setting.epsilons:
                 for denominator in (CONDITIONAL,) if setting.clean_correct else (CONDITIONAL, END_TO_END):
@@ -68,9 +69,11 @@ def run(request: Request) -> ExperimentResult:
             "The trials are those of the tables `patch` and `block`; what is said there of data and methods holds.",
             "MNIST block: published over 200 clean-correct images per seed, ours over the clean-correct ones of the "
             "first 100.",
+            *(note for _, found in tried for note in tables.missing(found)),
         ),
         settings=request.described(),
         seconds=timer.seconds,
+        failures=tuple([broken for _, found in tried for broken in violations(found.trials)][:3]),
     )
     result.save(request.out)
     return result

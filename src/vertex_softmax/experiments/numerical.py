@@ -10,7 +10,7 @@ from collections.abc import Sequence
 
 from vertex_softmax.experiments import block, interval, tables
 from vertex_softmax.experiments.journal import Trial
-from vertex_softmax.experiments.learned import LABELS
+from vertex_softmax.experiments.learned import LABELS, Setting, violations
 from vertex_softmax.experiments.request import Request
 from vertex_softmax.experiments.result import Column, ExperimentResult, Row, Timer
 from vertex_softmax.experiments.statistics import near_zero
@@ -39,7 +39,7 @@ def run(request: Request) -> ExperimentResult:
     rows, published = _primitive(request)
     settings, found = block.found_trials(request)
     for setting in settings:
-        epsilon = EPSILON.get(setting.data, 0.02)
+        epsilon = _epsilon(setting)
         for method in METHODS:
             row = {"Check": f"{setting.name} ε={epsilon:g}", "Scope": f"{LABELS[method]} image margins"}
             rows.append({**row, **_counts(method, found.of(setting.name, epsilon))})
@@ -58,13 +58,20 @@ def run(request: Request) -> ExperimentResult:
             "First two rows: violations, of enclosures and outward-rounded bounds against exact minima; table "
             "`interval` has over 100,000 boxes more. Other rows: floating-point verdicts, not end-to-end proofs.",
             "N: evaluation images, misclassified ones included; near-zero counts inspect the margins that were found.",
+            *tables.missing(found),
         ),
         settings=request.described(),
         seconds=timer.seconds,
-        failures=(f"{broken} boxes violate a proved bound",) if broken else (),
+        failures=((f"{broken} boxes violate a proved bound",) if broken else ()) + tuple(violations(found.trials)[:3]),
     )
     result.save(request.out)
     return result
+
+
+def _epsilon(setting: Setting) -> float:
+    """The one of the data set, if the setting has it."""
+    epsilon = EPSILON.get(setting.data, 0.02)
+    return epsilon if epsilon in setting.epsilons else setting.epsilons[0]
 
 
 def _primitive(request: Request) -> tuple[list[Row], list[Row]]:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import statistics as plain
 
 from vertex_softmax.experiments import block, patch, tables
-from vertex_softmax.experiments.learned import LABELS, Found, Setting
+from vertex_softmax.experiments.learned import LABELS, Found, Setting, violations
 from vertex_softmax.experiments.request import Request
 from vertex_softmax.experiments.result import Cell, Column, ExperimentResult, Row, Timer
 from vertex_softmax.experiments.statistics import IMPROVED, paired
@@ -43,7 +43,8 @@ def run(request: Request) -> ExperimentResult:
     timer = Timer()
     rows: list[Row] = []
     published: list[Row] = []
-    for settings, found in (block.found_trials(request), patch.found_trials(request)):
+    tried = (block.found_trials(request), patch.found_trials(request))
+    for settings, found in tried:
         for setting in settings:
             for epsilon in setting.epsilons:
                 for before, after in PAIRS:
@@ -61,9 +62,11 @@ def run(request: Request) -> ExperimentResult:
             "N: correctly classified images of all seeds. Mean Δ: of the seeds' means; the others over images.",
             f"Improved: larger by more than {IMPROVED:g}.",
             "The trials are those of the tables `block` and `patch`; what is said there of data and methods holds.",
+            *(note for _, found in tried for note in tables.missing(found)),
         ),
         settings=request.described(),
         seconds=timer.seconds,
+        failures=tuple([broken for _, found in tried for broken in violations(found.trials)][:3]),
     )
     result.save(request.out)
     return result

@@ -173,13 +173,13 @@ def _heads(block: Block, request: Request) -> list[Trial]:
     found = []
     with journal_of(NAME, request.out, *SOURCES) as journal:
         for at, seed in enumerate(seeds):
-            for batch in heads(block.keys, seed, count, block.width):
-                for i in range(len(batch)):
-                    request.progress(block.name, at * count + i, len(seeds) * count)
-                    key = f"{block.name} | seed {seed} | trial {i}"
-                    if key not in journal.known:
-                        journal.add([{"key": key, "seed": seed, **measure(batch.at(i), block.epsilon)}])
-                    found.append(journal.known[key])
+            drawn = (batch.at(i) for batch in heads(block.keys, seed, count, block.width) for i in range(len(batch)))
+            for i, head in enumerate(drawn):
+                request.progress(block.name, at * count + i, len(seeds) * count)
+                key = f"{block.name} | seed {seed} | trial {i}"
+                if key not in journal.known:
+                    journal.add([{"key": key, "seed": seed, **measure(head, block.epsilon)}])
+                found.append(journal.known[key])
     request.progress(block.name, len(seeds) * count, len(seeds) * count)
     return found
 
@@ -210,8 +210,8 @@ def _row(name: str, method: str, found: Sequence[Trial]) -> Row:
         "Sec./trial": sum(bound["seconds"] for bound in bounds) / len(found),
         "Status": "run",
     }
-    if method != "alpha-crown" and lower is not None:
-        alpha = [trial["bounds"]["alpha-crown"] for trial in found]
+    alpha = [trial["bounds"]["alpha-crown"] for trial in found]
+    if method != "alpha-crown" and lower is not None and all(a["worst"] is not None for a in alpha):
         pair = statistics.paired([a["worst"] for a in alpha], [b["worst"] for b in bounds])
         ours, theirs = statistics.only([a["certified"] for a in alpha], [b["certified"] for b in bounds])
         row |= {"Δ to α, mean": pair.mean, "Δ to α, median": pair.median, "> α": pair.improved}

@@ -105,7 +105,7 @@ def notes(settings: Sequence[Setting], found: Found) -> tuple[str, ...]:
         "time on the CPU, the others in batches. Seconds are no comparison with the published ones.",
     ]
     said += [f"{name}: {note}." for name, note in found.notes.items()]
-    said += [f"{name}: {NOT_RUN}, {why}." for name, why in found.missing.items()]
+    said += missing(found)
     trained = dict.fromkeys(
         f"learning rate {s.training['lr']:g}, weight decay {s.training['weight_decay']:g}, batches of "
         f"{s.training['batch']}, gradients clipped at {s.training['gradient_clip']:g}, {s.epochs} epochs"
@@ -114,6 +114,11 @@ def notes(settings: Sequence[Setting], found: Found) -> tuple[str, ...]:
     )
     said.append(f"AdamW: {'; '.join(trained)} (published: 1e-3, 1e-4, 256, 1, 8 epochs of a larger training set).")
     return tuple(said)
+
+
+def missing(found: Found) -> list[str]:
+    """Which settings were not run, why, and what helps."""
+    return [f"{name}: {NOT_RUN}, {why}." for name, why in found.missing.items()]
 
 
 def _attacks() -> str:

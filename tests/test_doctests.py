@@ -8,7 +8,7 @@ import importlib
 import pytest
 
 
-@pytest.mark.parametrize("name", ["softmax_box.api", "methods.baselines"])
+@pytest.mark.parametrize("name", ["softmax_box.api", "methods.baselines.simplex", "methods.baselines.exhaustive"])
 def test_examples(name) -> None:
     found = doctest.testmod(
         importlib.import_module(f"vertex_softmax.{name}"), extraglobs={"np": importlib.import_module("numpy")}

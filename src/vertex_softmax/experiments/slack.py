@@ -56,7 +56,7 @@ def run(request: Request) -> ExperimentResult:
     figure, timer, seed = new_figure(), Timer(), request.seed
     points = grid()
     rows: list[Row] = []
-    with journal_of(NAME, request.out, "experiments/slack.py", "methods/baselines.py") as journal:
+    with journal_of(NAME, request.out, "experiments/slack.py", "methods/baselines") as journal:
         for done, (label, diagnostic) in enumerate(DIAGNOSTICS.items()):
             request.progress(label, done, len(DIAGNOSTICS))
             gaps = [

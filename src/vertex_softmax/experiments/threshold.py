@@ -32,6 +32,7 @@ from vertex_softmax.experiments.result import (
     new_figure,
     save_figure,
 )
+from vertex_softmax.methods.baselines.exhaustive import enumerated_min
 from vertex_softmax.softmax_box import native, softmax_box_min
 from vertex_softmax.softmax_box.api import Algorithm
 
@@ -41,7 +42,6 @@ BATCH = 4
 HEADS = 4
 KEYS = (8, 12, 16, 32, 64, 128, 256, 512, 1024, 2048, 4096)
 PIECE = 1 << 21
-VERTEX_PIECE = 1 << 22
 LIMIT_32 = 5e-7
 LIMIT_64 = 1e-12
 
@@ -85,7 +85,7 @@ def run(request: Request) -> ExperimentResult:
     figure, timer, seed = new_figure(), Timer(), request.seed
     sizes = [K for K in KEYS if not request.quick or K <= 256]
     enumerate_to = 12 if request.quick else 16
-    with journal_of(NAME, request.out, "experiments/threshold.py") as journal:
+    with journal_of(NAME, request.out, "experiments/threshold.py", "methods/baselines/exhaustive.py") as journal:
         rows = [
             journal.once(
                 f"K {K} | seed {seed} | {torch.get_num_threads()} threads | enumerated {enumerate_to >= K}",
@@ -130,25 +130,6 @@ def boxes(K: int, seed: int) -> Iterator[Boxes]:
         yield c, centre - radius, radius.add_(centre)
 
 
-def exhaustive_min(c: Tensor, lower: Tensor, upper: Tensor) -> Tensor:
-    """The smallest value over all 2^K vertices (Theorem 1), for (..., K) of either precision; sums of weights ≥ 0 only.
-
-    A vertex picks one of the 2K weights (L, U) per key, so all of them are one product with a 0/1 matrix (2^K, 2K).
-    """
-    K = c.shape[-1]
-    shift = upper.amax(-1, keepdim=True)
-    weights = torch.cat([(lower - shift).exp(), (upper - shift).exp()], -1).reshape(-1, 2 * K)
-    products = weights * torch.cat([c, c], -1).reshape(-1, 2 * K)
-    at_upper = (torch.arange(2**K)[:, None] >> torch.arange(K)) & 1
-    pick = torch.cat([1 - at_upper, at_upper], -1).to(c.dtype).T.contiguous()
-    step = max(1, VERTEX_PIECE // 2**K)
-    parts = [
-        (top @ pick).div_(mass @ pick).amin(-1)
-        for top, mass in zip(products.split(step), weights.split(step), strict=True)
-    ]
-    return torch.cat(parts).reshape(c.shape[:-1])
-
-
 def _row(K: int, enumerate_all: bool, seed: int, progress: Progress) -> dict[str, Any]:
     totals = _Totals()
     entries = BATCH * HEADS * K * K
@@ -180,9 +161,9 @@ def _add(totals: _Totals, single: Boxes, double: Boxes, repeats: int, enumerate_
     totals.newton += seconds
     by_threshold_64 = _solve(double, "threshold")
     if enumerate_all:
-        seconds, other = _timed(lambda: exhaustive_min(*single), min(repeats, 3))
+        seconds, other = _timed(lambda: enumerated_min(*single), min(repeats, 3))
         totals.exhaustive += seconds
-        other_64 = exhaustive_min(*double)
+        other_64 = enumerated_min(*double)
     else:
         other_64 = _solve(double, "newton")
     totals.diff_32 = max(totals.diff_32, _difference(by_threshold, other))

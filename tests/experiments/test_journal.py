@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import ast
 import errno
 import json
 import os
+import re
 import resource
 import shutil
 import subprocess
@@ -277,6 +279,16 @@ def test_a_fingerprint_changes_with_what_computes_and_with_nothing_else(package:
             file.write(b"\n")
     assert taken() == plain
     assert taken("experiments/learned.py") != with_file
+
+
+def test_every_source_that_an_experiment_names_is_there() -> None:
+    named = set(journals.COMPUTING)
+    for path in (journals.PACKAGE / "experiments").glob("*.py"):
+        for node in ast.walk(ast.parse(path.read_text())):
+            if isinstance(node, ast.Constant) and re.fullmatch(r"[a-z_]+/[a-z_/]+(\.py)?", str(node.value)):
+                named.add(str(node.value))
+    assert {"experiments/learned.py", "experiments/slack.py", "experiments/synthetic.py"} <= named
+    assert [name for name in sorted(named) if not (journals.PACKAGE / name).exists()] == []
 
 
 def test_the_journal_of_an_experiment(tmp_path: Path) -> None:

@@ -135,8 +135,9 @@ def on_data(settings: Sequence[Setting], request: Request) -> tuple[Setting, ...
     found = [setting if data in {None, setting.data} else _moved(setting, data or "") for setting in settings]
     if request.quick:
         found = [dataclasses.replace(s, seeds=min(s.seeds, 2), images=min(s.images, QUICK_IMAGES)) for s in found]
-    names = dict.fromkeys(setting.name for setting in found)
-    return tuple(next(setting for setting in found if setting.name == name) for name in names)
+    names = dict.fromkeys(setting.name.lower() for setting in found)  # models lie in files of such names
+    alike = ([setting for setting in found if setting.name.lower() == name] for name in names)
+    return tuple(min(group, key=lambda setting: not setting.published) for group in alike)
 
 
 def _moved(setting: Setting, data: str) -> Setting:

@@ -1,4 +1,4 @@
-"""The paper's CROWN as auto_LiRPA computes it: equal to its recorded bounds, and sound; Hybrid the larger per target."""
+"""The paper's CROWN as auto_LiRPA has it: equal to its recorded bounds, and sound; Hybrid the larger per target."""
 
 from __future__ import annotations
 

@@ -15,6 +15,7 @@ from vertex_softmax.experiments import (
     runtime,
     slack,
     strong,
+    sweep,
     threshold,
 )
 from vertex_softmax.experiments.request import Progress, Request
@@ -40,6 +41,7 @@ EXPERIMENTS: dict[str, Experiment] = {
         Experiment(threshold.NAME, threshold.TITLE, threshold.run, "tab:threshold_runtime_app"),
         Experiment(interval.NAME, interval.TITLE, interval.run, "tab:numerical_status_app"),
         Experiment(slack.NAME, slack.TITLE, slack.run, "tab:slack_decomposition_app"),
+        Experiment(sweep.NAME, sweep.TITLE, sweep.run, "tab:scalable_sweep"),
         Experiment(patch.NAME, patch.TITLE, patch.run, "tab:mnist_patch_attention"),
         Experiment(block.NAME, block.TITLE, block.run, "tab:full_mlp_nonmnist"),
         Experiment(strong.NAME, strong.TITLE, strong.run, "tab:selected_strong_baselines_app"),

@@ -18,17 +18,18 @@ from vertex_softmax.experiments import block, tables
 from vertex_softmax.experiments.journal import journal_of
 from vertex_softmax.experiments.learned import bound_all, case
 from vertex_softmax.experiments.request import Request
-from vertex_softmax.experiments.result import Cell, Column, ExperimentResult, Row, Timer
+from vertex_softmax.experiments.result import Cell, Column, ExperimentResult, Row, Timer, machine
 from vertex_softmax.graph.ir import Graph
 from vertex_softmax.methods.certify import certify, load
 from vertex_softmax.sets import LinfBall
 from vertex_softmax.softmax_box import softmax_box_min
 from vertex_softmax.zoo import places
 from vertex_softmax.zoo.datasets import dataset, source_of
+from vertex_softmax.zoo.train import one_thread
 
 NAME = "runtime"
 TITLE = "Runtime by stage, full block"
-IMAGES, QUICK_IMAGES = 30, 5
+IMAGES, QUICK_IMAGES = 20, 3
 COLUMNS = (
     Column("Component"),
     Column("Sec./img", ".4f"),
@@ -53,7 +54,6 @@ def run(request: Request) -> ExperimentResult:
     missing = setting.data != "digits" and places.find(source_of(setting.data), folder) is None
     stages = {} if missing else _stages(request)
     rows = _rows(stages) if stages else [{"Component": name, "Status": tables.NOT_RUN} for name in PUBLISHED]
-    threads = torch.get_num_threads()
     result = ExperimentResult(
         name=NAME,
         title=TITLE,
@@ -62,7 +62,7 @@ def run(request: Request) -> ExperimentResult:
         published=tuple(PUBLISHED.get(str(row["Component"]), {}) for row in rows),
         notes=(
             f"{setting.name}, ε = {_epsilon(request):g}, medians over {_count(request)} images, each on its own; ours "
-            f"on a CPU with {threads} threads, published on an RTX 5090: compare fractions and ratios.",
+            "on one thread of a CPU, published on an RTX 5090: compare fractions and ratios.",
             "Published: Hybrid is CROWN, then score, value and suffix bounds with auto_LiRPA, then the sweep.",
             "Fractions of the published rows are of Hybrid, those of our methods of their own total.",
         ),
@@ -92,11 +92,12 @@ def _stages(request: Request) -> dict[str, float]:
         for i in range(_count(request)):
             request.progress(NAME, i, _count(request))
             ball = LinfBall(found.data.eval_images[i : i + 1], _epsilon(request), clip=(0, 1))
-            key = f"{found.key(_epsilon(request), i)} | {torch.get_num_threads()} threads"
+            key = f"{found.key(_epsilon(request), i)} | {machine()}"
             arguments = (graph, ball, found.data.eval_labels[i : i + 1])
-            if i == 0 and key not in journal.known:
-                _one(*arguments)  # what is set up once is not counted
-            measured.append(journal.once(key, _one, *arguments))
+            with one_thread():
+                if i == 0 and key not in journal.known:
+                    _one(*arguments)  # what is set up once is not counted
+                measured.append(journal.once(key, _one, *arguments))
     request.progress(NAME, _count(request), _count(request))
     return {name: float(torch.tensor([image[name] for image in measured]).median()) for name in measured[0]}
 

@@ -50,7 +50,7 @@ def _one_thread() -> None:
 
 def test_no_baseline_is_above_the_exact_minimum_and_the_order_holds() -> None:
     rows = 0
-    for c, lower, upper in batches(60, keys=(1, 2, 3, 5, 9, 17)):
+    for c, lower, upper in batches(40, keys=(1, 2, 3, 5, 17)):
         exact, slack = vx.softmax_box_min(c, lower, upper), rounding(c, lower, upper)
         ibp, simplex, program, wei, galileo = found = [baseline(c, lower, upper) for baseline in BASELINES]
         assert np.isfinite(found).all()
@@ -60,7 +60,7 @@ def test_no_baseline_is_above_the_exact_minimum_and_the_order_holds() -> None:
         for bound in (simplex, galileo, program, wei):
             assert (bound <= exact + slack).all()
         rows += len(c)
-    assert rows > 3_000
+    assert rows >= 2_000
 
 
 @pytest.mark.parametrize("baseline", PROVED)

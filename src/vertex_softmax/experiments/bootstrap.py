@@ -10,7 +10,8 @@ from collections.abc import Sequence
 
 from vertex_softmax.experiments import block, patch, tables
 from vertex_softmax.experiments.journal import Trial
-from vertex_softmax.experiments.learned import LABELS, Setting, violations
+from vertex_softmax.experiments.learned import Setting, violations
+from vertex_softmax.experiments.published import CROWN, HYBRID
 from vertex_softmax.experiments.request import Request
 from vertex_softmax.experiments.result import Cell, Column, ExperimentResult, Row, Timer
 from vertex_softmax.experiments.statistics import DRAWS, resampled
@@ -29,16 +30,16 @@ COLUMNS = (
     Column("Interval pp"),
     Column("Status"),
 )
-METHODS = ("vertex", "hybrid-exp", "joint")
+METHODS = ("vertex", HYBRID, "joint")
 CONDITIONAL, END_TO_END = "clean-correct", "end to end"
 PUBLISHED = {
     ("Binary, 16 tokens", 0.03, "vertex", CONDITIONAL): (3, 20.3, 77.8, 57.5, "[+39.2, +67.4]"),
     ("Binary, 49 tokens", 0.03, "vertex", CONDITIONAL): (2, 46.5, 92.5, 46.0, "[+32.6, +59.4]"),
     ("10-class, 16 tokens", 0.02, "vertex", CONDITIONAL): (3, 3.3, 12.9, 9.5, "[+6.0, +12.0]"),
-    ("MNIST d=32,h=4,m=64", 0.02, "hybrid-exp", CONDITIONAL): (3, 10.2, 14.3, 4.2, "[+2.5, +5.5]"),
-    ("Fashion-MNIST d=32,h=4,m=64", 0.02, "hybrid-exp", END_TO_END): (5, 5.6, 14.0, 8.4, "[+5.8, +11.2]"),
-    ("Fashion-MNIST d=16,h=2,m=64", 0.02, "hybrid-exp", END_TO_END): (5, 9.6, 25.2, 15.6, "[+14.2, +16.6]"),
-    ("CIFAR-10 gray d=32,h=4,m=64", 0.01, "hybrid-exp", END_TO_END): (5, 0.4, 2.6, 2.2, "[+0.8, +3.8]"),
+    ("MNIST d=32,h=4,m=64", 0.02, HYBRID, CONDITIONAL): (3, 10.2, 14.3, 4.2, "[+2.5, +5.5]"),
+    ("Fashion-MNIST d=32,h=4,m=64", 0.02, HYBRID, END_TO_END): (5, 5.6, 14.0, 8.4, "[+5.8, +11.2]"),
+    ("Fashion-MNIST d=16,h=2,m=64", 0.02, HYBRID, END_TO_END): (5, 9.6, 25.2, 15.6, "[+14.2, +16.6]"),
+    ("CIFAR-10 gray d=32,h=4,m=64", 0.01, HYBRID, END_TO_END): (5, 0.4, 2.6, 2.2, "[+0.8, +3.8]"),
 }
 
 
@@ -83,13 +84,13 @@ def _row(setting: Setting, epsilon: float, method: str, denominator: str, trials
     label: dict[str, Cell] = {
         "Setting": setting.name,
         "ε": epsilon,
-        "Method": LABELS[method],
+        "Method": tables.LABELS[method],
         "Denominator": denominator,
     }
     counted = [trial for trial in trials if trial["correct"]] if denominator == CONDITIONAL else list(trials)
     if not counted:
         return {**label, "Status": tables.NOT_RUN}
-    before, after = (rates(counted, name) for name in ("crown-exp", method))
+    before, after = (rates(counted, name) for name in (CROWN, method))
     change = resampled({seed: 100 * (after[seed] - before[seed]) for seed in before})
     return {
         **label,

@@ -10,7 +10,8 @@ from collections.abc import Sequence
 
 from vertex_softmax.experiments import block, interval, tables
 from vertex_softmax.experiments.journal import Trial
-from vertex_softmax.experiments.learned import LABELS, Setting, violations
+from vertex_softmax.experiments.learned import Setting, violations
+from vertex_softmax.experiments.published import CROWN, HYBRID
 from vertex_softmax.experiments.request import Request
 from vertex_softmax.experiments.result import Column, ExperimentResult, Row, Timer
 from vertex_softmax.experiments.statistics import near_zero
@@ -27,9 +28,9 @@ COLUMNS = (
     Column("Smallest certified margin", ".2e"),
     Column("Status"),
 )
-METHODS = ("crown-exp", "vertex", "hybrid-exp", "joint")
+METHODS = (CROWN, "vertex", HYBRID, "joint")
 EPSILON = {"digits": 0.04, "cifar10-gray": 0.01}
-FASHION = {"crown-exp": 28, "vertex": 70, "hybrid-exp": 70}
+FASHION = {CROWN: 28, "vertex": 70, HYBRID: 70}
 """Published for d=32, h=4, m=64 at ε = 0.02: certified of 500, none near zero."""
 
 
@@ -41,7 +42,7 @@ def run(request: Request) -> ExperimentResult:
     for setting in settings:
         epsilon = _epsilon(setting)
         for method in METHODS:
-            row = {"Check": f"{setting.name} ε={epsilon:g}", "Scope": f"{LABELS[method]} image margins"}
+            row = {"Check": f"{setting.name} ε={epsilon:g}", "Scope": f"{tables.LABELS[method]} image margins"}
             rows.append({**row, **_counts(method, found.of(setting.name, epsilon))})
             theirs: Row = {}
             if setting.name == "Fashion-MNIST d=32,h=4,m=64" and method in FASHION:

@@ -9,14 +9,15 @@ from __future__ import annotations
 import statistics as plain
 
 from vertex_softmax.experiments import block, patch, tables
-from vertex_softmax.experiments.learned import LABELS, Found, Setting, violations
+from vertex_softmax.experiments.learned import Found, Setting, violations
+from vertex_softmax.experiments.published import CROWN, HYBRID
 from vertex_softmax.experiments.request import Request
 from vertex_softmax.experiments.result import Cell, Column, ExperimentResult, Row, Timer
 from vertex_softmax.experiments.statistics import IMPROVED, paired
 
 NAME = "paired"
 TITLE = "Paired lower-bound improvements"
-PAIRS = (("crown-exp", "vertex"), ("crown-exp", "hybrid-exp"), ("hybrid-exp", "joint"), ("alpha-crown", "joint"))
+PAIRS = ((CROWN, "vertex"), (CROWN, HYBRID), (HYBRID, "joint"), ("alpha-crown", "joint"))
 COLUMNS = (
     Column("Setting"),
     Column("ε", "g"),
@@ -49,7 +50,7 @@ def run(request: Request) -> ExperimentResult:
             for epsilon in setting.epsilons:
                 for before, after in PAIRS:
                     rows.append(_row(setting, epsilon, before, after, found))
-                    theirs = PUBLISHED.get((setting.name, epsilon)) if after == "hybrid-exp" else None
+                    theirs = PUBLISHED.get((setting.name, epsilon)) if after == HYBRID else None
                     names = ("N", "Mean Δ", "Median Δ", "Fraction improved")
                     published.append(dict(zip(names, theirs, strict=True)) if theirs else {})
     result = ExperimentResult(
@@ -73,7 +74,11 @@ def run(request: Request) -> ExperimentResult:
 
 
 def _row(setting: Setting, epsilon: float, before: str, after: str, found: Found) -> Row:
-    label: dict[str, Cell] = {"Setting": setting.name, "ε": epsilon, "Compared": f"{LABELS[after]} − {LABELS[before]}"}
+    label: dict[str, Cell] = {
+        "Setting": setting.name,
+        "ε": epsilon,
+        "Compared": f"{tables.LABELS[after]} − {tables.LABELS[before]}",
+    }
     trials = [trial for trial in found.of(setting.name, epsilon) if trial["correct"]]
     if not trials:
         return {**label, "Status": tables.NOT_RUN}

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from vertex_softmax.experiments import tables
 from vertex_softmax.experiments.learned import Found, Setting, trials, violations
+from vertex_softmax.experiments.published import with_published
 from vertex_softmax.experiments.request import Request
 from vertex_softmax.experiments.result import ExperimentResult, Timer, new_figure, save_figure
 from vertex_softmax.zoo.models import Architecture
@@ -71,7 +72,7 @@ SETTINGS = (
 def found_trials(request: Request) -> tuple[tuple[Setting, ...], Found]:
     """The settings as asked for, and their trials; other tables are made of the same."""
     settings = tables.on_data(SETTINGS, request)
-    return settings, trials(NAME, settings, request)
+    return settings, with_published(NAME, settings, trials(NAME, settings, request), request)
 
 
 def run(request: Request) -> ExperimentResult:

@@ -12,11 +12,22 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from vertex_softmax.experiments.journal import Trial
-from vertex_softmax.experiments.learned import LABELS, Found, Setting, best_attack, violations
+from vertex_softmax.experiments.learned import Found, Setting, best_attack, violations
+from vertex_softmax.experiments.published import CROWN, HYBRID
 from vertex_softmax.experiments.request import Request
 from vertex_softmax.experiments.result import Column, Row
 
 NOT_RUN = "not run here"
+LABELS = {
+    CROWN: "CROWN",
+    "vertex": "Vertex",
+    HYBRID: "Hybrid",
+    "crown": "crown (ours)",
+    "alpha-crown": "α-crown (ours)",
+    "hybrid": "hybrid (ours)",
+    "joint": "joint (ours)",
+}
+"""The methods of a table in their order: with a capital what the paper has, in its sense."""
 COLUMNS = (
     Column("Benchmark"),
     Column("ε", "g"),
@@ -35,7 +46,7 @@ DIGITS_TRAINING = {"batch": 64, "lr": 1e-2}
 DIGITS_SCALE = 2.0
 """On the 8×8 digits, a twelfth of MNIST's pixels: few images, so smaller batches and larger steps, and twice the ε."""
 CEILING = "attack (ceiling)"
-SHOWN = {"crown-exp": "C3", "vertex": "C0", "hybrid-exp": "C1", "joint": "C2"}
+SHOWN = {CROWN: "C3", "vertex": "C0", HYBRID: "C1", "joint": "C2"}
 
 
 def rows(settings: Sequence[Setting], found: Found) -> tuple[tuple[Row, ...], tuple[Row, ...]]:
@@ -46,7 +57,7 @@ def rows(settings: Sequence[Setting], found: Found) -> tuple[tuple[Row, ...], tu
         for epsilon in setting.epsilons:
             theirs = setting.published.get(epsilon, {})
             trials = found.of(setting.name, epsilon)
-            for method in (*setting.methods, CEILING):
+            for method in (*LABELS, CEILING):
                 row = _row(setting, method, trials) if trials else {"Status": NOT_RUN}
                 label = LABELS.get(method, method)
                 ours.append({"Benchmark": setting.name, "ε": epsilon, "Method": label, **row})
@@ -97,9 +108,9 @@ def notes(settings: Sequence[Setting], found: Found) -> tuple[str, ...]:
     said = [
         f"{len(found.trials):,} trials; "
         + (f"{len(broken)} bounds lie ABOVE an attack: {broken[0]}" if broken else "no bound lies above an attack."),
-        "CROWN, Vertex and Hybrid are the paper's methods in our own implementation: CROWN relaxes exp, sum, "
-        "reciprocal and products one by one, Hybrid is the larger of CROWN and Vertex per target. Ours, in small "
-        "letters, centre the softmax and bound affine parts by their exact form.",
+        "CROWN, Vertex and Hybrid are the paper's methods in our own implementation: CROWN takes the softmax apart into "
+        "exp, sum, reciprocal and products exactly as auto_LiRPA does, Hybrid is the larger of CROWN and Vertex per "
+        "target. Ours, in small letters, keep the softmax whole and centred and bound affine parts by their exact form.",
         f"Ceiling: the lowest margin of two attacks ({_attacks()}). Gap: the ceiling's mean less the bound's.",
         f"Run on: {'; '.join(dict.fromkeys(t['machine'] for t in found.trials)) or 'nothing'}; CROWN one image at a "
         "time on the CPU, the others in batches. Seconds are no comparison with the published ones.",

@@ -161,8 +161,9 @@ def run(request: Request) -> ExperimentResult:
         notes=(
             "Vertex, Wei-LSE and GaLileo-style by component, as published; GaLileo-style is our own reading of the "
             "method (no code is public), to K = 16. Objective, crown and joint are ours.",
-            "The published trials (600) are not given; ours are drawn as the protocol says, at ε = 0.02 from six seeds. "
-            "z: difference to the published figure in standard errors, of both samples; at most 2 is asked for Vertex, Wei-LSE and GaLileo-style"
+            "The published trials (600) are not given; ours are drawn as the protocol says, at ε = 0.02 from six "
+            "seeds. z: difference to the published figure in standard errors, of both samples; at most 2 is asked for "
+            "Vertex, Wei-LSE and GaLileo-style"
             + (" (not checked in a quick run)." if request.quick else f": {'kept' if not failures else 'NOT kept'}."),
             "Gap: the lower of two attacks' margins (10 steps of 0.003 from the centre; 40 falling steps, 4 starts), "
             "less the bound, in the mean; published with the first attack alone.",

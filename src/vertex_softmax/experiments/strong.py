@@ -18,7 +18,6 @@ import torch
 from vertex_softmax.experiments import statistics, tables
 from vertex_softmax.experiments.journal import Trial, journal_of
 from vertex_softmax.experiments.learned import (
-    LABELS,
     METHODS,
     STRONG_ATTACK,
     Found,
@@ -28,9 +27,10 @@ from vertex_softmax.experiments.learned import (
     trials,
     violations,
 )
+from vertex_softmax.experiments.published import published_bounds, published_journal, with_published
 from vertex_softmax.experiments.request import Request
 from vertex_softmax.experiments.result import Column, ExperimentResult, Row, Timer, new_figure, save_figure
-from vertex_softmax.experiments.synthetic import heads
+from vertex_softmax.experiments.synthetic import Heads, heads
 from vertex_softmax.methods.bounding import METHODS as CERTIFIED_BY
 from vertex_softmax.search.attack import pgd
 from vertex_softmax.sets import LinfBall
@@ -41,7 +41,7 @@ TITLE = "Stronger baselines on small blocks"
 SEEDS, TRIALS, QUICK_TRIALS = 3, 40, 4
 BRANCHED = "bab"
 SOURCES = ("experiments/learned.py", "experiments/synthetic.py")
-ROWS = (*METHODS, BRANCHED)
+LABELS = {**tables.LABELS, BRANCHED: "branch and bound"}
 
 COLUMNS = (
     Column("Setting"),
@@ -129,7 +129,8 @@ def run(request: Request) -> ExperimentResult:
     found = {block.name: _heads(block, request) for block in BLOCKS}
     published = {block.name: block.published for block in BLOCKS}
     (residual,) = tables.on_data([RESIDUAL], request)
-    trained: Found = trials(f"{NAME}-residual", [residual], request)
+    name = f"{NAME}-residual"
+    trained: Found = with_published(name, [residual], trials(name, [residual], request), request)
     for n, epsilon in enumerate(residual.epsilons):
         name = f"{residual.name}, ε={epsilon:g}"
         found[name] = [trial for trial in trained.of(residual.name, epsilon) if trial["correct"]]
@@ -137,7 +138,7 @@ def run(request: Request) -> ExperimentResult:
     pairs = [
         (_row(name, method, found[name]), _published(name, method, cells))
         for name, cells in published.items()
-        for method in ROWS
+        for method in LABELS
     ]
     everything = [trial for group in found.values() for trial in group]
     broken = violations(everything)
@@ -171,7 +172,7 @@ def _heads(block: Block, request: Request) -> list[Trial]:
     count = QUICK_TRIALS if request.quick else TRIALS
     seeds = request.chosen(SEEDS)
     found = []
-    with journal_of(NAME, request.out, *SOURCES) as journal:
+    with journal_of(NAME, request.out, *SOURCES) as journal, published_journal(NAME, request) as published:
         for at, seed in enumerate(seeds):
             drawn = (batch.at(i) for batch in heads(block.keys, seed, count, block.width) for i in range(len(batch)))
             for i, head in enumerate(drawn):
@@ -179,12 +180,20 @@ def _heads(block: Block, request: Request) -> list[Trial]:
                 key = f"{block.name} | seed {seed} | trial {i}"
                 if key not in journal.known:
                     journal.add([{"key": key, "seed": seed, **measure(head, block.epsilon)}])
-                found.append(journal.known[key])
+                trial = journal.known[key]
+                found.append(
+                    {**trial, "bounds": {**trial["bounds"], **published.once(key, _published_of, head, block)}}
+                )
     request.progress(block.name, len(seeds) * count, len(seeds) * count)
     return found
 
 
-def measure(head: Any, epsilon: float) -> dict[str, Any]:
+def _published_of(head: Heads, block: Block) -> dict[str, Any]:
+    label = torch.tensor([int(head.sign < 0)])
+    return published_bounds(head.graph(), LinfBall(head.x[None], block.epsilon), label)[0]
+
+
+def measure(head: Heads, epsilon: float) -> dict[str, Any]:
     """One random head by every method, and attacked."""
     graph, ball = head.graph(), LinfBall(head.x[None], epsilon)
     label = torch.tensor([0 if float(head.margin()) > 0 else 1])

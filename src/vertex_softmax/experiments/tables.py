@@ -108,9 +108,9 @@ def notes(settings: Sequence[Setting], found: Found) -> tuple[str, ...]:
     said = [
         f"{len(found.trials):,} trials; "
         + (f"{len(broken)} bounds lie ABOVE an attack: {broken[0]}" if broken else "no bound lies above an attack."),
-        "CROWN, Vertex and Hybrid are the paper's methods in our own implementation: CROWN takes the softmax apart into "
-        "exp, sum, reciprocal and products exactly as auto_LiRPA does, Hybrid is the larger of CROWN and Vertex per "
-        "target. Ours, in small letters, keep the softmax whole and centred and bound affine parts by their exact form.",
+        "CROWN, Vertex and Hybrid are the paper's methods in our own implementation: CROWN takes the softmax apart "
+        "into exp, sum, reciprocal and products exactly as auto_LiRPA does, Hybrid is the larger of CROWN and Vertex "
+        "per target. Ours, in small letters, keep the softmax whole and bound what is affine by its exact form.",
         f"Ceiling: the lowest margin of two attacks ({_attacks()}). Gap: the ceiling's mean less the bound's.",
         f"Run on: {'; '.join(dict.fromkeys(t['machine'] for t in found.trials)) or 'nothing'}; CROWN one image at a "
         "time on the CPU, the others in batches. Seconds are no comparison with the published ones.",

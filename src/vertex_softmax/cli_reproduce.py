@@ -45,6 +45,7 @@ def reproduce(
     from vertex_softmax.experiments.request import Request
     from vertex_softmax.report import summary
     from vertex_softmax.zoo.datasets import NAMES
+    from vertex_softmax.zoo.train import one_thread
 
     if name != "all" and name not in EXPERIMENTS:
         raise InvalidValueError(f"there is no experiment {name!r}; choose one of {', '.join(EXPERIMENTS)} or all")
@@ -55,7 +56,7 @@ def reproduce(
     failures = []
     chosen = EXPERIMENTS.values() if name == "all" else [EXPERIMENTS[name]]
     for experiment in chosen:
-        with progress_bar() as progress:
+        with progress_bar() as progress, one_thread():  # the tensors are too small for more
             request = Request(out, quick, numbers, data, data_dir, device, progress)
             result = experiment.run(request)
         typer.echo(result.json() if as_json else result.markdown())

@@ -26,7 +26,7 @@ PUBLISHED = {
     ("CIFAR-10 gray d=32,h=4,m=64", 0.01, "Hybrid", END_TO_END): (5, 0.4, 2.6, 2.2, "[+0.8, +3.8]"),
 }
 """tab:bootstrap_ci_app"""
-METHODS = {"Vertex": "vertex", "Hybrid": "hybrid-exp", "joint (ours)": "joint"}
+METHODS = {"Vertex": "vertex", "Hybrid": made.HYBRID, "joint (ours)": "joint"}
 
 
 def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, blocks: Found, patches: Found) -> ExperimentResult:
@@ -52,7 +52,7 @@ def test_every_cell_is_what_the_trials_say(tmp_path: Path, monkeypatch: pytest.M
             here = [t for f in found for t in f.trials if (t["setting"], t["epsilon"]) == (setting.name, epsilon)]
             for denominator in (CONDITIONAL,) if setting.clean_correct else (CONDITIONAL, END_TO_END):
                 counted = made.correct(here) if denominator == CONDITIONAL else here
-                crown = percent(counted, "crown-exp")
+                crown = percent(counted, made.CROWN)
                 for label, method in METHODS.items():
                     ours = percent(counted, method)
                     changes = [ours[seed] - crown[seed] for seed in crown]
@@ -81,7 +81,7 @@ def test_five_seeds_have_the_interval_of_all_their_draws(tmp_path: Path, monkeyp
     found = Found(made.trials([setting], seeds=(0, 1, 2, 3, 4), images=9))
     result = run(tmp_path, monkeypatch, found, Found())
     (row,) = [r for r in result.rows if r.get("Seeds") and r["Denominator"] == END_TO_END and r["Method"] == "Vertex"]
-    crown, vertex = percent(found.trials, "crown-exp"), percent(found.trials, "vertex")
+    crown, vertex = percent(found.trials, made.CROWN), percent(found.trials, "vertex")
     changes = [vertex[seed] - crown[seed] for seed in crown]
     means = sorted(sum(draw) / 5 for draw in itertools.product(changes, repeat=5))
     low, high = (float(end) for end in re.findall(r"[+-]\d+\.\d", str(row["Interval pp"])))

@@ -13,7 +13,7 @@ from vertex_softmax.experiments.request import Request
 from vertex_softmax.experiments.result import ExperimentResult
 from vertex_softmax.zoo.datasets import NAMES
 
-SHOWN = ("crown-exp", "vertex", "hybrid-exp", "joint")
+SHOWN = (made.CROWN, "vertex", made.HYBRID, "joint")
 NEAR = ("Near-zero (0, 1e-6]", "Near-zero (0, 1e-4]")
 FASHION = {"CROWN image margins": 28, "Vertex image margins": 70, "Hybrid image margins": 70}
 """tab:numerical_status_app, certified of 500 on the wide Fashion-MNIST block, none near zero"""

@@ -22,9 +22,9 @@ PUBLISHED = {
 }
 """tab:paired_nonmnist_app"""
 COMPARED = {
-    "Vertex − CROWN": ("crown-exp", "vertex"),
-    "Hybrid − CROWN": ("crown-exp", "hybrid-exp"),
-    "joint (ours) − Hybrid": ("hybrid-exp", "joint"),
+    "Vertex − CROWN": (made.CROWN, "vertex"),
+    "Hybrid − CROWN": (made.CROWN, made.HYBRID),
+    "joint (ours) − Hybrid": (made.HYBRID, "joint"),
     "joint (ours) − α-crown (ours)": ("alpha-crown", "joint"),
 }
 ALL: tuple[Setting, ...] = (*block.SETTINGS, *patch.SETTINGS)
@@ -84,7 +84,7 @@ def test_bounds_that_are_not_finite_are_left_out_and_counted(tmp_path: Path, mon
     first, second = block.SETTINGS[0], block.SETTINGS[1]
     for trial in made.correct(found.trials):
         if trial["setting"] == second.name:
-            trial["bounds"]["crown-exp"]["worst"] = None
+            trial["bounds"][made.CROWN]["worst"] = None
     some = [t for t in made.correct(found.of(first.name, 0.02)) if t["seed"] == 1][:2]
     for trial in some:
         trial["bounds"]["vertex"]["worst"] = None
@@ -96,7 +96,7 @@ def test_bounds_that_are_not_finite_are_left_out_and_counted(tmp_path: Path, mon
     right = [t for t in made.correct(found.of(first.name, 0.02)) if t not in some]
     assert (partly["N"], partly["Status"]) == (len(right), "2 without a finite bound")
     assert partly["Mean Δ"] == pytest.approx(
-        made.seed_mean(right, lambda t: made.worst(t, "vertex") - made.worst(t, "crown-exp"))
+        made.seed_mean(right, lambda t: made.worst(t, "vertex") - made.worst(t, made.CROWN))
     )
     assert rows[first.name, 0.02, "Hybrid − CROWN"]["Status"] == "run"
 

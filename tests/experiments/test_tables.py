@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import dataclasses
 from pathlib import Path
 
 import pytest
 from tests.experiments import made
 
 from vertex_softmax.experiments import block, patch, tables
-from vertex_softmax.experiments.learned import METHODS, Found, Setting, _slug, violations
+from vertex_softmax.experiments.learned import Found, Setting, _slug, violations
 from vertex_softmax.experiments.request import Request
 from vertex_softmax.experiments.result import new_figure
 from vertex_softmax.zoo.datasets import NAMES
@@ -50,7 +49,7 @@ def test_every_cell_is_what_the_trials_say() -> None:
                 "Clean": pytest.approx(made.mean(t["accuracy"] for t in here)),
                 "Status": "clean-correct" if setting.clean_correct else "end to end",
             }
-            for method in METHODS:
+            for method in made.LABEL:
                 lower = made.seed_mean(right, lambda t, m=method: made.worst(t, m))
                 sure = [t for t in right if t["bounds"][method]["certified"]]
                 assert left.pop(0) == {
@@ -91,7 +90,7 @@ def test_published_figures_stand_in_their_rows_and_nowhere_else() -> None:
 def test_what_was_not_run_has_nothing_of_ours_and_says_what_helps(experiment, tmp_path: Path) -> None:
     result = experiment.run(Request(tmp_path, data_dir=tmp_path / "none"))
     assert made.idle(result) == list(result.rows)
-    assert len(result.rows) == sum(len(s.epsilons) * (len(METHODS) + 1) for s in experiment.SETTINGS)
+    assert len(result.rows) == sum(len(s.epsilons) * (len(made.LABEL) + 1) for s in experiment.SETTINGS)
     assert sum(bool(row) for row in result.published) == 2 * sum(
         (s.name, e) in PUBLISHED for s in experiment.SETTINGS for e in s.epsilons
     )
@@ -123,11 +122,11 @@ def test_the_mean_of_the_seeds_means_and_none_where_a_bound_is_missing() -> None
 
 
 def test_a_bound_that_is_not_finite_leaves_its_mean_open_and_counts_as_uncertified() -> None:
-    setting = dataclasses.replace(block.SETTINGS[1], methods=("crown-exp", "vertex"))
+    setting = block.SETTINGS[1]
     found = made.found([setting])
     first = made.correct(found.trials)[0]
-    first["bounds"]["crown-exp"] = {"worst": None, "certified": False, "seconds": 1.0}
-    crown, vertex, _ = tables.rows([setting], found)[0]
+    first["bounds"][made.CROWN] = {"worst": None, "certified": False, "seconds": 1.0}
+    crown, vertex, *_ = tables.rows([setting], found)[0]
     assert (crown["Lower"], crown["Gap"]) == (None, None)
     assert crown["Cert."] is not None
     assert vertex["Lower"] is not None

@@ -12,7 +12,7 @@ from vertex_softmax.experiments.result import Cell, ExperimentResult, Row
 from vertex_softmax.experiments.tables import NOT_RUN
 
 CROWN, HYBRID = "crown-published", "hybrid-published"
-"""as the journals call the paper's; crown-exp and hybrid-exp are others, which no table shows"""
+"""as the journals call the paper's"""
 LABEL = {
     CROWN: "CROWN",
     "vertex": "Vertex",

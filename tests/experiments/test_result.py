@@ -16,8 +16,8 @@ from hypothesis import strategies as st
 
 from vertex_softmax.errors import InternalError, MissingDependencyError
 from vertex_softmax.experiments import EXPERIMENTS, Column, ExperimentResult, Request, interval
-from vertex_softmax.experiments.learned import LABELS
 from vertex_softmax.experiments.result import LATEX, machine, new_figure, save_figure, versions
+from vertex_softmax.experiments.tables import LABELS
 
 
 def example(**changes: object) -> ExperimentResult:

@@ -3,12 +3,7 @@
 Invariant: a trial is one image of one model at one ε; every method bounds the same trials, and an attack is kept beside
 each. No bound may lie above what the attack reached (`violations`).
 
-Methods of a trial, by name:
-  crown-exp      the paper's CROWN baseline, our own implementation: attention taken apart into exp, sum, reciprocal and
-                 products (graph/decompose.py), products by McCormick's corner planes; one image at a time
-  vertex         the paper's Vertex-CROWN
-  hybrid-exp     the paper's Hybrid: the larger of these two, per target
-  crown, alpha-crown, hybrid, joint   ours, as `certify` has them
+The methods of a trial are those of `certify`; published.py adds the paper's CROWN and Hybrid.
 """
 
 from __future__ import annotations
@@ -25,30 +20,16 @@ from torch import Tensor
 from vertex_softmax.experiments.journal import Journal, Trial, journal_of
 from vertex_softmax.experiments.request import Request
 from vertex_softmax.experiments.result import machine
-from vertex_softmax.graph.decompose import decompose
 from vertex_softmax.graph.ir import Graph
-from vertex_softmax.methods.bounding import Options
 from vertex_softmax.methods.certify import certify, load
-from vertex_softmax.result import Certification
 from vertex_softmax.search.attack import pgd
-from vertex_softmax.sets import Box, LinfBall
+from vertex_softmax.sets import LinfBall
 from vertex_softmax.zoo import places
 from vertex_softmax.zoo.datasets import Dataset, dataset, restricted, source_of
 from vertex_softmax.zoo.models import Architecture, PatchTransformer
 from vertex_softmax.zoo.train import prepared
 
-METHODS = ("crown-exp", "vertex", "hybrid-exp", "crown", "alpha-crown", "hybrid", "joint")
-LABELS = {
-    "crown-exp": "CROWN",
-    "vertex": "Vertex",
-    "hybrid-exp": "Hybrid",
-    "crown": "crown (ours)",
-    "alpha-crown": "α-crown (ours)",
-    "hybrid": "hybrid (ours)",
-    "joint": "joint (ours)",
-    "bab": "branch and bound",
-}
-"""As the tables call them: with a capital what the paper has, in its sense."""
+METHODS = ("vertex", "crown", "alpha-crown", "hybrid", "joint")
 PROTOCOL_ATTACK = {"steps": 40, "step_size": 0.005, "restarts": 2}
 STRONG_ATTACK = {"steps": 40, "restarts": 4}
 TOGETHER = {"cpu": 16, "cuda": 128}
@@ -236,46 +217,16 @@ def _measure(
 def bound_all(graph: Graph, ball: LinfBall, labels: Tensor, methods: Sequence[str]) -> dict[str, list[dict[str, Any]]]:
     """Per method, for each image of the ball: worst (None if not finite), certified, seconds."""
     found: dict[str, list[dict[str, Any]]] = {}
-    device = ball.lower.device
-    margins: dict[str, Tensor] = {}
     for method in methods:
         begin = time.perf_counter()
-        if method == "crown-exp":
-            margins[method] = _taken_apart(graph, ball, labels)
-            sure = None
-        elif method == "hybrid-exp":
-            margins[method] = torch.maximum(margins["crown-exp"], margins["vertex"])
-            sure = None
-        else:
-            answer: Certification = certify(graph, ball, labels, method, device=device)
-            margins[method] = answer.lower.cpu()
-            sure = answer.certified.tolist()
+        answer = certify(graph, ball, labels, method, device=ball.lower.device)
+        worst, sure = answer.worst.tolist(), answer.certified.tolist()
         seconds = (time.perf_counter() - begin) / len(labels)
-        worst = margins[method].amin(1).tolist()
         found[method] = [
-            {
-                "worst": w if math.isfinite(w) else None,
-                "certified": (w > 0 and math.isfinite(w)) if sure is None else sure[i],
-                "seconds": seconds,
-            }
-            for i, w in enumerate(worst)
+            {"worst": w if math.isfinite(w) else None, "certified": c, "seconds": seconds}
+            for w, c in zip(worst, sure, strict=True)
         ]
-    if "hybrid-exp" in found:
-        for i, entry in enumerate(found["hybrid-exp"]):
-            entry["seconds"] = found["crown-exp"][i]["seconds"] + found["vertex"][i]["seconds"]
     return found
-
-
-def _taken_apart(graph: Graph, ball: LinfBall, labels: Tensor) -> Tensor:
-    """The paper's CROWN, on the CPU: which score is subtracted is the image's own, so images go one by one."""
-    graph = graph.to(torch.float64, "cpu")
-    found = []
-    for i in range(len(ball)):
-        one = ball[i]
-        apart = decompose(graph, one.centre.cpu().reshape(graph.input.shape))
-        box = Box(one.lower.cpu(), one.upper.cpu())
-        found.append(certify(apart, box, labels[i : i + 1].cpu(), "crown", options=Options(product=1.0)).lower)
-    return torch.cat(found)
 
 
 def violations(found: Sequence[Trial]) -> list[str]:

@@ -241,9 +241,6 @@ def test_a_trial_is_named_by_the_weights_that_gave_it(out: Path) -> None:
     assert not {t["key"] for t in found.trials} & {t["key"] for t in lines(out)[:28]}
 
 
-@pytest.mark.xfail(
-    reason="Case.key has the checksum of the weights, which do not see the evaluation images", strict=True
-)
 def test_a_trial_is_named_by_the_images_too(out: Path) -> None:
     """The same training data and other images to evaluate on: another test file beside MNIST's training files."""
     shuffled = dataclasses.replace(DATA, eval_images=DATA.eval_images.flip(0), eval_labels=DATA.eval_labels.flip(0))

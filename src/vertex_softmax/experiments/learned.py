@@ -87,8 +87,9 @@ class Case:
         return [int(i) for i in right[: self.setting.images]]
 
     def key(self, epsilon: float, image: int) -> str:
-        """Which trial; the checksum stands for data and weights."""
-        return f"{self.setting.name} | {self.record['sha256'][:12]} | seed {self.seed} | ε {epsilon:g} | image {image}"
+        """Which trial; the checksums are those of the weights and of the data."""
+        made = f"{self.record['sha256'][:12]} {self.record['checksum'][:12]}"
+        return f"{self.setting.name} | {made} | seed {self.seed} | ε {epsilon:g} | image {image}"
 
 
 @dataclass

@@ -280,11 +280,13 @@ def test_a_damaged_model_is_trained_again(out: Path, how: str, monkeypatch: pyte
 def test_the_papers_crown_and_hybrid_join_the_trials_and_are_kept(
     made: tuple[Path, Found], out: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    some, per_target = dataclasses.replace(SETTING, epsilons=(0.02,), seeds=1), 0
-    found = trials("tiny", [some], Request(out))
-    joined = with_published("tiny", [some], found, Request(out))
+    some, per_target = dataclasses.replace(SETTING, epsilons=(0.02,)), 0
+    request = Request(out, seeds=(1,), data_dir=out)
+    found = trials("tiny", [some], request)
+    assert [t["correct"] for t in found.trials] != sorted((t["correct"] for t in found.trials), reverse=True)
+    joined = with_published("tiny", [some], found, request)
     assert [t["key"] for t in joined.trials] == [t["key"] for t in found.trials]
-    of = case(some, DATA, 0, Request(out))
+    of = case(some, DATA, 1, request)
     graph = load(of.model, LinfBall(DATA.eval_images[:1], 0.0))
     for before, after in zip(found.trials, joined.trials, strict=True):
         if not before["correct"]:
@@ -305,7 +307,7 @@ def test_the_papers_crown_and_hybrid_join_the_trials_and_are_kept(
     assert len(lines(out, "tiny-published")) == sum(t["correct"] for t in found.trials)
     monkeypatch.setattr(published, "published_bounds", lambda *_: pytest.fail("measured again"))
     monkeypatch.setattr(published, "case", lambda *_: pytest.fail("loaded again"))
-    assert with_published("tiny", [some, MNIST], found, Request(out, data_dir=out)) == joined
+    assert with_published("tiny", [some, MNIST], found, request) == joined
 
 
 def test_seeds_and_classes_as_asked_for(out: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -12,6 +12,8 @@ from vertex_softmax.cli_common import errors, progress_bar, reporting
 MOST_DIGITS = 9
 """of a seed: generators are seeded with multiples of it, which have to fit into 64 bits"""
 
+ENDINGS = ("json", "md", "csv", "tex", "svg", "png")
+
 
 @reporting
 def reproduce(
@@ -60,7 +62,8 @@ def reproduce(
             request = Request(out, quick, numbers, data, data_dir, device, progress)
             result = experiment.run(request)
         typer.echo(result.json() if as_json else result.markdown())
-        _say(f"written: {out / experiment.name}.json, .md, .csv, .tex and plots")
+        endings = [f".{ending}" for ending in ENDINGS if (out / f"{experiment.name}.{ending}").exists()]
+        _say(f"written: {out / experiment.name}{', '.join(endings)}")
         failures += [f"{experiment.name}: {failure}" for failure in result.failures]
     page = summary.write(out)
     _say(f"summary: {page}")

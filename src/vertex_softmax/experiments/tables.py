@@ -123,7 +123,8 @@ def notes(settings: Sequence[Setting], found: Found) -> tuple[str, ...]:
         for s in settings
         if s.name not in found.missing
     )
-    said.append(f"AdamW: {'; '.join(trained)} (published: 1e-3, 1e-4, 256, 1, 8 epochs of a larger training set).")
+    if trained:
+        said.append(f"AdamW: {'; '.join(trained)} (published: 1e-3, 1e-4, 256, 1, 8 epochs of a larger training set).")
     return tuple(said)
 
 

@@ -7,22 +7,17 @@ stay in [0, 1]. Rates are over correctly classified images.
 from __future__ import annotations
 
 from vertex_softmax.experiments import tables
-from vertex_softmax.experiments.learned import Found, Setting, trials, violations
-from vertex_softmax.experiments.published import with_published
+from vertex_softmax.experiments.learned import Setting
 from vertex_softmax.experiments.request import Request
-from vertex_softmax.experiments.result import ExperimentResult, Timer, new_figure, save_figure
+from vertex_softmax.experiments.result import ExperimentResult
 from vertex_softmax.zoo.models import Architecture
 
 NAME = "patch"
 TITLE = "Patch-attention certificates"
+METHODS = ("CROWN", "Vertex")
+"""whose figures the paper has"""
 EPOCHS = 60
 """of 8,000 images: as many steps as 8 epochs of 60,000"""
-
-
-def _published(clean: float, *rows: tuple[float, float, float, float, float]) -> dict[float, dict[str, float]]:
-    """(ε, CROWN cert., Vertex cert., CROWN lower, Vertex lower), as the paper's table has them."""
-    names = ("CROWN Cert.", "Vertex Cert.", "CROWN Lower", "Vertex Lower")
-    return {epsilon: {"Clean": clean, **dict(zip(names, cells, strict=True))} for epsilon, *cells in rows}
 
 
 SETTINGS = (
@@ -36,7 +31,8 @@ SETTINGS = (
         seeds=3,
         images=1000,
         clean_correct=True,
-        published=_published(
+        published=tables.published_cells(
+            METHODS,
             0.992,
             (0.02, 0.738, 0.916, 1.915, 4.552),
             (0.03, 0.203, 0.778, -8.263, 2.426),
@@ -53,7 +49,9 @@ SETTINGS = (
         seeds=2,
         images=500,
         clean_correct=True,
-        published=_published(0.993, (0.02, 0.840, 0.972, 3.788, 6.482), (0.03, 0.465, 0.925, -3.354, 4.934)),
+        published=tables.published_cells(
+            METHODS, 0.993, (0.02, 0.840, 0.972, 3.788, 6.482), (0.03, 0.465, 0.925, -3.354, 4.934)
+        ),
     ),
     Setting(
         name="10-class, 16 tokens",
@@ -64,38 +62,24 @@ SETTINGS = (
         seeds=3,
         images=500,
         clean_correct=True,
-        published=_published(0.875, (0.02, 0.033, 0.129, -8.931, -2.895), (0.03, 0.001, 0.012, -30.785, -7.375)),
+        published=tables.published_cells(
+            METHODS, 0.875, (0.02, 0.033, 0.129, -8.931, -2.895), (0.03, 0.001, 0.012, -30.785, -7.375)
+        ),
     ),
 )
 
 
-def found_trials(request: Request) -> tuple[tuple[Setting, ...], Found]:
+NOTES = (
+    "The published table has 1,000, 500 and 500 correctly classified images per seed; ours has as many of the "
+    "evaluation images as are classified correctly, at most these.",
+)
+
+
+def found_trials(request: Request) -> tables.Trials:
     """The settings as asked for, and their trials; other tables are made of the same."""
-    settings = tables.on_data(SETTINGS, request)
-    return settings, with_published(NAME, settings, trials(NAME, settings, request), request)
+    return tables.found_trials(NAME, SETTINGS, request)
 
 
 def run(request: Request) -> ExperimentResult:
     """The published table with our methods and the attack's ceiling beside it."""
-    figure, timer = new_figure(11, 4.4), Timer()
-    settings, found = found_trials(request)
-    ours, published = tables.rows(settings, found)
-    result = ExperimentResult(
-        name=NAME,
-        title=TITLE,
-        columns=tables.COLUMNS,
-        rows=ours,
-        published=published,
-        notes=(
-            *tables.notes(settings, found),
-            "The published table has 1,000, 500 and 500 correctly classified images per seed; ours has as many of the "
-            "evaluation images as are classified correctly, at most these.",
-        ),
-        settings=request.described(),
-        seconds=timer.seconds,
-        failures=tuple(violations(found.trials)[:3]),
-    )
-    result.save(request.out)
-    tables.plot(figure, settings, found, TITLE)
-    save_figure(figure, request.out, NAME)
-    return result
+    return tables.write(NAME, TITLE, found_trials, request, NOTES)

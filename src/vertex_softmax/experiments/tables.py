@@ -12,10 +12,10 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from vertex_softmax.experiments.journal import Trial
-from vertex_softmax.experiments.learned import Found, Setting, best_attack, violations
-from vertex_softmax.experiments.published import CROWN, HYBRID
+from vertex_softmax.experiments.learned import Found, Setting, best_attack, trials, violations
+from vertex_softmax.experiments.published import CROWN, HYBRID, with_published
 from vertex_softmax.experiments.request import Request
-from vertex_softmax.experiments.result import Column, Row
+from vertex_softmax.experiments.result import Column, ExperimentResult, Row, Timer, new_figure, save_figure
 
 NOT_RUN = "not run here"
 LABELS = {
@@ -49,6 +49,49 @@ CEILING = "attack (ceiling)"
 SHOWN = {CROWN: "C3", "vertex": "C0", HYBRID: "C1", "joint": "C2"}
 
 
+Trials = tuple[tuple[Setting, ...], Found]
+"""Settings as asked for, and what was found of them."""
+
+
+def found_trials(name: str, settings: Sequence[Setting], request: Request) -> Trials:
+    """The settings as asked for, and their trials, with the paper's CROWN and Hybrid among the bounds."""
+    wanted = on_data(settings, request)
+    return wanted, with_published(name, wanted, trials(name, wanted, request), request)
+
+
+def published_cells(
+    names: tuple[str, str], clean: float, *cells: tuple[float, float, float, float, float]
+) -> dict[float, dict[str, float]]:
+    """By ε, what the paper has for two methods: its rows are (ε, both certified rates, both mean lower bounds)."""
+    first, second = names
+    columns = (f"{first} Cert.", f"{second} Cert.", f"{first} Lower", f"{second} Lower")
+    return {epsilon: {"Clean": clean, **dict(zip(columns, row, strict=True))} for epsilon, *row in cells}
+
+
+def write(
+    name: str, title: str, make: Callable[[Request], Trials], request: Request, more: tuple[str, ...]
+) -> ExperimentResult:
+    """Make the trials, and of them the table, its plot and their files; `more` are notes of this table alone."""
+    figure, timer = new_figure(11, 4.4), Timer()
+    settings, found = make(request)
+    ours, published = rows(settings, found)
+    result = ExperimentResult(
+        name=name,
+        title=title,
+        columns=COLUMNS,
+        rows=ours,
+        published=published,
+        notes=(*notes(settings, found), *more),
+        settings=request.described(),
+        seconds=timer.seconds,
+        failures=tuple(violations(found.trials)[:3]),
+    )
+    result.save(request.out)
+    plot(figure, settings, found, title)
+    save_figure(figure, request.out, name)
+    return result
+
+
 def rows(settings: Sequence[Setting], found: Found) -> tuple[tuple[Row, ...], tuple[Row, ...]]:
     """Ours and the published ones, row by row."""
     ours: list[Row] = []
@@ -56,9 +99,9 @@ def rows(settings: Sequence[Setting], found: Found) -> tuple[tuple[Row, ...], tu
     for setting in settings:
         for epsilon in setting.epsilons:
             theirs = setting.published.get(epsilon, {})
-            trials = found.of(setting.name, epsilon)
+            here = found.of(setting.name, epsilon)
             for method in (*LABELS, CEILING):
-                row = _row(setting, method, trials) if trials else {"Status": NOT_RUN}
+                row = _row(setting, method, here) if here else {"Status": NOT_RUN}
                 label = LABELS.get(method, method)
                 ours.append({"Benchmark": setting.name, "ε": epsilon, "Method": label, **row})
                 beside = {name: theirs[f"{label} {name}"] for name in ("Cert.", "Lower") if f"{label} {name}" in theirs}

@@ -68,14 +68,14 @@ def reproduce(
     page = summary.write(out)
     _say(f"summary: {page}")
     for failure in failures:
-        errors.print(f"does not hold: {failure}", style="red", highlight=False, markup=False)
+        _say(f"does not hold: {failure}", style="red")
     if failures:
         raise typer.Exit(1)
 
 
-def _say(text: str) -> None:
+def _say(text: str, style: str | None = None) -> None:
     """On stderr, in one line and as it is: paths may hold what rich takes for markup."""
-    errors.print(text, highlight=False, markup=False, soft_wrap=True)
+    errors.print(text, style=style, highlight=False, markup=False, soft_wrap=True)
 
 
 def _check_device(device: str) -> None:

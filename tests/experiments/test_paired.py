@@ -111,3 +111,16 @@ def test_missing_data_and_broken_bounds_are_said(tmp_path: Path, monkeypatch: py
     assert len([note for note in result.notes if "vertex data fetch fashion-mnist" in note]) == 2
     assert len(result.failures) == 1
     assert planted["key"] in result.failures[0]
+
+
+def test_a_setting_without_a_correct_image_was_run_all_the_same(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    found = made.found(block.SETTINGS)
+    for trial in found.trials:
+        trial["correct"] = False
+    result = run(tmp_path, monkeypatch, found, made.found(patch.SETTINGS))
+    assert not made.idle(result)
+    rows = [row for row in result.rows if row["Status"] == "no image classified correctly"]
+    assert {row["Setting"] for row in rows} == {setting.name for setting in block.SETTINGS}
+    assert not [row for row in rows if made.numbers(row)]

@@ -89,7 +89,7 @@ def _row(setting: Setting, epsilon: float, method: str, denominator: str, trials
     }
     counted = [trial for trial in trials if trial["correct"]] if denominator == CONDITIONAL else list(trials)
     if not counted:
-        return {**label, "Status": tables.NOT_RUN}
+        return {**label, "Status": tables.NONE_CORRECT if trials else tables.NOT_RUN}
     before, after = (rates(counted, name) for name in (CROWN, method))
     change = resampled({seed: 100 * (after[seed] - before[seed]) for seed in before})
     return {

@@ -79,9 +79,10 @@ def _row(setting: Setting, epsilon: float, before: str, after: str, found: Found
         "ε": epsilon,
         "Compared": f"{tables.LABELS[after]} − {tables.LABELS[before]}",
     }
-    trials = [trial for trial in found.of(setting.name, epsilon) if trial["correct"]]
+    here = found.of(setting.name, epsilon)
+    trials = [trial for trial in here if trial["correct"]]
     if not trials:
-        return {**label, "Status": tables.NOT_RUN}
+        return {**label, "Status": tables.NONE_CORRECT if here else tables.NOT_RUN}
     bounds = [(trial["seed"], trial["bounds"][before]["worst"], trial["bounds"][after]["worst"]) for trial in trials]
     finite = [(seed, a, b) for seed, a, b in bounds if a is not None and b is not None]
     if not finite:

@@ -18,6 +18,7 @@ from vertex_softmax.experiments.request import Request
 from vertex_softmax.experiments.result import Column, ExperimentResult, Row, Timer, new_figure, save_figure
 
 NOT_RUN = "not run here"
+NONE_CORRECT = "no image classified correctly"
 LABELS = {
     CROWN: "CROWN",
     "vertex": "Vertex",

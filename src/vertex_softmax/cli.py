@@ -102,9 +102,9 @@ def demo(
     console.print(example.table(data["certification"]))
     console.print(
         f"report: {path} ({time.perf_counter() - started:.1f} s)\n\n"
-        "next:  vertex reproduce slack     a table of the paper, remade to three decimals\n"
-        "       vertex reproduce interval  proved enclosures on random boxes\n"
-        "       vertex bench softmax-box   the speed of the primitive on this machine",
+        "next:  vertex reproduce slack         a table of the paper, remade to three decimals\n"
+        "       vertex reproduce all --quick   every table of the paper, reduced, in some minutes\n"
+        "       vertex bench softmax-box       the speed of the primitive on this machine",
         highlight=False,
     )
     if not (data["proved"] and abs(exact - data["exhaustive"]) < 1e-12 and data["certification"]["consistent"]):

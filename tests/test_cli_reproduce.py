@@ -78,6 +78,7 @@ def asked(monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, Request]]:
         (["slack", "--seeds", "1,,2"], "seeds is '1,,2'; write numbers"),
         (["slack", "--seeds", "-1"], "seeds is '-1'; write numbers"),
         (["slack", "--seeds", "1.5"], "seeds is '1.5'; write numbers"),
+        (["slack", "--seeds", "²"], "seeds is '²'; write numbers"),
         (["slack", "--seeds", "0-10000"], "not a range of at most 10,000 seeds"),
         (["slack", "--seeds", "9" * 20], "a seed has at most 9 digits"),
         (["slack", "--seeds", f"0-{'9' * 5000}"], "a seed has at most 9 digits"),

@@ -275,6 +275,9 @@ def test_every_learned_experiment_runs_on_digits(cheap: dict[str, float], tmp_pa
             ours = next(iter(row.values()))
             assert not theirs or str(ours).startswith("K=") or ours == "interval regression", (name, ours)
         assert (tmp_path / f"{name}.tex").exists()
+    journals = {path.stem for path in (tmp_path / "journals").iterdir()}
+    with_published = {"patch", "block", "strong", "strong-residual"}
+    assert journals == {*with_published, *(f"{name}-published" for name in with_published), "runtime", "interval"}
     calls = cheap["calls"]
     for name in LEARNED:  # and what is there is not measured again
         assert vertex(name, "--quick", "--data", "digits", "--seeds", "1", "--out", tmp_path).exit_code == 0

@@ -40,7 +40,7 @@ NAME = "strong"
 TITLE = "Stronger baselines on small blocks"
 SEEDS, TRIALS, QUICK_TRIALS = 3, 40, 4
 BRANCHED = "bab"
-SOURCES = ("experiments/learned.py", "experiments/synthetic.py")
+SOURCES = ("experiments/learned.py", "experiments/strong.py", "experiments/synthetic.py")
 LABELS = {**tables.LABELS, BRANCHED: "branch and bound"}
 
 COLUMNS = (

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 
 from vertex_softmax.experiments import block, patch, tables
 from vertex_softmax.experiments.journal import Trial
-from vertex_softmax.experiments.learned import Setting, violations
+from vertex_softmax.experiments.learned import Setting
 from vertex_softmax.experiments.published import CROWN, HYBRID
 from vertex_softmax.experiments.request import Request
 from vertex_softmax.experiments.result import Cell, Column, ExperimentResult, Row, Timer
@@ -59,7 +59,7 @@ def run(request: Request) -> ExperimentResult:
                         theirs = PUBLISHED.get((setting.name, epsilon, method, denominator))
                         names = ("Seeds", "CROWN (%)", "Method (%)", "Δ pp", "Interval pp")
                         published.append(dict(zip(names, theirs, strict=True)) if theirs else {})
-    result = ExperimentResult(
+    table = ExperimentResult(
         name=NAME,
         title=TITLE,
         columns=COLUMNS,
@@ -70,14 +70,11 @@ def run(request: Request) -> ExperimentResult:
             "The trials are those of the tables `patch` and `block`; what is said there of data and methods holds.",
             "MNIST block: published over 200 clean-correct images per seed, ours over the clean-correct ones of the "
             "first 100.",
-            *(note for _, found in tried for note in tables.missing(found)),
         ),
         settings=request.described(),
         seconds=timer.seconds,
-        failures=tuple([broken for _, found in tried for broken in violations(found.trials)][:3]),
     )
-    result.save(request.out)
-    return result
+    return tables.derived(table, tried, request)
 
 
 def _row(setting: Setting, epsilon: float, method: str, denominator: str, trials: Sequence[Trial]) -> Row:

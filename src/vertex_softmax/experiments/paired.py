@@ -9,7 +9,7 @@ from __future__ import annotations
 import statistics as plain
 
 from vertex_softmax.experiments import block, patch, tables
-from vertex_softmax.experiments.learned import Found, Setting, violations
+from vertex_softmax.experiments.learned import Found, Setting
 from vertex_softmax.experiments.published import CROWN, HYBRID
 from vertex_softmax.experiments.request import Request
 from vertex_softmax.experiments.result import Cell, Column, ExperimentResult, Row, Timer
@@ -53,7 +53,7 @@ def run(request: Request) -> ExperimentResult:
                     theirs = PUBLISHED.get((setting.name, epsilon)) if after == HYBRID else None
                     names = ("N", "Mean Δ", "Median Δ", "Fraction improved")
                     published.append(dict(zip(names, theirs, strict=True)) if theirs else {})
-    result = ExperimentResult(
+    table = ExperimentResult(
         name=NAME,
         title=TITLE,
         columns=COLUMNS,
@@ -63,14 +63,11 @@ def run(request: Request) -> ExperimentResult:
             "N: correctly classified images of all seeds. Mean Δ: of the seeds' means; the others over images.",
             f"Improved: larger by more than {IMPROVED:g}.",
             "The trials are those of the tables `block` and `patch`; what is said there of data and methods holds.",
-            *(note for _, found in tried for note in tables.missing(found)),
         ),
         settings=request.described(),
         seconds=timer.seconds,
-        failures=tuple([broken for _, found in tried for broken in violations(found.trials)][:3]),
     )
-    result.save(request.out)
-    return result
+    return tables.derived(table, tried, request)
 
 
 def _row(setting: Setting, epsilon: float, before: str, after: str, found: Found) -> Row:

@@ -93,6 +93,17 @@ def write(
     return result
 
 
+def derived(table: ExperimentResult, tried: Sequence[Trials], request: Request) -> ExperimentResult:
+    """A table made of other tables' trials, written: what is missing is noted, what is broken fails it too."""
+    result = dataclasses.replace(
+        table,
+        notes=(*table.notes, *(note for _, found in tried for note in missing(found))),
+        failures=(*table.failures, *[broken for _, found in tried for broken in violations(found.trials)][:3]),
+    )
+    result.save(request.out)
+    return result
+
+
 def rows(settings: Sequence[Setting], found: Found) -> tuple[tuple[Row, ...], tuple[Row, ...]]:
     """Ours and the published ones, row by row."""
     ours: list[Row] = []
@@ -197,7 +208,7 @@ def on_data(settings: Sequence[Setting], request: Request) -> tuple[Setting, ...
 
 
 def _moved(setting: Setting, data: str) -> Setting:
-    """The same kind of model on other images; the patches are such that there are about as many tokens."""
+    """The same kind of model on other images; the largest patches that give 4 × 4 tokens or more, or the setting's own number if that is less."""
     sides = {"digits": (8, 1), "mnist": (28, 1), "fashion-mnist": (28, 1), "cifar10-gray": (32, 1), "cifar10": (32, 3)}
     image, channels = sides[data]
     old = setting.architecture

@@ -208,7 +208,7 @@ def on_data(settings: Sequence[Setting], request: Request) -> tuple[Setting, ...
 
 
 def _moved(setting: Setting, data: str) -> Setting:
-    """The same kind of model on other images, in the largest patches that give 4 × 4 tokens (or the setting's fewer)."""
+    """The same kind of model on other images, in the largest patches that give 4 × 4 tokens (or its own fewer)."""
     sides = {"digits": (8, 1), "mnist": (28, 1), "fashion-mnist": (28, 1), "cifar10-gray": (32, 1), "cifar10": (32, 3)}
     image, channels = sides[data]
     old = setting.architecture

@@ -1,0 +1,1 @@
+"""What is asked of a network: properties, and the files they are written in."""

@@ -9,10 +9,12 @@ import numpy as np
 import onnxruntime
 from onnx import TensorProto, helper, numpy_helper
 
+from vertex_softmax.graph.ir import Graph
 from vertex_softmax.specs.property import Case, Conjunction, Inequality, Property
 
 Row = tuple[Mapping[int, str | float], str | float]
 """Σ coefficient·y ≤ limit"""
+UNIT = ("0", "1")
 
 
 def network(*layers: tuple[np.ndarray, np.ndarray] | str, dtype=np.float32, shape=None) -> bytes:
@@ -80,3 +82,22 @@ def case(ends: Sequence[tuple[str | float, str | float]], *conjunctions: Conjunc
 
 def prop(outputs: int, *cases: Case) -> Property:
     return Property(tuple(cases), len(cases[0].lower), outputs)
+
+
+def wavy(inputs: int, seed: int = 0, hidden: int = 16) -> bytes:
+    """y = w·tanh(2 W x + b): many local minima, and none at a kink."""
+    rng = np.random.default_rng(seed)
+    first = (2 * rng.normal(size=(hidden, inputs)), rng.normal(size=hidden))
+    return network(first, "Tanh", (rng.normal(size=(2, hidden)), np.zeros(2)))
+
+
+def record(monkeypatch) -> list[np.ndarray]:
+    """Every point that goes through a network from now on, (n, inputs) each."""
+    seen, evaluate = [], Graph.evaluate
+
+    def watched(self, x):
+        seen.append(x.detach().double().reshape(len(x), -1).numpy().copy())
+        return evaluate(self, x)
+
+    monkeypatch.setattr(Graph, "evaluate", watched)
+    return seen

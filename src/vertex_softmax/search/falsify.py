@@ -1,0 +1,337 @@
+"""Search for a counterexample to a property: gradients first, and moves that need none beside them.
+
+Invariant: every point visited lies in its case's box, and a counterexample is returned only if `confirm` gave it. The
+violations beside it are the graph's own: an upper bound on the least there is, never a proof.
+
+    replay = Replay("model.onnx")
+    found = falsify(graph, prop, lambda x: replay.confirms(prop, x), seconds=10)
+    found.counterexample                            # or None; then found.violations says how close it came
+
+Targets, slots, violations, rows: visits.py.
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+import time
+from collections.abc import Callable, Iterator, Mapping
+from typing import TypeAlias
+
+import torch
+from torch import Tensor
+
+from vertex_softmax.errors import InvalidValueError
+from vertex_softmax.graph.ir import Graph
+from vertex_softmax.search.visits import Confirm, Found, Visits, boxes
+from vertex_softmax.specs.property import Property
+
+__all__ = ["Found", "falsify"]
+
+Steps: TypeAlias = Iterator[None]
+"""A search that pauses behind every batch, where the caller looks at the clock."""
+FINE = 1e-6
+"""The smallest steps, as a share of the box: thin sets of counterexamples need them."""
+FEW = 6
+"""Boxes with so few open inputs are also searched by grids and Sobol points."""
+
+
+def falsify(
+    graph: Graph,
+    prop: Property,
+    confirm: Confirm,
+    *,
+    seconds: float | None,
+    restarts: int = 8,
+    steps: int = 40,
+    seed: int = 0,
+    stop: Callable[[], bool] | None = None,
+    starts: Mapping[tuple[int, int], Tensor] | None = None,
+    dtype: torch.dtype | None = None,
+) -> Found:
+    """The first counterexample that `confirm` gives for a point (inputs,) of this search, or the lowest violations.
+
+    The centres come first, then `starts`: points (n, inputs) by (case, conjunction), with steps from them. Then every
+    target, closest first, gets `restarts` descents of `steps` steps, in turns with sampling and with random and greedy
+    moves to corners, which see through plateaus and wrong gradients. seconds: this goes on until then, within one
+    batch; None does all of it once, and the same seed finds the same. `stop` is asked behind every batch. dtype: of the
+    search; by default float32, or float64 if a box has an interval without float32.
+    """
+    begin = time.perf_counter()
+    for name, value, least in (("steps", steps, 0), ("restarts", restarts, 1)):
+        if value < least:
+            raise InvalidValueError(f"{name} is {value}; it must be at least {least}")
+    for name, ours, theirs in (
+        ("inputs", math.prod(graph.input.shape), prop.inputs),
+        ("outputs", math.prod(graph.output.shape), prop.outputs),
+    ):
+        if ours != theirs:
+            raise InvalidValueError(f"the network has {ours} {name}, the property speaks of {theirs}")
+    search = _Search(graph, prop, confirm, boxes(prop, dtype), seed, adapt=seconds is not None)
+    given = search.placed(starts or {})
+    for _ in search.schedule(given, restarts, steps, 1 if seconds is None else None):
+        late = seconds is not None and time.perf_counter() - begin >= seconds
+        if search.counterexample is not None or late or (stop is not None and stop()):
+            break
+    return search.result()
+
+
+class _Search(Visits):
+    """Where to look."""
+
+    def schedule(
+        self, given: tuple[Tensor, Tensor, Tensor] | None, restarts: int, steps: int, rounds: int | None
+    ) -> Steps:
+        """Everything, in order; rounds None: for ever, unless every box is a point."""
+        yield from self._centres()
+        if given is not None:
+            yield from self._from_given(*given, steps)
+        if len(self._targets()[0]):
+            descents, moves = self._descents(restarts, steps, rounds), self._moves(restarts, steps, rounds)
+            yield from _in_turns(descents, moves, 2)
+        while self.pending():
+            self.ask()
+            yield
+
+    # which rows, and how many at once
+
+    def _targets(self) -> tuple[Tensor, Tensor]:
+        """Cases and slots of the targets with an open box, closest first; (targets,) each."""
+        case, slot = (self.goals.real & (self.width > 0).any(1)[:, None]).nonzero(as_tuple=True)
+        order = self.best[case, slot].argsort(stable=True)
+        return case[order], slot[order]
+
+    def _cases(self) -> tuple[Tensor, Tensor]:
+        """Cases with an open box and something to look for, closest first, and the slot `any`; (cases,) each."""
+        case = (self.goals.real.any(1) & (self.width > 0).any(1)).nonzero()[:, 0]
+        case = case[self.best[case].amin(1).argsort(stable=True)]
+        return case, torch.full_like(case, self.any)
+
+    def _parts(self, rows: int, points: int, *, gradient: bool) -> Iterator[tuple[slice, slice]]:
+        """Rows and points in turn, as many at once as make a batch."""
+        row = point = 0
+        while row < rows:
+            size = self.pace[gradient].size
+            take = max(1, size // points) if point == 0 else 1
+            yield slice(row, row + take), slice(point, point + size)
+            point += size
+            if point >= points:
+                row, point = row + take, 0
+
+    def _wide(self, restarts: int, rows: int, *, gradient: bool) -> int:
+        """More restarts than asked for where a batch has room: they come almost for nothing."""
+        return max(restarts, min(64, self.pace[gradient].size // max(rows, 1)))
+
+    # gradients
+
+    def _centres(self) -> Steps:
+        every = self.goals.real.any(1).nonzero()[:, 0]
+        for rows, _ in self._parts(len(every), 1, gradient=False):
+            case = every[rows]
+            seen = self.visit(case, self.centre[case][:, None], torch.full((len(case), 1), self.any))
+            self.measure_rounding(case, seen.y)
+            yield
+
+    def placed(self, starts: Mapping[tuple[int, int], Tensor]) -> tuple[Tensor, Tensor, Tensor] | None:
+        """The given points by case: cases (rows,), points (rows, n, inputs) and slots (rows, n); None if none."""
+        found: dict[int, list[tuple[int, Tensor]]] = {}
+        for (case, slot), points in starts.items():
+            if not (0 <= case < len(self.best) and 0 <= slot < self.any and bool(self.goals.real[case, slot])):
+                raise InvalidValueError(f"starts has a target {(case, slot)} that the property does not have")
+            if points.numel() % self.lower.shape[1]:
+                raise InvalidValueError(
+                    f"starts[{case}, {slot}] has shape {tuple(points.shape)}; it must be (n, {self.lower.shape[1]})"
+                )
+            flat = points.detach().cpu().to(self.lower.dtype).reshape(-1, self.lower.shape[1])
+            found.setdefault(case, []).extend((slot, x) for x in flat)
+        found = {case: points for case, points in found.items() if points}
+        if not found:
+            return None
+        most = max(len(points) for points in found.values())
+        full = [list(itertools.islice(itertools.cycle(points), most)) for points in found.values()]
+        x = torch.stack([torch.stack([x for _, x in points]) for points in full])
+        return torch.tensor(list(found)), x, torch.tensor([[slot for slot, _ in points] for points in full])
+
+    def _from_given(self, case: Tensor, x: Tensor, own: Tensor, steps: int) -> Steps:
+        for rows, points in self._parts(len(case), x.shape[1], gradient=True):
+            number = torch.zeros(x[0, points].shape[0], dtype=torch.int64)
+            yield from self._descend(case[rows], x[rows, points], own[rows, points], number, steps)
+
+    def _descents(self, restarts: int, steps: int, rounds: int | None) -> Steps:
+        """A short one per case towards any of its conjunctions, then every target, longer in later rounds."""
+        yield from self._restart(*self._cases(), min(restarts, 4), min(steps, 10))
+        for turn in itertools.count() if rounds is None else range(rounds):
+            case, slot = self._targets()
+            width = self._wide(restarts, len(case), gradient=True) if turn else restarts
+            yield from self._restart(case, slot, width, steps * 2 ** min(turn, 2))
+
+    def _restart(self, case: Tensor, slot: Tensor, restarts: int, steps: int) -> Steps:
+        for rows, points in self._parts(len(case), restarts, gradient=True):
+            number = torch.arange(restarts)[points]
+            own = slot[rows][:, None].expand(-1, len(number))
+            yield from self._descend(case[rows], self._starts(case[rows], own, number), own, number, steps)
+
+    def _starts(self, case: Tensor, own: Tensor, number: Tensor) -> Tensor:
+        """The lowest point so far, the centre, then random points and corners in turn; (rows, points, inputs)."""
+        slot = torch.where(own == self.any, self.best[case].argmin(1)[:, None], own)
+        kept = self.where[case[:, None], slot]
+        rest = torch.where((number == 1)[:, None], self.centre[case][:, None], self._random(case, number))
+        return torch.where((number == 0)[:, None], kept, rest)
+
+    def _random(self, case: Tensor, number: Tensor) -> Tensor:
+        """Uniform in the box where the number is even, a corner where it is odd; (rows, points, inputs)."""
+        u = self.rand(len(case), len(number), self.lower.shape[1])
+        u = torch.where((number % 2 == 1)[:, None], u.round(), u)
+        return self.lower[case][:, None] + u * self.width[case][:, None]
+
+    def _descend(self, case: Tensor, x: Tensor, own: Tensor, number: Tensor, steps: int) -> Steps:
+        """Steps from x (rows, points, inputs): signs of a momentum, or Adam where the number is odd.
+
+        They shrink along a cosine, or geometrically to FINE, four numbers each in turn. Number 1 steps to the corner
+        against its gradient first. A point without gradient goes anywhere.
+        """
+        width, adam = self.width[case][:, None], (number % 2 == 1)[:, None]
+        speed = mean = square = torch.zeros_like(x)
+        for i in range(steps + 1):
+            seen = self.visit(case, x, own, blend=number % 4 >= 2)
+            yield
+            slope = seen.gradient * width
+            norm = slope.abs().mean(-1, keepdim=True)
+            slope = slope / norm.clamp(min=torch.finfo(x.dtype).tiny)
+            speed, mean, square = 0.75 * speed + slope, 0.9 * mean + 0.1 * slope, 0.99 * square + 0.01 * slope**2
+            scale = (square / (1 - 0.99 ** (i + 1))).sqrt() + 1e-6
+            way = torch.where(adam, (mean / (1 - 0.9 ** (i + 1)) / scale).clamp(-1, 1), speed.sign())
+            done = i / max(steps, 1)
+            reach = torch.where(number % 8 < 4, 0.25 * (1 + math.cos(math.pi * done)), 0.25 * FINE**done).to(x.dtype)
+            if i == 0:
+                reach[number == 1] = 1.0
+            after = self.inside(case, seen.x - reach[:, None] * width * way)
+            if bool((stuck := (norm == 0) & (width > 0)).any()):
+                after = torch.where(stuck, self._random(case, number), after)
+            if torch.equal(after, seen.x):
+                return
+            x = after
+
+    # moves without gradients
+
+    def _moves(self, restarts: int, steps: int, rounds: int | None) -> Steps:
+        for turn in itertools.count() if rounds is None else range(rounds):
+            yield from self._sample(restarts, turn)
+            case, slot = self._targets()
+            chains = self._wide(restarts, len(case), gradient=False)
+            yield from self._wander(case, slot, chains, steps * 2 ** min(turn, 2))
+            yield from self._greedy(*self._targets(), steps)
+
+    def _sample(self, restarts: int, turn: int) -> Steps:
+        """Random points and corners of every box; where few inputs are open a grid, corners included, and Sobol's."""
+        case, slot = self._cases()
+        if not len(case):
+            return
+        open_ = self.width[case] > 0
+        most = int(open_.sum(1).max())
+        if most > FEW:
+            for rows, points in self._parts(len(case), 4 * restarts, gradient=False):
+                number = torch.arange(4 * restarts)[points]
+                own = slot[rows][:, None].expand(-1, len(number))
+                self.visit(case[rows], self._random(case[rows], number), own)
+                yield
+            return
+        budget = max(64, 2**18 // len(case)) // 4
+        u = torch.quasirandom.SobolEngine(most, scramble=True, seed=int(self.rand(1).item() * 2**31))
+        draws = u.draw(min(256 * 4 ** min(turn, 5), budget)).to(self.lower.dtype)
+        if turn == 0:
+            levels = torch.linspace(0, 1, max(2, int(min(729, budget) ** (1 / most) + 1e-9)), dtype=draws.dtype)
+            draws = torch.cat([torch.cartesian_prod(*[levels] * most).reshape(-1, most), draws])
+        axis = (open_.cumsum(1) - 1).clamp(min=0)  # a box's j-th open input is the draws' j-th axis
+        for rows, points in self._parts(len(case), len(draws), gradient=False):
+            along = draws[points][:, axis[rows]].transpose(0, 1)
+            x = self.lower[case[rows]][:, None] + along * self.width[case[rows]][:, None]
+            self.visit(case[rows], x, slot[rows][:, None].expand(x.shape[:2]))
+            yield
+
+    def _wander(self, case: Tensor, slot: Tensor, chains: int, steps: int) -> Steps:
+        """Random changes that are kept if they are not worse, of ever fewer inputs."""
+        for rows, points in self._parts(len(case), chains, gradient=False):
+            number, at = torch.arange(chains)[points], case[rows]
+            own = slot[rows][:, None].expand(-1, len(number))
+            seen = self.visit(at, self._starts(at, own, number), own)
+            yield
+            x, value = seen.x, seen.value
+            for i in range(steps):
+                seen = self.visit(at, self._changed(at, x, number, 0.5 * x.shape[2] ** -(i / steps)), own)
+                yield
+                kept = seen.value <= value
+                x, value = torch.where(kept[..., None], seen.x, x), torch.where(kept, seen.value, value)
+
+    def _changed(self, case: Tensor, x: Tensor, number: Tensor, share: float) -> Tensor:
+        """x (rows, points, inputs) with a share of the inputs changed, by the number's remainder of 3.
+
+        0: a window of the last two dimensions goes to one end, its own for every leading index; 1: some inputs go to
+        either end; 2: some inputs move by normal steps of any size.
+        """
+        rows, points, n = x.shape
+        dims = self.graph.input.shape
+        h, w = dims[-2:] if len(dims) > 1 and min(dims[-2:]) > 1 else (1, n)
+        sides = (
+            (math.ceil(h * math.sqrt(share)), math.ceil(w * math.sqrt(share))) if h > 1 else (1, math.ceil(w * share))
+        )
+        window = torch.ones(rows, points, 1, 1, 1, dtype=torch.bool)
+        for size, side, view in ((h, sides[0], (1, -1, 1)), (w, sides[1], (1, 1, -1))):
+            first = (self.rand(rows, points, 1, 1, 1) * (size - side + 1)).long()
+            place = torch.arange(size).reshape(view)
+            window = window & (place >= first) & (place < first + side)
+        ends = self.rand(rows, points, n // (h * w), 1, 1).expand(-1, -1, -1, h, w).reshape(x.shape)
+        open_ = (self.width[case] > 0)[:, None]
+        draws = self.rand(*x.shape)
+        some = (draws < share).scatter(2, (draws - open_.to(x.dtype)).argmin(2, keepdim=True), value=True)
+        kind = (number % 3)[:, None]
+        block = kind == 0
+        chosen = torch.where(block, window.expand(-1, -1, n // (h * w), -1, -1).reshape(x.shape), some) & open_
+        up = torch.where(block, ends, self.rand(*x.shape)) < 0.5
+        corner = torch.where(up, self.upper[case][:, None], self.lower[case][:, None])
+        reach = FINE ** self.rand(rows, points, 1) * self.width[case][:, None]
+        normal = torch.randn(x.shape, generator=self.generator, dtype=x.dtype)
+        return torch.where(chosen, torch.where(kind == 2, x + reach * normal, corner), x)
+
+    def _greedy(self, case: Tensor, slot: Tensor, steps: int) -> Steps:
+        """From every target's lowest point, single inputs to either end; then all that helped, together."""
+        row, most = 0, int((self.width > 0).sum(1).max())
+        while row < len(case):
+            size = self.pace[False].size
+            count = max(1, min(most, 64, size // 2))
+            rows = slice(row, row + max(1, size // (2 * count)))
+            row = rows.stop
+            yield from self._flips(case[rows], slot[rows], count, steps, all_of=count == most)
+
+    def _flips(self, case: Tensor, slot: Tensor, count: int, steps: int, *, all_of: bool) -> Steps:
+        ends = torch.stack([self.lower[case], self.upper[case]], dim=1)  # (rows, 2, inputs)
+        open_ = (self.width[case] > 0).to(ends.dtype)
+        for _ in range(steps):
+            base, value = self.where[case, slot], self.best[case, slot]
+            which = (self.rand(*base.shape) + open_).topk(count, dim=1).indices  # (rows, count)
+            to = ends.gather(2, which[:, None].expand(-1, 2, -1))
+            tried = base[:, None, None].repeat(1, 2, count, 1)
+            tried.scatter_(3, which[:, None, :, None].expand(-1, 2, -1, 1), to[..., None])
+            own = slot[:, None].expand(-1, 2 * count)
+            found = self.visit(case, tried.flatten(1, 2), own).value.reshape(-1, 2, count)
+            yield
+            lowest, end = found.min(1)
+            best = to.gather(1, end[:, None])[:, 0]
+            moved = base.scatter(1, which, torch.where(lowest < value[:, None], best, base.gather(1, which)))
+            self.visit(case, moved[:, None], own[:, :1])
+            yield
+            if all_of and not bool((self.best[case, slot] < value).any()):
+                return
+
+
+def _in_turns(first: Steps, second: Steps, share: int) -> Steps:
+    """`share` batches of the first for each of the second, until both end."""
+    done = object()
+    going = True
+    while going:
+        going = False
+        for steps, count in ((first, share), (second, 1)):
+            for _ in range(count):
+                if next(steps, done) is not done:
+                    going = True
+                    yield

@@ -1,0 +1,240 @@
+"""Points of a property's boxes and what they show: the lowest violations so far, and when to ask for a replay.
+
+Invariant: every point lies in its case's box; violations only fall, and each was seen at the input beside it.
+
+The violation of a conjunction is its largest Σ c·y − d; a counterexample has none above 0. A target is one conjunction
+of one case, its slot the conjunction's number. Points go through the network as (rows, points, inputs): a row is a
+case, or one of its targets, and every point counts for all conjunctions of its case.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import heapq
+import math
+import time
+from collections.abc import Callable
+from typing import TypeAlias
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from vertex_softmax.errors import InvalidTypeError, InvalidValueError
+from vertex_softmax.graph.ir import Graph
+from vertex_softmax.search.replay import Counterexample, rounded_down
+from vertex_softmax.specs.property import Property
+
+Confirm: TypeAlias = Callable[[NDArray[np.floating]], Counterexample | None]
+
+BATCH_SECONDS = 0.1
+POINTS = 1024
+"""How many points go through the network at once where no clock decides."""
+MOST = 4096
+NUMBERS = 2**27
+"""A batch's inputs and the values of all nodes at them are no more numbers than this."""
+ASKS = 4
+"""How often `confirm` is called behind one batch, at most."""
+NEAR = 2.0**-17
+"""Violations up to this share of their terms may be rounding: `confirm` decides."""
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class Found:
+    """violations[t] is the lowest seen of targets[t] = (case, conjunction), at inputs[t], which lies in the case's box.
+
+    inf: not visited in time, or nothing but NaN there.
+    """
+
+    counterexample: Counterexample | None
+    targets: tuple[tuple[int, int], ...]
+    violations: NDArray[np.floating]
+    """(targets,)"""
+    inputs: NDArray[np.floating]
+    """(targets, inputs)"""
+    visited: int
+    """How many points went through the network."""
+
+
+def boxes(prop: Property, dtype: torch.dtype | None) -> tuple[Tensor, Tensor]:
+    """lower, upper (cases, inputs) in the search's precision, inside every case's box."""
+    if dtype not in (None, torch.float32, torch.float64):
+        raise InvalidTypeError(f"dtype is {dtype}; the search is in torch.float32 or torch.float64")
+    shape = (len(prop.cases), prop.inputs)
+    outer = [np.array([getattr(c, end) for c in prop.cases]).reshape(shape) for end in ("lower", "upper")]
+    inner = [np.array([getattr(c, f"inner_{end}") for c in prop.cases]).reshape(shape) for end in ("lower", "upper")]
+    if not all(np.isfinite(ends).all() for ends in outer):
+        raise InvalidValueError("a box of the property is unbounded; every input needs finite ends")
+    held = inner[0] <= inner[1]  # no float64 in the file's interval: those just around it
+    lower, upper = np.where(held, inner[0], outer[0]), np.where(held, inner[1], outer[1])
+    if dtype != torch.float64:
+        single = np.dtype(np.float32)
+        low, high = -rounded_down(-lower, single), rounded_down(upper, single)
+        if (low <= high).all():
+            return torch.from_numpy(low), torch.from_numpy(high)
+        if dtype == torch.float32:
+            raise InvalidValueError("a box has an interval without float32 in it; search in float64")
+    return torch.from_numpy(lower), torch.from_numpy(upper)
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class Goals:
+    """The conjunctions (cases, slots, inequalities, terms), padded by what never counts: Σ weight·y[index] ≤ limit."""
+
+    index: Tensor
+    weight: Tensor
+    limit: Tensor
+    """(cases, slots, inequalities)"""
+    real: Tensor
+    """(cases, slots): which slots hold a conjunction."""
+
+    @staticmethod
+    def of(prop: Property, dtype: torch.dtype) -> Goals:
+        """The property's conjunctions, to nearest."""
+        every = [c for case in prop.cases for c in case.conjunctions]
+        slots = max((len(case.conjunctions) for case in prop.cases), default=1)
+        rows = max((len(c.inequalities) for c in every), default=1)
+        terms = max((len(i.coefficients) for c in every for i in c.inequalities), default=1)
+        shape = (len(prop.cases), max(slots, 1), max(rows, 1), max(terms, 1))
+        index, weight = np.zeros(shape, dtype=np.int64), np.zeros(shape)
+        limit = np.full(shape[:3], -np.inf)  # a conjunction that is not there is never true
+        for i, case in enumerate(prop.cases):
+            for j, conjunction in enumerate(case.conjunctions):
+                limit[i, j] = np.inf  # an inequality that is not there always
+                for k, inequality in enumerate(conjunction.inequalities):
+                    limit[i, j, k] = float(inequality.limit)
+                    for m, (output, a) in enumerate(inequality.coefficients.items()):
+                        index[i, j, k, m], weight[i, j, k, m] = output, float(a)
+        counts = np.array([len(case.conjunctions) for case in prop.cases], dtype=np.int64)
+        real = torch.from_numpy(np.arange(shape[1]) < counts[:, None])
+        weights, limits = (torch.from_numpy(a).to(dtype) for a in (weight, limit))
+        return Goals(torch.from_numpy(index), weights, limits, real)
+
+    def terms(self, y: Tensor, case: Tensor) -> Tensor:
+        """weight·y of outputs (rows, points, outputs): (rows, points, slots, inequalities, terms)."""
+        index, weight = self.index[case], self.weight[case]
+        flat = index.flatten(1)[:, None].expand(-1, y.shape[1], -1)
+        return y.gather(2, flat).reshape(*y.shape[:2], *index.shape[1:]) * weight[:, None]
+
+
+class Pace:
+    """How many points make a batch of BATCH_SECONDS; fixed if it is not to adapt."""
+
+    def __init__(self, adapt: bool, most: int) -> None:
+        self.adapt, self.most = adapt, max(1, most)
+        self.size = min(4 if adapt else POINTS, self.most)
+
+    def note(self, points: int, seconds: float) -> None:
+        """A batch of so many points took so long."""
+        if self.adapt and (seconds > BATCH_SECONDS or 2 * points >= self.size):  # small ones are all overhead
+            fit = int(points * BATCH_SECONDS / max(seconds, 1e-9))
+            self.size = max(1, min(fit, 4 * self.size, self.most))
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class Seen:
+    """What a batch saw: points x (rows, points, inputs) as clamped, each one's own violation, and its gradient."""
+
+    x: Tensor
+    value: Tensor
+    gradient: Tensor
+    y: Tensor
+
+
+class Visits:
+    """The lowest violations so far, and where: they only fall, and every point goes through `visit`."""
+
+    def __init__(
+        self, graph: Graph, prop: Property, confirm: Confirm, box: tuple[Tensor, Tensor], seed: int, *, adapt: bool
+    ) -> None:
+        self.lower, self.upper = box
+        self.graph, self.confirm = graph.to(self.lower.dtype), confirm
+        self.width = self.upper - self.lower
+        self.centre = torch.minimum(self.lower + self.width / 2, self.upper)
+        self.goals = Goals.of(prop, self.lower.dtype)
+        cases, self.any = self.goals.real.shape  # slot `any`: the conjunction that is nearest at the point
+        self.best = torch.full((cases, self.any), torch.inf, dtype=self.lower.dtype)
+        self.where = self.centre[:, None].repeat(1, self.any, 1)
+        self.near, self.ask_below = torch.zeros_like(self.best), self.best.clone()
+        self.asked: dict[tuple[int, int], int] = {}
+        self.generator = torch.Generator().manual_seed(seed)
+        values = sum(math.prod(node.shape) for node in graph.nodes()) + 16 * prop.inputs
+        most = min(MOST, NUMBERS // (values + 4 * math.prod(self.goals.index.shape[1:])))
+        self.pace = {gradient: Pace(adapt, most) for gradient in (False, True)}
+        self.visited = 0
+        self.counterexample: Counterexample | None = None
+
+    def result(self) -> Found:
+        """What was found so far."""
+        at = self.goals.real.nonzero()
+        targets = tuple((int(i), int(j)) for i, j in at.tolist())
+        inputs, violations = self.where[at[:, 0], at[:, 1]], self.best[at[:, 0], at[:, 1]]
+        return Found(self.counterexample, targets, violations.numpy(), inputs.numpy(), self.visited)
+
+    def visit(self, case: Tensor, x: Tensor, own: Tensor, *, blend: Tensor | None = None) -> Seen:
+        """Note the violations at x (rows, points, inputs), clamped to the boxes of `case` (rows,).
+
+        own (rows, points): the slot whose violation is a point's value; `any` takes the lowest. blend (points,) asks
+        for gradients, and is true where that of the sum of what is above 0 is wanted, not that of the largest.
+        """
+        begin = time.perf_counter()
+        rows, points = x.shape[:2]
+        x = self.inside(case, x).detach()
+        x.requires_grad_(blend is not None)
+        with torch.set_grad_enabled(blend is not None):
+            y = self.graph.evaluate(x.reshape(rows * points, *self.graph.input.shape)).reshape(rows, points, -1)
+            parts = self.goals.terms(y, case).sum(-1) - self.goals.limit[case][:, None]
+            worst = parts.amax(-1).nan_to_num(torch.inf, torch.inf, -torch.inf)
+            slot = torch.where(own == self.any, worst.argmin(-1), own)[..., None]
+            value = worst.gather(2, slot)[..., 0]
+            gradient = torch.zeros_like(x)
+            if blend is not None:
+                mine = parts.gather(2, slot[..., None].expand(-1, -1, 1, parts.shape[3]))[:, :, 0]
+                total = torch.where(blend & (value > 0), mine.clamp(min=0).sum(-1), mine.amax(-1))
+                found = torch.autograd.grad(total.sum(), x, allow_unused=True)[0] if total.requires_grad else None
+                gradient = gradient if found is None else found.nan_to_num(0.0, 0.0, 0.0)
+        x, worst = x.detach(), worst.detach()
+        self._keep(case, x, worst)
+        self.visited += rows * points
+        self.pace[blend is not None].note(rows * points, time.perf_counter() - begin)
+        self.ask()
+        return Seen(x, value.detach(), gradient, y.detach())
+
+    def _keep(self, case: Tensor, x: Tensor, worst: Tensor) -> None:
+        """Lower `best` to worst (rows, points, slots) where it is lower; rows may share a case."""
+        lowest, at = worst.min(1)
+        before = self.best[case]
+        self.best.scatter_reduce_(0, case[:, None].expand_as(lowest), lowest, "amin")
+        row, slot = ((lowest < before) & (lowest == self.best[case])).nonzero(as_tuple=True)
+        self.where[case[row], slot] = x[row, at[row, slot]]
+
+    def measure_rounding(self, case: Tensor, y: Tensor) -> None:
+        """Take from outputs y (rows, 1, outputs) what is near 0 for the targets of `case` (rows,)."""
+        size = self.goals.terms(y, case).abs().sum(-1)[:, 0] + self.goals.limit[case].abs()
+        self.near[case] = NEAR * size.nan_to_num(0.0, 0.0, 0.0).amax(-1)
+
+    def pending(self) -> list[tuple[int, int]]:
+        """Targets whose lowest violation may be a counterexample and was not asked about."""
+        found = ((self.best <= self.near) & (self.best < self.ask_below)).nonzero().tolist()
+        return [(i, j) for i, j in found]
+
+    def ask(self) -> None:
+        """Ask about the targets asked about least, lowest first; again only where there is something new to ask."""
+        if self.counterexample is not None:
+            return
+        for target in heapq.nsmallest(ASKS, self.pending(), lambda t: (self.asked.get(t, 0), float(self.best[t]))):
+            lowest = float(self.best[target])
+            self.asked[target] = self.asked.get(target, 0) + 1
+            self.ask_below[target] = lowest if lowest <= 0 else lowest / 2
+            self.counterexample = self.confirm(self.where[target].numpy().copy())
+            if self.counterexample is not None:
+                return
+
+    def inside(self, case: Tensor, x: Tensor) -> Tensor:
+        """x (rows, points, inputs) clamped to the boxes of `case` (rows,)."""
+        return torch.minimum(torch.maximum(x, self.lower[case][:, None]), self.upper[case][:, None])
+
+    def rand(self, *shape: int) -> Tensor:
+        """Uniform in [0, 1), from the search's own generator."""
+        return torch.rand(shape, generator=self.generator, dtype=self.lower.dtype)

@@ -348,11 +348,11 @@ def test_every_point_lies_in_the_box(monkeypatch) -> None:
             seen = record(patch)
             found = falsify(graph, spec, lambda _: None, seconds=None, restarts=4, steps=10, starts=starts)
         points = np.concatenate(seen)
-        assert len(points) == found.visited > 1000
+        assert len(points) == found.visited > 500
         assert (points >= spec.cases[0].inner_lower).all()
         assert (points <= spec.cases[0].inner_upper).all()
         assert (points == points.astype(np.float32)).all()
-        assert len(np.unique(points, axis=0)) > 500
+        assert len(np.unique(points, axis=0)) > 300
 
 
 def test_points_of_others_come_first() -> None:

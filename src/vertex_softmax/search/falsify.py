@@ -31,7 +31,9 @@ __all__ = ["Found", "falsify"]
 Steps: TypeAlias = Iterator[None]
 """A search that pauses behind every batch, where the caller looks at the clock."""
 FINE = 1e-6
-"""The smallest steps, as a share of the box: thin sets of counterexamples need them."""
+"""The smallest steps, as a share of the box."""
+OVER = 1.05
+"""How far beyond 0 a step to 0 goes."""
 FEW = 6
 """Boxes with so few open inputs are also searched by grids and Sobol points."""
 
@@ -120,7 +122,7 @@ class _Search(Visits):
 
     def _wide(self, restarts: int, rows: int, *, gradient: bool) -> int:
         """More restarts than asked for where a batch has room: they come almost for nothing."""
-        return max(restarts, min(64, self.pace[gradient].size // max(rows, 1)))
+        return max(restarts, min(32, self.pace[gradient].size // max(rows, 1)))
 
     # gradients
 
@@ -187,25 +189,32 @@ class _Search(Visits):
     def _descend(self, case: Tensor, x: Tensor, own: Tensor, number: Tensor, steps: int) -> Steps:
         """Steps from x (rows, points, inputs): signs of a momentum, or Adam where the number is odd.
 
-        They shrink along a cosine, or geometrically to FINE, four numbers each in turn. Number 1 steps to the corner
-        against its gradient first. A point without gradient goes anywhere.
+        They shrink along a cosine, for 6 and 7 of every eight numbers geometrically, to FINE; 4 of every eight steps to
+        where its violation would be 0 if it were linear. Number 1 steps to the corner against its gradient first. A
+        point without gradient goes anywhere.
         """
-        width, adam = self.width[case][:, None], (number % 2 == 1)[:, None]
-        speed = mean = square = torch.zeros_like(x)
+        width, adam = self.width[case][:, None], number % 2 == 1
+        mean, square = torch.zeros_like(x), torch.zeros_like(x[:, adam])
         for i in range(steps + 1):
             seen = self.visit(case, x, own, blend=number % 4 >= 2)
             yield
             slope = seen.gradient * width
             norm = slope.abs().mean(-1, keepdim=True)
-            slope = slope / norm.clamp(min=torch.finfo(x.dtype).tiny)
-            speed, mean, square = 0.75 * speed + slope, 0.9 * mean + 0.1 * slope, 0.99 * square + 0.01 * slope**2
-            scale = (square / (1 - 0.99 ** (i + 1))).sqrt() + 1e-6
-            way = torch.where(adam, (mean / (1 - 0.9 ** (i + 1)) / scale).clamp(-1, 1), speed.sign())
+            slope /= norm.clamp(min=torch.finfo(x.dtype).tiny)
+            mean.lerp_(slope, 0.2)
+            square.lerp_(slope[:, adam] ** 2, 0.01)
+            way = mean.sign()
+            scale = (square / (1 - 0.99 ** (i + 1))).sqrt_() + 1e-6
+            way[:, adam] = (mean[:, adam] / (1 - 0.8 ** (i + 1)) / scale).clamp_(-1, 1)
             done = i / max(steps, 1)
-            reach = torch.where(number % 8 < 4, 0.25 * (1 + math.cos(math.pi * done)), 0.25 * FINE**done).to(x.dtype)
+            reach = torch.where(number % 8 < 6, 0.25 * (1 + math.cos(math.pi * done)), 0.25 * FINE**done).to(x.dtype)
             if i == 0:
                 reach[number == 1] = 1.0
-            after = self.inside(case, seen.x - reach[:, None] * width * way)
+            change = reach[:, None] * way
+            linear = slope * (OVER * seen.value[..., None] / (norm * (slope**2).sum(-1, keepdim=True)))
+            exact = (number % 8 == 4)[:, None] & (seen.value > 0)[..., None] & (norm > 0)
+            change = torch.where(exact, linear.clamp(-0.5, 0.5), change)
+            after = self.inside(case, seen.x - width * change)
             if bool((stuck := (norm == 0) & (width > 0)).any()):
                 after = torch.where(stuck, self._random(case, number), after)
             if torch.equal(after, seen.x):
@@ -220,7 +229,7 @@ class _Search(Visits):
             case, slot = self._targets()
             chains = self._wide(restarts, len(case), gradient=False)
             yield from self._wander(case, slot, chains, steps * 2 ** min(turn, 2))
-            yield from self._greedy(*self._targets(), steps)
+            yield from self._greedy(*self._targets(), steps // 4)
 
     def _sample(self, restarts: int, turn: int) -> Steps:
         """Random points and corners of every box; where few inputs are open a grid, corners included, and Sobol's."""

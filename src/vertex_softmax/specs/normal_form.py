@@ -1,0 +1,239 @@
+"""Formulas about inputs and outputs → a `Property`: a disjunction of boxes, each with what breaks the property there.
+
+Invariant: the property is broken by exactly the (input, output) pairs of floats that all asserted formulas are true
+of. A disjunct is dropped only if its box is empty in exact numbers; what is too large raises an error.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping
+
+import numpy as np
+
+from vertex_softmax.specs.formula import Bound, Formula, Junction, Literal, Negation, PlacedError, negated
+from vertex_softmax.specs.property import Case, Conjunction, Floats, Inequality, Property
+
+DISJUNCTS = 1 << 18
+"""Disjuncts of the disjunctive normal form; the largest of VNN-COMP has 120,000."""
+LITERALS = 1 << 23
+"""Inequalities in all disjuncts together."""
+NUMBERS = 1 << 24
+"""Boxes × inputs, where there are several boxes; a box holds four float64 of each of its inputs."""
+_VACUOUS = "a property that does not depend on the network is almost surely a mistake in the file"
+
+Disjunct = tuple[Literal, ...]
+Ends = dict[int, Bound]
+
+
+class _Node:
+    """A junction without negations, and without a junction of its own kind among its parts."""
+
+    __slots__ = ("disjuncts", "every", "parts")
+
+    def __init__(self, every: bool, parts: list[Literal | _Node]) -> None:
+        self.every, self.parts = every, parts
+        self.disjuncts: list[Disjunct] = []
+
+
+class Assertions:
+    """What all assertions so far say: bounds and inequalities that hold throughout, and choices between others."""
+
+    def __init__(self) -> None:
+        self.lower: Ends = {}
+        self.upper: Ends = {}
+        self.inequalities: list[Inequality] = []
+        self.choices: list[tuple[int, list[Disjunct]]] = []
+        self.count = 0
+        self.about_outputs = False
+
+    def add(self, formula: Formula, position: int) -> None:
+        """One more formula holds."""
+        self.count += 1
+        if isinstance(formula, Bound | Inequality):  # nearly all are
+            self._hold((formula,))
+            return
+        top, *nodes = _flat(formula)
+        for node in reversed(nodes):
+            self.about_outputs |= any(isinstance(part, Inequality) for part in node.parts)
+            node.disjuncts = _disjuncts(node, position)
+            node.parts = []
+        for part in top.parts:
+            if not isinstance(part, _Node):
+                self._hold((part,))
+            elif len(part.disjuncts) == 1:
+                self._hold(part.disjuncts[0])
+            elif part.disjuncts:
+                self.choices.append((position, part.disjuncts))
+            else:
+                raise PlacedError(position, f"this assertion is never true, whatever the network does; {_VACUOUS}")
+
+    def _hold(self, held: Iterable[Literal]) -> None:
+        for literal in held:
+            if isinstance(literal, Bound):
+                ends = self.upper if literal.upper else self.lower
+                if _tighter(literal, ends.get(literal.input)):
+                    ends[literal.input] = literal
+            else:
+                self.inequalities.append(literal)
+                self.about_outputs = True
+
+    def _all(self) -> list[Disjunct]:
+        disjuncts: list[Disjunct] = [()]
+        for position, choice in self.choices:
+            disjuncts = _product(disjuncts, choice, position)
+        if self.choices:
+            _limited(len(disjuncts), len(disjuncts) * len(self.inequalities), self.choices[-1][0])
+        return disjuncts
+
+    def property(self, declared: Mapping[int, int], outputs: int, end: int) -> Property:
+        """All cases; `declared` says of every input where it is declared, `end` is the end of the file."""
+        if not self.count or not self.about_outputs:
+            what = "no assertion is about the outputs" if self.count else "the file asserts nothing"
+            raise PlacedError(end, f"{what}; {_VACUOUS}")
+        crossed = _crossed(self.lower, {}, {}, self.upper)
+        boxes: dict[object, tuple[Ends, Ends, list[Conjunction]]] = {}
+        for disjunct in () if crossed else self._all():
+            lower: Ends = {}
+            upper: Ends = {}
+            inequalities = list(self.inequalities)
+            for literal in disjunct:
+                if isinstance(literal, Inequality):
+                    inequalities.append(literal)
+                    continue
+                ends, held = (upper, self.upper) if literal.upper else (lower, self.lower)
+                if _tighter(literal, ends.get(literal.input) or held.get(literal.input)):
+                    ends[literal.input] = literal
+            empty = _crossed(lower, upper, self.lower, self.upper)
+            if empty:
+                crossed = crossed or empty
+                continue
+            key = (_key(lower), _key(upper))
+            boxes.setdefault(key, (lower, upper, []))[2].append(Conjunction(tuple(inequalities)))
+        if crossed and not boxes:
+            low, high = crossed
+            raise PlacedError(
+                max(low.position, high.position),
+                f"X_{low.input} would have to be {'>' if low.strict else '≥'} {float(low.value)!r} and "
+                f"{'<' if high.strict else '≤'} {float(high.value)!r}, so that no input is left; {_VACUOUS}",
+            )
+        inputs = len(declared)
+        if len(boxes) > 1 and len(boxes) * inputs > NUMBERS:
+            raise PlacedError(
+                self.choices[-1][0],
+                f"{len(boxes)} boxes of {inputs} inputs are more than {NUMBERS} numbers; split the property",
+            )
+        floats = _filled(np.full((4, inputs), np.nan), self.lower, self.upper)
+        unbounded = [i for i in range(inputs) if i not in self.lower or i not in self.upper]
+        cases = []
+        for which, (lower, upper, conjunctions) in enumerate(boxes.values(), 1):
+            missing = [
+                i for i in unbounded if not ((i in lower or i in self.lower) and (i in upper or i in self.upper))
+            ]
+            if missing:
+                _refuse_unbounded(missing, declared, f" in box {which} of {len(boxes)}" if len(boxes) > 1 else "")
+            four = _filled(floats.copy() if len(boxes) > 1 else floats, lower, upper)
+            cases.append(Case(four[0], four[1], four[2], four[3], tuple(conjunctions)))
+        return Property(tuple(cases), inputs, outputs)
+
+
+def _refuse_unbounded(missing: list[int], declared: Mapping[int, int], where: str) -> None:
+    named = ", ".join(f"X_{i}" for i in missing[:5]) + (f" and {len(missing) - 5} others" if len(missing) > 5 else "")
+    raise PlacedError(
+        declared[missing[0]],
+        f"{named}, declared here, {'have' if len(missing) > 1 else 'has'} no lower or no upper bound{where}; "
+        "every input needs both",
+    )
+
+
+def _key(ends: Ends) -> tuple[object, ...]:
+    """Equal for equal ends."""
+    return tuple((i, ends[i].value.numerator, ends[i].value.denominator, ends[i].strict) for i in sorted(ends))
+
+
+def _tighter(new: Bound, old: Bound | None) -> bool:
+    if old is None:
+        return True
+    if new.near != old.near:  # rounding keeps the order, and floats are quick
+        return (new.near < old.near) == new.upper
+    if new.value != old.value:
+        return (new.value < old.value) == new.upper
+    return new.strict and not old.strict
+
+
+def _crossed(lower: Ends, upper: Ends, held_lower: Ends, held_upper: Ends) -> tuple[Bound, Bound] | None:
+    """The bounds of an input that nothing lies between, if there is one among the first two."""
+    for i in (*lower, *(i for i in upper if i not in lower)):
+        low, high = lower.get(i) or held_lower.get(i), upper.get(i) or held_upper.get(i)
+        if low is None or high is None or low.near < high.near:
+            continue
+        if low.value > high.value or (low.value == high.value and (low.strict or high.strict)):
+            return low, high
+    return None
+
+
+def _filled(floats: Floats, lower: Ends, upper: Ends) -> Floats:
+    """lower, upper, inner_lower, inner_upper (4, inputs) with these ends put in."""
+    for ends, outer, inner in ((lower, floats[0], floats[2]), (upper, floats[1], floats[3])):
+        for i, bound in ends.items():
+            outer[i], inner[i] = rounded(bound)
+    return floats
+
+
+def rounded(bound: Bound) -> tuple[float, float]:
+    """The nearest floats on the bound or outside it, and inside (a strict bound is not inside itself)."""
+    value, nearest = bound.value, bound.near
+    top, bottom = nearest.as_integer_ratio()
+    error = top * value.denominator - value.numerator * bottom
+    below = nearest if error <= 0 else math.nextafter(nearest, -math.inf)
+    above = nearest if error >= 0 else math.nextafter(nearest, math.inf)
+    if bound.strict and error == 0:
+        return nearest, math.nextafter(nearest, -math.inf if bound.upper else math.inf)
+    return (above, below) if bound.upper else (below, above)
+
+
+def _flat(formula: Formula) -> list[_Node]:
+    """The formula's junctions, outer ones first; the first one is an `and`. No recursion: files nest deeply."""
+    nodes = [_Node(True, [])]
+    stack: list[tuple[Formula, bool, _Node]] = [(formula, True, nodes[0])]
+    while stack:
+        part, positive, parent = stack.pop()
+        if isinstance(part, Negation):
+            stack.append((part.part, not positive, parent))
+        elif isinstance(part, Junction):
+            every = part.every == positive
+            if every != parent.every and len(part.parts) != 1:
+                nodes.append(_Node(every, []))
+                parent.parts.append(nodes[-1])
+                parent = nodes[-1]
+            stack.extend((p, positive, parent) for p in reversed(part.parts))
+        else:
+            parent.parts.append(part if positive else negated(part))
+    return nodes
+
+
+def _disjuncts(node: _Node, position: int) -> list[Disjunct]:
+    """The node's disjunctive normal form, its parts' being known."""
+    if not node.every:
+        either = [[(part,)] if not isinstance(part, _Node) else part.disjuncts for part in node.parts]
+        _limited(sum(map(len, either)), sum(len(d) for disjuncts in either for d in disjuncts), position)
+        return [disjunct for disjuncts in either for disjunct in disjuncts]
+    result: list[Disjunct] = [tuple(part for part in node.parts if not isinstance(part, _Node))]
+    for part in node.parts:
+        if isinstance(part, _Node):
+            result = _product(result, part.disjuncts, position)
+    return result
+
+
+def _product(left: list[Disjunct], right: list[Disjunct], position: int) -> list[Disjunct]:
+    _limited(len(left) * len(right), sum(map(len, left)) * len(right) + sum(map(len, right)) * len(left), position)
+    return [a + b for a in left for b in right]
+
+
+def _limited(disjuncts: int, inequalities: int, position: int) -> None:
+    if disjuncts > DISJUNCTS or inequalities > LITERALS:
+        raise PlacedError(
+            position,
+            f"with this assertion the disjunctive normal form has {disjuncts} disjuncts and {inequalities} "
+            f"inequalities; up to {DISJUNCTS} and {LITERALS} are read: split the property",
+        )

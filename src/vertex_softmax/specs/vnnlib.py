@@ -1,0 +1,164 @@
+"""Read and write VNNLIB files, without trusting them.
+
+Invariant: `read_vnnlib` returns a property that is broken by exactly the (input, output) pairs of floats that the
+file's assertions are true of, or raises a `VertexError` that names the file, the line and what to do. Nothing of the
+file is evaluated, nothing is rounded before the box is, and nothing is left out.
+
+    >>> text = b"(declare-const X_0 Real) (declare-const Y_0 Real) (assert (<= 0 X_0 0.1)) (assert (>= Y_0 1))"
+    >>> spec = read_vnnlib(text)
+    >>> spec.broken_by(np.array([0.05]), np.array([1.5]))
+    True
+"""
+
+from __future__ import annotations
+
+import gzip
+import io
+import math
+import os
+import re
+import zlib
+from fractions import Fraction
+from pathlib import Path
+
+from vertex_softmax.errors import InvalidTypeError, InvalidValueError
+from vertex_softmax.specs.formula import DIGITS, PlacedError
+from vertex_softmax.specs.property import Case, Conjunction, Property
+from vertex_softmax.specs.vnnlib1 import Reader
+
+LIMIT = 1 << 30
+"""Bytes of a file, decompressed."""
+
+_VERSION_2 = re.compile(r"(?:[ \t\r\n\f\v]|;[^\r\n]*)*\([ \t\r\n\f\v]*(?:vnnlib-version|declare-network)\b", re.ASCII)
+
+
+def read_vnnlib(
+    source: str | os.PathLike[str] | bytes, *, inputs: int | None = None, outputs: int | None = None
+) -> Property:
+    """The property of a VNNLIB 1.0 or 2.0 file, plain or gzip, given by its path or its bytes.
+
+    `inputs`, `outputs`: how many the model has; a file that declares other numbers is refused.
+    """
+    name, text = _text(source)
+    try:
+        if _VERSION_2.match(text):
+            from vertex_softmax.specs.vnnlib2 import read
+
+            found = read(text)
+        else:
+            found = Reader(text).property()
+    except PlacedError as error:
+        line = text.count("\n", 0, error.position) + 1
+        raise InvalidValueError(f"{name}, line {line}: {error}") from None
+    for count, declared, what in ((inputs, found.inputs, "inputs"), (outputs, found.outputs, "outputs")):
+        if count is not None and count != declared:
+            raise InvalidValueError(
+                f"{name} declares {declared} {what}, and the model has {count}: use the model the file was made for"
+            )
+    return found
+
+
+def _text(source: str | os.PathLike[str] | bytes) -> tuple[str, str]:
+    """What to call the source, and its text with line feeds at the ends of lines."""
+    if isinstance(source, bytes | bytearray):
+        name, data = "the property", bytes(source)
+    elif isinstance(source, str | os.PathLike):
+        path = Path(os.fsdecode(source))
+        name = str(path)
+        if not path.is_file():
+            raise InvalidValueError(f"{name} is not a file; give the path of a .vnnlib file, or its bytes")
+        try:
+            if path.stat().st_size > LIMIT:
+                raise InvalidValueError(f"{name} has {path.stat().st_size} bytes; files up to {LIMIT} bytes are read")
+            data = path.read_bytes()
+        except OSError as error:
+            raise InvalidValueError(f"{name} cannot be read: {error.strerror}") from error
+    else:
+        raise InvalidTypeError(
+            f"the property is a {type(source).__name__}; give a path to a .vnnlib file, or its bytes"
+        )
+    if data[:2] == b"\x1f\x8b":
+        try:
+            with gzip.open(io.BytesIO(data)) as file:
+                data = file.read(LIMIT + 1)
+        except (OSError, EOFError, zlib.error) as error:
+            raise InvalidValueError(f"{name} is a damaged gzip file: {error}; fetch it again") from error
+    if len(data) > LIMIT:
+        raise InvalidValueError(f"{name} has more than {LIMIT} bytes; files up to that size are read")
+    if not data:
+        raise InvalidValueError(f"{name} is empty")
+    try:
+        text = data.decode("utf-8-sig")
+    except UnicodeDecodeError as error:
+        line = data.count(b"\n", 0, error.start) + 1
+        raise InvalidValueError(f"{name}, line {line}: not UTF-8 text; save the file as UTF-8") from error
+    return name, text.replace("\r\n", "\n").replace("\r", "\n") if "\r" in text else text
+
+
+def write_vnnlib(spec: Property) -> str:
+    """VNNLIB 1.0 text that `read_vnnlib` reads as the same property: the same floats, the same exact inequalities.
+
+    Shapes are not part of such a file. Where a box's end is no float, the middle between the floats around it stands
+    for it. Cases that nothing breaks are left out.
+    """
+    declared = [f"(declare-const {v}_{i} Real)" for v, n in (("X", spec.inputs), ("Y", spec.outputs)) for i in range(n)]
+    cases = [case for case in spec.cases if case.conjunctions]
+    if not cases:
+        raise InvalidValueError("nothing breaks this property, and a file cannot say that: give it a conjunction")
+    if len(cases) == 1:
+        asserted = _bounds(cases[0])
+        parts = [_all(_inequalities(c)) for c in cases[0].conjunctions]
+    else:
+        asserted = []
+        parts = [_all(_bounds(case) + _inequalities(c)) for case in cases for c in case.conjunctions]
+    asserted.append("(or\n  " + "\n  ".join(parts) + ")")
+    return "\n".join([*declared, *(f"(assert {formula})" for formula in asserted)]) + "\n"
+
+
+def _all(formulas: list[str]) -> str:
+    return f"(and {' '.join(formulas)})" if formulas else "true"
+
+
+def _bounds(case: Case) -> list[str]:
+    ends = (case.lower.tolist(), case.inner_lower.tolist(), case.upper.tolist(), case.inner_upper.tolist())
+    found = []
+    for i, (lower, inner_lower, upper, inner_upper) in enumerate(zip(*ends, strict=True)):
+        found += [f"(>= X_{i} {_between(lower, inner_lower, i)})", f"(<= X_{i} {_between(inner_upper, upper, i)})"]
+    return found
+
+
+def _between(below: float, above: float, index: int) -> str:
+    """The number that the two floats are the nearest ones of, below and above."""
+    if not math.isfinite(below) or above not in (below, math.nextafter(below, math.inf)) or math.isinf(above):
+        raise InvalidValueError(
+            f"input {index} ends between {below!r} and {above!r}; the two are one finite float, or neighbours"
+        )
+    return _number((Fraction(below) + Fraction(above)) / 2)
+
+
+def _inequalities(conjunction: Conjunction) -> list[str]:
+    found = []
+    for inequality in conjunction.inequalities:
+        terms = [f"(* {_number(a)} Y_{k})" for k, a in inequality.coefficients.items()]
+        total = terms[0] if len(terms) == 1 else f"(+ {' '.join(terms)})" if terms else "0.0"
+        found.append(f"({'<' if inequality.strict else '<='} {total} {_number(inequality.limit)})")
+    return found
+
+
+def _number(value: Fraction) -> str:
+    """As a decimal if it has a short one, else as a quotient."""
+    top, bottom = value.as_integer_ratio()
+    places = twos = (bottom & -bottom).bit_length() - 1
+    rest, fives = bottom >> twos, 0
+    while rest % 5 == 0:
+        rest, fives = rest // 5, fives + 1
+    places = max(twos, fives, 1)
+    sign = "-" if top < 0 else ""
+    if rest == 1 and places < DIGITS:
+        top, bottom = abs(top) * 10**places // bottom, 1
+    if max(top.bit_length(), bottom.bit_length()) > 3.32 * DIGITS:
+        raise InvalidValueError(f"a number of the property has more than {DIGITS} digits, which is not read back")
+    if bottom > 1:
+        return f"(/ {top} {bottom})"
+    digits = str(top).zfill(places + 1)
+    return f"{sign}{digits[:-places]}.{digits[-places:]}"

@@ -75,7 +75,9 @@ class Case:
 
     def contains(self, x: NDArray[np.floating]) -> bool:
         """Is x, flattened, in the file's box, without tolerance? NaN is not."""
-        flat = np.asarray(x, dtype=np.float64).reshape(-1)
+        flat = np.asarray(x).reshape(-1)
+        if flat.shape != self.lower.shape:
+            raise InvalidValueError(f"the input has {flat.size} numbers, and the property's {self.lower.size}")
         return bool(((flat >= self.inner_lower) & (flat <= self.inner_upper)).all())
 
 
@@ -92,4 +94,6 @@ class Property:
     def broken_by(self, x: NDArray[np.floating], y: NDArray[np.floating]) -> bool:
         """Is (input, output) a counterexample, exactly?"""
         output = [float(v) for v in np.asarray(y).reshape(-1)]
+        if len(output) != self.outputs:
+            raise InvalidValueError(f"the output has {len(output)} numbers, and the property's {self.outputs}")
         return any(case.contains(x) and any(c.holds(output) for c in case.conjunctions) for case in self.cases)

@@ -26,5 +26,9 @@ class UnsupportedModelError(VertexError, ValueError):
     """A model holds something Vertex cannot read; the message names every such place and what would help."""
 
 
+class OutOfTimeError(VertexError, TimeoutError):
+    """A deadline passed before the work was done; what was found until then is kept by whoever set the deadline."""
+
+
 class InternalError(VertexError, RuntimeError):
     """Vertex contradicts itself. Never the caller's fault; please report it."""

@@ -20,6 +20,7 @@ from torch import Tensor
 from vertex_softmax.bounds.coefficients import Part, dense, diagonal_dimension, merge
 from vertex_softmax.bounds.generate import generate
 from vertex_softmax.bounds.memory import Memory
+from vertex_softmax.errors import OutOfTimeError
 from vertex_softmax.graph.ir import Constant, Graph, Node
 from vertex_softmax.ops.generators import Generators
 from vertex_softmax.ops.registry import AffineForm, Centred, Interval, Place, Rules, Step
@@ -30,6 +31,8 @@ MOST_FORM_NUMBERS = 1 << 26
 
 CROSSING = {torch.float64: 1e-7, torch.float32: 1e-2}
 """Bounds that cross by more than this, relative to their size, are a fault and not rounding."""
+HELD = ("at_least", "at_most")
+"""Names of the multipliers, on a node, of its own box's two sides (`Walk.back`)."""
 
 
 class Problem(NamedTuple):
@@ -103,6 +106,8 @@ class Walk:
         self.problems: list[Problem] = []
         self.known: list[dict[Node, Interval]] = []
         self.seconds: dict[str, float] = {}
+        self.deadline: float | None = None
+        """on time.perf_counter's clock: a backward pass that is still under way then raises OutOfTimeError"""
         self.batch = lower.shape[0]
         self.dtype, self.device = lower.dtype, lower.device
 
@@ -149,7 +154,9 @@ class Walk:
     def again(self) -> Walk:
         """A new walk over the same set that knows nothing yet."""
         lower, upper = self.boxes[self.graph.input]
-        return Walk(self.graph, lower, upper, memory=self.memory)
+        other = Walk(self.graph, lower, upper, memory=self.memory)
+        other.deadline = self.deadline
+        return other
 
     def start_from(self, other: Walk) -> None:
         """Take over the boxes that another walk over the same set found."""
@@ -267,7 +274,7 @@ class Walk:
         return self.units_along(node, None, self._undecided(node))
 
     def bound(
-        self, node: Node, part: Part, rules: Rules, chosen: Mapping[Node, dict[str, Tensor]] | None = None
+        self, node: Node, part: Part, rules: Rules, chosen: Mapping[Node, Mapping[str, Tensor]] | None = None
     ) -> Tensor:
         """The least value of each objective on a node over the input set, (batch, S) or (batch, S · n).
 
@@ -282,7 +289,7 @@ class Walk:
         return _number(total + (flat @ centre).squeeze(-1) - (flat.abs() @ radius).squeeze(-1))
 
     def linear(
-        self, node: Node, part: Part, rules: Rules, chosen: Mapping[Node, dict[str, Tensor]] | None = None
+        self, node: Node, part: Part, rules: Rules, chosen: Mapping[Node, Mapping[str, Tensor]] | None = None
     ) -> tuple[Tensor, Tensor | None]:
         """Constant (batch, S) and coefficients (batch, S, *shape of the start) of the linear lower bounds."""
         found = self.back(node, part, rules, chosen)
@@ -293,11 +300,15 @@ class Walk:
         node: Node,
         part: Part,
         rules: Rules,
-        chosen: Mapping[Node, dict[str, Tensor]] | None = None,
+        chosen: Mapping[Node, Mapping[str, Tensor]] | None = None,
         columns: int = 0,
         watch: Callable[[Node, Part, Step], None] | None = None,
     ) -> Linear:
         """From a node back to the start; what `linear` is made of, and under parallel rules the errors.
+
+        `chosen` may name multipliers β, γ ≥ 0 of the two sides of a node's box too: what is sought is at least what it
+        is less β·(z − l) and γ·(u − z), wherever the box holds. Where the box was cut by hand, this is how the cut is
+        felt further back.
 
         `columns`: how much noise to keep apart. `watch` sees every step of an op that is not affine.
         """
@@ -308,6 +319,12 @@ class Walk:
             parts = waiting.pop(at, None)
             if parts is None:
                 continue
+            if self.deadline is not None and time.perf_counter() > self.deadline:
+                raise OutOfTimeError("the time is spent; what was found before it was is kept")
+            if chosen is not None and HELD[0] in chosen.get(at, ()):
+                extra, constant = self._hold(at, chosen[at])
+                parts.append(extra)
+                found.add(constant)
             if at is self.start:
                 found.add(coefficients=dense(merge(parts)))
                 continue
@@ -318,7 +335,8 @@ class Walk:
                 begin = time.perf_counter()
                 relaxed = self.relaxed(at, rules)
                 if chosen is not None and at in chosen:
-                    relaxed = at.op.with_parameters(relaxed, chosen[at])
+                    own = {name: value for name, value in chosen[at].items() if name not in HELD}
+                    relaxed = at.op.with_parameters(relaxed, own) if own else relaxed
                 step = at.op.backward(piece.A, relaxed, piece.keep)
                 self.spent(at.op.stage, begin)
                 _hand_on(step, at, piece, waiting)
@@ -331,6 +349,13 @@ class Walk:
                     found.add(-(step.start @ self.boxes[self.start].centre.flatten(1).unsqueeze(-1)).squeeze(-1))
                     found.add(coefficients=step.start.reshape(*step.start.shape[:2], *self.start.shape))
         return found
+
+    def _hold(self, node: Node, values: Mapping[str, Tensor]) -> tuple[Part, Tensor]:
+        """−β·(z − l) − γ·(u − z): the part on z, and the constant (batch, S)."""
+        least, most = (values[name].clamp(min=0) for name in HELD)
+        box = self.boxes[node]
+        constant = least * box.lower.unsqueeze(1) - most * box.upper.unsqueeze(1)
+        return Part(most - least), constant.flatten(2).sum(-1)
 
     def generate(self, node: Node, rules: Rules) -> Generators | None:
         """Generators of every number of a node; None where some op has no parallel rule, or they are too many."""

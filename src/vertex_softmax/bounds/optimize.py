@@ -11,12 +11,13 @@ from __future__ import annotations
 
 import dataclasses
 import time
+from collections.abc import Mapping
 from typing import NamedTuple
 
 import torch
 from torch import Tensor
 
-from vertex_softmax.bounds.backward import Walk
+from vertex_softmax.bounds.backward import HELD, Walk
 from vertex_softmax.bounds.coefficients import Part
 from vertex_softmax.errors import InvalidValueError
 from vertex_softmax.graph.ir import Node
@@ -28,6 +29,8 @@ ROUNDING = {torch.float64: 1e-12, torch.float32: 1e-5}
 """A gradient this much smaller than the largest of the same parameter and objective is rounding, and moves nothing."""
 TINY = 1e-30
 """Keeps the step of a parameter without a gradient a number."""
+HOLDING = Range(0.0, float("inf"), 10.0)
+"""Of the multipliers of a box's sides; steps are relative to the coefficients there (`Held`)."""
 LET_GO = 5
 """Every so many steps the objectives that are settled are let go."""
 
@@ -41,6 +44,8 @@ class Ascent:
     decay: float = 0.97
     seconds: float | None = None
     """stop after these, if the steps have not ended before"""
+    sums: bool = True
+    """after the last step, `Rules.sums`: too long for every step"""
 
     def __post_init__(self) -> None:
         if self.steps < 0 or not self.step_size > 0 or not 0 < self.decay <= 1:
@@ -58,11 +63,15 @@ class Parameter:
     value: Tensor
     mean: Tensor
     square: Tensor
+    scale: Tensor | None = None
+    """of its steps, like the value; 0 where it stays as it is. None: 1"""
+    best: Tensor | None = None
+    """the value that was kept"""
 
     @property
     def range(self) -> Range:
         """Where it is looked for."""
-        return self.node.op.ranges[self.name]
+        return HOLDING if self.name in HELD else self.node.op.ranges[self.name]
 
     def step(self, size: float, count: int) -> None:
         """One step up along the gradient, then back into the range; a gradient that is no number is 0."""
@@ -79,6 +88,8 @@ class Parameter:
         mean = self.mean / (1 - MOMENTS[0] ** count)
         root = (self.square / (1 - MOMENTS[1] ** count)).sqrt()
         move = size * self.range.rate * mean / (root + TINY)
+        if self.scale is not None:
+            move = move * self.scale
         with torch.no_grad():
             self.value.add_(move).clamp_(self.range.low, self.range.high)
         self.value.grad = None
@@ -87,18 +98,46 @@ class Parameter:
         """For some of the objectives only: index (batch, fewer)."""
         parts = (_take(x.detach(), index) for x in (self.value, self.mean, self.square))
         value, mean, square = parts
-        return Parameter(self.node, self.name, value.requires_grad_(), mean, square)
+        scale = None if self.scale is None else _take(self.scale, index)
+        best = None if self.best is None else _take(self.best, index)
+        return Parameter(self.node, self.name, value.requires_grad_(), mean, square, scale, best)
 
 
-def parameters(walk: Walk, node: Node, count: int, rules: Rules) -> list[Parameter]:
-    """The free parameters of all ops above a node, for `count` objectives, at their defaults."""
+Chosen = Mapping[Node, Mapping[str, Tensor]]
+"""Values of free parameters: node, name, (batch, S, ...)."""
+
+
+class Held(NamedTuple):
+    """Where the two sides of a node's box have multipliers, and how large their steps are: (batch, S, *shape) each."""
+
+    at_least: Tensor
+    at_most: Tensor
+
+
+def parameters(
+    walk: Walk,
+    node: Node,
+    count: int,
+    rules: Rules,
+    start: Chosen | None = None,
+    held: Mapping[Node, Held] | None = None,
+) -> list[Parameter]:
+    """The free parameters of all ops above a node, for `count` objectives: as `start` has them, else at their defaults.
+
+    And the multipliers of the boxes that are `held`, from 0 on.
+    """
     found = []
+    start = start or {}
     for at in walk.above(node):
-        if at.op.affine or not at.op.ranges:
-            continue
-        for name, start in at.op.parameters(walk.relaxed(at, rules)).items():
-            value = start.detach().expand(walk.batch, count, *start.shape[2:]).clone().requires_grad_()
-            found.append(Parameter(at, name, value, torch.zeros_like(value), torch.zeros_like(value)))
+        scales = dict(zip(HELD, (held or {}).get(at, ()), strict=False))
+        values = {name: torch.zeros_like(scale) for name, scale in scales.items()}
+        if not at.op.affine and at.op.ranges:
+            values.update(at.op.parameters(walk.relaxed(at, rules)))
+        for name, default in values.items():
+            given = start.get(at, {}).get(name, default).detach()
+            value = given.expand(walk.batch, count, *default.shape[2:]).clone().requires_grad_()
+            parameter = Parameter(at, name, value, torch.zeros_like(value), torch.zeros_like(value), scales.get(name))
+            found.append(parameter)
     return found
 
 
@@ -108,7 +147,7 @@ class Optimised(NamedTuple):
     bound: Tensor
     """(batch, S): the best bound of every objective"""
     chosen: dict[Node, dict[str, Tensor]]
-    """the parameters after the last step, of the objectives that were not let go"""
+    """the parameters after the last step, or with `keep` at the best, of the objectives that were not let go"""
 
 
 def optimized_bound(
@@ -134,25 +173,28 @@ def optimise(
     ascent: Ascent,
     *,
     known: Tensor | None = None,
-    goal: float | None = None,
+    goal: float | Tensor | None = None,
     ceiling: Tensor | None = None,
+    start: Chosen | None = None,
+    held: Mapping[Node, Held] | None = None,
+    keep: bool = False,
 ) -> Optimised:
     """The best bounds of objectives (batch, S, *shape) on a node over the ascent, at least what is `known` (batch, S).
 
     With a goal, an objective is let go once its bound is above it, or if `ceiling` (batch, S), a value that it takes
-    somewhere in the set, is not.
+    somewhere in the set, is not. `start` and `held`: see `parameters`.
     """
     begin = time.perf_counter()
     rules = dataclasses.replace(rules, free=True)
+    free = parameters(walk, node, objectives.shape[1], rules, start, held)
     with torch.no_grad():
-        best = walk.bound(node, Part(objectives), rules)
+        best = walk.bound(node, Part(objectives), rules, None if start is None else _chosen(free))
     if known is not None:
         best = torch.maximum(best, known)
     hopeless = torch.zeros_like(best, dtype=torch.bool)
     if goal is not None and ceiling is not None:
         hopeless = ceiling <= goal
     here = torch.arange(best.shape[1], device=best.device).expand_as(best)  # which objective stands at each place
-    free = parameters(walk, node, best.shape[1], rules)
     for count in range(ascent.steps if free and here.shape[1] else 0):
         if goal is not None and count % LET_GO == 0:
             here, free = _let_go(best, here, free, hopeless, goal)
@@ -165,15 +207,19 @@ def optimise(
             if not found.requires_grad:  # no parameter enters: the rule stops before them
                 break
             torch.where(found.isfinite(), found, torch.zeros_like(found)).sum().backward()
+        if keep:
+            _keep(free, found.detach() > best.gather(1, here))
         best = _better(best, found.detach(), here)
         for parameter in free:
             parameter.step(ascent.step_size * ascent.decay**count, count + 1)
     if free and here.shape[1]:
         with torch.no_grad():
-            final = dataclasses.replace(rules, sums=True)  # too long for every step
+            final = dataclasses.replace(rules, sums=ascent.sums)
             found = walk.bound(node, Part(_take(objectives, here)), final, _chosen(free))
+            if keep:
+                _keep(free, found > best.gather(1, here))
             best = _better(best, found, here)
-    return Optimised(best, {at: {k: v.detach() for k, v in of.items()} for at, of in _chosen(free).items()})
+    return Optimised(best, {at: {k: v.detach() for k, v in of.items()} for at, of in _chosen(free, keep).items()})
 
 
 def ascended_box(walk: Walk, node: Node, rules: Rules, ascent: Ascent) -> Interval:
@@ -188,7 +234,7 @@ def ascended_box(walk: Walk, node: Node, rules: Rules, ascent: Ascent) -> Interv
 
 
 def _let_go(
-    best: Tensor, here: Tensor, free: list[Parameter], hopeless: Tensor, goal: float
+    best: Tensor, here: Tensor, free: list[Parameter], hopeless: Tensor, goal: float | Tensor
 ) -> tuple[Tensor, list[Parameter]]:
     """Only the objectives that are still open, as many for every input as the input with most of them has."""
     open_ = ((best <= goal) & ~hopeless).gather(1, here)
@@ -199,11 +245,21 @@ def _let_go(
     return here.gather(1, index), [parameter.take(index) for parameter in free]
 
 
-def _chosen(free: list[Parameter]) -> dict[Node, dict[str, Tensor]]:
+def _chosen(free: list[Parameter], kept: bool = False) -> dict[Node, dict[str, Tensor]]:
+    """The values, as they are now or as they were kept."""
     chosen: dict[Node, dict[str, Tensor]] = {}
     for parameter in free:
-        chosen.setdefault(parameter.node, {})[parameter.name] = parameter.value
+        value = parameter.value if not kept or parameter.best is None else parameter.best
+        chosen.setdefault(parameter.node, {})[parameter.name] = value
     return chosen
+
+
+def _keep(free: list[Parameter], better: Tensor) -> None:
+    """Keep the values of the objectives (batch, S) that are better now; the first ones anyway."""
+    for parameter in free:
+        now = parameter.value.detach()
+        which = better.reshape(*better.shape, *[1] * (now.dim() - 2))
+        parameter.best = now.clone() if parameter.best is None else torch.where(which, now, parameter.best)
 
 
 def _take(x: Tensor, index: Tensor) -> Tensor:

@@ -43,7 +43,7 @@ def slack(
     """The slack of a backward pass from a node: objectives (batch, S, *shape), with free parameters as chosen."""
     bound, corner = _least(walk, node, objectives, rules, chosen)
     centre = walk.boxes[walk.start].centre.unsqueeze(1)
-    point = _input(walk, corner).transpose(0, 1)
+    point = input_of(walk, corner).transpose(0, 1)
     values = {at: x.transpose(0, 1) for at, x in walk.graph.values(point).items()}  # (batch, S, *shape)
     parts: dict[Node, Tensor] = {}
 
@@ -66,7 +66,7 @@ def slack(
 def attained(walk: Walk, node: Node, objectives: Tensor, rules: Rules) -> Tensor:
     """The objectives (batch, S, *shape) at the corners where their linear bounds are least, (batch, S)."""
     _, corner = _least(walk, node, objectives, rules, None)
-    value = walk.graph.values(_input(walk, corner).transpose(0, 1))[node].transpose(0, 1)
+    value = walk.graph.values(input_of(walk, corner).transpose(0, 1))[node].transpose(0, 1)
     return (objectives * value).flatten(2).sum(-1)
 
 
@@ -82,7 +82,7 @@ def _least(
     return found.constant + (slopes * corner).flatten(2).sum(-1), corner
 
 
-def _input(walk: Walk, start: Tensor) -> Tensor:
+def input_of(walk: Walk, start: Tensor) -> Tensor:
     """The input of which the walk's start, (batch, S, *shape), is a rearrangement."""
     shape = walk.graph.input.shape
     numbers = torch.arange(start.flatten(2).shape[-1], dtype=walk.dtype, device=start.device)

@@ -9,6 +9,7 @@ Invariant: `lower_bounds` returns numbers that no input of the walk's set falls 
   vertex rule at its default slopes (section 7); over those boxes the best of all rules per objective.
 - `joint`: at least `hybrid` and `alpha-crown`, by construction: the affine vertex rule throughout, over boxes with the
   tightenings of section 8, and the free parameters of the last pass optimised together.
+- `bab`: at least `joint`; where that does not decide, branch and bound over its boxes (search/branch_and_bound.py).
 """
 
 from __future__ import annotations
@@ -29,6 +30,7 @@ from vertex_softmax.bounds.slack import attained
 from vertex_softmax.errors import InvalidValueError
 from vertex_softmax.graph.ir import Graph, Node
 from vertex_softmax.ops.registry import Rules
+from vertex_softmax.search.branch_and_bound import Search, branch_and_bound
 
 
 @dataclasses.dataclass(frozen=True)
@@ -55,6 +57,8 @@ class Options:
     """`joint`: optimise the boxes of undecided pre-activations too; None: do not."""
     goal: float | None = None
     """Stop as soon as every bound is above this, or cannot be: 0 is enough for a verdict. None: the best bounds."""
+    search: Search = dataclasses.field(default_factory=Search)
+    """`bab`: how long to branch, for each input, and how."""
     batch: int | None = None
     """How many inputs to bound together; None: 16 on a CPU, 256 on a GPU, fewer where generators would be too large."""
     memory: Memory = dataclasses.field(default_factory=Memory)
@@ -77,6 +81,8 @@ class Options:
 
     def together(self, graph: Graph, method: str, device: torch.device) -> int:
         """How many inputs to bound together on a device."""
+        if METHODS[method].branched:
+            return 1
         if self.batch is not None:
             return self.batch
         most = 16 if device.type == "cpu" else 256
@@ -100,6 +106,8 @@ class Method:
     """for the objective, with their free parameters optimised"""
     tightened: bool = False
     """boxes with all that METHOD.md section 8 has, as far as the options allow"""
+    branched: bool = False
+    """what the parts do not decide is split; its own rules are those of the first part"""
 
 
 METHODS: dict[str, Method] = {
@@ -109,6 +117,7 @@ METHODS: dict[str, Method] = {
     "vertex": Method(boxes=("vertex",), last=("vertex",)),
     "hybrid": Method(("crown", "vertex"), ("affine",), ("lse", "vertex", "affine", "rows")),
     "joint": Method(("hybrid", "alpha-crown"), ("affine",), ("affine", "vertex"), ("affine",), tightened=True),
+    "bab": Method(("joint",), branched=True),
 }
 
 
@@ -160,11 +169,26 @@ def _refine(
 def lower_bounds(walk: Walk, objectives: Tensor, method: str, options: Options) -> Tensor:
     """Lower bounds of objectives (batch, S, *output shape) on the output, (batch, S)."""
     how, output = METHODS[method], walk.graph.output
+    if how.branched:
+        return _branched(walk, objectives, how.parts[0], options)
     if not how.last:
         walk.run(lambda _walk, _node: None)
         lower, upper = (x.unsqueeze(1) for x in walk.boxes[output])
         return torch.where(objectives >= 0, objectives * lower, objectives * upper).flatten(2).sum(-1)
     return _Run(walk, objectives, method, options).bound(method)
+
+
+def _branched(walk: Walk, objectives: Tensor, method: str, options: Options) -> Tensor:
+    """The method's bounds, and for what is not above the goal (0 if there is none) those of branch and bound."""
+    goal = 0.0 if options.goal is None else options.goal
+    run = _Run(walk, objectives, method, options)
+    known = run.bound(method)
+    if walk.batch != 1 or bool((known > goal).all()) or bool(run.hopeless.any()):
+        return known
+    rules = Rules(attention=METHODS[method].optimised[0], pieces=options.pieces, product=options.product)
+    goals = torch.full_like(known[0], goal)
+    found = branch_and_bound(run.best_walk(method), objectives[0], rules, options.search, known=known[0], goals=goals)
+    return found.bound.unsqueeze(0)
 
 
 class _Run:
@@ -194,6 +218,10 @@ class _Run:
                 best = _larger(best, self.bound(part))
             self.bounds[method] = best
         return self.bounds[method]
+
+    def best_walk(self, method: str) -> Walk:
+        """The walk with the method's boxes."""
+        return self._walk(METHODS[method])
 
     def _walk(self, how: Method) -> Walk:
         """A walk with the method's boxes, met with those of its parts."""

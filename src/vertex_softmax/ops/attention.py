@@ -20,7 +20,19 @@ from torch import Tensor
 from vertex_softmax.ops.bilinear import product_interval
 from vertex_softmax.ops.forms import RowForm, functional_box, row_form
 from vertex_softmax.ops.generators import Ellipsoid, ellipsoid, functional_radius
-from vertex_softmax.ops.registry import Centred, Interval, Op, Place, Range, Shape, Step, beside, register, sum_to
+from vertex_softmax.ops.registry import (
+    Centred,
+    Interval,
+    Op,
+    Place,
+    Range,
+    Shape,
+    Step,
+    beside,
+    register,
+    spread,
+    sum_to,
+)
 from vertex_softmax.ops.softmax import RowBounds, RowChoice, probabilities, row_below, row_bounds, score_box
 from vertex_softmax.softmax_box import softmax_box_max, softmax_box_min
 from vertex_softmax.softmax_box.affine import log_probabilities, minorant_constant
@@ -234,6 +246,24 @@ class Attention(Op):
     def reference(self, i: int, box: Interval) -> Tensor | None:
         """The scores, less their mean by the softmax at the centre."""
         return _centre(score_box(box, self.mask)).softmax(-1) if i == 0 else None
+
+    splits: ClassVar[tuple[int, ...]] = (0,)
+
+    def bend(self, i: int, A: Tensor, slope: Tensor, xs: tuple[Tensor, ...], points: tuple[Tensor, ...]) -> Tensor:
+        """The range of p·w − a·s in each row as one score moves: p_j of it is the key's, the rest keeps its shares."""
+        scores = xs[0] if self.mask is None else xs[0].masked_fill(self.mask, -torch.inf)
+        p, w = scores.softmax(-1), A @ xs[1].mT
+        value = (p * w).sum(-1, keepdim=True)
+        rest = (1 - p).clamp(min=0)
+        others = torch.where(
+            rest > 0, (value - p * w) / torch.where(rest > 0, rest, 1.0), w
+        )  # the mean without the key
+        odds = p.log() - rest.log() - xs[0]  # log p/(1 − p) less the score
+        found = []
+        for s in points:
+            share = torch.where(odds.isnan(), p, torch.sigmoid(odds + s))
+            found.append(share * w + (1 - share) * others - slope * s)
+        return spread(found)
 
     def carries(self, keep: int, shape: Shape) -> tuple[int | None, ...] | None:
         """The rows."""

@@ -25,7 +25,7 @@ from vertex_softmax.ops.lines import (
     end_lines,
     negated,
 )
-from vertex_softmax.ops.registry import Interval, Op, Place, Range, Rules, Shape, Step, beside, register, sum_to
+from vertex_softmax.ops.registry import Interval, Op, Place, Range, Rules, Shape, Step, beside, register, spread, sum_to
 
 INFINITY = math.inf
 Pieces = tuple[tuple[float, float], ...]
@@ -77,6 +77,12 @@ class Elementwise(Op):
         """Its argument."""
         return (0,)
 
+    splits: ClassVar[tuple[int, ...]] = (0,)
+
+    def bend(self, i: int, A: Tensor, slope: Tensor, xs: tuple[Tensor, ...], points: tuple[Tensor, ...]) -> Tensor:
+        """The range of A f(x) − slope·x."""
+        return spread(A * self.evaluate(x) - slope * x for x in points)
+
 
 @register
 @dataclasses.dataclass(frozen=True)
@@ -116,6 +122,16 @@ class Relu(Elementwise):
         """Another lower slope where the sign is open, that is where the chord is raised above 0."""
         open_ = relaxed.upper_intercept > 0
         return relaxed._replace(lower_slope=torch.where(open_, values["slope"], relaxed.lower_slope))
+
+    def split_point(self, i: int, box: Interval, x: Tensor) -> Tensor:
+        """By the sign."""
+        return torch.zeros_like(x)
+
+    def bend(self, i: int, A: Tensor, slope: Tensor, xs: tuple[Tensor, ...], points: tuple[Tensor, ...]) -> Tensor:
+        """The height of the triangle at 0. Below, where the slope was free to adapt, it counts 0.6: measured."""
+        low, _, high = points
+        width = torch.where(high > low, high - low, torch.ones_like(high))
+        return A.abs() * torch.where(A < 0, 1.0, 0.6) * -low * high / width
 
     def undecided(self, i: int, box: Interval) -> Tensor | None:
         """Where the sign is open."""

@@ -12,7 +12,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from vertex_softmax.ops.generators import raised
+from vertex_softmax.ops.generators import raised, squares
 from vertex_softmax.ops.registry import AffineForm, Interval
 
 
@@ -88,8 +88,7 @@ def ellipsoid_radius(eta: Tensor, form: RowForm) -> Tensor:
     size: Tensor = torch.linalg.vector_norm(columns, dim=-2)
     scale = torch.where(size > 0, size, torch.ones_like(size))  # a column of zeros adds nothing
     shape = raised((columns / scale.unsqueeze(-2)) @ columns.mT, columns.shape[-1])  # (batch, ..., n, d, d)
-    square = (eta.unsqueeze(-3) @ shape.unsqueeze(1) * eta.unsqueeze(-3)).sum(-1)  # (batch, S, ..., n, m)
-    return (square.clamp(min=0).sqrt() * size.sum(-1).sqrt().unsqueeze(1).unsqueeze(-1)).mT
+    return squares(eta, shape).clamp(min=0).sqrt() * size.sum(-1).sqrt().unsqueeze(1).unsqueeze(-2)
 
 
 def product_radius(left: RowForm, right: RowForm) -> Tensor:

@@ -94,10 +94,29 @@ def functional_radius(eta: Tensor, rows: Ellipsoid, exact: bool = False) -> Tens
             size: Tensor = torch.linalg.vector_norm(eta @ columns[..., j, :, :].unsqueeze(1), ord=1, dim=-1)
             parts.append(size + (eta.abs() * rows.rows.error[..., j, :].unsqueeze(1).unsqueeze(-2)).sum(-1))
         return torch.stack(parts, -1)
-    square = (eta.unsqueeze(-3) @ rows.shape.unsqueeze(1) * eta.unsqueeze(-3)).sum(-1)  # (batch, S, ..., n, m)
     # not 0: a root has no derivative there, and η = 0 must not make that of all else NaN
-    square = square.clamp(min=torch.finfo(square.dtype).tiny)
-    return (square.sqrt() * rows.size.sqrt().unsqueeze(1).unsqueeze(-1)).mT
+    square = squares(eta, rows.shape).clamp(min=torch.finfo(eta.dtype).tiny)
+    return square.sqrt() * rows.size.sqrt().unsqueeze(1).unsqueeze(-2)
+
+
+def squares(eta: Tensor, shape: Tensor) -> Tensor:
+    """ηᵢᵀ Cⱼ ηᵢ: η (batch, S, ..., m, d), C (batch or 1, ..., n, d, d) → (batch, S, ..., m, n).
+
+    One product of a tall matrix with all C beside each other, and not many small ones.
+    """
+    n, d = shape.shape[-3], shape.shape[-1]
+    every = shape.movedim(-3, -2).flatten(-2)  # (batch or 1, ..., d, n · d)
+    if shape.shape[0] == 1:  # then the batch is so many more objectives
+        tall = eta.movedim((0, 1), (-4, -3))
+        lead, every = 3, every[0]
+    else:
+        tall = eta.movedim(1, -3)
+        lead = 2
+    sizes = tall.shape[-1 - lead : -1]
+    tall = tall.flatten(-1 - lead, -2)
+    found = ((tall @ every).unflatten(-1, (n, d)) * tall.unsqueeze(-2)).sum(-1).unflatten(-2, sizes)
+    back: Tensor = found.movedim((-4, -3), (0, 1)) if lead == 3 else found.movedim(-3, 1)
+    return back
 
 
 def product_radius(left: Ellipsoid, right: Ellipsoid) -> Tensor:

@@ -12,7 +12,7 @@ the node's shape.
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any, ClassVar, NamedTuple, TypeVar
 
 import torch
@@ -220,6 +220,22 @@ class Op:
         """Weights ω (batch, *shape) such that the rows of input i less their mean by ω are worth a box of their own."""
         return None
 
+    splits: ClassVar[tuple[int, ...]] = ()
+    """The inputs whose numbers are worth splitting: two narrower intervals bend less than one."""
+
+    def split_point(self, i: int, box: Interval, x: Tensor) -> Tensor:
+        """Where to split the intervals of input i, like x, when the bound is least at x: there, but not near an end."""
+        quarter = (box.upper - box.lower) / 4
+        return torch.minimum(torch.maximum(x, box.lower + quarter), box.upper - quarter)
+
+    def bend(self, i: int, A: Tensor, slope: Tensor, xs: tuple[Tensor, ...], points: tuple[Tensor, ...]) -> Tensor:
+        """How far Σ A·out − slope·x_i is from constant as one number of input i moves from xs, over the points.
+
+        A (batch, S, *shape of the output), the others (batch, S, *shape of input i), as is what is returned: what a
+        linear bound with that slope may lose for knowing the number only by its interval.
+        """
+        raise NotImplementedError
+
     def settings(self) -> dict[str, object]:
         """The arguments that are not tensors, for printing."""
         names = [f.name for f in dataclasses.fields(self)]  # type: ignore[arg-type]
@@ -254,3 +270,9 @@ def sum_to(term: Tensor, keep: int | None = None) -> Tensor:
 def beside(box: Tensor) -> Tensor:
     """(batch, *shape) → (batch, 1, *shape): a box beside the objectives."""
     return box.unsqueeze(1)
+
+
+def spread(values: Iterable[Tensor]) -> Tensor:
+    """The largest less the least of some tensors of one shape, number by number."""
+    whole = torch.stack(list(values))
+    return whole.amax(0) - whole.amin(0)

@@ -47,6 +47,8 @@ class Search:
     """stop after these; None: no limit but the domains'"""
     domains: int = 100_000
     """stop after bounding so many"""
+    memory: int = 1 << 30
+    """stop when the parameters of open domains take more bytes than this"""
     width: int = 32
     """how many domains are bounded together"""
     tried: int = 2
@@ -61,7 +63,7 @@ class Search:
     def __post_init__(self) -> None:
         if self.seconds is not None and not self.seconds >= 0:
             raise InvalidValueError(f"seconds is {self.seconds!r}; it must be at least 0, or None for no limit")
-        for name in ("domains", "width", "tried", "every"):
+        for name in ("domains", "memory", "width", "tried", "every"):
             if getattr(self, name) < 1:
                 raise InvalidValueError(f"{name} is {getattr(self, name)!r}; it must be at least 1")
 
@@ -118,7 +120,7 @@ class Outcome(NamedTuple):
     """an input (*shape) at which an objective is not above the goal, if one turned up; its number is `broken`"""
     broken: int | None
     stopped: str
-    """why it ended: done, witness, seconds, domains, or exhausted (nothing left to split)"""
+    """why it ended: done, witness, seconds, domains, memory, or exhausted (nothing left to split)"""
 
 
 Progress = Callable[[float, int, int], None]
@@ -189,6 +191,8 @@ class _Tree:
                         stopped = "exhausted" if self.stuck else "done"
                     elif self.bounded >= search.domains:
                         stopped = "domains"
+                    elif self._bytes() > search.memory:
+                        stopped = "memory"
                     else:
                         self._take(search.width, lambda domains: self._bound(self._split(domains)))
         except OutOfTimeError:
@@ -213,6 +217,11 @@ class _Tree:
         heapq.heapify(self.heap)
         if self.progress is not None:
             self.progress(min(map(self._short, self._open()), default=math.inf), len(self._open()), self.bounded)
+
+    def _bytes(self) -> int:
+        """What the open domains' parameters take."""
+        kept = {id(domain.chosen): domain.chosen for domain in self._open()}
+        return sum(x.nbytes for chosen in kept.values() for of in chosen.values() for x in of.values())
 
     def _short(self, domain: Domain) -> float:
         """The bound less the goal."""

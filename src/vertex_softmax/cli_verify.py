@@ -1,0 +1,230 @@
+"""`vertex verify`: one model, one property, one answer within a time.
+
+Exit codes: 0 unsat (the property holds), 10 sat (it does not, and the counterexample was replayed), 3 unknown,
+4 timeout, 2 error (bad input, a missing dependency, a file that cannot be written), 130 interrupted, 143 terminated. 1
+is left to a crash, which is no answer.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import json
+import os
+import signal
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from types import FrameType
+from typing import Annotated, Any
+
+import typer
+
+from vertex_softmax import __version__
+from vertex_softmax.cli_common import errors, reporting
+from vertex_softmax.errors import InvalidValueError, VertexError
+from vertex_softmax.files import write_whole
+
+CODES = {"unsat": 0, "sat": 10, "error": 2, "unknown": 3, "timeout": 4}
+GRACE = 0.8
+"""Seconds after the timeout until the answer is given without waiting for whatever is still being computed."""
+RESERVE = 0.5
+"""Seconds of the budget that are kept for reading answers out and writing files."""
+STARTED = time.perf_counter()
+
+
+class _Out:
+    """The one answer of this process: given once, by whoever is first."""
+
+    def __init__(self, result: Path | None, said: dict[str, Any]) -> None:
+        self.lock, self.result, self.said = threading.Lock(), result, said
+
+    def give(self, status: str, text: str, facts: dict[str, Any]) -> None:
+        """Print the answer and write the JSON; a second call waits for ever, the process is about to end."""
+        self.lock.acquire()
+        if self.result is not None:
+            content = {"status": status, **facts, **self.said, "version": __version__}
+            _write(self.result, json.dumps(content, allow_nan=False, indent=1))
+        sys.stdout.write(f"{text}\n")
+        sys.stdout.flush()
+
+
+def _competing(command: Callable[..., None]) -> Callable[..., None]:
+    """An error is an answer too: `error` on stdout, and why on stderr."""
+
+    @functools.wraps(command)
+    def wrapped(*args: Any, **kwargs: Any) -> None:
+        try:
+            command(*args, **kwargs)
+        except VertexError as error:
+            path = kwargs.get("as_json")
+            if path is not None:
+                with contextlib.suppress(OSError):
+                    write_whole(path, json.dumps({"status": "error", "reason": str(error)}).encode())
+            sys.stdout.write("error\n")
+            sys.stdout.flush()
+            raise
+
+    return wrapped
+
+
+@reporting
+@_competing
+def verify(
+    model: Annotated[Path, typer.Argument(help="ONNX file, or .onnx.gz.")],
+    spec: Annotated[Path, typer.Argument(help="VNNLIB file, or .vnnlib.gz.")],
+    timeout: Annotated[float, typer.Option(help="Seconds in all, from the start of this process.")] = 100.0,
+    method: Annotated[
+        str, typer.Option(help="How far to go: attack, crown, joint or bab; or one method: ibp, alpha-crown, ...")
+    ] = "bab",
+    device: Annotated[str, typer.Option(help="cpu, or cuda.")] = "cpu",
+    threads: Annotated[int | None, typer.Option(help="Threads; as many as there are cores if not given.")] = None,
+    memory: Annotated[float | None, typer.Option(help="GiB that this process may use; no limit if not given.")] = None,
+    seed: Annotated[int, typer.Option(help="Of the attack.")] = 0,
+    as_json: Annotated[Path | None, typer.Option("--json", help="Where the answer goes as JSON.")] = None,
+    counterexample: Annotated[Path | None, typer.Option(help="Where a counterexample goes.")] = None,
+) -> None:
+    """Prove a property of an ONNX model, or find a counterexample that onnxruntime confirms.
+
+    Prints unsat, sat and the counterexample, unknown, timeout, or error, as the competition has it; the reason goes to
+    stderr. Exit codes: 0 unsat, 10 sat, 3 unknown, 4 timeout, 2 error, 130 and 143 if it was interrupted.
+
+    Example: vertex verify model.onnx property.vnnlib --timeout 100 --json answer.json
+    """
+    for path in (as_json, counterexample):
+        if path is not None:
+            _writable(path)
+    if not timeout > 0:
+        raise InvalidValueError(f"--timeout is {timeout}; it must be above 0")
+    spent = _since_start()
+    out = _Out(as_json, {"model": str(model), "spec": str(spec), "method": method, "timeout": timeout})
+    with _terminable(), _watchdog(timeout - spent, out):
+        answer = _answer(model, spec, timeout, spent, method, device, threads, memory, seed)
+        facts, text = answer
+        status = facts.pop("status")
+        if counterexample is not None and status == "sat":
+            _write(counterexample, text.partition("\n")[2] + "\n")
+        out.give(status, text, facts)
+    errors.print(f"{status}: {facts['reason']} ({facts['seconds']['total']:.1f} s)", highlight=False, markup=False)
+    raise typer.Exit(CODES[status])
+
+
+def _answer(
+    model: Path,
+    spec: Path,
+    timeout: float,
+    spent: float,
+    method: str,
+    device: str,
+    threads: int | None,
+    memory: float | None,
+    seed: int,
+) -> tuple[dict[str, Any], str]:
+    """The answer as plain JSON, and as the competition prints it."""
+    import torch
+
+    from vertex_softmax.search.cascade import Budget
+    from vertex_softmax.search.replay import counterexample_text
+    from vertex_softmax.search.verify_files import described, load_instance, verify_instance
+
+    if threads is not None:
+        if threads < 1:
+            raise InvalidValueError(f"--threads is {threads}; at least one is needed")
+        torch.set_num_threads(threads)
+    if memory is not None:
+        _limit(memory)
+    if device != "cpu" and not (device.startswith("cuda") and torch.cuda.is_available()):
+        raise InvalidValueError(f"--device is {device!r}; cpu is there, and cuda where torch sees a GPU")
+    begin = time.perf_counter()
+    instance = load_instance(model, spec)
+    loading = time.perf_counter() - begin
+    left = timeout - spent - loading - min(RESERVE, 0.05 * timeout)
+    if left <= 0:
+        facts: dict[str, Any] = {"status": "timeout", "reason": "reading the files took all of it", "seconds": {}}
+        return {**facts, "seconds": {"loading": loading, "total": spent + loading}}, "timeout"
+
+    def report(stage: str, text: str) -> None:
+        if errors.is_terminal:
+            errors.print(f"{time.perf_counter() - begin:6.1f} s  {stage}: {text}", highlight=False, markup=False)
+
+    answer = verify_instance(instance, Budget(left), method=method, device=device, seed=seed, report=report)
+    facts = described(answer)
+    facts["seconds"] = {"starting": spent, "loading": loading, **facts["seconds"]}
+    facts["seconds"]["total"] += spent + loading
+    facts["model_sha256"] = instance.model_hash
+    text = str(answer.status)
+    if answer.counterexample is not None:
+        text += "\n" + counterexample_text(answer.counterexample)
+    return facts, text
+
+
+@contextlib.contextmanager
+def _watchdog(seconds: float, out: _Out) -> Iterator[None]:
+    """Say timeout when the time is over, whatever is still under way then."""
+
+    def bark() -> None:
+        out.give("timeout", "timeout", {"reason": "the time was over", "seconds": {"total": _since_start()}})
+        os._exit(CODES["timeout"])
+
+    timer = threading.Timer(max(0.0, seconds) + GRACE, bark)
+    timer.daemon = True
+    timer.start()
+    try:
+        yield
+    finally:
+        timer.cancel()
+
+
+@contextlib.contextmanager
+def _terminable() -> Iterator[None]:
+    """SIGTERM ends the process as an interrupt does, with its own exit code."""
+
+    def end(_number: int, _frame: FrameType | None) -> None:
+        raise SystemExit(143)
+
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    before = signal.signal(signal.SIGTERM, end)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, before)
+
+
+def _since_start() -> float:
+    """Seconds since this process began, where the system tells; else since this module was read."""
+    try:
+        fields = Path("/proc/self/stat").read_text().rpartition(")")[2].split()
+        uptime = float(Path("/proc/uptime").read_text().split()[0])
+        return max(0.0, uptime - int(fields[19]) / os.sysconf("SC_CLK_TCK"))
+    except (OSError, ValueError, IndexError):
+        return time.perf_counter() - STARTED
+
+
+def _limit(gib: float) -> None:
+    """No more memory than this for the process; what asks for more fails."""
+    if not gib > 0:
+        raise InvalidValueError(f"--memory is {gib}; it must be above 0")
+    try:
+        import resource
+    except ImportError as error:
+        raise InvalidValueError("--memory is not there on this system") from error
+    most = int(gib * 2**30)
+    resource.setrlimit(resource.RLIMIT_DATA, (most, most))
+
+
+def _writable(path: Path) -> None:
+    """Fail now rather than after the work."""
+    folder = path.parent
+    if path.is_dir() or not folder.is_dir() or not os.access(path if path.exists() else folder, os.W_OK):
+        raise InvalidValueError(f"{path} cannot be written: choose a file in a folder that is there and writable")
+
+
+def _write(path: Path, text: str) -> None:
+    try:
+        write_whole(path, text.encode())
+    except OSError as error:
+        raise InvalidValueError(f"{path} cannot be written: {error.strerror}") from error

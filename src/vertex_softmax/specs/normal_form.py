@@ -86,11 +86,8 @@ class Assertions:
             _limited(len(disjuncts), len(disjuncts) * len(self.inequalities), self.choices[-1][0])
         return disjuncts
 
-    def property(self, declared: Mapping[int, int], outputs: int, end: int) -> Property:
-        """All cases; `declared` says of every input where it is declared, `end` is the end of the file."""
-        if not self.count or not self.about_outputs:
-            what = "no assertion is about the outputs" if self.count else "the file asserts nothing"
-            raise PlacedError(end, f"{what}; {_VACUOUS}")
+    def _boxes(self) -> list[tuple[Ends, Ends, list[Conjunction]]]:
+        """Each box that is not empty: the ends where it is tighter than what holds throughout, and its conjunctions."""
         crossed = _crossed(self.lower, {}, {}, self.upper)
         boxes: dict[object, tuple[Ends, Ends, list[Conjunction]]] = {}
         for disjunct in () if crossed else self._all():
@@ -117,6 +114,14 @@ class Assertions:
                 f"X_{low.input} would have to be {'>' if low.strict else '≥'} {float(low.value)!r} and "
                 f"{'<' if high.strict else '≤'} {float(high.value)!r}, so that no input is left; {_VACUOUS}",
             )
+        return list(boxes.values())
+
+    def property(self, declared: Mapping[int, int], outputs: int, end: int) -> Property:
+        """All cases; `declared` says of every input where it is declared, `end` is the end of the file."""
+        if not self.count or not self.about_outputs:
+            what = "no assertion is about the outputs" if self.count else "the file asserts nothing"
+            raise PlacedError(end, f"{what}; {_VACUOUS}")
+        boxes = self._boxes()
         inputs = len(declared)
         if len(boxes) > 1 and len(boxes) * inputs > NUMBERS:
             raise PlacedError(
@@ -126,7 +131,7 @@ class Assertions:
         floats = _filled(np.full((4, inputs), np.nan), self.lower, self.upper)
         unbounded = [i for i in range(inputs) if i not in self.lower or i not in self.upper]
         cases = []
-        for which, (lower, upper, conjunctions) in enumerate(boxes.values(), 1):
+        for which, (lower, upper, conjunctions) in enumerate(boxes, 1):
             missing = [
                 i for i in unbounded if not ((i in lower or i in self.lower) and (i in upper or i in self.upper))
             ]

@@ -33,8 +33,8 @@ from vertex_softmax.specs.normal_form import Assertions
 from vertex_softmax.specs.property import Inequality, Property
 
 _WORD = r'[^ \t\r\n\f\v();"|]+'
-_TOKEN = re.compile(
-    rf"\(([<>]=) (X_[0-9]+) ({_WORD})\)"  # the form that files have hundreds of thousands of, in one step
+_TOKEN = re.compile(  # the first is the form that files have hundreds of thousands of, in one step
+    rf"\(([<>]=) (X_(?:0|[1-9][0-9]{{0,8}})) ({_WORD})\)"
     rf'|[()]|{_WORD}|;[^\r\n]*|"(?:[^"]|"")*"|\|[^|]*\||["|]'
 )
 _VARIABLE = re.compile(r"([XY])_(0|[1-9][0-9]{0,8})", re.ASCII)
@@ -62,7 +62,7 @@ class Reader:
     def property(self) -> Property:
         """What the whole text says."""
         self._read()
-        end = len(self.text)
+        end = len(self.text.rstrip())
         for variables, letter, what in ((self.inputs, "X", "inputs"), (self.outputs, "Y", "outputs")):
             if not variables:
                 raise PlacedError(
@@ -136,6 +136,8 @@ class Reader:
 
     def _close(self, operator: str | None, start: int, values: list[Value], depth: int) -> Value:
         if operator is None:
+            if depth == 1:
+                raise PlacedError(start, "() says nothing; leave it out")
             return None
         if depth == 1:
             if operator == "assert":
@@ -188,7 +190,7 @@ class Reader:
         """(<= X_i word) or (>= X_i word)."""
         operator, name, word = match.groups()
         value = constant(word, match.start(3))
-        index = int(name[2:]) if len(name) < 12 else -1
+        index = int(name[2:])
         if value is None or index not in self.inputs:
             terms = [self._term(name, match.start(2)), self._term(word, match.start(3))]
             return comparison(operator, terms, match.start())

@@ -150,7 +150,7 @@ class _Walk:
             position, formula = self._formula(assertion.expr)
             assertions.add(formula, position)
         inputs = dict.fromkeys(range(math.prod(self.input)), self._place("input"))
-        found = assertions.property(inputs, math.prod(self.output), len(self.plain))
+        found = assertions.property(inputs, math.prod(self.output), len(self.plain.rstrip()))
         return Property(found.cases, found.inputs, found.outputs, self.input, self.output)
 
     def _formula(self, node: Any) -> tuple[int, Formula]:

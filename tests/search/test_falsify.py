@@ -130,7 +130,7 @@ def test_all_inequalities_of_a_conjunction_have_to_hold() -> None:
     never = conjunction(({0: 1}, "0.5"), ({0: -1}, "-0.75"), ({1: -1}, "0"))
     found = attack(model, prop(2, case([UNIT] * 2, never)))
     assert found.counterexample is None
-    assert found.violations[0] == pytest.approx(0.125, abs=1e-4)
+    assert found.violations[0] == pytest.approx(0.125, abs=1e-3)
 
 
 def band(seed: int) -> tuple[bytes, Property]:
@@ -285,11 +285,11 @@ def test_a_refusal_does_not_end_the_search_and_is_not_asked_about_for_ever() -> 
 
 def test_every_target_that_looks_broken_is_asked_about() -> None:
     spec = prop(1, *[case([(str(i), str(i))] * 2, conjunction(({0: 1}, "100"))) for i in range(30)])
-    graph = from_onnx(network((np.ones((1, 2)), np.zeros(1))), check=False)
+    graph = from_onnx(network((-np.ones((1, 2)), np.zeros(1))), check=False)
     asked = []
     falsify(graph, spec, lambda x: asked.append(float(x[0])), seconds=None)
     assert sorted(asked) == list(range(30))
-    assert asked[0] == 0  # the lowest first
+    assert asked[0] == 29  # the lowest first
 
 
 def test_boxes_without_float32_are_searched_in_float64() -> None:

@@ -127,6 +127,15 @@ def test_an_interval_without_a_float_holds_nothing() -> None:
     assert found.at == (1, 0)
 
 
+def test_a_model_is_not_run_for_a_box_without_a_float() -> None:
+    runs = []
+    replay = Replay.of_function(lambda x: runs.append(x) or x, (1, 1))
+    assert replay.confirms(prop(1, case([("0.1", "0.1")], conjunction())), np.array([0.1])) is None
+    assert not runs
+    assert replay.confirms(prop(1, case([("0.5", "0.5")], conjunction())), np.array([0.5])) is not None
+    assert len(runs) == 1
+
+
 @given(
     st.floats(-1e3, 1e3),
     st.floats(0, 1e-4),

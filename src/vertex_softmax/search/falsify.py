@@ -189,9 +189,9 @@ class _Search(Visits):
     def _descend(self, case: Tensor, x: Tensor, own: Tensor, number: Tensor, steps: int) -> Steps:
         """Steps from x (rows, points, inputs): signs of a momentum, or Adam where the number is odd.
 
-        They shrink along a cosine, for 6 and 7 of every eight numbers geometrically, to FINE; 4 of every eight steps to
-        where its violation would be 0 if it were linear. Number 1 steps to the corner against its gradient first. A
-        point without gradient goes anywhere.
+        They shrink along a cosine from half the box, so the centre's first is to the corner against its gradient; 6 and
+        7 of every eight numbers shrink geometrically, to FINE; 4 of every eight steps to where its violation would be 0
+        if it were linear. A point without gradient goes anywhere.
         """
         width, adam = self.width[case][:, None], number % 2 == 1
         mean, square = torch.zeros_like(x), torch.zeros_like(x[:, adam])
@@ -208,8 +208,6 @@ class _Search(Visits):
             way[:, adam] = (mean[:, adam] / (1 - 0.8 ** (i + 1)) / scale).clamp_(-1, 1)
             done = i / max(steps, 1)
             reach = torch.where(number % 8 < 6, 0.25 * (1 + math.cos(math.pi * done)), 0.25 * FINE**done).to(x.dtype)
-            if i == 0:
-                reach[number == 1] = 1.0
             change = reach[:, None] * way
             linear = slope * (OVER * seen.value[..., None] / (norm * (slope**2).sum(-1, keepdim=True)))
             exact = (number % 8 == 4)[:, None] & (seen.value > 0)[..., None] & (norm > 0)

@@ -1,0 +1,559 @@
+"""`vertex sweep` as its users meet it: what it refuses, what it believes, what survives a kill, files and exit codes.
+
+Most children are a small program that does what its property tells it to; those of one test are the real command.
+"""
+
+from __future__ import annotations
+
+import csv
+import errno
+import gzip
+import io
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from rich.console import Console
+from tests.search.small import network
+from typer.testing import CliRunner
+
+from vertex_softmax import __main__, cli_sweep, sweep
+from vertex_softmax.cli import app
+from vertex_softmax.errors import InvalidValueError
+from vertex_softmax.experiments import journal
+from vertex_softmax.sweep_instances import read_instances
+
+CHILD = f"""
+import json, os, pathlib, runpy, signal, sys, time
+runpy.run_path({__main__.__file__!r})["_end_with_parent"]()
+model, spec, *options = sys.argv[1:]
+options = dict(option[2:].split("=", 1) for option in options)
+told = json.loads(pathlib.Path(spec).read_text())
+with (pathlib.Path(spec).parent / "ran.txt").open("a") as ran:
+    ran.write(f"{{pathlib.Path(spec).name}} {{os.getpid()}} {{options['threads']}}\\n")
+if told.get("deaf"):
+    signal.signal(signal.SIGTERM, signal.SIG_IGN)
+print("this is said on stderr", file=sys.stderr, flush=True)
+time.sleep(told.get("sleep", 0))
+if "kill" in told:
+    os.kill(os.getpid(), told["kill"])
+if "answer" in told:
+    pathlib.Path(options["json"]).write_text(told["answer"])
+if told.get("found"):
+    pathlib.Path(options["counterexample"]).write_text(told["found"])
+os._exit(told.get("code", 0))
+"""
+
+
+def telling(status: str, code: int, **more: Any) -> dict[str, Any]:
+    """What a child is told, to give an ordinary answer."""
+    answer = {"status": status, "reason": "so it is", "bounds": [[0.5, 0.25]], "counterexample": {"x": [1.0] * 99}}
+    return {"answer": json.dumps(answer), "code": code, **more}
+
+
+UNSAT, UNKNOWN, TIMEOUT = telling("unsat", 0), telling("unknown", 3), telling("timeout", 4)
+SAT = telling("sat", 10, found="((X_0 0.5)\n (Y_0 1.0))\n\n")
+ERROR = {"answer": json.dumps({"status": "error", "reason": "the [bold]model[/bold] is odd"}), "code": 2}
+WORDS = ("verified", "falsified", "unknown", "timeout", "error")
+QUICK = {"UNSAT": UNSAT, "SAT": SAT, "UNKNOWN": UNKNOWN, "TIMEOUT": TIMEOUT, "ERROR": ERROR}
+
+
+@pytest.fixture(autouse=True)
+def _one_thread(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("OMP_NUM_THREADS", "1")
+    monkeypatch.setattr(sweep, "source", lambda: "these sources")  # they may change between two runs of a test
+
+
+@pytest.fixture
+def fake(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> tuple[str, ...]:
+    """The command of the small program, which the sweeps of this test run."""
+    program = tmp_path / "child.py"
+    program.write_text(CHILD)
+    command = (sys.executable, "-I", "-S", str(program))
+    monkeypatch.setattr(sweep, "COMMAND", command)
+    return command
+
+
+def benchmark(folder: Path, told: dict[str, dict[str, Any]], timeout: float = 5) -> Path:
+    """A list of instances whose properties say what the child has to do."""
+    folder.mkdir(parents=True, exist_ok=True)
+    for model in ("a.onnx", "b.onnx"):
+        (folder / model).write_bytes(b"a model")
+    for name, what in told.items():
+        (folder / f"{name}.vnnlib").write_text(json.dumps(what))
+    lines = [f"{'ab'[i % 2]}.onnx,{name}.vnnlib,{timeout}\n" for i, name in enumerate(told)]
+    (folder / "instances.csv").write_text("".join(lines))
+    return folder / "instances.csv"
+
+
+def ran(folder: Path) -> list[str]:
+    """The properties that children were started for, in this order."""
+    place = folder / "ran.txt"
+    return (
+        [line.split()[0].removesuffix(".vnnlib") for line in place.read_text().splitlines()] if place.exists() else []
+    )
+
+
+def vertex(*arguments: str | Path | float) -> Any:
+    return CliRunner().invoke(app, ["sweep", *map(str, arguments)])
+
+
+def rows(out: Path) -> dict[str, str]:
+    """Property → result, as results.csv has them."""
+    found = csv.reader(io.StringIO((out / "results.csv").read_text()))
+    return {row[2].removesuffix(".vnnlib"): row[4] for row in found}
+
+
+def lines(out: Path) -> list[dict[str, Any]]:
+    return [json.loads(line) for line in (out / "journal.jsonl").read_text().splitlines()]
+
+
+def test_every_answer_of_the_real_command(tmp_path: Path) -> None:
+    folder = tmp_path / "a bench, ünd"
+    (folder / "onnx").mkdir(parents=True)
+    model = network((np.eye(2), np.zeros(2)), "Relu", (np.eye(2), np.zeros(2)))
+    (folder / "onnx" / "two, relu.onnx").write_bytes(model)
+    (folder / "cut.onnx").write_bytes(model[:60])
+    declared = "".join(f"(declare-const {letter}_{i} Real)\n" for letter in "XY" for i in (0, 1))
+    box = "".join(f"(assert (>= X_{i} 0.0))\n(assert (<= X_{i} 1.0))\n" for i in (0, 1))
+    (folder / "holds é.vnnlib").write_text(f"{declared}{box}(assert (>= Y_0 1.5))\n")
+    (folder / "fails.vnnlib.gz").write_bytes(gzip.compress(f"{declared}{box}(assert (>= Y_0 0.5))\n".encode()))
+    (folder / "instances.csv").write_text(
+        "\ufeffonnx,vnnlib,timeout\r\n"
+        '"onnx/two, relu.onnx",holds é.vnnlib,60\r\n\r\n'
+        '"onnx/two, relu.onnx", ./fails.vnnlib ,60.0\r\n'
+        "cut.onnx,fails.vnnlib,60\r\n"
+        '"onnx/two, relu.onnx",holds é.vnnlib,0.05\r\n'
+    )
+    out = tmp_path / "out"
+    result = vertex(folder / "instances.csv", "--out", out, "--jobs", 2)
+    assert result.exit_code == 1, result.output
+    found = list(csv.reader(io.StringIO((out / "results.csv").read_text())))
+    names = [("onnx/two, relu.onnx", "holds é.vnnlib"), ("onnx/two, relu.onnx", "./fails.vnnlib")]
+    names += [("cut.onnx", "fails.vnnlib"), names[0]]
+    assert [tuple(row[1:3]) for row in found] == names
+    assert [row[4] for row in found] == ["unsat", "sat", "error", "timeout"]
+    assert all(row[0] == "a bench, ünd" and row[3] == "0" and float(row[5]) > 0 for row in found)
+    (place,) = (out / "counterexamples").iterdir()
+    assert place.read_text().startswith("((X_0 ")
+    assert place.read_text().endswith("))\n")
+    by_status = {line["status"]: line for line in lines(out)}
+    assert by_status["sat"]["counterexample"] == f"counterexamples/{place.name}"
+    assert by_status["unsat"]["bounds"] == [[0.5]]
+    assert "not an ONNX file" in by_status["error"]["reason"]
+    assert "not an ONNX file" in result.stderr
+    assert "1 of 4 ended in an error; the same command tries those again" in result.stderr
+    assert [line.split("│")[1:7] for line in result.stdout.splitlines() if "two, relu" in line] == [
+        [
+            " onnx/two, relu.onnx ",
+            *(f"{n:>{len(word) + 1}} " for n, word in zip((1, 1, 0, 1, 0), WORDS, strict=True)),
+        ]
+    ]
+
+
+def test_files_and_summary(tmp_path: Path, fake: tuple[str, ...]) -> None:
+    told = benchmark(tmp_path / "bench", QUICK)
+    result = vertex(told, "--out", tmp_path / "out", "--json", "--seed", 7, "--method", "crown")
+    assert result.exit_code == 1
+    found = json.loads(result.stdout)
+    assert found == json.loads((tmp_path / "out" / "summary.json").read_text())
+    assert {key: found[key] for key in ("benchmark", "method", "seed", "instances", "finished", "interrupted")} == {
+        "benchmark": "bench",
+        "method": "crown",
+        "seed": 7,
+        "instances": 5,
+        "finished": 5,
+        "interrupted": False,
+    }
+    assert [found["total"][word] for word in WORDS] == [1, 1, 1, 1, 1]
+    first, second = found["models"]
+    assert (first["model"], [first[word] for word in WORDS]) == ("a.onnx", [1, 0, 1, 0, 1])
+    assert (second["model"], [second[word] for word in WORDS]) == ("b.onnx", [0, 1, 0, 1, 0])
+    assert 0 < first["mean_seconds_decided"] < 5
+    assert {path.name for path in (tmp_path / "out").iterdir()} == {
+        "journal.jsonl",
+        "results.csv",
+        "summary.json",
+        "counterexamples",
+    }
+    for line in lines(tmp_path / "out"):
+        assert line["key"] == f"{line['model']}|{line['spec']}|5.0|crown|7"
+        assert "X_" not in json.dumps(line)
+        assert "1.0, 1.0" not in json.dumps(line)
+    assert "[5/5] error" in result.stderr
+    assert "the [bold]model[/bold] is odd" in result.stderr
+    assert "bound      0.25  a.onnx UNSAT.vnnlib" in result.stderr
+
+
+def test_a_second_run_tries_errors_again_and_nothing_else(tmp_path: Path, fake: tuple[str, ...]) -> None:
+    told, out = benchmark(tmp_path / "bench", QUICK), tmp_path / "out"
+    assert vertex(told, "--out", out).exit_code == 1
+    before = {key: value for key, value in rows(out).items() if key != "ERROR"}
+    result = vertex(told, "--out", out)
+    assert result.exit_code == 1
+    assert "journal.jsonl: 4 of 5 are finished and kept; tried again, as it was an error: 1\n" in result.stderr
+    assert ran(told.parent) == [*QUICK, "ERROR"]
+    for name in ("a.onnx", "b.onnx"):  # another model of the same name is another instance
+        (told.parent / name).write_bytes(b"another model")
+    (told.parent / "ERROR.vnnlib").write_text(json.dumps(UNSAT))
+    result = vertex(told, "--out", out)
+    assert result.exit_code == 0
+    assert "tried again, as it was an error: 1; run again, as a file has changed: 4" in result.stderr
+    assert rows(out) == {**before, "ERROR": "unsat"}
+    next((out / "counterexamples").iterdir()).unlink()
+    assert "as a file has changed: 1\n" in vertex(told, "--out", out).stderr
+    assert "of other instances, another method, timeout or seed" in vertex(told, "--out", out, "--seed", 1).stderr
+    assert ran(told.parent) == [*QUICK, "ERROR", *QUICK, "SAT", *QUICK]
+    assert vertex(told, "--out", out, "--limit", 2, "--timeout", 4).exit_code == 0
+    assert list(rows(out)) == ["UNSAT", "SAT"]
+    assert lines(out)[-1]["key"] == "b.onnx|SAT.vnnlib|4.0|bab|0"
+
+
+@pytest.mark.parametrize(
+    ("told", "reason"),
+    [
+        ({"kill": 9}, r"ended by SIGKILL \(is there no memory left\?\) without an answer; it said: this is"),
+        ({"kill": 11}, "the process was ended by SIGSEGV without an answer; it said: this is said on stderr"),
+        ({"code": 1}, "the process ended with exit code 1 without an answer"),
+        ({"code": 0}, "the process ended with exit code 0 without an answer"),
+        (telling("unsat", 10), "the process ended with exit code 10, but its answer is 'unsat'"),
+        (telling("sat", 0, found="(X_0 1)"), "exit code 0, but its answer is 'sat'"),
+        (telling("unsat", 0, kill=9), "the process was ended by SIGKILL"),
+        (telling("sat", 10), "it said sat, but gave no counterexample"),
+        (telling("verified", 0), "but its answer is 'verified'"),
+        ({"answer": '{"status": "uns', "code": 0}, "without an answer"),
+        ({"answer": '["unsat"]', "code": 0}, "without an answer"),
+        ({"answer": '{"status": ["unsat"]}', "code": 0}, "but its answer is \\['unsat'\\]"),
+        ({"answer": '{"status": "unsat", "nearest": NaN}', "code": 0}, "without an answer"),
+    ],
+)
+def test_an_answer_that_cannot_be_believed_is_one_error(
+    told: dict[str, Any], reason: str, tmp_path: Path, fake: tuple[str, ...]
+) -> None:
+    state = sweep.run(
+        read_instances(benchmark(tmp_path / "bench", {"odd": told, "good": UNSAT})), tmp_path / "out", sweep.Settings()
+    )
+    odd, good = lines(tmp_path / "out")
+    assert (odd["status"], good["status"]) == ("error", "unsat")
+    with pytest.raises(ValueError, match=reason):
+        raise ValueError(odd["reason"])
+    assert odd["counterexample"] is None
+    assert sweep.summary(state)["total"]["error"] == 1
+
+
+def test_a_child_that_outlives_its_time_is_killed(
+    tmp_path: Path, fake: tuple[str, ...], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sweep, "GRACE", 0.3)
+    told = benchmark(tmp_path / "bench", {"slow": {**UNSAT, "sleep": 60, "deaf": True}, "good": UNSAT}, timeout=0.4)
+    began = time.perf_counter()
+    result = vertex(told, "--out", tmp_path / "out")
+    assert result.exit_code == 0, result.output
+    assert time.perf_counter() - began < 20
+    assert rows(tmp_path / "out") == {"slow": "timeout", "good": "unsat"}
+    assert gone(int((told.parent / "ran.txt").read_text().split()[1]))
+
+
+def test_processes_at_a_time_share_the_cores(
+    tmp_path: Path, fake: tuple[str, ...], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(os, "sched_getaffinity", lambda _pid: set(range(8)), raising=False)
+    told = benchmark(tmp_path / "bench", {f"n{i}": {**UNSAT, "sleep": 0.3} for i in range(6)})
+    most = 0
+
+    def watch(state: sweep.State, _line: Any) -> None:
+        nonlocal most
+        most = max(most, len(state.running))
+
+    sweep.run(read_instances(told), tmp_path / "out", sweep.Settings(jobs=3), watch=watch)
+    assert most == 3
+    assert {line.split()[2] for line in (told.parent / "ran.txt").read_text().splitlines()} == {"2"}
+    assert sweep.Settings(jobs=99).threads == 1
+
+
+class Instant:
+    """An instance that is finished as soon as it is begun."""
+
+    def __init__(self, instance: sweep.Instance, _settings: sweep.Settings, _place: Path) -> None:
+        self.instance = instance
+
+    def poll(self) -> sweep.Finished:
+        return sweep.Finished({"status": "unsat", "reason": ""})
+
+    def stop(self, force: bool) -> bool:
+        return not force
+
+
+def test_the_runner_is_an_argument_and_a_failed_start_is_an_error(tmp_path: Path) -> None:
+    told = benchmark(tmp_path / "bench", {"one": {}, "two": {}, "three": {}})
+
+    def start(instance: sweep.Instance, settings: sweep.Settings, place: Path) -> sweep.Running:
+        if instance.spec == "two.vnnlib":
+            raise OSError(errno.ENOMEM, "no room")
+        return Instant(instance, settings, place)
+
+    sweep.run(read_instances(told), tmp_path / "out", sweep.Settings(), start=start)
+    assert rows(tmp_path / "out") == {"one": "unsat", "two": "error", "three": "unsat"}
+    assert "no process could be started: no room" in lines(tmp_path / "out")[1]["reason"]
+
+
+def test_a_file_that_changes_meanwhile_is_an_error(tmp_path: Path) -> None:
+    told = benchmark(tmp_path / "bench", {"one": {}})
+
+    def start(instance: sweep.Instance, settings: sweep.Settings, place: Path) -> sweep.Running:
+        instance.model_path.write_bytes(b"another model")
+        return Instant(instance, settings, place)
+
+    sweep.run(read_instances(told), tmp_path / "out", sweep.Settings(), start=start)
+    assert lines(tmp_path / "out")[0]["reason"] == "the model or the property was changed while it was read"
+
+
+def test_names_with_bars_are_told_apart(tmp_path: Path) -> None:
+    for name in ("a", "b|c", "a|b", "c"):
+        (tmp_path / name).write_text("{}")
+    (tmp_path / "instances.csv").write_text("a,b|c,1\na|b,c,1\n")
+    state = sweep.run(read_instances(tmp_path / "instances.csv"), tmp_path / "out", sweep.Settings(), start=Instant)
+    assert len(state.lines) == 2
+
+
+def gone(pid: int) -> bool:
+    """The process ends within a second; what nobody has waited for yet does not count."""
+    for _ in range(50):
+        try:
+            if Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] == "Z":
+                return True
+        except OSError:
+            return True
+        time.sleep(0.02)
+    return False
+
+
+class Parent:
+    """A sweep in a process of its own, with the small program as its children."""
+
+    def __init__(self, told: Path, out: Path, command: tuple[str, ...]) -> None:
+        program = "import sys; from vertex_softmax import cli, sweep; sweep.source = lambda: 'these sources'; "
+        program += f"sweep.COMMAND = {command!r}; sys.argv = ['vertex', 'sweep', *sys.argv[1:]]; cli.main()"
+        arguments = [sys.executable, "-c", program, str(told), "--out", str(out)]
+        self.process = subprocess.Popen(arguments, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+
+    def after(self, folder: Path, started: int, number: int) -> tuple[int, str]:
+        """Signal it once so many children were started in all; its exit code, and what it said."""
+        limit = time.monotonic() + 60
+        while len(ran(folder)) < started:
+            assert self.process.poll() is None, self.process.communicate()
+            assert time.monotonic() < limit
+            time.sleep(0.02)
+        self.process.send_signal(number)
+        _, said = self.process.communicate(timeout=30)
+        return self.process.returncode, said
+
+
+def test_nothing_is_lost_and_nothing_runs_twice_after_signals(tmp_path: Path, fake: tuple[str, ...]) -> None:
+    names = [f"n{i}" for i in range(8)]
+    slow = {"n1", "n3", "n5"}  # which are under way when the signals come
+    told = benchmark(tmp_path / "bench", {n: {**UNSAT, "sleep": 60 if n in slow else 0} for n in names}, timeout=90)
+    out = tmp_path / "out"
+    code, _ = Parent(told, out, fake).after(told.parent, 2, signal.SIGKILL)
+    assert code == -signal.SIGKILL
+    assert [line["spec"] for line in lines(out)] == ["n0.vnnlib"]
+    with (out / "journal.jsonl").open("a") as file:
+        file.write('{"key": "a line that was being wr')
+    (told.parent / "n1.vnnlib").write_text(json.dumps(UNSAT))
+
+    code, said = Parent(told, out, fake).after(told.parent, 5, signal.SIGINT)
+    assert code == 130, said
+    assert "1 of 8 are finished and kept" in said
+    assert f"interrupted: 3 of 8 instances are finished and kept in {out}; the same command goes on from there" in said
+    assert "Traceback" not in said
+    assert rows(out) == {"n0": "unsat", "n1": "unsat", "n2": "unsat"}
+    assert json.loads((out / "summary.json").read_text())["interrupted"] is True
+    (told.parent / "n3.vnnlib").write_text(json.dumps(UNSAT))
+
+    code, said = Parent(told, out, fake).after(told.parent, 8, signal.SIGTERM)
+    assert code == 143, said
+    assert "interrupted: 5 of 8" in said
+    (told.parent / "n5.vnnlib").write_text(json.dumps(UNSAT))
+
+    assert vertex(told, "--out", out).exit_code == 0
+    assert rows(out) == dict.fromkeys(names, "unsat")
+    assert ran(told.parent) == ["n0", "n1", "n1", "n2", "n3", "n3", "n4", "n5", "n5", "n6", "n7"]
+    assert all(gone(int(line.split()[1])) for line in (told.parent / "ran.txt").read_text().splitlines())
+    assert not (out / ".running").exists()
+
+
+def test_a_deaf_child_is_killed_when_the_sweep_is_stopped(
+    tmp_path: Path, fake: tuple[str, ...], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sweep, "PATIENCE", 0.3)
+    told = benchmark(tmp_path / "bench", {"slow": {**UNSAT, "sleep": 60, "deaf": True}}, timeout=90)
+    state = sweep.run(read_instances(told), tmp_path / "out", sweep.Settings(), stopping=lambda: bool(ran(told.parent)))
+    assert state.interrupted
+    assert not lines(tmp_path / "out")
+    assert gone(int((told.parent / "ran.txt").read_text().split()[1]))
+
+
+def test_a_child_whose_parent_is_gone_does_not_begin() -> None:
+    gone = {**os.environ, __main__.PARENT: "1"}
+    program = f"import runpy; runpy.run_path({__main__.__file__!r})['_end_with_parent']()"
+    assert subprocess.run([sys.executable, "-I", "-c", program], env=gone, check=False).returncode == 143
+
+
+@pytest.mark.parametrize(
+    ("text", "messages"),
+    [
+        ("", ["has no instances; write lines as model.onnx,property.vnnlib,100"]),
+        ("model,spec,timeout\n\n", ["has no instances"]),
+        ("a.onnx,UNSAT.vnnlib\n", ["line 1 has 2 fields, not three: model,spec,timeout"]),
+        ("a.onnx,UNSAT.vnnlib,1,2\n", ["line 1 has 4 fields"]),
+        ("a.onnx,UNSAT.vnnlib,soon\n", ["line 1: the timeout is 'soon', not a number of seconds above 0"]),
+        ("a.onnx,UNSAT.vnnlib,0\n", ["line 1: the timeout is '0'"]),
+        ("a.onnx,UNSAT.vnnlib,-5\n", ["line 1: the timeout is '-5'"]),
+        ("a.onnx,UNSAT.vnnlib,nan\n", ["line 1: the timeout is 'nan'"]),
+        ("a.onnx,UNSAT.vnnlib,inf\n", ["line 1: the timeout is 'inf'"]),
+        ("a.onnx,UNSAT.vnnlib,\n", ["line 1: the timeout is ''"]),
+        (
+            "\n\nc.onnx,no.vnnlib,5\n",
+            ["line 3: there is no model '", "c.onnx', nor with .gz", "line 3: there is no prop"],
+        ),
+        (",UNSAT.vnnlib,5\n", ["line 1: there is no model"]),
+        ("a.onnx,.,5\n", ["line 1: there is no property"]),
+        ("a\0.onnx,UNSAT.vnnlib,5\n", ["line 1"]),
+        (f"{'a' * 5000}.onnx,UNSAT.vnnlib,5\n", ["line 1: there is no model"]),
+        ("a.onnx,UNSAT.vnnlib,5\n./a.onnx,UNSAT.vnnlib,5.0\n", ["line 2 is the same instance as line 1"]),
+        ('"a.onnx,UNSAT.vnnlib,5\n', ["is not CSV: unexpected end of data"]),
+        ("a.onnx,UNSAT.vnnlib,5\nb.onnx,x,5\nb.onnx,y,z\n", ["line 2: there is no prop", "line 3: the timeout is 'z'"]),
+        ("no,no,no\n" * 30, ["and 70 more"]),
+    ],
+)
+def test_bad_lines_are_named_before_anything_runs(
+    text: str, messages: list[str], tmp_path: Path, fake: tuple[str, ...]
+) -> None:
+    told = benchmark(tmp_path / "bench", {"UNSAT": UNSAT})
+    told.write_text(text)
+    result = vertex(told, "--out", tmp_path / "out")
+    assert result.exit_code == 2
+    assert all(message in result.stderr for message in messages), result.stderr
+    assert "Traceback" not in result.output
+    assert not ran(told.parent)
+    assert not (tmp_path / "out").exists()
+
+
+def test_other_input_that_is_refused(tmp_path: Path, fake: tuple[str, ...]) -> None:
+    told, out = benchmark(tmp_path / "bench", {"UNSAT": UNSAT}), tmp_path / "out"
+    for arguments, message in (
+        ([tmp_path / "none.csv"], "none.csv cannot be read (No such file or directory)"),
+        ([tmp_path], "cannot be read (Is a directory)"),
+        ([told, "--timeout", "0"], "the timeout is 0.0; it must be a number of seconds above 0"),
+        ([told, "--timeout", "nan"], "the timeout is nan"),
+        ([told, "--method", "magic"], "--method is 'magic'; choose one of attack, crown, joint, bab"),
+        ([told, "--device", "abacus"], "--device is 'abacus'; cpu is there"),
+        ([told, "--jobs", "0"], "or equal to 1"),
+        ([told, "--limit", "0"], "or equal to 1"),
+    ):
+        result = vertex(*arguments, "--out", out)
+        assert result.exit_code == 2, arguments
+        assert message in result.stderr
+    told.write_bytes(b"\xff\xfe\x00")
+    assert "is not UTF-8 text" in vertex(told, "--out", out).stderr
+    assert not out.exists()
+    assert not ran(told.parent)
+
+
+def test_paths_as_people_give_them(tmp_path: Path, fake: tuple[str, ...], monkeypatch: pytest.MonkeyPatch) -> None:
+    told = benchmark(tmp_path / "the bench" / "2.0", {"UNSAT": UNSAT})
+    elsewhere = tmp_path / "elsewhere"
+    elsewhere.mkdir()
+    (elsewhere / "list.csv").symlink_to(told)
+    monkeypatch.chdir(elsewhere)
+    assert vertex("list.csv").exit_code == 0
+    assert (
+        (elsewhere / "out/sweep/the bench/results.csv").read_text().startswith("the bench,a.onnx,UNSAT.vnnlib,0,unsat,")
+    )
+    assert vertex("../the bench/2.0/instances.csv", "--out", "ö ut").exit_code == 0
+    assert rows(elsewhere / "ö ut") == {"UNSAT": "unsat"}
+    (elsewhere / "a.onnx").write_bytes(b"beside the link")
+    (elsewhere / "UNSAT.vnnlib").write_text(json.dumps(UNSAT))
+    assert read_instances(Path("list.csv"))[0].model_path == elsewhere / "a.onnx"
+
+
+def test_a_folder_that_cannot_be_written(tmp_path: Path, fake: tuple[str, ...]) -> None:
+    told = benchmark(tmp_path / "bench", {"UNSAT": UNSAT})
+    (tmp_path / "file").write_text("not a folder")
+    for out in (tmp_path / "file", tmp_path / "file" / "out", Path("/proc/vertex")):
+        result = vertex(told, "--out", out)
+        assert result.exit_code == 2
+        assert "cannot be written" in result.stderr
+        assert "choose another --out" in result.stderr
+        assert not ran(told.parent)
+
+
+def test_a_full_disk_loses_nothing(tmp_path: Path, fake: tuple[str, ...], monkeypatch: pytest.MonkeyPatch) -> None:
+    told, out, calls = benchmark(tmp_path / "bench", {f"n{i}": UNSAT for i in range(4)}), tmp_path / "out", []
+
+    def full(number: int) -> None:
+        calls.append(number)
+        if len(calls) == 2:
+            raise OSError(errno.ENOSPC, "No space left on device")
+
+    with monkeypatch.context() as patched:
+        patched.setattr(journal.os, "fsync", full)
+        result = vertex(told, "--out", out)
+    assert result.exit_code == 2
+    assert "journal.jsonl: No space left on device; what was written before is kept" in result.stderr
+    assert rows(out) == {"n0": "unsat"}
+
+    def fuller(path: Path, content: bytes) -> Path:
+        raise OSError(errno.EROFS, "Read-only file system")
+
+    with monkeypatch.context() as patched:
+        patched.setattr(sweep, "write_whole", fuller)
+        result = vertex(told, "--out", out)
+    assert result.exit_code == 2
+    assert (
+        "results.csv cannot be written (Read-only file system); what is in the journal beside it is kept"
+        in result.stderr
+    )
+    assert vertex(told, "--out", out).exit_code == 0
+    assert rows(out) == dict.fromkeys(("n0", "n1", "n2", "n3"), "unsat")
+    assert ran(told.parent) in (["n0", "n1", "n2", "n3"], ["n0", "n1", "n1", "n2", "n3"])
+
+
+def test_two_sweeps_in_one_folder(tmp_path: Path, fake: tuple[str, ...]) -> None:
+    told, out = benchmark(tmp_path / "bench", {"UNSAT": UNSAT}), tmp_path / "out"
+    with journal.Journal(out / "journal.jsonl", "these sources"):
+        result = vertex(told, "--out", out)
+    assert result.exit_code == 2
+    assert f"another process is writing {out / 'journal.jsonl'}; wait for it, or choose another --out" in result.stderr
+    assert not ran(told.parent)
+
+
+def test_the_live_table(tmp_path: Path, fake: tuple[str, ...], monkeypatch: pytest.MonkeyPatch) -> None:
+    screen = io.StringIO()
+    monkeypatch.setattr(cli_sweep, "errors", Console(file=screen, force_terminal=True, width=150, color_system=None))
+    told = benchmark(tmp_path / "bench", {"ERROR": ERROR, "UNSAT": UNSAT, "slow": {**TIMEOUT, "sleep": 0.7}})
+    result = vertex(told, "--out", tmp_path / "out")
+    assert result.exit_code == 1
+    text = screen.getvalue()
+    assert "worst bound" in text
+    assert "error: a.onnx ERROR.vnnlib: the [bold]model[/bold] is odd" in text
+    assert "2 of 3: 1 unsat, 0 sat, 0 unknown, 0 timeout, 1 error; about" in text
+    assert "3 of 3: 1 unsat, 0 sat, 0 unknown, 1 timeout, 1 error" in text
+    assert "runs" in text
+
+
+def test_words() -> None:
+    assert [cli_sweep._duration(s) for s in (3, 89, 600, 7200)] == ["3 s", "89 s", "10 min", "2.0 h"]
+    bounds = ([], [[]], [[0.5], [0.25, 2.0]], [[None, 1.0]])
+    assert [cli_sweep._worst({"bounds": b}) for b in bounds] == ["–", "–", "0.25", "−∞"]
+    assert cli_sweep._worst({}) == "–"
+    assert sweep._ended(-99) == "the process was ended by signal 99"
+    with pytest.raises(InvalidValueError, match="the timeout is"):
+        read_instances(Path("any"), timeout=-1)

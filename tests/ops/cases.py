@@ -9,7 +9,7 @@ from collections.abc import Callable
 import torch
 from torch import Tensor
 
-from vertex_softmax.ops import attention, bilinear, elementwise, linear, normalization, shape, softmax
+from vertex_softmax.ops import attention, bilinear, elementwise, linear, maximum, normalization, shape, softmax
 from vertex_softmax.ops.registry import Interval, Op, Rules, Shape
 
 BATCH = 3
@@ -207,8 +207,8 @@ def _elementwise() -> list[Case]:
         Case(e.Sqrt(), dims, domain="nonnegative"),
         Case(e.Rsqrt(), dims, domain="positive"),
         Case(e.Reciprocal(), dims, domain="nonzero"),
-        Case(e.Maximum(), ((3, 4),)),
-        Case(e.Maximum(), ((2, 2, 1),), name="one"),
+        Case(maximum.Maximum(), ((3, 4),)),
+        Case(maximum.Maximum(), ((2, 2, 1),), name="one"),
     ]
 
 

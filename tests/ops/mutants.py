@@ -18,7 +18,18 @@ from ops.cases import BATCH, CASES, generator
 from ops.checks import check_case
 from vertex_softmax.bounds import backward, coefficients
 from vertex_softmax.bounds.interval import interval_bounds
-from vertex_softmax.ops import attention, bilinear, elementwise, forms, linear, lines, normalization, shape, softmax
+from vertex_softmax.ops import (
+    attention,
+    bilinear,
+    elementwise,
+    forms,
+    linear,
+    lines,
+    maximum,
+    normalization,
+    shape,
+    softmax,
+)
 from vertex_softmax.ops.registry import AffineForm, Interval, Step, sum_to
 
 Check = Callable[[], None]
@@ -256,7 +267,7 @@ MUTANTS: dict[str, tuple[Callable[[], AbstractContextManager[Any]], Check]] = {
         one("Silu"),
     ),
     "maximum: above without the other entries": (
-        lambda: fields(e.Maximum, "relax", upper_slope=lambda f: f.lower_slope),
+        lambda: fields(maximum.Maximum, "relax", upper_slope=lambda f: f.lower_slope),
         one("Maximum"),
     ),
     "NaN in a ReLU's box is 0": (

@@ -33,6 +33,8 @@ CROSSING = {torch.float64: 1e-7, torch.float32: 1e-2}
 """Bounds that cross by more than this, relative to their size, are a fault and not rounding."""
 HELD = ("at_least", "at_most")
 """Names of the multipliers, on a node, of its own box's two sides (`Walk.back`)."""
+TARGETS = ("target_at_least", "target_at_most")
+"""Names of what the coefficients on the node are to be, NaN where they may be anything: more multiplier, if need be."""
 
 
 class Problem(NamedTuple):
@@ -55,6 +57,8 @@ class Linear:
     error: Tensor | None = None
     noise: list[Tensor] = dataclasses.field(default_factory=list)
     """(batch, S, columns) of the ops with parallel rules that were met first"""
+    held: dict[Node, tuple[Tensor, Tensor]] = dataclasses.field(default_factory=dict)
+    """the multipliers of boxes that were used, (batch, S, *shape) each"""
 
     def add(
         self, constant: Tensor | None = None, *, coefficients: Tensor | None = None, error: Tensor | None = None
@@ -308,7 +312,8 @@ class Walk:
 
         `chosen` may name multipliers β, γ ≥ 0 of the two sides of a node's box too: what is sought is at least what it
         is less β·(z − l) and γ·(u − z), wherever the box holds. Where the box was cut by hand, this is how the cut is
-        felt further back.
+        felt further back. With a target (TARGETS) they grow until the coefficient on z is no more (for β), or no less
+        (for γ), than that.
 
         `columns`: how much noise to keep apart. `watch` sees every step of an op that is not affine.
         """
@@ -322,9 +327,10 @@ class Walk:
             if self.deadline is not None and time.perf_counter() > self.deadline:
                 raise OutOfTimeError("the time is spent; what was found before it was is kept")
             if chosen is not None and HELD[0] in chosen.get(at, ()):
-                extra, constant = self._hold(at, chosen[at])
-                parts.append(extra)
-                found.add(constant)
+                least, most = found.held[at] = _multipliers(chosen[at], parts)
+                box = self.boxes[at]
+                parts.append(Part(most - least))
+                found.add((least * box.lower.unsqueeze(1) - most * box.upper.unsqueeze(1)).flatten(2).sum(-1))
             if at is self.start:
                 found.add(coefficients=dense(merge(parts)))
                 continue
@@ -335,7 +341,7 @@ class Walk:
                 begin = time.perf_counter()
                 relaxed = self.relaxed(at, rules)
                 if chosen is not None and at in chosen:
-                    own = {name: value for name, value in chosen[at].items() if name not in HELD}
+                    own = {name: value for name, value in chosen[at].items() if name not in (*HELD, *TARGETS)}
                     relaxed = at.op.with_parameters(relaxed, own) if own else relaxed
                 step = at.op.backward(piece.A, relaxed, piece.keep)
                 self.spent(at.op.stage, begin)
@@ -349,13 +355,6 @@ class Walk:
                     found.add(-(step.start @ self.boxes[self.start].centre.flatten(1).unsqueeze(-1)).squeeze(-1))
                     found.add(coefficients=step.start.reshape(*step.start.shape[:2], *self.start.shape))
         return found
-
-    def _hold(self, node: Node, values: Mapping[str, Tensor]) -> tuple[Part, Tensor]:
-        """−β·(z − l) − γ·(u − z): the part on z, and the constant (batch, S)."""
-        least, most = (values[name].clamp(min=0) for name in HELD)
-        box = self.boxes[node]
-        constant = least * box.lower.unsqueeze(1) - most * box.upper.unsqueeze(1)
-        return Part(most - least), constant.flatten(2).sum(-1)
 
     def generate(self, node: Node, rules: Rules) -> Generators | None:
         """Generators of every number of a node; None where some op has no parallel rule, or they are too many."""
@@ -412,6 +411,16 @@ class Walk:
         box = self.boxes[self.start]
         centre = (box.centre.flatten(1) @ matrix.mT + constant).reshape(self.batch, *node.shape)
         return AffineForm(centre, matrix.reshape(*node.shape, inputs), box.radius.flatten(1))
+
+
+def _multipliers(values: Mapping[str, Tensor], parts: list[Part]) -> tuple[Tensor, Tensor]:
+    """β and γ ≥ 0 of a node's box, (batch, S, *shape): as given, and more where the coefficients miss their target."""
+    least, most = (values[name].clamp(min=0) for name in HELD)
+    if TARGETS[0] in values:
+        now = dense(merge(parts)) + most - least
+        least = least + (now - values[TARGETS[0]]).clamp(min=0).nan_to_num(nan=0.0, posinf=0.0)
+        most = most + (values[TARGETS[1]] - now).clamp(min=0).nan_to_num(nan=0.0, posinf=0.0)
+    return least, most
 
 
 def _number(bound: Tensor) -> Tensor:

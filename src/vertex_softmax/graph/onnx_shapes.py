@@ -9,6 +9,7 @@ import itertools
 import math
 from collections.abc import Callable, Sequence
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -181,7 +182,7 @@ def _where_else_0(chosen: Tensor, x: Node, call: Call) -> Node:
         return build.constant(torch.where(chosen, value, torch.zeros((), dtype=value.dtype)), call.name)
     other = build.value_of(call[2] if x is call[1] else call[1])
     if other is not None and bool(torch.where(chosen, -torch.inf, other).eq(-torch.inf).all()):
-        return build.expand(x, torch.broadcast_shapes(x.shape, chosen.shape), call.name)  # x + (-inf) is -inf as well
+        return build.expand(x, np.broadcast_shapes(x.shape, chosen.shape), call.name)  # x + (-inf) is -inf as well
     return build.multiply(x, build.constant(chosen.double()), call.name)
 
 
@@ -310,7 +311,7 @@ def _gather(call: Call) -> Node:
 
 @translates("Expand")
 def _expand(call: Call) -> Node:
-    after = torch.broadcast_shapes(call[0].shape, limited(call.ints(1, "the shape")))
+    after = np.broadcast_shapes(call[0].shape, limited(call.ints(1, "the shape")))
     return build.expand(call[0], limited(after), call.name)
 
 

@@ -183,7 +183,7 @@ def _branched(walk: Walk, objectives: Tensor, method: str, options: Options) -> 
     goal = 0.0 if options.goal is None else options.goal
     run = _Run(walk, objectives, method, options)
     known = run.bound(method)
-    if walk.batch != 1 or bool((known > goal).all()) or bool(run.hopeless.any()):
+    if walk.batch != 1 or walk.problems or bool((known > goal).all()) or bool(run.hopeless.any()):
         return known
     rules = Rules(attention=METHODS[method].optimised[0], pieces=options.pieces, product=options.product)
     goals = torch.full_like(known[0], goal)

@@ -1,6 +1,6 @@
 """One op, one class: evaluate, interval and backward together (registry.py has the contract)."""
 
-from vertex_softmax.ops import attention, bilinear, elementwise, linear, normalization, shape, softmax
+from vertex_softmax.ops import attention, bilinear, elementwise, linear, maximum, normalization, shape, softmax
 from vertex_softmax.ops.registry import OPS
 
-__all__ = ["OPS", "attention", "bilinear", "elementwise", "linear", "normalization", "shape", "softmax"]
+__all__ = ["OPS", "attention", "bilinear", "elementwise", "linear", "maximum", "normalization", "shape", "softmax"]

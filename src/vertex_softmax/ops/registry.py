@@ -223,6 +223,9 @@ class Op:
     splits: ClassVar[tuple[int, ...]] = ()
     """The inputs whose numbers are worth splitting: two narrower intervals bend less than one."""
 
+    splits_exactly: ClassVar[bool] = False
+    """Is the op linear on both sides of a split?"""
+
     def split_point(self, i: int, box: Interval, x: Tensor) -> Tensor:
         """Where to split the intervals of input i, like x, when the bound is least at x: there, but not near an end."""
         quarter = (box.upper - box.lower) / 4

@@ -7,6 +7,7 @@ import itertools
 import math
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -142,7 +143,7 @@ class Concat(Moving):
 
     def evaluate(self, *xs: Tensor) -> Tensor:
         """Joined."""
-        lead = torch.broadcast_shapes(*(x.shape[: x.dim() - self.rank] for x in xs))
+        lead = np.broadcast_shapes(*(x.shape[: x.dim() - self.rank] for x in xs))
         return torch.cat([x.expand(*lead, *x.shape[x.dim() - self.rank :]) for x in xs], self.dim - self.rank)
 
     def backward(self, A: Tensor, relaxed: Any, keep: int | None = None) -> Step:

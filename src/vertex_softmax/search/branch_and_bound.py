@@ -24,7 +24,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from vertex_softmax.bounds.backward import HELD, Walk
+from vertex_softmax.bounds.backward import HELD, TARGETS, Linear, Walk
 from vertex_softmax.bounds.coefficients import Part
 from vertex_softmax.bounds.optimize import Ascent, Chosen, Held, optimise
 from vertex_softmax.bounds.slack import input_of
@@ -35,8 +35,10 @@ from vertex_softmax.ops.registry import Interval, Rules, Step
 
 LOOKED_AT = 3
 """How many inputs of a batch of domains are shown to `accept`, at most."""
-TRIED = 256
-"""How many parts are tried together."""
+TOGETHER = 1 << 20
+"""About how many numbers domains that are bounded together have, in all nodes."""
+TRIED = 4
+"""How many times as many parts are looked at together, without gradients."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -49,23 +51,25 @@ class Search:
     """stop after bounding so many"""
     memory: int = 1 << 30
     """stop when the parameters of open domains take more bytes than this"""
-    width: int = 32
-    """how many domains are bounded together"""
-    tried: int = 2
+    width: int | None = None
+    """how many domains are bounded together; None: as many as have TOGETHER numbers in all, 32 to 256"""
+    tried: int = 4
     """how many splits are tried before one is chosen"""
     root: Ascent = dataclasses.field(default_factory=Ascent)
     """of the whole set, before anything is split"""
     ascent: Ascent = dataclasses.field(default_factory=lambda: Ascent(steps=8, step_size=0.01, decay=0.97, sums=False))
     """of a domain, from its parent's parameters on"""
     every: int = 8
-    """the parameters of a domain are optimised after every so many splits; between, only multipliers are new"""
+    """where splits leave nothing bent (ReLUs), the parameters of a domain are optimised after so many; between, only
+    multipliers are new. After any other split they always are."""
 
     def __post_init__(self) -> None:
         if self.seconds is not None and not self.seconds >= 0:
             raise InvalidValueError(f"seconds is {self.seconds!r}; it must be at least 0, or None for no limit")
         for name in ("domains", "memory", "width", "tried", "every"):
-            if getattr(self, name) < 1:
-                raise InvalidValueError(f"{name} is {getattr(self, name)!r}; it must be at least 1")
+            value = getattr(self, name)
+            if value is not None and value < 1:
+                raise InvalidValueError(f"{name} is {value!r}; it must be at least 1")
 
 
 class Split(NamedTuple):
@@ -101,10 +105,8 @@ class Domain:
     """the free parameters of a whole batch of domains, (batch, 1, ...)"""
     row: int
     """this domain's place in it"""
-    slope: float = 0.0
-    """of the last split's number, before it was split"""
-    multiplier: float = 0.0
-    """of the last split, to begin with"""
+    target: float | None = None
+    """what the coefficient on the last split's number was before it was split, if this is still to be reckoned with"""
 
 
 class Outcome(NamedTuple):
@@ -171,6 +173,10 @@ class _Tree:
         self.heap = [(self._short(domain), next(self.order), domain) for domain in roots]
         self.stuck: list[Domain] = []
         """open parts with nothing left to split"""
+        numbers = sum(math.prod(node.shape) for node in walk.nodes)
+        self.width = search.width or min(256, max(32, TOGETHER // max(1, numbers)))
+        self.exact = {node for at in walk.nodes if at.op.splits_exactly for node in at.inputs}
+        """nodes whose splits leave nothing bent"""
         self.bounded = 0
         self.witness: Tensor | None = None
         self.broken: int | None = None
@@ -194,7 +200,7 @@ class _Tree:
                     elif self._bytes() > search.memory:
                         stopped = "memory"
                     else:
-                        self._take(search.width, lambda domains: self._bound(self._split(domains)))
+                        self._take(self.width, lambda domains: self._bound(self._split(domains)))
         except OutOfTimeError:
             stopped = "seconds"
         finally:
@@ -246,85 +252,95 @@ class _Tree:
         """Both parts of every domain, by the best of its candidates."""
         tries = [domain.candidates[: self.search.tried] for domain in domains]
         parts = [p for domain, each in zip(domains, tries, strict=True) for one in each for p in _parts(domain, one)]
-        quick: list[float] = []
-        ready: list[Domain] = []
-        for begin in range(0, len(parts), TRIED):
-            some = self._with_multipliers(parts[begin : begin + TRIED])
-            ready += some
-            quick += self._quick(some)
-        found, at = [], 0
-        for domain, each in zip(domains, tries, strict=True):
-            pairs = [(at + 2 * k, at + 2 * k + 1) for k in range(len(each))]
-            goal = self.goals[domain.objective]
-            best = max(pairs, key=lambda pair: _promise(quick[pair[0]], quick[pair[1]], goal))
-            found += [dataclasses.replace(ready[k], bound=max(ready[k].bound, quick[k])) for k in best]
-            at += 2 * len(each)
+        parts = self._surveyed(parts)
+        found: list[Domain] = []
+        for each in tries:
+            mine, parts = parts[: 2 * len(each)], parts[2 * len(each) :]
+            pairs = [(mine[k], mine[k + 1]) for k in range(0, len(mine), 2)]
+            best = max(pairs, key=self._promise)
+            found += best
         return found
 
-    def _quick(self, domains: list[Domain]) -> list[float]:
-        """Bounds with the parents' parameters, as they are."""
-        sub, _ = self._subsets(domains)
-        bound = sub.bound(self.walk.graph.output, Part(self._objectives(domains)), self.rules, self._start(domains))
-        return [_number(x) for x in bound.squeeze(1).tolist()]
-
-    def _with_multipliers(self, domains: list[Domain]) -> list[Domain]:
-        """The last split's multiplier such that further back the coefficients are what they were before the split.
-
-        A relaxation over a narrower interval may be steeper, which is worse where the interval does not hold. What the
-        slope has more than before is taken by the side that was cut, if it is of that sign.
-        """
-        slopes: dict[Node, Tensor] = {}
-
-        def watch(at: Node, _part: Part, step: Step) -> None:
-            for i in at.op.splits:
-                slope = step.coefficients[i]
-                if slope is not None:
-                    slopes[at.inputs[i]] = slope.flatten(1)
-
-        sub, _ = self._subsets(domains)
-        output = self.walk.graph.output
-        sub.back(output, Part(self._objectives(domains)), self.rules, self._start(domains), watch=watch)
-        found = []
-        for k, domain in enumerate(domains):
-            split = domain.splits[-1]
-            now = float(slopes[split.node][k, split.place]) if split.node in slopes else domain.slope
-            more = now - domain.slope if split.at_least else domain.slope - now
-            last = split._replace(size=max(abs(now), abs(domain.slope)))
-            multiplier = more if more > 0 and math.isfinite(more) else 0.0
-            found.append(dataclasses.replace(domain, splits=(*domain.splits[:-1], last), multiplier=multiplier))
-        return found
+    def _promise(self, pair: tuple[Domain, Domain]) -> float:
+        """How good a split is: the worse part counts most; beyond the goal nothing does."""
+        short = sorted(min(0.0, self._short(domain)) for domain in pair)
+        return short[0] + 0.1 * short[1]
 
     def _bound(self, domains: list[Domain]) -> list[Domain]:
-        """The domains, those optimised whose turn it is; each that is open then knows what may be split next."""
+        """The domains, those optimised whose turn it is."""
         self.bounded += len(domains)
         open_ = [domain for domain in domains if not self._done(domain)]
-        turns = [len(domain.splits) % self.search.every == 0 for domain in open_]
+        turns = [len(d.splits) % self.search.every == 0 or d.splits[-1].node not in self.exact for d in open_]
         found = [domain for domain in domains if self._done(domain)]
-        for turn in (True, False):
-            some = [domain for domain, its in zip(open_, turns, strict=True) if its is turn]
-            for begin in range(0, len(some), 2 * self.search.width):
-                found += self._bound_together(some[begin : begin + 2 * self.search.width], ascend=turn)
-        return found
+        found += [domain for domain, turn in zip(open_, turns, strict=True) if not turn]
+        due = [domain for domain, turn in zip(open_, turns, strict=True) if turn]
+        for begin in range(0, len(due), 2 * self.width):
+            found += self._ascended(due[begin : begin + 2 * self.width])
+        return self._kept(found)
 
-    def _bound_together(self, domains: list[Domain], *, ascend: bool) -> list[Domain]:
+    def _ascended(self, domains: list[Domain]) -> list[Domain]:
+        """The domains with their free parameters optimised."""
         sub, held = self._subsets(domains)
         objectives, start = self._objectives(domains), self._start(domains)
-        chosen: Chosen = start or {}
-        if ascend:
-            search, output = self.search, self.walk.graph.output
-            goal = objectives.new_tensor([[self.goals[domain.objective]] for domain in domains])
-            ascent = search.ascent if domains[0].splits else search.root
-            done = optimise(sub, output, objectives, self.rules, ascent, goal=goal, start=start, held=held, keep=True)
-            chosen, bounds = done.chosen, map(_number, done.bound.squeeze(1).tolist())
-            domains = [dataclasses.replace(d, bound=max(b, d.bound)) for d, b in zip(domains, bounds, strict=True)]
-            if all(map(self._done, domains)):
-                return domains
-        candidates = self._candidates(sub, domains, objectives, chosen)
-        kept = {at: {name: x.to(torch.float32) for name, x in of.items()} for at, of in chosen.items()}
+        search, output = self.search, self.walk.graph.output
+        goal = objectives.new_tensor([[self.goals[domain.objective]] for domain in domains])
+        ascent = search.ascent if domains[0].splits else search.root
+        done = optimise(sub, output, objectives, self.rules, ascent, goal=goal, start=start, held=held, keep=True)
+        bounds = map(_number, done.bound.squeeze(1).tolist())
+        domains = [dataclasses.replace(d, bound=max(b, d.bound)) for d, b in zip(domains, bounds, strict=True)]
+        if done.bound.isnan().logical_or(done.bound > goal).all():  # nothing left to ask
+            return domains
+        return self._surveyed([dataclasses.replace(d, chosen=done.chosen, row=k) for k, d in enumerate(domains)])
+
+    def _surveyed(self, domains: list[Domain]) -> list[Domain]:
+        """One backward pass over each domain: its bound, the multiplier of its last split, and what to split next."""
+        found = []
+        for begin in range(0, len(domains), TRIED * self.width):
+            found += self._survey(domains[begin : begin + TRIED * self.width])
+        return found
+
+    def _survey(self, domains: list[Domain]) -> list[Domain]:
+        sub, _ = self._subsets(domains)
+        objectives, chosen = self._objectives(domains), self._start(domains) or {}
+        steps: list[tuple[Node, Tensor, Step]] = []
+
+        def watch(at: Node, part: Part, step: Step) -> None:
+            if at.op.splits:
+                steps.append((at, part.A, step))
+
+        back = sub.back(self.walk.graph.output, Part(objectives), self.rules, chosen, watch=watch)
+        bound, corner = self._least(back, len(domains))
+        for node, multipliers in back.held.items():
+            chosen[node].update(zip(HELD, multipliers, strict=True))
+        values = self.walk.graph.values(input_of(self.walk, corner).squeeze(1))
+        self._look(values, objectives, domains)
+        candidates = self._candidates(sub, steps, values, len(domains))
+        kept = {at: {k: x for k, x in of.items() if k not in TARGETS} for at, of in chosen.items()}
         return [
-            dataclasses.replace(domain, candidates=candidates[k], chosen=kept, row=k, multiplier=0.0)
-            for k, domain in enumerate(domains)
+            dataclasses.replace(
+                domain, bound=max(domain.bound, _number(own)), candidates=candidates[k], chosen=kept, row=k, target=None
+            )
+            for k, (domain, own) in enumerate(zip(domains, bound.tolist(), strict=True))
         ]
+
+    def _least(self, back: Linear, count: int) -> tuple[Tensor, Tensor]:
+        """The bounds (count,) and the corners (count, 1, *start) at which the linear functions are least."""
+        box = self.walk.boxes[self.walk.start]
+        centre, radius = box.centre.unsqueeze(1), box.radius.unsqueeze(1)
+        slopes = torch.zeros_like(centre) if back.coefficients is None else back.coefficients
+        bound = back.constant + (slopes * centre).flatten(2).sum(-1) - (slopes.abs() * radius).flatten(2).sum(-1)
+        bound = torch.where(bound == torch.inf, torch.full_like(bound, torch.nan), bound)
+        return bound.squeeze(1), (centre - radius * slopes.sign()).expand(count, 1, *self.walk.start.shape)
+
+    def _kept(self, domains: list[Domain]) -> list[Domain]:
+        """The same, with the parameters of those that are open in single precision, and of no others."""
+        open_ = [k for k, domain in enumerate(domains) if not self._done(domain) and domain.chosen]
+        found = [dataclasses.replace(domain, chosen={}, row=0) for domain in domains]
+        if open_:
+            kept = self._stacked([domains[k] for k in open_], torch.float32)
+            for row, k in enumerate(open_):
+                found[k] = dataclasses.replace(domains[k], chosen=kept, row=row)
+        return found
 
     def _objectives(self, domains: list[Domain]) -> Tensor:
         return self.objectives[[domain.objective for domain in domains]].unsqueeze(1)
@@ -350,53 +366,50 @@ class _Tree:
             held[node] = Held(*(x.reshape(-1, 1, *node.shape) for x in sides))
         return Subsets(self.walk, boxes, len(domains)), held
 
-    def _start(self, domains: list[Domain]) -> Chosen | None:
-        """The parents' parameters, beside each other; multipliers that a parent does not have begin as said."""
-        if not domains[0].chosen:
-            return None
+    def _stacked(self, domains: list[Domain], dtype: torch.dtype) -> dict[Node, dict[str, Tensor]]:
+        """The domains' parameters beside each other, (domains, 1, ...); a multiplier that one does not have is 0."""
         found: dict[Node, dict[str, Tensor]] = {}
-        shapes = {(at, name): x.shape[2:] for d in domains for at, of in d.chosen.items() for name, x in of.items()}
+        shapes = {
+            (at, name): x.shape[2:]
+            for chosen in {id(domain.chosen): domain.chosen for domain in domains}.values()
+            for at, of in chosen.items()
+            for name, x in of.items()
+        }
         for (at, name), shape in shapes.items():
-            zero = torch.zeros(1, *shape, device=self.objectives.device)
+            zero = torch.zeros(1, *shape, dtype=dtype, device=self.objectives.device)
             parts = [domain.chosen.get(at, {}).get(name) for domain in domains]
-            rows = [zero if x is None else x[d.row] for x, d in zip(parts, domains, strict=True)]
-            found.setdefault(at, {})[name] = torch.stack(rows).to(self.objectives.dtype)
+            rows = [zero if x is None else x[domain.row] for x, domain in zip(parts, domains, strict=True)]
+            found.setdefault(at, {})[name] = torch.stack([row.to(dtype) for row in rows])
+        return found
+
+    def _start(self, domains: list[Domain]) -> dict[Node, dict[str, Tensor]] | None:
+        """The parents' parameters; and the target of every last split that is new."""
+        if not any(domain.chosen for domain in domains):
+            return None
+        found = self._stacked(domains, self.objectives.dtype)
         for k, domain in enumerate(domains):
+            if domain.target is None:
+                continue
             split = domain.splits[-1]
             sides = found.setdefault(split.node, {})
+            shape = (len(domains), 1, *split.node.shape)
             for name in HELD:
-                if name not in sides:
-                    sides[name] = self.objectives.new_zeros(len(domains), 1, *split.node.shape)
-            sides[HELD[not split.at_least]].view(len(domains), -1)[k, split.place] += domain.multiplier
+                sides.setdefault(name, self.objectives.new_zeros(shape))
+            for name in TARGETS:
+                sides.setdefault(name, self.objectives.new_full(shape, torch.nan))
+            sides[TARGETS[not split.at_least]].view(len(domains), -1)[k, split.place] = domain.target
         return found
 
     def _candidates(
-        self, sub: Subsets, domains: list[Domain], objectives: Tensor, chosen: Chosen
+        self, sub: Subsets, steps: list[tuple[Node, Tensor, Step]], values: dict[Node, Tensor], count: int
     ) -> list[tuple[Candidate, ...]]:
-        """What to split in every domain; besides, looks at the inputs where the bounds are least."""
-        walk, graph = self.walk, self.walk.graph
-        steps: list[tuple[Node, Tensor, Step]] = []
-        found = sub.back(
-            graph.output,
-            Part(objectives),
-            self.rules,
-            chosen,
-            watch=lambda at, part, step: steps.append((at, part.A, step)),
-        )
-        box = walk.boxes[walk.start]
-        slopes = torch.zeros_like(box.centre).unsqueeze(1) if found.coefficients is None else found.coefficients
-        corner = (box.centre.unsqueeze(1) - box.radius.unsqueeze(1) * slopes.sign()).expand(
-            len(domains), 1, *walk.start.shape
-        )
-        points = input_of(walk, corner).squeeze(1)
-        values = graph.values(points)
-        self._look(points, (objectives.squeeze(1) * values[graph.output]).flatten(1).sum(-1), domains)
+        """What to split in each domain, from a pass's steps and the values (count, *shape) where its bound is least."""
         scores, numbers, cuts, slants = [], [], [], []
         places: list[Node] = []
         for at, A, step in steps:
             for i in at.op.splits:
                 node, slope = at.inputs[i], step.coefficients[i]
-                if slope is None or isinstance(node.op, Constant) or node in (graph.input, walk.start):
+                if slope is None or isinstance(node.op, Constant) or node in (sub.graph.input, sub.start):
                     continue
                 low, high = (x.unsqueeze(1) for x in sub.boxes[node])
                 x = values[node].unsqueeze(1)
@@ -408,11 +421,11 @@ class _Tree:
                 best = bend.topk(min(self.search.tried, bend.shape[1]), dim=1)
                 scores.append(best.values)
                 numbers.append(best.indices)
-                cuts.append(point.expand(len(domains), 1, *node.shape).flatten(1).gather(1, best.indices))
+                cuts.append(point.expand(count, 1, *node.shape).flatten(1).gather(1, best.indices))
                 slants.append(slope.flatten(1).gather(1, best.indices))
                 places += [node] * best.indices.shape[1]
         if not scores:
-            return [()] * len(domains)
+            return [()] * count
         top = torch.cat(scores, 1).topk(min(self.search.tried, len(places)), dim=1)
         details = [torch.cat(x, 1).gather(1, top.indices).tolist() for x in (numbers, cuts, slants)]
         return [
@@ -420,32 +433,28 @@ class _Tree:
             for row in zip(top.values.tolist(), top.indices.tolist(), *details, strict=True)
         ]
 
-    def _look(self, points: Tensor, values: Tensor, domains: list[Domain]) -> None:
-        """Is an objective not above its goal at one of these inputs, the worst first?"""
-        short = values - values.new_tensor([self.goals[domain.objective] for domain in domains])
+    def _look(self, values: dict[Node, Tensor], objectives: Tensor, domains: list[Domain]) -> None:
+        """Is an objective not above its goal at one of the inputs of these values, the worst first?"""
+        graph = self.walk.graph
+        goals = objectives.new_tensor([self.goals[domain.objective] for domain in domains])
+        short = (objectives.squeeze(1) * values[graph.output]).flatten(1).sum(-1) - goals
         for k in short.argsort().tolist()[:LOOKED_AT]:
             if self.witness is not None or not float(short[k]) <= 0:
                 return
-            if self.accept is None or self.accept(points[k], domains[k].objective):
-                self.witness, self.broken = points[k], domains[k].objective
+            point = values[graph.input][k]
+            if self.accept is None or self.accept(point, domains[k].objective):
+                self.witness, self.broken = point, domains[k].objective
 
 
 def _parts(domain: Domain, candidate: Candidate) -> tuple[Domain, Domain]:
     """At least, and at most."""
     node, place, point, slope = candidate
+    size = abs(slope) if slope != 0 and math.isfinite(slope) else 1.0
     first, second = (
-        dataclasses.replace(
-            domain, splits=(*domain.splits, Split(node, place, point, side)), candidates=(), slope=slope
-        )
+        dataclasses.replace(domain, splits=(*domain.splits, Split(node, place, point, side, size)), target=slope)
         for side in (True, False)
     )
     return first, second
-
-
-def _promise(a: float, b: float, goal: float) -> float:
-    """How good a split is, from quick bounds of its parts: the worse part counts most; beyond the goal nothing does."""
-    a, b = min(a, goal), min(b, goal)
-    return min(a, b) + 0.1 * max(a, b)
 
 
 def _number(x: float) -> float:

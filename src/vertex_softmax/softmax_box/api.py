@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from typing import Literal, NamedTuple
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -137,7 +138,7 @@ def _newton(
         wanted = (1 in signs, -1 in signs)
         ends = native.bounds_and_cuts(c, lower, upper, wanted=wanted, outward=outward, cuts=cuts)
         return [end for end in ends[0] if end is not None], [cut for cut in ends[1] if cut is not None], True
-    batch = torch.broadcast_shapes(c.shape, lower.shape, upper.shape)[:-1]
+    batch = np.broadcast_shapes(c.shape, lower.shape, upper.shape)[:-1]
     where = [torch.empty(batch, dtype=c.dtype, device=c.device) for _ in signs] if cuts else [None for _ in signs]
     pairs = list(zip(signs, where, strict=True))
     if c.is_cuda:

@@ -106,8 +106,8 @@ def _from_numpy(name: str, value: object) -> Tensor:
 def _check_shapes(found: dict[str, Tensor], pieces: tuple[str, ...]) -> None:
     keys = {value.shape[-1] for name, value in found.items() if name not in pieces}
     try:
-        torch.broadcast_shapes(*(value.shape[:-1] for value in found.values()))
-    except RuntimeError:
+        np.broadcast_shapes(*(value.shape[:-1] for value in found.values()))
+    except ValueError:
         keys = set()
     if len(keys) != 1:
         shapes = ", ".join(f"{name} {tuple(value.shape)}" for name, value in found.items())

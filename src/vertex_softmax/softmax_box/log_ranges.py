@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import NamedTuple
 
+import numpy as np
 import torch
 from torch import Tensor
 from torch.nn.functional import pad
@@ -69,7 +70,7 @@ def pieces(lower: Tensor, upper: Tensor, M: int, widening: Callable[[Tensor, int
     The cuts are in order also after rounding, which is monotone: (D_M − D₀) k/M, rounded, is at most D_M − D₀ for
     k < M < 2⁵⁰. With one piece l_j − lse(u) ≤ log p^L_j, and nothing is to be gained.
     """
-    shape = torch.broadcast_shapes(lower.shape, upper.shape)
+    shape = np.broadcast_shapes(lower.shape, upper.shape)
     lower, upper = lower.expand(shape), upper.expand(shape)
     low, high = (x.unsqueeze(-2) for x in log_probabilities(lower, upper))
     shift = upper.detach().amax(-1, keepdim=True)

@@ -18,6 +18,7 @@ import os
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -107,7 +108,7 @@ def bounds_and_cuts(
     if library is None:
         raise RuntimeError("the compiled kernel is not available; check native.available() first")
     use = library.vertex_variant() if force is None else VARIANTS.index(force)
-    shape = torch.broadcast_shapes(c.shape, lower.shape, upper.shape)
+    shape = np.broadcast_shapes(c.shape, lower.shape, upper.shape)
     outs = [torch.empty(shape[:-1], dtype=c.dtype) if want else None for want in wanted]
     found_cuts = [None if out is None or not cuts else torch.empty_like(out) for out in outs]
     if 0 in shape[:-1]:

@@ -99,7 +99,7 @@ def _rows(c: Array, lower: Array, upper: Array) -> tuple[tuple[int, ...], Iterat
     """The batch shape, and the rows as exact Python floats without their masked keys (weight 0)."""
     found, _ = tensors(c=c, lower=lower, upper=upper)
     diagnose(found["lower"], found["upper"], found["c"])
-    shape = torch.broadcast_shapes(*(x.shape for x in found.values()))
+    shape = np.broadcast_shapes(*(x.shape for x in found.values()))
     views = [x.detach().cpu().double().expand(shape).numpy() for x in (found["c"], found["lower"], found["upper"])]
 
     def rows() -> Iterator[tuple[Floats, Floats, Floats]]:

@@ -13,6 +13,7 @@ import itertools
 import math
 from collections.abc import Callable, Iterator
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -40,7 +41,7 @@ def minimum(
 
     `cut` (...), if given, is filled: the minimum (maximum) is attained where keys with c < cut (c > cut) are up.
     """
-    shape = torch.broadcast_shapes(c.shape, lower.shape, upper.shape)
+    shape = np.broadcast_shapes(c.shape, lower.shape, upper.shape)
     out = torch.empty(shape[:-1], dtype=c.dtype, device=c.device)
     c, lower, upper = (_with_rank(x, len(shape)) for x in (c, lower, upper))
     block = CUDA_BLOCK if c.is_cuda else BLOCK
@@ -62,7 +63,7 @@ def _cut(x: Tensor, at: tuple[slice, ...]) -> Tensor:
     return x[tuple(slice(None) if size == 1 else part for size, part in zip(x.shape, at, strict=False))]
 
 
-def _blocks(shape: torch.Size, block: int) -> Iterator[tuple[slice, ...]]:
+def _blocks(shape: tuple[int, ...], block: int) -> Iterator[tuple[slice, ...]]:
     """Slices over the leading dimensions that cover them in pieces of at most `block` entries (or one row)."""
     sizes = []
     left = max(1, block // shape[-1])
@@ -174,7 +175,7 @@ def threshold(c: Tensor, lower: Tensor, upper: Tensor, shift: Tensor) -> tuple[T
     """
     L, U = torch.broadcast_tensors(*_weights(lower, upper, shift))
     c, order = c.sort(-1)
-    shape = torch.broadcast_shapes(c.shape, L.shape)
+    shape = np.broadcast_shapes(c.shape, L.shape)
     c, order = c.expand(shape), order.expand(shape)
     L, U = L.expand(shape).gather(-1, order), U.expand(shape).gather(-1, order)
 

@@ -19,6 +19,7 @@ import math
 from contextlib import nullcontext
 from typing import NamedTuple
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -96,7 +97,7 @@ def minimum(
     Rows whose mass lies on keys within rounding below the minimum need `careful`: up to MOST_LEFT programs' rows are
     done again here, others become NaN as well. Second result: may there be a NaN?
     """
-    shape = torch.broadcast_shapes(c.shape, lower.shape, upper.shape)
+    shape = np.broadcast_shapes(c.shape, lower.shape, upper.shape)
     out = torch.empty(shape[:-1], dtype=c.dtype, device=c.device)
     views = [x.expand(shape) for x in (c, lower, upper)]
     dims = merged_dims([view[..., 0] for view in views])

@@ -1,0 +1,61 @@
+"""The maximum of a row, between one of its entries and a sum of chords."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from vertex_softmax.ops.lines import Lines
+from vertex_softmax.ops.registry import Interval, Op, Place, Step, beside, register, sum_to
+
+INFINITY = math.inf
+
+
+@register
+@dataclasses.dataclass(frozen=True)
+class Maximum(Op):
+    """The maximum over the last dimension, which stays with size 1.
+
+    Below by the entry with the largest lower end. Above by t + Σ max(x_j − t, 0) with t that lower end, each term under
+    its chord; where one entry certainly is the largest, both are that entry.
+    """
+
+    def evaluate(self, *xs: Tensor) -> Tensor:
+        """(..., n) → (..., 1)"""
+        return xs[0].amax(-1, keepdim=True)
+
+    def interval(self, *boxes: Interval) -> Interval:
+        """The maxima of the ends."""
+        return Interval(self.evaluate(boxes[0].lower), self.evaluate(boxes[0].upper))
+
+    def needs(self) -> tuple[int, ...]:
+        """Its argument."""
+        return (0,)
+
+    def relax(self, place: Place) -> Lines:
+        """Slopes (batch, 1, ..., n), intercepts (batch, 1, ..., 1)."""
+        lower, upper = place.boxes[0]
+        t, which = lower.max(-1, keepdim=True)
+        below = torch.zeros_like(lower).scatter(-1, which, 1.0)
+        others = upper.masked_fill(below > 0, -INFINITY).amax(-1, keepdim=True)
+        open_ = upper > t
+        decided = others <= t  # the entry of the largest lower end is the maximum
+        width = torch.where(open_, upper - lower, torch.ones_like(upper))
+        slope = torch.where(open_, (upper - t) / width, torch.zeros_like(upper))  # of the chord of max(x − t, 0), x ≥ l
+        raised = torch.where(open_, torch.maximum(-slope * lower, upper - t - slope * upper), torch.zeros_like(upper))
+        above = torch.where(decided, torch.zeros_like(t), t + raised.sum(-1, keepdim=True))
+        bad = (lower + upper).sum(-1, keepdim=True)
+        nan = torch.where(bad.isnan(), bad, torch.zeros_like(bad))
+        slope = torch.where(decided, below, slope)
+        return Lines(*(beside(x) for x in (below, torch.zeros_like(t) + nan, slope, above + nan)))
+
+    def backward(self, A: Tensor, relaxed: Any, keep: int | None = None) -> Step:
+        """A times the slopes of the side its sign asks for."""
+        up = A >= 0
+        slope = torch.where(up, relaxed.lower_slope, relaxed.upper_slope)
+        intercept = torch.where(up, relaxed.lower_intercept, relaxed.upper_intercept)
+        return Step((A * slope,), sum_to(A * intercept, keep))

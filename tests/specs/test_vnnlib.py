@@ -20,7 +20,7 @@ from hypothesis import strategies as st
 
 from specs import made, sexpr
 from vertex_softmax.errors import InvalidTypeError, InvalidValueError, VertexError
-from vertex_softmax.specs import formula, normal_form, vnnlib
+from vertex_softmax.specs import formula, normal_form, vnnlib, vnnlib1
 from vertex_softmax.specs.property import Case, Conjunction, Inequality, Property
 from vertex_softmax.specs.vnnlib import read_vnnlib, write_vnnlib
 
@@ -97,6 +97,7 @@ SPELLINGS = [
     ("(  <=\tY_0\r\n1 )", {0: 1}, 1, False),
     ("(<= Y_0\f1)", {0: 1}, 1, False),
     ("(<= (* 1e400 Y_0 1e-400) 1)", {0: 1}, 1, False),
+    ("(<= (* (- Y_0 -2 Y_0) Y_1) 1)", {1: 2}, 1, False),
 ]
 
 
@@ -153,6 +154,7 @@ def test_assertions_hold_together() -> None:
 
 UP, DOWN, LARGEST = math.inf, -math.inf, sys.float_info.max
 TENTH = math.nextafter(0.1, DOWN)  # 0.1 as a float is a little more than 1/10, so these two are around it
+MORE = "0.1000000000000000056"  # more than that float, which is nearest to it too
 BOXES = [
     ("(and (>= X_0 0.1) (<= X_0 0.5))", (TENTH, 0.5, 0.1, 0.5)),
     ("(and (>= X_0 -0.5) (<= X_0 0.1))", (-0.5, 0.1, -0.5, TENTH)),
@@ -173,6 +175,11 @@ BOXES = [
     (f"(and (>= X_0 {-LARGEST}) (<= X_0 0))", (-LARGEST, 0, math.nextafter(-LARGEST, 0), 0)),  # the text is rounded
     (f"(and (>= X_0 {-int(LARGEST)}) (<= X_0 0))", (-LARGEST, 0, -LARGEST, 0)),
     ("(and (>= X_0 0.1000000000000000055511151231257827021181583404541015625) (<= X_0 1))", (0.1, 1, 0.1, 1)),
+    (f"(and (>= X_0 0.1) (>= X_0 {MORE}) (<= X_0 1))", (0.1, 1, math.nextafter(0.1, UP), 1)),
+    (f"(and (>= X_0 {MORE}) (>= X_0 0.1) (<= X_0 1))", (0.1, 1, math.nextafter(0.1, UP), 1)),
+    (f"(and (<= X_0 0.1) (<= X_0 {MORE}) (>= X_0 0))", (0, 0.1, 0, TENTH)),
+    (f"(and (<= X_0 {MORE}) (<= X_0 0.1) (>= X_0 0))", (0, 0.1, 0, TENTH)),
+    (f"(<= 0.1 X_0 {MORE})", (TENTH, math.nextafter(0.1, UP), 0.1, 0.1)),
     ("(and (>= X_0 (/ 1 3)) (<= X_0 (/ 2 3)))", (1 / 3, math.nextafter(2 / 3, UP), math.nextafter(1 / 3, UP), 2 / 3)),
 ]
 
@@ -255,7 +262,7 @@ def test_a_file_that_is_all_windows_and_has_every_command() -> None:
     assert (spec.input_shape, spec.output_shape) == (None, None)
 
 
-@settings(max_examples=200)
+@settings(max_examples=150)
 @given(made.files(), st.randoms(use_true_random=False))
 def test_the_property_is_broken_exactly_where_the_text_is_true(file, rng) -> None:
     source, inputs, outputs = file
@@ -298,6 +305,7 @@ ERRORS = [
     ("(assert (<= Y_0 1e309))", 8, "overflows float64; scale"),
     ("(assert (<= (* 1e309 Y_0) 1))", 8, "overflows float64; scale"),
     ("(assert (<= (* " + "1e1500 " * 5 + "Y_0) 1))", 8, "more than 16384 bits"),
+    ("(assert (<= Y_0 (/ 1" + " 1e1500" * 4 + ")))", 8, "more than 16384 bits"),
     ("(assert (<= (+ " + " ".join(f"(/ 1 {10**300 + i})" for i in range(1, 40)) + ") Y_0))", 8, "more than 16384 bits"),
     ("(assert (<= Y_0 0x10))", 8, "'0x10' is neither a number nor a variable"),
     ("(assert (<= Y_0 1_000))", 8, "'1_000' is neither"),
@@ -371,6 +379,7 @@ ERRORS = [
     ("(assert (not (or (<= Y_0 1) true)))", 8, "never true"),
     ("(assert (and (<= Y_0 0)\n(<= X_0 -0.5)))", 9, "X_0 would have to be ≥ 0.0 and ≤ -0.5, so that no input is left"),
     ("(assert (<= Y_0 0))\n(assert (or (< X_0 0) (> X_0 1)))", 9, "X_0 would have to be ≥ 0.0 and < 0.0"),
+    (f"(assert (<= Y_0 0)) (assert (>= X_0 {MORE}))\n(assert (<= X_0 0.1))", 9, "no input is left"),
     ("(assert (<= Y_0 0)) (assert (> X_0 (/ 1 3)))\n(assert (<= X_0 (/ 1 3)))", 9, "no input is left"),
 ]
 
@@ -512,7 +521,7 @@ def test_the_disjunctive_normal_form_is_limited(monkeypatch) -> None:
     ],
 )
 def test_deep_formulas(before, inside, after, holds) -> None:
-    depth = 100_000 if len(before) < 9 else 20_000
+    depth = 100_000 if before in ("(and ", "(not ") else 20_000
     spec = read("(assert " + before * depth + inside + after * depth + ")")
     assert spec.broken_by(np.array([0.5, 0.5]), np.array([0.0, 0, 0])) == holds
 
@@ -526,11 +535,32 @@ def test_deep_terms() -> None:
     assert found.limit == 1 - depth
 
 
+def test_nothing_backtracks() -> None:
+    start = time.process_time()
+    for source in (";" * 100_000 + "\n" + text("(assert (<= Y_0 1))"), text("(assert (<= Y_0 1))", "; " * 100_000)):
+        assert read_vnnlib(source.encode()).inputs == 2
+    for rest in ('"' * 99_999, "|" * 99_999, "(set-info " + '"' * 99_999, "(assert (<= X_0 " + "1" * 99_999 + "x))"):
+        with pytest.raises(InvalidValueError, match="line 8"):
+            read(rest)
+    inequality, several = "(<= Y_0 1)", "(or false (<= Y_0 1)) " * 3000
+    nested = f"(or {inequality} (and {inequality} " * 300 + inequality + "))" * 300
+    assert len(read(f"(assert {nested})").cases[0].conjunctions) == 301
+    assert len(read(f"(assert (or {inequality} (and {several})))").cases[0].conjunctions[1].inequalities) == 3000
+    assert time.process_time() - start < 5  # 0.5 s alone
+
+
+def test_nesting_is_limited(monkeypatch) -> None:
+    monkeypatch.setattr(vnnlib1, "DEPTH", 4)
+    assert read("(assert (and (and (<= Y_0 1))))").inputs == 2
+    with pytest.raises(InvalidValueError, match="line 9: parentheses nest deeper than 4"):
+        read("(assert (and (and (and", "(<= Y_0 1)))))")
+
+
 def test_parentheses_alone() -> None:
     with pytest.raises(InvalidValueError, match="line 8"):
-        read("(" * 200_000)
+        read("(" * 50_000)
     with pytest.raises(InvalidValueError, match="line 8"):
-        read("(assert " + "(and " * 200_000)
+        read("(assert " + "(and " * 50_000)
 
 
 def test_a_large_file_is_quick() -> None:
@@ -633,7 +663,7 @@ def test_the_vision_transformers_of_vnncomp() -> None:
         for sign, ends, inner in ((">=", case.lower, case.inner_lower), ("<=", case.upper, case.inner_upper)):
             found = re.findall(rf"\({sign} X_(\d+) ([-+.e0-9]+)\)", source)
             assert [int(i) for i, _ in found] == list(range(3072))
-            for i, number in found[:: 1 if path == files[0] else 97]:
+            for i, number in found[:: 7 if path == files[0] else 307]:
                 low, exact, high = sorted((F(ends[int(i)]), F(number), F(inner[int(i)])))
                 assert exact == F(number)
                 assert high in (low, F(math.nextafter(float(low), UP)))

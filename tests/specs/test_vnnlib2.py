@@ -88,6 +88,10 @@ ERRORS = [
     ("(assert " + "(and " * 99 + "(<= Y[0] 1.0)" + ")" * 100, 8, "nest deeper than 100"),
     ("(assert " + "(and " * 1000000, 8, "nest deeper than 100"),
     ("(assert (<= Y[0] (- 1.0", 8, "syntax error"),
+    ("[" * 100_000, 8, "the subscript '['"),
+    ("[" + " " * 100_000 + "x]", 8, "the subscript"),
+    ("[" + "1, " * 100_000, 8, "the subscript"),
+    (";" * 100_000, 7, "no assertion is about the outputs"),
 ]
 
 

@@ -7,7 +7,8 @@ of. A disjunct is dropped only if its box is empty in exact numbers; what is too
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
+from typing import NamedTuple
 
 import numpy as np
 
@@ -22,18 +23,27 @@ NUMBERS = 1 << 24
 """Boxes × inputs, where there are several boxes; a box holds four float64 of each of its inputs."""
 _VACUOUS = "a property that does not depend on the network is almost surely a mistake in the file"
 
-Disjunct = tuple[Literal, ...]
+Disjunct = tuple["Disjunct | Literal", ...]
+"""Literals, and disjuncts whose literals are meant too: joining two takes no time, however long they are."""
 Ends = dict[int, Bound]
+_LITERAL = (Bound, Inequality)
+
+
+class _Either(NamedTuple):
+    """Any one of the disjuncts, which have `size` literals together."""
+
+    disjuncts: list[Disjunct]
+    size: int
 
 
 class _Node:
     """A junction without negations, and without a junction of its own kind among its parts."""
 
-    __slots__ = ("disjuncts", "every", "parts")
+    __slots__ = ("either", "every", "parts")
 
     def __init__(self, every: bool, parts: list[Literal | _Node]) -> None:
         self.every, self.parts = every, parts
-        self.disjuncts: list[Disjunct] = []
+        self.either = _Either([], 0)
 
 
 class Assertions:
@@ -43,28 +53,28 @@ class Assertions:
         self.lower: Ends = {}
         self.upper: Ends = {}
         self.inequalities: list[Inequality] = []
-        self.choices: list[tuple[int, list[Disjunct]]] = []
+        self.choices: list[tuple[int, _Either]] = []
         self.count = 0
         self.about_outputs = False
 
     def add(self, formula: Formula, position: int) -> None:
         """One more formula holds."""
         self.count += 1
-        if isinstance(formula, Bound | Inequality):  # nearly all are
+        if isinstance(formula, _LITERAL):  # nearly all are
             self._hold((formula,))
             return
         top, *nodes = _flat(formula)
         for node in reversed(nodes):
             self.about_outputs |= any(isinstance(part, Inequality) for part in node.parts)
-            node.disjuncts = _disjuncts(node, position)
+            node.either = _normal_form(node, position)
             node.parts = []
         for part in top.parts:
             if not isinstance(part, _Node):
                 self._hold((part,))
-            elif len(part.disjuncts) == 1:
-                self._hold(part.disjuncts[0])
-            elif part.disjuncts:
-                self.choices.append((position, part.disjuncts))
+            elif len(part.either.disjuncts) == 1:
+                self._hold(_literals(part.either.disjuncts[0]))
+            elif part.either.disjuncts:
+                self.choices.append((position, part.either))
             else:
                 raise PlacedError(position, f"this assertion is never true, whatever the network does; {_VACUOUS}")
 
@@ -79,12 +89,11 @@ class Assertions:
                 self.about_outputs = True
 
     def _all(self) -> list[Disjunct]:
-        disjuncts: list[Disjunct] = [()]
+        either = _Either([()], 0)
         for position, choice in self.choices:
-            disjuncts = _product(disjuncts, choice, position)
-        if self.choices:
-            _limited(len(disjuncts), len(disjuncts) * len(self.inequalities), self.choices[-1][0])
-        return disjuncts
+            either = _product(either, choice, position)
+            _limited(len(either.disjuncts), len(either.disjuncts) * len(self.inequalities), position)
+        return either.disjuncts
 
     def _boxes(self) -> list[tuple[Ends, Ends, list[Conjunction]]]:
         """Each box that is not empty: the ends where it is tighter than what holds throughout, and its conjunctions."""
@@ -94,7 +103,7 @@ class Assertions:
             lower: Ends = {}
             upper: Ends = {}
             inequalities = list(self.inequalities)
-            for literal in disjunct:
+            for literal in _literals(disjunct):
                 if isinstance(literal, Inequality):
                     inequalities.append(literal)
                     continue
@@ -217,22 +226,41 @@ def _flat(formula: Formula) -> list[_Node]:
     return nodes
 
 
-def _disjuncts(node: _Node, position: int) -> list[Disjunct]:
+def _literals(disjunct: Disjunct) -> Iterator[Literal]:
+    """All of them, in order."""
+    stack: list[Disjunct | Literal] = [disjunct]
+    while stack:
+        part = stack.pop()
+        if isinstance(part, _LITERAL):
+            yield part
+        else:
+            stack.extend(reversed(part))
+
+
+def _normal_form(node: _Node, position: int) -> _Either:
     """The node's disjunctive normal form, its parts' being known."""
-    if not node.every:
-        either = [[(part,)] if not isinstance(part, _Node) else part.disjuncts for part in node.parts]
-        _limited(sum(map(len, either)), sum(len(d) for disjuncts in either for d in disjuncts), position)
-        return [disjunct for disjuncts in either for disjunct in disjuncts]
-    result: list[Disjunct] = [tuple(part for part in node.parts if not isinstance(part, _Node))]
+    inner = [part.either for part in node.parts if isinstance(part, _Node)]
+    if node.every:
+        held = tuple(part for part in node.parts if not isinstance(part, _Node))
+        result = _Either([held], len(held))
+        for either in inner:
+            result = _product(result, either, position)
+        return result
+    size = sum(either.size for either in inner) + len(node.parts) - len(inner)
+    _limited(sum(len(either.disjuncts) for either in inner) + len(node.parts) - len(inner), size, position)
+    disjuncts: list[Disjunct] = []
     for part in node.parts:
         if isinstance(part, _Node):
-            result = _product(result, part.disjuncts, position)
-    return result
+            disjuncts += part.either.disjuncts
+        else:
+            disjuncts.append((part,))
+    return _Either(disjuncts, size)
 
 
-def _product(left: list[Disjunct], right: list[Disjunct], position: int) -> list[Disjunct]:
-    _limited(len(left) * len(right), sum(map(len, left)) * len(right) + sum(map(len, right)) * len(left), position)
-    return [a + b for a in left for b in right]
+def _product(left: _Either, right: _Either, position: int) -> _Either:
+    size = left.size * len(right.disjuncts) + right.size * len(left.disjuncts)
+    _limited(len(left.disjuncts) * len(right.disjuncts), size, position)
+    return _Either([(a, b) for a in left.disjuncts for b in right.disjuncts], size)
 
 
 def _limited(disjuncts: int, inequalities: int, position: int) -> None:

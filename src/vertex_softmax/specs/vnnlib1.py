@@ -32,11 +32,13 @@ from vertex_softmax.specs.formula import (
 from vertex_softmax.specs.normal_form import Assertions
 from vertex_softmax.specs.property import Inequality, Property
 
-_WORD = r'[^ \t\r\n\f\v();"|]+'
+_WORD = r'[^ \t\r\n\f\v();"|]++'
 _TOKEN = re.compile(  # the first is the form that files have hundreds of thousands of, in one step
     rf"\(([<>]=) (X_(?:0|[1-9][0-9]{{0,8}})) ({_WORD})\)"
-    rf'|[()]|{_WORD}|;[^\r\n]*|"(?:[^"]|"")*"|\|[^|]*\||["|]'
+    rf'|[()]|{_WORD}|;[^\r\n]*|"[^"]*"|\|[^|]*\||["|]'
 )
+DEPTH = 1 << 20
+"""Nested parentheses."""
 _VARIABLE = re.compile(r"([XY])_(0|[1-9][0-9]{0,8})", re.ASCII)
 _IGNORED = frozenset(
     ("set-logic", "set-info", "set-option", "check-sat", "get-model", "get-info", "get-value", "exit", "echo")
@@ -96,6 +98,8 @@ class Reader:
             elif word == "(":
                 if operator is None and stack:
                     raise PlacedError(start, "a form that starts with a form; an operator is expected after '('")
+                if len(stack) == DEPTH:
+                    raise PlacedError(match.start(), f"parentheses nest deeper than {DEPTH}; flatten the formula")
                 stack.append((operator, start, values))
                 operator, start, values = None, match.start(), []
             elif word == ")":

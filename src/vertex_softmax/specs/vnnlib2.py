@@ -37,8 +37,8 @@ TYPES = frozenset(("Real", "F16", "BF16", "F32", "F64"))
 _COMMENT = re.compile(r'"[^"\n]*"|;[^\n]*')
 _VERSION = re.compile(r"\s*\(vnnlib-version\s+<([0-9.]+)>", re.ASCII)
 _FOREIGN = re.compile(r"[^\t\n\f\v -~]")
-_SUBSCRIPT = re.compile(r"\[([^\]]*)\]")
-_INDICES = re.compile(r"\s*([0-9]{1,9}(\s*,\s*[0-9]{1,9})*)?\s*", re.ASCII)
+_SUBSCRIPT = re.compile(r"\[[^\[\]]*+\]?")
+_INDICES = re.compile(r"\[\s*+([0-9]{1,9}(\s*+,\s*+[0-9]{1,9})*+\s*+)?\]", re.ASCII)
 _REAL = re.compile(r"(\(declare-(?:input|output)\s+\w+\s+)Real\b", re.ASCII)
 _LINE = re.compile(r"at line ([0-9]+)", re.ASCII)
 _OPERATORS = {
@@ -89,7 +89,7 @@ def _refuse_what_the_package_cannot(plain: str) -> None:
     if foreign:
         raise PlacedError(foreign.start(), f"the character {foreign[0]!r} outside of a comment; use ASCII there")
     for found in _SUBSCRIPT.finditer(plain):
-        if not _INDICES.fullmatch(found[1]):
+        if not _INDICES.fullmatch(found[0]):
             raise PlacedError(
                 found.start(), f"the subscript {short(found[0])}; write whole numbers from 0, as in [0,3]"
             )

@@ -14,7 +14,8 @@ from torch import Tensor
 
 from vertex_softmax.errors import InvalidValueError
 from vertex_softmax.graph.ir import Constant, Input, Node
-from vertex_softmax.ops import bilinear, elementwise, linear, maximum, normalization, shape
+from vertex_softmax.ops import bilinear, elementwise, linear, normalization, shape
+from vertex_softmax.ops.maximum import Maximum
 from vertex_softmax.ops.registry import Op, Shape
 from vertex_softmax.ops.softmax import Softmax
 
@@ -269,7 +270,7 @@ def maximum(x: Node, dims: Sequence[int] | None, keepdim: bool, name: str) -> No
     rest = [d for d in range(len(x.shape)) if d not in over]
     y = permute(x, (*rest, *over), name)
     y = reshape(y, (*(x.shape[d] for d in rest), math.prod(x.shape[d] for d in over)), name)
-    y = apply(maximum.Maximum(), y, name=name)
+    y = apply(Maximum(), y, name=name)
     return reshape(y, [(1 if d in over else n) for d, n in enumerate(x.shape) if keepdim or d not in over], name)
 
 

@@ -511,7 +511,9 @@ def test_a_full_disk_loses_nothing(tmp_path: Path, fake: tuple[str, ...], monkey
     assert rows(out) == {"n0": "unsat"}
 
     def fuller(path: Path, content: bytes) -> Path:
-        raise OSError(errno.EROFS, "Read-only file system")
+        if path.name == "results.csv":
+            raise OSError(errno.EROFS, "Read-only file system")
+        return path.write_bytes(content) and path
 
     with monkeypatch.context() as patched:
         patched.setattr(sweep, "write_whole", fuller)
@@ -524,6 +526,28 @@ def test_a_full_disk_loses_nothing(tmp_path: Path, fake: tuple[str, ...], monkey
     assert vertex(told, "--out", out).exit_code == 0
     assert rows(out) == dict.fromkeys(("n0", "n1", "n2", "n3"), "unsat")
     assert ran(told.parent) in (["n0", "n1", "n2", "n3"], ["n0", "n1", "n1", "n2", "n3"])
+
+
+def test_an_error_that_is_the_disks_is_not_recorded(
+    tmp_path: Path, fake: tuple[str, ...], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    told, out = benchmark(tmp_path / "bench", {"good": UNSAT, "bad": {"code": 1}, "later": UNSAT}), tmp_path / "out"
+    write, probes = sweep.write_whole, []
+
+    def full(path: Path, content: bytes) -> Path:
+        probes.extend([path] * (path.name == "probe"))
+        if len(probes) == 2:
+            raise OSError(errno.ENOSPC, "No space left on device")
+        return write(path, content)
+
+    with monkeypatch.context() as patched:
+        patched.setattr(sweep, "write_whole", full)
+        result = vertex(told, "--out", out)
+    assert result.exit_code == 2
+    assert "probe cannot be written (No space left on device)" in result.stderr
+    assert [line["spec"] for line in lines(out)] == ["good.vnnlib"]
+    assert vertex(told, "--out", out).exit_code == 1
+    assert rows(out) == {"good": "unsat", "bad": "error", "later": "unsat"}
 
 
 def test_two_sweeps_in_one_folder(tmp_path: Path, fake: tuple[str, ...]) -> None:

@@ -47,6 +47,8 @@ GRACE = 5.0
 """Seconds after its timeout until a process is killed."""
 PATIENCE = 2.0
 """Seconds from asking processes to end until they are killed."""
+ROOM = 65_536
+"""Bytes that the disk has to take, or an error is the disk's and not the instance's."""
 PAUSE = 0.02
 """Seconds between two looks at the processes."""
 
@@ -159,6 +161,8 @@ def run(
                 for key, task in list(running.items()):
                     finished = task.process.poll()
                     if finished is not None:
+                        if finished.answer["status"] == "error":
+                            _check_room(places)
                         del running[key]
                         seconds = time.perf_counter() - state.running.pop(key)
                         line = _recorded(finished, task, settings, seconds, out)
@@ -334,6 +338,14 @@ def _clear(places: Path) -> None:
         places.mkdir()
     except OSError as error:
         raise InvalidValueError(f"{places} cannot be written ({error.strerror}); choose another --out") from error
+    _check_room(places)
+
+
+def _check_room(places: Path) -> None:
+    """Refuse to go on where there is no room for what a process writes: each would end in an error."""
+    probe = places / "probe"
+    _write(probe, " " * ROOM)
+    probe.unlink()
 
 
 def _begun(begin: Start, instance: Instance, settings: Settings, place: Path) -> Running:

@@ -110,6 +110,15 @@ def test_an_easy_counterexample_takes_a_batch() -> None:
     assert found.visited == 1  # the centre
 
 
+def test_the_nearest_of_many_conjunctions_is_tried_before_all() -> None:
+    W = np.eye(50, 60)
+    rows = [conjunction(({k: 1}, "0.01" if k == 37 else "-1")) for k in range(50)]
+    found = attack(network((W, np.zeros(50))), prop(50, case([UNIT] * 60, *rows)))
+    assert found.counterexample is not None
+    assert found.counterexample.at == (0, 37)
+    assert found.visited < 20
+
+
 def test_a_net_that_is_robust_by_construction_is_not_broken() -> None:
     rng = np.random.default_rng(1)
     model = network((rng.normal(size=(8, 4)), rng.normal(size=8)), "Relu", (rng.random((1, 8)), np.ones(1)))
@@ -207,6 +216,12 @@ def test_a_plateau_is_no_obstacle() -> None:
         assert found.counterexample is not None, at
 
 
+def test_a_descent_without_a_slope_goes_elsewhere(monkeypatch) -> None:
+    without(monkeypatch, "_moves")
+    found = attack(bump((0.31, 0.62), 0.2), prop(1, case([UNIT] * 2, conjunction(({0: 1}, "0.05")))))
+    assert found.counterexample is not None
+
+
 def test_samples_alone_find_a_small_place(monkeypatch) -> None:
     without(monkeypatch, "_descents", "_wander", "_greedy")
     closed = [("0.5", "0.5")] * 3
@@ -262,6 +277,8 @@ def test_a_violation_within_rounding_is_left_to_the_replay() -> None:
         found = attack(model, near, dtype=dtype)
         assert found.counterexample is not None
         assert found.counterexample.y.tolist() == [[big]]
+    below = prop(1, case([("0.02", "1")], conjunction(({0: 1}, 0.01 - big))))
+    assert attack(network((np.eye(1), [-big])), below, dtype=torch.float64).counterexample is not None
     same = prop(1, case([("0.1", "1")], conjunction(({0: 1}, "0.1"))))  # in float32 y = 0.1 is a little more than 0.1
     found = attack(network((np.eye(1), np.zeros(1))), same)
     assert found.violations[0] == 0

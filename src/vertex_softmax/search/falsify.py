@@ -293,7 +293,7 @@ class _Search(Visits):
         some = (draws < share).scatter(2, (draws - open_.to(x.dtype)).argmin(2, keepdim=True), value=True)
         kind = (number % 3)[:, None]
         block = kind == 0
-        chosen = torch.where(block, window.expand(-1, -1, n // (h * w), -1, -1).reshape(x.shape), some) & open_
+        chosen = torch.where(block, window.expand(-1, -1, n // (h * w), -1, -1).reshape(x.shape), some)
         up = torch.where(block, ends, self.rand(*x.shape)) < 0.5
         corner = torch.where(up, self.upper[case][:, None], self.lower[case][:, None])
         reach = FINE ** self.rand(rows, points, 1) * self.width[case][:, None]

@@ -18,6 +18,7 @@ from types import FrameType
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
+from rich import box
 from rich.console import Console, Group
 from rich.live import Live
 from rich.table import Table
@@ -234,15 +235,16 @@ def _duration(seconds: float) -> str:
 def _table(found: dict[str, Any]) -> Table:
     """Counts and mean seconds per model, and in all if there are several."""
     words = [word for word in found["total"] if not word.startswith("mean")]
-    table = Table(title=f"{found['benchmark']}: {found['instances']} instances, method {found['method']}")
+    title = f"{found['benchmark']}: {found['instances']} instances, method {found['method']}"
+    table = Table(title=Text(title), box=box.SIMPLE_HEAD, pad_edge=False, collapse_padding=True)
     table.add_column("model", overflow="fold")
     for word in (*words, "mean s", "decided s"):
         table.add_column(word, justify="right", no_wrap=True)
     rows = list(found["models"])
     if len(rows) > 1:
         rows.append({"model": "all", **found["total"]})
-    for i, row in enumerate(rows):
+    for row in rows:
         means = [row[name] for name in ("mean_seconds", "mean_seconds_decided")]
         cells = [*(str(row[word]) for word in words), *("–" if mean is None else f"{mean:.2f}" for mean in means)]
-        table.add_row(Text(row["model"]), *cells, end_section=i == len(rows) - 2)
+        table.add_row(Text(row["model"]), *cells)
     return table

@@ -6,14 +6,17 @@ by no more than float32 rounding explains; otherwise it raises and names the fir
 The tolerance is measured, not chosen. onnxruntime computes in float32, the graph in float64; so the graph is also run
 in float32, and its own distance from float64, relative to the tensor's largest number, is what rounding does to this
 tensor of this model at these points. A tensor may differ by MARGIN times that (another order of summation, another
-e^x), or by FLOOR where the graph happens to round less. Wrong axes, transposes, masks and scales differ by orders of
-magnitude more. Where all tensors that onnxruntime returns are float64, DOUBLE of the largest number is the tolerance.
+e^x), or by FLOOR where the graph happens to round less: FLOOR is for sums of 16 terms, and grows with the root of the
+longest sum in the model (seen: 2.3e-6 behind a convolution of 768 terms, where torch had rounded by 1.6e-7). Wrong
+axes, transposes, masks and scales differ by orders of magnitude more. Where all tensors that onnxruntime returns are
+float64, DOUBLE of the largest number is the tolerance.
 """
 
 from __future__ import annotations
 
 import contextlib
 import dataclasses
+import math
 from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -25,6 +28,7 @@ from vertex_softmax.errors import InvalidValueError, UnsupportedModelError
 from vertex_softmax.graph import build
 from vertex_softmax.graph.ir import Graph, Node
 from vertex_softmax.graph.onnx_file import packages
+from vertex_softmax.ops.linear import Convolution, LeftLinear, Linear
 
 if TYPE_CHECKING:
     import onnx
@@ -58,7 +62,7 @@ def replay(model: onnx.ModelProto, made: Made, points: Sequence[Tensor], seed: i
     graph, final, output = made.graph, made.final, made.output
     fixed = {proto.name for proto in model.graph.initializer}
     names = [name for name in made.tensors if name not in fixed and name != graph.input.name]
-    ratios = _Ratios(names, output)
+    ratios = _Ratios(names, output, floor(graph))
     model = _sized(model, graph.input)
     session, plain = _session(model, names, optimised=False), _session(model, [output], optimised=True)
     dtype = np.float64 if session.get_inputs()[0].type == "tensor(double)" else np.float32
@@ -83,11 +87,25 @@ def replay(model: onnx.ModelProto, made: Made, points: Sequence[Tensor], seed: i
     ratios.judge()
 
 
+def floor(graph: Graph) -> float:
+    """What rounding may do to any tensor of a model whose longest sum is as long as this one's."""
+    longest = 16
+    for node in graph.nodes():
+        op = node.op
+        if isinstance(op, Linear):
+            longest = max(longest, op.weight.shape[-2])
+        elif isinstance(op, LeftLinear):
+            longest = max(longest, op.weight.shape[-1])
+        elif isinstance(op, Convolution):
+            longest = max(longest, op.weight[0].numel())
+    return FLOOR * math.sqrt(longest / 16)
+
+
 class _Ratios:
     """Per tensor, the largest relative difference from onnxruntime and from the graph in float32, over the points."""
 
-    def __init__(self, names: Sequence[str], output: str) -> None:
-        self.names, self.output = [*names, OPTIMISED], output
+    def __init__(self, names: Sequence[str], output: str, least: float) -> None:
+        self.names, self.output, self.least = [*names, OPTIMISED], output, least
         self.found: dict[str, float] = {}
         self.rounding: dict[str, float] = {}
         self.finite = False
@@ -127,7 +145,7 @@ class _Ratios:
             )
 
     def tolerance(self, name: str) -> float:
-        return DOUBLE if self.double and name != OPTIMISED else max(FLOOR, MARGIN * self.rounding[name])
+        return DOUBLE if self.double and name != OPTIMISED else max(self.least, MARGIN * self.rounding[name])
 
 
 def _relative(exact: Tensor, other: Tensor, size: float) -> float:

@@ -52,17 +52,19 @@ class Budget:
     """Seconds in all, and which shares of what is left the attacks may take; the rest is for bounds."""
 
     seconds: float = 100.0
-    first: float = 0.05
+    first: float = 0.02
     """of the attack before any bound"""
     second: float = 0.15
-    """of the attack on what `crown` and `joint` left open"""
+    """of the attack on what bounds leave open"""
+    after: float = 0.1
+    """when that begins: after this share was spent on branch and bound, or where that ended before"""
     most: float = 10.0
     """seconds of one attack, at most"""
 
     def __post_init__(self) -> None:
         if not self.seconds > 0 or math.isinf(self.seconds):
             raise InvalidValueError(f"the time budget is {self.seconds!r} seconds; it must be a number above 0")
-        if not (0 <= self.first <= 1 and 0 <= self.second <= 1 and self.most >= 0):
+        if not (all(0 <= share <= 1 for share in (self.first, self.second, self.after)) and self.most >= 0):
             raise InvalidValueError(f"{self}: shares are from 0 to 1")
 
 
@@ -254,7 +256,6 @@ class _Cascade:
             begin = time.perf_counter()
             if stage == "bab":
                 self._bound_mixes(walk, i)
-                self._attack("attack again", self.budget.second / waiting, self._only(i))
                 if self._open(i) and walk is not None:
                     self._branch(walk, i, until)
             else:
@@ -337,8 +338,14 @@ class _Cascade:
                 raise _Found(found, "bab")
             return False
 
+        share = self.budget.second / (len(self.prop.cases) - i)
+        again = [time.perf_counter() + self.budget.after * seconds]  # once
+
         def progress(worst: float, count: int, bounded: int) -> None:
             self.say("bab", f"{bounded} domains, {count} open, worst {worst:.4g}")
+            if again and count and time.perf_counter() > again[0]:
+                again.clear()
+                self._attack("attack again", share, self._only(i))
 
         rules = Rules(attention="affine", pieces=self.options.pieces)
         outcome: Outcome = branch_and_bound(
@@ -349,6 +356,8 @@ class _Cascade:
             target.best = max(target.best, bound - limit)
         if outcome.stopped not in ("done", "seconds"):
             self.problem = f"branch and bound ended: {outcome.stopped}"
+        if again and self._open(i):
+            self._attack("attack again", share, self._only(i))
 
 
 def guard(C: Tensor, d: Tensor, output: Interval) -> float:

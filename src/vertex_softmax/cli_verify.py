@@ -61,7 +61,7 @@ def _competing(command: Callable[..., None]) -> Callable[..., None]:
         except VertexError as error:
             path = kwargs.get("as_json")
             if path is not None:
-                with contextlib.suppress(OSError):
+                with contextlib.suppress(OSError, ValueError):  # where it cannot be, stdout says it all the same
                     write_whole(path, json.dumps({"status": "error", "reason": str(error)}).encode())
             sys.stdout.write("error\n")
             sys.stdout.flush()

@@ -190,9 +190,10 @@ def test_the_picture_shows_the_rates(tmp_path: Path, monkeypatch: pytest.MonkeyP
     monkeypatch.setattr(strong, "save_figure", lambda figure, *_: kept.append(figure))
     result = strong.run(Request(tmp_path))
     (axes,) = kept[0].axes
-    labels = ("CROWN", "α-crown (ours)", "Vertex", "joint (ours)")
+    labels = ("CROWN", "α-crown (ours)", "Vertex", "joint (ours)", "branch and bound")
     for bars, label in zip(axes.containers, labels, strict=True):
-        assert [bar.get_height() for bar in bars] == [r["Cert."] for r in result.rows if r["Method"] == label]
+        rates = [r.get("Cert.") or 0.0 for r in result.rows if r["Method"] == label]  # the residual block is not split
+        assert [bar.get_height() for bar in bars] == rates
     marks = [y for line in axes.lines for y in line.get_ydata()]
     assert sorted(marks) == sorted(cells[0] for place, cells in PUBLISHED.items() if place[1] in labels)
 
@@ -211,7 +212,11 @@ def faked(monkeypatch: pytest.MonkeyPatch) -> tuple[list[float], list[float]]:
         assert float((ball.upper - ball.x).max()) == pytest.approx(0.03)
         return [{made.CROWN: {"worst": published[-1]}, made.HYBRID: {"worst": int(label)}}]
 
+    def branch(head: Any, epsilon: float, seconds: float) -> dict[str, Any]:
+        return {"worst": float(head.x.sum()), "certified": True, "seconds": seconds}
+
     monkeypatch.setattr(strong, "measure", measure)
+    monkeypatch.setattr(strong, "branch", branch)
     monkeypatch.setattr(strong, "published_bounds", published_bounds)
     return measured, published
 
@@ -261,7 +266,20 @@ def test_what_was_interrupted_goes_on_where_it_was(tmp_path: Path, monkeypatch: 
     assert len(measured) == len(set(measured)) == len(published) == len(set(published)) == len(found)
     more = strong._heads(block, Request(tmp_path, seeds=(0,)))  # a full run goes on from a quick one
     assert len(measured) == len(found) + strong.TRIALS - strong.QUICK_TRIALS
-    assert more[: strong.QUICK_TRIALS] == found[: strong.QUICK_TRIALS]
+    for ours, theirs in zip(more, found[: strong.QUICK_TRIALS], strict=False):  # but for what had another budget
+        assert ours["bounds"].pop("bab")["seconds"] == strong.SECONDS
+        assert theirs["bounds"].pop("bab")["seconds"] == strong.QUICK_SECONDS
+        assert ours == theirs
+
+
+def test_branch_and_bound_is_at_least_joint_and_below_the_attack() -> None:
+    torch.set_num_threads(1)
+    head = next(heads(4, 1, 40)).at(0)
+    measured = strong.measure(head, 0.05)
+    found = strong.branch(head, 0.05, 0.5)
+    assert found["worst"] >= measured["bounds"]["joint"]["worst"]
+    assert found["worst"] <= measured["attack"]["strong"]
+    assert found["certified"] is (found["worst"] > 0)
 
 
 @pytest.mark.parametrize("which", [0, 1])

@@ -6,6 +6,7 @@ import builtins
 import random
 import re
 import sys
+import types
 from fractions import Fraction
 
 import numpy as np
@@ -144,8 +145,9 @@ def test_an_input_without_bounds_is_named_where_it_is_declared() -> None:
         read("(assert (<= Y[0] 1.0))", box="")
 
 
-def test_without_the_package(monkeypatch) -> None:
-    monkeypatch.setitem(sys.modules, "vnnlib", None)
+@pytest.mark.parametrize("package", [None, types.ModuleType("vnnlib")])
+def test_without_the_package(package, monkeypatch) -> None:
+    monkeypatch.setitem(sys.modules, "vnnlib", package)
     with pytest.raises(MissingDependencyError, match=re.escape("pip install 'vertex-softmax[vnnlib]'")):
         read("(assert (<= Y[0] 1.0))")
     assert issubclass(MissingDependencyError, builtins.ImportError)

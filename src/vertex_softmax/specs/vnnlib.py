@@ -148,7 +148,7 @@ def _inequalities(conjunction: Conjunction) -> list[str]:
 def _number(value: Fraction) -> str:
     """As a decimal if it has a short one, else as a quotient."""
     top, bottom = value.as_integer_ratio()
-    places = twos = (bottom & -bottom).bit_length() - 1
+    twos = (bottom & -bottom).bit_length() - 1
     rest, fives = bottom >> twos, 0
     while rest % 5 == 0:
         rest, fives = rest // 5, fives + 1

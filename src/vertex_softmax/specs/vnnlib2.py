@@ -61,16 +61,18 @@ def read(text: str) -> Property:
     """The property; positions of errors are offsets in the text, which has no carriage returns."""
     try:
         library: Any = importlib.import_module("vnnlib")
-    except ImportError as error:
+        parse, refusal = library.parse_query_string, library.VNNLibException
+    except (ImportError, AttributeError) as error:  # an older package of the same name has no such functions
         raise MissingDependencyError(
-            "the package vnnlib is not installed, and VNNLIB 2.0 files need it: pip install 'vertex-softmax[vnnlib]'"
+            "the package vnnlib (1.0 or newer) is not installed, and VNNLIB 2.0 files need it: "
+            "pip install 'vertex-softmax[vnnlib]'"
         ) from error
     plain = _COMMENT.sub(lambda found: found[0] if found[0][0] == '"' else " " * len(found[0]), text)
     _refuse_what_the_package_cannot(plain)
     starts = [0, *(found.end() for found in re.finditer("\n", plain))]
     try:
-        query = library.parse_query_string(_REAL.sub(r"\1real", plain))
-    except library.VNNLibException as error:
+        query = parse(_REAL.sub(r"\1real", plain))
+    except refusal as error:
         line, message = _explained(str(error))
         raise PlacedError(starts[min(line, len(starts)) - 1], message) from None
     except (ValueError, LookupError, RuntimeError):  # C++'s own, of numbers that its types do not hold

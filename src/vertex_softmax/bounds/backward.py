@@ -57,6 +57,8 @@ class Linear:
     error: Tensor | None = None
     noise: list[Tensor] = dataclasses.field(default_factory=list)
     """(batch, S, columns) of the ops with parallel rules that were met first"""
+    size: Tensor | None = None
+    """(batch, S), if asked for: Σ |coefficients|·|box| over all nodes, of which rounding is a share"""
     held: dict[Node, tuple[Tensor, Tensor]] = dataclasses.field(default_factory=dict)
     """the multipliers of boxes that were used, (batch, S, *shape) each"""
 
@@ -92,6 +94,8 @@ class Walk:
         self.centred: dict[tuple[Node, Node], Centred] = {}
         self.generators: dict[Node, Generators] = {}
         self.tables: dict[Node, object] = {}
+        self.inner: dict[Node, Interval] = {}
+        """narrower boxes of what ops compute on the way (`Op.inner_box`)"""
         self._parallels: dict[Node, bool] = {}
         self._forms: dict[Node, AffineForm | None] = {}
         self._relaxed: dict[tuple[Node, Rules], object] = {}
@@ -307,6 +311,7 @@ class Walk:
         chosen: Mapping[Node, Mapping[str, Tensor]] | None = None,
         columns: int = 0,
         watch: Callable[[Node, Part, Step], None] | None = None,
+        sizes: bool = False,
     ) -> Linear:
         """From a node back to the start; what `linear` is made of, and under parallel rules the errors.
 
@@ -331,6 +336,10 @@ class Walk:
                 box = self.boxes[at]
                 parts.append(Part(most - least))
                 found.add((least * box.lower.unsqueeze(1) - most * box.upper.unsqueeze(1)).flatten(2).sum(-1))
+            if sizes:
+                box = self.boxes[at]
+                terms = dense(merge(parts)).abs() * torch.maximum(box.lower.abs(), box.upper.abs()).unsqueeze(1)
+                found.size = terms.flatten(2).sum(-1) + (0.0 if found.size is None else found.size)
             if at is self.start:
                 found.add(coefficients=dense(merge(parts)))
                 continue
@@ -374,11 +383,15 @@ class Walk:
             return None
         key = (node, rules)
         if key not in self._relaxed:
-            boxes = tuple(self.boxes[i] for i in node.inputs)
-            forms = tuple(lambda i=i: self.form(i) for i in node.inputs)
-            centred = tuple(self.centred.get((i, node)) for i in node.inputs)
-            self._relaxed[key] = node.op.relax(Place(boxes, forms, rules, centred, self._table(node)))
+            self._relaxed[key] = node.op.relax(self.place(node, rules))
         return self._relaxed[key]
+
+    def place(self, node: Node, rules: Rules) -> Place:
+        """What is known where an op stands."""
+        boxes = tuple(self.boxes[i] for i in node.inputs)
+        forms = tuple(lambda i=i: self.form(i) for i in node.inputs)
+        centred = tuple(self.centred.get((i, node)) for i in node.inputs)
+        return Place(boxes, forms, rules, centred, self._table(node), self.inner.get(node))
 
     def _table(self, node: Node) -> object:
         """What an op made of its inputs' generators; they are let go when nobody needs them any more."""

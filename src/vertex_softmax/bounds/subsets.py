@@ -1,5 +1,7 @@
 """Many subsets of one walk's set at once, each the inputs for which some nodes lie in narrower boxes.
 
+What an op computes on the way (`Op.inner_box`: the σ of a normalisation) may be in a narrower box too.
+
 Invariant: what is bounded over a subset holds for every input of the whole set whose nodes lie in the subset's boxes.
 
 The subsets are the batch. Only what reads a narrower box is relaxed anew; everything else is the whole walk's, once for
@@ -19,7 +21,9 @@ from vertex_softmax.ops.registry import AffineForm, Interval, Rules
 class Subsets(Walk):
     """A walk over `count` subsets of another's set, whose own batch is one."""
 
-    def __init__(self, whole: Walk, boxes: Mapping[Node, Interval], count: int) -> None:
+    def __init__(
+        self, whole: Walk, boxes: Mapping[Node, Interval], count: int, inner: Mapping[Node, Interval] | None = None
+    ) -> None:
         if whole.batch != 1:
             raise InvalidValueError(f"the whole walk has a batch of {whole.batch}; subsets are of one input's set")
         if whole.graph.input in boxes or whole.start in boxes:
@@ -28,7 +32,8 @@ class Subsets(Walk):
         self.whole, self.batch, self.deadline = whole, count, whole.deadline
         self.boxes = {**whole.boxes, **boxes}  # (count, *shape) each
         self.centred = whole.centred
-        self._cut = {user for node in boxes for user in self.users(node)}
+        self.inner = {**whole.inner, **(inner or {})}
+        self._cut = {user for node in boxes for user in self.users(node)} | set(inner or {})
 
     def relaxed(self, node: Node, rules: Rules) -> object:
         """What the node's backward rule needs; the whole walk's if no box that it reads is narrower here."""

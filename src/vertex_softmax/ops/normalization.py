@@ -160,7 +160,7 @@ class Normalize(Op):
         """The bounds of ρ."""
         rows = self._known(place)
         d = rows.centre.shape[-1]
-        sigma = self._sigma(rows)
+        sigma = self._sigma(rows) if place.inner is None else self._sigma(rows).meet(place.inner)
         (lower, upper), c = rows.box, rows.centre
         mean = c.square().mean(-1)
         # σ² from above: chords of y_i², or about c with |y − c|²; whichever is less at c
@@ -216,6 +216,20 @@ class Normalize(Op):
         dims = [2 + i for i in range(constant.dim() - 2) if i != keep]
         sums = [None if x is None else x.sum(dims) if dims else x for x in (constant, error)]
         return Step((back.reshape(A.shape),), sums[0], error=sums[1])
+
+    def inner_box(self, place: Place) -> Interval | None:
+        """The range of σ, (batch, rows...)."""
+        return self._sigma(self._known(place))
+
+    def inner_bend(self, A: Tensor, relaxed: Any) -> Tensor:
+        """What the product of w and ρ is off by, and the chord of 1/σ."""
+        norm: Norm = relaxed
+        eta = self._rows(A)
+        w, w_radius = (eta * norm.centre).sum(-1), (eta.abs() * norm.reach).sum(-1)
+        if norm.shape is not None:
+            round_ = functional_radius(eta.unsqueeze(-2), norm.shape).squeeze(-1).squeeze(-1)
+            w_radius = torch.minimum(round_, w_radius)
+        return norm.inverse.radius * (w_radius + w.abs() * norm.inverse.radius / norm.inverse.centre)
 
     def parameters(self, relaxed: Any) -> dict[str, Tensor]:
         """log of what σ₀ is multiplied by."""

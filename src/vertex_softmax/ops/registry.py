@@ -141,6 +141,8 @@ class Place(NamedTuple):
     """Of each input, if the walk has bounded it."""
     table: Any = None
     """What the op made of its inputs' generators."""
+    inner: Interval | None = None
+    """A box of what the op computes on the way (`Op.inner_box`), if the walk knows a narrower one."""
 
 
 class Op:
@@ -237,6 +239,14 @@ class Op:
         A (batch, S, *shape of the output), the others (batch, S, *shape of input i), as is what is returned: what a
         linear bound with that slope may lose for knowing the number only by its interval.
         """
+        raise NotImplementedError
+
+    def inner_box(self, place: Place) -> Interval | None:
+        """The range of what the op computes on the way, (batch, ...), where that is worth splitting; None: nothing."""
+        return None
+
+    def inner_bend(self, A: Tensor, relaxed: Any) -> Tensor:
+        """What the bound may lose for knowing that by its interval only, (batch, S, ...)."""
         raise NotImplementedError
 
     def settings(self) -> dict[str, object]:

@@ -7,8 +7,7 @@ A part (domain) is an objective and the splits on the way to it: number k of nod
 split hold the point c itself. The splits cut the boxes of what they are on (bounds/subsets.py), their multipliers are
 optimised with all other free parameters from the parent's values on, and every box that is not cut is the root's.
 
-What to split is asked of the bound: at the input where it is least, every op says for each number of its input how much
-the linear bound may lose for knowing that number by its interval only (`Op.bend`). The few most promising are tried.
+What to split is asked of the bound (branching.py); the few most promising splits are tried.
 """
 
 from __future__ import annotations
@@ -30,13 +29,16 @@ from vertex_softmax.bounds.optimize import Ascent, Chosen, Held, optimise
 from vertex_softmax.bounds.slack import input_of
 from vertex_softmax.bounds.subsets import Subsets
 from vertex_softmax.errors import InvalidValueError, OutOfTimeError
-from vertex_softmax.graph.ir import Constant, Node
+from vertex_softmax.graph.ir import Node
 from vertex_softmax.ops.registry import Interval, Rules, Step
+from vertex_softmax.search.branching import Candidate, most_bent
 
 LOOKED_AT = 3
 """How many inputs of a batch of domains are shown to `accept`, at most."""
 TOGETHER = 1 << 20
 """About how many numbers domains that are bounded together have, in all nodes."""
+SMALL = 1 << 13
+"""A network with at most so many numbers in all nodes has `Rules.sums` in every survey."""
 TRIED = 4
 """How many times as many parts are looked at together, without gradients."""
 
@@ -81,15 +83,8 @@ class Split(NamedTuple):
     at_least: bool
     size: float = 1.0
     """about how large the coefficients on that number are: the scale of the multiplier's steps"""
-
-
-class Candidate(NamedTuple):
-    """What may be split: number `place` of a node, flattened, at a point; `slope` is the bound's coefficient on it."""
-
-    node: Node
-    place: int
-    point: float
-    slope: float
+    inner: bool = False
+    """not of the node's value, but of what its op computes on the way; then there is no multiplier"""
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -164,7 +159,10 @@ class _Tree:
     ) -> None:
         self.walk, self.objectives, self.search, self.progress, self.accept = walk, objectives, search, progress, accept
         self.goals: list[float] = [0.0] * len(objectives) if goals is None else goals.tolist()
+        numbers = sum(math.prod(node.shape) for node in walk.nodes)
         self.rules = dataclasses.replace(rules, free=True)
+        self.last = dataclasses.replace(self.rules, sums=numbers <= SMALL)
+        """of the pass that surveys a domain"""
         before = [-math.inf] * len(objectives) if known is None else [_number(x) for x in known.tolist()]
         self.closed = [b if b > goal else math.inf for b, goal in zip(before, self.goals, strict=True)]
         """the least bound of the parts that are above the goal, per objective"""
@@ -173,8 +171,10 @@ class _Tree:
         self.heap = [(self._short(domain), next(self.order), domain) for domain in roots]
         self.stuck: list[Domain] = []
         """open parts with nothing left to split"""
-        numbers = sum(math.prod(node.shape) for node in walk.nodes)
         self.width = search.width or min(256, max(32, TOGETHER // max(1, numbers)))
+        boxes = {node: node.op.inner_box(walk.place(node, self.rules)) for node in walk.nodes if node.inputs}
+        self.inner = {node: box for node, box in boxes.items() if box is not None}
+        """of what ops compute on the way, before anything is split"""
         self.exact = {node for at in walk.nodes if at.op.splits_exactly for node in at.inputs}
         """nodes whose splits leave nothing bent"""
         self.bounded = 0
@@ -270,21 +270,32 @@ class _Tree:
         """The domains, those optimised whose turn it is."""
         self.bounded += len(domains)
         open_ = [domain for domain in domains if not self._done(domain)]
-        turns = [len(d.splits) % self.search.every == 0 or d.splits[-1].node not in self.exact for d in open_]
+        turns = [
+            len(d.splits) % self.search.every == 0 or not (d.splits[-1].inner or d.splits[-1].node in self.exact)
+            for d in open_
+        ]
         found = [domain for domain in domains if self._done(domain)]
         found += [domain for domain, turn in zip(open_, turns, strict=True) if not turn]
-        due = [domain for domain, turn in zip(open_, turns, strict=True) if turn]
-        for begin in range(0, len(due), 2 * self.width):
-            found += self._ascended(due[begin : begin + 2 * self.width])
+        for last in (False, True):  # where nothing is left to split, it is the last chance
+            due = [d for d, turn in zip(open_, turns, strict=True) if turn and last is not bool(d.candidates)]
+            ascent = self.search.root if last else self.search.ascent
+            for begin in range(0, len(due), 2 * self.width):
+                found += self._ascended(due[begin : begin + 2 * self.width], ascent)
         return self._kept(found)
 
-    def _ascended(self, domains: list[Domain]) -> list[Domain]:
+    def _due(self, domain: Domain) -> bool:
+        """Are its parameters to be optimised?"""
+        if len(domain.splits) % self.search.every == 0 or not domain.candidates:
+            return True
+        last = domain.splits[-1]
+        return not (last.inner or last.node in self.exact)
+
+    def _ascended(self, domains: list[Domain], ascent: Ascent) -> list[Domain]:
         """The domains with their free parameters optimised."""
         sub, held = self._subsets(domains)
         objectives, start = self._objectives(domains), self._start(domains)
-        search, output = self.search, self.walk.graph.output
+        output = self.walk.graph.output
         goal = objectives.new_tensor([[self.goals[domain.objective]] for domain in domains])
-        ascent = search.ascent if domains[0].splits else search.root
         done = optimise(sub, output, objectives, self.rules, ascent, goal=goal, start=start, held=held, keep=True)
         bounds = map(_number, done.bound.squeeze(1).tolist())
         domains = [dataclasses.replace(d, bound=max(b, d.bound)) for d, b in zip(domains, bounds, strict=True)]
@@ -305,16 +316,16 @@ class _Tree:
         steps: list[tuple[Node, Tensor, Step]] = []
 
         def watch(at: Node, part: Part, step: Step) -> None:
-            if at.op.splits:
+            if at.op.splits or at in self.inner:
                 steps.append((at, part.A, step))
 
-        back = sub.back(self.walk.graph.output, Part(objectives), self.rules, chosen, watch=watch)
+        back = sub.back(self.walk.graph.output, Part(objectives), self.last, chosen, watch=watch)
         bound, corner = self._least(back, len(domains))
         for node, multipliers in back.held.items():
             chosen[node].update(zip(HELD, multipliers, strict=True))
         values = self.walk.graph.values(input_of(self.walk, corner).squeeze(1))
         self._look(values, objectives, domains)
-        candidates = self._candidates(sub, steps, values, len(domains))
+        candidates = most_bent(sub, self.last, steps, values, self.inner, self.search.tried)
         kept = {at: {k: x for k, x in of.items() if k not in TARGETS} for at, of in chosen.items()}
         return [
             dataclasses.replace(
@@ -330,7 +341,10 @@ class _Tree:
         slopes = torch.zeros_like(centre) if back.coefficients is None else back.coefficients
         bound = back.constant + (slopes * centre).flatten(2).sum(-1) - (slopes.abs() * radius).flatten(2).sum(-1)
         bound = torch.where(bound == torch.inf, torch.full_like(bound, torch.nan), bound)
-        return bound.squeeze(1), (centre - radius * slopes.sign()).expand(count, 1, *self.walk.start.shape)
+        corner = torch.where(
+            slopes > 0, box.lower.unsqueeze(1), torch.where(slopes < 0, box.upper.unsqueeze(1), centre)
+        )
+        return bound.squeeze(1), corner.expand(count, 1, *self.walk.start.shape)
 
     def _kept(self, domains: list[Domain]) -> list[Domain]:
         """The same, with the parameters of those that are open in single precision, and of no others."""
@@ -348,23 +362,27 @@ class _Tree:
     def _subsets(self, domains: list[Domain]) -> tuple[Subsets, dict[Node, Held]]:
         """The domains as subsets, and where their cut sides have multipliers."""
         boxes: dict[Node, Interval] = {}
+        inner: dict[Node, Interval] = {}
         held: dict[Node, Held] = {}
-        for node in {split.node for domain in domains for split in domain.splits}:
-            box = Interval(*(x.expand(len(domains), *node.shape).flatten(1).clone() for x in self.walk.boxes[node]))
+        for node, within in {(split.node, split.inner) for domain in domains for split in domain.splits}:
+            whole = self.inner[node] if within else self.walk.boxes[node]
+            shape = whole.lower.shape[1:]
+            box = Interval(*(x.expand(len(domains), *shape).flatten(1).clone() for x in whole))
             sides = [torch.zeros_like(x) for x in box]
             for at_least, end, side in ((True, box.lower, sides[0]), (False, box.upper, sides[1])):
                 cuts = [
                     (k, split)
                     for k, domain in enumerate(domains)
                     for split in domain.splits
-                    if split.node is node and split.at_least is at_least
+                    if split.node is node and split.inner is within and split.at_least is at_least
                 ]
                 for k, split in cuts:  # later splits of the same number are inside the earlier
                     end[k, split.place] = split.point
                     side[k, split.place] = split.size
-            boxes[node] = Interval(*(x.reshape(-1, *node.shape) for x in box))
-            held[node] = Held(*(x.reshape(-1, 1, *node.shape) for x in sides))
-        return Subsets(self.walk, boxes, len(domains)), held
+            (inner if within else boxes)[node] = Interval(*(x.reshape(-1, *shape) for x in box))
+            if not within:
+                held[node] = Held(*(x.reshape(-1, 1, *shape) for x in sides))
+        return Subsets(self.walk, boxes, len(domains), inner), held
 
     def _stacked(self, domains: list[Domain], dtype: torch.dtype) -> dict[Node, dict[str, Tensor]]:
         """The domains' parameters beside each other, (domains, 1, ...); a multiplier that one does not have is 0."""
@@ -400,39 +418,6 @@ class _Tree:
             sides[TARGETS[not split.at_least]].view(len(domains), -1)[k, split.place] = domain.target
         return found
 
-    def _candidates(
-        self, sub: Subsets, steps: list[tuple[Node, Tensor, Step]], values: dict[Node, Tensor], count: int
-    ) -> list[tuple[Candidate, ...]]:
-        """What to split in each domain, from a pass's steps and the values (count, *shape) where its bound is least."""
-        scores, numbers, cuts, slants = [], [], [], []
-        places: list[Node] = []
-        for at, A, step in steps:
-            for i in at.op.splits:
-                node, slope = at.inputs[i], step.coefficients[i]
-                if slope is None or isinstance(node.op, Constant) or node in (sub.graph.input, sub.start):
-                    continue
-                low, high = (x.unsqueeze(1) for x in sub.boxes[node])
-                x = values[node].unsqueeze(1)
-                point = at.op.split_point(i, Interval(low, high), torch.minimum(torch.maximum(x, low), high))
-                inputs = tuple(values[other].unsqueeze(1) for other in at.inputs)
-                bend = at.op.bend(i, A, slope, inputs, (low, point, high))
-                inside = (point > low) & (point < high)
-                bend = torch.where(inside & bend.isfinite(), bend, torch.zeros_like(bend)).flatten(1)
-                best = bend.topk(min(self.search.tried, bend.shape[1]), dim=1)
-                scores.append(best.values)
-                numbers.append(best.indices)
-                cuts.append(point.expand(count, 1, *node.shape).flatten(1).gather(1, best.indices))
-                slants.append(slope.flatten(1).gather(1, best.indices))
-                places += [node] * best.indices.shape[1]
-        if not scores:
-            return [()] * count
-        top = torch.cat(scores, 1).topk(min(self.search.tried, len(places)), dim=1)
-        details = [torch.cat(x, 1).gather(1, top.indices).tolist() for x in (numbers, cuts, slants)]
-        return [
-            tuple(Candidate(places[w], *rest) for score, w, *rest in zip(*row, strict=True) if score > 0)
-            for row in zip(top.values.tolist(), top.indices.tolist(), *details, strict=True)
-        ]
-
     def _look(self, values: dict[Node, Tensor], objectives: Tensor, domains: list[Domain]) -> None:
         """Is an objective not above its goal at one of the inputs of these values, the worst first?"""
         graph = self.walk.graph
@@ -448,10 +433,13 @@ class _Tree:
 
 def _parts(domain: Domain, candidate: Candidate) -> tuple[Domain, Domain]:
     """At least, and at most."""
-    node, place, point, slope = candidate
+    node, place, point, slope, inner = candidate
     size = abs(slope) if slope != 0 and math.isfinite(slope) else 1.0
+    target = None if inner else slope
     first, second = (
-        dataclasses.replace(domain, splits=(*domain.splits, Split(node, place, point, side, size)), target=slope)
+        dataclasses.replace(
+            domain, splits=(*domain.splits, Split(node, place, point, side, size, inner)), target=target
+        )
         for side in (True, False)
     )
     return first, second

@@ -1,7 +1,7 @@
 """Attack, crown, joint, branch and bound, in this order and within one budget of time: one answer to one property.
 
 Invariant: `unsat` is said only when for every case and every conjunction a bound excludes it over the whole box, by
-more than float64 rounding is worth (GUARD); `sat` only with a counterexample that was confirmed by a replay. All else
+more than rounding is worth (GUARD); `sat` only with a counterexample that was confirmed by a replay. All else
 is `unknown`, or `timeout` if it is the time that was short.
 
 A conjunction C y ≤ d is excluded by one row, or by a mix λ ≥ 0 of rows, with λ·C y > λ·d everywhere.
@@ -24,15 +24,15 @@ from vertex_softmax.bounds.coefficients import Part
 from vertex_softmax.errors import InvalidValueError, OutOfTimeError
 from vertex_softmax.graph.ir import Graph
 from vertex_softmax.methods.bounding import METHODS, Options, lower_bounds, make_boxes
-from vertex_softmax.ops.registry import Interval, Rules
+from vertex_softmax.ops.registry import Rules
 from vertex_softmax.search.branch_and_bound import Outcome, branch_and_bound
 from vertex_softmax.search.falsify import falsify
 from vertex_softmax.search.replay import Counterexample
 from vertex_softmax.search.visits import Confirm
-from vertex_softmax.specs.property import Case, Floats, Property
+from vertex_softmax.specs.property import Floats, Property
 
-GUARD = 1e-10
-"""A bound excludes if it is above the limit by this share of the largest terms: what float64 may have rounded away."""
+GUARD = {torch.float64: 1e-12, torch.float32: 5e-4}
+"""A bound excludes if it is above the limit by this share of all terms of its pass: what rounding may have taken."""
 CASCADE = ("attack", "crown", "joint", "bab")
 MIXING = 40
 """Steps that look for the mix of a conjunction's rows."""
@@ -246,9 +246,9 @@ class _Cascade:
         case, waiting = self.prop.cases[i], len(self.prop.cases) - i
         if any(len(target.d) == 0 for target in self._open(i)):  # true of every output: any input of the box will do
             return ""
-        lower, upper = (self._placed(x, case) for x in (case.lower, case.upper))
-        if self.method == "attack":
+        if self.method == "attack" or not self._open(i):
             return ""
+        lower, upper = self._placed(case.lower, -torch.inf), self._placed(case.upper, torch.inf)
         until = time.perf_counter() + self._left_seconds() / waiting
         stages = CASCADE[1 : CASCADE.index(self.method) + 1] if self.method in CASCADE else (self.method,)
         walk: Walk | None = None
@@ -271,11 +271,10 @@ class _Cascade:
                 return stage
         return ""
 
-    def _placed(self, x: Floats, case: Case) -> Tensor:
+    def _placed(self, x: Floats, out: float) -> Tensor:
         """One end of the case's box, (1, *input shape), rounded outward where it must be rounded."""
         exact = torch.from_numpy(np.ascontiguousarray(x))
         moved = exact.to(self.dtype)
-        out = -torch.inf if x is case.lower else torch.inf
         inside = moved.double() > exact if out < 0 else moved.double() < exact
         moved = torch.where(inside, torch.nextafter(moved, torch.full_like(moved, out)), moved)
         return moved.reshape(1, *self.graph.input.shape).to(self.device)
@@ -301,7 +300,7 @@ class _Cascade:
             self.problem = f"{walk.problems[0].text} at {walk.problems[0].node.name!r}; a smaller set may help"
             return
         for target, rows in zip(open_, bounds[0].split([len(t.d) for t in open_]), strict=True):
-            target.guard = max(target.guard, guard(target.C, target.d, walk.boxes[self.graph.output]))
+            target.guard = max(target.guard, guard(walk, target.C, target.d))
             target.learn(rows)
 
     def _bound_mixes(self, walk: Walk | None, i: int) -> None:
@@ -314,6 +313,7 @@ class _Cascade:
                 target.C = torch.cat([target.C, torch.tensordot(weights, target.C, 1).unsqueeze(0)])
                 target.d = torch.cat([target.d, (weights @ target.d).unsqueeze(0)])
                 target.rows = torch.cat([target.rows, torch.full_like(target.rows[:1], -torch.inf)])
+                target.guard = max(target.guard, guard(walk, target.C, target.d))
                 with torch.no_grad():
                     target.learn(
                         walk.bound(self.graph.output, Part(target.C.unsqueeze(0)), Rules(attention="affine"))[0]
@@ -360,13 +360,13 @@ class _Cascade:
             self._attack("attack again", share, self._only(i))
 
 
-def guard(C: Tensor, d: Tensor, output: Interval) -> float:
+def guard(walk: Walk, C: Tensor, d: Tensor) -> float:
     """How far above its limit a bound has to be, for rows C (m, *shape) and limits d (m,)."""
-    most = torch.maximum(output.lower.abs(), output.upper.abs())[0]
-    terms = (C.abs() * most).flatten(1).sum(-1) + d.abs()
-    largest = float(terms.max()) if terms.numel() else 0.0
-    unit = 1.0 if C.dtype == torch.float64 else 2.0**29
-    return GUARD * unit * largest if math.isfinite(largest) else math.inf
+    with torch.no_grad():
+        size = walk.back(walk.graph.output, Part(C.unsqueeze(0)), Rules(attention="affine"), sizes=True).size
+    terms = d.abs() if size is None else size[0] + d.abs()
+    largest = float(terms.max())
+    return GUARD[C.dtype] * largest if math.isfinite(largest) else math.inf
 
 
 def mix(walk: Walk, C: Tensor, d: Tensor) -> Tensor:
@@ -381,8 +381,9 @@ def mix(walk: Walk, C: Tensor, d: Tensor) -> Tensor:
             weights = theta.softmax(0) / sizes
             objective = torch.tensordot(weights, C, 1).reshape(1, 1, *C.shape[1:])
             bound = walk.bound(walk.graph.output, Part(objective), Rules(attention="affine")).sum() - weights @ d
-        if float(bound) > best:
-            best, found = float(bound), weights.detach()
+        value = float(bound.detach())
+        if value > best:
+            best, found = value, weights.detach()
         if not bound.requires_grad or not bool(bound.isfinite()):
             break
         optimiser.zero_grad()

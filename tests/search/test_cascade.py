@@ -22,15 +22,12 @@ from vertex_softmax.graph import build
 from vertex_softmax.graph.ir import Graph, Node
 from vertex_softmax.methods.bounding import METHODS, Options, make_boxes
 from vertex_softmax.ops.elementwise import Exp, Reciprocal, Relu
-from vertex_softmax.ops.registry import Interval
 from vertex_softmax.search.branch_and_bound import Search
 from vertex_softmax.search.cascade import CASCADE, GUARD, Answer, Budget, Status, _Cascade, guard, mix, verify
 from vertex_softmax.search.replay import Replay
 from vertex_softmax.specs.property import Case, Conjunction, Inequality, Property
 
 torch.set_num_threads(1)
-# FAULT: `mix` takes float() of a tensor with a gradient, of which torch warns once per process; see the test below.
-pytestmark = pytest.mark.filterwarnings("ignore:Converting a tensor with requires_grad")
 BLIND = Budget(seconds=60, first=0, second=0)
 """Attacks see little more than centres: what is said comes of bounds."""
 QUICK = Options(
@@ -109,7 +106,7 @@ def test_a_row_by_hand() -> None:
     for limit, status in (
         (least - 1, "unsat"),
         (least - Fraction("1e-8"), "unsat"),
-        (least - Fraction("1e-11"), "unknown"),  # less than rounding is worth
+        (least - Fraction("1e-13"), "unknown"),  # less than rounding is worth
         (least, "sat"),
         (least + Fraction("1e-9"), "sat"),
         (least + 1, "sat"),
@@ -139,10 +136,6 @@ def test_a_split_decides() -> None:
         assert ask(graph, prop(2, case(WHOLE, conjunction(({0: 1}, "-0.126")))), method=method).status == "unknown"
 
 
-# FAULT (not of soundness): a part with nothing left to split is never optimised unless the number of its splits is a
-# multiple of `Search.every`, 8: networks with fewer open ReLUs are given up with the root's bound. With `not
-# d.candidates` among the reasons for a turn in `_Tree._bound`, and steps as large as the root's, it would pass.
-@pytest.mark.xfail(reason="parts with nothing left to split are not optimised", strict=True)
 def test_five_relus_are_decided_by_default() -> None:
     """The least y₀ is −1/8: half of what the root's bound is."""
     answer = ask(bent(), prop(2, case(WHOLE, conjunction(({0: 1}, "-0.2")))), options=Options())
@@ -237,8 +230,16 @@ def test_no_inequality_is_true_of_every_output(method: str) -> None:
         assert verify(graph, spec, lambda _: None, budget=BLIND, method=method).status == "unknown"
 
 
-# FAULT: `_bound` concatenates the rows of no target: ValueError of torch. A case without a conjunction breaks nothing.
-@pytest.mark.xfail(reason="a case without a conjunction ends in an exception", strict=True, raises=ValueError)
+def test_a_row_of_zeros_is_true_or_not_and_never_excluded_by_rounding() -> None:
+    """0 ≤ 0 holds of every output, 0 ≤ −1 of none."""
+    graph = bent()
+    for row in ({}, {0: 0}, {0: 0, 1: 0}):
+        spec = prop(2, case(WHOLE, conjunction((row, 0))))
+        assert ask(graph, spec).status == "sat"
+        assert verify(graph, spec, lambda _: None, budget=BLIND, options=QUICK).status == "unknown"
+        assert ask(graph, prop(2, case(WHOLE, conjunction((row, -1))))).status == "unsat"
+
+
 def test_a_case_without_a_conjunction_breaks_nothing() -> None:
     graph = bent()
     assert ask(graph, prop(2, case(WHOLE), case(WHOLE, conjunction(({0: 1}, -5))))).status == "unsat"
@@ -299,16 +300,19 @@ def test_bounds_that_are_no_numbers_exclude_nothing(op: object, ends: tuple[floa
 # the guard
 
 
-def test_the_guard_by_hand() -> None:
-    box = Interval(tensor([[-3.0, 1.0]]), tensor([[2.0, 4.0]]))
-    C, d = tensor([[1.0, -2.0], [0.0, 1.0]]), tensor([-7.0, 5.0])
-    assert guard(C, d, box) == pytest.approx(GUARD * 18, rel=1e-12)  # 3 + 8 + 7
-    assert guard(C[1:], d[1:], box) == pytest.approx(GUARD * 9, rel=1e-12)
-    assert guard(C[:0], d[:0], box) == 0
-    assert guard(C, d, Interval(box.lower - math.inf, box.upper)) == math.inf
-    assert guard(C, d + math.nan, box) == math.inf
-    single = guard(C.float(), d.float(), Interval(*(x.float() for x in box)))
-    assert single == pytest.approx(GUARD * 2**29 * 18, rel=1e-6)
+@pytest.mark.parametrize("dtype", [torch.float64, torch.float32], ids=str)
+def test_the_guard_by_hand(dtype: torch.dtype) -> None:
+    """y = x₀ − 2 x₁ + 1/4 on [0, 1]²: |y| ≤ 7/4, and its terms are at most 1 and 2."""
+    graph = graph_of(affine([[1, -2]], [0.25])).to(dtype)
+    walk = Walk(graph, torch.zeros(1, 2, dtype=dtype), torch.ones(1, 2, dtype=dtype))
+    with torch.no_grad():
+        make_boxes(walk, ("affine",), Options(), True)
+    rows, limits = torch.tensor([[1.0], [-3.0], [0.0]], dtype=dtype), torch.tensor([-7.0, 5.0, 0.5], dtype=dtype)
+    for C, d, size in ((rows[:1], limits[:1], 11.75), (rows, limits, 19.25), (rows[2:], limits[2:], 0.5)):
+        assert guard(walk, C, d) == pytest.approx(GUARD[dtype] * size, rel=1e-5)
+    assert guard(walk, rows, limits * math.inf) == math.inf
+    assert guard(walk, rows, limits * math.nan) == math.inf
+    assert guard(walk, rows * math.inf, limits) == math.inf
 
 
 def test_a_mix_is_one() -> None:
@@ -346,7 +350,7 @@ def test_nothing_within_rounding_is_unsat(seed: int, power: int, delta: float, d
     spec = prop(2, case([(-1, 1)] * n, conjunction(({0: a[0], 1: a[1]}, limit))))
     answer = ask(graph, spec)
     assert answer.status != "unsat"
-    assert Fraction(answer.bounds[0][0]) <= least - limit + Fraction(GUARD * size) or answer.bounds[0][0] == -math.inf
+    assert Fraction(answer.bounds[0][0]) <= least - limit + Fraction(1e-10 * size) or answer.bounds[0][0] == -math.inf
     spec = prop(2, case([(-1, 1)] * n, conjunction(({0: a[0], 1: a[1]}, least - Fraction(1e-6 * size)))))
     assert ask(graph, spec).status == "unsat"
 
@@ -383,10 +387,6 @@ def test_no_unsat_at_a_sampled_minimum(seed: int, delta: float, kind: int) -> No
         assert answer.bounds[0][0] <= float(values.min()) - limit + 1e-12 * (1 + abs(limit))
 
 
-# FAULT: `_bound_mixes` adds the row λ·C, λ = softmax / Σ|C|, but leaves the target's guard at that of the rows of C.
-# With coefficients of 1e-8 the guard is 1e-18, and what rounding leaves of the mix (1e-16) is said to exclude.
-# Proposed: target.guard = max(target.guard, guard(target.C, target.d, walk.boxes[output])) after the row is added.
-@pytest.mark.xfail(reason="the guard of a mix is that of its rows before they were normed", strict=True)
 def test_a_mix_of_rows_with_small_coefficients_is_guarded() -> None:
     """y = (x + b, −x − b): c₀ y₀ ≤ c₀ t and c₁ y₁ ≤ −c₁ t are both true where y₀ = t, exactly; t is in reach."""
     said = []
@@ -401,9 +401,6 @@ def test_a_mix_of_rows_with_small_coefficients_is_guarded() -> None:
     assert "unsat" not in said
 
 
-# FAULT: the guard knows the size of the outputs only. What inner nodes round away by cancelling is more (1e-6 for inner
-# values of 1e10), and so is the bound's own error. Proposed: GUARD times the largest Σ |A|·|box| of any node of a pass.
-@pytest.mark.xfail(reason="the guard does not see how large inner values are", strict=True)
 def test_what_inner_values_cancel_is_guarded() -> None:
     """y = −3 (x + b) + 1e10 with b = 1e10/3 rounded: at x = 0 it is 1e10 − 3 b = −4.8e-7 and not 0."""
     big = 1e10
@@ -414,19 +411,36 @@ def test_what_inner_values_cancel_is_guarded() -> None:
     assert verify(graph, spec, lambda _: None, budget=BLIND, options=QUICK).status != "unsat"
 
 
-# FAULT: `_placed` tells the lower end by `x is case.lower`; where both ends are one array, both are rounded down.
-@pytest.mark.xfail(reason="one array for both ends is rounded down twice", strict=True)
-def test_ends_are_rounded_outward_for_a_graph_in_single_precision() -> None:
+# FAULT: the guard counts the terms of the objective's own pass. Where rounding put the box of a ReLU's input below 0,
+# the pass stops there with the coefficient 0, and nothing of what that box rounded away (1e-6) or of what follows it
+# (1e6) is counted. Proposed: every box that a pass finds is widened by GUARD times that pass's own Σ |A|·|box| (`sizes`).
+@pytest.mark.xfail(reason="boxes are not widened by what rounding may have taken", strict=True)
+def test_a_relu_that_only_rounding_turns_off_is_guarded() -> None:
+    """z = 3 (x + b) − 1e10 with b = 1e10/3 rounded is 4.8e-7 at x = 0, and 0 in float64; y = −1e6 z⁺ is −0.48 there."""
+    big = 1e10
+    z = affine([[3.0]], [-big], affine([[1.0]], [big / 3]), "z")
+    at_zero = 3 * Fraction(big / 3) - Fraction(big)
+    assert -Fraction(10**6) * at_zero < Fraction("-0.2")
+    graph = graph_of(affine([[-1e6]], [0.0], build.apply(Relu(), z, name="relu"), "y"))
+    spec = prop(1, case([(-1, 0)], conjunction(({0: 1}, "-0.2"))))
+    assert verify(graph, spec, lambda _: None, budget=BLIND, options=QUICK).status != "unsat"
+
+
+@pytest.mark.parametrize("one", [False, True], ids=["two arrays", "one array"])
+def test_ends_are_rounded_outward_for_a_graph_in_single_precision(one: bool) -> None:
     single = graph_of(affine([[1.0]], [0.0])).to(torch.float32)
-    for lower, upper in ((np.array([0.1]), np.array([0.1])), (point := np.array([0.1]), point)):
+    for point in (0.1, 0.3, 0.7, -0.1, -0.7):
+        lower = np.array([point])
+        upper = lower if one else lower.copy()
         box = Case(lower, upper, lower, upper, (conjunction(({0: 1}, 0)),))
         cascade = _Cascade(single, Property((box,), 1, 1), lambda _: None, BLIND, "bab", QUICK, 0, None)
-        low, high = (cascade._placed(x, box).double().item() for x in (box.lower, box.upper))
-        assert low <= 0.1 <= high
+        low, high = (
+            cascade._placed(x, out).double().item() for x, out in ((box.lower, -torch.inf), (box.upper, torch.inf))
+        )
+        assert low <= point <= high
+        assert high - low < 1e-7
 
 
-# FAULT: a warning of torch, which the tests' settings make an error; float(bound.detach()) has none.
-@pytest.mark.xfail(reason="float() of a tensor with a gradient", strict=True, raises=UserWarning)
 def test_a_mix_gives_no_warning() -> None:
     torch.set_warn_always(True)
     try:

@@ -69,10 +69,19 @@ class Made:
     """(COUNT, *shape); of subset 0 nothing is cut"""
     anchors: Tensor
     """(COUNT, *input): a point of each subset"""
+    inner: dict[Node, Interval] = dataclasses.field(default_factory=dict)
+    """of the σ of normalisations, (COUNT, rows...); all of it is cut or is the root's to rounding"""
 
     def sub(self, rows: slice = slice(None)) -> Subsets:
-        boxes = {node: Interval(*(x[rows] for x in box)) for node, box in self.boxes.items()}
-        return Subsets(self.walk, boxes, len(self.anchors[rows]))
+        boxes, inner = (
+            {node: Interval(*(x[rows] for x in box)) for node, box in of.items()} for of in (self.boxes, self.inner)
+        )
+        return Subsets(self.walk, boxes, len(self.anchors[rows]), inner)
+
+
+def sigma(node: Node, values: dict[Node, Tensor]) -> Tensor:
+    """The σ of every row of a normalisation, (n, COUNT, rows...) or without the first."""
+    return (node.op._rows(values[node.inputs[0]]).square().mean(-1) + node.op.eps).sqrt()
 
 
 def made(name: str, seed: int) -> Made:
@@ -92,7 +101,16 @@ def made(name: str, seed: int) -> Made:
         moved = [end + few[k] * share[k] * (values[node] - end) for k, end in enumerate(ends)]
         low, high = torch.minimum(moved[0], values[node]), torch.maximum(moved[1], values[node])
         boxes[node] = Interval(torch.maximum(low, ends[0]), torch.minimum(high, ends[1]))
-    return Made(walk, boxes, anchors)
+    inner = {}
+    for node in walk.nodes:
+        box = node.op.inner_box(walk.place(node, Rules())) if node.inputs else None
+        if box is not None:
+            at = sigma(node, values)
+            share = torch.rand(2, *at.shape, generator=g, dtype=torch.float64)
+            low, high = (end + s * (at - end) for end, s in zip(box, share, strict=True))
+            low[0], high[0] = box.lower[0], box.upper[0]
+            inner[node] = Interval(torch.minimum(low, at), torch.maximum(high, at))
+    return Made(walk, boxes, anchors, inner)
 
 
 def inside(case: Made, x: Tensor) -> Tensor:
@@ -102,6 +120,11 @@ def inside(case: Made, x: Tensor) -> Tensor:
         whole = case.walk.boxes[node]
         above = (values[node] >= low) | (low <= whole.lower)
         there.append((above & ((values[node] <= high) | (high >= whole.upper))).flatten(2).all(-1))
+    for node, (low, high) in case.inner.items():
+        value = sigma(node, values)
+        fine = (value >= low) & (value <= high)
+        fine[:, 0] = True  # nothing is cut there
+        there.append(fine.flatten(2).all(-1))
     return torch.stack(there).all(0)
 
 
@@ -264,6 +287,13 @@ def test_a_cut_is_a_gain_somewhere(name: str) -> None:
         found = case.sub().bound(case.walk.graph.output, Part(A), RULES["affine"])
     torch.testing.assert_close(found[:1], whole, rtol=1e-12, atol=1e-12)  # subset 0 is the whole set
     assert (found[1:] > whole + 1e-3).any()
+    assert bool(case.inner) == (CONFIGS[name].norm != "none")
+    if case.inner:  # and so it is of σ alone
+        with torch.no_grad():
+            alone = Subsets(case.walk, {}, COUNT, case.inner).bound(case.walk.graph.output, Part(A), RULES["affine"])
+        torch.testing.assert_close(alone[:1], whole, rtol=1e-9, atol=1e-9)
+        assert (alone[1:] > whole + 1e-3).any()
+        check(Made(case.walk, {}, case.anchors, case.inner), A, points(case, A, 3), alone)
 
 
 # by hand

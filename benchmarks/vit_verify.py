@@ -1,6 +1,6 @@
 """The 60 VNN-COMP instances of `vit` through `vertex sweep`, and every `unsat` attacked again.
 
-python benchmarks/vit_verify.py [--data DIR] [--jobs N] [--timeout S] [--attack S] [--attackers N] [--out FILE] [--work D]
+python benchmarks/vit_verify.py [--data DIR] [--jobs N] [--timeout S] [--attack S] [--attackers N] [--out F] [--work D]
 
 Every instance is a process of its own with two threads and --timeout seconds, --jobs at a time (give jobs = cores / 2
 for figures "on 2 cores"). Then each instance that was answered `unsat` is attacked for --attack seconds with another

@@ -8,7 +8,6 @@ The walk asks an op only for what registry.py promises.
 
 from __future__ import annotations
 
-import dataclasses
 import math
 import time
 from collections.abc import Callable, Iterator, Mapping
@@ -19,11 +18,12 @@ from torch import Tensor
 
 from vertex_softmax.bounds.coefficients import Part, dense, diagonal_dimension, merge
 from vertex_softmax.bounds.generate import generate
+from vertex_softmax.bounds.linear import Linear
 from vertex_softmax.bounds.memory import Memory
 from vertex_softmax.errors import OutOfTimeError
 from vertex_softmax.graph.ir import Constant, Graph, Node
 from vertex_softmax.ops.generators import Generators
-from vertex_softmax.ops.registry import AffineForm, Centred, Interval, Place, Rules, Step
+from vertex_softmax.ops.registry import ROUNDING, AffineForm, Centred, Interval, Place, Rules, Step
 
 MOST_FORM_NUMBERS = 1 << 26
 """Affine forms are made of nodes with at most this many numbers times inputs (half a GiB in float64)."""
@@ -44,41 +44,6 @@ class Problem(NamedTuple):
     where: Tensor
     """(batch,) bool"""
     text: str
-
-
-@dataclasses.dataclass
-class Linear:
-    """Constant + coefficients·start, and under parallel rules what it may be off by."""
-
-    constant: Tensor
-    """(batch, S)"""
-    coefficients: Tensor | None = None
-    """(batch, S, *shape of the start)"""
-    error: Tensor | None = None
-    noise: list[Tensor] = dataclasses.field(default_factory=list)
-    """(batch, S, columns) of the ops with parallel rules that were met first"""
-    size: Tensor | None = None
-    """(batch, S), if asked for: Σ |coefficients|·|box| over all nodes, of which rounding is a share"""
-    held: dict[Node, tuple[Tensor, Tensor]] = dataclasses.field(default_factory=dict)
-    """the multipliers of boxes that were used, (batch, S, *shape) each"""
-
-    def add(
-        self, constant: Tensor | None = None, *, coefficients: Tensor | None = None, error: Tensor | None = None
-    ) -> None:
-        """Add what one op gives."""
-        if constant is not None:
-            self.constant = self.constant + constant.flatten(1)
-        if coefficients is not None:
-            self.coefficients = coefficients if self.coefficients is None else self.coefficients + coefficients
-        if error is not None:
-            self.error = error.flatten(1) if self.error is None else self.error + error.flatten(1)
-
-    def hear(self, noise: Tensor, columns: int) -> None:
-        """Add an op's columns, as long as there are at most `columns`; beyond that they are error."""
-        if sum(part.shape[-1] for part in self.noise) + noise.shape[-1] <= columns:
-            self.noise.append(noise)
-        else:
-            self.add(error=noise.abs().sum(-1))
 
 
 class Walk:
@@ -217,7 +182,7 @@ class Walk:
         for rows, unit in self.units_along(node, keep, open_):
             A = unit if weights is None else unit - unit.sum(-1, keepdim=True) * weights.unsqueeze(1)
             both = torch.cat([A, -A], 1)
-            found = self.bound(node, Part(both, keep), rules)  # (batch, 2 S · n)
+            found = self.bound(node, Part(both, keep), rules, outward=True)  # (batch, 2 S · n)
             low, high = _placed(found, rows, keep, node.shape)
             lower, upper = _write(lower, upper, low, high, rows, keep, node.shape)
         return Interval(lower, upper)
@@ -282,13 +247,24 @@ class Walk:
         return self.units_along(node, None, self._undecided(node))
 
     def bound(
-        self, node: Node, part: Part, rules: Rules, chosen: Mapping[Node, Mapping[str, Tensor]] | None = None
+        self,
+        node: Node,
+        part: Part,
+        rules: Rules,
+        chosen: Mapping[Node, Mapping[str, Tensor]] | None = None,
+        *,
+        outward: bool = False,
     ) -> Tensor:
         """The least value of each objective on a node over the input set, (batch, S) or (batch, S · n).
 
-        `chosen`: values of the free parameters of some ops' relaxations, per objective.
+        `chosen`: values of the free parameters of some ops' relaxations, per objective. `outward`: less what the pass
+        may have rounded (ROUNDING).
         """
-        total, form = self.linear(node, part, rules, chosen)
+        outward = outward and ROUNDING[self.dtype] > 0
+        back = self.back(node, part, rules, chosen, sizes=outward)
+        total, form = back.constant, back.coefficients
+        if outward and back.size is not None:
+            total = total - ROUNDING[self.dtype] * back.size
         box = self.boxes[self.start]
         centre, radius = box.centre.flatten(1).unsqueeze(-1), box.radius.flatten(1).unsqueeze(-1)
         if form is None:
@@ -337,9 +313,7 @@ class Walk:
                 parts.append(Part(most - least))
                 found.add((least * box.lower.unsqueeze(1) - most * box.upper.unsqueeze(1)).flatten(2).sum(-1))
             if sizes:
-                box = self.boxes[at]
-                terms = dense(merge(parts)).abs() * torch.maximum(box.lower.abs(), box.upper.abs()).unsqueeze(1)
-                found.size = terms.flatten(2).sum(-1) + (0.0 if found.size is None else found.size)
+                found.weigh(parts, self.boxes[at])
             if at is self.start:
                 found.add(coefficients=dense(merge(parts)))
                 continue

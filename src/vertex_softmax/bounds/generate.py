@@ -17,7 +17,7 @@ from vertex_softmax.bounds.coefficients import Part, diagonal_dimension
 from vertex_softmax.bounds.memory import MOST_GENERATOR_NUMBERS
 from vertex_softmax.graph.ir import Graph, Node
 from vertex_softmax.ops.generators import Generators
-from vertex_softmax.ops.registry import Rules
+from vertex_softmax.ops.registry import ROUNDING, Rules
 
 if TYPE_CHECKING:
     from vertex_softmax.bounds.backward import Walk
@@ -38,11 +38,14 @@ def generate(walk: Walk, node: Node, rules: Rules) -> Generators | None:
     found: list[tuple[Tensor, ...]] = []
     everything = torch.ones(node.shape, dtype=torch.bool, device=walk.device)
     for _, A in walk.units_along(node, keep, everything, signs=1):
-        back = walk.back(node, Part(A, keep), rules, columns=room)
+        share = ROUNDING[walk.dtype]
+        back = walk.back(node, Part(A, keep), rules, columns=room, sizes=share > 0)
         if back.coefficients is None:
             return None
         flat = back.coefficients.flatten(2)
         error = torch.zeros_like(back.constant) if back.error is None else back.error.clamp(min=0)  # by rounding
+        if share > 0 and back.size is not None:
+            error = error + share * back.size
         noise = torch.cat(back.noise, -1) if back.noise else flat[..., :0]
         found.append((back.constant + (flat @ centre).squeeze(-1), flat * radius, error, noise))
     middle, columns, error, noise = (torch.cat(parts, 1) for parts in zip(*found, strict=True))

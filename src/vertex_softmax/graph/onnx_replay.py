@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     import onnx
 
 POINTS = 6
-MARGIN = 8.0
+MARGIN = 16.0
 FLOOR = 2.0**-20
 DOUBLE = 1e-10
 OPTIMISED = "the output, with onnxruntime's optimisations"

@@ -18,7 +18,19 @@ from vertex_softmax.ops.corners import Corners, corners, planes
 from vertex_softmax.ops.forms import product_radius, row_form
 from vertex_softmax.ops.generators import ellipsoid
 from vertex_softmax.ops.generators import product_radius as generators_product_radius
-from vertex_softmax.ops.registry import AffineForm, Interval, Op, Place, Range, Shape, Step, beside, register, sum_to
+from vertex_softmax.ops.registry import (
+    ROUNDING,
+    AffineForm,
+    Interval,
+    Op,
+    Place,
+    Range,
+    Shape,
+    Step,
+    beside,
+    register,
+    sum_to,
+)
 
 
 class Planes(NamedTuple):
@@ -219,6 +231,9 @@ def product_interval(x: Interval, y: Interval) -> Interval:
     """Interval of Σ_k x_ik y_kj: x_c y_c ± (|x_c| y_r + x_r |y_c| + x_r y_r)."""
     centre = x.centre @ y.centre
     radius = x.centre.abs() @ y.radius + x.radius @ (y.centre.abs() + y.radius)
+    share = ROUNDING[centre.dtype]
+    if share > 0:
+        radius = radius + share * ((x.centre.abs() + x.radius) @ (y.centre.abs() + y.radius))
     return Interval(centre - radius, centre + radius)
 
 

@@ -10,12 +10,15 @@ import torch
 from torch import Tensor
 from torch.nn.grad import conv1d_input, conv2d_input, conv3d_input
 
-from vertex_softmax.ops.registry import Interval, Op, Shape, Step, register, sum_to
+from vertex_softmax.ops.registry import ROUNDING, Interval, Op, Shape, Step, register, sum_to
 
 
 def image(box: Interval, middle: Callable[[Tensor], Tensor], spread: Callable[[Tensor], Tensor]) -> Interval:
-    """centre and radius through an affine map and through its absolute value."""
+    """centre and radius through an affine map and through its absolute value; outward by what the sums may round."""
     centre, radius = middle(box.centre), spread(box.radius)
+    share = ROUNDING[centre.dtype]
+    if share > 0:  # of the terms: |W|·|x|, and the bias, which is at most |W x| + |W x + bias|
+        radius = radius + share * (2 * spread(box.centre.abs() + box.radius) + centre.abs())
     return Interval(centre - radius, centre + radius)
 
 

@@ -22,6 +22,12 @@ from vertex_softmax.errors import InvalidValueError
 
 Shape = tuple[int, ...]
 
+ROUNDING = {torch.float64: 1e-13, torch.float32: 0.0}
+"""Boxes are made wider by this share of all that was added up to get them, so that no sum's rounding decides a sign.
+
+In single precision that would cost too much: there it is not done, and nothing is claimed beyond its rounding.
+"""
+
 
 class Interval(NamedTuple):
     """lower ≤ x ≤ upper, elementwise; (batch, *shape)."""

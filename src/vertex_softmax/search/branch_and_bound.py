@@ -23,8 +23,9 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from vertex_softmax.bounds.backward import HELD, TARGETS, Linear, Walk
+from vertex_softmax.bounds.backward import HELD, TARGETS, Walk
 from vertex_softmax.bounds.coefficients import Part
+from vertex_softmax.bounds.linear import Linear
 from vertex_softmax.bounds.optimize import Ascent, Chosen, Held, optimise
 from vertex_softmax.bounds.slack import input_of
 from vertex_softmax.bounds.subsets import Subsets

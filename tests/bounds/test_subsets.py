@@ -368,6 +368,26 @@ def test_targets_by_hand() -> None:
     assert one_cut(walk, z, *on, [1, 0], **{**given, "at_least": -4.0}) == 0.5  # from 0 on, not from −4
 
 
+def test_the_ascent_moves_the_sides_that_are_held_from_the_start_that_is_given() -> None:
+    walk, z = folded()
+    full = lambda v: torch.full((1, 1, 1), v).double()  # noqa: E731
+    sub = Subsets(walk, {z: Interval(full(0.5)[0], full(3.0)[0])}, 1)
+    A = torch.tensor([[[1.0, 0.0]]]).double()
+
+    def ascended(steps: int, held: Held, **start: float) -> tuple[float, list[float]]:
+        given = {z: {name: full(value) for name, value in start.items()}} if start else None
+        ascent = Ascent(steps=steps, step_size=0.01)
+        done = optimise(sub, walk.graph.output, A, Rules(), ascent, start=given, held={z: held}, keep=True)
+        return float(done.bound), [float(done.chosen[z][name]) for name in HELD]
+
+    bound, (least, most) = ascended(30, Held(full(1.0), full(0.0)))
+    assert bound > 0.3
+    assert (0.9 < least < 1.1, most) == (True, 0)
+    assert ascended(30, Held(full(0.0), full(1.0))) == (-3.0, [0, 0])
+    assert ascended(0, Held(full(1.0), full(1.0)), at_least=1.0, at_most=0.0) == (0.5, [1, 0])
+    assert ascended(0, Held(full(1.0), full(1.0))) == (-3.0, [0, 0])
+
+
 def test_scores_are_cut_like_any_number() -> None:
     """With z ≥ 1 the first key's share is at least σ(1), and with z ≤ −1 at most σ(−1), whatever the rule."""
     walk, scores = folded(attention=True)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import dataclasses
 import math
-import warnings
 from fractions import Fraction
 
 import numpy as np
@@ -441,14 +440,26 @@ def test_what_inner_values_cancel_is_guarded() -> None:
     assert verify(graph, spec, lambda _: None, budget=BLIND, options=QUICK).status != "unsat"
 
 
-# Boxes are rounded outward by ROUNDING of all terms of the pass that found them; the guard sees only the last pass.
-def test_a_relu_that_only_rounding_turns_off_is_guarded() -> None:
-    """z = 3 (x + b) − 1e10 with b = 1e10/3 rounded is 4.8e-7 at x = 0, and 0 in float64; y = −1e6 z⁺ is −0.48 there."""
-    big = 1e10
-    z = affine([[3.0]], [-big], affine([[1.0]], [big / 3]), "z")
-    at_zero = 3 * Fraction(big / 3) - Fraction(big)
-    assert -Fraction(10**6) * at_zero < Fraction("-0.2")
-    graph = graph_of(affine([[-1e6]], [0.0], build.apply(Relu(), z, name="relu"), "y"))
+def cancelled(kind: str) -> Node:
+    """z = 3 (x + b) − 1e10 with b = 1e10/3 rounded: 4.8e-7 at x = 0, and 0 in float64."""
+    if kind == "affine":
+        return affine([[3.0]], [-1e10], affine([[1.0]], [1e10 / 3]), "z")
+    x, (b, three, big) = build.source((1,)), (build.constant(tensor([v])) for v in (1e10 / 3, 3.0, -1e10))
+    if kind == "product":
+        three = build.add(build.multiply(x, build.constant(tensor([0.0])), "none"), three, "three")
+    return build.add(build.multiply(build.add(x, b, "sum"), three, "times"), big, "z")
+
+
+# FAULT: `interval` of Shift, Scale, Add, Multiply and others is not widened as `image` and `product_interval` are
+# (ops/linear.py, bilinear.py), and boxes are met with it. Proposed: widen in `Walk.interval`, once for all ops.
+LEFT = pytest.mark.xfail(reason="the intervals of these ops are not rounded outward", strict=True)
+
+
+@pytest.mark.parametrize("kind", ["affine", *(pytest.param(k, marks=LEFT) for k in ("constants", "product"))])
+def test_a_relu_that_only_rounding_turns_off_is_guarded(kind: str) -> None:
+    """y = −1e6 z⁺ is −0.48 at x = 0."""
+    assert -(10**6) * (3 * Fraction(1e10 / 3) - Fraction(1e10)) < Fraction("-0.2")
+    graph = graph_of(affine([[-1e6]], [0.0], build.apply(Relu(), cancelled(kind), name="relu"), "y"))
     spec = prop(1, case([(-1, 0)], conjunction(({0: 1}, "-0.2"))))
     assert verify(graph, spec, lambda _: None, budget=BLIND, options=QUICK).status != "unsat"
 
@@ -466,16 +477,6 @@ def test_ends_are_rounded_outward_for_a_graph_in_single_precision(one: bool) -> 
         )
         assert low <= point <= high
         assert high - low < 1e-7
-
-
-def test_a_mix_gives_no_warning() -> None:
-    torch.set_warn_always(True)
-    try:
-        with warnings.catch_warnings():
-            warnings.simplefilter("error")
-            test_a_mix_is_one()
-    finally:
-        torch.set_warn_always(False)
 
 
 def test_single_precision_is_guarded_for_its_own_rounding() -> None:

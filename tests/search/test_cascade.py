@@ -450,12 +450,7 @@ def cancelled(kind: str) -> Node:
     return build.add(build.multiply(build.add(x, b, "sum"), three, "times"), big, "z")
 
 
-# FAULT: `interval` of Shift, Scale, Add, Multiply and others is not widened as `image` and `product_interval` are
-# (ops/linear.py, bilinear.py), and boxes are met with it. Proposed: widen in `Walk.interval`, once for all ops.
-LEFT = pytest.mark.xfail(reason="the intervals of these ops are not rounded outward", strict=True)
-
-
-@pytest.mark.parametrize("kind", ["affine", *(pytest.param(k, marks=LEFT) for k in ("constants", "product"))])
+@pytest.mark.parametrize("kind", ["affine", "constants", "product"])
 def test_a_relu_that_only_rounding_turns_off_is_guarded(kind: str) -> None:
     """y = −1e6 z⁺ is −0.48 at x = 0."""
     assert -(10**6) * (3 * Fraction(1e10 / 3) - Fraction(1e10)) < Fraction("-0.2")

@@ -18,6 +18,7 @@ from torch import Tensor
 
 from vertex_softmax.bounds.coefficients import Part, dense, diagonal_dimension, merge
 from vertex_softmax.bounds.generate import generate
+from vertex_softmax.bounds.interval import node_interval
 from vertex_softmax.bounds.linear import Linear
 from vertex_softmax.bounds.memory import Memory
 from vertex_softmax.errors import OutOfTimeError
@@ -85,8 +86,8 @@ class Walk:
         self.dtype, self.device = lower.dtype, lower.device
 
     def interval(self, node: Node) -> Interval:
-        """The node's box by interval arithmetic from its inputs' boxes, all of which are known."""
-        return node.op.interval(*(self.boxes[i] for i in node.inputs))
+        """The node's box by interval arithmetic from its inputs' boxes, all of which are known; rounded outward."""
+        return node_interval(node, self.boxes)
 
     def run(self, refine: Callable[[Walk, Node], None]) -> None:
         """Boxes of all nodes in order; `refine` is called on every node that a nonlinearity wants a tight box of."""

@@ -79,7 +79,7 @@ class Answer:
     """which decided: attack, crown, joint, bab; empty if none did"""
     counterexample: Counterexample | None
     bounds: tuple[tuple[float, ...], ...]
-    """per case and conjunction: the best lower bound of λ·C y − λ·d; above 0 is excluded, −inf is nothing known"""
+    """per case and conjunction: the best lower bound of λ·C y − λ·d; excluded if it clears the guard"""
     nearest: float
     """the least violation an attack saw: 0 or less would be a counterexample; inf if there was none"""
     domains: int

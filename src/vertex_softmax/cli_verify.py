@@ -30,6 +30,8 @@ from vertex_softmax.files import write_whole
 CODES = {"unsat": 0, "sat": 10, "error": 2, "unknown": 3, "timeout": 4}
 GRACE = 0.8
 """Seconds after the timeout until the answer is given without waiting for whatever is still being computed."""
+SPARE = 1 << 28
+"""Bytes beyond those in use before anything is read that --memory has to leave."""
 RESERVE = 0.5
 """Seconds of the budget that are kept for reading answers out and writing files."""
 STARTED = time.perf_counter()
@@ -125,6 +127,7 @@ def _answer(
     """The answer as plain JSON, and as the competition prints it."""
     import torch
 
+    from vertex_softmax.graph.onnx_file import packages
     from vertex_softmax.search.cascade import Budget
     from vertex_softmax.search.replay import counterexample_text
     from vertex_softmax.search.verify_files import described, load_instance, verify_instance
@@ -134,11 +137,15 @@ def _answer(
             raise InvalidValueError(f"--threads is {threads}; at least one is needed")
         torch.set_num_threads(threads)
     if memory is not None:
+        packages()  # what is imported counts, but has to be there
         _limit(memory)
     if device != "cpu" and not (device.startswith("cuda") and torch.cuda.is_available()):
         raise InvalidValueError(f"--device is {device!r}; cpu is there, and cuda where torch sees a GPU")
     begin = time.perf_counter()
-    instance = load_instance(model, spec)
+    try:
+        instance = load_instance(model, spec)
+    except MemoryError as error:
+        raise InvalidValueError("there is not enough memory to read the files; give more by --memory") from error
     loading = time.perf_counter() - begin
     left = timeout - spent - loading - min(RESERVE, 0.05 * timeout)
     if left <= 0:
@@ -213,7 +220,22 @@ def _limit(gib: float) -> None:
     except ImportError as error:
         raise InvalidValueError("--memory is not there on this system") from error
     most = int(gib * 2**30)
+    used = _in_use()
+    if most < used + SPARE:
+        raise InvalidValueError(
+            f"--memory is {gib:g} GiB, and {used / 2**30:.2f} are in use before anything is read: give "
+            f"{(used + SPARE) / 2**30:.2f} or more"
+        )
     resource.setrlimit(resource.RLIMIT_DATA, (most, most))
+
+
+def _in_use() -> int:
+    """Bytes that count for the limit, where the system tells; else 0."""
+    try:
+        lines = Path("/proc/self/status").read_text().splitlines()
+    except OSError:
+        return 0
+    return sum(1024 * int(line.split()[1]) for line in lines if line.startswith("VmData:"))
 
 
 def _writable(path: Path) -> None:

@@ -73,7 +73,7 @@ def _decompressed(data: bytes, name: str) -> bytes:
     if data[:2] == b"\x1f\x8b":
         try:
             with gzip.open(io.BytesIO(data)) as file:
-                data = file.read(LIMIT + 1)
+                data = up_to(file, LIMIT + 1)
         except (OSError, EOFError, zlib.error) as error:
             raise InvalidValueError(f"{name} is a damaged gzip file: {error}") from error
     if len(data) > LIMIT:
@@ -81,6 +81,15 @@ def _decompressed(data: bytes, name: str) -> bytes:
     if not data:
         raise InvalidValueError(f"{name} is empty")
     return data
+
+
+def up_to(file: gzip.GzipFile, most: int) -> bytes:
+    """At most so many bytes, without asking for that much memory beforehand."""
+    parts: list[bytes] = []
+    while most > 0 and (part := file.read(min(most, 1 << 20))):
+        parts.append(part)
+        most -= len(part)
+    return b"".join(parts)
 
 
 def load(source: str | os.PathLike[str] | bytes) -> onnx.ModelProto:

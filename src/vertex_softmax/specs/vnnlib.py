@@ -22,6 +22,7 @@ from fractions import Fraction
 from pathlib import Path
 
 from vertex_softmax.errors import InvalidTypeError, InvalidValueError
+from vertex_softmax.graph.onnx_file import up_to
 from vertex_softmax.specs.formula import DIGITS, PlacedError
 from vertex_softmax.specs.property import Case, Conjunction, Property
 from vertex_softmax.specs.vnnlib1 import Reader
@@ -80,7 +81,7 @@ def _text(source: str | os.PathLike[str] | bytes) -> tuple[str, str]:
     if data[:2] == b"\x1f\x8b":
         try:
             with gzip.open(io.BytesIO(data)) as file:
-                data = file.read(LIMIT + 1)
+                data = up_to(file, LIMIT + 1)
         except (OSError, EOFError, zlib.error) as error:
             raise InvalidValueError(f"{name} is a damaged gzip file: {error}; fetch it again") from error
     if len(data) > LIMIT:

@@ -366,7 +366,7 @@ def same(cut: Path, whole: Path) -> None:
     """The same table, and of the same trials, none measured twice."""
     assert table(cut) == table(whole)
     names = sorted(path.stem for path in (whole / "journals").iterdir())
-    assert names == ["strong", "strong-published", "strong-residual", "strong-residual-published"]
+    assert names == ["strong", "strong-bab", "strong-published", "strong-residual", "strong-residual-published"]
     for name in names:
         keys = [line["key"] for line in lines(cut, name)]
         assert keys == [line["key"] for line in lines(whole, name)]

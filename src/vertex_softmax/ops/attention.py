@@ -167,13 +167,7 @@ class Attention(Op):
     def backward(self, A: Tensor, relaxed: Any, keep: int | None = None) -> Step:
         """A is η. Diagonal along the rows it stays so in the scores, and spreads over the values."""
         heads: Heads = relaxed
-        w = functional_box(A, heads.values, heads.form, heads.exact or keep is not None)  # (batch, S, ..., n, K)
-        if heads.ellipsoid is not None:
-            middle, radius = (
-                A @ heads.ellipsoid.centre.unsqueeze(1).mT,
-                functional_radius(A, heads.ellipsoid, heads.sums),
-            )
-            w = w.meet(Interval(middle - radius, middle + radius))
+        w = _functionals(A, heads, keep)
         if heads.affine is not None:
             a, m, b = affine_row(w, heads.affine)
             if heads.affine.weight is not None:
@@ -197,6 +191,13 @@ class Attention(Op):
         if heads.choose:
             a, b = _better_rows(a, b, w.lower, heads)
         return self._step(A, a, low, b - (low * w.lower).sum(-1), heads, keep)
+
+    def settled(self, A: Tensor, relaxed: Any) -> dict[str, Tensor]:
+        """a, m and μ of the affine vertex rule."""
+        if relaxed.affine is None:
+            return {}
+        a, m, mu = row_choice(_functionals(A, relaxed), relaxed.affine)
+        return {"a": a, "m": m.expand_as(a), "mu": mu.expand(*a.shape[:-1], relaxed.affine.pieces.lower.shape[-2])}
 
     def _step(self, A: Tensor, a: Tensor, m: Tensor, b: Tensor, heads: Heads, keep: int | None) -> Step:
         """Σ_j p_ij w_ij ≥ a·s_i + m·w_i + b_i for every row, handed on to scores and values."""
@@ -341,8 +342,17 @@ def _centre(scores: Interval) -> Tensor:
     return torch.where(there, scores.lower + scores.upper, scores.upper) / 2
 
 
-def affine_row(w: Interval, row: Minorant) -> tuple[Tensor, Tensor, Tensor]:
-    """a, m, B of the affine vertex rule: by default a is the full gradient at the centre, m = p, μ the value there."""
+def _functionals(A: Tensor, heads: Heads, keep: int | None = None) -> Interval:
+    """The box of w_ij = η_i·v_j, (batch, S, ..., n, K)."""
+    w = functional_box(A, heads.values, heads.form, heads.exact or keep is not None)
+    if heads.ellipsoid is None:
+        return w
+    middle, radius = A @ heads.ellipsoid.centre.unsqueeze(1).mT, functional_radius(A, heads.ellipsoid, heads.sums)
+    return w.meet(Interval(middle - radius, middle + radius))
+
+
+def row_choice(w: Interval, row: Minorant) -> tuple[Tensor, Tensor, Tensor]:
+    """a, m, μ of the affine vertex rule: by default a is the full gradient at the centre, m = p, μ the value there."""
     p = row.middle / row.middle.sum(-1, keepdim=True)
     centre = w.centre
     value = (p * centre).sum(-1, keepdim=True)
@@ -359,6 +369,12 @@ def affine_row(w: Interval, row: Minorant) -> tuple[Tensor, Tensor, Tensor]:
         low = torch.where(there, row.log_low, torch.zeros_like(row.log_low))
         high = torch.where(there, row.log_high, torch.zeros_like(row.log_high))
         m = torch.where(there, (low + row.cut * (high - low)).exp(), torch.zeros_like(low))
+    return a, m, mu
+
+
+def affine_row(w: Interval, row: Minorant) -> tuple[Tensor, Tensor, Tensor]:
+    """a, m, B of the affine vertex rule."""
+    a, m, mu = row_choice(w, row)
     low, high, slope, cut = (x.unsqueeze(-2) for x in (w.lower, w.upper, a, m))
     B = minorant_constant(*row.pieces, low, high, slope, cut, mu.unsqueeze(-1)).amin(-1)
     return a, m, B - a.sum(-1).abs() * row.most

@@ -123,6 +123,10 @@ class Relu(Elementwise):
         open_ = relaxed.upper_intercept > 0
         return relaxed._replace(lower_slope=torch.where(open_, values["slope"], relaxed.lower_slope))
 
+    def settled(self, A: Tensor, relaxed: Any) -> dict[str, Tensor]:
+        """The lower slope."""
+        return {"slope": relaxed.lower_slope.expand(A.shape[0], A.shape[1], *A.shape[2:])}
+
     splits_exactly = True
 
     def split_point(self, i: int, box: Interval, x: Tensor) -> Tensor:
@@ -179,6 +183,12 @@ class Curved(Elementwise):
     def backward(self, A: Tensor, relaxed: Any, keep: int | None = None) -> Step:
         """As for any function of one number."""
         return super().backward(A, relaxed.middle if isinstance(relaxed, Fan) else relaxed, keep)
+
+    def settled(self, A: Tensor, relaxed: Any) -> dict[str, Tensor]:
+        """The slopes below and above."""
+        lines = relaxed.middle if isinstance(relaxed, Fan) else relaxed
+        shape = (A.shape[0], A.shape[1], *A.shape[2:])
+        return {"below": lines.lower_slope.expand(shape), "above": lines.upper_slope.expand(shape)}
 
     def band(self, box: Interval, lines: Lines) -> Band:
         """The slope of the chord."""

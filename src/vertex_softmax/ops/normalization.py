@@ -239,6 +239,10 @@ class Normalize(Op):
         """Tangents at other σ₀."""
         return relaxed._replace(touch=relaxed.touch * values["touch"].exp())
 
+    def settled(self, A: Tensor, relaxed: Any) -> dict[str, Tensor]:
+        """σ₀, (batch, S, rows...)."""
+        return {"touch": relaxed.touch.expand(A.shape[0], A.shape[1], *relaxed.touch.shape[2:])}
+
     def carries(self, keep: int, shape: Shape) -> tuple[int | None, ...] | None:
         """Every dimension that is not normalised."""
         return (keep,) if keep < len(shape) - self.count else None

@@ -194,6 +194,10 @@ class Op:
         """The relaxation with other values, (batch, objectives, ...), of its free parameters."""
         return relaxed
 
+    def settled(self, A: Tensor, relaxed: Any) -> dict[str, Tensor]:
+        """What `backward` chose for objectives A, (batch, S, ...), in the checker's words (certificate/checker)."""
+        return {}
+
     def carries(self, keep: int, shape: Shape) -> tuple[int | None, ...] | None:
         """Per input, the dimension along which coefficients stay diagonal if they are along `keep` of the output.
 

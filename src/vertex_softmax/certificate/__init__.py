@@ -1,0 +1,1 @@
+"""Certificates: proofs that survive floating point, and the checker that believes none of it (checker/)."""

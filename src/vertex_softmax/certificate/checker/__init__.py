@@ -1,0 +1,10 @@
+"""The checker of certificates: numpy and python-flint, and nothing else of this package. Copy the folder, and read it.
+
+In order: rounding.py (numbers), file.py (bytes), curves.py (functions of one number), zonotopes.py (what generators
+bound), rows.py (softmax), network.py (every op), proof.py (the replay and the verdict).
+"""
+
+from .file import Rejected
+from .proof import Verdict, check
+
+__all__ = ["Rejected", "Verdict", "check"]

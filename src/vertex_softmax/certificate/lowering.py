@@ -1,0 +1,157 @@
+"""A graph in the checker's few ops: moves become one gather, sums and convolutions become Linear, softmax attention.
+
+Invariant: the lowered network computes what the graph computes, in real arithmetic, with the same stored numbers: no
+number is rounded on the way. An op that cannot be had so is refused by name.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from vertex_softmax.errors import UnsupportedModelError
+from vertex_softmax.graph.ir import Constant, Graph, Node
+from vertex_softmax.ops import attention, bilinear, elementwise, linear, normalization, shape, softmax
+
+MOST_NUMBERS = 1 << 26
+MOVES = (shape.Reshape, shape.Permute, shape.Slice, shape.Take, shape.Expand, shape.Concat)
+
+
+@dataclasses.dataclass
+class Lowered:
+    """The checker's network: entries of its header, and the arrays that they name."""
+
+    entries: list[dict[str, Any]] = dataclasses.field(default_factory=list)
+    arrays: dict[str, NDArray[Any]] = dataclasses.field(default_factory=dict)
+    number: dict[Node, int] = dataclasses.field(default_factory=dict)
+    """of the node that has a graph node's value"""
+    at: dict[Node, int] = dataclasses.field(default_factory=dict)
+    """of the node of a graph node's own op, where moves were put around it"""
+
+    def add(self, op: str, inputs: tuple[int, ...], dims: tuple[int, ...], eps: float = 0.0, **arrays: Any) -> int:
+        """One more node."""
+        if math.prod(dims) > MOST_NUMBERS:
+            raise UnsupportedModelError(f"no certificate: {op} of {list(dims)} is larger than the checker takes")
+        number = len(self.entries)
+        names = {}
+        for name, value in arrays.items():
+            if value is not None:
+                names[name] = f"graph.{number}.{name}"
+                self.arrays[names[name]] = np.ascontiguousarray(_numpy(value))
+        entry = {"op": op, "inputs": list(inputs), "shape": list(dims), "arrays": names}
+        self.entries.append({**entry, "eps": eps} if eps else entry)
+        return number
+
+    def move(self, inputs: tuple[int, ...], index: Tensor) -> int:
+        """The numbers of the inputs, one behind the other, at an index."""
+        return self.add("Move", inputs, tuple(index.shape), index=index)
+
+    def reshaped(self, number: int, dims: tuple[int, ...]) -> int:
+        """The same numbers in another shape."""
+        if tuple(self.entries[number]["shape"]) == dims:
+            return number
+        return self.move((number,), torch.arange(math.prod(dims)).reshape(dims))
+
+
+def _numpy(value: Any) -> NDArray[Any]:
+    if isinstance(value, Tensor):
+        value = value.detach().cpu()
+        return np.asarray(value.double().numpy() if value.is_floating_point() else value.numpy())
+    return np.asarray(value)
+
+
+def lowered(graph: Graph) -> Lowered:
+    """The whole graph, the output last."""
+    found = Lowered()
+    found.number[graph.input] = found.at[graph.input] = found.add("Input", (), graph.input.shape)
+    for node in graph.nodes():
+        if node is not graph.input:
+            found.number[node] = _lower(found, node)
+            found.at.setdefault(node, found.number[node])
+    last = found.number[graph.output]
+    if last != len(found.entries) - 1:
+        found.number[graph.output] = found.move(
+            (last,), torch.arange(math.prod(graph.output.shape)).reshape(graph.output.shape)
+        )
+    return found
+
+
+def _lower(found: Lowered, node: Node) -> int:
+    op, dims = node.op, node.shape
+    x = tuple(found.number[i] for i in node.inputs)
+    if isinstance(op, Constant):
+        return found.add("Constant", (), dims, value=op.value.expand(dims))
+    if isinstance(op, MOVES):
+        starts = [0]
+        for i in node.inputs:
+            starts.append(starts[-1] + math.prod(i.shape))
+        places = [torch.arange(a, b).reshape(i.shape) for a, b, i in zip(starts, starts[1:], node.inputs, strict=False)]
+        return found.move(x, op.evaluate(*places))
+    if isinstance(op, linear.Linear | linear.LeftLinear | linear.Convolution | linear.Sum):
+        return _linear(found, node, x[0])
+    if isinstance(op, linear.Scale):
+        return found.add("Scale", x, dims, factor=op.factor.expand(dims))
+    if isinstance(op, linear.Shift):
+        return found.add("Shift", x, dims, offset=op.offset.expand(dims))
+    if isinstance(op, linear.Subtract):
+        minus = found.add("Scale", (x[1],), dims, factor=-torch.ones(dims))
+        return found.add("Add", (x[0], minus), dims)
+    if isinstance(op, attention.Attention):
+        mask = None if op.mask is None else op.mask.expand(node.inputs[0].shape)
+        return found.add("Attention", x, dims, mask=mask)
+    if isinstance(op, softmax.Softmax):
+        return _softmax(found, node, op, x[0])
+    if isinstance(op, normalization.Normalize):
+        flat = (*dims[: len(dims) - op.count], math.prod(dims[len(dims) - op.count :]))
+        found.at[node] = found.add("Normalize", (found.reshaped(x[0], flat),), flat, eps=op.eps)
+        return found.reshaped(found.at[node], dims)
+    if isinstance(op, elementwise.Gelu):
+        return found.add("Gelu" + ("Tanh" if op.tanh else "") + ("Single" if op.tanh and op.single else ""), x, dims)
+    if isinstance(op, elementwise.Elementwise | bilinear.Multiply | bilinear.MatMul | linear.Add):
+        return found.add(type(op).__name__, x, dims)
+    raise UnsupportedModelError(f"no certificate: the checker has no {type(op).__name__} ({node.name})")
+
+
+def _linear(found: Lowered, node: Node, x: int) -> int:
+    """x W + b; with a matrix for every leading index a product with a constant."""
+    op, dims, before = node.op, node.shape, node.inputs[0].shape
+    if isinstance(op, linear.Linear) and op.weight.dim() == 2:
+        return found.add("Linear", (x,), dims, weight=op.weight, bias=op.bias)
+    if isinstance(op, linear.Linear):
+        weight = found.add(
+            "Constant", (), (*dims[:-1][:-1], before[-1], dims[-1]), value=op.weight.expand(*dims[:-2], -1, -1)
+        )
+        out = found.add("MatMul", (x, weight), dims)
+        return out if op.bias is None else found.add("Shift", (out,), dims, offset=op.bias.expand(dims))
+    if isinstance(op, linear.LeftLinear):
+        weight = found.add("Constant", (), (*dims[:-1], before[-2]), value=op.weight.expand(*dims[:-2], -1, -1))
+        return found.add("MatMul", (weight, x), dims)
+    size, out_size = math.prod(before), math.prod(dims)
+    if size * out_size > MOST_NUMBERS:
+        raise UnsupportedModelError(f"no certificate: {node.name} is too large to be written as one matrix")
+    flat = found.reshaped(x, (size,))
+    bias = getattr(op, "bias", None)
+    plain = dataclasses.replace(op, bias=None) if isinstance(op, linear.Convolution) else op
+    dtype = op.weight.dtype if isinstance(op, linear.Convolution) else torch.float64
+    weight_of = plain.evaluate(torch.eye(size, dtype=dtype).reshape(size, *before)).reshape(size, out_size)
+    out = found.reshaped(found.add("Linear", (flat,), (out_size,), weight=weight_of), dims)
+    if bias is None:
+        return out
+    wide = bias.reshape(-1, *[1] * len(getattr(op, "size", ()))).expand(dims)
+    return found.add("Shift", (out,), dims, offset=wide)
+
+
+def _softmax(found: Lowered, node: Node, op: softmax.Softmax, x: int) -> int:
+    """softmax(s) is attention to the rows of the identity."""
+    dims = node.shape if len(node.shape) > 1 else (1, *node.shape)
+    eye = torch.eye(dims[-1]).expand(*dims[:-2], dims[-1], dims[-1])
+    values = found.add("Constant", (), tuple(eye.shape), value=eye)
+    mask = None if op.mask is None else op.mask.expand(node.shape).reshape(dims)
+    found.at[node] = found.add("Attention", (found.reshaped(x, dims), values), dims, mask=mask)
+    return found.reshaped(found.at[node], node.shape)

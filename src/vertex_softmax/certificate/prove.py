@@ -1,0 +1,301 @@
+"""Making a certificate: the checker's own steps, with claims a little wider than what they gave, and the last passes.
+
+The boxes are those that the checker will find again, made wider by SPARE of their size so that another machine's
+rounding does not matter. What the last passes choose per objective comes from the walk that verified.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from vertex_softmax.bounds.backward import HELD, TARGETS, Walk
+from vertex_softmax.bounds.coefficients import Part, dense
+from vertex_softmax.bounds.optimize import Ascent, Chosen, optimise
+from vertex_softmax.certificate.checker import curves, passes, proof
+from vertex_softmax.certificate.checker.file import FORMAT, File
+from vertex_softmax.certificate.checker.network import Known, network
+from vertex_softmax.certificate.checker.passes import How
+from vertex_softmax.certificate.checker.rounding import Interval
+from vertex_softmax.certificate.lowering import lowered
+from vertex_softmax.graph.ir import Graph, Node
+from vertex_softmax.ops.elementwise import Elementwise
+from vertex_softmax.ops.generators import Generators
+from vertex_softmax.ops.registry import Centred, Rules
+from vertex_softmax.ops.registry import Interval as Box
+
+SPARE = 1e-10
+BISECTIONS = 60
+Array = NDArray[np.float64]
+
+
+class Prover:
+    """Proves the boxes of a graph over one input box, step by step, and writes down what it did."""
+
+    def __init__(self, graph: Graph, lower: Array, upper: Array, rules: tuple[str, ...] = ("affine",)) -> None:
+        self.graph, self.low = graph, lowered(graph)
+        self.arrays: dict[str, NDArray[Any]] = {**self.low.arrays, "input.lower": lower, "input.upper": upper}
+        self.header: dict[str, Any] = {
+            "graph": self.low.entries,
+            "input": {"lower": "input.lower", "upper": "input.upper"},
+            "lines": {},
+            "steps": [],
+            "property": [],
+            "proofs": [],
+        }
+        self.nodes = network(File({"graph": self.low.entries}, self.low.arrays))
+        self.known = Known(self.nodes, lower, upper)
+        self.rules = rules
+        self.op_of = {number: node.op for node, number in self.low.at.items()}
+        with np.errstate(all="ignore"):
+            self._run()
+
+    def _run(self) -> None:
+        users: dict[int, list[tuple[int, int]]] = {}
+        for k, node in enumerate(self.nodes):
+            for place, i in enumerate(node.inputs):
+                users.setdefault(i, []).append((k, place))
+        for number, node in enumerate(self.nodes):
+            self.known.reach(number)
+            mine = users.get(number, [])
+            if node.op not in ("Input", "Constant") and any(_bends(self.nodes[k].op) for k, _ in mine):
+                self._refine(number, [(self.nodes[k].op, k, place) for k, place in mine])
+            for k, place in mine:
+                if self.nodes[k].op in curves.CURVES and place == 0:
+                    self._lines(k)
+
+    def _refine(self, number: int, users: list[tuple[str, int, int]]) -> None:
+        wants = any(op in ("MatMul", "Normalize") or (op == "Attention" and place == 1) for op, _, place in users)
+        size = self.known.boxes[number].lo.size
+        room = passes.MOST_COLUMNS // size - self.known.boxes[0].lo.size
+        if wants and room >= 0 and "affine" in self.rules:
+            found = proof.zonotope(self.known, number, "affine")
+            self._claim("zonotope", number, found.box().meet(self.known.boxes[number]), rule="affine")
+            self.known.zonotopes[number] = found
+            self.known.forget(number)
+            return
+        box = self.known.boxes[number]
+        entries = np.arange(size)
+        if all(op == "Relu" for op, _, _ in users if _bends(op)):
+            entries = np.flatnonzero((box.lo < 0) & (box.hi > 0))
+        for rule in self.rules:
+            found_box = proof.box_by_pass(self.known, number, entries, rule)
+            self._claim(
+                "box", number, found_box, rule=rule, entries=self._keep(f"box.{number}.{rule}.entries", entries)
+            )
+        for op, k, place in users:
+            if op == "Attention" and place == 0:
+                self._centre(number, k)
+
+    def _centre(self, number: int, user: int) -> None:
+        """The scores less their mean by the softmax at the centre."""
+        weights = self.known.make(user, "rows").middle
+        box = proof.centred_box(self.known, number, weights, self.rules[0])
+        name = self._keep(f"centred.{user}.weights", weights)
+        self.known.centred[user] = (weights, self._claim("centred", user, box, rule=self.rules[0], weights=name))
+        self.known.forget(number)
+
+    def _claim(self, kind: str, number: int, box: Interval, **more: Any) -> Interval:
+        """Write down a step, and take its claim as known."""
+        spare = SPARE * np.maximum(np.abs(box.lo), np.abs(box.hi)) + 1e-300
+        wider = Interval(box.lo - spare, box.hi + spare)
+        count = len(self.header["steps"])
+        names = {end: self._keep(f"step.{count}.{end}", x) for end, x in (("lower", wider.lo), ("upper", wider.hi))}
+        self.header["steps"].append({"kind": kind, "node": number, **names, **more})
+        if kind != "centred":
+            self.known.boxes[number] = wider.meet(self.known.boxes[number])
+            self.known.forget(number)
+        return wider
+
+    def _keep(self, name: str, value: NDArray[Any]) -> str:
+        self.arrays[name] = value
+        return name
+
+    def _lines(self, number: int) -> None:
+        """Slopes of a curve's lines and band over its box, and where they touch."""
+        op = self.op_of[number]
+        if not isinstance(op, Elementwise):
+            return
+        box = self.known.boxes[self.nodes[number].inputs[0]]
+        ends = torch.from_numpy(np.array(box.lo)), torch.from_numpy(np.array(box.hi))
+        lines = op.lines(Box(*ends), Rules())
+        band = op.band(Box(*ends), lines)
+        name = self.nodes[number].op
+        found = [
+            lines.lower_slope, touching(name, op, 1, lines.lower_slope, *ends),
+            lines.upper_slope, touching(name, op, -1, lines.upper_slope, *ends),
+            band.slope, touching(name, op, 1, band.slope, *ends), touching(name, op, -1, band.slope, *ends),
+        ]  # fmt: skip
+        arrays = [x.numpy().copy() for x in found]
+        self.known.lines[number] = tuple(arrays)
+        self.header["lines"][str(number)] = [self._keep(f"lines.{number}.{i}", x) for i, x in enumerate(arrays)]
+
+    # The last part ---------------------------------------------------------------------------------------------------
+
+    def state(self, cases: Sequence[Case]) -> None:
+        """What is to be proved: none of these cases happens."""
+        for i, case in enumerate(cases):
+            arrays = {"rows": case.rows, "bound": case.bound, "weights": case.weights}
+            self.header["property"].append({k: self._keep(f"case.{i}.{k}", v) for k, v in arrays.items()})
+        self.cases = list(cases)
+        self.margins = np.full(len(cases), -np.inf)
+
+    def by_rule(self, rule: str) -> None:
+        """All cases that are open, with a rule's default parameters."""
+        self._try(self.open(), rule, 1, {})
+
+    def open(self) -> list[int]:
+        """The cases that are not excluded yet."""
+        return [i for i, margin in enumerate(self.margins) if not margin > 0]
+
+    def by_ascent(self, ascent: Ascent, pieces: int) -> None:
+        """All cases that are open, with parameters optimised over the boxes that were proved."""
+        which = self.open()
+        if not which:
+            return
+        walk = self.walk()
+        rules = Rules(attention="affine", pieces=pieces)
+        objectives = self._objectives(which)
+        A = torch.from_numpy(objectives).reshape(1, len(which), *self.graph.output.shape)
+        found = optimise(walk, self.graph.output, A, rules, ascent, keep=True)
+        self._try(which, "affine", pieces, self.settled(walk, A, rules, found.chosen))
+
+    def walk(self) -> Walk:
+        """A walk that knows what was proved."""
+        box = self.known.boxes
+        ends = [torch.from_numpy(np.array(x)).unsqueeze(0) for x in (box[0].lo, box[0].hi)]
+        walk = Walk(self.graph, *ends)
+        walk.known.append({node: _box(box[number], node.shape) for node, number in self.low.number.items()})
+        walk.run(lambda _walk, _node: None)
+        for node in walk.nodes:
+            number = self.low.at[node]
+            if number in self.known.centred:
+                weights, claimed = self.known.centred[number]
+                source = node.inputs[0]
+                place = torch.from_numpy(np.array(weights)).reshape(1, *source.shape)
+                walk.centred[source, node] = Centred(place, _box(claimed, source.shape))
+            given = self.known.zonotopes.get(self.low.number[node])
+            if given is not None and walk.generates(node):
+                parts = (torch.from_numpy(np.array(x)).unsqueeze(0) for x in given[:3])
+                walk.generators[node] = Generators(*parts)
+        return walk
+
+    def settled(self, walk: Walk, A: Tensor, rules: Rules, chosen: Chosen) -> dict[int, dict[str, Array]]:
+        """What a pass with these parameters chooses, in the checker's words."""
+        found: dict[int, dict[str, Array]] = {}
+        places = _rearranged(walk)
+
+        def watch(at: Node, piece: Part, _step: object) -> None:
+            own = {k: v for k, v in chosen.get(at, {}).items() if k not in (*HELD, *TARGETS)}
+            relaxed = walk.relaxed(at, rules)
+            relaxed = at.op.with_parameters(relaxed, own) if own else relaxed
+            values = at.op.settled(dense(piece), relaxed)
+            if "corner" in own:  # it is on the numbers of the walk's start, which are those of the input, rearranged
+                values["corner"] = torch.zeros_like(own["corner"]).index_copy(-1, places, own["corner"])
+            number = self.low.at[at]
+            if values:
+                found[number] = {k: v[0].detach().numpy().copy() for k, v in values.items()}
+            if "below" in values and isinstance(at.op, Elementwise):
+                ends = walk.boxes[at.inputs[0]]
+                for side, sign in (("below", 1), ("above", -1)):
+                    touch = touching(self.nodes[number].op, at.op, sign, values[side][0], *(x[0] for x in ends))
+                    found[number][f"touch_{side}"] = np.swapaxes(touch.numpy(), 0, 1).copy()
+
+        with torch.no_grad():
+            walk.back(self.graph.output, Part(A), rules, chosen, watch=watch)
+        return found
+
+    def _objectives(self, which: Sequence[int]) -> Array:
+        shape = self.nodes[-1].shape
+        return np.stack([(self.cases[i].weights @ self.cases[i].rows).reshape(shape) for i in which])
+
+    def _try(self, which: Sequence[int], rule: str, pieces: int, chosen: dict[int, dict[str, Array]]) -> None:
+        """One pass for some cases; it is kept for those that it excludes, or brings further."""
+        if not which:
+            return
+        with np.errstate(all="ignore"):
+            A, last = self._objectives(which), len(self.nodes) - 1
+            how = How(rule, pieces, chosen)
+            bound = proof.bounds(self.known, last, A, how) if not chosen else proof.together(self.known, A, how)
+        limits = np.array([self.cases[i].weights @ self.cases[i].bound for i in which])
+        better = [k for k, i in enumerate(which) if bound[k] - limits[k] > self.margins[i]]
+        if not better:
+            return
+        self.margins[[which[k] for k in better]] = (bound - limits)[better]
+        number = len(self.header["proofs"])
+        names = {
+            str(node): {k: self._keep(f"proof.{number}.{node}.{k}", v[better]) for k, v in of.items()}
+            for node, of in chosen.items()
+        }
+        leaf = {"rule": rule, "pieces": pieces, "chosen": names}
+        self.header["proofs"].append({"cases": [which[k] for k in better], "tree": [leaf]})
+
+    def certificate(self, **more: Any) -> bytes:
+        """The file, as bytes; `more` goes into its header."""
+        from safetensors.numpy import save
+
+        header = {"format": FORMAT, **more, "claimed": float(min(self.margins, default=-math.inf)), **self.header}
+        arrays = {name: _compact(x) for name, x in self.arrays.items()}
+        return bytes(save(arrays, metadata={"certificate": json.dumps(header)}))
+
+
+class Case(NamedTuple):
+    """rows y ≤ bound, all at once, must not happen: rows (m, outputs), bound (m,), and the weights that exclude it."""
+
+    rows: Array
+    bound: Array
+    weights: Array
+
+
+def _rearranged(walk: Walk) -> Tensor:
+    """Which number of the input each number of the walk's start is."""
+    path = [walk.start]
+    while path[-1] is not walk.graph.input:
+        path.append(path[-1].inputs[0])
+    found = torch.arange(math.prod(walk.graph.input.shape)).reshape(walk.graph.input.shape)
+    for node in reversed(path[:-1]):
+        found = node.op.evaluate(found)
+    return found.reshape(-1)
+
+
+def _compact(x: NDArray[Any]) -> NDArray[Any]:
+    """Single precision where that holds every number exactly."""
+    if x.dtype == np.float64:
+        with np.errstate(over="ignore"):
+            small = x.astype(np.float32)
+        if (small == x).all():
+            return small
+    return np.ascontiguousarray(x)
+
+
+def _box(box: Interval, shape: tuple[int, ...]) -> Box:
+    return Box(
+        *(torch.from_numpy(np.array(np.broadcast_to(x, box.lo.shape))).reshape(1, *shape) for x in (box.lo, box.hi))
+    )
+
+
+def _bends(op: str) -> bool:
+    return op in ("Relu", "MatMul", "Multiply", "Attention", "Normalize") or op in curves.CURVES
+
+
+def touching(name: str, op: Elementwise, sign: int, slope: Tensor, lower: Tensor, upper: Tensor) -> Tensor:
+    """Where sign·(f(x) − slope·x) is least on the first and on the last piece where sign·f is convex, (2, *shape)."""
+    curve = curves.CURVES[name]
+    pieces = curve.convex if sign > 0 else curve.concave
+    found = []
+    for start, stop in (pieces[0], pieces[-1]) if pieces else ():
+        lo, hi = lower.clamp(min=start), upper.clamp(max=stop)
+        hi = torch.maximum(lo, hi)
+        for _ in range(BISECTIONS):
+            at = (lo + hi) / 2
+            falling = sign * (op.derivative(at) - slope) < 0
+            lo, hi = torch.where(falling, at, lo), torch.where(falling, hi, at)
+        found.append((lo + hi) / 2)
+    return torch.stack(found) if found else torch.stack([lower, lower])

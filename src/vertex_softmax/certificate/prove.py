@@ -6,8 +6,10 @@ rounding does not matter. What the last passes choose per objective comes from t
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import math
+import time
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
@@ -25,13 +27,17 @@ from vertex_softmax.certificate.checker.network import Known, network
 from vertex_softmax.certificate.checker.passes import How
 from vertex_softmax.certificate.checker.rounding import Interval
 from vertex_softmax.certificate.lowering import lowered
+from vertex_softmax.errors import OutOfTimeError
 from vertex_softmax.graph.ir import Graph, Node
 from vertex_softmax.ops.elementwise import Elementwise
 from vertex_softmax.ops.generators import Generators
 from vertex_softmax.ops.registry import Centred, Rules
 from vertex_softmax.ops.registry import Interval as Box
+from vertex_softmax.search.branch_and_bound import Domain, Progress, Search, Split, Tree, branch_and_bound
 
 SPARE = 1e-10
+AIM = 1e-6
+"""How far above its limit a leaf of branch and bound is to be."""
 BISECTIONS = 60
 Array = NDArray[np.float64]
 
@@ -39,7 +45,14 @@ Array = NDArray[np.float64]
 class Prover:
     """Proves the boxes of a graph over one input box, step by step, and writes down what it did."""
 
-    def __init__(self, graph: Graph, lower: Array, upper: Array, rules: tuple[str, ...] = ("affine",)) -> None:
+    def __init__(
+        self,
+        graph: Graph,
+        lower: Array,
+        upper: Array,
+        rules: tuple[str, ...] = ("affine",),
+        deadline: float | None = None,
+    ) -> None:
         self.graph, self.low = graph, lowered(graph)
         self.arrays: dict[str, NDArray[Any]] = {**self.low.arrays, "input.lower": lower, "input.upper": upper}
         self.header: dict[str, Any] = {
@@ -52,7 +65,7 @@ class Prover:
         }
         self.nodes = network(File({"graph": self.low.entries}, self.low.arrays))
         self.known = Known(self.nodes, lower, upper)
-        self.rules = rules
+        self.rules, self.deadline = rules, deadline
         self.op_of = {number: node.op for node, number in self.low.at.items()}
         with np.errstate(all="ignore"):
             self._run()
@@ -63,6 +76,7 @@ class Prover:
             for place, i in enumerate(node.inputs):
                 users.setdefault(i, []).append((k, place))
         for number, node in enumerate(self.nodes):
+            self._in_time()
             self.known.reach(number)
             mine = users.get(number, [])
             if node.op not in ("Input", "Constant") and any(_bends(self.nodes[k].op) for k, _ in mine):
@@ -70,6 +84,10 @@ class Prover:
             for k, place in mine:
                 if self.nodes[k].op in curves.CURVES and place == 0:
                     self._lines(k)
+
+    def _in_time(self) -> None:
+        if self.deadline is not None and time.perf_counter() > self.deadline:
+            raise OutOfTimeError("the time is spent before a proof was found")
 
     def _refine(self, number: int, users: list[tuple[str, int, int]]) -> None:
         wants = any(op in ("MatMul", "Normalize") or (op == "Attention" and place == 1) for op, _, place in users)
@@ -155,9 +173,10 @@ class Prover:
         """The cases that are not excluded yet."""
         return [i for i, margin in enumerate(self.margins) if not margin > 0]
 
-    def by_ascent(self, ascent: Ascent, pieces: int) -> None:
-        """All cases that are open, with parameters optimised over the boxes that were proved."""
-        which = self.open()
+    def by_ascent(self, ascent: Ascent, pieces: int, *, everything: bool = False) -> None:
+        """All cases that are open, or all, with parameters optimised over the boxes that were proved."""
+        self._in_time()
+        which = list(range(len(self.cases))) if everything else self.open()
         if not which:
             return
         walk = self.walk()
@@ -166,6 +185,65 @@ class Prover:
         A = torch.from_numpy(objectives).reshape(1, len(which), *self.graph.output.shape)
         found = optimise(walk, self.graph.output, A, rules, ascent, keep=True)
         self._try(which, "affine", pieces, self.settled(walk, A, rules, found.chosen))
+
+    def by_branching(self, search: Search, pieces: int, report: Progress | None = None) -> None:
+        """All cases that are open, by branch and bound: a tree whose leaves are proved one by one."""
+        which = self.open()
+        if not which:
+            return
+        walk, rules = self.walk(), Rules(attention="affine", pieces=pieces)
+        A = torch.from_numpy(self._objectives(which)).reshape(len(which), *self.graph.output.shape)
+        limits = torch.tensor([float(self.cases[i].weights @ self.cases[i].bound) for i in which]).double()
+        goals = limits + AIM * (1 + limits.abs())
+        leaves: list[Domain] = []
+        found = branch_and_bound(walk, A, rules, search, goals=goals, progress=report, record=leaves)
+        free = dataclasses.replace(rules, free=True)
+        tree = Tree(walk, A, rules, search, None, goals, None, None)
+        for k, i in enumerate(which):
+            if int(found.open[k]) == 0:
+                mine = [leaf for leaf in leaves if leaf.objective == k]
+                self._plant(i, A[k : k + 1], mine, tree, free, pieces)
+
+    def _plant(self, case: int, A: Tensor, leaves: list[Domain], tree: Tree, rules: Rules, pieces: int) -> None:
+        """Prove one case by the leaves of its tree, and write the tree down."""
+        entries: list[dict[str, Any]] = []
+        number, limit = len(self.header["proofs"]), float(self.cases[case].weights @ self.cases[case].bound)
+        arrays: dict[str, NDArray[Any]] = {}
+
+        def grow(mine: list[Domain], depth: int, known: Known) -> float:
+            self._in_time()
+            at = len(entries)
+            entries.append({})
+            if len(mine) == 1 and len(mine[0].splits) == depth:
+                sub, _ = tree.subsets(mine)
+                chosen = {node: {k: x.double() for k, x in of.items()} for node, of in mine[0].chosen.items()}
+                settled = self.settled(sub, A.unsqueeze(0), rules, chosen)
+                names = {}
+                for node, of in settled.items():
+                    names[str(node)] = {k: f"proof.{number}.{at}.{node}.{k}" for k in of}
+                    arrays.update({names[str(node)][k]: v for k, v in of.items()})
+                entries[at] = {"rule": "affine", "pieces": pieces, "chosen": names}
+                with np.errstate(all="ignore"):
+                    return float(proof.together(known, A.numpy(), How("affine", pieces, settled))[0])
+            split = mine[0].splits[depth]
+            place = [self._number(split), split.place, split.point, split.inner]
+            entries[at]["split"] = place
+            worst = math.inf
+            for side in ("left", "right"):
+                part = [leaf for leaf in mine if leaf.splits[depth].at_least == (side == "right")]
+                entries[at][side] = len(entries)
+                worst = min(worst, grow(part, depth + 1, known.part(tuple(place), side == "left")))  # type: ignore[arg-type]
+            return worst
+
+        margin = grow(leaves, 0, self.known) - limit
+        if margin > self.margins[case]:
+            self.margins[case] = margin
+            self.arrays.update(arrays)
+            self.header["proofs"].append({"cases": [case], "tree": entries})
+
+    def _number(self, split: Split) -> int:
+        """The checker's node whose number (or whose σ) is split."""
+        return self.low.at[split.node] if split.inner else self.low.number[split.node]
 
     def walk(self) -> Walk:
         """A walk that knows what was proved."""
@@ -209,7 +287,9 @@ class Prover:
                     found[number][f"touch_{side}"] = np.swapaxes(touch.numpy(), 0, 1).copy()
 
         with torch.no_grad():
-            walk.back(self.graph.output, Part(A), rules, chosen, watch=watch)
+            back = walk.back(self.graph.output, Part(A), rules, chosen, watch=watch)
+        for node, (least, most) in back.held.items():
+            found.setdefault(self.low.number[node], {})["held"] = (most - least)[0].numpy().copy()
         return found
 
     def _objectives(self, which: Sequence[int]) -> Array:

@@ -339,8 +339,9 @@ def _batch_norm(call: Call) -> Node:
     )
     factor = scale / (variance + float(call.get("epsilon", 1e-5))).sqrt()
     wide = (-1, *[1] * (len(call[0].shape) - 2))
-    x = build.multiply(call[0], build.constant(factor.reshape(wide)), call.name)
-    return build.add(x, build.constant((bias - mean * factor).reshape(wide)), call.name)
+    x = build.subtract(call[0], build.constant(mean.reshape(wide)), call.name)
+    x = build.multiply(x, build.constant(factor.reshape(wide)), call.name)
+    return build.add(x, build.constant(bias.reshape(wide)), call.name)
 
 
 def _normalized_dims(call: Call) -> list[int]:

@@ -17,7 +17,7 @@ from torch import Tensor
 from vertex_softmax.errors import InternalError
 from vertex_softmax.graph import build, recognise
 from vertex_softmax.graph.ir import Constant, Graph, Node
-from vertex_softmax.graph.rewrite import View, moved, moves, rewrite, share, uniform, unmoved
+from vertex_softmax.graph.rewrite import Rule, View, moved, moves, rewrite, share, uniform, unmoved
 from vertex_softmax.ops import bilinear, linear, shape
 from vertex_softmax.ops.registry import Op
 
@@ -25,16 +25,42 @@ ROUNDS = 1000
 PARTS = (shape.Slice, shape.Take)
 
 
-def simplify(graph: Graph) -> Graph:
-    """The graph after every rule, again and again, until nothing changes."""
+def simplify(graph: Graph, *, exact: bool = False) -> Graph:
+    """The graph after every rule, again and again, until nothing changes.
+
+    `exact`: numbers are only moved, or multiplied with each other, which rounds each by a few units in its last place;
+    no rule that adds numbers up is applied. What a certificate says of the graph then holds of the model.
+    """
     for _ in range(ROUNDS):
         before = graph
         graph = share(graph)
         for rule in RULES:
-            graph = rewrite(graph, rule)
+            graph = rewrite(graph, _adding_nothing(rule) if exact else rule)
         if graph is before:
             return graph
     raise InternalError(f"simplify did not come to an end in {ROUNDS} rounds; please report the model")
+
+
+def _adding_nothing(rule: Rule) -> Rule:
+    """The rule, but where it would add numbers up."""
+
+    def alone(node: Node, view: View) -> Node | None:
+        return None if _adds(rule, node) else rule(node, view)
+
+    return alone
+
+
+def _adds(rule: Rule, node: Node) -> bool:
+    op = node.op
+    if rule is fold:
+        return not isinstance(op, shape.Moving | linear.Scale | bilinear.Multiply)
+    if rule is same_twice:
+        return isinstance(op, linear.Shift)
+    if rule is into_linear_above and isinstance(op, linear.Shift):
+        return getattr(moves(node.inputs[0])[1].op, "bias", None) is not None
+    if rule is into_linear_below and node.inputs:
+        return isinstance(moves(node.inputs[0], also=PARTS)[1].op, linear.Shift)
+    return rule is linear_of_linear
 
 
 # Nothing to do, or the same twice -------------------------------------------------------------------------------------

@@ -295,16 +295,16 @@ def _batch_norm(
     momentum: float,
     eps: float,
 ) -> tuple[Node]:
-    """Scale and Shift of every channel, by the running statistics."""
+    """Shift, Scale and Shift of every channel, by the running statistics."""
     shape = (-1, *[1] * (len(x.shape) - 2))
     factor = (tensor(number(variance, "the running variance")) + eps).rsqrt()
     if weight is not None:
         factor = factor * number(weight, "the weight")
-    offset = -tensor(number(mean, "the running mean")) * factor
+    y = build.subtract(x, node(tensor(number(mean, "the running mean")).reshape(shape)), call.name)
+    y = build.multiply(y, node(factor.reshape(shape)), call.name)
     if bias is not None:
-        offset = offset + number(bias, "the bias")
-    y = build.multiply(x, node(factor.reshape(shape)), call.name)
-    return (build.add(y, node(offset.reshape(shape)), call.name),)
+        y = build.add(y, node(tensor(number(bias, "the bias")).reshape(shape)), call.name)
+    return (y,)
 
 
 # Sums, means, maxima ------------------------------------------------------------------------------------------------

@@ -120,8 +120,8 @@ def _bound(graph: Graph, lower: Tensor, upper: Tensor, method: str, options: Opt
     return Interval(found[:, :size].reshape(batch, *shape), -found[:, size:].reshape(batch, *shape))
 
 
-def load(model: Model, input_set: InputSet) -> Graph:
-    """The graph of a model, simplified, for inputs of the set's shape."""
+def load(model: Model, input_set: InputSet, *, exact: bool = False) -> Graph:
+    """The graph of a model, simplified (`exact`: see `simplify`), for inputs of the set's shape."""
     if isinstance(model, Graph):
         return model
     from vertex_softmax.graph.simplify import simplify
@@ -131,15 +131,15 @@ def load(model: Model, input_set: InputSet) -> Graph:
 
         ids = getattr(input_set, "ids", None)
         if ids is not None:
-            return simplify(from_torch(model, ids[:1], perturb="embedding"))
-        return simplify(from_torch(model, input_set.centre[:1]))
+            return simplify(from_torch(model, ids[:1], perturb="embedding"), exact=exact)
+        return simplify(from_torch(model, input_set.centre[:1]), exact=exact)
     if isinstance(model, str | Path):
         from vertex_softmax.graph.from_onnx import from_onnx
 
         shape = from_onnx(model, check=False).input.shape
         points = (input_set.lower[0], input_set.centre[0], input_set.upper[0])
         fitting = [x.reshape(shape) for x in points if x.numel() == math.prod(shape)]
-        return simplify(from_onnx(model, points=fitting))
+        return simplify(from_onnx(model, points=fitting), exact=exact)
     raise InvalidTypeError(
         f"the model is a {type(model).__name__}; give a torch.nn.Module in eval mode, an ONNX file's path or a Graph"
     )

@@ -137,16 +137,20 @@ def branch_and_bound(
     goals: Tensor | None = None,
     accept: Accept | None = None,
     progress: Progress | None = None,
+    record: list[Domain] | None = None,
 ) -> Outcome:
     """Bound objectives (n, *output shape) over the set of a walk whose boxes are made and whose batch is one.
 
     Every objective is to be above its goal (n,), 0 if there are none; what is `known` (n,) of their bounds is kept. The
-    search ends at an input that `accept` takes; by default any at which an objective is not above its goal.
+    search ends at an input that `accept` takes; by default any at which an objective is not above its goal. `record`
+    gets every part that is above its goal, with its parameters: together they cover the set of each objective that is.
     """
-    return _Tree(walk, objectives, rules, search, known, goals, accept, progress).grow()
+    return Tree(walk, objectives, rules, search, known, goals, accept, progress, record).grow()
 
 
-class _Tree:
+class Tree:
+    """The parts that are open, and what is known of those that are not."""
+
     def __init__(
         self,
         walk: Walk,
@@ -157,7 +161,9 @@ class _Tree:
         goals: Tensor | None,
         accept: Accept | None,
         progress: Progress | None,
+        record: list[Domain] | None = None,
     ) -> None:
+        self.record = record
         self.walk, self.objectives, self.search, self.progress, self.accept = walk, objectives, search, progress, accept
         self.goals: list[float] = [0.0] * len(objectives) if goals is None else goals.tolist()
         numbers = sum(math.prod(node.shape) for node in walk.nodes)
@@ -292,10 +298,12 @@ class _Tree:
 
     def _ascended(self, domains: list[Domain], ascent: Ascent) -> list[Domain]:
         """The domains with their free parameters optimised."""
-        sub, held = self._subsets(domains)
+        sub, held = self.subsets(domains)
         objectives, start = self._objectives(domains), self._start(domains)
         output = self.walk.graph.output
         goal = objectives.new_tensor([[self.goals[domain.objective]] for domain in domains])
+        if self.record is not None:  # parameters of what is let go on the way would be lost
+            goal = torch.full_like(goal, torch.inf)
         done = optimise(sub, output, objectives, self.rules, ascent, goal=goal, start=start, held=held, keep=True)
         bounds = map(_number, done.bound.squeeze(1).tolist())
         domains = [dataclasses.replace(d, bound=max(b, d.bound)) for d, b in zip(domains, bounds, strict=True)]
@@ -311,7 +319,7 @@ class _Tree:
         return found
 
     def _survey(self, domains: list[Domain]) -> list[Domain]:
-        sub, _ = self._subsets(domains)
+        sub, _ = self.subsets(domains)
         objectives, chosen = self._objectives(domains), self._start(domains) or {}
         steps: list[tuple[Node, Tensor, Step]] = []
 
@@ -348,6 +356,9 @@ class _Tree:
 
     def _kept(self, domains: list[Domain]) -> list[Domain]:
         """The same, with the parameters of those that are open in single precision, and of no others."""
+        if self.record is not None:
+            done = [domain for domain in domains if self._done(domain)]
+            self.record += [dataclasses.replace(d, chosen=self._stacked([d], torch.float32), row=0) for d in done]
         open_ = [k for k, domain in enumerate(domains) if not self._done(domain) and domain.chosen]
         found = [dataclasses.replace(domain, chosen={}, row=0) for domain in domains]
         if open_:
@@ -359,7 +370,7 @@ class _Tree:
     def _objectives(self, domains: list[Domain]) -> Tensor:
         return self.objectives[[domain.objective for domain in domains]].unsqueeze(1)
 
-    def _subsets(self, domains: list[Domain]) -> tuple[Subsets, dict[Node, Held]]:
+    def subsets(self, domains: list[Domain]) -> tuple[Subsets, dict[Node, Held]]:
         """The domains as subsets, and where their cut sides have multipliers."""
         boxes: dict[Node, Interval] = {}
         inner: dict[Node, Interval] = {}

@@ -40,8 +40,11 @@ class Instance:
     """SHA-256 of the model file's bytes, decompressed; external data does not count"""
 
 
-def load_instance(model: Path, spec: Path) -> Instance:
-    """Read both files; the import is compared with onnxruntime inside the property's boxes."""
+def load_instance(model: Path, spec: Path, *, exact: bool = False) -> Instance:
+    """Read both files; the import is compared with onnxruntime inside the property's boxes.
+
+    `exact`: see `simplify`; what a certificate needs.
+    """
     data, _ = read(model)
     shape = from_onnx(model, check=False)
     inputs, outputs = math.prod(shape.input.shape), math.prod(shape.output.shape)
@@ -49,7 +52,7 @@ def load_instance(model: Path, spec: Path) -> Instance:
     case = prop.cases[0]
     ends = [torch.from_numpy(end).reshape(shape.input.shape) for end in (case.lower, case.upper)]
     points = [ends[0], (ends[0] + ends[1]) / 2, ends[1]]
-    graph = simplify(from_onnx(model, points=points))
+    graph = simplify(from_onnx(model, points=points), exact=exact)
     return Instance(graph, prop, Replay(model), hashlib.sha256(data).hexdigest())
 
 

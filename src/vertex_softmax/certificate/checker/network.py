@@ -14,7 +14,7 @@ from .file import File, Rejected
 from .rounding import MORE, TINY, Array, Interval, product, rounding, up
 
 FEW = rows.FEW
-STORED = 2.0**-48
+STORED = 2.0**-46
 MOST_NUMBERS = 1 << 26
 """A node has no more."""
 
@@ -151,18 +151,23 @@ class Known:
         users = {k for k, node in enumerate(self.nodes) if number in node.inputs} | {number}
         self.made = {key: value for key, value in self.made.items() if key[0] not in users}
 
-    def part(self, split: tuple[int, int, float], left: bool) -> Known:
-        """The inputs for which one number of a node is at most (left) or at least a point."""
-        number, entry, point = split
+    def part(self, split: tuple[int, int, float, bool], left: bool) -> Known:
+        """The inputs for which one number of a node (or of a σ) is at most (left) or at least a point."""
+        number, entry, point, inner = split
         found = copy.copy(self)
-        box = self.boxes[number]
+        box = self.make(number, "norm").sigma if inner else self.boxes[number]
         lo, hi = box.lo.copy(), box.hi.copy()
         if not math.isfinite(point) or not 0 <= entry < lo.size:
             raise Rejected("a branching at a number that there is not")
         end, best = (hi, min) if left else (lo, max)
         end.flat[entry] = best(end.flat[entry], point)
-        # crossed: the part is empty, and any box of it is right
-        found.boxes = {**self.boxes, number: Interval(np.minimum(lo, hi), np.maximum(lo, hi))}
+        narrower = Interval(
+            np.minimum(lo, hi), np.maximum(lo, hi)
+        )  # crossed: the part is empty, any box of it is right
+        if inner:
+            found.sigma = {**self.sigma, number: narrower}
+        else:
+            found.boxes = {**self.boxes, number: narrower}
         found.forget(number)
         return found
 
@@ -230,7 +235,7 @@ class Known:
 
 
 def _stored(value: Array) -> Interval:
-    """A stored number stands for all reals within 2⁻⁴⁸ of it, relatively."""
+    """A stored number stands for all reals within 2⁻⁴⁶ of it, relatively."""
     return Interval(value) * Interval(1 - STORED, 1 + STORED)
 
 
@@ -264,7 +269,7 @@ class Norm:
     def __init__(self, known: Known, number: int) -> None:
         node = known.nodes[number]
         source = node.inputs[0]
-        self.box, self.eps, self.d = known.boxes[source], node.eps, node.shape[-1]
+        self.box, self.eps, self.d = known.boxes[source], _stored(np.array(node.eps)), node.shape[-1]
         self.ellipsoid: zonotopes.Ellipsoid | None = None
         self.c, far = self.box.middle(), np.full(node.shape[:-1], np.inf)
         along = np.full(node.shape[:-1], np.inf)
@@ -290,8 +295,8 @@ class Norm:
     def below(self, touch: Array | None = None) -> tuple[Array, Array]:
         """ρ ≥ k·y + b: the tangent of x^{−1/2} at σ₀², and σ² under chords or about c. σ₀ (S, ...) → (S, ..., d)."""
         d, eps, box = self.d, self.eps, self.box
-        chords = (Interval(box.lo) + box.hi) / d, Interval(eps) - (Interval(box.lo) * box.hi).sum() / d
-        about = Interval(2 * self.c) / d, Interval(eps) - self.square + Interval(self.far) / d
+        chords = (Interval(box.lo) + box.hi) / d, eps - (Interval(box.lo) * box.hi).sum() / d
+        about = Interval(2 * self.c) / d, eps - self.square + Interval(self.far) / d
         at = [(s.middle() * self.c).sum(-1) + b.middle() for s, b in (about, chords)]
         better = at[0] < at[1]
         lo, hi = (

@@ -25,8 +25,8 @@ MOST_EXACT = 1 << 28
 """Products that the whole sums over columns may take, else ellipsoids."""
 
 
-SLACK = 32
-"""As many roundings as what a stored number may be off by: 2⁻⁴⁸ = 32 u."""
+SLACK = 128
+"""As many roundings as what a stored number may be off by: 2⁻⁴⁶ = 128 u."""
 
 
 class How(NamedTuple):
@@ -268,11 +268,11 @@ class Pass:
         """Σ_d η_id out_id = Σ_j p_ij w_ij with w_ij = η_i·v_j, bounded as one number; then a rule per row."""
         i, j = self.known.nodes[number].inputs
         w = self._functionals(j, A)
-        row: rows.Rows = self.known.make(number, "rows", self.how.pieces if chosen else 1)
+        row: rows.Rows = self.known.make(number, "rows", self.how.pieces if "a" in chosen else 1)
         if self.how.rule == "vertex":
             self._add(rows.vertex(row, w.lo))
             return
-        if chosen:
+        if "a" in chosen:
             a, m, mu = np.where(row.there, chosen["a"], 0.0), chosen["m"], chosen["mu"]
         else:  # the gradient of the row at the centre, and its value there
             m, centre = np.broadcast_to(row.middle, w.lo.shape), w.middle()

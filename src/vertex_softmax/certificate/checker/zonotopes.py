@@ -54,7 +54,7 @@ def ellipsoid(rows: Zonotope) -> Ellipsoid:
     C[..., range(d), range(d)] += error
     trace = np.trace(C, axis1=-2, axis2=-1) * (1 + rounding(count + d))
     # |C − exact| ≤ rounding · √(C_aa C_bb) by Cauchy and Schwarz: at most rounding · trace, as a form. L is a factor of
-    # a little more than C, and what is asked of it, L Lᵀ − C ≥ rounding · trace, is then compared by Gershgorin's circles
+    # a little more than C, and what is asked of it, L Lᵀ − C ≥ rounding · trace, is compared by Gershgorin's circles
     lift = (2 * rounding(count + 4) + 8 * d * rounding(d + 4)) * trace + TINY
     eye = np.eye(d)
     L = _cholesky(C + lift[..., None, None] * eye)

@@ -1,4 +1,4 @@
-"""A certificate, and how one is made for a network, an input box and a property.
+"""A certificate, and how one is made for a network, input boxes and a property.
 
 Invariant: a certificate that `check` accepts proves its statement, whatever made it; `prove` returns only such.
 """
@@ -9,16 +9,16 @@ import dataclasses
 import math
 import os
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from vertex_softmax.bounds.optimize import Ascent
 from vertex_softmax.certificate import checker
-from vertex_softmax.certificate.prove import Case, Prover
+from vertex_softmax.certificate.prove import Case, Prover, written
 from vertex_softmax.errors import OutOfTimeError
 from vertex_softmax.files import write_whole
 from vertex_softmax.graph.ir import Graph
@@ -28,12 +28,20 @@ RULES: tuple[tuple[str, ...], ...] = (("affine",), ("affine", "vertex"))
 """By which rules boxes are made: if the first are not enough, the second."""
 
 STATEMENT = (
-    "For every real input x with lower ≤ x ≤ upper, number by number, the network written in this file (graph: its ops "
-    "in order, each number standing for all reals within 2^-46 of it relatively, evaluated in real arithmetic; masked "
-    "keys have weight 0) has an output y for which none of the cases of `property` holds: in every case some row has "
-    "rows y > bound. The network is what Vertex reads from the model file of the given SHA-256; that reading, not this "
-    "proof, is what connects the two."
+    "For every real input x with lower ≤ x ≤ upper, number by number, for one of the parts of this file, the network "
+    "written in it (graph: its ops in order, each number standing for all reals within 2^-46 of it relatively, "
+    "evaluated in real arithmetic; masked keys have weight 0) has an output y for which no case of the part's property "
+    "holds: in every case some row has rows y > bound. The network is what Vertex reads from the model of the given "
+    "SHA-256; that reading, not this proof, is what connects the two."
 )
+
+
+class Part(NamedTuple):
+    """A box of inputs of the graph's shape, and the cases that must not happen there."""
+
+    lower: NDArray[np.float64]
+    upper: NDArray[np.float64]
+    cases: Sequence[Case]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -44,9 +52,9 @@ class Certificate:
     margin: float
     """what the checker proved when it was made"""
 
-    def save(self, path: str | os.PathLike[str]) -> None:
+    def save(self, path: str | os.PathLike[str]) -> Path:
         """Write the file, whole or not at all."""
-        write_whole(Path(path), self.data)
+        return write_whole(Path(path), self.data)
 
     def check(self) -> checker.Verdict:
         """Replay it."""
@@ -59,63 +67,83 @@ class Proof:
 
     certificate: Certificate | None
     """None if the margin is not positive"""
-    margins: tuple[float, ...]
-    """proved, of every case"""
-    seconds: float
+    margins: tuple[tuple[float, ...], ...]
+    """proved, of every case of every part"""
+    seconds: dict[str, float]
+    """`prove`, and `check`: the replay of what was written"""
 
     @property
     def margin(self) -> float:
         """The least of them."""
-        return min(self.margins, default=-math.inf)
+        return min((x for part in self.margins for x in part), default=-math.inf)
+
+
+@dataclasses.dataclass(frozen=True)
+class Effort:
+    """How far to go for a proof."""
+
+    ascent: Ascent = dataclasses.field(default_factory=Ascent)
+    pieces: int = 2
+    best: bool = False
+    """go on to the best bound of the ascent where less would do"""
+    search: Search | None = None
+    """branch where nothing else is enough"""
+    deadline: float | None = None
+    """on time.perf_counter's clock; kept between steps"""
+
+
+Report = Callable[[str], None]
 
 
 def prove(
     graph: Graph,
-    lower: NDArray[np.float64],
-    upper: NDArray[np.float64],
-    cases: Sequence[Case],
+    parts: Sequence[Part],
+    effort: Effort | None = None,
     *,
-    ascent: Ascent | None = None,
-    pieces: int = 2,
-    best: bool = False,
-    search: Search | None = None,
-    deadline: float | None = None,
     about: dict[str, Any] | None = None,
+    report: Report | None = None,
 ) -> Proof:
-    """Exclude all cases over a box of inputs of the graph's shape, rigorously.
-
-    `search`: branch where nothing else is enough. `best`: go on to the best bound of the ascent where less would do.
-    `deadline`, on time.perf_counter's clock, is kept between steps. `about` goes into the header: the model's hash, its
-    name, how it was asked for.
-    """
+    """Exclude all cases of all parts, rigorously. `about` goes into the header: the model's hash, its name."""
     begin = time.perf_counter()
-    tried: list[Prover] = []
+    provers = [_prove(graph, part, effort or Effort(), report or (lambda _: None)) for part in parts]
+    margins = tuple(tuple(float(x) for x in prover.margins) for prover in provers)
+    seconds = {"prove": time.perf_counter() - begin}
+    if not provers or not min(prover.margin for prover in provers) > 0:
+        return Proof(None, margins, seconds)
+    data = written(provers, {**_header(), **(about or {})})
+    verdict = checker.check(data)
+    seconds["check"] = verdict.seconds
+    if not verdict.accepted:
+        return Proof(None, (*margins, (verdict.margin,)), seconds)
+    return Proof(Certificate(data, verdict.margin), margins, seconds)
+
+
+def _prove(graph: Graph, part: Part, effort: Effort, report: Report) -> Prover:
+    """The best of the ways."""
+    best: Prover | None = None
     for rules in RULES:
-        if deadline is not None and time.perf_counter() > deadline:
+        if effort.deadline is not None and time.perf_counter() > effort.deadline:
             raise OutOfTimeError("the time is spent before a proof was found")
-        prover = Prover(graph, lower, upper, rules, deadline)
-        prover.state(cases)
+        prover = Prover(graph, part.lower, part.upper, rules, effort.deadline)
+        prover.state(part.cases)
         for rule in ("affine", "vertex"):
             prover.by_rule(rule)
-        if prover.open() or best:
-            prover.by_ascent(ascent or Ascent(), pieces, everything=best)
-        if search is not None and rules == RULES[-1]:
-            prover.by_branching(search, pieces)
-        tried.append(prover)
+        report(f"boxes proved, {len(prover.open())} of {len(part.cases)} cases open")
+        if prover.open() or effort.best:
+            prover.by_ascent(effort.ascent, effort.pieces, everything=effort.best)
+        if effort.search is not None and rules == RULES[-1] and prover.open():
+            report(f"branching, {len(prover.open())} of {len(part.cases)} cases open")
+            prover.by_branching(effort.search, effort.pieces)
+        if best is None or prover.margin > best.margin:
+            best = prover
         if not prover.open():
             break
-    chosen = max(tried, key=lambda prover: min(prover.margins, default=-math.inf))
-    margins = tuple(float(x) for x in chosen.margins)
-    certificate = None
-    if margins and min(margins) > 0:
-        data = chosen.certificate(**header(), **(about or {}))
-        verdict = checker.check(data)
-        margins = margins if verdict.accepted else (*margins, verdict.margin)
-        certificate = Certificate(data, verdict.margin) if verdict.accepted else None
-    return Proof(certificate, margins, time.perf_counter() - begin)
+    if best is None:
+        raise OutOfTimeError("the time is spent before a proof was found")
+    return best
 
 
-def header() -> dict[str, Any]:
+def _header() -> dict[str, Any]:
     """What every certificate says of itself."""
     from vertex_softmax import __version__
 

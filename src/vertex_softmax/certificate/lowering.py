@@ -52,6 +52,10 @@ class Lowered:
         """The numbers of the inputs, one behind the other, at an index."""
         return self.add("Move", inputs, tuple(index.shape), index=index)
 
+    def plus(self, number: int, dims: tuple[int, ...], value: Tensor) -> int:
+        """A node, and a constant that broadcasts to its shape."""
+        return self.add("Add", (number, self.add("Constant", (), dims, value=value.expand(dims))), dims)
+
     def reshaped(self, number: int, dims: tuple[int, ...]) -> int:
         """The same numbers in another shape."""
         if tuple(self.entries[number]["shape"]) == dims:
@@ -98,7 +102,7 @@ def _lower(found: Lowered, node: Node) -> int:
     if isinstance(op, linear.Scale):
         return found.add("Scale", x, dims, factor=op.factor.expand(dims))
     if isinstance(op, linear.Shift):
-        return found.add("Shift", x, dims, offset=op.offset.expand(dims))
+        return found.plus(x[0], dims, op.offset)
     if isinstance(op, linear.Subtract):
         minus = found.add("Scale", (x[1],), dims, factor=-torch.ones(dims))
         return found.add("Add", (x[0], minus), dims)
@@ -122,13 +126,14 @@ def _linear(found: Lowered, node: Node, x: int) -> int:
     """x W + b; with a matrix for every leading index a product with a constant."""
     op, dims, before = node.op, node.shape, node.inputs[0].shape
     if isinstance(op, linear.Linear) and op.weight.dim() == 2:
-        return found.add("Linear", (x,), dims, weight=op.weight, bias=op.bias)
+        out = found.add("Linear", (x,), dims, weight=op.weight)
+        return out if op.bias is None else found.plus(out, dims, op.bias)
     if isinstance(op, linear.Linear):
         weight = found.add(
             "Constant", (), (*dims[:-1][:-1], before[-1], dims[-1]), value=op.weight.expand(*dims[:-2], -1, -1)
         )
         out = found.add("MatMul", (x, weight), dims)
-        return out if op.bias is None else found.add("Shift", (out,), dims, offset=op.bias.expand(dims))
+        return out if op.bias is None else found.plus(out, dims, op.bias)
     if isinstance(op, linear.LeftLinear):
         weight = found.add("Constant", (), (*dims[:-1], before[-2]), value=op.weight.expand(*dims[:-2], -1, -1))
         return found.add("MatMul", (weight, x), dims)
@@ -144,7 +149,7 @@ def _linear(found: Lowered, node: Node, x: int) -> int:
     if bias is None:
         return out
     wide = bias.reshape(-1, *[1] * len(getattr(op, "size", ()))).expand(dims)
-    return found.add("Shift", (out,), dims, offset=wide)
+    return found.plus(out, dims, wide)
 
 
 def _softmax(found: Lowered, node: Node, op: softmax.Softmax, x: int) -> int:

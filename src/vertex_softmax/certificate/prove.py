@@ -54,10 +54,10 @@ class Prover:
         deadline: float | None = None,
     ) -> None:
         self.graph, self.low = graph, lowered(graph)
-        self.arrays: dict[str, NDArray[Any]] = {**self.low.arrays, "input.lower": lower, "input.upper": upper}
+        self.arrays: dict[str, NDArray[Any]] = {"lower": lower, "upper": upper}
         self.header: dict[str, Any] = {
-            "graph": self.low.entries,
-            "input": {"lower": "input.lower", "upper": "input.upper"},
+            "lower": "lower",
+            "upper": "upper",
             "lines": {},
             "steps": [],
             "property": [],
@@ -94,8 +94,8 @@ class Prover:
         size = self.known.boxes[number].lo.size
         room = passes.MOST_COLUMNS // size - self.known.boxes[0].lo.size
         if wants and room >= 0 and "affine" in self.rules:
-            found = proof.zonotope(self.known, number, "affine")
-            self._claim("zonotope", number, found.box().meet(self.known.boxes[number]), rule="affine")
+            found = proof.zonotope(self.known, number)
+            self._claim("zonotope", number, found.box().meet(self.known.boxes[number]))
             self.known.zonotopes[number] = found
             self.known.forget(number)
             return
@@ -115,7 +115,7 @@ class Prover:
     def _centre(self, number: int, user: int) -> None:
         """The scores less their mean by the softmax at the centre."""
         weights = self.known.make(user, "rows").middle
-        box = proof.centred_box(self.known, number, weights, self.rules[0])
+        box = proof.box_by_pass(self.known, number, np.arange(weights.size), self.rules[0], weights)
         name = self._keep(f"centred.{user}.weights", weights)
         self.known.centred[user] = (weights, self._claim("centred", user, box, rule=self.rules[0], weights=name))
         self.known.forget(number)
@@ -224,7 +224,7 @@ class Prover:
                     arrays.update({names[str(node)][k]: v for k, v in of.items()})
                 entries[at] = {"rule": "affine", "pieces": pieces, "chosen": names}
                 with np.errstate(all="ignore"):
-                    return float(proof.together(known, A.numpy(), How("affine", pieces, settled))[0])
+                    return float(proof.bounds(known, len(self.nodes) - 1, A.numpy(), How("affine", pieces, settled))[0])
             split = mine[0].splits[depth]
             place = [self._number(split), split.place, split.point, split.inner]
             entries[at]["split"] = place
@@ -303,7 +303,7 @@ class Prover:
         with np.errstate(all="ignore"):
             A, last = self._objectives(which), len(self.nodes) - 1
             how = How(rule, pieces, chosen)
-            bound = proof.bounds(self.known, last, A, how) if not chosen else proof.together(self.known, A, how)
+            bound = proof.bounds(self.known, last, A, how)
         limits = np.array([self.cases[i].weights @ self.cases[i].bound for i in which])
         better = [k for k, i in enumerate(which) if bound[k] - limits[k] > self.margins[i]]
         if not better:
@@ -317,13 +317,35 @@ class Prover:
         leaf = {"rule": rule, "pieces": pieces, "chosen": names}
         self.header["proofs"].append({"cases": [which[k] for k in better], "tree": [leaf]})
 
-    def certificate(self, **more: Any) -> bytes:
-        """The file, as bytes; `more` goes into its header."""
-        from safetensors.numpy import save
+    @property
+    def margin(self) -> float:
+        """What was proved of all cases."""
+        return float(min(self.margins, default=-math.inf))
 
-        header = {"format": FORMAT, **more, "claimed": float(min(self.margins, default=-math.inf)), **self.header}
-        arrays = {name: _compact(x) for name, x in self.arrays.items()}
-        return bytes(save(arrays, metadata={"certificate": json.dumps(header)}))
+
+def written(provers: Sequence[Prover], about: dict[str, Any]) -> bytes:
+    """One file of several parts, of one network; `about` goes into its header."""
+    from safetensors.numpy import save
+
+    arrays = dict(provers[0].low.arrays)
+    parts = []
+    for number, prover in enumerate(provers):
+        prefix = f"part.{number}."
+        arrays.update({prefix + name: value for name, value in prover.arrays.items()})
+        parts.append(_prefixed(prover.header, prefix, set(prover.arrays)))
+    claimed = min(prover.margin for prover in provers)
+    header = {"format": FORMAT, **about, "claimed": claimed, "graph": provers[0].low.entries, "parts": parts}
+    compact = {name: _compact(x) for name, x in arrays.items()}
+    return bytes(save(compact, metadata={"certificate": json.dumps(header)}))
+
+
+def _prefixed(value: Any, prefix: str, names: set[str]) -> Any:
+    """The same, with the names of arrays longer by a prefix."""
+    if isinstance(value, dict):
+        return {k: _prefixed(v, prefix, names) for k, v in value.items()}
+    if isinstance(value, list):
+        return [_prefixed(v, prefix, names) for v in value]
+    return prefix + value if isinstance(value, str) and value in names else value
 
 
 class Case(NamedTuple):

@@ -17,85 +17,71 @@ FEW = rows.FEW
 STORED = 2.0**-46
 MOST_NUMBERS = 1 << 26
 """A node has no more."""
+Shape = tuple[int, ...]
 
 
 class Node(NamedTuple):
     """One node: numbers of earlier nodes, its shape, and the arrays of its op."""
 
     op: str
-    inputs: tuple[int, ...]
-    shape: tuple[int, ...]
+    inputs: Shape
+    shape: Shape
     arrays: dict[str, NDArray[Any]]
     eps: float
 
 
-ARRAYS = {
-    "Input": (), "Constant": ("value",), "Move": ("index",), "Linear": ("weight",), "Scale": ("factor",),
-    "Shift": ("offset",), "Add": (), "Relu": (), "MatMul": (), "Multiply": (), "Attention": (), "Normalize": (),
-    **dict.fromkeys(curves.CURVES, ()),
-}  # fmt: skip
-OPTIONAL = {"Linear": ("bias",), "Attention": ("mask",)}
+ARRAYS = {"Constant": "value", "Move": "index", "Linear": "weight", "Scale": "factor"}
+PLAIN = ("Input", "Add", "Relu", "MatMul", "Multiply", "Attention", "Normalize", *curves.CURVES)
 
 
 def network(file: File) -> list[Node]:
     """The nodes of a certificate, the input first and the output last; every shape is compared."""
     found: list[Node] = []
     for number, entry in enumerate(file.header["graph"]):
-        op, inputs, shape = entry["op"], tuple(entry["inputs"]), tuple(entry["shape"])
-        if op not in ARRAYS or (op == "Input") != (number == 0):
-            raise Rejected(f"node {number} is {op!r}, which is no op, or not in its place")
-        if (
-            not all(type(i) is int and 0 <= i < number for i in inputs)
-            or not all(type(n) is int and n > 0 for n in shape)
-            or math.prod(shape) > MOST_NUMBERS
-        ):
-            raise Rejected(f"node {number} has inputs {inputs} or a shape {shape} that cannot be")
+        op, inputs, shape, given = entry["op"], tuple(entry["inputs"]), tuple(entry["shape"]), entry["arrays"]
         arrays = {}
-        for name in (*ARRAYS[op], *OPTIONAL.get(op, ())):
-            given = entry["arrays"].get(name)
-            if given is not None:
-                kind = {"index": "i", "mask": "b"}.get(name, "f")
-                arrays[name] = file.array(given, kind) if kind != "f" else file.numbers(given)
-            elif name in ARRAYS[op]:
-                raise Rejected(f"node {number} ({op}) has no {name}")
-        eps = float(entry.get("eps", 0.0))
-        node = Node(op, inputs, shape, arrays, eps)
-        if not math.isfinite(eps) or eps < 0 or not _fits(node, [found[i].shape for i in inputs]):
-            raise Rejected(f"node {number} ({op}) does not fit its inputs or its arrays")
+        if op in ARRAYS:
+            name = ARRAYS[op]
+            arrays[name] = file.array(given[name], "i") if op == "Move" else file.numbers(given[name])
+        elif op == "Attention" and "mask" in given:
+            arrays["mask"] = file.array(given["mask"], "b")
+        elif op not in PLAIN:
+            raise Rejected(f"node {number}: there is no op {op!r}")
+        node = Node(op, inputs, shape, arrays, float(entry.get("eps", 0.0)))
+        fine = all(type(i) is int and 0 <= i < number for i in inputs) and (op == "Input") == (number == 0)
+        fine = fine and all(type(n) is int and n > 0 for n in shape) and math.prod(shape) <= MOST_NUMBERS
+        if not fine or not 0 <= node.eps < math.inf or not _fits(node, [found[i].shape for i in inputs]):
+            raise Rejected(f"node {number} ({op}) does not fit its inputs, its arrays or its place")
         found.append(node)
-    if not found:
-        raise Rejected("the network is empty")
     return found
 
 
-def _fits(node: Node, shapes: list[tuple[int, ...]]) -> bool:
+def _fits(node: Node, shapes: list[Shape]) -> bool:
     op, shape, arrays = node.op, node.shape, node.arrays
-    if op == "Input":
-        return not shapes
-    if op == "Constant":
-        return not shapes and arrays["value"].shape == shape
+    if op in ("Input", "Constant"):
+        return not shapes and (op == "Input" or arrays["value"].shape == shape)
     if op == "Move":
         index, total = arrays["index"], sum(math.prod(s) for s in shapes)
         return index.shape == shape and bool(((index >= 0) & (index < total)).all())
     if op in ("MatMul", "Attention"):
-        if len(shapes) != 2 or min(map(len, shapes)) < 2 or shapes[0][:-2] != shapes[1][:-2]:
-            return False
-        mask = arrays.get("mask")
-        fine = shapes[0][-1] == shapes[1][-2] and shape == (*shapes[0][:-1], shapes[1][-1])
-        return fine and (mask is None or mask.shape == shapes[0])
+        x, y = shapes
+        fine = len(x) == len(y) >= 2 and x[:-2] == y[:-2] and x[-1] == y[-2] and shape == (*x[:-1], y[-1])
+        return fine and ("mask" not in arrays or arrays["mask"].shape == x)
     if op in ("Add", "Multiply"):
         return shapes == [shape, shape]
     if op == "Linear":
-        weight, bias = arrays["weight"], arrays.get("bias")
-        fine = len(shapes) == 1 and weight.ndim == 2 and len(shape) >= 1
-        fine = fine and shapes[0][-1:] == weight.shape[:1] and shape == (*shapes[0][:-1], weight.shape[1])
-        return fine and (bias is None or bias.shape == weight.shape[1:])
-    one = arrays.get("factor", arrays.get("offset"))
-    return shapes == [shape] and (one is None or one.shape == shape)
+        weight = arrays["weight"]
+        return (
+            weight.ndim == 2
+            and len(shapes) == 1
+            and shapes[0][-1:] == weight.shape[:1]
+            and shape == (*shapes[0][:-1], *weight.shape[1:])
+        )
+    return shapes == [shape] and len(shape) > 0 and (op != "Scale" or arrays["factor"].shape == shape)
 
 
 class Known:
-    """What has been proved of a network so far, and what was made of it. `again` forgets nothing that still holds."""
+    """What has been proved of a network so far, and what was made of it."""
 
     def __init__(self, nodes: list[Node], lower: Array, upper: Array) -> None:
         self.nodes = nodes
@@ -114,36 +100,33 @@ class Known:
     def image(self, number: int) -> Interval:
         """The range of a node from the boxes of its inputs."""
         node = self.nodes[number]
-        x = [self.boxes[i] for i in node.inputs]
-        a = node.arrays
-        if node.op == "Constant":
+        op, x, a = node.op, [self.boxes[i] for i in node.inputs], node.arrays
+        if op == "Constant":
             return _stored(a["value"])
-        if node.op == "Move":
-            ends = [np.concatenate([b.lo.ravel() for b in x]), np.concatenate([b.hi.ravel() for b in x])]
-            return Interval(*(end[a["index"]] for end in ends))
-        if node.op == "Linear":
-            return product(x[0], _stored(a["weight"])) + _stored(a.get("bias", np.zeros(1)))
-        if node.op in ("Scale", "Shift"):
-            return x[0] * _stored(a["factor"]) if node.op == "Scale" else x[0] + _stored(a["offset"])
-        if node.op in ("Add", "Multiply"):
-            return x[0] + x[1] if node.op == "Add" else x[0] * x[1]
-        if node.op == "Relu":
+        if op == "Move":
+            return Interval(
+                *(np.concatenate(end)[a["index"]] for end in zip(*((b.lo.flat, b.hi.flat) for b in x), strict=True))
+            )
+        if op in ("Linear", "MatMul"):
+            return product(x[0], _stored(a["weight"]) if op == "Linear" else x[1])
+        if op in ("Scale", "Multiply"):
+            return x[0] * (_stored(a["factor"]) if op == "Scale" else x[1])
+        if op == "Add":
+            return x[0] + x[1]
+        if op == "Relu":
             return Interval(np.maximum(x[0].lo, 0), np.maximum(x[0].hi, 0))
-        if node.op == "MatMul":
-            return product(*x)
-        if node.op == "Attention":  # between the least and the largest value
-            both = x[1].lo.min(-2, keepdims=True), x[1].hi.max(-2, keepdims=True)
-            return Interval(*(np.broadcast_to(end, node.shape) for end in both))
-        if node.op == "Normalize":  # |y_i| / σ ≤ √d, and y / σ lies between y / σ_u and y / σ_l
-            sigma = Norm(self, number).sigma
-            root = float(up(np.sqrt(np.float64(node.shape[-1]))))
-            return (x[0] / sigma[..., None]).meet(Interval(-root, root))
-        return curves.image(node.op, x[0].lo, x[0].hi)
+        if op == "Attention":  # between the least and the largest value
+            ends = x[1].lo.min(-2, keepdims=True), x[1].hi.max(-2, keepdims=True)
+            return Interval(*(np.broadcast_to(end, node.shape) for end in ends))
+        if op == "Normalize":  # |y_i| / σ ≤ √d, and y / σ lies between y / σ_u and y / σ_l
+            root = float(up(np.sqrt(np.array(node.shape[-1]))))
+            return (x[0] / Norm(self, number).sigma[..., None]).meet(Interval(-root, root))
+        return curves.image(op, x[0].lo, x[0].hi)
 
     def work(self, number: int) -> int:
         """How many numbers a node is for one objective, at its widest."""
         node = self.nodes[number]
-        more = node.shape[-1] * self.nodes[node.inputs[0]].shape[-1] if node.op == "Attention" else 1
+        more = self.nodes[node.inputs[0]].shape[-1] if node.op == "Attention" else 1
         return math.prod(node.shape) * more
 
     def forget(self, number: int) -> None:
@@ -157,13 +140,13 @@ class Known:
         found = copy.copy(self)
         box = self.make(number, "norm").sigma if inner else self.boxes[number]
         lo, hi = box.lo.copy(), box.hi.copy()
-        if not math.isfinite(point) or not 0 <= entry < lo.size:
-            raise Rejected("a branching at a number that there is not")
+        if not math.isfinite(point) or not 0 <= entry < lo.size or number == 0:
+            raise Rejected(
+                "a branching at a number that there is not, or at the input, whose box zonotopes are made of"
+            )
         end, best = (hi, min) if left else (lo, max)
         end.flat[entry] = best(end.flat[entry], point)
-        narrower = Interval(
-            np.minimum(lo, hi), np.maximum(lo, hi)
-        )  # crossed: the part is empty, any box of it is right
+        narrower = Interval(np.minimum(lo, hi), np.maximum(lo, hi))  # crossed: it is empty, and any box is right
         if inner:
             found.sigma = {**self.sigma, number: narrower}
         else:
@@ -180,12 +163,10 @@ class Known:
 
     def _sizes(self, number: int, _: int) -> Array:
         """|W| |x|: what an affine op's terms add up to, at most."""
-        node, x = self.nodes[number], [self.boxes[i].size for i in self.nodes[number].inputs]
+        node, x = self.nodes[number], self.boxes[self.nodes[number].inputs[0]].size
         if node.op == "Linear":
-            return np.asarray((x[0] @ np.abs(node.arrays["weight"])) * (1 + rounding(x[0].shape[-1])) + TINY)
-        if node.op == "Scale":
-            return np.asarray(x[0] * np.abs(node.arrays["factor"]) * MORE + TINY)
-        return self.boxes[number].size
+            return np.asarray((x @ np.abs(node.arrays["weight"])) * (1 + rounding(x.shape[-1])) + TINY)
+        return np.asarray(x * np.abs(node.arrays["factor"]) * MORE + TINY)
 
     def _rows(self, number: int, pieces: int) -> rows.Rows:
         node = self.nodes[number]
@@ -199,9 +180,8 @@ class Known:
             raise Rejected("a normalisation of rows that may all be 0, without eps")
         return found
 
-    def _ellipsoid(self, number: int, _: int) -> zonotopes.Ellipsoid | None:
-        """Of the rows of a node, if it has a zonotope."""
-        return zonotopes.ellipsoid(self.zonotopes[number]) if number in self.zonotopes else None
+    def _ellipsoid(self, number: int, _: int) -> zonotopes.Ellipsoid:
+        return zonotopes.ellipsoid(self.zonotopes[number])
 
     def _planes(self, number: int, _: int) -> tuple[Array, Array, Array, Any]:
         """Of a product of matrices: centres of both factors, at least |(x − x_c)(y − y_c)|, and for corners more."""
@@ -212,26 +192,21 @@ class Known:
         error = x.reach(at_x) @ y.reach(at_y) * (1 + rounding(at_x.shape[-1])) + TINY * at_x.shape[-1]
         if not both:
             return at_x, at_y, error, None
-        left, z = self.zonotopes[i], self.zonotopes[j]
-        right = zonotopes.Zonotope(
-            z.centre.swapaxes(-1, -2), z.columns.swapaxes(-3, -2), z.error.swapaxes(-1, -2), z.exact
-        )
-        if left.exact and z.exact and error.size * left.columns.shape[-1] <= MOST_NUMBERS:
+        left, right = self.zonotopes[i], self.zonotopes[j].turned()
+        if left.exact and right.exact and error.size * left.columns.shape[-1] <= MOST_NUMBERS:
             exact, sums = zonotopes.exact_products(left, right)
             return at_x, at_y, np.minimum(error, exact), (left.columns, right.columns, exact, sums)
         return at_x, at_y, np.minimum(error, zonotopes.products(left, right)), None
 
     def _curve(self, number: int, _: int) -> tuple[Array, ...]:
         """Of a function of one number: slope and intercept below and above, and those of a band."""
-        box = self.boxes[self.nodes[number].inputs[0]]
-        op = self.nodes[number].op
+        op, box = self.nodes[number].op, self.boxes[self.nodes[number].inputs[0]]
         if op == "Relu":
             return relu_lines(box)
         k, t, h, s, c, below, above = self.lines[number]
-        low = curves.floor(op, 1, k, t, box.lo, box.hi)
-        high = -curves.floor(op, -1, -h, s, box.lo, box.hi)
-        b = curves.floor(op, 1, c, below, box.lo, box.hi)
-        return k, low, h, high, c, b, -curves.floor(op, -1, -c, above, box.lo, box.hi)
+        ways = ((1, k, t), (-1, -h, s), (1, c, below), (-1, -c, above))
+        low, high, b, top = (curves.floor(op, sign, slope, touch, box.lo, box.hi) for sign, slope, touch in ways)
+        return k, low, h, -high, c, b, -top
 
 
 def _stored(value: Array) -> Interval:
@@ -243,24 +218,17 @@ def relu_lines(box: Interval, k: Array | None = None) -> tuple[Array, ...]:
     """Below by a slope k, above by the chord; the band along the chord. max(x, 0) − k x is least at an end or at 0."""
     on, off = box.lo >= 0, box.hi <= 0
     chord = np.where(on, 1.0, np.where(off, 0.0, box.hi / np.where(on | off, 1.0, box.hi - box.lo)))
-    if k is None:
-        k = np.where(on | off, chord, (box.hi > -box.lo) * 1.0)
+    k = np.where(on | off, chord, (box.hi > -box.lo) * 1.0) if k is None else k
 
-    def ends(slope: Array) -> list[Array]:
-        return [np.asarray(np.maximum(x, 0) - slope * x) for x in (box.lo, box.hi)]
+    def extreme(slope: Array, side: int) -> Array:
+        """side · the least of side · (max(x, 0) − slope·x)."""
+        exact = (on & (slope == 1)) | (off & (slope == 0))
+        ends = [side * (np.maximum(x, 0) - slope * x) for x in (box.lo, box.hi)]
+        least = np.minimum(np.minimum(*ends), np.where(on | off, np.inf, 0.0))
+        return np.asarray(np.where(exact, 0.0, side * (least - FEW * (1 + np.abs(slope)) * box.size)))
 
-    def lost(slope: Array) -> Array:
-        return np.asarray(FEW * (1 + np.abs(slope)) * box.size)
-
-    def least(slope: Array) -> Array:
-        zero = np.where(on | off, np.inf, 0.0)
-        return np.asarray(np.minimum(np.minimum(*ends(slope)), zero) - lost(slope))
-
-    exact = (on & (k == 1)) | (off & (k == 0))
-    low = np.where(exact, 0.0, least(k))
-    decided = (on & (chord == 1)) | (off & (chord == 0))
-    high = np.where(decided, 0.0, np.maximum(np.maximum(*ends(chord)), np.where(on | off, -np.inf, 0.0)) + lost(chord))
-    return k, low, chord, high, chord, np.where(decided, 0.0, least(chord)), high
+    high = extreme(chord, -1)
+    return k, extreme(k, 1), chord, high, chord, extreme(chord, 1), high
 
 
 class Norm:
@@ -271,8 +239,7 @@ class Norm:
         source = node.inputs[0]
         self.box, self.eps, self.d = known.boxes[source], _stored(np.array(node.eps)), node.shape[-1]
         self.ellipsoid: zonotopes.Ellipsoid | None = None
-        self.c, far = self.box.middle(), np.full(node.shape[:-1], np.inf)
-        along = np.full(node.shape[:-1], np.inf)
+        self.c, far, along = self.box.middle(), np.array(np.inf), np.array(np.inf)
         if source in known.zonotopes:
             z = known.zonotopes[source]
             one = zonotopes.Zonotope(z.centre[..., None, :], z.columns[..., None, :, :], z.error[..., None, :], z.exact)
@@ -280,17 +247,15 @@ class Norm:
             far = ((zonotopes.spectral(self.ellipsoid.L) * self.ellipsoid.root) ** 2 * MORE)[..., 0]
             along = zonotopes.by_columns(z.centre[None, ..., None, :], one)[0, ..., 0, 0]
         self.reach = self.box.reach(self.c)
-        self.far = np.minimum(far, (self.reach**2).sum(-1) * MORE)
-        self.along = np.minimum(along, (np.abs(self.c) * self.reach).sum(-1) * MORE)
-        d, eps = self.d, self.eps
-        square = Interval(self.c).square().sum() / d
-        self.middle = (square + eps).sqrt()
-        plane = (square - Interval(self.along) / d + eps) / self.middle
-        least = self.box.square().sum() / d + eps
-        most = np.minimum(least.hi, (square + eps + (Interval(2 * self.along) + self.far) / d).hi)
+        self.far = np.minimum(far, (self.reach**2).sum(-1) * (1 + rounding(self.d)))
+        self.along = np.minimum(along, (np.abs(self.c) * self.reach).sum(-1) * (1 + rounding(self.d)))
+        self.square = Interval(self.c).square().sum() / self.d
+        self.middle = (self.square + self.eps).sqrt()
+        plane = (self.square - Interval(self.along) / self.d + self.eps) / self.middle
+        least = self.box.square().sum() / self.d + self.eps
+        most = np.minimum(least.hi, (self.square + self.eps + (Interval(2 * self.along) + self.far) / self.d).hi)
         sigma = Interval(np.maximum(least.sqrt().lo, plane.lo), up(np.sqrt(most)))
-        self.sigma = sigma if number not in known.sigma else sigma.meet(known.sigma[number])
-        self.square = square
+        self.sigma = sigma.meet(known.sigma[number]) if number in known.sigma else sigma
 
     def below(self, touch: Array | None = None) -> tuple[Array, Array]:
         """ρ ≥ k·y + b: the tangent of x^{−1/2} at σ₀², and σ² under chords or about c. σ₀ (S, ...) → (S, ..., d)."""
@@ -298,21 +263,14 @@ class Norm:
         chords = (Interval(box.lo) + box.hi) / d, eps - (Interval(box.lo) * box.hi).sum() / d
         about = Interval(2 * self.c) / d, eps - self.square + Interval(self.far) / d
         at = [(s.middle() * self.c).sum(-1) + b.middle() for s, b in (about, chords)]
-        better = at[0] < at[1]
-        lo, hi = (
-            np.where(better[..., None], x, y) for x, y in ((about[0].lo, chords[0].lo), (about[0].hi, chords[0].hi))
-        )
-        slope = Interval(lo, hi)
-        square = Interval(np.where(better, about[1].lo, chords[1].lo), np.where(better, about[1].hi, chords[1].hi))
+        slope, square = (x.where(at[0] < at[1], y) for x, y in zip(about, chords, strict=True))
         if touch is None:
             inside = np.clip(self.c, box.lo, box.hi)
             touch = np.sqrt(np.maximum((slope.middle() * inside).sum(-1) + square.hi, self.sigma.lo**2))[None]
         if not (touch > 0).all():
             raise Rejected("a tangent of the inverse root at a number that is not positive")
         T = 1 / (2 * (Interval(touch) * touch * touch))
-        k = -slope * Interval(T.lo[..., None], T.hi[..., None])
-        b = 1.5 / Interval(touch) - T * square
-        return self._floats(k, b, -1)
+        return self._floats(-slope * T[..., None], 1.5 / Interval(touch) - T * square, -1)
 
     def above(self) -> tuple[Array, Array]:
         """ρ ≤ k·y + b: the chord of 1/σ, and σ above its tangent plane at c, (c·y/d + eps)/σ(c)."""
@@ -325,14 +283,13 @@ class Norm:
         """Float slopes, and a constant that pays for what they are not."""
         slope = k.middle()
         paid = (Interval(k.reach(slope)) * self.box.size).sum().hi
-        return slope, (b + Interval(side * paid)).hi if side > 0 else (b - paid).lo
+        return slope, (b + paid).hi if side > 0 else (b - paid).lo
 
     def apart(self, k: Array, b: Array) -> Array:
-        """At most k·y + b over the rows; where k is a multiple of c (nearly), by |c·(y − c)|. k (S, ..., d)."""
+        """At most k·y + b over the rows: k = times c + rest, and |c·(y − c)| is known. k (S, ..., d)."""
         length = (self.c**2).sum(-1)
         times = (k * self.c).sum(-1) / np.where(length > 0, length, 1.0)
-        rest = Interval(k) - Interval(times[..., None]) * self.c  # k = times c + rest, exactly
-        off = (rest.size * self.reach).sum(-1) * MORE + np.abs(times) * self.along * MORE
-        return np.asarray(
-            ((Interval(k) * self.c).sum() + b - np.minimum(off, (np.abs(k) * self.reach).sum(-1) * MORE)).lo
-        )
+        rest = Interval(k) - Interval(times[..., None]) * self.c
+        off = ((rest.size * self.reach).sum(-1) + np.abs(times) * self.along) * (1 + rounding(self.d))
+        off = np.minimum(off, (np.abs(k) * self.reach).sum(-1) * (1 + rounding(self.d)))
+        return np.asarray(((Interval(k) * self.c).sum() + b - off).lo)

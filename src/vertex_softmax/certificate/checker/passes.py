@@ -10,10 +10,9 @@ floats give Â, (A' − Â)·x is a constant to be paid for, at most rounding ·
 from __future__ import annotations
 
 import math
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
 from . import curves, rows, zonotopes
 from .network import Known, Norm, relu_lines
@@ -69,26 +68,15 @@ class Pass:
 
     def _add(self, lo: Array, hi: Array | None = None) -> None:
         """Numbers (S, ...) to be added up."""
-        flat = lo.reshape(lo.shape[0], -1)
-        size = np.abs(flat).sum(-1)
-        self.lo = self.lo + flat.sum(-1)
-        if hi is not None:
-            other = hi.reshape(hi.shape[0], -1)
-            size = np.maximum(size, np.abs(other).sum(-1))
-            flat = other
-        self.hi = self.hi + flat.sum(-1)
-        self.size = self.size + size
-        self.count += flat.shape[1] + 2
+        low, high = (x.reshape(len(x), -1) for x in (lo, lo if hi is None else hi))
+        self.lo, self.hi = self.lo + low.sum(-1), self.hi + high.sum(-1)
+        self.size = self.size + np.maximum(np.abs(low).sum(-1), np.abs(high).sum(-1))
+        self.count += low.shape[1] + 2
 
     def _pay(self, A: Array, size: Array, roundings: int = 10) -> None:
         """What |A|·size has rounded."""
         flat = np.abs(A).reshape(A.shape[0], -1) @ np.broadcast_to(size, A.shape[1:]).reshape(-1)
         self.paid = self.paid + rounding(roundings) * flat * (1 + rounding(math.prod(A.shape[1:]))) + TINY * A[0].size
-
-    def _stored(self, A: Array, value: Array) -> None:
-        """A times stored numbers."""
-        self._add(A * value)
-        self._pay(A, np.abs(value), SLACK)
 
     def _give(self, number: int, A: Array) -> None:
         self.waiting.setdefault(number, []).append(A)
@@ -114,40 +102,27 @@ class Pass:
             self._add(-np.maximum(h * box.lo, h * box.hi))
             A = A + h
             self._pay(A, box.size, 1)
-        x = node.inputs
-        if node.op == "Input":
+        x, op = node.inputs, node.op
+        if op == "Input":
             self.coefficients = A.reshape(A.shape[0], -1)
-        elif node.op == "Constant":
-            self._stored(A, node.arrays["value"])
-        elif node.op == "Move":
-            self._move(number, A)
-        elif node.op == "Add":
+        elif op == "Constant":
+            self._add(A * node.arrays["value"])
+            self._pay(A, np.abs(node.arrays["value"]), SLACK)
+        elif op == "Add":
             self._give(x[0], A)
             self._give(x[1], A)
-        elif node.op == "Shift":
-            self._give(x[0], A)
-            self._stored(A, node.arrays["offset"])
-        elif node.op == "Scale":
+        elif op == "Scale":
             self._give(x[0], A * node.arrays["factor"])
             self._pay(A, known.make(number, "sizes"), 2 + SLACK)
-        elif node.op == "Linear":
+        elif op == "Linear":
             weight = node.arrays["weight"]
             self._give(x[0], A @ weight.T)
             self._pay(A, known.make(number, "sizes"), weight.shape[1] + SLACK)
-            if "bias" in node.arrays:
-                self._stored(A, node.arrays["bias"])
-        elif node.op == "Multiply":
-            self._multiply(number, A)
-        elif node.op == "MatMul":
-            self._matmul(number, A, chosen)
-        elif node.op == "Normalize":
-            self._normalize(number, A, chosen)
-        elif node.op == "Attention":
-            self._attention(number, A, chosen)
         else:
-            self._curve(number, A, chosen)
+            named = op in ("Move", "Multiply", "MatMul", "Normalize", "Attention")
+            getattr(self, "_" + op.lower() if named else "_curve")(number, A, chosen)
 
-    def _move(self, number: int, A: Array) -> None:
+    def _move(self, number: int, A: Array, _: dict[str, Array]) -> None:
         node = self.known.nodes[number]
         sizes = [math.prod(self.known.nodes[i].shape) for i in node.inputs]
         index, flat = node.arrays["index"].ravel(), A.reshape(A.shape[0], -1)
@@ -161,7 +136,7 @@ class Pass:
         for k, i in enumerate(node.inputs):
             self._give(i, back[:, ends[k] : ends[k + 1]].reshape(-1, *self.known.nodes[i].shape))
 
-    def _multiply(self, number: int, A: Array) -> None:
+    def _multiply(self, number: int, A: Array, _: dict[str, Array]) -> None:
         """x y = y_c x + x_c y − x_c y_c + (x − x_c)(y − y_c)."""
         i, j = self.known.nodes[number].inputs
         x, y = self.known.boxes[i], self.known.boxes[j]
@@ -208,10 +183,8 @@ class Pass:
         self._pay(A, size + error, G.shape[-1] + flat.shape[1] + 3 * G.shape[-2] + max(A.shape[-2:]))
 
     def _second(self, A: Array, error: Array) -> None:
-        if self.how.parallel:
-            self._hear(A * error)
-        else:
-            self._add(-np.abs(A) * error)
+        """What is left of second order: an unknown of its own, or an error."""
+        return self._hear(A * error) if self.how.parallel else self._add(-np.abs(A) * error)
 
     def _curve(self, number: int, A: Array, chosen: dict[str, Array]) -> None:
         """A⁺ times the lower line, A⁻ times the upper one; or the band."""
@@ -279,15 +252,10 @@ class Pass:
             mu = (m * centre).sum(-1, keepdims=True)
             a = m * (centre - mu)
         B = rows.affine(row, w, a, m, mu)
-        if self.how.parallel:
-            self._add(B, -rows.affine(row, -w, -a, m, -mu))
-        else:
-            self._add(B)
-        values = m.swapaxes(-1, -2) @ A
-        size = np.abs(m).swapaxes(-1, -2) @ np.abs(A)
-        self._pay(size, self.known.boxes[j].size, A.shape[-2])
+        self._add(B, -rows.affine(row, -w, -a, m, -mu) if self.how.parallel else None)
+        self._pay(np.abs(m).swapaxes(-1, -2) @ np.abs(A), self.known.boxes[j].size, A.shape[-2])
         self._give(i, a)
-        self._give(j, values)
+        self._give(j, m.swapaxes(-1, -2) @ A)
 
     def _functionals(self, number: int, eta: Array) -> Interval:
         """η_i·v_j for rows v of a node: (S, ..., m, d) → (S, ..., m, n)."""
@@ -297,21 +265,27 @@ class Pass:
         size = np.abs(eta)
         off = size @ box.reach(centre).swapaxes(-1, -2)
         if z is not None:
-            if eta.size * z.columns.shape[-3] * z.columns.shape[-1] <= MOST_EXACT:
-                round_ = zonotopes.by_columns(eta, z)
-            else:
-                round_ = zonotopes.by_ellipsoid(eta, self.known.make(number, "ellipsoid"))
-            off = np.minimum(off, round_)
+            few = eta.size * z.columns.shape[-3] * z.columns.shape[-1] <= MOST_EXACT
+            wide = (
+                zonotopes.by_columns(eta, z)
+                if few
+                else zonotopes.by_ellipsoid(eta, self.known.make(number, "ellipsoid"))
+            )
+            off = np.minimum(off, wide)
         off = (off + rounding(d) * (size @ np.abs(centre).swapaxes(-1, -2))) * (1 + rounding(d + 2)) + TINY * d
         middle = eta @ centre.swapaxes(-1, -2)
         return Interval(down(middle - off), up(middle + off))
 
 
-def units(count: int, chosen: NDArray[Any]) -> Array:
-    """Unit vectors, (S, count)."""
-    found = np.zeros((len(chosen), count))
-    found[np.arange(len(chosen)), chosen] = 1
-    return found
+def wanted(known: Known, number: int, S: int, pieces: int) -> dict[str, tuple[int, ...]]:
+    """The shapes of what may be chosen for a node."""
+    node = known.nodes[number]
+    shape, last = node.shape, node.shape[:-1]
+    keys = known.nodes[node.inputs[0]].shape if node.inputs else shape
+    whole = {"held": shape, "slope": shape, "below": shape, "above": shape, "touch": last, "a": keys, "m": keys}
+    more = {"touch_below": (2, *shape), "touch_above": (2, *shape), "mu": (*keys[:-1], pieces)}
+    corner = (int(np.prod(known.nodes[0].shape)),)
+    return {name: (S, *rest) for name, rest in {**whole, **more, "corner": corner}.items()}
 
 
 def joined(parts: list[Pass], shape: tuple[int, ...]) -> zonotopes.Zonotope:

@@ -1,25 +1,26 @@
 """The replay: step by step what a certificate claims is proved again, and accepted only if the margin is positive.
 
-A certificate is a list of steps, each a claim about one node for every input of the set, that follows from the steps
-before it: a box (by a backward pass per number), a zonotope (by a parallel pass), a box of the scores less their
-weighted means. The last part is the property. It says that no input of the set satisfies all rows C y ≤ d of any of its
-cases. A case is excluded by weights ω ≥ 0 and a bound ω·(C y − d) > 0: over the whole set, or over every leaf of a tree
-whose every branching cuts the range of one number into x ≤ t and x ≥ t, so that the leaves cover the set.
+For every box of inputs there is a list of steps, each a claim about one node for every input of the box, that follows
+from the steps before it: a box (by a backward pass per number), a zonotope (by a parallel pass), a box of the scores
+less their weighted means. The last part is the property. It says that no input satisfies all rows C y ≤ d of any of its
+cases. A case is excluded by weights ω ≥ 0 and a bound ω·(C y − d) > 0: over the whole box, or over every leaf of a tree
+whose every branching cuts the range of one number into x ≤ t and x ≥ t, so that the leaves cover the box.
 """
 
 from __future__ import annotations
 
-import os
 import time
+import zlib
 from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from .file import File, Rejected, read, sha256
-from .network import Known, network
-from .passes import MOST_COLUMNS, How, Pass, joined, units
+from .file import File, Path, Rejected, read, sha256
+from .network import Known, Node, network
+from .passes import MOST_COLUMNS, How, Pass, joined, wanted
 from .rounding import MORE, Array, Interval, rounding
+from .zonotopes import Zonotope
 
 WORK = 1 << 22
 """Numbers per objective and node that are handled at once."""
@@ -36,7 +37,7 @@ class Verdict(NamedTuple):
     seconds: float
 
 
-def check(source: str | os.PathLike[str] | bytes, model: str | os.PathLike[str] | None = None) -> Verdict:
+def check(source: Path | bytes, model: Path | None = None) -> Verdict:
     """Replay a certificate; with a model file, its SHA-256 must be the certificate's."""
     begin = time.perf_counter()
     margin, statement = float("-inf"), ""
@@ -45,158 +46,142 @@ def check(source: str | os.PathLike[str] | bytes, model: str | os.PathLike[str] 
             file = read(source)
             if model is not None and sha256(model) != file.header["model"]["sha256"]:
                 raise Rejected("the certificate is for another model: the SHA-256 of the file is not the one it names")
-            margin = replay(file)
-            statement = str(file.header.get("statement", ""))
+            margin, statement = replay(file), str(file.header["statement"])
         reason = "" if margin > 0 else f"the bound that was proved is not positive: margin {margin:.3g}"
     except Rejected as error:
         reason = str(error)
-    except (*WRONG, OSError, np.linalg.LinAlgError) as error:
+    except (*WRONG, OSError, EOFError, zlib.error, np.linalg.LinAlgError) as error:
         reason = f"the certificate makes no sense: {type(error).__name__}: {error}"
     return Verdict(not reason, reason, margin, statement if not reason else "", time.perf_counter() - begin)
 
 
 def replay(file: File) -> float:
-    """The margin: the least over all cases of the best bound that was proved, or the reason why there is none."""
+    """The margin: the least over all boxes and cases of the best bound that was proved."""
     nodes = network(file)
-    shape = nodes[0].shape
-    lower, upper = (file.numbers(file.header["input"][end], shape) for end in ("lower", "upper"))
+    return min(_part(nodes, part, file) for part in file.header["parts"])
+
+
+def _part(nodes: list[Node], part: dict[str, Any], file: File) -> float:
+    """The margin over one box of inputs."""
+    lower, upper = (file.numbers(part[end], nodes[0].shape) for end in ("lower", "upper"))
     if not (lower <= upper).all():
         raise Rejected("the input set is empty: a lower end is above its upper end")
     known = Known(nodes, lower, upper)
-    for number, names in file.header["lines"].items():
-        place = nodes[nodes[int(number)].inputs[0]].shape
+    for number, names in part["lines"].items():
+        place = nodes[int(number)].shape
         shapes = [(2, *place) if k in (1, 3, 5, 6) else place for k in range(7)]
         known.lines[int(number)] = tuple(file.numbers(n, s) for n, s in zip(names, shapes, strict=True))
-    for step in file.header["steps"]:
+    for step in part["steps"]:
         _step(known, step, file)
     known.reach(len(nodes) - 1)
-    return _property(known, file)
+    return _property(known, part, file)
 
 
 def _step(known: Known, step: dict[str, Any], file: File) -> None:
-    """One claim."""
+    """One claim: what is proved here must lie inside it."""
     kind, number = step["kind"], step["node"]
     at = known.nodes[number].inputs[0] if kind == "centred" else number
     shape = known.nodes[at].shape
     known.reach(at)
+    old, weights = known.boxes[at], None
     claimed = Interval(*(file.numbers(step[end], shape) for end in ("lower", "upper")))
     if kind == "zonotope":
-        found = zonotope(known, at, step["rule"])
-        known.zonotopes[at], box = found, found.box()
+        known.zonotopes[at] = zonotope(known, at)
+        box = known.zonotopes[at].box().meet(old)
     elif kind == "centred":
         weights = file.numbers(step["weights"], shape)
-        box = centred_box(known, at, weights, step["rule"])
+        box = box_by_pass(known, at, np.arange(claimed.lo.size), step["rule"], weights)
         known.centred[number] = (weights, claimed)
     else:
-        entries = file.array(step["entries"], "i") if step["entries"] is not None else np.arange(claimed.lo.size)
-        box = box_by_pass(known, at, np.asarray(entries), step["rule"])
-    place = known.boxes[at] if kind != "centred" else Interval(-np.inf, np.inf)
-    box = box.meet(place)
-    if not ((box.lo >= claimed.lo) & (box.hi <= claimed.hi) & (claimed.lo <= claimed.hi)).all():
+        box = box_by_pass(known, at, file.array(step["entries"], "i").ravel(), step["rule"])
+    if not ((box.lo >= claimed.lo) & (box.hi <= claimed.hi)).all():
         raise Rejected(f"node {at}: the box that is claimed ({kind}) does not hold what was proved")
-    if kind != "centred":
-        known.boxes[at] = claimed.meet(place)
-        known.forget(at)
-
-
-def _chunks(known: Known, number: int, count: int) -> int:
-    widest = max(known.work(k) for k in range(number + 1))
-    return max(1, min(count, WORK // widest))
+    if weights is None:
+        known.boxes[at] = claimed.meet(old)
+    known.forget(at)
 
 
 def bounds(known: Known, number: int, A: Array, how: How) -> Array:
-    """At most Σ A·node over the set, (S, *shape) → (S,), in parts."""
-    size = _chunks(known, number, len(A))
+    """At most Σ A·node over the set, (S, *shape) → (S,); in parts, unless something was chosen for each objective."""
+    size = len(A) if how.chosen else at_once(known, number)
     return np.concatenate([Pass(known, number, A[i : i + size], how).bound() for i in range(0, len(A), size)])
 
 
-def box_by_pass(known: Known, number: int, entries: NDArray[Any], rule: str) -> Interval:
-    """A box of a node, by passes for some of its numbers."""
-    shape, old = known.nodes[number].shape, known.boxes[number]
-    lo, hi = old.lo.ravel().copy(), old.hi.ravel().copy()
-    size = _chunks(known, number, 2 * len(entries))
+def at_once(known: Known, number: int) -> int:
+    """How many objectives on a node are handled at once."""
+    return max(1, WORK // max(known.work(k) for k in range(number + 1)))
+
+
+def units(known: Known, number: int, entries: NDArray[Any]) -> Array:
+    """Unit objectives on a node, (S, *shape)."""
+    shape = known.nodes[number].shape
+    found = np.zeros((len(entries), int(np.prod(shape))))
+    found[np.arange(len(entries)), entries] = 1
+    return found.reshape(-1, *shape)
+
+
+def box_by_pass(known: Known, number: int, entries: NDArray[Any], rule: str, weights: Array | None = None) -> Interval:
+    """A box of a node, by passes for some of its numbers; with weights ω of s − ω·s along the last dimension."""
+    old = known.boxes[number] if weights is None else Interval(np.full(known.nodes[number].shape, -np.inf), np.inf)
+    lo, hi = (np.array(np.broadcast_to(end, old.lo.shape)).ravel() for end in (old.lo, old.hi))
+    size = at_once(known, number)
     for i in range(0, len(entries), size):
         part = entries[i : i + size]
-        A = units(lo.size, part).reshape(-1, *shape)
-        lo[part] = np.fmax(lo[part], bounds(known, number, A, How(rule)))
-        hi[part] = np.fmin(hi[part], -bounds(known, number, -A, How(rule)))
-    return Interval(lo.reshape(shape), hi.reshape(shape))
+        A, lost = units(known, number, part), np.zeros(len(part))
+        if weights is not None:  # 1 − ω is rounded
+            A = A - A.sum(-1, keepdims=True) * weights
+            lost = rounding(2) * (np.abs(A) * known.boxes[number].size).reshape(len(A), -1).sum(-1) * MORE
+        lo[part] = np.fmax(lo[part], bounds(known, number, A, How(rule)) - lost)
+        hi[part] = np.fmin(hi[part], lost - bounds(known, number, -A, How(rule)))
+    return Interval(lo.reshape(old.lo.shape), hi.reshape(old.lo.shape))
 
 
-def centred_box(known: Known, number: int, weights: Array, rule: str) -> Interval:
-    """A box of s − ω·s along the last dimension; the rounding of 1 − ω is paid for."""
-    shape = known.nodes[number].shape
-    lo, hi = np.empty(known.boxes[number].lo.size), np.empty(known.boxes[number].lo.size)
-    size = _chunks(known, number, 2 * len(lo))
-    wide = np.broadcast_to(weights, shape)
-    for i in range(0, len(lo), size):
-        part = np.arange(i, min(i + size, len(lo)))
-        unit = units(len(lo), part).reshape(-1, *shape)
-        A = unit - unit.sum(-1, keepdims=True) * wide
-        lost = rounding(2) * (np.abs(A) * known.boxes[number].size).reshape(len(A), -1).sum(-1) * MORE
-        lo[part] = bounds(known, number, A, How(rule)) - lost
-        hi[part] = -bounds(known, number, -A, How(rule)) + lost
-    return Interval(lo.reshape(shape), hi.reshape(shape))
-
-
-def zonotope(known: Known, number: int, rule: str) -> Any:
+def zonotope(known: Known, number: int) -> Zonotope:
     """Of every number of a node, by parallel passes."""
     shape = known.nodes[number].shape
-    count = int(np.prod(shape))
+    count, size = int(np.prod(shape)), at_once(known, number)
     room = MOST_COLUMNS // count - known.boxes[0].lo.size
-    if room < 0 or rule != "affine":
-        raise Rejected(f"node {number}: its zonotope is too large, or its rule is not affine")
-    size = _chunks(known, number, count)
-    how = How("affine", parallel=True, columns=room)
-    parts = [np.arange(i, min(i + size, count)) for i in range(0, count, size)]
-    return joined([Pass(known, number, units(count, part).reshape(-1, *shape), how) for part in parts], shape)
+    if room < 0:
+        raise Rejected(f"node {number}: its zonotope is too large")
+    parts = [units(known, number, np.arange(i, min(i + size, count))) for i in range(0, count, size)]
+    return joined([Pass(known, number, A, How(parallel=True, columns=room)) for A in parts], shape)
 
 
-def _property(known: Known, file: File) -> float:
-    """Every case, by a pass over the whole set or by a tree."""
-    output = known.nodes[-1].shape
-    cases = []
-    for case in file.header["property"]:
-        d = file.numbers(case["bound"])
-        C = file.numbers(case["rows"], (*d.shape, int(np.prod(output))))
-        omega = file.numbers(case["weights"], d.shape)
-        if d.ndim != 1 or not len(d) or (omega < 0).any() or not (omega > 0).any():
+def _property(known: Known, part: dict[str, Any], file: File) -> float:
+    """Every case, by a pass over the whole box or by a tree."""
+    shape, last = known.nodes[-1].shape, len(known.nodes) - 1
+    rows, limits = [], []
+    for case in part["property"]:
+        d, omega = file.numbers(case["bound"]), file.numbers(case["weights"])
+        C = file.numbers(case["rows"], (len(d), int(np.prod(shape))))
+        if d.ndim != 1 or d.shape != omega.shape or (omega < 0).any() or not (omega > 0).any():
             raise Rejected("a case of the property has no rows, or weights that are not ≥ 0, or all 0")
-        A = omega @ C
-        paid = rounding(len(d)) * ((omega @ np.abs(C)) @ known.boxes[len(known.nodes) - 1].size.ravel()) * MORE
-        cases.append((A.reshape(output), float((Interval(omega) * d).sum().hi), float(paid)))
-    margins = np.full(len(cases), -np.inf)
-    for proof in file.header["proofs"]:
+        rows.append((omega @ C).reshape(shape))
+        paid = rounding(len(d)) * ((omega @ np.abs(C)) @ known.boxes[last].size.ravel()) * MORE
+        limits.append(float((Interval(omega) * d).sum().hi + paid))
+    margins = np.full(len(rows), -np.inf)
+    for proof in part["proofs"]:
         which = proof["cases"]
-        if not all(type(i) is int and 0 <= i < len(cases) for i in which):
-            raise Rejected("a proof of a case that there is not")
-        A = np.stack([cases[i][0] for i in which])
-        found = _tree(known, A, proof["tree"], file)
+        found = _tree(known, np.stack([rows[i] for i in which]), proof["tree"], file)
         for k, i in enumerate(which):
-            margins[i] = np.fmax(margins[i], np.nextafter(found[k] - cases[i][1], -np.inf) - cases[i][2])
-    if not cases:
-        raise Rejected("the property is empty")
+            margins[i] = np.fmax(margins[i], np.nextafter(found[k] - limits[i], -np.inf))
     return float(margins.min())
 
 
 def _tree(known: Known, A: Array, tree: list[dict[str, Any]], file: File) -> Array:
     """The least bound over the leaves; branchings come before their branches."""
-    best = np.full(len(A), np.inf)
-    open_ = [(0, known)]
+    best, open_ = np.full(len(A), np.inf), [(0, known)]
     while open_:
         at, here = open_.pop()
         entry = tree[at]
         if "split" in entry:
-            if not all(at < k < len(tree) for k in (entry["left"], entry["right"])):
+            if not all(at < entry[side] < len(tree) for side in ("left", "right")):
                 raise Rejected("a branching does not come before its branches")
             open_ += [(entry[side], here.part(entry["split"], side == "left")) for side in ("left", "right")]
             continue
-        chosen = {int(k): {n: file.numbers(v) for n, v in of.items()} for k, of in entry["chosen"].items()}
-        how = How(entry["rule"], entry["pieces"], chosen)
-        best = np.minimum(best, bounds(here, len(known.nodes) - 1, A, how) if not chosen else together(here, A, how))
+        pieces, chosen = int(entry["pieces"]), {}
+        for k, of in entry["chosen"].items():
+            shapes = wanted(known, int(k), len(A), pieces)
+            chosen[int(k)] = {name: file.numbers(array, shapes[name]) for name, array in of.items()}
+        best = np.minimum(best, bounds(here, len(known.nodes) - 1, A, How(entry["rule"], pieces, chosen)))
     return best
-
-
-def together(known: Known, A: Array, how: How) -> Array:
-    """All objectives at once: what was chosen is chosen for each of them."""
-    return Pass(known, len(known.nodes) - 1, A, how).bound()

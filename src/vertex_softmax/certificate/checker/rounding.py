@@ -125,9 +125,10 @@ class Interval:
         """At least |x − point|."""
         return np.maximum(np.maximum(up(self.hi - point), up(point - self.lo)), 0)
 
-    def at(self, shape: tuple[int, ...]) -> Interval:
-        """In another shape."""
-        return Interval(self.lo.reshape(shape), self.hi.reshape(shape))
+    def where(self, this: NDArray[np.bool_], other: Interval) -> Interval:
+        """Itself where it is true, else the other; a condition per row or per number."""
+        this = this if this.ndim == self.lo.ndim else this[..., None]
+        return Interval(np.where(this, self.lo, other.lo), np.where(this, self.hi, other.hi))
 
 
 def product(x: Interval, y: Interval) -> Interval:

@@ -62,7 +62,7 @@ def rows(scores: Interval, there: NDArray[np.bool_], centred: tuple[Array, Inter
             log, sums = _ranges(scores.lo[at][j], scores.hi[at][j])
             most[at] = max(abs(_float(sums[0], -1)), abs(_float(sums[1], 1)))
             box = (scores.lo[at][j], scores.hi[at][j])
-            if centred is not None and (centred[0][at][j] > 0).all():
+            if centred is not None and (centred[0][at][j] > 0).all() and not centred[0][at][~there[at]].any():
                 box = (centred[1].lo[at][j], centred[1].hi[at][j])
                 log, sums = _centred(log, centred[0][at][j], box, scores.size[at][j])
             low[at][:, j], high[at][:, j] = _cut(log, box, sums, pieces)

@@ -27,6 +27,12 @@ class Zonotope(NamedTuple):
     error: Array
     exact: bool
 
+    def turned(self) -> Zonotope:
+        """Of the transposed matrix."""
+        return Zonotope(
+            self.centre.swapaxes(-1, -2), self.columns.swapaxes(-3, -2), self.error.swapaxes(-1, -2), self.exact
+        )
+
     def box(self) -> Interval:
         """The range of every number."""
         count = self.columns.shape[-1]
@@ -57,25 +63,16 @@ def ellipsoid(rows: Zonotope) -> Ellipsoid:
     # a little more than C, and what is asked of it, L Lᵀ − C ≥ rounding · trace, is compared by Gershgorin's circles
     lift = (2 * rounding(count + 4) + 8 * d * rounding(d + 4)) * trace + TINY
     eye = np.eye(d)
-    L = _cholesky(C + lift[..., None, None] * eye)
+    try:
+        L = np.linalg.cholesky(C + lift[..., None, None] * eye)
+    except np.linalg.LinAlgError:  # then the trace will do
+        L = np.zeros_like(C)
     residual = product(Interval(L), Interval(np.swapaxes(L, -1, -2))) - C
     spare = residual.lo[..., range(d), range(d)] - (residual.size * (1 - eye)).sum(-1) * MORE  # Gershgorin
     fine = (spare >= rounding(count + 4) * trace[..., None]).all(-1)
     L = np.where(fine[..., None, None], L, np.sqrt(trace * MORE)[..., None, None] * eye * MORE)
     size = np.where(large, u, 0.0).sum(-1) + error.sum(-1)
     return Ellipsoid(rows.centre, L, np.sqrt(size * (1 + rounding(count + d + 2))) * MORE)
-
-
-def _cholesky(C: Array) -> Array:
-    """A factor; zeros where there is none (the caller compares)."""
-    flat = C.reshape(-1, *C.shape[-2:])
-    found = np.zeros_like(flat)
-    for i, matrix in enumerate(flat):
-        try:
-            found[i] = np.linalg.cholesky(matrix)
-        except np.linalg.LinAlgError:
-            continue
-    return found.reshape(C.shape)
 
 
 def by_ellipsoid(eta: Array, rows: Ellipsoid) -> Array:

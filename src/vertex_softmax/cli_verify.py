@@ -24,7 +24,7 @@ import typer
 
 from vertex_softmax import __version__
 from vertex_softmax.cli_common import errors, reporting
-from vertex_softmax.errors import InvalidValueError, VertexError
+from vertex_softmax.errors import InvalidValueError, OutOfTimeError, VertexError
 from vertex_softmax.files import write_whole
 
 CODES = {"unsat": 0, "sat": 10, "error": 2, "unknown": 3, "timeout": 4}
@@ -87,6 +87,9 @@ def verify(
     seed: Annotated[int, typer.Option(help="Of the attack.")] = 0,
     as_json: Annotated[Path | None, typer.Option("--json", help="Where the answer goes as JSON.")] = None,
     counterexample: Annotated[Path | None, typer.Option(help="Where a counterexample goes.")] = None,
+    certificate: Annotated[
+        Path | None, typer.Option(help="Where a proof goes that `vertex check` accepts; unsat is said only with it.")
+    ] = None,
 ) -> None:
     """Prove a property of an ONNX model, or find a counterexample that onnxruntime confirms.
 
@@ -95,7 +98,7 @@ def verify(
 
     Example: vertex verify model.onnx property.vnnlib --timeout 100 --json answer.json
     """
-    for path in (as_json, counterexample):
+    for path in (as_json, counterexample, certificate):
         if path is not None:
             _writable(path)
     if not timeout > 0:
@@ -103,7 +106,7 @@ def verify(
     spent = _since_start()
     out = _Out(as_json, {"model": str(model), "spec": str(spec), "method": method, "timeout": timeout})
     with _terminable(), _watchdog(timeout - spent, out):
-        answer = _answer(model, spec, timeout, spent, method, device, threads, memory, seed)
+        answer = _answer(model, spec, timeout, spent, method, device, threads, memory, seed, certificate)
         facts, text = answer
         status = facts.pop("status")
         if counterexample is not None and status == "sat":
@@ -123,6 +126,7 @@ def _answer(
     threads: int | None,
     memory: float | None,
     seed: int,
+    certificate: Path | None = None,
 ) -> tuple[dict[str, Any], str]:
     """The answer as plain JSON, and as the competition prints it."""
     import torch
@@ -143,7 +147,7 @@ def _answer(
         raise InvalidValueError(f"--device is {device!r}; cpu is there, and cuda where torch sees a GPU")
     begin = time.perf_counter()
     try:
-        instance = load_instance(model, spec)
+        instance = load_instance(model, spec, exact=certificate is not None)
     except MemoryError as error:
         raise InvalidValueError("there is not enough memory to read the files; give more by --memory") from error
     loading = time.perf_counter() - begin
@@ -158,13 +162,38 @@ def _answer(
 
     answer = verify_instance(instance, Budget(left), method=method, device=device, seed=seed, report=report)
     facts = described(answer)
+    if certificate is not None and facts["status"] == "unsat":
+        ends = begin + loading + left
+        facts.update(_proved(instance, model, certificate, method, ends, lambda text: report("proof", text)))
     facts["seconds"] = {"starting": spent, "loading": loading, **facts["seconds"]}
-    facts["seconds"]["total"] += spent + loading
+    facts["seconds"]["total"] = time.perf_counter() - begin + spent
     facts["model_sha256"] = instance.model_hash
-    text = str(answer.status)
+    text = str(facts["status"])
     if answer.counterexample is not None:
         text += "\n" + counterexample_text(answer.counterexample)
     return facts, text
+
+
+def _proved(
+    instance: Any, model: Path, path: Path, method: str, deadline: float, report: Callable[[str], None]
+) -> dict[str, Any]:
+    """What becomes of an unsat for which a proof is asked: the same with the proof, or no answer."""
+    from vertex_softmax.certificate.certificate import Effort
+    from vertex_softmax.certificate.instances import prove_instance
+    from vertex_softmax.search.branch_and_bound import Search
+
+    left = max(0.0, deadline - time.perf_counter())
+    search = Search(seconds=left / 2) if method == "bab" else None
+    try:
+        proof = prove_instance(instance, model.name, Effort(search=search, deadline=deadline), report)
+    except OutOfTimeError:
+        return {"status": "timeout", "reason": "unsat in floating point; the time was over before there was a proof"}
+    if proof.certificate is None:
+        said = f"unknown (proof margin {proof.margin:.3g}): unsat in floating point, and not proved"
+        return {"status": "unknown", "reason": said, "proof_margin": proof.margin}
+    _write(path, proof.certificate.data)
+    size = len(proof.certificate.data)
+    return {"proof_margin": proof.certificate.margin, "proof_seconds": proof.seconds, "proof_bytes": size}
 
 
 @contextlib.contextmanager
@@ -245,8 +274,8 @@ def _writable(path: Path) -> None:
         raise InvalidValueError(f"{path} cannot be written: choose a file in a folder that is there and writable")
 
 
-def _write(path: Path, text: str) -> None:
+def _write(path: Path, text: str | bytes) -> None:
     try:
-        write_whole(path, text.encode())
+        write_whole(path, text.encode() if isinstance(text, str) else text)
     except OSError as error:
         raise InvalidValueError(f"{path} cannot be written: {error.strerror}") from error

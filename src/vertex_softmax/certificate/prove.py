@@ -27,13 +27,14 @@ from vertex_softmax.certificate.checker.network import Known, network
 from vertex_softmax.certificate.checker.passes import How
 from vertex_softmax.certificate.checker.rounding import Interval
 from vertex_softmax.certificate.lowering import lowered
-from vertex_softmax.errors import OutOfTimeError
+from vertex_softmax.errors import InternalError, OutOfTimeError
 from vertex_softmax.graph.ir import Graph, Node
 from vertex_softmax.ops.elementwise import Elementwise
 from vertex_softmax.ops.generators import Generators
 from vertex_softmax.ops.registry import Centred, Rules
 from vertex_softmax.ops.registry import Interval as Box
 from vertex_softmax.search.branch_and_bound import Domain, Progress, Search, Split, Tree, branch_and_bound
+from vertex_softmax.search.cascade import mix
 
 SPARE = 1e-10
 AIM = 1e-6
@@ -159,11 +160,25 @@ class Prover:
 
     def state(self, cases: Sequence[Case]) -> None:
         """What is to be proved: none of these cases happens."""
+        cases = [case if case.weights is not None else self._weighed(case) for case in cases]
         for i, case in enumerate(cases):
-            arrays = {"rows": case.rows, "bound": case.bound, "weights": case.weights}
+            arrays = {"rows": case.rows, "bound": case.bound, "weights": case.weighed()}
             self.header["property"].append({k: self._keep(f"case.{i}.{k}", v) for k, v in arrays.items()})
-        self.cases = list(cases)
+        self.cases = cases
         self.margins = np.full(len(cases), -np.inf)
+
+    def _weighed(self, case: Case) -> Case:
+        """The case with the weights of its rows that promise most: one of the rows, or a mix."""
+        m = len(case.rows)
+        ways = np.eye(m)
+        if m > 1:
+            rows = torch.from_numpy(case.rows).reshape(m, *self.graph.output.shape)
+            ways = np.concatenate([ways, mix(self.walk(), rows, torch.from_numpy(case.bound)).numpy()[None]])
+            with np.errstate(all="ignore"):
+                A = (ways @ case.rows).reshape(-1, *self.nodes[-1].shape)
+                bounds = proof.bounds(self.known, len(self.nodes) - 1, A, How()) - ways @ case.bound
+            ways = ways[[int(np.argmax(bounds / np.abs(ways @ case.rows).sum(-1)))]]
+        return case._replace(weights=ways[0])
 
     def by_rule(self, rule: str) -> None:
         """All cases that are open, with a rule's default parameters."""
@@ -193,7 +208,7 @@ class Prover:
             return
         walk, rules = self.walk(), Rules(attention="affine", pieces=pieces)
         A = torch.from_numpy(self._objectives(which)).reshape(len(which), *self.graph.output.shape)
-        limits = torch.tensor([float(self.cases[i].weights @ self.cases[i].bound) for i in which]).double()
+        limits = torch.tensor([float(self.cases[i].weighed() @ self.cases[i].bound) for i in which]).double()
         goals = limits + AIM * (1 + limits.abs())
         leaves: list[Domain] = []
         found = branch_and_bound(walk, A, rules, search, goals=goals, progress=report, record=leaves)
@@ -207,7 +222,7 @@ class Prover:
     def _plant(self, case: int, A: Tensor, leaves: list[Domain], tree: Tree, rules: Rules, pieces: int) -> None:
         """Prove one case by the leaves of its tree, and write the tree down."""
         entries: list[dict[str, Any]] = []
-        number, limit = len(self.header["proofs"]), float(self.cases[case].weights @ self.cases[case].bound)
+        number, limit = len(self.header["proofs"]), float(self.cases[case].weighed() @ self.cases[case].bound)
         arrays: dict[str, NDArray[Any]] = {}
 
         def grow(mine: list[Domain], depth: int, known: Known) -> float:
@@ -294,7 +309,7 @@ class Prover:
 
     def _objectives(self, which: Sequence[int]) -> Array:
         shape = self.nodes[-1].shape
-        return np.stack([(self.cases[i].weights @ self.cases[i].rows).reshape(shape) for i in which])
+        return np.stack([(self.cases[i].weighed() @ self.cases[i].rows).reshape(shape) for i in which])
 
     def _try(self, which: Sequence[int], rule: str, pieces: int, chosen: dict[int, dict[str, Array]]) -> None:
         """One pass for some cases; it is kept for those that it excludes, or brings further."""
@@ -304,7 +319,7 @@ class Prover:
             A, last = self._objectives(which), len(self.nodes) - 1
             how = How(rule, pieces, chosen)
             bound = proof.bounds(self.known, last, A, how)
-        limits = np.array([self.cases[i].weights @ self.cases[i].bound for i in which])
+        limits = np.array([self.cases[i].weighed() @ self.cases[i].bound for i in which])
         better = [k for k, i in enumerate(which) if bound[k] - limits[k] > self.margins[i]]
         if not better:
             return
@@ -353,7 +368,14 @@ class Case(NamedTuple):
 
     rows: Array
     bound: Array
-    weights: Array
+    weights: Array | None
+    """None: choose"""
+
+    def weighed(self) -> Array:
+        """The weights, which were chosen."""
+        if self.weights is None:
+            raise InternalError("the weights of a case were not chosen")
+        return self.weights
 
 
 def _rearranged(walk: Walk) -> Tensor:

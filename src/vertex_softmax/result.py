@@ -8,8 +8,12 @@ from __future__ import annotations
 
 import dataclasses
 from enum import StrEnum
+from typing import TYPE_CHECKING
 
 from torch import Tensor
+
+if TYPE_CHECKING:
+    from vertex_softmax.certificate.certificate import Certificate
 
 
 class Verdict(StrEnum):
@@ -34,6 +38,8 @@ class Certification:
     """The margins at the centre of the set, (batch, classes); inf at the label."""
     seconds: dict[str, float]
     """By stage, and `total`."""
+    certificates: tuple[Certificate | None, ...] = ()
+    """per input, if they were asked for: the proof of what is verified"""
     peak_bytes: int | None = None
     """Most memory in use: by tensors on a CUDA device, else by the process so far; None where that is not known."""
 

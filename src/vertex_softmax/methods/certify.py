@@ -31,16 +31,25 @@ def certify(
     options: Options | None = None,
     dtype: torch.dtype = torch.float64,
     device: torch.device | str | None = None,
+    certificate: bool = False,
+    rigorous: bool = False,
 ) -> Certification:
     """Is the label the largest output for every input of the set? One answer per input of the batch.
 
     `model`: a PyTorch module in eval mode, a path to an ONNX file, or a Graph. The set's tensors are (batch, ...); the
     module sees them one at a time. Bounds are floating point (float64 unless told otherwise): `lower` may exceed the
-    true bound by rounding; certificates that survive floating point are another matter.
+    true bound by rounding.
+
+    `certificate`: prove every `verified` so that it survives floating point (`Certification.certificates`); what cannot
+    be proved is unknown, with the margin of the proof as reason. `rigorous`: besides, `lower` is only what was proved
+    (−inf where nothing was tried: at inputs that are falsified). Both need the extra `proof`.
     """
     begin = time.perf_counter()
     options = options or Options()
-    graph = load(model, input_set).to(_dtype(dtype), _device(device, input_set))
+    proofs = certificate or rigorous
+    if proofs and dtype != torch.float64:
+        raise InvalidValueError(f"dtype is {dtype}; certificates are made in torch.float64")
+    graph = load(model, input_set, exact=proofs).to(_dtype(dtype), _device(device, input_set))
     lower = _placed(input_set.lower, graph, dtype, device, -torch.inf)
     upper = _placed(input_set.upper, graph, dtype, device, torch.inf)
     labels = _labels(label, lower.shape[0], _classes(graph), lower.device)
@@ -52,7 +61,7 @@ def certify(
         for low, high, which in zip(lower.split(size), upper.split(size), labels.split(size), strict=True)
     ]
     seconds["total"] = time.perf_counter() - begin
-    return Certification(
+    found = Certification(
         lower=torch.cat([margins for margins, _, _, _ in parts]),
         verdicts=tuple(verdict for _, verdicts, _, _ in parts for verdict in verdicts),
         reasons=tuple(reason for _, _, reasons, _ in parts for reason in reasons),
@@ -61,6 +70,28 @@ def certify(
         seconds=seconds,
         peak_bytes=peak.bytes(),
     )
+    return _proved(found, graph, lower, upper, labels, options, model, rigorous=rigorous) if proofs else found
+
+
+def _proved(
+    found: Certification,
+    graph: Graph,
+    lower: Tensor,
+    upper: Tensor,
+    labels: Tensor,
+    options: Options,
+    model: Model,
+    *,
+    rigorous: bool,
+) -> Certification:
+    """The certification with proofs; see certificate/certified.py."""
+    try:
+        from vertex_softmax.certificate.certified import with_proofs
+    except ImportError as error:
+        raise InvalidValueError(f"{error.name} is missing: pip install 'vertex-softmax[proof]'") from error
+    cpu = graph.to(torch.float64, torch.device("cpu"))
+    path = model if isinstance(model, str | Path) else None
+    return with_proofs(found, cpu, lower.cpu(), upper.cpu(), labels, options, rigorous=rigorous, model=path)
 
 
 def _certify(

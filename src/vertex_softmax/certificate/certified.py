@@ -1,0 +1,84 @@
+"""Certificates for a batch that was certified: every `verified` is proved, or is no longer said.
+
+Invariant: afterwards `verified` is said only of inputs with a certificate that the checker accepted; if `rigorous`,
+every bound that is reported was proved.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import hashlib
+import math
+import time
+from pathlib import Path
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from vertex_softmax.certificate.certificate import Certificate, Effort, Part, Proof, prove
+from vertex_softmax.certificate.checker.file import sha256
+from vertex_softmax.certificate.lowering import lowered
+from vertex_softmax.certificate.prove import Case
+from vertex_softmax.graph.ir import Graph
+from vertex_softmax.methods.bounding import METHODS, Options
+from vertex_softmax.result import Certification, Verdict
+
+
+def with_proofs(
+    found: Certification,
+    graph: Graph,
+    lower: Tensor,
+    upper: Tensor,
+    labels: Tensor,
+    options: Options,
+    *,
+    rigorous: bool,
+    model: str | Path | None = None,
+) -> Certification:
+    """The certification with a certificate for each input that is verified; lower and upper (batch, *input shape)."""
+    search = options.search if METHODS[found.method].branched else None
+    effort = Effort(options.ascent, options.pieces, best=rigorous, search=search)
+    about = {"model": {"sha256": network_hash(graph) if model is None else sha256(model)}}
+    bounds, verdicts, reasons = found.lower.clone(), list(found.verdicts), list(found.reasons)
+    seconds = dict(found.seconds)
+    certificates: list[Certificate | None] = [None] * len(verdicts)
+    for b, verdict in enumerate(found.verdicts):
+        if verdict is not Verdict.VERIFIED and not (rigorous and verdict is Verdict.UNKNOWN):
+            if rigorous:
+                bounds[b] = torch.where(bounds[b] == math.inf, math.inf, -math.inf)
+            continue
+        label, classes = int(labels[b]), bounds.shape[1]
+        others = [k for k in range(classes) if k != label]
+        eye = np.eye(classes)
+        cases = [Case((eye[label] - eye[k])[None], np.zeros(1), np.ones(1)) for k in others]
+        part = Part(lower[b].cpu().numpy(), upper[b].cpu().numpy(), cases)
+        begin = time.perf_counter()
+        proof = prove(graph, [part], effort, about=about)
+        seconds["proofs"] = seconds.get("proofs", 0.0) + time.perf_counter() - begin
+        if rigorous:
+            bounds[b, others] = torch.tensor(proof.margins[0], dtype=bounds.dtype, device=bounds.device)
+        certificates[b] = proof.certificate
+        verdicts[b], reasons[b] = _judged(proof, verdict, reasons[b])
+    seconds["total"] = found.seconds.get("total", 0.0) + seconds.get("proofs", 0.0)
+    changed = {"lower": bounds, "verdicts": tuple(verdicts), "reasons": tuple(reasons), "seconds": seconds}
+    return dataclasses.replace(found, certificates=tuple(certificates), **changed)  # type: ignore[arg-type]
+
+
+def _judged(proof: Proof, verdict: Verdict, reason: str) -> tuple[Verdict, str]:
+    if proof.certificate is not None:
+        return Verdict.VERIFIED, ""
+    if verdict is Verdict.VERIFIED:
+        return Verdict.UNKNOWN, f"unknown (proof margin {proof.margin:.3g}): positive in floating point, but not proved"
+    return verdict, f"the proved margin {proof.margin:.6g} is not positive" if proof.margins else reason
+
+
+def network_hash(graph: Graph) -> str:
+    """SHA-256 of a network that is no file: of its ops and numbers as a certificate has them."""
+    low = lowered(graph)
+    found = hashlib.sha256()
+    for entry in low.entries:
+        found.update(repr(sorted((k, str(v)) for k, v in entry.items())).encode())
+        for name in entry["arrays"].values():
+            found.update(low.arrays[name].tobytes())
+    return found.hexdigest()

@@ -277,7 +277,7 @@ def test_every_learned_experiment_runs_on_digits(cheap: dict[str, float], tmp_pa
         assert (tmp_path / f"{name}.tex").exists()
     journals = {path.stem for path in (tmp_path / "journals").iterdir()}
     with_published = {"patch", "block", "strong", "strong-residual"}
-    others = {"runtime", "interval", "strong-bab"}
+    others = {"runtime", "interval", "strong-bab", "numerical-proofs"}
     assert journals == {*with_published, *(f"{name}-published" for name in with_published), *others}
     calls = cheap["calls"]
     for name in LEARNED:  # and what is there is not measured again

@@ -14,6 +14,7 @@ from vertex_softmax.experiments.result import ExperimentResult
 from vertex_softmax.zoo.datasets import NAMES
 
 SHOWN = (made.CROWN, "vertex", made.HYBRID, "joint")
+PROVED = 5e-5
 NEAR = ("Near-zero (0, 1e-6]", "Near-zero (0, 1e-4]")
 FASHION = {"CROWN image margins": 28, "Vertex image margins": 70, "Hybrid image margins": 70}
 """tab:numerical_status_app, certified of 500 on the wide Fashion-MNIST block, none near zero"""
@@ -26,6 +27,9 @@ def run(
     if broken >= 0:  # the boxes themselves are checked once, below
         counted = [(interval.FAMILIES[0], interval.Tally(360, 0, broken)), (interval.FAMILIES[1], interval.Tally(1))]
         monkeypatch.setattr(interval, "tallies", lambda _request, _families: counted)
+    for name in ("case", "dataset"):  # no model is needed: proofs are tried in tests/certificate
+        monkeypatch.setattr(numerical, name, lambda *_: None)
+    monkeypatch.setattr(numerical, "prove", lambda _case, _epsilon, image: PROVED if image % 3 else None)
     return numerical.run(Request(tmp_path))
 
 
@@ -49,6 +53,18 @@ def test_every_count_is_what_the_trials_say(tmp_path: Path, monkeypatch: pytest.
                 "Status": "floating point",
             }
             near += len([m for m in sure if m <= 1e-6])
+        sure = [t for t in made.correct(here) if t["bounds"]["joint"]["certified"]]
+        proved = len([t for t in sure if t["image"] % 3])
+        assert rows.pop(0) == {
+            "Check": f"{setting.name} ε={epsilon:g}",
+            "Scope": numerical.PROVED,
+            "N": len(here),
+            "FP cert.": proved,
+            NEAR[0]: 0,
+            NEAR[1]: proved,
+            "Smallest certified margin": PROVED if proved else None,
+            "Status": f"proved: {proved} of {len(sure)}",
+        }
     assert not rows
     assert near > 10  # the trials would show a wrong count
 
@@ -83,7 +99,7 @@ def test_on_any_data_every_setting_is_counted_at_an_epsilon_it_has(
     settings = tables.on_data(block.SETTINGS, Request(tmp_path, data=data))
     result = run(tmp_path, monkeypatch, made.found(settings), settings)
     assert not made.idle(result)
-    assert len(result.rows) == 2 + len(settings) * len(SHOWN)
+    assert len(result.rows) == 2 + len(settings) * (len(SHOWN) + 1)
     assert sum(bool(theirs) for theirs in result.published[2:]) == (3 if data == "fashion-mnist" else 0)
 
 
@@ -100,7 +116,7 @@ def test_missing_data_broken_boxes_and_broken_bounds_are_said(tmp_path: Path, mo
     planted = made.correct(found.trials)[5]
     planted["bounds"]["joint"]["worst"] = made.attacked(planted) + 1
     result = run(tmp_path, monkeypatch, found, broken=2)
-    assert [row["Check"] for row in made.idle(result)] == 4 * ["CIFAR-10 gray d=32,h=4,m=64 ε=0.01"]
+    assert [row["Check"] for row in made.idle(result)] == 5 * ["CIFAR-10 gray d=32,h=4,m=64 ε=0.01"]
     assert len([note for note in result.notes if "vertex data fetch cifar10-gray" in note]) == 1
     assert result.failures[0] == "2 boxes violate a proved bound"
     assert planted["key"] in result.failures[1]

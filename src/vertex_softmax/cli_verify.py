@@ -164,7 +164,7 @@ def _answer(
     facts = described(answer)
     if certificate is not None and facts["status"] == "unsat":
         ends = begin + loading + left
-        facts.update(_proved(instance, model, certificate, method, ends, lambda text: report("proof", text)))
+        facts.update(_proved(instance, model, certificate, ends, lambda text: report("proof", text)))
     facts["seconds"] = {"starting": spent, "loading": loading, **facts["seconds"]}
     facts["seconds"]["total"] = time.perf_counter() - begin + spent
     facts["model_sha256"] = instance.model_hash
@@ -174,16 +174,14 @@ def _answer(
     return facts, text
 
 
-def _proved(
-    instance: Any, model: Path, path: Path, method: str, deadline: float, report: Callable[[str], None]
-) -> dict[str, Any]:
+def _proved(instance: Any, model: Path, path: Path, deadline: float, report: Callable[[str], None]) -> dict[str, Any]:
     """What becomes of an unsat for which a proof is asked: the same with the proof, or no answer."""
     from vertex_softmax.certificate.certificate import Effort
     from vertex_softmax.certificate.instances import prove_instance
     from vertex_softmax.search.branch_and_bound import Search
 
     left = max(0.0, deadline - time.perf_counter())
-    search = Search(seconds=left / 2) if method == "bab" else None
+    search = Search(seconds=left / 2)
     try:
         proof = prove_instance(instance, model.name, Effort(search=search, deadline=deadline), report)
     except OutOfTimeError:

@@ -27,6 +27,9 @@ from vertex_softmax.search.branch_and_bound import Search
 RULES: tuple[tuple[str, ...], ...] = (("affine",), ("affine", "vertex"))
 """By which rules boxes are made: if the first are not enough, the second."""
 
+LONGER = 4
+"""How many times as many steps are taken where the first were not enough."""
+
 STATEMENT = (
     "For every real input x with lower ≤ x ≤ upper, number by number, for one of the parts of this file, the network "
     "written in it (graph: its ops in order, each number standing for all reals within 2^-46 of it relatively, "
@@ -86,8 +89,8 @@ class Effort:
     pieces: int = 2
     best: bool = False
     """go on to the best bound of the ascent where less would do"""
-    search: Search | None = None
-    """branch where nothing else is enough"""
+    search: Search | None = dataclasses.field(default_factory=lambda: Search(seconds=20.0))
+    """branch where nothing else is enough; None: do not"""
     deadline: float | None = None
     """on time.perf_counter's clock; kept between steps"""
 
@@ -131,6 +134,9 @@ def _prove(graph: Graph, part: Part, effort: Effort, report: Report) -> Prover:
         report(f"boxes proved, {len(prover.open())} of {len(part.cases)} cases open")
         if prover.open() or effort.best:
             prover.by_ascent(effort.ascent, effort.pieces, everything=effort.best)
+        if prover.open() and not effort.best:
+            longer = dataclasses.replace(effort.ascent, steps=LONGER * effort.ascent.steps)
+            prover.by_ascent(longer, effort.pieces)
         if effort.search is not None and rules == RULES[-1] and prover.open():
             report(f"branching, {len(prover.open())} of {len(part.cases)} cases open")
             prover.by_branching(effort.search, effort.pieces)

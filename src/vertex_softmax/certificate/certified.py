@@ -37,8 +37,9 @@ def with_proofs(
     model: str | Path | None = None,
 ) -> Certification:
     """The certification with a certificate for each input that is verified; lower and upper (batch, *input shape)."""
-    search = options.search if METHODS[found.method].branched else None
-    effort = Effort(options.ascent, options.pieces, best=rigorous, search=search)
+    effort = Effort(options.ascent, options.pieces, best=rigorous)
+    if METHODS[found.method].branched:
+        effort = dataclasses.replace(effort, search=options.search)
     about = {"model": {"sha256": network_hash(graph) if model is None else sha256(model)}}
     bounds, verdicts, reasons = found.lower.clone(), list(found.verdicts), list(found.reasons)
     seconds = dict(found.seconds)
@@ -54,7 +55,8 @@ def with_proofs(
         cases = [Case((eye[label] - eye[k])[None], np.zeros(1), np.ones(1)) for k in others]
         part = Part(lower[b].cpu().numpy(), upper[b].cpu().numpy(), cases)
         begin = time.perf_counter()
-        proof = prove(graph, [part], effort, about=about)
+        way = effort if verdict is Verdict.VERIFIED else dataclasses.replace(effort, search=None)
+        proof = prove(graph, [part], way, about=about)
         seconds["proofs"] = seconds.get("proofs", 0.0) + time.perf_counter() - begin
         if rigorous:
             bounds[b, others] = torch.tensor(proof.margins[0], dtype=bounds.dtype, device=bounds.device)

@@ -1,0 +1,1 @@
+"""Tests of vertex_softmax.certificate."""

@@ -1,0 +1,106 @@
+"""certify with proofs: `verified` is said only with a certificate, and rigorous bounds are the checker's."""
+
+from __future__ import annotations
+
+import math
+from pathlib import Path
+
+import pytest
+import torch
+from torch import nn
+
+import vertex_softmax as vx
+from vertex_softmax.certificate import certified, checker
+from vertex_softmax.certificate.certificate import Proof
+from vertex_softmax.errors import InvalidValueError
+from vertex_softmax.methods import certify as module
+
+
+class Small(nn.Module):
+    """One attention block over four tokens of three numbers, and two classes."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.q, self.k, self.v = (nn.Linear(3, 4) for _ in range(3))
+        self.mlp = nn.Sequential(nn.Linear(4, 8), nn.ReLU(), nn.Linear(8, 2))
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        p = torch.softmax(self.q(x) @ self.k(x).transpose(-1, -2) / 2, -1)
+        return self.mlp((p @ self.v(x)).mean(1))
+
+
+@pytest.fixture(scope="module")
+def case() -> tuple[nn.Module, torch.Tensor, torch.Tensor]:
+    torch.manual_seed(0)
+    model = Small().double().eval().requires_grad_(requires_grad=False)
+    x = torch.randn(3, 4, 3, dtype=torch.float64)
+    return model, x, model(x).argmax(-1)
+
+
+def test_what_is_verified_has_a_certificate(case) -> None:
+    model, x, labels = case
+    found = vx.certify(model, vx.LinfBall(x, 1e-3), labels, certificate=True)
+    assert found.verdict is vx.Verdict.VERIFIED
+    for certificate, bound in zip(found.certificates, found.worst.tolist(), strict=True):
+        assert certificate is not None
+        verdict = certificate.check()
+        assert verdict.accepted
+        assert 0 < verdict.margin == certificate.margin <= bound + 1e-6
+    assert found.seconds["proofs"] <= found.seconds["total"]
+    assert vx.certify(model, vx.LinfBall(x, 1e-3), labels).certificates == ()
+
+
+def test_a_certificate_is_a_file(case, tmp_path: Path) -> None:
+    model, x, labels = case
+    found = vx.certify(model, vx.LinfBall(x[:1], 1e-3), labels[:1], certificate=True)
+    assert found.certificates[0] is not None
+    path = found.certificates[0].save(tmp_path / "proof.vertex")
+    verdict = checker.check(path)
+    assert verdict.accepted
+    assert "real arithmetic" in verdict.statement
+
+
+def test_rigorous_bounds_are_the_checkers(case) -> None:
+    model, x, labels = case
+    ball = vx.LinfBall(x, torch.tensor([1e-3, 0.3, 2.0], dtype=torch.float64))
+    plain = vx.certify(model, ball, labels, "joint")
+    found = vx.certify(model, ball, labels, "crown", rigorous=True)
+    assert found.verdicts[0] is vx.Verdict.VERIFIED
+    assert found.certificates[0] is not None
+    assert found.verdicts[2] is not vx.Verdict.VERIFIED
+    assert found.certificates[2] is None
+    assert "proved margin" in found.reasons[2]
+    assert bool((found.lower[0] <= plain.lower[0] + 1e-3).all())
+    assert float(found.worst[0]) == pytest.approx(found.certificates[0].margin)
+
+
+def test_positive_in_floating_point_alone_is_unknown(case, monkeypatch: pytest.MonkeyPatch) -> None:
+    model, x, labels = case
+    monkeypatch.setattr(certified, "prove", lambda *_, **__: Proof(None, ((-3e-9,),), {"prove": 0.0}))
+    found = vx.certify(model, vx.LinfBall(x, 1e-3), labels, certificate=True)
+    assert set(found.verdicts) == {vx.Verdict.UNKNOWN}
+    assert found.reasons[0].startswith("unknown (proof margin -3e-09)")
+
+
+def test_what_is_misclassified_has_no_proof(case) -> None:
+    model, x, labels = case
+    found = vx.certify(model, vx.LinfBall(x[:1], 1e-3), 1 - labels[:1], rigorous=True)
+    assert found.verdicts == (vx.Verdict.FALSIFIED,)
+    assert float(found.worst) == -math.inf
+    assert found.certificates == (None,)
+
+
+def test_single_precision_is_refused(case) -> None:
+    model, x, labels = case
+    with pytest.raises(InvalidValueError, match="float64"):
+        vx.certify(model, vx.LinfBall(x, 1e-3), labels, certificate=True, dtype=torch.float32)
+
+
+def test_the_hash_is_that_of_the_network(case) -> None:
+    model, x, _ = case
+    ball = vx.LinfBall(x, 1e-3)
+    first = certified.network_hash(module.load(model, ball, exact=True))
+    assert first == certified.network_hash(module.load(model, ball, exact=True))
+    torch.manual_seed(1)
+    other = Small().double().eval().requires_grad_(requires_grad=False)
+    assert first != certified.network_hash(module.load(other, ball, exact=True))

@@ -6,6 +6,9 @@ import ast
 import tomllib
 from pathlib import Path
 
+import pytest
+import torch
+
 import vertex_softmax
 
 ROOT = Path(__file__).parents[1]
@@ -46,9 +49,13 @@ def test_the_version_is_told_once() -> None:
     assert set(project["optional-dependencies"]) == {"onnx", "proof", "report", "ray", "vnnlib", "dev"}
 
 
-def test_the_readme_names_both_commands_and_runs() -> None:
+def test_the_readme_names_both_commands_and_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     readme = (ROOT / "README.md").read_text()
     assert "make demo" in readme
     assert "make test" in readme
-    code = readme.split("```python\n")[1].split("```")[0]
-    exec(compile(code, "README.md", "exec"), {})  # noqa: S102
+    monkeypatch.chdir(tmp_path)
+    torch.manual_seed(0)
+    names: dict[str, object] = {}
+    for part in readme.split("```python\n")[1:]:
+        exec(compile(part.split("```")[0], "README.md", "exec"), names)  # noqa: S102
+    assert (tmp_path / "proof.vertex").stat().st_size > 0

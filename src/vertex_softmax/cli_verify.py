@@ -10,6 +10,7 @@ from __future__ import annotations
 import contextlib
 import functools
 import json
+import math
 import os
 import signal
 import sys
@@ -188,7 +189,8 @@ def _proved(instance: Any, model: Path, path: Path, deadline: float, report: Cal
         return {"status": "timeout", "reason": "unsat in floating point; the time was over before there was a proof"}
     if proof.certificate is None:
         said = f"unknown (proof margin {proof.margin:.3g}): unsat in floating point, and not proved"
-        return {"status": "unknown", "reason": said, "proof_margin": proof.margin}
+        said += f"; {proof.reason}" if proof.reason else ""
+        return {"status": "unknown", "reason": said, "proof_margin": _plain(proof.margin)}
     _write(path, proof.certificate.data)
     size = len(proof.certificate.data)
     return {"proof_margin": proof.certificate.margin, "proof_seconds": proof.seconds, "proof_bytes": size}
@@ -270,6 +272,10 @@ def _writable(path: Path) -> None:
     folder = path.parent
     if path.is_dir() or not folder.is_dir() or not os.access(path if path.exists() else folder, os.W_OK):
         raise InvalidValueError(f"{path} cannot be written: choose a file in a folder that is there and writable")
+
+
+def _plain(x: float) -> float | None:
+    return x if math.isfinite(x) else None
 
 
 def _write(path: Path, text: str | bytes) -> None:

@@ -30,14 +30,6 @@ RULES: tuple[tuple[str, ...], ...] = (("affine",), ("affine", "vertex"))
 LONGER = 4
 """How many times as many steps are taken where the first were not enough."""
 
-STATEMENT = (
-    "For every real input x with lower ≤ x ≤ upper, number by number, for one of the parts of this file, the network "
-    "written in it (graph: its ops in order, each number standing for all reals within 2^-46 of it relatively, "
-    "evaluated in real arithmetic; masked keys have weight 0) has an output y for which no case of the part's property "
-    "holds: in every case some row has rows y > bound. The network is what Vertex reads from the model of the given "
-    "SHA-256; that reading, not this proof, is what connects the two."
-)
-
 
 class Part(NamedTuple):
     """A box of inputs of the graph's shape, and the cases that must not happen there."""
@@ -74,6 +66,8 @@ class Proof:
     """proved, of every case of every part"""
     seconds: dict[str, float]
     """`prove`, and `check`: the replay of what was written"""
+    reason: str = ""
+    """why there is none, beyond the margin"""
 
     @property
     def margin(self) -> float:
@@ -108,7 +102,10 @@ def prove(
 ) -> Proof:
     """Exclude all cases of all parts, rigorously. `about` goes into the header: the model's hash, its name."""
     begin = time.perf_counter()
-    provers = [_prove(graph, part, effort or Effort(), report or (lambda _: None)) for part in parts]
+    try:
+        provers = [_prove(graph, part, effort or Effort(), report or (lambda _: None)) for part in parts]
+    except checker.Rejected as error:  # the checker could not bound the network at all
+        return Proof(None, ((-math.inf,),), {"prove": time.perf_counter() - begin}, str(error))
     margins = tuple(tuple(float(x) for x in prover.margins) for prover in provers)
     seconds = {"prove": time.perf_counter() - begin}
     if not provers or not min(prover.margin for prover in provers) > 0:
@@ -117,7 +114,7 @@ def prove(
     verdict = checker.check(data)
     seconds["check"] = verdict.seconds
     if not verdict.accepted:
-        return Proof(None, (*margins, (verdict.margin,)), seconds)
+        return Proof(None, (*margins, (verdict.margin,)), seconds, verdict.reason)
     return Proof(Certificate(data, verdict.margin), margins, seconds)
 
 
@@ -153,4 +150,4 @@ def _header() -> dict[str, Any]:
     """What every certificate says of itself."""
     from vertex_softmax import __version__
 
-    return {"tool": f"vertex-softmax {__version__}", "statement": STATEMENT}
+    return {"tool": f"vertex-softmax {__version__}", "statement": checker.STATEMENT}

@@ -59,7 +59,8 @@ def with_proofs(
         proof = prove(graph, [part], way, about=about)
         seconds["proofs"] = seconds.get("proofs", 0.0) + time.perf_counter() - begin
         if rigorous:
-            bounds[b, others] = torch.tensor(proof.margins[0], dtype=bounds.dtype, device=bounds.device)
+            proved = proof.margins[0] if len(proof.margins[0]) == len(others) else [-math.inf] * len(others)
+            bounds[b, others] = torch.tensor(proved, dtype=bounds.dtype, device=bounds.device)
         certificates[b] = proof.certificate
         verdicts[b], reasons[b] = _judged(proof, verdict, reasons[b])
     seconds["total"] = found.seconds.get("total", 0.0) + seconds.get("proofs", 0.0)
@@ -71,7 +72,8 @@ def _judged(proof: Proof, verdict: Verdict, reason: str) -> tuple[Verdict, str]:
     if proof.certificate is not None:
         return Verdict.VERIFIED, ""
     if verdict is Verdict.VERIFIED:
-        return Verdict.UNKNOWN, f"unknown (proof margin {proof.margin:.3g}): positive in floating point, but not proved"
+        said = f"unknown (proof margin {proof.margin:.3g}): positive in floating point, but not proved"
+        return Verdict.UNKNOWN, f"{said}; {proof.reason}" if proof.reason else said
     return verdict, f"the proved margin {proof.margin:.6g} is not positive" if proof.margins else reason
 
 

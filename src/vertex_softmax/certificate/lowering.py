@@ -19,7 +19,7 @@ from vertex_softmax.errors import UnsupportedModelError
 from vertex_softmax.graph.ir import Constant, Graph, Node
 from vertex_softmax.ops import attention, bilinear, elementwise, linear, normalization, shape, softmax
 
-MOST_NUMBERS = 1 << 26
+MOST_NUMBERS = 1 << 25
 MOVES = (shape.Reshape, shape.Permute, shape.Slice, shape.Take, shape.Expand, shape.Concat)
 
 

@@ -199,7 +199,8 @@ class Prover:
         objectives = self._objectives(which)
         A = torch.from_numpy(objectives).reshape(1, len(which), *self.graph.output.shape)
         found = optimise(walk, self.graph.output, A, rules, ascent, keep=True)
-        self._try(which, "affine", pieces, self.settled(walk, A, rules, found.chosen))
+        free = dataclasses.replace(rules, free=True)
+        self._try(which, "affine", pieces, self.settled(walk, A, free, found.chosen))
 
     def by_branching(self, search: Search, pieces: int, report: Progress | None = None) -> None:
         """All cases that are open, by branch and bound: a tree whose leaves are proved one by one."""

@@ -5,6 +5,6 @@ bound), rows.py (softmax), network.py (every op), proof.py (the replay and the v
 """
 
 from .file import Rejected
-from .proof import Verdict, check
+from .proof import STATEMENT, Verdict, check
 
-__all__ = ["Rejected", "Verdict", "check"]
+__all__ = ["STATEMENT", "Rejected", "Verdict", "check"]

@@ -8,11 +8,12 @@ from __future__ import annotations
 
 import gzip
 import hashlib
+import io
 import json
 import math
 import os
 import stat
-from typing import Any, NamedTuple
+from typing import Any, BinaryIO, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -37,8 +38,8 @@ class File(NamedTuple):
     def array(self, name: object, kind: str, shape: tuple[int, ...] | None = None) -> NDArray[Any]:
         """An array of integers (i) or truth values (b), of a shape if one is given."""
         found = self.arrays.get(name) if isinstance(name, str) else None
-        kinds = {"i": "i", "b": "u", "f": "f"}
-        if found is None or found.dtype.kind != kinds[kind] or (shape is not None and found.shape != shape):
+        kinds = {"i": "i", "b": "ub", "f": "f"}
+        if found is None or found.dtype.kind not in kinds[kind] or (shape is not None and found.shape != shape):
             has = "nothing" if found is None else f"{found.dtype} {found.shape}"
             raise Rejected(f"the array {str(name)[:80]!r} is {has}; {kind} {shape} is needed")
         if kind == "b" and not (found <= 1).all():
@@ -54,36 +55,45 @@ class File(NamedTuple):
 
 
 def read(source: Path | bytes) -> File:
-    """The file, or bytes of one."""
+    """The file, or bytes of one; the header is looked at before the rest is read."""
     if isinstance(source, bytes):
-        return _parse(source)
+        return _parse(io.BytesIO(source), len(source))
     with open(source, "rb", opener=lambda path, flags: os.open(path, flags | os.O_NONBLOCK)) as stream:
         about = os.fstat(stream.fileno())
         if not stat.S_ISREG(about.st_mode) or about.st_size > MOST_BYTES:
             raise Rejected(f"{os.fspath(source)!r} is not a plain file of at most {MOST_BYTES} bytes")
-        return _parse(stream.read(about.st_size))
+        return _parse(stream, about.st_size)
 
 
-def _parse(data: bytes) -> File:
-    length = int.from_bytes(data[:8], "little")
-    if len(data) < 8 or length > min(len(data) - 8, MOST_HEADER):
+def _parse(stream: BinaryIO, size: int) -> File:
+    length = int.from_bytes(stream.read(8), "little")
+    if size < 8 or length > min(size - 8, MOST_HEADER):
         raise Rejected("this is no certificate, or it is cut short: its header is longer than the file")
-    table = json.loads(data[8 : 8 + length])
-    header = json.loads(table.pop("__metadata__")["certificate"])
+    table = json.loads(stream.read(length), object_pairs_hook=_once)
+    header = json.loads(table.pop("__metadata__")["certificate"], object_pairs_hook=_once)
     if header["format"] != FORMAT:
         raise Rejected(f"the header does not say {FORMAT}")
-    body, end = memoryview(data)[8 + length :], 0
-    arrays: dict[str, NDArray[Any]] = {}
-    for name, entry in sorted(table.items(), key=lambda pair: pair[1]["data_offsets"]):
-        kind, shape, (start, stop) = np.dtype(TYPES[entry["dtype"]]), entry["shape"], entry["data_offsets"]
-        if start != end or not all(type(n) is int and n >= 0 for n in (*shape, start, stop)) or stop > len(body):
+    entries, end = sorted(table.items(), key=lambda pair: pair[1]["data_offsets"]), 0
+    for name, entry in entries:
+        itemsize, shape, (start, stop) = np.dtype(TYPES[entry["dtype"]]).itemsize, entry["shape"], entry["data_offsets"]
+        if start != end or not all(type(n) is int and n >= 0 for n in (*shape, start, stop)):
             raise Rejected(f"{name[:80]!r} is not where the last array ends, or its shape is none")
-        if len(shape) > 8 or math.prod(shape) * kind.itemsize != stop - start:
+        if len(shape) > 8 or math.prod(shape) * itemsize != stop - start:
             raise Rejected(f"{name[:80]!r} has {stop - start} bytes; its shape needs others")
-        arrays[name], end = np.frombuffer(body[start:stop], kind).reshape(shape), stop
-    if end != len(body):
-        raise Rejected("bytes at the end belong to no array: the file was cut short, or added to")
-    return File(header, arrays)
+        end = stop
+    if end != size - 8 - length:
+        raise Rejected("the arrays are not as long as the file: it was cut short, or added to")
+    body = memoryview(stream.read())
+    parts = {
+        name: (body[slice(*entry["data_offsets"])], TYPES[entry["dtype"]], entry["shape"]) for name, entry in entries
+    }
+    return File(header, {name: np.frombuffer(part, kind).reshape(shape) for name, (part, kind, shape) in parts.items()})
+
+
+def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    if len({key for key, _ in pairs}) != len(pairs):
+        raise Rejected("a name occurs twice in the header")
+    return dict(pairs)
 
 
 def sha256(path: Path) -> str:

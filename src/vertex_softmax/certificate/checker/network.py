@@ -15,8 +15,8 @@ from .rounding import MORE, TINY, Array, Interval, product, rounding, up
 
 FEW = rows.FEW
 STORED = 2.0**-46
-MOST_NUMBERS = 1 << 26
-"""A node has no more."""
+MOST_NUMBERS = 1 << 25
+"""All nodes together have no more."""
 Shape = tuple[int, ...]
 
 
@@ -37,6 +37,7 @@ PLAIN = ("Input", "Add", "Relu", "MatMul", "Multiply", "Attention", "Normalize",
 def network(file: File) -> list[Node]:
     """The nodes of a certificate, the input first and the output last; every shape is compared."""
     found: list[Node] = []
+    total = 0
     for number, entry in enumerate(file.header["graph"]):
         op, inputs, shape, given = entry["op"], tuple(entry["inputs"]), tuple(entry["shape"]), entry["arrays"]
         arrays = {}
@@ -49,7 +50,10 @@ def network(file: File) -> list[Node]:
             raise Rejected(f"node {number}: there is no op {op!r}")
         node = Node(op, inputs, shape, arrays, float(entry.get("eps", 0.0)))
         fine = all(type(i) is int and 0 <= i < number for i in inputs) and (op == "Input") == (number == 0)
-        fine = fine and all(type(n) is int and n > 0 for n in shape) and math.prod(shape) <= MOST_NUMBERS
+        fine = fine and all(type(n) is int and n > 0 for n in shape)
+        total += math.prod(shape) if fine else 0
+        if total > MOST_NUMBERS:
+            raise Rejected(f"the network has more than {MOST_NUMBERS} numbers in all its nodes")
         if not fine or not 0 <= node.eps < math.inf or not _fits(node, [found[i].shape for i in inputs]):
             raise Rejected(f"node {number} ({op}) does not fit its inputs, its arrays or its place")
         found.append(node)
@@ -66,7 +70,7 @@ def _fits(node: Node, shapes: list[Shape]) -> bool:
     if op in ("MatMul", "Attention"):
         x, y = shapes
         fine = len(x) == len(y) >= 2 and x[:-2] == y[:-2] and x[-1] == y[-2] and shape == (*x[:-1], y[-1])
-        return fine and ("mask" not in arrays or arrays["mask"].shape == x)
+        return fine and ("mask" not in arrays or (arrays["mask"].shape == x and not arrays["mask"].all(-1).any()))
     if op in ("Add", "Multiply"):
         return shapes == [shape, shape]
     if op == "Linear":
@@ -120,7 +124,8 @@ class Known:
             return Interval(*(np.broadcast_to(end, node.shape) for end in ends))
         if op == "Normalize":  # |y_i| / σ ≤ √d, and y / σ lies between y / σ_u and y / σ_l
             root = float(up(np.sqrt(np.array(node.shape[-1]))))
-            return (x[0] / Norm(self, number).sigma[..., None]).meet(Interval(-root, root))
+            norm: Norm = self.make(number, "norm")
+            return (x[0] / norm.sigma[..., None]).meet(Interval(-root, root))
         return curves.image(op, x[0].lo, x[0].hi)
 
     def work(self, number: int) -> int:

@@ -24,6 +24,9 @@ MOST_EXACT = 1 << 28
 """Products that the whole sums over columns may take, else ellipsoids."""
 
 
+UNDERFLOW = 2.0**-900
+LOST = 2.0**-980
+"""More than a coefficient loses by underflow: 2⁻¹⁰²² for each of the less than 2⁴⁰ products that it is made of."""
 SLACK = 128
 """As many roundings as what a stored number may be off by: 2⁻⁴⁶ = 128 u."""
 
@@ -74,8 +77,8 @@ class Pass:
         self.count += low.shape[1] + 2
 
     def _pay(self, A: Array, size: Array, roundings: int = 10) -> None:
-        """What |A|·size has rounded."""
-        flat = np.abs(A).reshape(A.shape[0], -1) @ np.broadcast_to(size, A.shape[1:]).reshape(-1)
+        """What |A|·size has rounded; what underflowed on the way to it is in UNDERFLOW."""
+        flat = np.abs(A).reshape(A.shape[0], -1) @ (np.broadcast_to(size, A.shape[1:]).reshape(-1) + UNDERFLOW)
         self.paid = self.paid + rounding(roundings) * flat * (1 + rounding(math.prod(A.shape[1:]))) + TINY * A[0].size
 
     def _give(self, number: int, A: Array) -> None:
@@ -93,6 +96,7 @@ class Pass:
     def _visit(self, number: int, parts: list[Array]) -> None:
         node, known = self.known.nodes[number], self.known
         box, A = known.boxes[number], parts[0]
+        self.paid = self.paid + LOST * float(box.size.sum() * MORE)
         for part in parts[1:]:
             A = A + part
             self._pay(A, box.size, 1)
@@ -198,7 +202,7 @@ class Pass:
             self._add(A * middle)
             self._hear(A * Interval(b, t).reach(middle))
             return
-        if "slope" in chosen:
+        if node.op == "Relu" and "slope" in chosen:
             k, low, *_ = relu_lines(box, chosen["slope"])
         elif "below" in chosen:
             k, h = chosen["below"], chosen["above"]

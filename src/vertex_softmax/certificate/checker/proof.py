@@ -18,10 +18,17 @@ from numpy.typing import NDArray
 
 from .file import File, Path, Rejected, read, sha256
 from .network import Known, Node, network
-from .passes import MOST_COLUMNS, How, Pass, joined, wanted
+from .passes import LOST, MOST_COLUMNS, How, Pass, joined, wanted
 from .rounding import MORE, Array, Interval, rounding
 from .zonotopes import Zonotope
 
+STATEMENT = (
+    "For every real input x with lower ≤ x ≤ upper, number by number, for one of the parts of this file, the network "
+    "written in it (graph: its ops in order, each number standing for all reals within 2^-46 of it relatively, "
+    "evaluated in real arithmetic; masked keys have weight 0) has an output y for which no case of the part's property "
+    "holds: in every case some row has rows y > bound. The network is what Vertex reads from the model of the given "
+    "SHA-256; that reading, not this proof, is what connects the two."
+)
 WORK = 1 << 22
 """Numbers per objective and node that are handled at once."""
 WRONG = (KeyError, TypeError, ValueError, IndexError, AttributeError, ArithmeticError, RecursionError, MemoryError)
@@ -46,7 +53,9 @@ def check(source: Path | bytes, model: Path | None = None) -> Verdict:
             file = read(source)
             if model is not None and sha256(model) != file.header["model"]["sha256"]:
                 raise Rejected("the certificate is for another model: the SHA-256 of the file is not the one it names")
-            margin, statement = replay(file), str(file.header["statement"])
+            if file.header["statement"] != STATEMENT:
+                raise Rejected("the certificate claims to prove something else than a certificate can")
+            margin, statement = replay(file), STATEMENT
         reason = "" if margin > 0 else f"the bound that was proved is not positive: margin {margin:.3g}"
     except Rejected as error:
         reason = str(error)
@@ -157,7 +166,8 @@ def _property(known: Known, part: dict[str, Any], file: File) -> float:
         if d.ndim != 1 or d.shape != omega.shape or (omega < 0).any() or not (omega > 0).any():
             raise Rejected("a case of the property has no rows, or weights that are not ≥ 0, or all 0")
         rows.append((omega @ C).reshape(shape))
-        paid = rounding(len(d)) * ((omega @ np.abs(C)) @ known.boxes[last].size.ravel()) * MORE
+        size = known.boxes[last].size.ravel()
+        paid = rounding(len(d)) * ((omega @ np.abs(C)) @ size) * MORE + LOST * size.sum()
         limits.append(float((Interval(omega) * d).sum().hi + paid))
     margins = np.full(len(rows), -np.inf)
     for proof in part["proofs"]:

@@ -140,7 +140,7 @@ def _centred(
     for x, y, ends in zip(q, logs, zip(*box, strict=True), strict=True):
         d = [arb(float(t)) - y - base for t in ends]
         bends = [v.expm1() - v for v in d]
-        curved += x * bends[0].max(bends[1])
+        curved += x * bends[0].max(bends[1]).max(arb(0))
     own, sums = _ranges(*box)
     least, largest = base.max(sums[0]), (base + curved.log1p()).min(sums[1])
     narrower = [
@@ -213,7 +213,7 @@ def vertex(row: Rows, c: Array) -> Array:
     for low, high in row.weights:
         t = np.where(row.there, c, -np.inf).max(-1)
         for _ in range(40):  # at each vertex the value; it only falls, and stops at the least
-            e = np.where(c > t[..., None], low.lo, high.hi)
+            e = np.where(c >= t[..., None], low.lo, high.hi)
             mass = e.sum(-1)
             new = np.where(mass > 0, (e * c).sum(-1) / np.where(mass > 0, mass, 1.0), t)
             if not (new < t).any():

@@ -93,9 +93,9 @@ def by_columns(eta: Array, rows: Zonotope) -> Array:
     size = np.abs(eta)
     for j in range(n):
         G = rows.columns[..., j, :, :]
-        used = (G != 0).reshape(-1, count).any(0)
+        used = (G != 0).any(tuple(range(G.ndim - 1)))
         G = G[..., used]
-        lost = rounding(d) * (size @ np.abs(G).sum(-1, keepdims=True))[..., 0] + TINY * count
+        lost = rounding(d) * (size @ np.abs(G).sum(-1, keepdims=True))[..., 0] + TINY * (count + d)
         found[..., j] = np.abs(eta @ G).sum(-1) + (size @ rows.error[..., j, :, None])[..., 0] + lost
     return np.asarray(found * (1 + rounding(count + 2 * d + 4)))
 
@@ -106,7 +106,7 @@ def products(x: Zonotope, y: Zonotope) -> Array:
     N = np.swapaxes(left.L, -1, -2)[..., :, None, :, :] @ right.L[..., None, :, :, :]
     size = np.sqrt((left.L**2).sum((-2, -1)))[..., :, None] * np.sqrt((right.L**2).sum((-2, -1)))[..., None, :]
     norm = spectral(N) + rounding(N.shape[-1] + 4) * size  # N itself was rounded
-    return np.asarray(norm * left.root[..., :, None] * right.root[..., None, :] * MORE)
+    return np.asarray(norm * left.root[..., :, None] * right.root[..., None, :] * MORE + TINY)
 
 
 def spectral(N: Array) -> Array:
@@ -114,7 +114,7 @@ def spectral(N: Array) -> Array:
     P, _, Q = np.linalg.svd(N)
     Pt, Qt = np.swapaxes(P, -1, -2), np.swapaxes(Q, -1, -2)
     T = product(product(Interval(Pt), Interval(N)), Interval(Qt)).size
-    norm = np.sqrt(T.sum(-1).max(-1) * T.sum(-2).max(-1)) * MORE
+    norm = np.sqrt(T.sum(-1).max(-1)) * np.sqrt(T.sum(-2).max(-1)) * MORE
     for factor, turned in ((Pt, P), (Q, Qt)):  # both have orthonormal rows, nearly
         off = (product(Interval(factor), Interval(turned)) - np.eye(N.shape[-1])).size.sum(-1).max(-1) * MORE
         norm = np.where(off < 0.5, norm * (1 + off), np.inf)  # 1/√(1 − δ) ≤ 1 + δ for δ ≤ 1/2

@@ -29,6 +29,7 @@ from vertex_softmax.search.branch_and_bound import Outcome, branch_and_bound
 from vertex_softmax.search.falsify import falsify
 from vertex_softmax.search.replay import Counterexample
 from vertex_softmax.search.visits import Confirm
+from vertex_softmax.sets import outward
 from vertex_softmax.specs.property import Floats, Property
 
 GUARD = {torch.float64: 1e-12, torch.float32: 5e-4}
@@ -271,12 +272,9 @@ class _Cascade:
                 return stage
         return ""
 
-    def _placed(self, x: Floats, out: float) -> Tensor:
+    def _placed(self, x: Floats, way: float) -> Tensor:
         """One end of the case's box, (1, *input shape), rounded outward where it must be rounded."""
-        exact = torch.from_numpy(np.ascontiguousarray(x))
-        moved = exact.to(self.dtype)
-        inside = moved.double() > exact if out < 0 else moved.double() < exact
-        moved = torch.where(inside, torch.nextafter(moved, torch.full_like(moved, out)), moved)
+        moved = outward(torch.from_numpy(np.ascontiguousarray(x)), self.dtype, way)
         return moved.reshape(1, *self.graph.input.shape).to(self.device)
 
     def _only(self, i: int) -> Property:

@@ -110,12 +110,7 @@ def verify(
     if method not in CASCADE and method not in METHODS:
         known = ", ".join(dict.fromkeys((*CASCADE, *METHODS)))
         raise InvalidValueError(f"method is {method!r}; choose one of {known}")
-    for name, ours, theirs in (
-        ("inputs", math.prod(graph.input.shape), prop.inputs),
-        ("outputs", math.prod(graph.output.shape), prop.outputs),
-    ):
-        if ours != theirs:
-            raise InvalidValueError(f"the network has {ours} {name}, the property speaks of {theirs}")
+    prop.require(graph.input.shape, graph.output.shape)
     return _Cascade(graph, prop, confirm, budget or Budget(), method, options or Options(), seed, report).run()
 
 

@@ -164,10 +164,7 @@ class _Cascade:
         self.method, self.options, self.seed, self.say = method, options, seed, report or (lambda _stage, _text: None)
         self.begin = time.perf_counter()
         self.deadline = self.begin + budget.seconds
-        value = next((x for node in graph.nodes() for x in vars(node.op).values() if isinstance(x, Tensor)), None)
-        floating = value is not None and value.is_floating_point()
-        self.dtype = value.dtype if value is not None and floating else torch.float64
-        self.device = torch.device("cpu") if value is None else value.device
+        self.dtype, self.device = graph.dtype, graph.device
         self.targets = [
             _Target(i, j, *self._matrix(conjunction.matrix(prop.outputs)))
             for i, case in enumerate(prop.cases)
@@ -288,7 +285,7 @@ class _Cascade:
                 ]
                 bounds = torch.maximum(*found)
             else:
-                bounds = lower_bounds(walk, C, stage, dataclasses.replace(self.options, goal=self.options.goal))
+                bounds = lower_bounds(walk, C, stage, self.options)
         if walk.problems:
             self.problem = f"{walk.problems[0].text} at {walk.problems[0].node.name!r}; a smaller set may help"
             return

@@ -38,7 +38,7 @@ def test_help_lists_the_commands(vertex) -> None:
 
 
 def test_demo_writes_a_report_and_tables(vertex, tmp_path: Path, monkeypatch) -> None:
-    monkeypatch.setattr(demo, "IMAGES", 6)
+    monkeypatch.setattr(demo, "IMAGES", 3)
     monkeypatch.setattr(demo, "TRAINING", {**demo.TRAINING, "epochs": 4})
     result = vertex("demo", "--out", str(tmp_path / "demo"))
     assert result.exit_code == 0, result.output

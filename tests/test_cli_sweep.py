@@ -21,6 +21,7 @@ from typing import Any
 import numpy as np
 import pytest
 from rich.console import Console
+from tests.processes import gone
 from tests.search.small import network
 from typer.testing import CliRunner
 
@@ -322,18 +323,6 @@ def test_names_with_bars_are_told_apart(tmp_path: Path) -> None:
     (tmp_path / "instances.csv").write_text("a,b|c,1\na|b,c,1\n")
     state = sweep.run(read_instances(tmp_path / "instances.csv"), tmp_path / "out", sweep.Settings(), start=Instant)
     assert len(state.lines) == 2
-
-
-def gone(pid: int) -> bool:
-    """The process ends within a second; what nobody has waited for yet does not count."""
-    for _ in range(50):
-        try:
-            if Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] == "Z":
-                return True
-        except OSError:
-            return True
-        time.sleep(0.02)
-    return False
 
 
 class Parent:

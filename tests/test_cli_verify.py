@@ -46,7 +46,7 @@ def files(tmp_path: Path) -> Path:
 
 
 def verify(folder: Path, model: str, spec: str, *options: str):
-    return CliRunner().invoke(app, ["verify", str(folder / model), str(folder / spec), "--timeout", "30", *options])
+    return CliRunner().invoke(app, ["verify", str(folder / model), str(folder / spec), "--timeout", "15", *options])
 
 
 def test_a_property_that_holds(files: Path) -> None:
@@ -214,17 +214,24 @@ def hard(folder: Path) -> None:
     (folder / "hard.vnnlib").write_text(text + "(assert (<= Y_0 -6.0))\n")
 
 
+BEGUN = """
+import pathlib, runpy, sys
+from vertex_softmax.search import cascade
+
+def begun(*arguments, branch=cascade.branch_and_bound, **more):
+    pathlib.Path("begun").touch()
+    return branch(*arguments, **more)
+
+cascade.branch_and_bound = begun
+runpy.run_module("vertex_softmax", run_name="__main__", alter_sys=True)
+"""
+"""The command, which leaves a file when branch and bound begins."""
+
+
 def start(folder: Path, *options: str) -> subprocess.Popen[str]:
     return subprocess.Popen(
-        [
-            sys.executable,
-            "-m",
-            "vertex_softmax",
-            "verify",
-            str(folder / "hard.onnx"),
-            str(folder / "hard.vnnlib"),
-            *options,
-        ],
+        [sys.executable, "-c", BEGUN, "verify", "hard.onnx", "hard.vnnlib", *options],
+        cwd=folder,
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,
@@ -237,9 +244,10 @@ def test_an_interrupted_run_says_nothing_that_looks_like_an_answer(
     tmp_path: Path, number: signal.Signals, code: int
 ) -> None:
     hard(tmp_path)
-    process = start(tmp_path, "--timeout", "120", "--json", str(tmp_path / "a.json"))
-    time.sleep(7)
-    assert process.poll() is None, process.communicate()
+    process = start(tmp_path, "--timeout", "60", "--json", str(tmp_path / "a.json"))
+    while not (tmp_path / "begun").exists():
+        assert process.poll() is None, process.communicate()
+        time.sleep(0.1)
     process.send_signal(number)
     out, error = process.communicate(timeout=60)
     assert (process.returncode, out) == (code, "")
@@ -249,7 +257,7 @@ def test_an_interrupted_run_says_nothing_that_looks_like_an_answer(
 
 def test_the_time_is_kept(tmp_path: Path) -> None:
     hard(tmp_path)
-    process = start(tmp_path, "--timeout", "9", "--json", str(tmp_path / "a.json"))
+    process = start(tmp_path, "--timeout", "6", "--json", str(tmp_path / "a.json"))
     out, _ = process.communicate(timeout=100)
     assert (process.returncode, out) == (4, "timeout\n")
     answer = json.loads((tmp_path / "a.json").read_text())

@@ -12,6 +12,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from tests.processes import gone
 from tests.search.small import network
 
 SCRIPTS = Path(__file__).parents[1] / "competition"
@@ -158,17 +159,6 @@ def waiting(place: Path) -> tuple[subprocess.Popen, int]:
         assert time.monotonic() < limit
         time.sleep(0.02)
     return running, int((place / "pid").read_text())
-
-
-def gone(pid: int) -> bool:
-    for _ in range(100):
-        try:
-            if Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] == "Z":
-                return True
-        except OSError:
-            return True
-        time.sleep(0.02)
-    return False
 
 
 def test_whoever_ends_the_script_ends_the_tool_and_finds_a_whole_file(place: Path) -> None:

@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from vertex_softmax.errors import InvalidTypeError, InvalidValueError, VertexError
-from vertex_softmax.sets import Box, InputSet, LinfBall, TokenBall
+from vertex_softmax.sets import Box, InputSet, LinfBall, TokenBall, outward
 
 MODERATE = st.floats(-1e12, 1e12) | st.floats(-2, 2) | st.floats(allow_nan=False, allow_infinity=False, width=16)
 
@@ -61,6 +61,19 @@ def test_eps_for_each_image_and_for_each_entry() -> None:
         assert torch.equal(each.lower[i : i + 1], LinfBall(x[i : i + 1], float(np.float32(eps))).lower)
     assert (LinfBall(x, torch.full((2, 2), 0.5)).upper - x).max() <= 0.5000001
     assert LinfBall(torch.zeros(2, 2), torch.tensor([0.0, 1.0])).upper.tolist() == [[0.0, 0.0], [1.0, 1.0]]
+
+
+def test_an_end_in_single_precision_is_the_nearest_that_is_not_inside() -> None:
+    values = [0.1, -0.1, 0.5, 0.0, 1 + 2.0**-40, -1 - 2.0**-40, 1e-50, -1e-50, 1e300, -1e300, 3.0]
+    x = torch.tensor(values, dtype=torch.float64)
+    assert torch.equal(outward(x, torch.float64, -torch.inf), x)
+    for way in (-torch.inf, torch.inf):
+        found = outward(x, torch.float32, way)
+        assert found.dtype == torch.float32
+        back = torch.nextafter(found, torch.full_like(found, -way)).double()
+        sign = 1 if way > 0 else -1
+        assert (sign * found.double() >= sign * x).all()
+        assert (sign * back < sign * x).all()
 
 
 def test_float32_is_taken_at_its_exact_value() -> None:

@@ -1,9 +1,27 @@
-"""Writing files: each appears whole or not at all, also when the process is killed while it writes."""
+"""Writing files: each appears whole or not at all, also when the process is killed while it writes.
+
+Reading what nobody vouches for: never more than a stated number of bytes, and no memory for bytes that do not come.
+"""
 
 from __future__ import annotations
 
+import gzip
+import io
 import os
+import zlib
 from pathlib import Path
+from typing import Protocol
+
+DAMAGED = (OSError, EOFError, zlib.error)
+"""What a gzip stream raises that is none, or is damaged or cut off."""
+_PART = 1 << 20
+
+
+class Stream(Protocol):
+    """Bytes that are read one part after the other."""
+
+    def read(self, size: int, /) -> bytes:
+        """At most so many bytes; none at the end."""
 
 
 def write_whole(path: Path, content: bytes) -> Path:
@@ -16,3 +34,20 @@ def write_whole(path: Path, content: bytes) -> Path:
     finally:
         unfinished.unlink(missing_ok=True)
     return path
+
+
+def up_to(stream: Stream, most: int) -> bytes:
+    """What is left in the stream, but at most so many bytes; a limit is not asked for at once."""
+    parts: list[bytes] = []
+    while most > 0 and (part := stream.read(min(most, _PART))):
+        parts.append(part)
+        most -= len(part)
+    return b"".join(parts)
+
+
+def decompressed(data: bytes, most: int) -> bytes:
+    """The data as it is, or if it is gzip at most so many bytes of what it holds; raises DAMAGED."""
+    if data[:2] != b"\x1f\x8b":
+        return data
+    with gzip.open(io.BytesIO(data)) as file:
+        return up_to(file, most)

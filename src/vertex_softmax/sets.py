@@ -177,6 +177,16 @@ class TokenBall(InputSet):
         return TokenBall(self.embeddings[index], self.eps[index], self.tokens[index], ids)
 
 
+def outward(x: Tensor, dtype: torch.dtype, way: float) -> Tensor:
+    """Of one end of a set, in float64: the nearest number of another precision that is not inside; x if it has x.
+
+    way: where outward is, −inf of a lower end and inf of an upper one.
+    """
+    moved = x.to(dtype)
+    inside = moved.double() > x if way < 0 else moved.double() < x
+    return torch.where(inside, torch.nextafter(moved, torch.full_like(moved, way)), moved)
+
+
 def _around(name: str, x: Tensor, eps: Tensor) -> tuple[Tensor, Tensor]:
     """Floats with lower ≤ x − eps and x + eps ≤ upper in exact arithmetic, equal to them where they are floats."""
     upper, lower = _add_up(x, eps), -_add_up(-x, eps)

@@ -9,10 +9,11 @@ from bounds.checks import QUICK, objectives
 from bounds.networks import Config, input_box, transformer
 from vertex_softmax.bounds.backward import Walk
 from vertex_softmax.bounds.coefficients import Part
+from vertex_softmax.bounds.linear import Linear
 from vertex_softmax.bounds.optimize import optimise
 from vertex_softmax.bounds.slack import slack
 from vertex_softmax.methods.bounding import make_boxes
-from vertex_softmax.ops.registry import Rules
+from vertex_softmax.ops.registry import Interval, Rules
 
 CONFIGS = {
     "relu": Config(depth=1, activation="relu", norm="none"),
@@ -44,5 +45,25 @@ def test_the_parts_add_up(name: str, attention: str) -> None:
             at = graph.evaluate(found.point)
             value = (A * at.transpose(0, 1)).flatten(2).sum(-1)
             torch.testing.assert_close(value, found.value)
-            assert (found.point >= lower - 1e-12).all()
-            assert (found.point <= upper + 1e-12).all()
+            assert (found.point >= lower).all()
+            assert (found.point <= upper).all()
+
+
+def test_corners_are_the_boxs_own_ends() -> None:
+    """Not the centre plus or minus the radius, which rounding takes out of the box."""
+    g = torch.Generator().manual_seed(0)
+    lower = torch.randn(2, 40, generator=g, dtype=torch.float64)
+    box = Interval(lower, lower + torch.rand(2, 40, generator=g, dtype=torch.float64))
+    assert (box.centre - box.radius < box.lower).any()
+    slopes = torch.randn(2, 3, 40, generator=g, dtype=torch.float64)
+    slopes[:, 1, ::2] = 0
+    constant = torch.tensor([[1.0, 2.0, torch.inf], [3.0, 4.0, 5.0]]).double()
+    value, corner = Linear(constant, slopes).least(box)
+    ends = torch.where(slopes > 0, box.lower[:, None], torch.where(slopes < 0, box.upper[:, None], box.centre[:, None]))
+    assert torch.equal(corner, ends)
+    least = constant + (slopes * corner).sum(-1)
+    assert value[0, 2].isnan()
+    torch.testing.assert_close(value.flatten()[[0, 1, 3, 4, 5]], least.flatten()[[0, 1, 3, 4, 5]])
+    value, corner = Linear(constant[1:].expand(2, 3)).least(box)
+    assert torch.equal(value, constant[1:].expand(2, 3))
+    assert torch.equal(corner, box.centre[:, None].expand(2, 3, 40))

@@ -27,10 +27,11 @@ def _one_thread() -> None:
 
 
 @needs_anchors
+@pytest.mark.parametrize("count", [3, pytest.param(12, marks=pytest.mark.slow)])
 @pytest.mark.parametrize("name", anchors.FILES)
-def test_it_equals_the_recorded_bounds_of_auto_lirpa(name: str) -> None:
+def test_it_equals_the_recorded_bounds_of_auto_lirpa(name: str, count: int) -> None:
     model, images, labels, anchor = anchors.read(anchors.DATA, name)
-    rows = anchor["rows"][:12]
+    rows = anchor["rows"][:count]
     which = [row["image"] for row in rows]
     ball = LinfBall(images[which], anchor["epsilon"], clip=(0, 1))
     found = published.crown_published(load(model, ball[:1]), ball, labels[which]).amin(1)

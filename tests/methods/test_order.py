@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Iterable
 
 import pytest
 import torch
 from hypothesis import given, settings
+from tests.slowly import few
 from torch import Tensor
 
 from bounds.checks import check_bounds, check_boxes, hard_points, objectives, walked
@@ -35,11 +37,13 @@ def _one_thread() -> None:
     torch.set_num_threads(1)
 
 
-def check_order(graph: Graph, lower: Tensor, upper: Tensor, options: Options = QUICK) -> dict[str, Tensor]:
+def check_order(
+    graph: Graph, lower: Tensor, upper: Tensor, options: Options = QUICK, methods: Iterable[str] = METHODS
+) -> dict[str, Tensor]:
     A = objectives(graph, len(lower))
     x = hard_points(graph, lower, upper)
     found = {}
-    for method in METHODS:
+    for method in methods:
         walk, found[method] = walked(graph, lower, upper, method, options)
         assert not walk.problems, walk.problems
         check_boxes(graph, walk.boxes, x)
@@ -50,10 +54,11 @@ def check_order(graph: Graph, lower: Tensor, upper: Tensor, options: Options = Q
     return found
 
 
-@settings(max_examples=7)
+@settings(max_examples=4)
 @given(config=configs.filter(usable), radius=radii)
 def test_the_order_on_random_networks(config: Config, radius: float) -> None:
-    check_order(transformer(config), *input_box(config, 2, radius, config.seed))
+    box = input_box(config, 2, radius, config.seed)
+    check_order(transformer(config), *box, methods=METHODS.keys() - {"bab"})  # which is joint, of two inputs
 
 
 @pytest.mark.slow
@@ -80,13 +85,17 @@ def test_the_order_with_other_options(name: str, options: Options) -> None:
     check_order(transformer(config), *input_box(config, 2, 0.3, 2), options)
 
 
-def goal_sets() -> list[tuple[str, float]]:
-    return [("plain", 0.05), ("two blocks", 0.03), ("pre norm", 0.02), ("class token", 0.1), ("gated", 0.1)]
+GOALS = {"plain": 0.05, "two blocks": 0.03, "pre norm": 0.02, "class token": 0.1, "gated": 0.1}
+"""The radii of sets some of which are verified."""
+EVERY_GOAL = [(method, *goal) for method in ("alpha-crown", "hybrid", "joint") for goal in GOALS.items()]
+NOW = {("alpha-crown", "two blocks"), ("hybrid", "pre norm"), ("hybrid", "gated"), ("joint", "class token")}
+"""Beside `plain`, which every method tries."""
 
 
-@pytest.mark.parametrize(("name", "radius"), goal_sets())
-@pytest.mark.parametrize("method", ["alpha-crown", "hybrid", "joint"])
-def test_a_goal_gives_the_same_verdicts(name: str, radius: float, method: str) -> None:
+@pytest.mark.parametrize(
+    ("method", "name", "radius"), few(EVERY_GOAL, lambda method, name, _: name == "plain" or (method, name) in NOW)
+)
+def test_a_goal_gives_the_same_verdicts(method: str, name: str, radius: float) -> None:
     """Stopping at 0: verified where the full run is, and never a bound above a sample."""
     config = dataclasses.replace(CONFIGS[name], seed=13)
     graph = transformer(config)

@@ -115,7 +115,7 @@ def violation(name: str, low: float, high: float, rules: Rules = Rules()) -> flo
 
 
 @each
-@settings(max_examples=30)
+@settings(max_examples=15)
 @given(ends=intervals())
 @example(ends=(-1e3, 1e3))
 @example(ends=(-1e3, -1e3))
@@ -130,7 +130,7 @@ def test_lines_hold(name: str, ends: tuple[float, float]) -> None:
 
 @pytest.mark.slow
 @each
-@settings(max_examples=3000)
+@settings(max_examples=1500)
 @given(ends=intervals())
 def test_lines_hold_over_many_intervals(name: str, ends: tuple[float, float]) -> None:
     assert violation(name, *ends) <= 1
@@ -250,7 +250,7 @@ def check_free_lines(name: str, low: float, high: float, turns: list[tuple[float
 
 
 @pytest.mark.parametrize("name", CURVED)
-@settings(max_examples=25)
+@settings(max_examples=12)
 @given(ends=intervals(), turn=st.tuples(st.floats(-1, 1), st.floats(-1, 1)))
 @example(ends=(-1e3, 1e3), turn=(-1.0, 1.0))
 @example(ends=(-3.0, 3.0), turn=(0.3, -0.3))

@@ -483,6 +483,13 @@ def test_single_precision_is_guarded_for_its_own_rounding() -> None:
         assert answer.status == status, limit
 
 
+def test_an_index_before_the_weights_does_not_decide_the_precision() -> None:
+    x = build.source((3,))
+    graph = graph_of(affine([[1.0, 1.0]], [0.0], build.take(x, 0, torch.tensor([2, 0]), "some"))).to(torch.float32)
+    spec = prop(1, case([(0, 1)] * 3, conjunction(({0: 1}, -1))))
+    assert verify(graph, spec, lambda _: None, budget=BLIND, options=QUICK).status == "unsat"
+
+
 def test_options_reach_the_search() -> None:
     spec = prop(2, case(WHOLE, conjunction(({0: 1}, "-0.126"))))
     few = dataclasses.replace(QUICK, search=dataclasses.replace(QUICK.search, domains=1))

@@ -22,8 +22,8 @@ from softmax_box.checks import (
 from softmax_box.helpers import DTYPES, IMPLEMENTATIONS
 
 ROWS = {
-    1: 100, 2: 1800, 3: 1400, 4: 600, 5: 600, 8: 400, 9: 300, 16: 240, 17: 160, 33: 120, 64: 60, 65: 60, 127: 24,
-    256: 6, 300: 4, 511: 2, 512: 2,
+    1: 50, 2: 800, 3: 600, 4: 240, 5: 240, 8: 160, 9: 130, 16: 100, 17: 70, 33: 50, 64: 24, 65: 24, 127: 10,
+    256: 3, 300: 2, 511: 1, 512: 1,
 }  # fmt: skip
 """How many boxes of each K, for every family and precision: mostly small, with a tail to 512."""
 ORDINARY = ("ordinary", "ties", "near_ties", "degenerate", "one_ulp_wide", "offset")
@@ -94,7 +94,7 @@ def test_outward_where_scaling_the_coefficients_underflows(c, lower, upper) -> N
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("seed", range(1, 11))
+@pytest.mark.parametrize("seed", range(1, 25))
 @pytest.mark.parametrize("dtype", DTYPES)
 @pytest.mark.parametrize("name", FAMILIES)
 def test_outward_is_never_above_the_exact_minimum_on_a_million_boxes(name: str, dtype: torch.dtype, seed: int) -> None:

@@ -7,19 +7,22 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 from vertex_softmax.softmax_box import triton_backend
 
 TESTS = Path(__file__).parents[1]
 
 
-def test_the_kernel_gives_the_exact_minimum_in_the_interpreter() -> None:
+@pytest.mark.parametrize("rows", ["some", pytest.param("all", marks=pytest.mark.slow)])
+def test_the_kernel_gives_the_exact_minimum_in_the_interpreter(rows: str) -> None:
     """Values, proofs, broadcasting, and NaN for rows it does not handle; see triton_script.py."""
     if not triton_backend.available():  # no Triton for this platform: then the public functions do not use it either
         assert not triton_backend.usable(16)
         return
     paths = os.pathsep.join([str(TESTS), *filter(None, [os.environ.get("PYTHONPATH")])])
     environment = os.environ | {"TRITON_INTERPRET": "1", "PYTHONPATH": paths}
-    command = [sys.executable, "-m", "softmax_box.triton_script"]
+    command = [sys.executable, "-m", "softmax_box.triton_script", rows]
     done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=300, check=False, cwd=TESTS)
     assert done.returncode == 0, done.stdout + done.stderr
     assert done.stdout.count(": ok") == 4

@@ -82,3 +82,12 @@ def test_other_sizes_are_refused() -> None:
     ):
         with pytest.raises(InvalidValueError, match=said):
             spec.broken_by(np.zeros(x), np.zeros(y))
+
+
+def test_a_network_has_the_propertys_numbers_of_inputs_and_outputs() -> None:
+    spec = made(TENTH)
+    spec.require((1, 2, 1), (3,))
+    with pytest.raises(InvalidValueError, match=r"the network has 3 inputs, the property speaks of 2$"):
+        spec.require((3,), (4,))
+    with pytest.raises(InvalidValueError, match=r"the network has 1 outputs, the property speaks of 3$"):
+        spec.require((2,), ())

@@ -39,6 +39,20 @@ class Linear:
         if error is not None:
             self.error = error.flatten(1) if self.error is None else self.error + error.flatten(1)
 
+    def least(self, box: Interval) -> tuple[Tensor, Tensor]:
+        """The least values (batch, S) over the start's box, and the corners (batch, S, *shape) that have them.
+
+        A corner's numbers are the box's own ends, not rounded, and its centre's where a coefficient is 0. A value that
+        is inf is none, and NaN.
+        """
+        centre, radius = box.centre.unsqueeze(1), box.radius.unsqueeze(1)
+        slopes = torch.zeros_like(centre) if self.coefficients is None else self.coefficients
+        value = self.constant + (slopes * centre).flatten(2).sum(-1) - (slopes.abs() * radius).flatten(2).sum(-1)
+        value = torch.where(value == torch.inf, torch.full_like(value, torch.nan), value)
+        lower, upper = (end.unsqueeze(1) for end in box)
+        corner = torch.where(slopes > 0, lower, torch.where(slopes < 0, upper, centre))
+        return value, corner.expand(*value.shape, *centre.shape[2:])
+
     def weigh(self, parts: list[Part], box: Interval) -> None:
         """Add a node's terms to the size."""
         most = torch.maximum(box.lower.abs(), box.upper.abs()).unsqueeze(1)

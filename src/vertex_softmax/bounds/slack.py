@@ -41,8 +41,9 @@ def slack(
     chosen: Mapping[Node, dict[str, Tensor]] | None = None,
 ) -> Slack:
     """The slack of a backward pass from a node: objectives (batch, S, *shape), with free parameters as chosen."""
-    bound, corner = _least(walk, node, objectives, rules, chosen)
-    centre = walk.boxes[walk.start].centre.unsqueeze(1)
+    box = walk.boxes[walk.start]
+    bound, corner = walk.back(node, Part(objectives), rules, chosen).least(box)
+    centre = box.centre.unsqueeze(1)
     point = input_of(walk, corner).transpose(0, 1)
     values = {at: x.transpose(0, 1) for at, x in walk.graph.values(point).items()}  # (batch, S, *shape)
     parts: dict[Node, Tensor] = {}
@@ -65,21 +66,9 @@ def slack(
 
 def attained(walk: Walk, node: Node, objectives: Tensor, rules: Rules) -> Tensor:
     """The objectives (batch, S, *shape) at the corners where their linear bounds are least, (batch, S)."""
-    _, corner = _least(walk, node, objectives, rules, None)
+    _, corner = walk.back(node, Part(objectives), rules).least(walk.boxes[walk.start])
     value = walk.graph.values(input_of(walk, corner).transpose(0, 1))[node].transpose(0, 1)
     return (objectives * value).flatten(2).sum(-1)
-
-
-def _least(
-    walk: Walk, node: Node, objectives: Tensor, rules: Rules, chosen: Mapping[Node, dict[str, Tensor]] | None
-) -> tuple[Tensor, Tensor]:
-    """The bounds (batch, S), and the corners (batch, S, *start) at which they are attained by the linear functions."""
-    found = walk.back(node, Part(objectives), rules, chosen)
-    box = walk.boxes[walk.start]
-    centre, radius = box.centre.unsqueeze(1), box.radius.unsqueeze(1)
-    slopes = torch.zeros_like(centre) if found.coefficients is None else found.coefficients
-    corner = centre - radius * slopes.sign()
-    return found.constant + (slopes * corner).flatten(2).sum(-1), corner
 
 
 def input_of(walk: Walk, start: Tensor) -> Tensor:

@@ -63,6 +63,20 @@ class Graph:
         """The input and every node the output depends on, in an order where inputs come first."""
         return order(self.output, self.input)
 
+    def constants(self) -> Iterator[Tensor]:
+        """Every tensor that an op of a node holds, in the nodes' order."""
+        return (value for node in self.nodes() for value in vars(node.op).values() if isinstance(value, Tensor))
+
+    @property
+    def dtype(self) -> torch.dtype:
+        """The precision of the constants, as `to` makes it; float64 where there are none that are rounded."""
+        return next((value.dtype for value in self.constants() if value.is_floating_point()), torch.float64)
+
+    @property
+    def device(self) -> torch.device:
+        """Where the constants are, as `to` places them; the CPU where there are none."""
+        return next((value.device for value in self.constants()), torch.device("cpu"))
+
     def evaluate(self, x: Tensor) -> Tensor:
         """The network's value at x (*leading, *input shape) → (*leading, *output shape)."""
         return self.values(x)[self.output]

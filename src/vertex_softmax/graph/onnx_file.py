@@ -6,10 +6,7 @@ nowhere but the file itself and (external data) regular files inside its folder.
 
 from __future__ import annotations
 
-import gzip
-import io
 import os
-import zlib
 from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -18,6 +15,7 @@ import torch
 from torch import Tensor
 
 from vertex_softmax.errors import InvalidTypeError, InvalidValueError, MissingDependencyError, UnsupportedModelError
+from vertex_softmax.files import DAMAGED, decompressed
 
 if TYPE_CHECKING:
     import onnx
@@ -70,26 +68,15 @@ def read(source: str | os.PathLike[str] | bytes) -> tuple[bytes, Path | None]:
 
 
 def _decompressed(data: bytes, name: str) -> bytes:
-    if data[:2] == b"\x1f\x8b":
-        try:
-            with gzip.open(io.BytesIO(data)) as file:
-                data = up_to(file, LIMIT + 1)
-        except (OSError, EOFError, zlib.error) as error:
-            raise InvalidValueError(f"{name} is a damaged gzip file: {error}") from error
+    try:
+        data = decompressed(data, LIMIT + 1)
+    except DAMAGED as error:
+        raise InvalidValueError(f"{name} is a damaged gzip file: {error}") from error
     if len(data) > LIMIT:
         raise InvalidValueError(f"{name} has more than {LIMIT} bytes; models up to that size are read")
     if not data:
         raise InvalidValueError(f"{name} is empty")
     return data
-
-
-def up_to(file: gzip.GzipFile, most: int) -> bytes:
-    """At most so many bytes, without asking for that much memory beforehand."""
-    parts: list[bytes] = []
-    while most > 0 and (part := file.read(min(most, 1 << 20))):
-        parts.append(part)
-        most -= len(part)
-    return b"".join(parts)
 
 
 def load(source: str | os.PathLike[str] | bytes) -> onnx.ModelProto:

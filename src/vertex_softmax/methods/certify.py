@@ -17,7 +17,7 @@ from vertex_softmax.graph.ir import Graph
 from vertex_softmax.methods.bounding import METHODS, Options, lower_bounds
 from vertex_softmax.ops.registry import Interval
 from vertex_softmax.result import Certification, Verdict
-from vertex_softmax.sets import InputSet
+from vertex_softmax.sets import InputSet, outward
 
 Model = torch.nn.Module | Graph | str | Path
 
@@ -192,13 +192,10 @@ def _dtype(dtype: torch.dtype) -> torch.dtype:
     return dtype
 
 
-def _placed(x: Tensor, graph: Graph, dtype: torch.dtype, device: torch.device | str | None, outward: float) -> Tensor:
+def _placed(x: Tensor, graph: Graph, dtype: torch.dtype, device: torch.device | str | None, way: float) -> Tensor:
     """One end of the set, (batch, ...), as (batch, *graph input shape), rounded outward if it must be rounded."""
     shape = graph.input.shape
-    moved = x.to(dtype=dtype)
-    inside = moved.double() > x if outward < 0 else moved.double() < x
-    moved = torch.where(inside, torch.nextafter(moved, torch.full_like(moved, outward)), moved)
-    moved = moved.to(device if device is not None else x.device)
+    moved = outward(x, dtype, way).to(device if device is not None else x.device)
     if tuple(moved.shape[1:]) == shape:
         return moved
     if shape and shape[0] == 1 and tuple(moved.shape[1:]) == shape[1:]:

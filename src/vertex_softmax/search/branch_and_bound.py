@@ -25,7 +25,6 @@ from torch import Tensor
 
 from vertex_softmax.bounds.backward import HELD, TARGETS, Walk
 from vertex_softmax.bounds.coefficients import Part
-from vertex_softmax.bounds.linear import Linear
 from vertex_softmax.bounds.optimize import Ascent, Chosen, Held, optimise
 from vertex_softmax.bounds.slack import input_of
 from vertex_softmax.bounds.subsets import Subsets
@@ -328,7 +327,7 @@ class Tree:
                 steps.append((at, part.A, step))
 
         back = sub.back(self.walk.graph.output, Part(objectives), self.last, chosen, watch=watch)
-        bound, corner = self._least(back, len(domains))
+        bound, corner = back.least(self.walk.boxes[self.walk.start])
         for node, multipliers in back.held.items():
             chosen[node].update(zip(HELD, multipliers, strict=True))
         values = self.walk.graph.values(input_of(self.walk, corner).squeeze(1))
@@ -339,20 +338,8 @@ class Tree:
             dataclasses.replace(
                 domain, bound=max(domain.bound, _number(own)), candidates=candidates[k], chosen=kept, row=k, target=None
             )
-            for k, (domain, own) in enumerate(zip(domains, bound.tolist(), strict=True))
+            for k, (domain, own) in enumerate(zip(domains, bound.squeeze(1).tolist(), strict=True))
         ]
-
-    def _least(self, back: Linear, count: int) -> tuple[Tensor, Tensor]:
-        """The bounds (count,) and the corners (count, 1, *start) at which the linear functions are least."""
-        box = self.walk.boxes[self.walk.start]
-        centre, radius = box.centre.unsqueeze(1), box.radius.unsqueeze(1)
-        slopes = torch.zeros_like(centre) if back.coefficients is None else back.coefficients
-        bound = back.constant + (slopes * centre).flatten(2).sum(-1) - (slopes.abs() * radius).flatten(2).sum(-1)
-        bound = torch.where(bound == torch.inf, torch.full_like(bound, torch.nan), bound)
-        corner = torch.where(
-            slopes > 0, box.lower.unsqueeze(1), torch.where(slopes < 0, box.upper.unsqueeze(1), centre)
-        )
-        return bound.squeeze(1), corner.expand(count, 1, *self.walk.start.shape)
 
     def _kept(self, domains: list[Domain]) -> list[Domain]:
         """The same, with the parameters of those that are open in single precision, and of no others."""

@@ -29,6 +29,7 @@ from vertex_softmax.search.branch_and_bound import Outcome, branch_and_bound
 from vertex_softmax.search.falsify import falsify
 from vertex_softmax.search.replay import Counterexample
 from vertex_softmax.search.visits import Confirm
+from vertex_softmax.sets import outward
 from vertex_softmax.specs.property import Floats, Property
 
 GUARD = {torch.float64: 1e-12, torch.float32: 5e-4}
@@ -109,12 +110,7 @@ def verify(
     if method not in CASCADE and method not in METHODS:
         known = ", ".join(dict.fromkeys((*CASCADE, *METHODS)))
         raise InvalidValueError(f"method is {method!r}; choose one of {known}")
-    for name, ours, theirs in (
-        ("inputs", math.prod(graph.input.shape), prop.inputs),
-        ("outputs", math.prod(graph.output.shape), prop.outputs),
-    ):
-        if ours != theirs:
-            raise InvalidValueError(f"the network has {ours} {name}, the property speaks of {theirs}")
+    prop.require(graph.input.shape, graph.output.shape)
     return _Cascade(graph, prop, confirm, budget or Budget(), method, options or Options(), seed, report).run()
 
 
@@ -168,10 +164,7 @@ class _Cascade:
         self.method, self.options, self.seed, self.say = method, options, seed, report or (lambda _stage, _text: None)
         self.begin = time.perf_counter()
         self.deadline = self.begin + budget.seconds
-        value = next((x for node in graph.nodes() for x in vars(node.op).values() if isinstance(x, Tensor)), None)
-        floating = value is not None and value.is_floating_point()
-        self.dtype = value.dtype if value is not None and floating else torch.float64
-        self.device = torch.device("cpu") if value is None else value.device
+        self.dtype, self.device = graph.dtype, graph.device
         self.targets = [
             _Target(i, j, *self._matrix(conjunction.matrix(prop.outputs)))
             for i, case in enumerate(prop.cases)
@@ -271,12 +264,9 @@ class _Cascade:
                 return stage
         return ""
 
-    def _placed(self, x: Floats, out: float) -> Tensor:
+    def _placed(self, x: Floats, way: float) -> Tensor:
         """One end of the case's box, (1, *input shape), rounded outward where it must be rounded."""
-        exact = torch.from_numpy(np.ascontiguousarray(x))
-        moved = exact.to(self.dtype)
-        inside = moved.double() > exact if out < 0 else moved.double() < exact
-        moved = torch.where(inside, torch.nextafter(moved, torch.full_like(moved, out)), moved)
+        moved = outward(torch.from_numpy(np.ascontiguousarray(x)), self.dtype, way)
         return moved.reshape(1, *self.graph.input.shape).to(self.device)
 
     def _only(self, i: int) -> Property:
@@ -295,7 +285,7 @@ class _Cascade:
                 ]
                 bounds = torch.maximum(*found)
             else:
-                bounds = lower_bounds(walk, C, stage, dataclasses.replace(self.options, goal=self.options.goal))
+                bounds = lower_bounds(walk, C, stage, self.options)
         if walk.problems:
             self.problem = f"{walk.problems[0].text} at {walk.problems[0].node.name!r}; a smaller set may help"
             return

@@ -63,12 +63,7 @@ def falsify(
     for name, value, least in (("steps", steps, 0), ("restarts", restarts, 1)):
         if value < least:
             raise InvalidValueError(f"{name} is {value}; it must be at least {least}")
-    for name, ours, theirs in (
-        ("inputs", math.prod(graph.input.shape), prop.inputs),
-        ("outputs", math.prod(graph.output.shape), prop.outputs),
-    ):
-        if ours != theirs:
-            raise InvalidValueError(f"the network has {ours} {name}, the property speaks of {theirs}")
+    prop.require(graph.input.shape, graph.output.shape)
     search = _Search(graph, prop, confirm, boxes(prop, dtype), seed, adapt=seconds is not None)
     given = search.placed(starts or {})
     for _ in search.schedule(given, restarts, steps, 1 if seconds is None else None):

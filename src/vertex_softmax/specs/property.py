@@ -10,6 +10,7 @@ A property holds ("unsat") if no input of any case has an output that any of the
 from __future__ import annotations
 
 import dataclasses
+import math
 from collections.abc import Mapping, Sequence
 from fractions import Fraction
 
@@ -90,6 +91,13 @@ class Property:
     outputs: int
     input_shape: tuple[int, ...] | None = None
     output_shape: tuple[int, ...] | None = None
+
+    def require(self, input_shape: Sequence[int], output_shape: Sequence[int]) -> None:
+        """Raise if a network of these shapes has other numbers of inputs or outputs than the property speaks of."""
+        sizes = (("inputs", input_shape, self.inputs), ("outputs", output_shape, self.outputs))
+        for name, shape, theirs in sizes:
+            if (ours := math.prod(shape)) != theirs:
+                raise InvalidValueError(f"the network has {ours} {name}, the property speaks of {theirs}")
 
     def broken_by(self, x: NDArray[np.floating], y: NDArray[np.floating]) -> bool:
         """Is (input, output) a counterexample, exactly?"""

@@ -12,17 +12,14 @@ file is evaluated, nothing is rounded before the box is, and nothing is left out
 
 from __future__ import annotations
 
-import gzip
-import io
 import math
 import os
 import re
-import zlib
 from fractions import Fraction
 from pathlib import Path
 
 from vertex_softmax.errors import InvalidTypeError, InvalidValueError
-from vertex_softmax.graph.onnx_file import up_to
+from vertex_softmax.files import DAMAGED, decompressed
 from vertex_softmax.specs.formula import DIGITS, PlacedError
 from vertex_softmax.specs.property import Case, Conjunction, Property
 from vertex_softmax.specs.vnnlib1 import Reader
@@ -78,12 +75,10 @@ def _text(source: str | os.PathLike[str] | bytes) -> tuple[str, str]:
         raise InvalidTypeError(
             f"the property is a {type(source).__name__}; give a path to a .vnnlib file, or its bytes"
         )
-    if data[:2] == b"\x1f\x8b":
-        try:
-            with gzip.open(io.BytesIO(data)) as file:
-                data = up_to(file, LIMIT + 1)
-        except (OSError, EOFError, zlib.error) as error:
-            raise InvalidValueError(f"{name} is a damaged gzip file: {error}; fetch it again") from error
+    try:
+        data = decompressed(data, LIMIT + 1)
+    except DAMAGED as error:
+        raise InvalidValueError(f"{name} is a damaged gzip file: {error}; fetch it again") from error
     if len(data) > LIMIT:
         raise InvalidValueError(f"{name} has more than {LIMIT} bytes; files up to that size are read")
     if not data:

@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import BinaryIO, cast
 
 from vertex_softmax.errors import InvalidValueError
+from vertex_softmax.files import up_to
 
 
 @contextmanager
@@ -59,7 +60,7 @@ def packed(size: int) -> int:
 
 def everything(stream: BinaryIO, limit: int, where: str) -> bytes:
     """All that is left in the stream, at most `limit` bytes: one byte more is asked for, so that the end is seen."""
-    content = stream.read(limit + 1)
+    content = up_to(stream, limit + 1)
     if len(content) > limit:
         raise InvalidValueError(f"{where} holds more than the {limit:,} bytes of the official file")
     return content

@@ -238,14 +238,15 @@ class Pass:
             self._add(ends[0] - second)
         sizes = [np.abs(rho[..., None] * A), np.abs(w[..., None]) * np.maximum(np.abs(k), np.abs(h))]
         self._pay(sizes[0] + sizes[1], norm.box.size)
-        self._pay(np.maximum(*map(np.abs, ends)) + second + np.abs(w * rho), np.ones(1))
+        self._pay((np.maximum(*map(np.abs, ends)) + second + np.abs(w * rho)).reshape(len(A), -1), np.ones(1))
         self._give(self.known.nodes[number].inputs[0], back)
 
     def _attention(self, number: int, A: Array, chosen: dict[str, Array]) -> None:
         """Σ_d η_id out_id = Σ_j p_ij w_ij with w_ij = η_i·v_j, bounded as one number; then a rule per row."""
         i, j = self.known.nodes[number].inputs
         w = self._functionals(j, A)
-        row: rows.Rows = self.known.make(number, "rows", self.how.pieces if "a" in chosen else 1)
+        pieces = chosen["mu"].shape[-1] if "a" in chosen else 1
+        row: rows.Rows = self.known.make(number, "rows", pieces)
         if self.how.rule == "vertex":
             self._add(rows.vertex(row, w.lo))
             return

@@ -180,9 +180,11 @@ def _property(known: Known, part: dict[str, Any], file: File) -> float:
 
 def _tree(known: Known, A: Array, tree: list[dict[str, Any]], file: File) -> Array:
     """The least bound over the leaves; branchings come before their branches."""
-    best, open_ = np.full(len(A), np.inf), [(0, known)]
+    best, open_, seen = np.full(len(A), np.inf), [(0, known)], 0
     while open_:
-        at, here = open_.pop()
+        (at, here), seen = open_.pop(), seen + 1
+        if seen > len(tree):
+            raise Rejected("an entry of a tree is the branch of several")
         entry = tree[at]
         if "split" in entry:
             if not all(at < entry[side] < len(tree) for side in ("left", "right")):

@@ -54,6 +54,13 @@ class File(NamedTuple):
         return found
 
 
+def place(value: Any, count: int) -> int:
+    """One of 0 … count − 1: an integer and nothing that only counts as one (numpy takes true as an index of all)."""
+    if type(value) is not int or not 0 <= value < count:
+        raise Rejected(f"{str(value)[:80]!r} is not one of {count} places")
+    return value
+
+
 def read(source: Path | bytes) -> File:
     """The file, or bytes of one; the header is looked at before the rest is read."""
     if isinstance(source, bytes):

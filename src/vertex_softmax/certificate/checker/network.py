@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from . import curves, rows, zonotopes
-from .file import File, Rejected
+from .file import File, Rejected, place
 from .rounding import MORE, TINY, Array, Interval, product, rounding, up
 
 FEW = rows.FEW
@@ -143,9 +143,9 @@ class Known:
         """The inputs for which one number of a node (or of a σ) is at most (left) or at least a point."""
         number, entry, point, inner = split
         found = copy.copy(self)
-        box = self.make(number, "norm").sigma if inner else self.boxes[number]
+        box = self.make(number, "norm").sigma if inner else self.boxes[place(number, len(self.nodes))]
         lo, hi = box.lo.copy(), box.hi.copy()
-        if not math.isfinite(point) or not 0 <= entry < lo.size or number == 0:
+        if not math.isfinite(point) or place(entry, lo.size) < 0 or number == 0:
             raise Rejected(
                 "a branching at a number that there is not, or at the input, whose box zonotopes are made of"
             )

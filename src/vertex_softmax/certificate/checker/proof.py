@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from .file import File, Path, Rejected, read, sha256
+from .file import File, Path, Rejected, place, read, sha256
 from .network import Known, Node, network
 from .passes import LOST, MOST_COLUMNS, How, Pass, joined, wanted
 from .rounding import MORE, Array, Interval, rounding
@@ -77,8 +77,8 @@ def _part(nodes: list[Node], part: dict[str, Any], file: File) -> float:
         raise Rejected("the input set is empty: a lower end is above its upper end")
     known = Known(nodes, lower, upper)
     for number, names in part["lines"].items():
-        place = nodes[int(number)].shape
-        shapes = [(2, *place) if k in (1, 3, 5, 6) else place for k in range(7)]
+        shape = nodes[int(number)].shape
+        shapes = [(2, *shape) if k in (1, 3, 5, 6) else shape for k in range(7)]
         known.lines[int(number)] = tuple(file.numbers(n, s) for n, s in zip(names, shapes, strict=True))
     for step in part["steps"]:
         _step(known, step, file)
@@ -88,7 +88,7 @@ def _part(nodes: list[Node], part: dict[str, Any], file: File) -> float:
 
 def _step(known: Known, step: dict[str, Any], file: File) -> None:
     """One claim: what is proved here must lie inside it."""
-    kind, number = step["kind"], step["node"]
+    kind, number = step["kind"], place(step["node"], len(known.nodes))
     at = known.nodes[number].inputs[0] if kind == "centred" else number
     shape = known.nodes[at].shape
     known.reach(at)
@@ -171,7 +171,7 @@ def _property(known: Known, part: dict[str, Any], file: File) -> float:
         limits.append(float((Interval(omega) * d).sum().hi + paid))
     margins = np.full(len(rows), -np.inf)
     for proof in part["proofs"]:
-        which = proof["cases"]
+        which = [place(i, len(rows)) for i in proof["cases"]]
         found = _tree(known, np.stack([rows[i] for i in which]), proof["tree"], file)
         for k, i in enumerate(which):
             margins[i] = np.fmax(margins[i], np.nextafter(found[k] - limits[i], -np.inf))
@@ -187,7 +187,7 @@ def _tree(known: Known, A: Array, tree: list[dict[str, Any]], file: File) -> Arr
             raise Rejected("an entry of a tree is the branch of several")
         entry = tree[at]
         if "split" in entry:
-            if not all(at < entry[side] < len(tree) for side in ("left", "right")):
+            if not all(at < place(entry[side], len(tree)) for side in ("left", "right")):
                 raise Rejected("a branching does not come before its branches")
             open_ += [(entry[side], here.part(entry["split"], side == "left")) for side in ("left", "right")]
             continue

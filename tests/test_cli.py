@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import json
 import subprocess
 import sys
@@ -11,7 +12,9 @@ import pytest
 from typer.testing import CliRunner
 
 from vertex_softmax import __version__, demo
+from vertex_softmax.bounds.optimize import Ascent
 from vertex_softmax.cli import app
+from vertex_softmax.methods.bounding import Options
 
 
 @pytest.fixture
@@ -40,6 +43,7 @@ def test_help_lists_the_commands(vertex) -> None:
 def test_demo_writes_a_report_and_tables(vertex, tmp_path: Path, monkeypatch) -> None:
     monkeypatch.setattr(demo, "IMAGES", 3)
     monkeypatch.setattr(demo, "TRAINING", {**demo.TRAINING, "epochs": 4})
+    monkeypatch.setattr(demo, "certify", functools.partial(demo.certify, options=Options(ascent=Ascent(steps=5))))
     result = vertex("demo", "--out", str(tmp_path / "demo"))
     assert result.exit_code == 0, result.output
     assert "Vertex" in result.stdout

@@ -1,7 +1,8 @@
 """Zero violations: no outward result is ever above the exact minimum, and every enclosure contains it.
 
 There is no tolerance anywhere in this file. Each box is made once, its exact minimum enclosed once by the independent
-oracle (helpers.exact_min), and every implementation held against it.
+oracle (helpers.exact_min), and every implementation held against it; the enclosure, which takes longest, by default on
+every third box.
 """
 
 from __future__ import annotations
@@ -10,7 +11,7 @@ import pytest
 import torch
 
 import vertex_softmax as vx
-from softmax_box.boxes import FAMILIES
+from softmax_box.boxes import FAMILIES, Boxes
 from softmax_box.checks import (
     Known,
     check_enclosure,
@@ -61,7 +62,8 @@ def test_outward_is_never_above_the_exact_minimum(name: str, dtype: torch.dtype)
     for implementation in (*IMPLEMENTATIONS.values(), *PUBLIC.values()):
         check_outward(implementation, batch)
     check_lower_bound_agrees(public_min, batch)
-    check_enclosure(vx.softmax_box_enclosure, batch, narrow=1e-12 if name in ORDINARY else float("inf"))
+    some = [Known(case.name, Boxes(*(x[::3] for x in case.boxes)), case.exact[::3]) for case in batch]
+    check_enclosure(vx.softmax_box_enclosure, some, narrow=1e-12 if name in ORDINARY else float("inf"))
 
 
 @pytest.mark.parametrize("implementation", [*IMPLEMENTATIONS, *PUBLIC])
@@ -101,4 +103,4 @@ def test_outward_is_never_above_the_exact_minimum_on_a_million_boxes(name: str, 
     batch = cases(name, dtype, seed)
     for implementation in IMPLEMENTATIONS.values():
         check_outward(implementation, batch)
-    check_enclosure(vx.softmax_box_enclosure, batch)
+    check_enclosure(vx.softmax_box_enclosure, batch, narrow=1e-12 if name in ORDINARY else float("inf"))

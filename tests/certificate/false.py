@@ -364,6 +364,20 @@ for _name, _changes in {
     FALSE[_name] = functools.partial(_said, **_changes)
 
 
+def _two_cases(*which: Any) -> Written:
+    """x > 1/2 and x > −5 on [0, 1], of which only the second is true, with a proof of some of them."""
+    found = nothing_special()
+    part = found.header["parts"][0]
+    part["property"].append({"rows": "rows", "bound": "lower bound", "weights": "weights"})
+    part["proofs"] = [{"cases": list(which), "tree": _LEAF}]
+    return Written(found.header, {**found.arrays, "lower bound": np.array([-5.0])})
+
+
+_ODD = ((1,), (True,), (False,), (-1,), (1, True), (0, True), (True, 0), (1, -1), (1.0,), ("1",), (None,), ([1],))
+for _which in _ODD:
+    FALSE[f"proof_of_cases_{_which}"] = functools.partial(_two_cases, *_which)
+
+
 def _numbers(**arrays: Any) -> Written:
     found = nothing_special()
     return Written(found.header, {**found.arrays, **{k: np.asarray(v) for k, v in arrays.items()}})

@@ -43,7 +43,7 @@ from vertex_softmax.graph.ir import Graph
 from vertex_softmax.ops import elementwise
 from vertex_softmax.search.branch_and_bound import Search
 
-POINTS = 24
+POINTS = 16
 EFFORTS = {"plain": Effort(), "best": Effort(ascent=Ascent(steps=3), best=True)}
 
 
@@ -72,8 +72,9 @@ def attacked(net: Net, written: Written, count: int, seed: int) -> Array:
 
 
 def points_of(net: Net, written: Written, count: int, seed: int = 0) -> Array:
-    some = inside(net.lower, net.upper, count, np.random.default_rng(seed))
-    return np.concatenate([some, attacked(net, written, max(8, count // 2), seed)])
+    chance = np.random.default_rng(seed)
+    some = chance.permutation(inside(net.lower, net.upper, count, chance))[: 3 * count // 2]
+    return np.concatenate([some, attacked(net, written, max(6, count // 2), seed)])
 
 
 def everything_holds(net: Net, data: bytes, count: int, seed: int = 0) -> None:
@@ -95,8 +96,14 @@ def everything_holds(net: Net, data: bytes, count: int, seed: int = 0) -> None:
         assert not broken_cases(written, part, values[-1])
 
 
-@pytest.mark.parametrize("effort", EFFORTS)
-@pytest.mark.parametrize("name", NETS)
+@pytest.mark.parametrize(
+    ("name", "effort"),
+    [
+        pytest.param(name, effort, marks=[pytest.mark.slow] if effort == "best" and i % 4 else [])
+        for i, name in enumerate(NETS)
+        for effort in EFFORTS
+    ],
+)
 def test_what_is_claimed_holds(name: str, effort: str) -> None:
     net = made(name)
     found = proved(net, cases_below(net, 4.0), EFFORTS[effort])
@@ -246,7 +253,7 @@ def attack_passes(name: str, rounds: int, seed: int) -> int:
 
 @pytest.mark.parametrize("name", NETS)
 def test_no_choice_breaks_a_pass(name: str) -> None:
-    assert attack_passes(name, 12, 0)
+    assert attack_passes(name, 8, 0)
 
 
 @pytest.mark.slow
@@ -323,7 +330,7 @@ def test_norms_hold(name: str) -> None:
                 assert not any(bool(v < 0) for v in np.asarray(off, dtype=object).ravel())
 
 
-@pytest.mark.parametrize("name", ["relu", "gelu, pre-norm, two heads", "three blocks", "products and moves", "a point"])
+@pytest.mark.parametrize("name", ["gelu, pre-norm, two heads", "three blocks", "products and moves"])
 @pytest.mark.parametrize("limit", ["a few at once", "ellipsoids", "no products", "few columns"])
 def test_other_ways_hold_too(name: str, limit: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """What large networks take: passes in parts, ellipsoids instead of sums, errors instead of columns."""
@@ -366,7 +373,7 @@ def test_zonotopes_hold_what_is_linear_in_them_and_products(name: str) -> None:
     points = inside(net.lower, net.upper, 6, chance)[-8:]
     values = [exactly.values(x) for x in points]
     with np.errstate(all="ignore"):
-        for number in [k for k, node in enumerate(known.nodes) if node.shape][-12:]:
+        for number in [k for k, node in enumerate(known.nodes) if node.shape][-6:]:
             z = proof.zonotope(known, number)
             box = z.box()
             rows_ = as_rows(z)
@@ -582,7 +589,7 @@ def test_random_trees_cover(name: str) -> None:
     known = prover.known
     values = [Network(written.header, written.arrays).values(x) for x in inside(net.lower, net.upper, 4, chance)[-4:]]
     norms = [k for k, node in enumerate(known.nodes) if node.op == "Normalize"]
-    for round_ in range(4):
+    for round_ in range(3):
         tree: list[dict[str, Any]] = []
 
         def grow(depth: int, tree: list[dict[str, Any]] = tree) -> int:
@@ -606,7 +613,7 @@ def test_random_trees_cover(name: str) -> None:
         verdict = check(written.data())
         assert verdict.accepted, verdict.reason  # a tree is never worse than its root
         A = rows_of(net, 2)[round_ % 2].reshape(1, *known.nodes[-1].shape)
-        tree_holds(net, known, written, tree, A, 16)
+        tree_holds(net, known, written, tree, A, 12)
 
 
 QUICK = Ascent(steps=2)

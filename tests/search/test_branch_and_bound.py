@@ -83,10 +83,10 @@ class Tree:
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.leaves: list[Domain] = []
         self.steps: list[tuple[list[Domain], list[Domain]]] = []
-        self.tree: module._Tree | None = None
-        real = module._Tree._take
+        self.tree: module.Tree | None = None
+        real = module.Tree._take
 
-        def take(tree: module._Tree, count: int, work: object) -> None:
+        def take(tree: module.Tree, count: int, work: object) -> None:
             if tree is not self.tree:
                 self.tree, self.leaves, self.steps = tree, [entry[2] for entry in tree.heap], []
 
@@ -100,7 +100,7 @@ class Tree:
 
             real(tree, count, noted)
 
-        monkeypatch.setattr(module._Tree, "_take", take)
+        monkeypatch.setattr(module.Tree, "_take", take)
 
 
 def held_by(leaf: Domain, values: dict) -> Tensor:
@@ -116,9 +116,9 @@ def held_by(leaf: Domain, values: dict) -> Tensor:
     return there
 
 
-def check_cuts(tree: module._Tree, leaves: list[Domain]) -> None:
+def check_cuts(tree: module.Tree, leaves: list[Domain]) -> None:
     """Leaves as subsets: every box is what the splits leave of the root's, and just the cut sides have multipliers."""
-    sub, held = tree._subsets(leaves)
+    sub, held = tree.subsets(leaves)
     for node, inner in {(split.node, split.inner) for leaf in leaves for split in leaf.splits}:
         root, cut = (tree.inner, sub.inner) if inner else (tree.walk.boxes, sub.boxes)
         low, high = (x.expand(len(leaves), *x.shape[1:]).flatten(1).clone() for x in root[node])
@@ -440,14 +440,14 @@ def test_the_time_is_kept_and_given_back(name: str, monkeypatch) -> None:
     walk.deadline = None
     # in the middle: what was found before stays
     goals, count = best - 0.02, itertools.count()
-    seen, said, real = Tree(monkeypatch), [], module._Tree._survey
+    seen, said, real = Tree(monkeypatch), [], module.Tree._survey
 
-    def survey(tree: module._Tree, domains: list[Domain]) -> list[Domain]:
+    def survey(tree: module.Tree, domains: list[Domain]) -> list[Domain]:
         if next(count) == 4:
             raise OutOfTimeError("now")
         return real(tree, domains)
 
-    monkeypatch.setattr(module._Tree, "_survey", survey)
+    monkeypatch.setattr(module.Tree, "_survey", survey)
     out = grown(walk, MARGINS, goals=goals, accept=lambda *_: False, progress=lambda *now: said.append(now))
     assert out.stopped == "seconds"
     assert walk.deadline is None

@@ -88,10 +88,6 @@ def size(x: fmpq) -> fmpq:
     return x if x >= 0 else -x
 
 
-def ball(x: fmpq) -> arb:
-    return arb(x)
-
-
 # Random floats
 
 

@@ -161,13 +161,27 @@ ZONOTOPES = {
         "lost = rounding(d) * (size @ np.abs(G).sum(-1, keepdims=True))[..., 0] + TINY",
         "lost = TINY",
     ),
-    "functionals without TINY": ("[..., 0] + TINY * count", "[..., 0]"),
+    "functionals without TINY": ("[..., 0] + TINY * (count + d)", "[..., 0]"),
     "the largest column only": ("np.abs(eta @ G).sum(-1)", "np.abs(eta @ G).max(-1, initial=0)"),
     "columns that cancel": ("np.abs(eta @ G).sum(-1)", "np.abs((eta @ G).sum(-1))"),
-    "products without the other U": ("* right.root[..., None, :] * MORE", "* MORE + 0 * right.root[..., None, :]"),
+    "products without the other U": (
+        "* right.root[..., None, :] * MORE + TINY",
+        "* MORE + TINY + 0 * right.root[..., None, :]",
+    ),
     "L L' for its transpose": ("np.swapaxes(left.L, -1, -2)[..., :, None, :, :]", "left.L[..., :, None, :, :]"),
-    "the least row and column": ("T.sum(-1).max(-1) * T.sum(-2).max(-1)", "T.sum(-1).min(-1) * T.sum(-2).min(-1)"),
-    "half of the norm": ("np.sqrt(T.sum(-1).max(-1) * T.sum(-2).max(-1))", "np.sqrt(T.max(-1).sum(-1)) / 2"),
+    "the least row and column": (
+        "np.sqrt(T.sum(-1).max(-1)) * np.sqrt(T.sum(-2).max(-1))",
+        "np.sqrt(T.sum(-1).min(-1)) * np.sqrt(T.sum(-2).min(-1))",
+    ),
+    "a norm that underflows": (
+        "np.sqrt(T.sum(-1).max(-1)) * np.sqrt(T.sum(-2).max(-1))",
+        "np.sqrt(T.sum(-1).max(-1) * T.sum(-2).max(-1))",
+    ),
+    "the largest number for the norm": (
+        "np.sqrt(T.sum(-1).max(-1)) * np.sqrt(T.sum(-2).max(-1))",
+        "np.sqrt(T.max(-1).max(-1)) * np.sqrt(T.min(-1).max(-1))",
+    ),
+    "products without TINY": ("right.root[..., None, :] * MORE + TINY)", "right.root[..., None, :] * MORE)"),
     "any L will do": (
         "fine = (spare >= rounding(count + 4) * trace[..., None]).all(-1)",
         "fine = spare.all(-1) | True",

@@ -264,6 +264,7 @@ ROWS = {
     "φ with its sides exchanged": ("np.where(off > 0, low.lo, high.hi)", "np.where(off > 0, high.hi, low.lo)"),
     "φ at l": ("np.where(off > 0, low.lo, high.hi)", "low.lo"),
     "φ at u": ("np.where(off > 0, low.lo, high.hi)", "high.hi"),
+    "φ without rounding": ("rounding(keys + 4) * np.abs(terms).sum(-1) + TINY * 8 * keys)", "0.0)"),
     "φ always": ("np.where(_phi(row, low, high, c, try_), np.maximum(best, try_), best)", "np.maximum(best, try_)"),
     "φ without its sign": ("terms = off * np.where", "terms = np.abs(off) * np.where"),
 }

@@ -606,8 +606,36 @@ def test_equal_coefficients_are_the_bound() -> None:
 
 
 @precisely
+def test_no_candidate_above_the_least_value_is_believed(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Candidates are put above what the search finds, by an ulp or by a lot: φ must see it."""
+    rng, real = np.random.default_rng(17), rounding.rounding
+    for family in ("ordinary", "wide"):
+        known = case(rng, family, 25, 4, masked=True)
+        row = rows.rows(*known, None, 1)
+        c = rng.standard_normal((2, 25, 4))
+        truths = [least(known, i, c[k, i]) for k, i in np.ndindex(2, 25)]
+        for off in (0.0, 1e-18, 3e-18, 1e-17, 1e-16, 1e-12, 1e-6, 1e-3, 0.02, 0.3):
+            monkeypatch.setattr(rows, "rounding", lambda n, off=off: -off if n == 1 else real(n))
+            found = rows.vertex(row, c)
+            assert all(below(float(x), truth) for x, truth in zip(found.ravel(), truths, strict=True)), off
+
+
+@precisely
+def test_vertices_where_floats_lose_the_weights() -> None:
+    """Weights beside 1 that are below an ulp, and below the least float: what the search finds is not believed."""
+    lo = np.array([[-38.0, -200.0, -200.0], [-60.0, -90.0, -300.0], [-700.0, -740.0, -800.0], [-800.0, -900.0, -900.0]])
+    hi = np.array([[0.0, -38.0, -39.0], [0.0, -50.0, -45.0], [0.0, -700.0, -700.0], [0.0, -750.0, -790.0]])
+    known = Case(Interval(lo, hi), np.ones((4, 3), dtype=bool))
+    ways = ([1.0, 0.0, 0.5], [1.0, 0.9, -4.0], [-1.0, -2.0, -2.0], [1e9, 0.0, 1.0])
+    c = np.stack([np.tile(row, (4, 1)) for row in ways])
+    found = rows.vertex(rows.rows(*known, None, 1), c)
+    for k, i in np.ndindex(4, 4):
+        assert below(float(found[k, i]), least(known, i, c[k, i]))
+
+
+@precisely
 def test_vertices_of_wide_boxes_are_tight() -> None:
-    """The minimum is 1/2, and 0 is returned: e^{-38} is lost beside 1 in the first step."""
+    """The minimum is 1/2; e^{-38} is lost beside 1, so that a search which starts with all at u would stay there."""
     known = Case(Interval(np.array([[-38.0, -60.0]]), np.array([[0.0, -38.0]])), np.ones((1, 2), dtype=bool))
     c = np.array([[[1.0, 0.0]]])
     truth = least(known, 0, c[0, 0])

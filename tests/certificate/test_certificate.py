@@ -104,3 +104,18 @@ def test_the_hash_is_that_of_the_network(case) -> None:
     torch.manual_seed(1)
     other = Small().double().eval().requires_grad_(requires_grad=False)
     assert first != certified.network_hash(module.load(other, ball, exact=True))
+
+
+def test_where_small_numbers_are_flushed_nothing_is_accepted(case) -> None:
+    model, x, labels = case
+    found = vx.certify(model, vx.LinfBall(x[:1], 1e-3), labels[:1], certificate=True)
+    assert found.certificates[0] is not None
+    if not torch.set_flush_denormal(True):
+        return  # this processor cannot
+    try:
+        verdict = found.certificates[0].check()
+    finally:
+        torch.set_flush_denormal(False)
+    assert not verdict.accepted
+    assert "flushes" in verdict.reason
+    assert found.certificates[0].check().accepted

@@ -20,7 +20,7 @@ import numpy as np
 from flint import arb
 
 from .file import Rejected
-from .rounding import Array, Interval, enclose
+from .rounding import Array, Interval, down, enclose
 
 INFINITY = math.inf
 Pieces = tuple[tuple[float, float], ...]
@@ -118,7 +118,9 @@ def floor(name: str, sign: int, k: Array, touch: Sequence[Array] | Array, lo: Ar
             for point in touch:
                 best = np.maximum(best, _tangent(curve, sign, k, np.clip(point, left, right), left, right, at))
             least = np.where(there, np.minimum(least, best), least)
-    return np.asarray(np.where(np.isfinite(least), least - 2.0**-50 * (2 + np.abs(k)), -np.inf))
+    if len(curve.concave) > 1:  # it changes its curvature at a number that is no float
+        least = down(least - 2.0**-50 * (2 + np.abs(k)))
+    return np.asarray(np.where(np.isfinite(least), least, -np.inf))
 
 
 def _tangent(

@@ -50,6 +50,10 @@ def check(source: Path | bytes, model: Path | None = None) -> Verdict:
     margin, statement = float("-inf"), ""
     try:
         with np.errstate(all="ignore"):
+            if not (np.full(64, 5e-324) * 1.0 > 0).all():
+                raise Rejected(
+                    "this process flushes small numbers to zero: nextafter and sums are not IEEE's; use another"
+                )
             file = read(source)
             if model is not None and sha256(model) != file.header["model"]["sha256"]:
                 raise Rejected("the certificate is for another model: the SHA-256 of the file is not the one it names")

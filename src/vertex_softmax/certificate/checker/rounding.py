@@ -1,12 +1,14 @@
 """Numbers that are certainly on the safe side of the real ones: intervals, and sums with a proved rounding term.
 
-u = 2⁻⁵³, and TINY = 2⁻¹⁰²² covers what a product loses by underflow, flushed to zero or not.
+u = 2⁻⁵³, and TINY = 2⁻¹⁰²² is more than a product loses by underflow. (`check` refuses to run where small numbers are
+flushed to zero.)
 
-The lemma (Higham, Accuracy and Stability, section 3.1). Let E be an expression of + − × over floats in which no number
-passes through more than n roundings, in whatever order sums are taken, fused or not; let |E| be the same with every
-number replaced by its absolute value and every − by +. If nothing overflows, then each leaf's product enters E with a
-factor (1 + δ), |δ| ≤ γ_n = n u / (1 − n u), so |fl(E) − E| ≤ γ_n |E| + (number of products) · TINY. The same holds of
-fl(|E|), so |E| ≤ (fl(|E|) + products · TINY) / (1 − γ_n). Hence for n u < 1/100
+The lemma (Higham, Accuracy and Stability, section 3.1). Let E be a sum of products of floats in which no number passes
+through more than n roundings, in whatever order sums are taken, fused or not; let |E| be the same with every number
+replaced by its absolute value. If nothing overflows, then each product enters E with a factor (1 + δ), |δ| ≤ γ_n =
+n u / (1 − n u), so |fl(E) − E| ≤ γ_n |E| + (number of products) · TINY. The same holds of fl(|E|), so |E| ≤ (fl(|E|) +
+products · TINY) / (1 − γ_n). (Where a product is multiplied again, what it lost by underflow is paid for apart.) Hence
+for n u < 1/100
 
     |fl(E) − E| ≤ rounding(n) · fl(|E|) + 2 · products · TINY,  rounding(n) = 2 (n + 2) u :
 

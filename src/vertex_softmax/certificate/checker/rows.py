@@ -1,6 +1,6 @@
 """Rows of attention: Σ_j p_j w_j from below, p = softmax(s) for scores s in a box and numbers w in their own boxes.
 
-Three rules, each sound for every value of what it is given:
+Two rules, each sound for every value of what it is given:
 - affine: Σ p_j w_j ≥ a·s + m·w + B. With r_j = log p_j and D = lse(s), a·s = a·r + (Σ a) D and Σ p_j = 1, so
   B = μ + Σ_j min of (w − μ) e^r − a_j r − m_j w over r in the range of log p_j and w in its box, less max (Σ a) D. That
   is linear in w: it sits at an end. For v = w − μ > 0 and a > 0, v e^r − a r is least where v e^r = a: there it is
@@ -8,8 +8,6 @@ Three rules, each sound for every value of what it is given:
   1 + x = a / (v e^{r₀}). Else it is least at an end. The range of D may be cut into pieces, each with its own μ.
 - vertex: t ≤ Σ p_j c_j for all scores in the box if and only if φ(t) = Σ_j e^{s_j} (c_j − t) ≥ 0 with s_j = l_j where
   c_j > t and u_j where not: every summand is then as small as it gets.
-- lse: for c_j ≥ 0 p_j ≥ 2/R − (1 + Σ_k chord of e^{s_k − s_j})/R², and for c_j < 0 p_j ≤ the chord of exp over the
-  range of log p_j at s_j − lse(s) ≤ s_j − q·s − H(q), for any R > 0 and any distribution q.
 """
 
 from __future__ import annotations

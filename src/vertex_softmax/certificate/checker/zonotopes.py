@@ -68,7 +68,7 @@ def ellipsoid(rows: Zonotope) -> Ellipsoid:
     except np.linalg.LinAlgError:  # then the trace will do
         L = np.zeros_like(C)
     residual = product(Interval(L), Interval(np.swapaxes(L, -1, -2))) - C
-    spare = residual.lo[..., range(d), range(d)] - (residual.size * (1 - eye)).sum(-1) * MORE  # Gershgorin
+    spare = residual.lo[..., range(d), range(d)] - (residual.size * (1 - eye)).sum(-1) * (1 + rounding(d))  # Gershgorin
     fine = (spare >= rounding(count + 4) * trace[..., None]).all(-1)
     L = np.where(fine[..., None, None], L, np.sqrt(trace * MORE)[..., None, None] * eye * MORE)
     size = np.where(large, u, 0.0).sum(-1) + error.sum(-1)
@@ -114,9 +114,11 @@ def spectral(N: Array) -> Array:
     P, _, Q = np.linalg.svd(N)
     Pt, Qt = np.swapaxes(P, -1, -2), np.swapaxes(Q, -1, -2)
     T = product(product(Interval(Pt), Interval(N)), Interval(Qt)).size
-    norm = np.sqrt(T.sum(-1).max(-1)) * np.sqrt(T.sum(-2).max(-1)) * MORE
+    norm = np.sqrt(T.sum(-1).max(-1)) * np.sqrt(T.sum(-2).max(-1)) * (1 + rounding(N.shape[-1]))
     for factor, turned in ((Pt, P), (Q, Qt)):  # both have orthonormal rows, nearly
-        off = (product(Interval(factor), Interval(turned)) - np.eye(N.shape[-1])).size.sum(-1).max(-1) * MORE
+        off = (product(Interval(factor), Interval(turned)) - np.eye(N.shape[-1])).size.sum(-1).max(-1) * (
+            1 + rounding(N.shape[-1])
+        )
         norm = np.where(off < 0.5, norm * (1 + off), np.inf)  # 1/√(1 − δ) ≤ 1 + δ for δ ≤ 1/2
     return np.asarray(norm * MORE)
 

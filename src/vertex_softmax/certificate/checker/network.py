@@ -245,7 +245,7 @@ class Norm:
         self.box, self.eps, self.d = known.boxes[source], _stored(np.array(node.eps)), node.shape[-1]
         self.ellipsoid: zonotopes.Ellipsoid | None = None
         self.c, far, along = self.box.middle(), np.array(np.inf), np.array(np.inf)
-        if source in known.zonotopes:
+        if source in known.zonotopes and self.box.lo.size * self.d <= zonotopes.MOST_SHAPES:
             z = known.zonotopes[source]
             one = zonotopes.Zonotope(z.centre[..., None, :], z.columns[..., None, :, :], z.error[..., None, :], z.exact)
             self.ellipsoid, self.c = zonotopes.ellipsoid(one), z.centre

@@ -13,8 +13,11 @@ from typing import NamedTuple
 
 import numpy as np
 
+from .file import Rejected
 from .rounding import MORE, TINY, Array, Interval, product, rounding
 
+MOST_SHAPES = 1 << 25
+"""Numbers in the matrices of a node's ellipsoids."""
 UNDERFLOW = 1e-150
 """At least what the root of a sum of squares loses when they underflow."""
 
@@ -51,6 +54,8 @@ class Ellipsoid(NamedTuple):
 def ellipsoid(rows: Zonotope) -> Ellipsoid:
     """Around the rows of (..., n, d)."""
     d, count = rows.columns.shape[-2:]
+    if rows.centre.size * d > MOST_SHAPES:
+        raise Rejected(f"ellipsoids of {rows.centre.size // d} rows of {d} numbers are too large")
     u = np.sqrt((rows.columns**2).sum(-2))  # any numbers > 0 will do
     large = u > 1e-140 * (1 + u.max(initial=0.0))
     g = np.where(large[..., None, :], rows.columns, 0.0)

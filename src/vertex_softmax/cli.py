@@ -16,7 +16,7 @@ import typer
 from rich.console import Console
 from rich.table import Table
 
-from vertex_softmax import __version__, cli_check, cli_data, cli_reproduce, cli_sweep, cli_verify
+from vertex_softmax import __version__, cli_check, cli_data, cli_reproduce, cli_runs, cli_sweep, cli_verify
 from vertex_softmax.cli_common import errors, progress_bar, reporting, show_tracebacks
 from vertex_softmax.files import write_whole
 from vertex_softmax.softmax_box import native
@@ -32,6 +32,8 @@ bench = typer.Typer(help="Measure: two things in one run, and their ratio.", no_
 app.add_typer(bench, name="bench")
 app.add_typer(cli_data.app, name="data")
 app.command()(cli_reproduce.reproduce)
+app.command()(cli_runs.certify)
+app.command()(cli_runs.radius)
 app.command()(cli_verify.verify)
 app.command()(cli_check.check)
 app.command()(cli_sweep.sweep)

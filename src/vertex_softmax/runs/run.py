@@ -233,7 +233,7 @@ def read(path: Path) -> Run:
         data = json.loads(text, parse_constant=_refuse)
         if not isinstance(data, dict) or data.pop("format", None) != FORMAT:
             raise InvalidValueError(f"its format is not {FORMAT!r}")
-        run = _object(Run, data, "run")
+        run = made(Run, data, "run")
         _consistent(run)
     except (ValueError, RecursionError) as error:
         raise InvalidValueError(f"{place} is not a run of Vertex: {error}") from error
@@ -248,7 +248,7 @@ def _made(kind: Any, value: Any, where: str) -> Any:
     """The value as the type says: dataclasses from objects, tuples and lists from arrays, numbers finite."""
     origin, arguments = get_origin(kind), get_args(kind)
     if dataclasses.is_dataclass(kind):
-        return _object(kind, value, where)  # type: ignore[arg-type]
+        return made(kind, value, where)  # type: ignore[arg-type]
     if origin in (UnionType, Union):
         if value is None and NoneType in arguments:
             return None
@@ -257,12 +257,11 @@ def _made(kind: Any, value: Any, where: str) -> Any:
             return _made(rest[0], value, where)
         if isinstance(value, str | int | float | bool):
             return value
-    elif origin in (tuple, list) and isinstance(value, list):
+    elif origin in (tuple, list) and isinstance(value, list | tuple):
         fixed = origin is tuple and Ellipsis not in arguments
         if fixed and len(value) != len(arguments):
             raise InvalidValueError(f"{where} has {len(value)} entries, not {len(arguments)}")
-        made = [_made(arguments[i if fixed else 0], x, f"{where}[{i}]") for i, x in enumerate(value)]
-        return origin(made)
+        return origin(_made(arguments[i if fixed else 0], x, f"{where}[{i}]") for i, x in enumerate(value))
     elif origin is dict and isinstance(value, dict):
         return {key: _made(arguments[1], x, f"{where}.{key}") for key, x in value.items()}
     elif kind is float and isinstance(value, int | float) and not isinstance(value, bool):
@@ -276,7 +275,8 @@ def _made(kind: Any, value: Any, where: str) -> Any:
     raise InvalidValueError(f"{where} is not of the kind it must be")
 
 
-def _object(kind: type[T], value: Any, where: str) -> T:
+def made(kind: type[T], value: Any, where: str) -> T:
+    """A dataclass of this module from plain JSON; what does not fit is an error that names it."""
     if not isinstance(value, dict):
         raise InvalidValueError(f"{where} is not an object")
     kinds = get_type_hints(kind)

@@ -1,0 +1,264 @@
+"""Certify many inputs by several methods at several ε, and attack them: a `Run`.
+
+Invariant: every answer comes from one call of `certify` on exactly the ball it is recorded with, and no bound in a run
+lies above a margin that the attack reached (`contradictions` says if one does).
+
+Every finished piece is a line of OUT/journal.jsonl: after a kill the same call goes on from there.
+
+    inputs = read_inputs("digits", count=100)
+    run = evaluate(read_model(path, inputs), inputs, ("crown", "joint"), (0.02, 0.05), Path("out/digits"))
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import datetime
+import time
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any, TypeAlias
+
+import torch
+
+from vertex_softmax import __version__
+from vertex_softmax.errors import InvalidValueError
+from vertex_softmax.experiments.journal import Journal, fingerprint
+from vertex_softmax.methods.bounding import METHODS, Options
+from vertex_softmax.methods.certify import certify
+from vertex_softmax.runs.run import Answer, Attacked, Data, Input, Model, Run, SlackMap, finite, made, packed, write
+from vertex_softmax.runs.slack import slack_map
+from vertex_softmax.runs.subject import Inputs, Subject
+from vertex_softmax.search.attack import pgd
+
+PIECE = 16
+"""Inputs per line of the journal."""
+ROUNDING = 1e-9
+"""Bounds and margins are floating point: their comparison allows this much, relatively to margins above 1."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Plan:
+    """What is asked for besides methods and ε."""
+
+    bounds_at: tuple[float, ...] | None = None
+    """the ε at which the best bounds are wanted; at others a bound stops once it decides. None: everywhere"""
+    attack_steps: int = 40
+    attack_restarts: int = 4
+    slack_inputs: int = 16
+    """over how many inputs the slack is told, 0: over none"""
+    search: Options = dataclasses.field(default_factory=Options)
+    title: str = ""
+
+    def options(self, eps: float) -> Options:
+        """Of one ε."""
+        if self.bounds_at is None or eps in self.bounds_at:
+            return self.search
+        return dataclasses.replace(self.search, goal=0.0)
+
+
+@dataclasses.dataclass(frozen=True)
+class Part:
+    """What was just finished: `certified` of `done` inputs, of `total`, by a method (or the attack) at an ε."""
+
+    method: str
+    eps: float
+    done: int
+    total: int
+    certified: int
+    bound: float
+    """Σ of the finite bounds"""
+    seconds: float
+    """Σ"""
+
+
+Watch: TypeAlias = Callable[[Part], None]
+
+
+def evaluate(
+    subject: Subject,
+    inputs: Inputs,
+    methods: Sequence[str],
+    eps: Sequence[float],
+    out: Path,
+    plan: Plan | None = None,
+    watch: Watch = lambda _part: None,
+) -> Run:
+    """Every method at every ε on every input; writes OUT/run.json and returns it."""
+    plan = plan or Plan()
+    methods, radii = _asked(methods, eps)
+    begin = time.perf_counter()
+    with Journal(out / "journal.jsonl", fingerprint("methods", "runs")) as journal:
+        work = _Work(subject, inputs, plan, journal, watch)
+        answers = [answer for e in radii for method in methods for answer in work.answers(method, e)]
+        attacks = work.attacks(radii)
+        slack = work.slack(answers, radii)
+    run = Run(
+        title=plan.title or f"{subject.name} on {inputs.name}",
+        version=__version__,
+        created=datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),
+        model=Model(subject.name, subject.sha256, subject.accuracy, subject.facts),
+        data=described(inputs),
+        methods=methods,
+        eps=radii,
+        inputs=inputs_of(subject, inputs),
+        answers=tuple(answers),
+        attacks=tuple(attacks),
+        slack=slack,
+        settings={
+            "best bounds at ε": "all" if plan.bounds_at is None else ", ".join(map(str, plan.bounds_at)),
+            "attack": f"{plan.attack_restarts} starts of {plan.attack_steps} steps per class",
+            "threads": torch.get_num_threads(),
+            "precision": "float64",
+        },
+        seconds=time.perf_counter() - begin,
+    )
+    write(run, out)
+    return run
+
+
+def contradictions(run: Run) -> list[str]:
+    """Answers that the attack refutes; one means that something is wrong with Vertex."""
+    reached = {(attack.input, attack.eps): attack.margin for attack in run.attacks}
+    found = []
+    for answer in run.answers:
+        margin = reached.get((answer.input, answer.eps))
+        if margin is None or answer.bound is None:
+            continue
+        if answer.bound > margin + ROUNDING * max(1.0, abs(margin)) or (answer.verdict == "verified" and margin < 0):
+            found.append(
+                f"{answer.method} bounds input {answer.input} at ε = {answer.eps:g} by {answer.bound}, but the attack "
+                f"reached {margin}"
+            )
+    return found
+
+
+def described(inputs: Inputs) -> Data:
+    """The data, for a run."""
+    return Data(inputs.name, tuple(inputs.x.shape[1:]), inputs.clip, inputs.classes)
+
+
+def inputs_of(subject: Subject, inputs: Inputs) -> tuple[Input, ...]:
+    """The inputs with what the network makes of them, for a run."""
+    graph = subject.graph
+    with torch.no_grad():
+        logits = graph.evaluate(inputs.x.to(graph.dtype).reshape(len(inputs), *graph.input.shape)).flatten(1)
+    own = logits.gather(1, inputs.labels[:, None])
+    others = (own - logits).scatter(1, inputs.labels[:, None], torch.inf).amin(1)
+    return tuple(
+        Input(number, int(label), int(row.argmax()), float(margin), packed(x))
+        for number, label, row, margin, x in zip(
+            inputs.numbers, inputs.labels, logits, others, inputs.x.numpy(), strict=True
+        )
+    )
+
+
+def _asked(methods: Sequence[str], eps: Sequence[float]) -> tuple[tuple[str, ...], tuple[float, ...]]:
+    if not methods or not eps:
+        raise InvalidValueError("there is nothing to do: give at least one method and one ε")
+    for method in methods:
+        if method not in METHODS:
+            raise InvalidValueError(f"method is {method!r}; choose one of {', '.join(METHODS)}")
+    if bad := next((e for e in eps if not (0 <= e < float("inf"))), None):
+        raise InvalidValueError(f"ε is {bad}; it must be a number, 0 or more")
+    return tuple(dict.fromkeys(methods)), tuple(sorted(set(map(float, eps))))
+
+
+class _Work:
+    """The pieces of a run, each computed once."""
+
+    def __init__(self, subject: Subject, inputs: Inputs, plan: Plan, journal: Journal, watch: Watch) -> None:
+        self.subject, self.inputs, self.plan, self.journal, self.watch = subject, inputs, plan, journal, watch
+        self.graph = subject.graph
+        self.known = f"{subject.sha256[:16]} {inputs.sha256[:16]}"
+        self.pieces = [range(i, min(i + PIECE, len(inputs))) for i in range(0, len(inputs), PIECE)]
+
+    def answers(self, method: str, eps: float) -> list[Answer]:
+        """Of all inputs."""
+        options = self.plan.options(eps)
+        found: list[Answer] = []
+        for piece in self.pieces:
+            key = f"certify {method} {eps!r} {piece.start}-{piece.stop} {self.known} {options}"
+            found += [Answer(**a) for a in self.journal.once(key, self._certified, method, eps, piece, options)]
+            self._tell(method, eps, found)
+        return found
+
+    def _certified(self, method: str, eps: float, piece: range, options: Options) -> list[dict[str, Any]]:
+        some = self.inputs.at(piece)
+        result = certify(self.graph, some.ball(eps), some.labels, method, options=options)
+        each = result.seconds["total"] / len(piece)
+        return [
+            {
+                "input": i,
+                "method": method,
+                "eps": eps,
+                "verdict": str(verdict),
+                "bound": finite(float(row.amin())),
+                "target": int(row.argmin()),
+                "seconds": each,
+                "reason": reason,
+            }
+            for i, verdict, row, reason in zip(piece, result.verdicts, result.lower, result.reasons, strict=True)
+        ]
+
+    def attacks(self, eps: Sequence[float]) -> list[Attacked]:
+        """At every ε; an adversarial input is kept at the smallest that has one."""
+        found: list[Attacked] = []
+        fooled: set[int] = set()
+        for e in eps:
+            here: list[Attacked] = []
+            spent = 0.0
+            for piece in self.pieces:
+                plan = self.plan
+                key = f"attack {e!r} {piece.start}-{piece.stop} {plan.attack_steps} {plan.attack_restarts} {self.known}"
+                lines = self.journal.once(key, self._attacked, e, piece)
+                spent += lines["seconds"]
+                here += [Attacked(**line) for line in lines["attacks"]]
+                held = sum(a.margin > 0 for a in here)
+                total = sum(a.margin for a in here)
+                self.watch(Part("attack", e, len(here), len(self.inputs), held, total, spent))
+            for a in here:
+                first = a.adversarial is not None and a.input not in fooled
+                fooled |= {a.input} if first else set()
+                found.append(a if first else Attacked(a.input, a.eps, a.margin, a.target))
+        return found
+
+    def _attacked(self, eps: float, piece: range) -> dict[str, Any]:
+        begin = time.perf_counter()
+        some, plan = self.inputs.at(piece), self.plan
+        attack = pgd(self.graph, some.ball(eps), some.labels, steps=plan.attack_steps, restarts=plan.attack_restarts)
+        lines = [
+            {
+                "input": i,
+                "eps": eps,
+                "margin": float(row.amin()),
+                "target": int(row.argmin()),
+                "adversarial": packed(x) if float(row.amin()) < 0 else None,
+            }
+            for i, row, x in zip(piece, attack.margins, attack.counterexamples.numpy(), strict=True)
+        ]
+        return {"attacks": lines, "seconds": time.perf_counter() - begin}
+
+    def slack(self, answers: Sequence[Answer], eps: Sequence[float]) -> SlackMap | None:
+        """At the ε with the most undecided inputs among those with the best bounds."""
+        if not self.plan.slack_inputs:
+            return None
+        last = answers[-1].method if answers else ""
+        e = max(self.plan.bounds_at or eps)
+        chosen = [a for a in answers if a.method == last and a.eps == e and a.verdict != "falsified"]
+        chosen = chosen[: self.plan.slack_inputs]
+        if not chosen:
+            return None
+        key = f"slack {e!r} {[(a.input, a.target) for a in chosen]} {self.known}"
+        return made(SlackMap, self.journal.once(key, self._slack, e, chosen), "slack")
+
+    def _slack(self, eps: float, chosen: Sequence[Answer]) -> dict[str, Any]:
+        which = [a.input for a in chosen]
+        some = self.inputs.at(which)
+        self.watch(Part("slack", eps, 0, len(which), 0, 0.0, 0.0))
+        found = slack_map(self.graph, some.ball(eps), some.labels.tolist(), [a.target for a in chosen], eps)
+        return dataclasses.asdict(found)
+
+    def _tell(self, method: str, eps: float, found: Sequence[Answer]) -> None:
+        held = sum(a.verdict == "verified" for a in found)
+        total, spent = sum(a.bound for a in found if a.bound is not None), sum(a.seconds for a in found)
+        self.watch(Part(method, eps, len(found), len(self.inputs), held, total, spent))

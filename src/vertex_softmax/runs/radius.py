@@ -1,0 +1,214 @@
+"""The largest certified ε of every input, by bisection over all inputs at once.
+
+Invariant: a radius `certified` is an ε whose ball `certify` verified itself, or 0; so all smaller balls are verified.
+`attacked` is an ε at which a misclassified input of the ball was seen. So certified < attacked, always.
+
+Bisection is on a logarithmic scale, each input at its own ε, those that are narrow enough left out. It begins where it
+is cheap: the attack bounds the radius from above, `crown` (which no stronger method falls below) from below.
+
+    run = radii(read_model(path, inputs), inputs, ("joint",), Path("out/radius"))
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import datetime
+import math
+import time
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any, TypeAlias
+
+import torch
+from torch import Tensor
+
+from vertex_softmax import __version__
+from vertex_softmax.errors import InvalidValueError
+from vertex_softmax.experiments.journal import Journal, fingerprint
+from vertex_softmax.methods.bounding import METHODS, Options
+from vertex_softmax.methods.certify import certify
+from vertex_softmax.runs.evaluate import PIECE, described, inputs_of
+from vertex_softmax.runs.run import Input, Model, Radius, Run, write
+from vertex_softmax.runs.subject import Inputs, Subject
+from vertex_softmax.search.attack import pgd
+
+CHEAP = "crown"
+BELOW = ("alpha-crown", "hybrid", "joint", "bab")
+"""Methods that are never below CHEAP, by construction (methods/bounding.py)."""
+
+Watch: TypeAlias = Callable[[str, int, int], None]
+"""Told what is looked for, how many inputs are finished, and how many there are."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Bisection:
+    """Between which ε, and how finely."""
+
+    least: float = 1e-4
+    """what is not certified here has radius 0"""
+    most: float = 0.5
+    precision: float = 0.05
+    """the next ε that was tried and refused is at most this much larger, relatively"""
+    attack_steps: int = 20
+    attack_restarts: int = 2
+
+    def __post_init__(self) -> None:
+        if not 0 < self.least < self.most < math.inf:
+            raise InvalidValueError(f"ε from {self.least} to {self.most}: both must be above 0, the second the larger")
+        if not 0 < self.precision <= 10:
+            raise InvalidValueError(f"the precision is {self.precision}; choose a number above 0, such as 0.05")
+
+
+@dataclasses.dataclass
+class _Bracket:
+    """Of every input: the largest ε known to hold, the least known not to; (n) each, 0 and inf: none."""
+
+    low: Tensor
+    high: Tensor
+
+    def open(self, how: Bisection) -> Tensor:
+        """Which are not narrow enough yet."""
+        untried = (self.low == 0) & (self.high > how.least)
+        wide = (self.low > 0) & (self.high > self.low * (1 + how.precision)) & (self.low < how.most)
+        return untried | wide
+
+    def middle(self, how: Bisection) -> Tensor:
+        """The next ε: the least if nothing is known from below, the most if nothing is from above, else between."""
+        between = (self.low * self.high).sqrt().clamp(max=how.most)
+        upward = torch.where(self.high == math.inf, torch.full_like(self.low, how.most), between)
+        return torch.where(self.low == 0, torch.full_like(self.low, how.least), upward)
+
+    def learn(self, eps: Tensor, holds: Tensor, which: Tensor) -> None:
+        """What came out for some inputs at their ε."""
+        self.low[which] = torch.where(holds, torch.maximum(self.low[which], eps), self.low[which])
+        self.high[which] = torch.where(holds, self.high[which], torch.minimum(self.high[which], eps))
+
+
+def radii(
+    subject: Subject,
+    inputs: Inputs,
+    methods: Sequence[str],
+    out: Path,
+    how: Bisection | None = None,
+    options: Options | None = None,
+    watch: Watch = lambda _what, _done, _total: None,
+) -> Run:
+    """The radii of every input by every method; writes OUT/run.json and returns it. A misclassified input has 0."""
+    how = how or Bisection()
+    for method in methods:
+        if method not in METHODS:
+            raise InvalidValueError(f"method is {method!r}; choose one of {', '.join(METHODS)}")
+    if not methods:
+        raise InvalidValueError("there is nothing to do: give at least one method")
+    begin = time.perf_counter()
+    shown = inputs_of(subject, inputs)
+    with Journal(out / "journal.jsonl", fingerprint("methods", "runs")) as journal:
+        search = _Search(subject, inputs, how, dataclasses.replace(options or Options(), goal=0.0), journal, watch)
+        found = [radius for method in dict.fromkeys(methods) for radius in search.radii(method, shown)]
+    run = Run(
+        title=f"Certified radii of {subject.name} on {inputs.name}",
+        version=__version__,
+        created=datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),
+        model=Model(subject.name, subject.sha256, subject.accuracy, subject.facts),
+        data=described(inputs),
+        methods=tuple(dict.fromkeys(methods)),
+        eps=(),
+        inputs=shown,
+        radii=tuple(found),
+        settings={
+            "least ε": how.least,
+            "most ε": how.most,
+            "precision": how.precision,
+            "attack": f"{how.attack_restarts} starts of {how.attack_steps} steps per class",
+            "threads": torch.get_num_threads(),
+        },
+        seconds=time.perf_counter() - begin,
+    )
+    write(run, out)
+    return run
+
+
+class _Search:
+    """Bisection in pieces of inputs; every question is a line of the journal, so that none is asked twice."""
+
+    def __init__(
+        self, subject: Subject, inputs: Inputs, how: Bisection, options: Options, journal: Journal, watch: Watch
+    ) -> None:
+        self.subject, self.inputs, self.how = subject, inputs, how
+        self.options, self.journal, self.watch = options, journal, watch
+        self.known = f"{subject.sha256[:16]} {inputs.sha256[:16]}"
+        self.seconds: dict[tuple[str, int], float] = {}
+        self.done: dict[tuple[str, int], _Bracket] = {}
+
+    def radii(self, method: str, shown: Sequence[Input]) -> list[Radius]:
+        """Of all inputs, in their order."""
+        found: list[Radius] = []
+        for start in range(0, len(self.inputs), PIECE):
+            piece = range(start, min(start + PIECE, len(self.inputs)))
+            self.watch(method, start, len(self.inputs))
+            attacked = self._bracket("attack", piece, shown)
+            bracket = self._bracket(method, piece, shown)
+            found += [
+                Radius(
+                    i,
+                    method,
+                    float(bracket.low[j]),
+                    _known(bracket.high[j]),
+                    _known(attacked.high[j]),
+                    self.seconds[method, start] / len(piece),
+                )
+                for j, i in enumerate(piece)
+            ]
+        self.watch(method, len(self.inputs), len(self.inputs))
+        return found
+
+    def _bracket(self, what: str, piece: range, shown: Sequence[Input]) -> _Bracket:
+        """The brackets of some inputs by a method, or by the attack; made once."""
+        key = (what, piece.start)
+        if key not in self.done:
+            bracket = self._start(what, piece, shown)
+            self.seconds[key] = self.seconds.get(key, 0.0)
+            while bool((rest := bracket.open(self.how)).any()):
+                which = rest.nonzero().flatten()
+                eps = bracket.middle(self.how)[which]
+                asked = [piece[int(j)] for j in which]
+                question = f"{what} {[(i, e) for i, e in zip(asked, eps.tolist(), strict=True)]} {self._settings(what)}"
+                answer = self.journal.once(f"{question} {self.known}", self._answer, what, asked, eps)
+                self.seconds[key] += answer["seconds"]
+                bracket.learn(eps, torch.tensor(answer["holds"]), which)
+            self.done[key] = bracket
+        return self.done[key]
+
+    def _start(self, what: str, piece: range, shown: Sequence[Input]) -> _Bracket:
+        """What is known before anything is asked: misclassified inputs have no radius, the attack is a ceiling."""
+        right = torch.tensor([shown[i].clean > 0 for i in piece])
+        low = torch.zeros(len(piece), dtype=torch.float64)
+        high = torch.where(right, math.inf, 0.0).double()
+        if what == "attack":
+            return _Bracket(low, high)
+        high = torch.minimum(high, self._bracket("attack", piece, shown).high)
+        if what in BELOW:
+            low = self._bracket(CHEAP, piece, shown).low.clone()
+            self.seconds[what, piece.start] = self.seconds[CHEAP, piece.start]
+        return _Bracket(low, high)
+
+    def _settings(self, what: str) -> str:
+        how = self.how
+        return f"{how.attack_steps} {how.attack_restarts}" if what == "attack" else str(self.options)
+
+    def _answer(self, what: str, asked: Sequence[int], eps: Tensor) -> dict[str, Any]:
+        """Which of some inputs hold at their ε."""
+        begin = time.perf_counter()
+        some, graph = self.inputs.at(asked), self.subject.graph
+        ball = some.ball(eps)
+        if what == "attack":
+            how = self.how
+            found = pgd(graph, ball, some.labels, steps=how.attack_steps, restarts=how.attack_restarts)
+            holds = found.worst >= 0  # a tie is no misclassification yet
+        else:
+            holds = certify(graph, ball, some.labels, what, options=self.options).certified
+        return {"holds": holds.tolist(), "seconds": time.perf_counter() - begin}
+
+
+def _known(eps: Tensor) -> float | None:
+    return float(eps) if math.isfinite(float(eps)) else None

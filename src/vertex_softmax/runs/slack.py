@@ -1,0 +1,83 @@
+"""Where a bound loses, over a batch of inputs: op by op, and in every attention by head and row.
+
+Invariant: the parts of `slack_map` add up to its total, to rounding: the mean of (objective at the corner where the
+bound is least) − bound, over the inputs, for each one's worst class.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor
+
+from vertex_softmax.bounds.backward import Walk
+from vertex_softmax.bounds.optimize import Ascent, optimise
+from vertex_softmax.bounds.slack import row_slack, slack
+from vertex_softmax.graph.ir import Graph, Node
+from vertex_softmax.methods.bounding import Options, make_boxes
+from vertex_softmax.ops.registry import Rules
+from vertex_softmax.runs.run import Heads, OtherSlack, SlackMap
+from vertex_softmax.sets import InputSet
+
+METHOD = "joint"
+RULES = Rules(attention="affine", pieces=2)
+MOST_SCORES = 1 << 16
+"""of one attention, whose widths are told; more would only fill the page"""
+
+
+def slack_map(graph: Graph, input_set: InputSet, labels: Sequence[int], targets: Sequence[int], eps: float) -> SlackMap:
+    """Means over the inputs, each with its label and the class its bound is worst to.
+
+    The bound is the last pass of `joint`: the affine vertex rule over its boxes, its parameters optimised. (`joint`
+    itself takes the best of this and of other passes, which may lose less.)
+    """
+    options = Options()
+    size = options.together(graph, METHOD, graph.device)
+    parts: dict[Node, Tensor] = {}
+    rows: dict[Node, Tensor] = {}
+    widths: dict[Node, Tensor] = {}
+    for which in torch.arange(len(input_set)).split(size):
+        chosen = which.tolist()
+        piece = input_set.at(which)
+        ends = [x.reshape(len(chosen), *graph.input.shape).to(graph.dtype) for x in (piece.lower, piece.upper)]
+        walk = Walk(graph, ends[0], ends[1], memory=options.memory)
+        with torch.no_grad():
+            make_boxes(walk, ("affine",), options, tightened=True)
+            objective = _margins(graph, [labels[i] for i in chosen], [targets[i] for i in chosen])
+            best = optimise(walk, graph.output, objective, RULES, Ascent()).chosen
+            for at, left in slack(walk, graph.output, objective, RULES, best).parts.items():
+                parts[at] = parts.get(at, torch.zeros(())) + left.sum()
+            for at, left in row_slack(walk, graph.output, objective, RULES, best).items():
+                rows[at] = rows.get(at, torch.zeros(())) + left.sum(0)
+                box = walk.boxes[at.inputs[0]]
+                widths[at] = widths.get(at, torch.zeros(())) + (box.upper - box.lower).sum(0)
+    return _means(eps, len(input_set), parts, rows, widths)
+
+
+def _means(
+    eps: float, count: int, parts: dict[Node, Tensor], rows: dict[Node, Tensor], widths: dict[Node, Tensor]
+) -> SlackMap:
+    shown = [at for at in rows if at.inputs[0].shape and widths[at].numel() <= MOST_SCORES]
+    attentions = tuple(
+        Heads(
+            at.name,
+            (rows[at] / count).reshape(-1, at.shape[-2]).tolist(),
+            (widths[at] / count).reshape(-1, *at.inputs[0].shape[-2:]).tolist(),
+        )
+        for at in reversed(shown)
+    )
+    others = tuple(
+        OtherSlack(at.name, type(at.op).__name__, float(parts[at]) / count) for at in reversed(parts) if at not in shown
+    )
+    return SlackMap(eps, METHOD, count, sum(float(x) for x in parts.values()) / count, attentions, others)
+
+
+def _margins(graph: Graph, labels: Sequence[int], targets: Sequence[int]) -> Tensor:
+    """logit[label] − logit[target] of every input: (batch, 1, *output shape)."""
+    size = graph.output.shape[-1]
+    rows = torch.zeros(len(labels), size, dtype=graph.dtype, device=graph.device)
+    which = torch.arange(len(labels))
+    rows[which, torch.tensor(labels)] = 1.0
+    rows[which, torch.tensor(targets)] = -1.0
+    return rows.reshape(len(labels), 1, *graph.output.shape)

@@ -1,0 +1,202 @@
+"""What a run is about: a model and labelled inputs, from files that nobody vouches for or from Python objects.
+
+Invariant: `Inputs` hold finite float64 numbers inside `clip`, (n, *shape), and one label each.
+
+    subject = read_model(Path("model.onnx"), inputs)
+    inputs = read_inputs("images.npz", clip=(0, 1))  # arrays `inputs` (or `images`) and `labels`; or a data set's name
+"""
+
+from __future__ import annotations
+
+import hashlib
+import io
+import math
+import zipfile
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import safetensors
+import torch
+from numpy.typing import NDArray
+from safetensors import numpy as safetensors_numpy
+from torch import Tensor
+
+from vertex_softmax.errors import InvalidValueError
+from vertex_softmax.graph.ir import Graph
+from vertex_softmax.methods.certify import Model, load
+from vertex_softmax.runs.run import Plain, facts_of
+from vertex_softmax.sets import LinfBall
+from vertex_softmax.zoo import train
+from vertex_softmax.zoo.datasets import NAMES, dataset
+from vertex_softmax.zoo.reading import content_of
+
+MOST_BYTES = 1 << 32
+INPUTS, LABELS = ("inputs", "images", "x"), ("labels", "y")
+"""What the two arrays of a file may be called."""
+
+
+@dataclass(frozen=True, eq=False)
+class Inputs:
+    """Labelled inputs; `numbers` are their places in the data they were taken from."""
+
+    name: str
+    x: Tensor
+    labels: Tensor
+    clip: tuple[float, float] | None
+    numbers: tuple[int, ...]
+    classes: tuple[str, ...] | None = None
+
+    def __len__(self) -> int:
+        return len(self.x)
+
+    def ball(self, eps: float | Tensor) -> LinfBall:
+        """The inputs' balls; eps: one for all, or (n)."""
+        return LinfBall(self.x, eps, clip=self.clip)
+
+    def at(self, which: Sequence[int]) -> Inputs:
+        """Some of them."""
+        index = torch.tensor(list(which), dtype=torch.long)
+        numbers = tuple(self.numbers[i] for i in which)
+        return replace(self, x=self.x[index], labels=self.labels[index], numbers=numbers)
+
+    @property
+    def sha256(self) -> str:
+        """Of numbers, labels and clip."""
+        found = hashlib.sha256(repr((tuple(self.x.shape), self.clip)).encode())
+        for part in (self.x, self.labels):
+            found.update(part.numpy().astype(part.numpy().dtype.newbyteorder("<")).tobytes())
+        return found.hexdigest()
+
+
+@dataclass(frozen=True, eq=False)
+class Subject:
+    """A network, and what it is called."""
+
+    name: str
+    graph: Graph
+    sha256: str
+    accuracy: float | None = None
+    facts: dict[str, Plain] = field(default_factory=dict)
+
+
+def subject(model: Model, inputs: Inputs, name: str = "") -> Subject:
+    """A module, a graph or an ONNX file as the subject of a run over these inputs."""
+    graph = load(model, inputs.ball(0.0)[:1])
+    found = hashlib.sha256()
+    for node in graph.nodes():
+        found.update(repr((type(node.op).__name__, node.op.settings(), node.shape)).encode())
+    for value in graph.constants():
+        found.update(value.cpu().numpy().tobytes())
+    return Subject(name or type(model).__name__, graph, found.hexdigest())
+
+
+def read_model(path: Path, inputs: Inputs) -> Subject:
+    """An ONNX file (.onnx, .onnx.gz), or a model of the zoo: PATH.safetensors with PATH.json beside it."""
+    beside = path.with_suffix("") if path.suffix in (".safetensors", ".json") else path
+    if path.name.endswith((".onnx", ".onnx.gz")):
+        if not path.is_file():
+            raise InvalidValueError(f"{path} is not there; give an ONNX file, or a model that `vertex demo` wrote")
+        return subject(path, inputs, path.name)
+    if beside.with_name(f"{beside.name}.json").is_file():
+        module, record = train.load(beside)
+        accuracy = record.get("accuracy")
+        found = subject(module.double(), inputs, beside.name)
+        facts = {**facts_of(record), **facts_of(record["architecture"])}
+        facts = {key: value for key, value in facts.items() if key not in ("accuracy", "sha256", "checksum")}
+        return replace(found, accuracy=accuracy if isinstance(accuracy, float) else None, facts=facts)
+    raise InvalidValueError(
+        f"{path} is no model: give a file that ends in .onnx or .onnx.gz, or PATH where PATH.safetensors and PATH.json "
+        "are what `vertex demo` wrote; from Python any torch.nn.Module will do (vertex_softmax.runs)"
+    )
+
+
+def read_inputs(
+    data: str,
+    *,
+    data_dir: Path | None = None,
+    clip: tuple[float, float] | None = None,
+    first: int = 0,
+    count: int | None = None,
+) -> Inputs:
+    """The evaluation part of a data set, or a file's arrays; `count` of them from number `first` on.
+
+    clip: None is (0, 1) for a data set's images, and no limits for a file.
+    """
+    if data in NAMES:
+        known = dataset(data, data_dir)
+        x, labels, clip = known.eval_images, known.eval_labels, clip or (0.0, 1.0)
+    else:
+        path = Path(data)
+        if path.suffix not in (".npz", ".safetensors"):
+            raise InvalidValueError(
+                f"--data is {data!r}: give one of {', '.join(NAMES)}, or a file .npz or .safetensors with the arrays "
+                "`inputs` and `labels`"
+            )
+        x, labels = _arrays(path)
+    if first < 0 or first >= len(x) or (count is not None and count < 1):
+        raise InvalidValueError(f"{data} has {len(x)} inputs, from 0; none of them are {count} from {first} on")
+    last = len(x) if count is None else min(len(x), first + count)
+    numbers = tuple(range(first, last))
+    return Inputs(Path(data).name, x[first:last].double(), labels[first:last], clip, numbers)
+
+
+def _arrays(path: Path) -> tuple[Tensor, Tensor]:
+    """Inputs and labels of a file."""
+    content = content_of(path, MOST_BYTES)
+    arrays = _from_npz(path, content) if path.suffix == ".npz" else _from_safetensors(path, content)
+    chosen = []
+    for names in (INPUTS, LABELS):
+        name = next((name for name in names if name in arrays), None)
+        if name is None:
+            raise InvalidValueError(
+                f"{path} has no array {' or '.join(map(repr, names))}; it has {', '.join(map(repr, arrays)) or 'none'}"
+            )
+        chosen.append(arrays[name])
+    x, labels = chosen
+    if x.dtype.kind not in "fiu" or x.ndim < 2 or len(x) == 0:
+        raise InvalidValueError(f"{path}: the inputs are {x.dtype} of shape {x.shape}; give numbers (n, ...), n ≥ 1")
+    if labels.dtype.kind not in "iu" or labels.shape != (len(x),):
+        raise InvalidValueError(
+            f"{path}: the labels are {labels.dtype} of shape {labels.shape}; give {len(x)} integers"
+        )
+    return torch.from_numpy(x.astype(np.float64)), torch.from_numpy(labels.astype(np.int64))
+
+
+def _from_safetensors(path: Path, content: bytes) -> dict[str, NDArray[Any]]:
+    try:
+        return dict(safetensors_numpy.load(content))
+    except (safetensors.SafetensorError, KeyError, TypeError, ValueError) as error:
+        raise InvalidValueError(f"{path} is not a safetensors file: {error}") from error
+
+
+def _from_npz(path: Path, content: bytes) -> dict[str, NDArray[Any]]:
+    """The arrays of the names we know; nothing is unpickled, and no header is believed about sizes."""
+    found: dict[str, NDArray[Any]] = {}
+    try:
+        with zipfile.ZipFile(io.BytesIO(content)) as archive:
+            for name in (*INPUTS, *LABELS):
+                if f"{name}.npy" in archive.namelist():
+                    with archive.open(f"{name}.npy") as member:
+                        found[name] = _npy(member.read(MOST_BYTES), f"{path}, array {name!r}")
+    except (zipfile.BadZipFile, OSError, EOFError, NotImplementedError, RuntimeError) as error:
+        raise InvalidValueError(f"{path} is not an .npz file, or is damaged: {error}") from error
+    return found
+
+
+def _npy(content: bytes, where: str) -> NDArray[Any]:
+    stream = io.BytesIO(content)
+    try:
+        version = np.lib.format.read_magic(stream)
+        read = np.lib.format.read_array_header_1_0 if version == (1, 0) else np.lib.format.read_array_header_2_0
+        shape, fortran, dtype = read(stream)
+    except (ValueError, SyntaxError, EOFError, RecursionError, MemoryError) as error:
+        raise InvalidValueError(f"{where} has no header that can be read: {error}") from error
+    data = content[stream.tell() :]
+    if dtype.hasobject or dtype.kind not in "fiu" or any(n < 0 for n in shape):
+        raise InvalidValueError(f"{where} has the type {dtype}; numbers are needed")
+    if math.prod(shape) * dtype.itemsize != len(data):
+        raise InvalidValueError(f"{where} has {len(data)} bytes, which is not shape {shape} of {dtype}")
+    return np.frombuffer(data, dtype).reshape(shape, order="F" if fortran else "C")

@@ -282,20 +282,24 @@ def radius_table(run: Run) -> Table:
 def curve(run: Run) -> Table:
     """Certified accuracy against ε."""
     steps = _steps(run)
-    shown = Table(title="certified accuracy: the share of inputs whose radius is at least ε")
+    shown = Table(
+        title="certified accuracy: the share of inputs whose radius is at least ε",
+        pad_edge=False,
+        collapse_padding=True,
+    )
     shown.add_column("ε")
     for e in steps:
-        shown.add_column(f"{e:.2g}", justify="right")
+        shown.add_column(f"{e:g}", justify="right")
     for method in run.methods:
         shown.add_row(method, *(f"{run.certified_accuracy(method, e) or 0:.0%}" for e in steps))
     return shown
 
 
 def _steps(run: Run) -> list[float]:
-    """Round ε from where all that can be certified is to where nothing is."""
-    most = max((r.certified for r in run.radii), default=0.0)
-    scale = [m * 10.0**k for k in range(-6, 3) for m in (1, 2, 5)]
-    return [e for e in scale if e <= most * 1.01][-7:] or [scale[0]]
+    """Six to fifteen round ε, up to where nothing is certified any more."""
+    most = max((r.certified for r in run.radii), default=0.0) or 1.0
+    step = next(m * 10.0**k for k in range(-9, 9) for m in (1, 2, 5) if m * 10.0**k >= most / 12)
+    return [float(f"{step * i:.6g}") for i in range(1, int(most / step) + 2)]
 
 
 def _quantile(ordered: Sequence[float], q: float) -> float:

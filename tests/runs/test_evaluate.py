@@ -1,0 +1,133 @@
+from __future__ import annotations
+
+import dataclasses
+import json
+from pathlib import Path
+
+import pytest
+import torch
+from tests.runs.made import inputs, network, subject_of
+
+from vertex_softmax.errors import VertexError
+from vertex_softmax.methods.certify import certify
+from vertex_softmax.runs import evaluate as module
+from vertex_softmax.runs.evaluate import Part, Plan, contradictions, evaluate
+from vertex_softmax.runs.run import Run, read, unpacked
+
+EPS = (0.05, 0.3)
+METHODS = ("ibp", "crown", "joint")
+PLAN = Plan(attack_steps=10, attack_restarts=2, slack_inputs=3)
+
+
+@pytest.fixture(scope="module")
+def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("evaluate")
+
+
+@pytest.fixture(scope="module")
+def run(place: Path) -> Run:
+    some = inputs()
+    return evaluate(subject_of(some), some, METHODS, EPS, place, PLAN)
+
+
+def test_answers_are_those_of_certify(run: Run, place: Path) -> None:
+    some = inputs()
+    assert read(place) == run
+    assert len(run.answers) == len(METHODS) * len(EPS) * len(some)
+    for eps in EPS:
+        for method in METHODS:
+            expected = certify(subject_of(some).graph, some.ball(eps), some.labels, method)
+            mine = [a for a in run.answers if a.method == method and a.eps == eps]
+            assert [a.input for a in mine] == list(range(len(some)))
+            assert [a.verdict for a in mine] == [str(v) for v in expected.verdicts]
+            assert [a.bound for a in mine] == pytest.approx(expected.worst.tolist(), rel=1e-9)
+            assert run.rate(method, eps) == pytest.approx(float(expected.certified.double().mean()))
+
+
+def test_adversarial_inputs_are_in_the_set_and_misclassified(run: Run) -> None:
+    some = inputs()
+    kept = [a for a in run.attacks if a.adversarial is not None]
+    assert kept
+    assert len({a.input for a in kept}) == len(kept)  # one each, at the smallest ε
+    for a in kept:
+        x = torch.from_numpy(unpacked(a.adversarial or "", run.data.shape))[None]
+        one = some.at([a.input])
+        assert bool(one.ball(a.eps).contains(x))
+        assert int(network()(x).argmax()) != int(one.labels)
+
+
+def test_slack_adds_up(run: Run) -> None:
+    assert run.slack is not None
+    rows = sum(x for heads in run.slack.attentions for head in heads.row_slack for x in head)
+    assert rows + sum(o.slack for o in run.slack.others) == pytest.approx(run.slack.total, rel=1e-9)
+    assert all(x >= -1e-9 for heads in run.slack.attentions for head in heads.row_slack for x in head)
+    assert all(w >= 0 for heads in run.slack.attentions for head in heads.score_width for row in head for w in row)
+    assert run.slack.eps == max(EPS)
+    assert run.slack.inputs == 3
+
+
+def test_nothing_is_computed_twice(run: Run, place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("certify", "pgd", "slack_map"):
+        monkeypatch.setattr(module, name, None)
+    some = inputs()
+    again = evaluate(subject_of(some), some, METHODS, EPS, place, PLAN)
+    same = {"created": "", "seconds": 0.0}
+    assert dataclasses.replace(again, **same) == dataclasses.replace(run, **same)  # type: ignore[arg-type]
+
+
+def test_other_inputs_are_other_answers(run: Run, place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    some = inputs()
+    moved = dataclasses.replace(some, clip=(-1.0, 2.0))
+    monkeypatch.setattr(module, "certify", None)
+    with pytest.raises(TypeError):  # the journal does not know them
+        evaluate(subject_of(moved), moved, METHODS, EPS, place, PLAN)
+
+
+def test_contradictions_are_found(run: Run) -> None:
+    assert contradictions(run) == []
+    attack = run.attacks[0]
+    wrong = dataclasses.replace(run.answers[0], input=attack.input, eps=attack.eps, bound=attack.margin + 1e-6)
+    assert "ibp" in contradictions(dataclasses.replace(run, answers=(wrong,)))[0]
+    fooled = next(a for a in run.attacks if a.margin < 0)
+    said = dataclasses.replace(wrong, input=fooled.input, eps=fooled.eps, verdict="verified", bound=fooled.margin - 1)
+    assert contradictions(dataclasses.replace(run, answers=(said,)))
+
+
+def test_a_bound_may_stop_once_it_decides(tmp_path: Path) -> None:
+    some = inputs(2)
+    plan = dataclasses.replace(PLAN, bounds_at=(), slack_inputs=0)
+    run = evaluate(subject_of(some), some, ("joint",), (0.01,), tmp_path, plan)
+    full = certify(subject_of(some).graph, some.ball(0.01), some.labels, "joint")
+    assert [a.verdict for a in run.answers] == [str(v) for v in full.verdicts]
+    assert run.slack is None
+
+
+def test_progress_is_told(tmp_path: Path) -> None:
+    parts: list[Part] = []
+    some = inputs()
+    evaluate(subject_of(some), some, ("ibp",), EPS, tmp_path, PLAN, parts.append)
+    last = {(p.method, p.eps): p for p in parts}
+    assert set(last) == {("ibp", 0.05), ("ibp", 0.3), ("attack", 0.05), ("attack", 0.3), ("slack", 0.3)}
+    assert last["ibp", 0.3].done == last["ibp", 0.3].total == len(some)
+
+
+@pytest.mark.parametrize(
+    ("methods", "eps", "text"),
+    [((), (0.1,), "at least one"), (("ibp",), (), "at least one"), (("magic",), (0.1,), "magic")]
+    + [(("ibp",), (bad,), "ε is") for bad in (-0.1, float("nan"), float("inf"))],
+)
+def test_bad_questions(tmp_path: Path, methods: tuple[str, ...], eps: tuple[float, ...], text: str) -> None:
+    some = inputs(2)
+    with pytest.raises(VertexError, match=text):
+        evaluate(subject_of(some), some, methods, eps, tmp_path)
+
+
+def test_a_read_only_folder(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    some = inputs(2)
+    with pytest.raises(VertexError, match="cannot be written"):
+        evaluate(subject_of(some), some, ("ibp",), (0.1,), tmp_path / "file" / "out")
+
+
+def test_the_file_is_plain_json(run: Run, place: Path) -> None:
+    assert json.loads((place / "run.json").read_text())["model"]["name"] == "tiny"

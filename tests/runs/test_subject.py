@@ -1,0 +1,116 @@
+from __future__ import annotations
+
+import io
+import zipfile
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from safetensors.numpy import save_file
+from tests.runs.made import inputs, network, subject_of
+
+from vertex_softmax.errors import VertexError
+from vertex_softmax.runs.subject import read_inputs, read_model
+from vertex_softmax.zoo.train import save
+
+X = np.linspace(0, 1, 32, dtype=np.float32).reshape(2, 1, 4, 4)
+Y = np.array([0, 2])
+
+
+def test_npz_and_safetensors_give_the_same(tmp_path: Path) -> None:
+    np.savez(tmp_path / "a.npz", inputs=X, labels=Y)
+    np.savez_compressed(tmp_path / "b.npz", images=np.asfortranarray(X), y=Y.astype(np.uint8))
+    save_file({"x": X, "labels": Y}, tmp_path / "c.safetensors")
+    for name in ("a.npz", "b.npz", "c.safetensors"):
+        found = read_inputs(str(tmp_path / name))
+        assert torch.equal(found.x, torch.from_numpy(X.astype(np.float64)))
+        assert found.labels.tolist() == [0, 2]
+        assert found.clip is None
+        assert found.name == name
+    some = read_inputs(str(tmp_path / "a.npz"), first=1, count=5, clip=(0, 1))
+    assert some.numbers == (1,)
+    assert some.clip == (0, 1)
+
+
+def test_a_data_set_is_clipped_to_its_range() -> None:
+    found = read_inputs("digits", count=3, first=7)
+    assert found.numbers == (7, 8, 9)
+    assert found.clip == (0.0, 1.0)
+    assert tuple(found.x.shape) == (3, 1, 8, 8)
+
+
+def _npz(path: Path, **members: bytes) -> Path:
+    with zipfile.ZipFile(path, "w") as archive:
+        for name, content in members.items():
+            archive.writestr(f"{name}.npy", content)
+    return path
+
+
+def _npy(array: np.ndarray) -> bytes:
+    stream = io.BytesIO()
+    np.save(stream, array, allow_pickle=True)
+    return stream.getvalue()
+
+
+def test_nothing_is_unpickled_and_no_header_is_believed(tmp_path: Path) -> None:
+    objects = _npy(np.array([{"a": 1}], dtype=object))
+    huge = _npy(X).replace(b"(2, 1, 4, 4)", b"(2000000000,)")
+    for content in (objects, huge, b"", b"\x93NUMPY", _npy(X)[:-1], _npy(np.array(["a"]))):
+        path = _npz(tmp_path / "bad.npz", inputs=content, labels=_npy(Y))
+        with pytest.raises(VertexError, match=r"bad\.npz"):
+            read_inputs(str(path))
+
+
+@pytest.mark.parametrize(
+    ("arrays", "text"),
+    [
+        ({"inputs": X}, "labels"),
+        ({"labels": Y}, "inputs"),
+        ({"inputs": X, "labels": Y[:1]}, "2 integers"),
+        ({"inputs": X, "labels": Y * 1.0}, "integers"),
+        ({"inputs": X[:0], "labels": Y[:0]}, "n ≥ 1"),
+    ],
+)
+def test_arrays_that_do_not_fit(tmp_path: Path, arrays: dict[str, np.ndarray], text: str) -> None:
+    np.savez(tmp_path / "a.npz", **arrays)
+    with pytest.raises(VertexError, match=text):
+        read_inputs(str(tmp_path / "a.npz"))
+
+
+@pytest.mark.parametrize("name", ["a.npz", "a.safetensors"])
+def test_files_that_are_none(tmp_path: Path, name: str) -> None:
+    with pytest.raises(VertexError, match="cannot be read"):
+        read_inputs(str(tmp_path / name))
+    (tmp_path / name).write_bytes(b"PK\x03\x04 nothing")
+    with pytest.raises(VertexError, match=name):
+        read_inputs(str(tmp_path / name))
+
+
+def test_names_and_ranges_are_checked(tmp_path: Path) -> None:
+    with pytest.raises(VertexError, match="digits"):
+        read_inputs("digit")
+    with pytest.raises(VertexError, match="360 inputs"):
+        read_inputs("digits", first=360)
+
+
+def test_models_of_the_zoo_and_what_is_none(tmp_path: Path) -> None:
+    save(network(), tmp_path / "model", {"accuracy": 0.75, "epochs": 3})
+    for name in ("model", "model.safetensors", "model.json"):
+        found = read_model(tmp_path / name, inputs())
+        assert found.accuracy == 0.75
+        assert found.facts["epochs"] == 3
+        assert found.facts["heads"] == 2
+        assert found.sha256 == subject_of(inputs()).sha256
+    for name in ("other", "other.onnx"):
+        with pytest.raises(VertexError, match="onnx"):
+            read_model(tmp_path / name, inputs())
+
+
+def test_the_digest_tells_networks_and_inputs_apart() -> None:
+    some = inputs()
+    assert some.sha256 != some.at([0, 1]).sha256
+    changed = network().__class__(image=4, patch=2, dim=4, heads=2, mlp=6, classes=3, seed=4).double().eval()
+    from vertex_softmax.runs.subject import subject
+
+    assert subject(changed, some).sha256 != subject_of(some).sha256

@@ -35,7 +35,7 @@ def test_help_lists_the_commands(vertex) -> None:
     assert all(command in vertex("--help").stdout for command in ("list", "check", "fetch"))
     for command in ("list", "check", "fetch"):
         text = vertex(command, "--help").stdout
-        assert "Example: vertex data" in text
+        assert "    vertex data" in text
         assert "VERTEX_DATA" in text
 
 

@@ -179,10 +179,10 @@ def test_the_examples_of_the_help_work(asked: list[tuple[str, Request]], tmp_pat
     text = vertex("--help").stdout
     for option in ("--quick", "--data", "--data-dir", "--seeds", "--device", "--out", "--json"):
         assert option in text
-    examples = re.findall(r"Example: vertex (reproduce .+)", cli_reproduce.reproduce.__doc__ or "")
+    examples = re.findall(r"^    vertex (reproduce .+)$", cli_reproduce.reproduce.__doc__ or "", re.MULTILINE)
     assert len(examples) == 2
     for example in examples:
-        assert "Example: vertex reproduce" in text
+        assert f"    vertex {example}" in text
         result = CliRunner().invoke(app, shlex.split(example))
         assert result.exit_code == 0, example
     assert len(asked) == 1 + len(EXPERIMENTS)

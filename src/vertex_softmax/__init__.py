@@ -1,19 +1,26 @@
-"""Vertex: exact optimisation through softmax, and proofs that a softmax-attention network cannot be fooled."""
+"""Vertex: exact optimisation through softmax, and proofs that a softmax-attention network cannot be fooled.
+
+The import alone reads nothing else: torch and the rest come with the first name that is used, so that the command line
+can help, complete and complain without them.
+"""
+
+from typing import TYPE_CHECKING
 
 from vertex_softmax.errors import VertexError
-from vertex_softmax.softmax_box import (
-    is_lower_bound,
-    softmax_box_argmin,
-    softmax_box_bounds,
-    softmax_box_enclosure,
-    softmax_box_max,
-    softmax_box_min,
-    softmax_box_probabilities,
-)
 
-from vertex_softmax.methods.certify import bound, certify  # isort: skip (it stands on the primitive)
-from vertex_softmax.result import Certification, Verdict
-from vertex_softmax.sets import Box, LinfBall, TokenBall
+if TYPE_CHECKING:
+    from vertex_softmax.methods.certify import bound, certify
+    from vertex_softmax.result import Certification, Verdict
+    from vertex_softmax.sets import Box, LinfBall, TokenBall
+    from vertex_softmax.softmax_box import (
+        is_lower_bound,
+        softmax_box_argmin,
+        softmax_box_bounds,
+        softmax_box_enclosure,
+        softmax_box_max,
+        softmax_box_min,
+        softmax_box_probabilities,
+    )
 
 __version__ = "0.1.0"
 
@@ -34,3 +41,23 @@ __all__ = [
     "softmax_box_min",
     "softmax_box_probabilities",
 ]
+
+_HOMES = ("softmax_box", "methods.certify", "result", "sets")
+"""Modules that the names come from; the primitive is first, the others stand on it."""
+_MODULES = ("bounds", "graph", "methods", "ops", "result", "sets", "softmax_box")
+"""Modules that are there with the names, as `vertex_softmax.sets`."""
+
+if not TYPE_CHECKING:  # a type checker would take any name for one of ours
+
+    def __getattr__(name: str) -> object:
+        if name not in __all__ and name not in _MODULES:
+            raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+        from importlib import import_module
+
+        found = globals()
+        for home in [import_module(f"{__name__}.{home}") for home in _HOMES]:
+            found.update({public: getattr(home, public) for public in __all__ if hasattr(home, public)})
+        return found[name]
+
+    def __dir__() -> list[str]:
+        return sorted({*globals(), *__all__, *_MODULES})

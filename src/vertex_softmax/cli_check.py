@@ -11,7 +11,7 @@ from typing import Annotated
 
 import typer
 
-from vertex_softmax.cli_common import errors, reporting
+from vertex_softmax.cli_common import complain, reporting, say
 from vertex_softmax.errors import InvalidValueError, VertexError
 
 
@@ -27,7 +27,8 @@ def check(
     certificate is what Vertex reads from the model, number by number; and the checker, which believes nothing that the
     file claims, proves a positive margin. Exit codes: 0 accepted, 1 rejected, 2 bad input.
 
-    Example: vertex check proof.vertex model.onnx
+    Examples:
+        vertex check proof.vertex model.onnx
     """
     for path in (certificate, model):
         if not path.exists():
@@ -46,8 +47,8 @@ def check(
         typer.echo(json.dumps({**found, "statement": verdict.statement if accepted else ""}))
     else:
         typer.echo(f"accepted: margin {verdict.margin:.6g}" if accepted else "rejected")
-        text = verdict.statement if accepted else reason
-        errors.print(f"{text} ({verdict.seconds:.1f} s)", highlight=False, markup=False, soft_wrap=True)
+        took = f"({verdict.seconds:.1f} s)"
+        say(f"{verdict.statement} {took}") if accepted else complain(f"{reason} {took}")
     raise typer.Exit(0 if accepted else 1)
 
 

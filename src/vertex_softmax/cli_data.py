@@ -8,16 +8,19 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
-from rich.console import Console
-from rich.table import Table
-from rich.text import Text
 
-from vertex_softmax.cli_common import progress_bar, reporting
+from vertex_softmax.cli_common import group, progress_bar, reporting
 
 if TYPE_CHECKING:
     from vertex_softmax.zoo.inventory import State
 
-app = typer.Typer(help="Data sets: which are at hand, and getting them.", no_args_is_help=True)
+app = group(
+    """Data sets: which are at hand, and getting them.
+
+    Examples:
+        vertex data list
+    """
+)
 DataDir = Annotated[Path, typer.Option("--data-dir", envvar="VERTEX_DATA", help="The data folder.")]
 Json = Annotated[bool, typer.Option("--json", help="The result as JSON on stdout.")]
 HERE = Path("data")
@@ -29,7 +32,8 @@ STYLES = {"missing": "dim", "not official": "yellow", "unusable": "red"}
 def list_data(data_dir: DataDir = HERE, as_json: Json = False) -> None:
     """Every data set: how many images, where its files are or would be, and whether they are there and official.
 
-    Example: vertex data list --data-dir data
+    Examples:
+        vertex data list --data-dir data
     """
     from vertex_softmax.zoo.inventory import inventory
 
@@ -47,7 +51,8 @@ def check(
 
     Exit code 1 if a file is damaged or not official, or if the data set that is named is missing.
 
-    Example: vertex data check mnist --data-dir data
+    Examples:
+        vertex data check mnist --data-dir data
     """
     from vertex_softmax.zoo.datasets import NAMES, known
     from vertex_softmax.zoo.inventory import inventory
@@ -72,7 +77,8 @@ def fetch(
 ) -> None:
     """Download the official files that are not there into DATA-DIR/NAME; nothing is written before it is verified.
 
-    Example: vertex data fetch mnist --data-dir data
+    Examples:
+        vertex data fetch mnist --data-dir data
     """
     from vertex_softmax.zoo.datasets import known, source_of
     from vertex_softmax.zoo.fetch import fetch as download
@@ -93,6 +99,10 @@ def _show(states: list[State], data_dir: Path, as_json: bool) -> None:
     if as_json:
         typer.echo(json.dumps([asdict(state) for state in states]))
         return
+    from rich.console import Console
+    from rich.table import Table
+    from rich.text import Text
+
     table = Table(title=Text(f"data folder {data_dir}"))
     for column in ("name", "status", "where"):
         table.add_column(column, no_wrap=column != "where", overflow="fold")

@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from vertex_softmax.cli_common import errors, progress_bar, reporting
+from vertex_softmax.cli_common import complain, progress_bar, reporting, say
 
 MOST_DIGITS = 9
 """of a seed: generators are seeded with multiples of it, which have to fit into 64 bits"""
@@ -38,9 +38,9 @@ def reproduce(
     Every finished trial is one line of OUT/journals/NAME.jsonl: after a kill the same command goes on where it was.
     Rows whose data is not in --data-dir say so and are not run. Exit code 1: a check of a table does not hold.
 
-    Example: vertex reproduce slack --out out/reproduce
-
-    Example: vertex reproduce all --quick
+    Examples:
+        vertex reproduce slack --out out/reproduce
+        vertex reproduce all --quick
     """
     from vertex_softmax.errors import InvalidValueError
     from vertex_softmax.experiments import EXPERIMENTS
@@ -63,19 +63,14 @@ def reproduce(
             result = experiment.run(request)
         typer.echo(result.json() if as_json else result.markdown())
         endings = [f".{ending}" for ending in ENDINGS if (out / f"{experiment.name}.{ending}").exists()]
-        _say(f"written: {out / experiment.name}{', '.join(endings)}")
+        say(f"written: {out / experiment.name}{', '.join(endings)}")
         failures += [f"{experiment.name}: {failure}" for failure in result.failures]
     page = summary.write(out)
-    _say(f"summary: {page}")
+    say(f"summary: {page}")
     for failure in failures:
-        _say(f"does not hold: {failure}", style="red")
+        complain(f"does not hold: {failure}")
     if failures:
         raise typer.Exit(1)
-
-
-def _say(text: str, style: str | None = None) -> None:
-    """On stderr, in one line and as it is: paths may hold what rich takes for markup."""
-    errors.print(text, style=style, highlight=False, markup=False, soft_wrap=True)
 
 
 def _check_device(device: str) -> None:

@@ -19,7 +19,7 @@ from rich.live import Live
 from rich.table import Table
 from rich.text import Text
 
-from vertex_softmax.cli_common import errors, progress_bar, reporting
+from vertex_softmax.cli_common import complain, errors, progress_bar, quiet, reporting, say
 from vertex_softmax.errors import InvalidValueError
 
 if TYPE_CHECKING:
@@ -64,7 +64,9 @@ def certify(
     Every finished piece is kept in OUT/journal.jsonl: the same command goes on where it was. `vertex report OUT` makes
     a page of it.
 
-    Example: vertex certify out/demo/model --data digits --count 20 --eps 0.02,0.05 --methods crown,joint
+    Examples:
+        vertex certify out/demo/model --count 20 --eps 0.02,0.05
+        vertex certify out/demo/model --eps 0.02 --count 5 --methods ibp,crown
     """
     from vertex_softmax.runs.evaluate import Plan, contradictions, evaluate
 
@@ -78,9 +80,9 @@ def certify(
         typer.echo(json.dumps({"run": str(out / "run.json"), **summary(run)}))
     else:
         Console().print(table(run))
-    errors.print(Text(f"written: {out / 'run.json'}; a page of it: vertex report {out}"), soft_wrap=True)
+    say(f"written: {out / 'run.json'}; a page of it: vertex report {out}")
     if wrong := contradictions(run):
-        errors.print(Text("\n".join(["Vertex contradicts itself; please report this:", *wrong]), style="red"))
+        complain("\n".join(["Vertex contradicts itself; please report this:", *wrong]))
         raise typer.Exit(1)
 
 
@@ -105,7 +107,8 @@ def radius(
     A radius is an ε that was certified itself; the attack's is one at which it fooled the network, so the true radius
     lies between. Every answer is kept in OUT/journal.jsonl: the same command goes on where it was.
 
-    Example: vertex radius out/demo/model --data digits --count 20 --methods crown,joint
+    Examples:
+        vertex radius out/demo/model --count 20 --methods crown,joint
     """
     from vertex_softmax.runs.radius import Bisection, radii
 
@@ -120,7 +123,7 @@ def radius(
         console = Console()
         console.print(radius_table(run))
         console.print(curve(run))
-    errors.print(Text(f"written: {out / 'run.json'}; a page of it: vertex report {out}"), soft_wrap=True)
+    say(f"written: {out / 'run.json'}; a page of it: vertex report {out}")
 
 
 def _asked(
@@ -168,7 +171,7 @@ def watching(methods: Sequence[str], eps: Sequence[float]) -> Iterator[Callable[
         live.caption = f"{time.perf_counter() - begin:.0f} s, {done:.1f} of {total} columns of inputs finished"
         return live
 
-    if not errors.is_terminal:
+    if quiet() or not errors.is_terminal:
         yield lambda _part: None
         return
     with Live(console=errors, auto_refresh=False, transient=True) as live:

@@ -24,7 +24,7 @@ from rich.live import Live
 from rich.table import Table
 from rich.text import Text
 
-from vertex_softmax.cli_common import errors, reporting
+from vertex_softmax.cli_common import errors, quiet, reporting
 from vertex_softmax.errors import InvalidValueError
 
 if TYPE_CHECKING:
@@ -64,7 +64,8 @@ def sweep(
 
     Exit codes: 0 all have an answer, 1 some ended in an error, 2 bad input, 130 and 143 if it was interrupted.
 
-    Example: vertex sweep benchmarks/vit/instances.csv --out out/vit --jobs 2 --timeout 60
+    Examples:
+        vertex sweep benchmark/instances.csv --out out/benchmark --timeout 60
     """
     from vertex_softmax import sweep as library
     from vertex_softmax.sweep_instances import read_instances
@@ -94,8 +95,9 @@ def sweep(
 
 
 def _say(text: str, style: str | None = None) -> None:
-    """On stderr, in one line and as it is: paths may hold what rich takes for markup."""
-    errors.print(Text(text, style or ""), highlight=False, soft_wrap=True)
+    """On stderr, in one line and as it is: paths may hold what rich takes for markup. -q leaves only what is wrong."""
+    if style is not None or not quiet():
+        errors.print(Text(text, style or ""), highlight=False, soft_wrap=True)
 
 
 def _check(method: str, device: str) -> None:
@@ -136,7 +138,7 @@ def _signals() -> Iterator[list[int]]:
 def _shown(total: int, place: Path) -> Iterator[Watch]:
     """A live table where stderr is a terminal, else one line per finished instance."""
     view = _View(total, place)
-    if not errors.is_terminal:
+    if not errors.is_terminal or quiet():
         yield view.plain
         return
     with Live(console=errors, auto_refresh=False, transient=True) as live:

@@ -24,7 +24,7 @@ from typing import Annotated, Any
 import typer
 
 from vertex_softmax import __version__
-from vertex_softmax.cli_common import errors, reporting
+from vertex_softmax.cli_common import reporting, say, watched
 from vertex_softmax.errors import InvalidValueError, OutOfTimeError, VertexError
 from vertex_softmax.files import write_whole
 
@@ -97,7 +97,10 @@ def verify(
     Prints unsat, sat and the counterexample, unknown, timeout, or error, as the competition has it; the reason goes to
     stderr. Exit codes: 0 unsat, 10 sat, 3 unknown, 4 timeout, 2 error, 130 and 143 if it was interrupted.
 
-    Example: vertex verify model.onnx property.vnnlib --timeout 100 --json answer.json
+    Examples:
+        vertex verify model.onnx property.vnnlib --timeout 100
+        vertex verify model.onnx property.vnnlib --json answer.json
+        vertex verify model.onnx property.vnnlib --certificate proof.vertex
     """
     for path in (as_json, counterexample, certificate):
         if path is not None:
@@ -113,7 +116,7 @@ def verify(
         if counterexample is not None and status == "sat":
             _write(counterexample, text.partition("\n")[2] + "\n")
         out.give(status, text, facts)
-    errors.print(f"{status}: {facts['reason']} ({facts['seconds']['total']:.1f} s)", highlight=False, markup=False)
+    say(f"{status}: {facts['reason']} ({facts['seconds']['total']:.1f} s)")
     raise typer.Exit(CODES[status])
 
 
@@ -158,8 +161,8 @@ def _answer(
         return {**facts, "seconds": {"loading": loading, "total": spent + loading}}, "timeout"
 
     def report(stage: str, text: str) -> None:
-        if errors.is_terminal:
-            errors.print(f"{time.perf_counter() - begin:6.1f} s  {stage}: {text}", highlight=False, markup=False)
+        if watched():
+            say(f"{time.perf_counter() - begin:6.1f} s  {stage}: {text}")
 
     answer = verify_instance(instance, Budget(left), method=method, device=device, seed=seed, report=report)
     facts = described(answer)

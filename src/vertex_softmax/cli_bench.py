@@ -1,0 +1,77 @@
+"""`vertex bench`: two things timed in one run, and their ratio."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from vertex_softmax.cli_common import group, reporting, say
+from vertex_softmax.files import write_whole
+
+COLUMNS = ("dtype", "K", "sort", "ours", "outward", "torch only", "speed-up", "outward/ours", "of copy bandwidth")
+app = group(
+    """Measure: two things in one run, and their ratio.
+
+    Examples:
+        vertex bench softmax-box --quick
+    """
+)
+
+
+@app.command("softmax-box")
+@reporting
+def bench_softmax_box(
+    device: Annotated[str, typer.Option(help="cpu (one thread) or cuda.")] = "cpu",
+    quick: Annotated[bool, typer.Option("--quick", help="Smaller sizes.")] = False,
+    out: Annotated[Path, typer.Option(help="Where softmax-box-DEVICE.json goes.")] = Path("out/bench"),
+    as_json: Annotated[bool, typer.Option("--json", help="The result as JSON on stdout.")] = False,
+) -> None:
+    """Time the primitive against the paper's algorithm in plain torch, in one run.
+
+    Examples:
+        vertex bench softmax-box --quick
+        vertex bench softmax-box --quick --json --out out/bench
+    """
+    from vertex_softmax.benchmarks import softmax_box as benchmark
+
+    result = benchmark.run(device=device, out=out, quick=quick, progress=say)
+    path = out / f"softmax-box-{device}.json"
+    if result["growth"]:
+        from vertex_softmax.report import plots
+
+        for form in ("svg", "png"):
+            write_whole(out / f"softmax-box-growth.{form}", plots.save(plots.growth(result["growth"]), form))
+    if as_json:
+        typer.echo(json.dumps(result))
+    else:
+        _show(result)
+    growth = ", softmax-box-growth.svg, .png" if result["growth"] else ""
+    say(f"written: {path}{growth}")
+
+
+def _show(result: dict[str, Any]) -> None:
+    from rich.console import Console
+    from rich.table import Table
+
+    console = Console()
+    table = Table(title=f"{result['processor']}, kernel {result['kernel']}, ns per entry")
+    for column in COLUMNS:
+        table.add_column(column, justify="right")
+    for timing in result["timings"]:
+        share = timing["bandwidth_share"]
+        nanoseconds = [f"{timing[key]:.3g}" for key in ("sort_ns", "default_ns", "outward_ns", "fallback_ns")]
+        ratios = [f"{timing['speedup']:.1f}x", f"{timing['outward_ratio']:.2f}"]
+        table.add_row(
+            timing["dtype"], str(timing["keys"]), *nanoseconds, *ratios, "–" if share is None else f"{share:.0%}"
+        )
+    console.print(table)
+    for row in result["growth"]:
+        console.print(
+            f"K = {row['keys']:>6}: newton {row['newton']:.2f}, threshold {row['threshold']:.1f} ns per entry",
+            highlight=False,
+        )
+    for keys, extra in result["extra_bytes"].items():
+        console.print(f"extra memory at K = {keys}: {extra} bytes", highlight=False)

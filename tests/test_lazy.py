@@ -1,0 +1,80 @@
+"""Nothing heavy is imported before it is needed, and all the names are there all the same."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import vertex_softmax
+
+SOURCES = Path(vertex_softmax.__file__).parents[1]
+HEAVY = ("torch", "numpy", "scipy", "sklearn", "safetensors", "matplotlib", "jinja2", "onnx", "onnxruntime", "flint")
+HEAVY += ("transformers", "pandas", "ray", "triton", "vnnlib")
+
+
+def python(code: str) -> str:
+    return subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout
+
+
+def read(code: str) -> set[str]:
+    """The top-level modules that a fresh process has read after this code."""
+    return set(python(f"import sys\n{code}\nprint(*sorted({{m.split('.')[0] for m in sys.modules}}))").split())
+
+
+def test_help_reads_nothing_heavy() -> None:
+    """In one process, as each command's help comes after the others' then, and none may have read anything."""
+    code = """
+from typer.testing import CliRunner
+from vertex_softmax.cli import app
+for command in ["", *(info.callback.__name__ for info in app.registered_commands), "data", "data list", "bench"]:
+    assert CliRunner().invoke(app, [*command.split(), "--help"]).exit_code == 0, command
+assert CliRunner().invoke(app, ["verify", "--nonsense"]).exit_code == 2
+"""
+    assert not read(code) & set(HEAVY)
+
+
+def test_the_package_alone_reads_nothing_heavy() -> None:
+    assert not read("import vertex_softmax; vertex_softmax.__version__") & {*HEAVY, "rich", "typer", "click"}
+
+
+def test_the_library_reads_no_more_than_it_needs() -> None:
+    found = read("import vertex_softmax; vertex_softmax.certify")
+    assert "torch" in found
+    assert not found & {"sklearn", "rich", "typer", "click", "matplotlib", "onnx", "onnxruntime", "pandas", "flint"}
+
+
+def test_the_names_are_there() -> None:
+    code = "import vertex_softmax as v\nbefore = dir(v)\nfrom vertex_softmax import *\nprint(*before)\nprint(*dir())"
+    before, after = (set(line.split()) for line in python(code).splitlines())
+    assert before >= set(vertex_softmax.__all__)
+    assert after >= set(vertex_softmax.__all__)
+
+
+def test_modules_are_there_without_an_import_of_their_own() -> None:
+    python("import vertex_softmax as v\nv.methods.certify.load, v.sets.Box, v.softmax_box.affine_minorant, v.graph.ir")
+
+
+def test_a_name_that_is_not_there() -> None:
+    with pytest.raises(AttributeError, match="has no attribute 'nonsense'"):
+        vertex_softmax.nonsense  # noqa: B018
+    with pytest.raises(ImportError, match="nonsense"):
+        from vertex_softmax import nonsense  # noqa: F401
+
+
+@pytest.mark.slow
+def test_every_module_can_be_the_first() -> None:
+    """No import depends on another one having been before: each module in a process that has read only torch."""
+    code = f"""
+import os, pathlib, torch, typer, rich.console, safetensors, sklearn.datasets
+root = pathlib.Path({str(SOURCES)!r})
+for path in sorted(root.joinpath("vertex_softmax").rglob("*.py")):
+    name = ".".join(path.relative_to(root).with_suffix("").parts).removesuffix(".__init__")
+    if not (child := os.fork()):
+        __import__(name)
+        os._exit(0)
+    assert os.waitpid(child, 0)[1] == 0, name
+"""
+    python(code)

@@ -15,7 +15,7 @@ def network() -> PatchTransformer:
     model = PatchTransformer(image=4, patch=2, dim=4, heads=2, mlp=6, classes=3, seed=3).double().eval()
     with torch.no_grad():
         for weight in model.parameters():
-            weight *= 2.5
+            weight.mul_(2.5)
     return model
 
 

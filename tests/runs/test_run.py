@@ -106,7 +106,7 @@ def test_what_does_not_fit_is_named(tmp_path: Path, path: tuple[Any, ...], value
         at = at[part]
     at[path[-1]] = value
     (tmp_path / "run.json").write_text(json.dumps(data))
-    with pytest.raises(VertexError, match="run.json") as error:
+    with pytest.raises(VertexError, match=r"run\.json") as error:
         read(tmp_path)
     assert text in str(error.value)
 

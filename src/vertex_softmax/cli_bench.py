@@ -9,6 +9,7 @@ from typing import Annotated, Any
 import typer
 
 from vertex_softmax.cli_common import group, reporting, say
+from vertex_softmax.cli_names import DEVICES, one_of
 from vertex_softmax.files import write_whole
 
 COLUMNS = ("dtype", "K", "sort", "ours", "outward", "torch only", "speed-up", "outward/ours", "of copy bandwidth")
@@ -24,7 +25,7 @@ app = group(
 @app.command("softmax-box")
 @reporting
 def bench_softmax_box(
-    device: Annotated[str, typer.Option(help="cpu (one thread) or cuda.")] = "cpu",
+    device: Annotated[str, typer.Option(autocompletion=one_of(DEVICES), help="cpu (one thread) or cuda.")] = "cpu",
     quick: Annotated[bool, typer.Option("--quick", help="Smaller sizes.")] = False,
     out: Annotated[Path, typer.Option(help="Where softmax-box-DEVICE.json goes.")] = Path("out/bench"),
     as_json: Annotated[bool, typer.Option("--json", help="The result as JSON on stdout.")] = False,

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from vertex_softmax.cli_common import group, progress_bar, reporting
+from vertex_softmax.cli_names import DATA_SETS, one_of
 
 if TYPE_CHECKING:
     from vertex_softmax.zoo.inventory import State
@@ -43,7 +44,10 @@ def list_data(data_dir: DataDir = HERE, as_json: Json = False) -> None:
 @app.command()
 @reporting
 def check(
-    name: Annotated[str | None, typer.Argument(help="Which data set; all that are there unless told.")] = None,
+    name: Annotated[
+        str | None,
+        typer.Argument(autocompletion=one_of(DATA_SETS), help="Which data set; all that are there unless told."),
+    ] = None,
     data_dir: DataDir = HERE,
     as_json: Json = False,
 ) -> None:
@@ -70,10 +74,11 @@ def check(
 @app.command()
 @reporting
 def fetch(
-    name: Annotated[str, typer.Argument(help="Which data set.")],
+    name: Annotated[str, typer.Argument(autocompletion=one_of(DATA_SETS), help="Which data set.")],
     data_dir: DataDir = HERE,
     url: Annotated[str | None, typer.Option(help="A folder that has the files: https://, http:// or file://.")] = None,
     timeout: Annotated[float, typer.Option(min=0.1, help="Seconds to wait for an answer.")] = 30.0,
+    as_json: Json = False,
 ) -> None:
     """Download the official files that are not there into DATA-DIR/NAME; nothing is written before it is verified.
 
@@ -83,16 +88,20 @@ def fetch(
     from vertex_softmax.zoo.datasets import known, source_of
     from vertex_softmax.zoo.fetch import fetch as download
 
-    if known(name) == "digits":
+    written: list[Path] = []
+    if known(name) != "digits":
+        with progress_bar() as progress:
+            written = download(source_of(name), data_dir, address=url, timeout=timeout, progress=progress)
+    if as_json:
+        typer.echo(json.dumps({"name": name, "written": [str(path) for path in written]}))
+        return
+    if name == "digits":
         typer.echo("digits come with scikit-learn: nothing to fetch")
         return
-    source = source_of(name)
-    with progress_bar() as progress:
-        written = download(source, data_dir, address=url, timeout=timeout, progress=progress)
     for path in written:
         typer.echo(f"written: {path} (the SHA-256 of its content is official)")
     if not written:
-        typer.echo(f"nothing to fetch: all official files of {source.name} are in {data_dir}")
+        typer.echo(f"nothing to fetch: all official files of {source_of(name).name} are in {data_dir}")
 
 
 def _show(states: list[State], data_dir: Path, as_json: bool) -> None:

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
 from vertex_softmax.cli_common import complain, progress_bar, reporting, say
+from vertex_softmax.cli_names import DATA_SETS, DEVICES, EXPERIMENTS, one_of
+from vertex_softmax.errors import InvalidValueError
 
 MOST_DIGITS = 9
 """of a seed: generators are seeded with multiples of it, which have to fit into 64 bits"""
@@ -17,11 +20,20 @@ ENDINGS = ("json", "md", "csv", "tex", "svg", "png")
 
 @reporting
 def reproduce(
-    name: Annotated[str, typer.Argument(help="Which experiment, or all.", show_default=False)],
+    name: Annotated[
+        str,
+        typer.Argument(
+            autocompletion=one_of(("all", *EXPERIMENTS)), help="Which experiment, or all.", show_default=False
+        ),
+    ],
     quick: Annotated[bool, typer.Option("--quick", help="A reduced run, on digits unless --data says else.")] = False,
     data: Annotated[
         str | None,
-        typer.Option(help="Data set of every row, e.g. digits.", show_default="those of the paper that are at hand"),
+        typer.Option(
+            autocompletion=one_of(DATA_SETS),
+            help="Data set of every row, e.g. digits.",
+            show_default="those of the paper that are at hand",
+        ),
     ] = None,
     data_dir: Annotated[
         Path | None, typer.Option(help="Folder with the data files.", show_default="$VERTEX_DATA, else data")
@@ -29,9 +41,11 @@ def reproduce(
     seeds: Annotated[
         str | None, typer.Option(help="Seeds, as 0,1,2 or 0-4.", show_default="the experiment's own")
     ] = None,
-    device: Annotated[str, typer.Option(help="cpu or cuda, for the bounds of trained models.")] = "cpu",
+    device: Annotated[
+        str, typer.Option(autocompletion=one_of(DEVICES), help="cpu or cuda, for the bounds of trained models.")
+    ] = "cpu",
     out: Annotated[Path, typer.Option(help="Where tables, plots, journals and models go.")] = Path("out/reproduce"),
-    as_json: Annotated[bool, typer.Option("--json", help="The results as JSON on stdout.")] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="The result as JSON on stdout; of all: by name.")] = False,
 ) -> None:
     """Remake a table of the paper: Markdown, CSV, LaTeX, JSON, plots, and OUT/index.html over all of them.
 
@@ -42,29 +56,32 @@ def reproduce(
         vertex reproduce slack --out out/reproduce
         vertex reproduce all --quick
     """
-    from vertex_softmax.errors import InvalidValueError
-    from vertex_softmax.experiments import EXPERIMENTS
-    from vertex_softmax.experiments.request import Request
-    from vertex_softmax.report import summary
-    from vertex_softmax.zoo.datasets import NAMES
-    from vertex_softmax.zoo.train import one_thread
-
     if name != "all" and name not in EXPERIMENTS:
         raise InvalidValueError(f"there is no experiment {name!r}; choose one of {', '.join(EXPERIMENTS)} or all")
-    if data is not None and data not in NAMES:
-        raise InvalidValueError(f"there is no data set {data!r}; choose one of {', '.join(NAMES)}")
+    if data is not None and data not in DATA_SETS:
+        raise InvalidValueError(f"there is no data set {data!r}; choose one of {', '.join(DATA_SETS)}")
+    from vertex_softmax.experiments import EXPERIMENTS as KNOWN
+    from vertex_softmax.experiments.request import Request
+    from vertex_softmax.report import summary
+    from vertex_softmax.zoo.train import one_thread
+
     _check_device(device)
     numbers = None if seeds is None else _seeds(seeds)
-    failures = []
-    chosen = EXPERIMENTS.values() if name == "all" else [EXPERIMENTS[name]]
+    failures, results = [], {}
+    chosen = KNOWN.values() if name == "all" else [KNOWN[name]]
     for experiment in chosen:
         with progress_bar() as progress, one_thread():  # the tensors are too small for more
             request = Request(out, quick, numbers, data, data_dir, device, progress)
             result = experiment.run(request)
-        typer.echo(result.json() if as_json else result.markdown())
+        results[experiment.name] = result
+        if not as_json:
+            typer.echo(result.markdown())
         endings = [f".{ending}" for ending in ENDINGS if (out / f"{experiment.name}.{ending}").exists()]
         say(f"written: {out / experiment.name}{', '.join(endings)}")
         failures += [f"{experiment.name}: {failure}" for failure in result.failures]
+    if as_json:
+        found = {each: json.loads(result.json()) for each, result in results.items()}
+        typer.echo(json.dumps(found.get(name, found), indent=2, ensure_ascii=False))
     page = summary.write(out)
     say(f"summary: {page}")
     for failure in failures:
@@ -75,8 +92,6 @@ def reproduce(
 
 def _check_device(device: str) -> None:
     import torch
-
-    from vertex_softmax.errors import InvalidValueError
 
     try:
         kind = torch.device(device).type
@@ -90,8 +105,6 @@ def _check_device(device: str) -> None:
 
 def _seeds(text: str) -> tuple[int, ...]:
     """0,1,2 and 0-4, also mixed."""
-    from vertex_softmax.errors import InvalidValueError
-
     found: list[int] = []
     for part in text.split(","):
         first, dash, last = part.strip().partition("-")

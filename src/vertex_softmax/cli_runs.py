@@ -20,6 +20,7 @@ from rich.table import Table
 from rich.text import Text
 
 from vertex_softmax.cli_common import complain, errors, progress_bar, quiet, reporting, say
+from vertex_softmax.cli_names import DATA_SETS, METHODS, one_of, some_of
 from vertex_softmax.errors import InvalidValueError
 
 if TYPE_CHECKING:
@@ -29,7 +30,12 @@ if TYPE_CHECKING:
 
 Model = Annotated[Path, typer.Argument(help="An ONNX file, or a model that `vertex demo` wrote.", show_default=False)]
 DataName = Annotated[
-    str, typer.Option("--data", help="digits, mnist, ...; or a file .npz or .safetensors with inputs and labels.")
+    str,
+    typer.Option(
+        "--data",
+        autocompletion=one_of(DATA_SETS),
+        help="digits, mnist, ...; or a file .npz or .safetensors with inputs and labels.",
+    ),
 ]
 DataDir = Annotated[Path, typer.Option("--data-dir", envvar="VERTEX_DATA", help="Where data sets are.")]
 Clip = Annotated[
@@ -48,7 +54,9 @@ def certify(
     model: Model,
     eps: Annotated[str, typer.Option(help="ε, or several: 0.01,0.02,0.05")],
     data: DataName = "digits",
-    methods: Annotated[str, typer.Option(help="ibp, crown, alpha-crown, vertex, hybrid, joint, bab")] = "crown,joint",
+    methods: Annotated[
+        str, typer.Option(autocompletion=some_of(METHODS), help="ibp, crown, alpha-crown, vertex, hybrid, joint, bab")
+    ] = "crown,joint",
     count: Count = None,
     first: First = 0,
     clip: Clip = None,
@@ -90,7 +98,9 @@ def certify(
 def radius(
     model: Model,
     data: DataName = "digits",
-    methods: Annotated[str, typer.Option(help="One or several: crown,joint")] = "joint",
+    methods: Annotated[
+        str, typer.Option(autocompletion=some_of(METHODS), help="One or several: crown,joint")
+    ] = "joint",
     count: Count = None,
     first: First = 0,
     clip: Clip = None,

@@ -25,6 +25,7 @@ from rich.table import Table
 from rich.text import Text
 
 from vertex_softmax.cli_common import errors, quiet, reporting
+from vertex_softmax.cli_names import CASCADE, DEVICES, one_of
 from vertex_softmax.errors import InvalidValueError
 
 if TYPE_CHECKING:
@@ -48,9 +49,11 @@ def sweep(
     timeout: Annotated[
         float | None, typer.Option(help="Seconds for each instance.", show_default="those in the CSV file")
     ] = None,
-    method: Annotated[str, typer.Option(help="As for verify: attack, crown, joint, bab, ...")] = "bab",
+    method: Annotated[
+        str, typer.Option(autocompletion=one_of(CASCADE), help="As for verify: attack, crown, joint, bab, ...")
+    ] = "bab",
     jobs: Annotated[int, typer.Option(min=1, help="Processes at a time; they share the cores.")] = 1,
-    device: Annotated[str, typer.Option(help="cpu, or cuda.")] = "cpu",
+    device: Annotated[str, typer.Option(autocompletion=one_of(DEVICES), help="cpu, or cuda.")] = "cpu",
     limit: Annotated[int | None, typer.Option(min=1, help="Only the first so many.", show_default="all")] = None,
     seed: Annotated[int, typer.Option(min=0, help="Of the attacks.")] = 0,
     as_json: Annotated[bool, typer.Option("--json", help="The summary as JSON on stdout.")] = False,
@@ -104,12 +107,8 @@ def _check(method: str, device: str) -> None:
     """Refuse now what every instance would refuse."""
     import torch
 
-    from vertex_softmax.methods.bounding import METHODS
-    from vertex_softmax.search.cascade import CASCADE
-
-    if method not in CASCADE and method not in METHODS:
-        known = ", ".join(dict.fromkeys((*CASCADE, *METHODS)))
-        raise InvalidValueError(f"--method is {method!r}; choose one of {known}")
+    if method not in CASCADE:
+        raise InvalidValueError(f"--method is {method!r}; choose one of {', '.join(CASCADE)}")
     if device != "cpu" and not (device.startswith("cuda") and torch.cuda.is_available()):
         raise InvalidValueError(f"--device is {device!r}; cpu is there, and cuda where torch sees a GPU")
 

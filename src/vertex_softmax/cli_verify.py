@@ -25,6 +25,7 @@ import typer
 
 from vertex_softmax import __version__
 from vertex_softmax.cli_common import reporting, say, watched
+from vertex_softmax.cli_names import CASCADE, DEVICES, one_of
 from vertex_softmax.errors import InvalidValueError, OutOfTimeError, VertexError
 from vertex_softmax.files import write_whole
 
@@ -36,6 +37,8 @@ SPARE = 1 << 28
 RESERVE = 0.5
 """Seconds of the budget that are kept for reading answers out and writing files."""
 STARTED = time.perf_counter()
+STDOUT = Path("-")
+"""As the place of the JSON: it is then all that stdout gets."""
 
 
 class _Out:
@@ -49,7 +52,11 @@ class _Out:
         self.lock.acquire()
         if self.result is not None:
             content = {"status": status, **facts, **self.said, "version": __version__}
-            _write(self.result, json.dumps(content, allow_nan=False, indent=1))
+            whole = json.dumps(content, allow_nan=False, indent=1)
+            if self.result == STDOUT:
+                text = whole
+            else:
+                _write(self.result, whole)
         sys.stdout.write(f"{text}\n")
         sys.stdout.flush()
 
@@ -61,12 +68,17 @@ def _competing(command: Callable[..., None]) -> Callable[..., None]:
     def wrapped(*args: Any, **kwargs: Any) -> None:
         try:
             command(*args, **kwargs)
-        except VertexError as error:
-            path = kwargs.get("as_json")
-            if path is not None:
+        except (VertexError, OSError, MemoryError) as error:
+            if isinstance(error, BrokenPipeError):
+                raise
+            path, text = kwargs.get("as_json"), "error"
+            whole = json.dumps({"status": "error", "reason": str(error)})
+            if path == STDOUT:
+                text = whole
+            elif path is not None:
                 with contextlib.suppress(OSError, ValueError):  # where it cannot be, stdout says it all the same
-                    write_whole(path, json.dumps({"status": "error", "reason": str(error)}).encode())
-            sys.stdout.write("error\n")
+                    write_whole(path, whole.encode())
+            sys.stdout.write(f"{text}\n")
             sys.stdout.flush()
             raise
 
@@ -80,13 +92,19 @@ def verify(
     spec: Annotated[Path, typer.Argument(help="VNNLIB file, or .vnnlib.gz.")],
     timeout: Annotated[float, typer.Option(help="Seconds in all, from the start of this process.")] = 100.0,
     method: Annotated[
-        str, typer.Option(help="How far to go: attack, crown, joint or bab; or one method: ibp, alpha-crown, ...")
+        str,
+        typer.Option(
+            autocompletion=one_of(CASCADE),
+            help="How far to go: attack, crown, joint or bab; or one method: ibp, alpha-crown, ...",
+        ),
     ] = "bab",
-    device: Annotated[str, typer.Option(help="cpu, or cuda.")] = "cpu",
+    device: Annotated[str, typer.Option(autocompletion=one_of(DEVICES), help="cpu, or cuda.")] = "cpu",
     threads: Annotated[int | None, typer.Option(help="Threads; as many as there are cores if not given.")] = None,
     memory: Annotated[float | None, typer.Option(help="GiB that this process may use; no limit if not given.")] = None,
     seed: Annotated[int, typer.Option(help="Of the attack.")] = 0,
-    as_json: Annotated[Path | None, typer.Option("--json", help="Where the answer goes as JSON.")] = None,
+    as_json: Annotated[
+        Path | None, typer.Option("--json", help="Where the answer goes as JSON; - is stdout, and nothing else there.")
+    ] = None,
     counterexample: Annotated[Path | None, typer.Option(help="Where a counterexample goes.")] = None,
     certificate: Annotated[
         Path | None, typer.Option(help="Where a proof goes that `vertex check` accepts; unsat is said only with it.")
@@ -100,13 +118,16 @@ def verify(
     Examples:
         vertex verify model.onnx property.vnnlib --timeout 100
         vertex verify model.onnx property.vnnlib --json answer.json
+        vertex verify model.onnx property.vnnlib --json -
         vertex verify model.onnx property.vnnlib --certificate proof.vertex
     """
     for path in (as_json, counterexample, certificate):
-        if path is not None:
+        if path is not None and (path, as_json) != (STDOUT, STDOUT):
             _writable(path)
     if not timeout > 0:
         raise InvalidValueError(f"--timeout is {timeout}; it must be above 0")
+    if method not in CASCADE:
+        raise InvalidValueError(f"--method is {method!r}; choose one of {', '.join(CASCADE)}")
     spent = _since_start()
     out = _Out(as_json, {"model": str(model), "spec": str(spec), "method": method, "timeout": timeout})
     with _terminable(), _watchdog(timeout - spent, out):

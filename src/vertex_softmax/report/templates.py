@@ -20,7 +20,15 @@ def named(name: str) -> jinja2.Template:
             "the report needs jinja2, which is not installed: pip install 'vertex-softmax[report]'"
         ) from error
     environment = jinja2.Environment(
-        autoescape=True, undefined=jinja2.StrictUndefined, trim_blocks=True, lstrip_blocks=True
+        autoescape=True,
+        undefined=jinja2.StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+        loader=jinja2.FunctionLoader(text),
     )
-    source = (resources.files("vertex_softmax.report") / name).read_text(encoding="utf-8")
-    return environment.from_string(source)
+    return environment.get_template(name)
+
+
+def text(name: str) -> str:
+    """The file `name` beside this one, as it is."""
+    return (resources.files("vertex_softmax.report") / name).read_text(encoding="utf-8")

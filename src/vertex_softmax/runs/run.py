@@ -13,6 +13,7 @@ from __future__ import annotations
 import base64
 import binascii
 import dataclasses
+import itertools
 import json
 import math
 from collections.abc import Mapping, Sequence
@@ -255,7 +256,7 @@ def _made(kind: Any, value: Any, where: str) -> Any:
         rest = [option for option in arguments if option is not NoneType]
         if len(rest) == 1:
             return _made(rest[0], value, where)
-        if isinstance(value, str | int | float | bool):
+        if isinstance(value, bool | str) or (isinstance(value, int | float) and abs(value) <= 1e300):
             return value
     elif origin in (tuple, list) and isinstance(value, list | tuple):
         fixed = origin is tuple and Ellipsis not in arguments
@@ -303,9 +304,36 @@ def _consistent(run: Run) -> None:
         raise InvalidValueError(f"ε = {min(other)} is not among the run's")
     if verdict := next((a.verdict for a in run.answers if a.verdict not in VERDICTS), None):
         raise InvalidValueError(f"the verdict {verdict!r} is unknown")
+    _once(run)
+    if run.slack is not None:
+        for part in run.slack.attentions:
+            _rectangular(part)
     pictures = [x.pixels for x in run.inputs] + [a.adversarial for a in run.attacks if a.adversarial is not None]
     for text in pictures:
         unpacked(text, run.data.shape)
+
+
+def _once(run: Run) -> None:
+    """Nothing is said twice: a rate counts every input once; and ε ascend."""
+    said: dict[str, list[Any]] = {
+        "methods": list(run.methods),
+        "answers": [(a.input, a.method, a.eps) for a in run.answers],
+        "attacks": [(a.input, a.eps) for a in run.attacks],
+        "radii": [(r.input, r.method) for r in run.radii],
+    }
+    for name, keys in said.items():
+        if len(set(keys)) < len(keys):
+            raise InvalidValueError(f"{name} has the same twice")
+    if any(a >= b for a, b in itertools.pairwise((-math.inf, *run.eps))):
+        raise InvalidValueError(f"eps is {list(run.eps)}, which does not ascend")
+
+
+def _rectangular(heads: Heads) -> None:
+    """As many rows in every head, as many keys in every row; at least one of each."""
+    rows = {len(row) for row in heads.row_slack} | {len(head) for head in heads.score_width}
+    keys = {len(row) for head in heads.score_width for row in head}
+    if len(heads.row_slack) != len(heads.score_width) or len(rows) != 1 or len(keys) != 1 or 0 in rows | keys:
+        raise InvalidValueError(f"the slack of {heads.name!r} is not heads × rows, or its widths heads × rows × keys")
 
 
 def finite(x: float) -> float | None:

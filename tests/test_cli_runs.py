@@ -8,9 +8,9 @@ from typing import Any
 
 import numpy as np
 import pytest
+from tests.runs.made import inputs, network
 from typer.testing import CliRunner
 
-from tests.runs.made import inputs, network
 from vertex_softmax.cli import app
 from vertex_softmax.runs.run import read
 from vertex_softmax.zoo.train import save

@@ -1,22 +1,22 @@
 """The demo in two parts: the theorem at work on one attention row, and a small transformer certified by six methods.
 
-`run` and `certification` return plain numbers (dicts that go to JSON as they are); report/ makes pictures and a page.
+`theorem` returns plain numbers (a dict that goes to JSON as it is), `certification` a `Run`; report/ makes a page of
+both.
 """
 
 from __future__ import annotations
 
-import time
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-from rich.table import Table
 
 from vertex_softmax.experiments.request import Progress
 from vertex_softmax.methods.baselines import ibp_min, simplex_min, wei_lse_min
-from vertex_softmax.methods.certify import certify, load
-from vertex_softmax.search.attack import pgd
-from vertex_softmax.sets import LinfBall
+from vertex_softmax.methods.certify import certify
+from vertex_softmax.runs.evaluate import ROUNDING, Plan, Watch, contradictions, evaluate
+from vertex_softmax.runs.run import Run
+from vertex_softmax.runs.subject import read_inputs, read_model
 from vertex_softmax.softmax_box import (
     is_lower_bound,
     reference,
@@ -39,10 +39,9 @@ ARCHITECTURE = Architecture(patch=2, dim=16, heads=2, mlp=32)
 # How far the methods lie apart depends on the weights. Crown, vertex and hybrid certify, by seed, in %:
 # 0: 42, 36, 46; 1: 34, 48, 54; 2: 24, 14, 28; 3: 38, 28, 44. Seed 1 shows best what the exact softmax can do.
 TRAINING = {"epochs": 40, "seed": 1, "batch": 64, "lr": 1e-2, "adversarial": 0.1}
-EPS = 0.08
-IMAGES = 50
-ROUNDING = 1e-9
-"""Bounds and margins are floating point; their comparison allows this much."""
+EPS = (0.02, 0.04, 0.06, 0.08)
+BOUNDS_AT = 0.08
+IMAGES = 100
 METHODS = {
     "ibp": "interval arithmetic",
     "crown": "linear bounds",
@@ -61,7 +60,7 @@ ORDER = (
 """The second is at least the first, by construction."""
 
 
-def run(seed: int = 0) -> dict[str, Any]:
+def theorem(seed: int = 0) -> dict[str, Any]:
     """Bound what the value of one attention row can become when its eight scores move in their box."""
     lower, upper, c = CENTRE - RADIUS, CENTRE + RADIUS, COEFFICIENTS
     order = np.argsort(c, kind="stable")
@@ -104,74 +103,41 @@ def run(seed: int = 0) -> dict[str, Any]:
     }
 
 
-def certification(folder: Path, progress: Progress) -> dict[str, Any]:
-    """No row's rate exceeds the attack's: certify a transformer on digits by every method, and attack it.
+def model(folder: Path, progress: Progress) -> None:
+    """The demo's transformer at FOLDER/model: as the demo left it there, else trained."""
+    with one_thread():
+        prepared(
+            folder / "model", ARCHITECTURE, digits(), TRAINING, lambda done, total: progress("training", done, total)
+        )
 
-    The model is loaded from FOLDER/model if the demo left it there, else trained. Rates are over the first evaluation
-    images; a misclassified one counts as not certified. Seconds are those of one thread. `consistent` says that no
-    bound lies above a margin that the attack reached, and none of a part above that of the method made of it.
+
+def certification(folder: Path, watch: Watch, images: int = IMAGES) -> Run:
+    """Certify the transformer at FOLDER/model by every method, and attack it: FOLDER/run.json.
+
+    Rates are over the first evaluation images; a misclassified one counts as not certified. Seconds are those of one
+    thread.
     """
     with one_thread():
-        return _certification(folder, progress)
-
-
-def _certification(folder: Path, progress: Progress) -> dict[str, Any]:
-    data = digits()
-    model, record = prepared(
-        folder / "model", ARCHITECTURE, data, TRAINING, lambda done, total: progress("training", done, total)
-    )
-    ball, labels = LinfBall(data.eval_images[:IMAGES], EPS, clip=(0, 1)), data.eval_labels[:IMAGES]
-    graph = load(model.double(), ball)
-    certify(graph, ball[0], labels[:1], "joint")  # so that no row pays for what is set up once
-    lower, rows = {}, []
-    for i, (method, how) in enumerate(METHODS.items()):
-        progress("certifying", i, len(METHODS) + 1)
-        result = certify(graph, ball, labels, method)
-        lower[method] = result.lower
-        rows.append(
-            {
-                "method": method,
-                "how": how,
-                "certified": float(result.certified.double().mean()),
-                "bound": float(result.worst.mean()),
-                "seconds": result.seconds["total"] / IMAGES,
-            }
+        inputs = read_inputs("digits", count=images)
+        subject = read_model(folder / "model", inputs)
+        some = inputs.at([0])
+        certify(subject.graph, some.ball(0.0), some.labels, "joint")  # so that no row pays for what is set up once
+        plan = Plan(
+            bounds_at=(BOUNDS_AT,),
+            attack_steps=20,
+            attack_restarts=3,
+            title="A small transformer on handwritten digits",
         )
-    progress("certifying", len(METHODS), len(METHODS) + 1)
-    started = time.perf_counter()
-    attack = pgd(model, ball, labels)
-    seconds = (time.perf_counter() - started) / IMAGES
-    progress("certifying", len(METHODS) + 1, len(METHODS) + 1)
-    return {
-        "data": data.name,
-        "images": IMAGES,
-        "eps": EPS,
-        "architecture": record["architecture"],
-        "tokens": ARCHITECTURE.tokens,
-        "accuracy": record["accuracy"],
-        "rows": rows,
-        "attack": {
-            "certified": float((attack.worst > 0).double().mean()),
-            "bound": float(attack.worst.mean()),
-            "seconds": seconds,
-        },
-        "consistent": all(bool((bound <= attack.margins + ROUNDING).all()) for bound in lower.values())
-        and all(bool((lower[a] <= lower[b] + ROUNDING).all()) for a, b in ORDER),
-    }
+        return evaluate(subject, inputs, tuple(METHODS), EPS, folder, plan, watch)
 
 
-def table(data: dict[str, Any]) -> Table:
-    """What `certification` found, for the terminal; the attack's ceiling is the last row."""
-    title = f"A transformer on {data['data']}: {data['images']} images, each pixel ± {data['eps']:g}"
-    shown = Table(title=title, caption=f"accuracy {data['accuracy']:.1%}; bound: margin to the worst class")
-    columns = ("method", "what it does", "certified", "mean bound", "s per image")  # on one thread
-    for i, name in enumerate(columns):
-        shown.add_column(name, justify="left" if i < 2 else "right")
-    for row in data["rows"]:
-        figures = (f"{row['certified']:.0%}", f"{row['bound']:+.3f}", f"{row['seconds']:.3f}")
-        shown.add_row(row["method"], row["how"], *figures, style="bold green" if row["method"] == "joint" else None)
-    ceiling = data["attack"]
-    figures = (f"≤ {ceiling['certified']:.0%}", f"≤ {ceiling['bound']:+.3f}", f"{ceiling['seconds']:.3f}")
-    shown.add_section()
-    shown.add_row("attack", "no method can exceed this", *figures, style="dim")
-    return shown
+def trouble(run: Run) -> list[str]:
+    """What in the run cannot be true: a bound above a margin that the attack reached, or a part above the whole."""
+    found = contradictions(run)
+    bounds = {(a.method, a.eps, a.input): a.bound for a in run.answers if a.eps == BOUNDS_AT and a.bound is not None}
+    for less, more in ORDER:
+        for (method, eps, number), bound in bounds.items():
+            other = bounds.get((more, eps, number))
+            if method == less and other is not None and bound > other + ROUNDING * max(1.0, abs(bound)):
+                found.append(f"{less} bounds input {number} at ε = {eps:g} by {bound}, {more} only by {other}")
+    return found

@@ -101,49 +101,6 @@ def _thresholds(axes: Any, data: dict[str, Any]) -> None:
     axes.legend(loc="upper center", frameon=False, fontsize=8)
 
 
-def phi(data: dict[str, Any]) -> Any:
-    """φ(t), whose root is the minimum: t is a lower bound exactly where φ(t) ≥ 0."""
-    plt = pyplot()
-    figure, axes = plt.subplots(figsize=(6.2, 3.4))
-    exact = next(method["bound"] for method in data["methods"] if method["name"] == "Vertex")
-    axes.plot(data["phi"]["t"], data["phi"]["value"], color=BLUE)
-    axes.axhline(0, color=GREY, lw=0.8)
-    axes.plot(exact, 0, "o", color=GREEN, ms=8)
-    axes.annotate("the minimum", (exact, 0), textcoords="offset points", xytext=(10, 10), color=GREEN)
-    axes.fill_between(data["phi"]["t"], 0, [max(v, 0) for v in data["phi"]["value"]], color=GREEN, alpha=0.12)
-    axes.set_xlabel("t")
-    axes.set_ylabel(r"$\varphi(t)$")
-    axes.set_title("Checking any claimed bound t: is φ(t) ≥ 0?", fontsize=11)
-    figure.tight_layout()
-    return figure
-
-
-def rates(data: dict[str, Any]) -> Any:
-    """One bar per method: the share of images it certifies; the dashed line is what the attack leaves possible."""
-    plt = pyplot()
-    figure, axes = plt.subplots(figsize=(6.2, 0.9 + 0.42 * len(data["rows"])))
-    names = [row["method"] for row in data["rows"]]
-    shares = [100 * row["certified"] for row in data["rows"]]
-    bars = axes.barh(names, shares, color=[BARS.get(name, GREY) for name in names], height=0.62)
-    axes.bar_label(bars, [f"{share:.0f} %" for share in shares], padding=4, fontsize=9)
-    ceiling = 100 * data["attack"]["certified"]
-    axes.axvline(ceiling, color=GREY, ls="--", lw=1.4)
-    axes.annotate(
-        f"withstood the attack: {ceiling:.0f} %",
-        (ceiling, 0),
-        xytext=(5, 0),
-        textcoords="offset points",
-        color=GREY,
-        fontsize=9,
-        va="center",
-    )
-    axes.invert_yaxis()
-    axes.set_xlim(0, 100)
-    axes.set_xlabel(f"% of {data['images']} images certified at ε = {data['eps']:g}")
-    figure.tight_layout()
-    return figure
-
-
 def growth(rows: list[dict[str, float]]) -> Any:
     """Nanoseconds per entry against K: flat is linear. `rows` is the "growth" of a benchmark's JSON."""
     plt = pyplot()

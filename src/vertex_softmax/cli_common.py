@@ -106,15 +106,22 @@ def reporting(command: Command) -> Command:
         try:
             if manner.verbose:
                 detail(_versions())
-            command(**given)
-            detail(f"done in {time.perf_counter() - began:.1f} s")
+            try:
+                command(**given)
+            finally:
+                sys.stdout.flush()  # here, where it can be told that nobody reads any more
         except (typer.Exit, typer.Abort, typer.BadParameter):
             raise
         except (Exception, KeyboardInterrupt) as error:
             if manner.debug and not isinstance(error, BrokenPipeError):
                 raise
             raise typer.Exit(_told(error)) from None
+        except SystemExit as error:
+            if isinstance(error.__context__, BrokenPipeError):  # rich makes that of it
+                raise typer.Exit(PIPE_CLOSED) from None
+            raise
         finally:
+            detail(f"ended after {time.perf_counter() - began:.1f} s")
             _manner.reset(token)
 
     hints = {"context": typer.Context, **SHARED, **typing.get_type_hints(command, include_extras=True)}

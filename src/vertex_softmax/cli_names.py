@@ -8,8 +8,8 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 METHODS = ("ibp", "crown", "alpha-crown", "vertex", "hybrid", "joint", "bab")
-CASCADE = ("attack", *METHODS)
-"""What `vertex verify` takes: how far it goes, or one method."""
+CASCADE = tuple(dict.fromkeys(("attack", "crown", "joint", "bab", *METHODS)))
+"""What `vertex verify` takes: how far to go, or one method."""
 DATA_SETS = ("digits", "mnist", "fashion-mnist", "cifar10", "cifar10-gray")
 EXPERIMENTS = (
     "threshold",

@@ -35,12 +35,13 @@ LOWER = torch.tensor([[inf, 0.5, 1.0], [-0.25, inf, 2.0], [-1e4, 3.0, inf], [inf
 CLEAN = torch.tensor([[inf, 2.0, 3.0], [1.0, inf, 2.5], [-1.0, 4.0, inf], [inf, 1.0, 1.5]], dtype=torch.float64)
 VERDICTS = (Verdict.VERIFIED, Verdict.UNKNOWN, Verdict.FALSIFIED, Verdict.UNKNOWN)
 RESULT = Certification(LOWER, VERDICTS, ("", "a", "b", "c"), "joint", CLEAN, {})
+SAID = {True: "verified", False: "unknown"}
 EMPTY = np.zeros((1, 2, 2))
 RUN = Run(
     "a run", "0.1.0", "", Model("m"), Data("d", (1, 2, 2)), ("crown", "joint"), (0.1, 0.2),
     tuple(Input(i, 0, 0, 1.0, packed(EMPTY)) for i in range(2)),
     tuple(
-        Answer(i, method, eps, "verified" if (method == "joint") + (eps == 0.1) + (i == 0) > 1 else "unknown", 0.0, 1, 0.0)
+        Answer(i, method, eps, SAID[(method == "joint") + (eps == 0.1) + (i == 0) > 1], 0.0, 1, 0.0)
         for method in ("crown", "joint") for eps in (0.1, 0.2) for i in range(2)
     ),
     tuple(Attacked(i, eps, 0.5, 1) for eps in (0.1, 0.2) for i in range(2)),
@@ -146,7 +147,7 @@ def test_the_box_and_its_worst_vertex(kind: Any) -> None:
     assert [label.get_text() for label in axes.get_xticklabels()] == ["b\n-1", "c\n+0.5", "a\n+1", "d\n+7"]
     exact = softmax_box_min(np.array(c), np.array(lower), np.array(upper))
     assert f"= {exact:.4g} " in axes.get_title()
-    dots = [(x[0], y[0]) for line in axes.get_lines() if len((x := line.get_xdata())) == 1 for y in [line.get_ydata()]]
+    dots = [(x[0], y[0]) for line in axes.get_lines() if len(x := line.get_xdata()) == 1 for y in [line.get_ydata()]]
     assert dots == [(0, 2.0), (1, 0.25), (2, -1.0), (3, -1.0)]  # the last is the masked key's cross
     assert drawn(axes)
 

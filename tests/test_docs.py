@@ -1,0 +1,102 @@
+"""What the pages say is so: every block of them runs, every link leads somewhere, and they build without a warning."""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+import torch
+from tests.pages import ROOT, blocks, run_page, same_text
+from tests.tiny_files import write_files
+
+from vertex_softmax.graph.from_torch import TRANSLATIONS  # all of them: others register theirs when it is imported
+from vertex_softmax.ops import OPS
+
+PAGES = sorted((ROOT / "docs").glob("*.md"))
+MOST_LEFT_OUT = 3
+"""how many blocks of all pages may stand there without being run"""
+TEXTS = (*PAGES, ROOT / "README.md", ROOT / "examples" / "README.md")
+each = pytest.mark.parametrize("page", PAGES, ids=[page.stem for page in PAGES])
+
+
+@pytest.fixture(autouse=True)
+def _as_it_was() -> Iterator[None]:
+    """A page may register an op; threads and seeds are the page's own."""
+    ops, translations, threads = dict(OPS), dict(TRANSLATIONS), torch.get_num_threads()
+    torch.set_num_threads(1)
+    torch.manual_seed(0)
+    yield
+    torch.set_num_threads(threads)
+    for registry, before in ((OPS, ops), (TRANSLATIONS, translations)):
+        registry.clear()
+        registry.update(before)  # type: ignore[arg-type]
+
+
+@each
+@pytest.mark.filterwarnings("ignore:.*LeafSpec:FutureWarning")  # torch.onnx.export's own
+def test_every_block_runs(page: Path, tmp_path: Path) -> None:
+    run_page(page, write_files(tmp_path))
+
+
+def test_few_blocks_are_left_out() -> None:
+    left = [f"{page.name}:{b.line}" for page in TEXTS for b in blocks(page.read_text()) if b.order == "not run"]
+    assert len(left) <= MOST_LEFT_OUT, left
+
+
+@pytest.mark.parametrize("page", TEXTS, ids=[page.relative_to(ROOT).as_posix() for page in TEXTS])
+def test_what_is_linked_or_named_is_there(page: Path) -> None:
+    text = page.read_text()
+    for target in re.findall(r"\]\(([^)\s#]+)[^)]*\)", text):
+        assert not target.startswith("http"), f"{target}: the pages need no network"
+        assert (page.parent / target).exists(), target
+    for name in re.findall(r"`(?:python )?((?:src|docs|tests|benchmarks|examples|results|competition)/[\w./-]*)", text):
+        assert (ROOT / name).exists(), name
+    for module in re.findall(r"`vertex_softmax\.([\w.]+)`", text):
+        place = ROOT / "src" / "vertex_softmax" / module.replace(".", "/")
+        known = [place.with_suffix(".py"), place, place.parent.with_suffix(".py"), place.parent.parent.with_suffix(".py")]
+        assert any(p.exists() for p in known), module
+
+
+def test_the_pages_build_without_a_warning_and_load_nothing_from_elsewhere(tmp_path: Path) -> None:
+    command = [sys.executable, "-m", "mkdocs", "build", "--strict", "--quiet", "--site-dir", str(tmp_path)]
+    environment = {**os.environ, "NO_MKDOCS_2_WARNING": "1"}
+    done = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, timeout=300, check=False)
+    assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
+    made = {path.stem for path in tmp_path.glob("*.html")}
+    assert {page.stem for page in PAGES} <= made
+    for path in (*tmp_path.rglob("*.html"), *tmp_path.rglob("*.css")):
+        loaded = re.findall(r"""(?:\bsrc=|<link[^>]*\bhref=|url\()["']?(https?:)?//""", path.read_text())
+        assert not loaded, path
+
+
+def test_a_wrong_text_is_noticed() -> None:
+    same_text("bound 0.5001", "bound   0.5\n", "here")
+    for wrong in ("bound 0.4", "bounds 0.5", "bound", "bound 0.5 0.5"):
+        with pytest.raises(AssertionError, match="here says"):
+            same_text("bound 0.5", wrong, "here")
+
+
+def test_a_wrong_block_is_noticed(tmp_path: Path) -> None:
+    page = tmp_path / "page.md"
+    for text, error in (
+        ("```python\n1 / 0\n```", ZeroDivisionError),
+        ("```python\nprint(1)\n```\n```text\n2\n```", AssertionError),
+        ("```sh\nvertex check nothing.vertex model.onnx\n```", AssertionError),
+        ("```sh\nmake nothing\n```", AssertionError),
+        ("```sh\npip install '.[nothing]'\n```", AssertionError),
+        ("```sh\nrm -rf x\n```", pytest.fail.Exception),
+        ("```cobol\n```", pytest.fail.Exception),
+    ):
+        page.write_text(text)
+        with pytest.raises(error):
+            run_page(page, tmp_path)
+    page.write_text("<!-- exit: 2 -->\n```sh\nvertex check nothing.vertex \\\n  model.onnx  # a comment\n```")
+    run_page(page, tmp_path)
+    page.write_text("<!-- not run: it needs a cluster -->\n```sh\nray up\n```\n<!-- file: a.txt -->\n```\nhello\n```")
+    assert run_page(page, tmp_path) == 1
+    assert (tmp_path / "a.txt").read_text() == "hello\n"

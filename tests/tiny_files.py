@@ -1,0 +1,38 @@
+"""Files that commands in texts name, tiny: a model, properties of it, a benchmark folder; and how such a command is run."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+from unittest import mock
+
+import numpy as np
+from tests.search.small import network
+from typer.testing import CliRunner
+
+MODEL = network(
+    (np.array([[1.0, 1.0], [1.0, -1.0]]), np.array([0.0, 0.5])), "Relu", (np.array([[1.0, 1.0]]), np.array([0.25]))
+)
+"""y = relu(x0 + x1) + relu(x0 − x1 + ½) + ¼: ¼ at the least over [−1, 1]²."""
+BOX = "".join(f"(declare-const X_{i} Real)\n" for i in range(2)) + "(declare-const Y_0 Real)\n"
+BOX += "".join(f"(assert (>= X_{i} -1.0))\n(assert (<= X_{i} 1.0))\n" for i in range(2))
+
+
+def write_files(folder: Path) -> Path:
+    """model.onnx, property.vnnlib (unsat), broken.vnnlib (sat), and benchmark/ with the same and an instances.csv."""
+    for place in (folder, folder / "benchmark"):
+        place.mkdir(exist_ok=True)
+        (place / "model.onnx").write_bytes(MODEL)
+        (place / "property.vnnlib").write_text(BOX + "(assert (<= Y_0 0.2))\n")
+        (place / "broken.vnnlib").write_text(BOX + "(assert (<= Y_0 0.3))\n")
+    (folder / "benchmark" / "instances.csv").write_text("model.onnx,property.vnnlib,60\n")
+    return folder
+
+
+def vertex(*arguments: str) -> Any:
+    """The command, in this process and in the current folder; its time counts from now."""
+    from vertex_softmax import cli_verify
+    from vertex_softmax.cli import app
+
+    with mock.patch.object(cli_verify, "_since_start", lambda: 0.0):
+        return CliRunner().invoke(app, list(arguments))

@@ -39,7 +39,7 @@ def certify(files: Path, out: Path, *more: str, code: int = 0) -> Any:
 def test_certify_makes_a_table_and_a_run(files: Path, tmp_path: Path) -> None:
     shown = certify(files, tmp_path, "--eps", "0.3,0.05", "--methods", "ibp,crown", "--count", "4")
     assert "attack" in shown.stdout
-    assert "ε=0.3" in shown.stdout
+    assert "ε = 0.3" in shown.stdout
     run = read(tmp_path)
     assert run.eps == (0.05, 0.3)
     assert run.methods == ("ibp", "crown")

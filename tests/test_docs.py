@@ -58,7 +58,12 @@ def test_what_is_linked_or_named_is_there(page: Path) -> None:
         assert (ROOT / name).exists(), name
     for module in re.findall(r"`vertex_softmax\.([\w.]+)`", text):
         place = ROOT / "src" / "vertex_softmax" / module.replace(".", "/")
-        known = [place.with_suffix(".py"), place, place.parent.with_suffix(".py"), place.parent.parent.with_suffix(".py")]
+        known = [
+            place.with_suffix(".py"),
+            place,
+            place.parent.with_suffix(".py"),
+            place.parent.parent.with_suffix(".py"),
+        ]
         assert any(p.exists() for p in known), module
 
 

@@ -227,30 +227,29 @@ def summary(run: Run) -> dict[str, Any]:
 def table(run: Run, notes: Mapping[str, str] | None = None) -> Table:
     """What was certified, for the terminal; the attack's ceiling is the last row. `notes`: what each method does."""
     found = summary(run)
+    right = f"{found['correct']} of {found['inputs']} inputs are classified correctly"
+    told = [f"{method}: {note}" for method, note in (notes or {}).items()]
     shown = Table(
         title=Text(f"{run.title}: certified of {found['inputs']} inputs"),
-        caption=f"{found['correct']} are classified correctly; bound: mean margin to the worst class at the largest ε",
+        caption=Text("\n".join([f"{right}; bound: mean margin to the worst class at ε = {run.eps[-1]:g}", *told])),
+        caption_justify="left",
     )
     shown.add_column("method")
-    if notes:
-        shown.add_column("what it does")
     for e in run.eps:
-        shown.add_column(f"ε={e:g}", justify="right")
+        shown.add_column(f"ε = {e:g}", justify="right")
     shown.add_column("bound", justify="right")
-    shown.add_column("s/input", justify="right")
+    shown.add_column("s per input", justify="right")
     for method in run.methods:
         rows = [row for row in found["rows"] if row["method"] == method]
         bound = rows[-1]["mean_bound"]
-        cells = [*(f"{row['certified']:.0%}" for row in rows), "–" if bound is None else f"{bound:+.3f}"]
+        cells = [*(f"{row['certified']:.0%}" for row in rows), "–" if bound is None else f"{bound:+.4g}"]
         style = "bold green" if method == run.methods[-1] else None
-        note = [notes.get(method, "")] if notes else []
-        shown.add_row(method, *note, *cells, f"{rows[-1]['seconds_per_input']:.3f}", style=style)
+        shown.add_row(method, *cells, f"{rows[-1]['seconds_per_input']:.3f}", style=style)
     shown.add_section()
     margins = [a.margin for a in run.attacks if a.eps == run.eps[-1]]
     mean = sum(margins) / max(1, len(margins))
     ceilings = [f"≤ {row['not_fooled']:.0%}" for row in found["attack"]]
-    note = ["no method can exceed this"] if notes else []
-    shown.add_row("attack", *note, *ceilings, f"≤ {mean:+.3f}", "", style="dim")
+    shown.add_row("attack", *ceilings, f"≤ {mean:+.4g}", "", style="dim")
     return shown
 
 

@@ -131,3 +131,11 @@ def test_a_read_only_folder(tmp_path: Path) -> None:
 
 def test_the_file_is_plain_json(run: Run, place: Path) -> None:
     assert json.loads((place / "run.json").read_text())["model"]["name"] == "tiny"
+
+
+def test_labels_that_are_no_classes(tmp_path: Path) -> None:
+    some = inputs()
+    for label in (3, -1):
+        wrong = dataclasses.replace(some, labels=some.labels.clone().fill_(label))
+        with pytest.raises(VertexError, match=f"label {label}"):
+            evaluate(subject_of(some), wrong, ("ibp",), (0.1,), tmp_path)

@@ -32,6 +32,8 @@ from vertex_softmax.search.attack import pgd
 
 PIECE = 16
 """Inputs per line of the journal."""
+TOGETHER = 256
+"""Inputs that are evaluated at once."""
 ROUNDING = 1e-9
 """Bounds and margins are floating point: their comparison allows this much, relatively to margins above 1."""
 
@@ -87,6 +89,7 @@ def evaluate(
     plan = plan or Plan()
     methods, radii = _asked(methods, eps)
     begin = time.perf_counter()
+    shown = inputs_of(subject, inputs)
     with Journal(out / "journal.jsonl", fingerprint("methods", "runs")) as journal:
         work = _Work(subject, inputs, plan, journal, watch)
         answers = [answer for e in radii for method in methods for answer in work.answers(method, e)]
@@ -100,7 +103,7 @@ def evaluate(
         data=described(inputs),
         methods=methods,
         eps=radii,
-        inputs=inputs_of(subject, inputs),
+        inputs=shown,
         answers=tuple(answers),
         attacks=tuple(attacks),
         slack=slack,
@@ -141,7 +144,14 @@ def inputs_of(subject: Subject, inputs: Inputs) -> tuple[Input, ...]:
     """The inputs with what the network makes of them, for a run."""
     graph = subject.graph
     with torch.no_grad():
-        logits = graph.evaluate(inputs.x.to(graph.dtype).reshape(len(inputs), *graph.input.shape)).flatten(1)
+        pieces = inputs.x.to(graph.dtype).split(TOGETHER)
+        logits = torch.cat([graph.evaluate(x.reshape(len(x), *graph.input.shape)).flatten(1) for x in pieces])
+    if bool((wrong := inputs.labels >= logits.shape[1]).any()) or bool((wrong := inputs.labels < 0).any()):
+        at = int(wrong.nonzero()[0])
+        raise InvalidValueError(
+            f"label {int(inputs.labels[at])} of input {inputs.numbers[at]} is not a class: there are {logits.shape[1]}, "
+            "from 0"
+        )
     own = logits.gather(1, inputs.labels[:, None])
     others = (own - logits).scatter(1, inputs.labels[:, None], torch.inf).amin(1)
     return tuple(

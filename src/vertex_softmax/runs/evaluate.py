@@ -149,8 +149,8 @@ def inputs_of(subject: Subject, inputs: Inputs) -> tuple[Input, ...]:
     if bool((wrong := inputs.labels >= logits.shape[1]).any()) or bool((wrong := inputs.labels < 0).any()):
         at = int(wrong.nonzero()[0])
         raise InvalidValueError(
-            f"label {int(inputs.labels[at])} of input {inputs.numbers[at]} is not a class: there are {logits.shape[1]}, "
-            "from 0"
+            f"label {int(inputs.labels[at])} of input {inputs.numbers[at]} is not a class; "
+            f"there are {logits.shape[1]}, from 0"
         )
     own = logits.gather(1, inputs.labels[:, None])
     others = (own - logits).scatter(1, inputs.labels[:, None], torch.inf).amin(1)

@@ -23,18 +23,20 @@ def report(
     there. Of a sweep's folder: verdicts per model, instances decided against time, bounds, all instances. The path of
     the page is on stdout.
 
-    Example: vertex report out/demo --open
+    Examples:
+        vertex report out/demo
+        vertex report out/certify --out page.html --open
     """
     from vertex_softmax.report import run_page, sweep_page
     from vertex_softmax.runs.run import NAME
 
     if run.is_file() or (run / NAME).is_file():
         page = run_page.write(run, out)
-    elif (run / sweep_page.JOURNAL).is_file():
+    elif (run / sweep_page.RESULTS).is_file():
         page = sweep_page.write(run, out)
     else:
         raise InvalidValueError(
-            f"{run} has neither {NAME} nor {sweep_page.JOURNAL}: give the folder that `vertex demo`, `vertex certify`, "
+            f"{run} has neither {NAME} nor {sweep_page.RESULTS}: give the folder that `vertex demo`, `vertex certify`, "
             "`vertex radius` or `vertex sweep` wrote"
         )
     typer.echo(page)

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import dataclasses
 from functools import cache
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 
+from vertex_softmax import sweep
 from vertex_softmax.runs.run import (
     Answer,
     Attacked,
@@ -19,7 +22,9 @@ from vertex_softmax.runs.run import (
     Run,
     SlackMap,
     packed,
+    unpacked,
 )
+from vertex_softmax.sweep_instances import Instance
 
 METHODS = ("ibp", "crown", "alpha-crown", "vertex", "hybrid", "joint")
 EPS = (0.01, 0.02, 0.04, 0.06, 0.08)
@@ -114,3 +119,45 @@ def radius_run(inputs: int = 60) -> Run:
     return run(
         inputs, eps=(), answers=(), attacks=(), radii=tuple(radii), title="How far digits are certified", slack=None
     )
+
+
+@dataclasses.dataclass
+class _Done:
+    """An instance that has its answer before it is asked."""
+
+    finished: sweep.Finished
+
+    def poll(self) -> sweep.Finished:
+        return self.finished
+
+    def stop(self, force: bool) -> bool:  # noqa: ARG002
+        return True
+
+
+def sweep_folder(out: Path, count: int = 40, reason: str = "every conjunction is excluded over its whole box") -> Path:
+    """The folder of a sweep, written by the sweep itself."""
+    files = out / "benchmark"
+    files.mkdir(parents=True)
+    rng = np.random.default_rng(0)
+    names = ("pgd_2_3_16.onnx", "ibp_3_3_8.onnx")
+    for name in names:
+        (files / name).write_bytes(b"a model")
+    instances = []
+    for i in range(count):
+        (files / f"p_{i}.vnnlib").write_text("a property")
+        paths = files / names[i % 2], files / f"p_{i}.vnnlib"
+        instances.append(Instance(f"onnx/{names[i % 2]}", f"vnnlib/p_{i}.vnnlib", 100.0, *paths, "vit"))
+
+    def start(instance: Instance, settings: sweep.Settings, place: Path) -> _Done:
+        low = float(rng.normal(0.1, 0.3))
+        status = "unsat" if low > 0 else "sat" if low < -0.5 else "timeout" if low < -0.2 else "unknown"
+        answer = {"status": status, "reason": reason, "stage": "joint", "bounds": [[low, low + 1], [0.5]]}
+        return _Done(sweep.Finished(answer, "((X_0 0.5))\n" if status == "sat" else None))
+
+    sweep.run(instances, out, sweep.Settings(), start=start)
+    return out
+
+
+def shifted(pixels: str) -> str:
+    """A picture of digits as numbers around 0, tokens × width."""
+    return packed(unpacked(pixels, (8, 8)) * 2 - 1)

@@ -20,7 +20,7 @@ from vertex_softmax.report.pictures import pictures
 from vertex_softmax.runs.run import Answer, Attacked, Run, SlackMap
 
 STATUSES = ("certified", "not certified", "fooled", "misclassified")
-ROUNDING = 1e-6
+ROUNDING = 1e-9
 """By how much, relative to 1 or to the margin, a bound may lie above an attack's margin: both are floating point."""
 SLOTS = {"joint": 0, "vertex": 1, "hybrid": 2, "crown": 3, "alpha-crown": 4, "ibp": 5, "bab": 6}
 COLOURS = 8
@@ -82,7 +82,7 @@ class Facts:
         if self.misclassified(a.input):
             return STATUSES[3]
         attack = self.attacks.get((a.input, a.eps))
-        return STATUSES[2] if a.verdict == "falsified" or (attack is not None and attack.margin <= 0) else STATUSES[1]
+        return STATUSES[2] if a.verdict == "falsified" or (attack is not None and attack.margin < 0) else STATUSES[1]
 
     def telling(self) -> int | None:
         """The ε (its place) where the methods' rates lie furthest apart, all pairs together; the first of equals."""
@@ -102,10 +102,10 @@ class Facts:
             attack = self.attacks.get((a.input, a.eps))
             if attack is not None and a.bound is not None:
                 above += a.bound > attack.margin + ROUNDING * max(1.0, abs(attack.margin))
-            fooled = attack is not None and attack.margin <= 0
+            fooled = attack is not None and attack.margin < 0
             wrong += a.verdict == "verified" and (fooled or self.misclassified(a.input))
-        beyond = sum(r.certified >= self.fooled.get(r.input, math.inf) for r in self.run.radii)
-        beyond += sum(r.certified > 0 and self.misclassified(r.input) for r in self.run.radii)
+        beyond = sum(0 < r.certified >= self.fooled.get(r.input, math.inf) for r in self.run.radii)
+        wrong += sum(r.certified > 0 and self.misclassified(r.input) for r in self.run.radii)
         said = (
             (above, "bounds lie above a margin that the attack reached"),
             (wrong, "answers certify an input that is misclassified or was fooled"),

@@ -17,6 +17,7 @@ import itertools
 import json
 import math
 from collections.abc import Mapping, Sequence
+from functools import cache
 from pathlib import Path
 from types import NoneType, UnionType
 from typing import Any, TypeVar, Union, get_args, get_origin, get_type_hints
@@ -276,11 +277,16 @@ def _made(kind: Any, value: Any, where: str) -> Any:
     raise InvalidValueError(f"{where} is not of the kind it must be")
 
 
+@cache
+def _kinds(kind: type) -> dict[str, Any]:
+    return get_type_hints(kind)
+
+
 def made(kind: type[T], value: Any, where: str) -> T:
     """A dataclass of this module from plain JSON; what does not fit is an error that names it."""
     if not isinstance(value, dict):
         raise InvalidValueError(f"{where} is not an object")
-    kinds = get_type_hints(kind)
+    kinds = _kinds(kind)
     fields = {f.name: f for f in dataclasses.fields(kind)}  # type: ignore[arg-type]
     if unknown := [name for name in value if name not in fields]:
         raise InvalidValueError(f"{where} has {unknown[0]!r}, which is unknown")

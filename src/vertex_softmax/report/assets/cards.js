@@ -26,7 +26,7 @@ function certifiedBy(i) {
 }
 function isFooled(i) {
   const a = hasBounds ? attackAt(state.eps, i) : -1;
-  return hasBounds ? a >= 0 && data.attacks.margin[a] <= 0 : data.radii !== null && data.radii.fooled[i] !== null;
+  return hasBounds ? a >= 0 && data.attacks.margin[a] < 0 : data.radii !== null && data.radii.fooled[i] !== null;
 }
 const isWrong = (i) => data.inputs.wrong[i];
 
@@ -101,7 +101,7 @@ function factsOf(i) {
     .sort((a, b) => data.answers.bound[b] - data.answers.bound[a])[0];
   if (best !== undefined) facts.push(["worst target", className(data.answers.target[best])]);
   if (attack >= 0) facts.push(["attack", signed(data.attacks.margin[attack])]);
-  if (data.radii) facts.push(["fooled at", data.radii.fooled[i] === null ? "–" : `ε = ${number(data.radii.fooled[i])}`]);
+  if (data.radii && !isWrong(i)) facts.push(["fooled at", data.radii.fooled[i] === null ? "–" : `ε = ${number(data.radii.fooled[i])}`]);
   return facts;
 }
 

@@ -11,9 +11,9 @@ const SHAPES = [
 ];
 const mark = (slot, x, y, r = 4) => draw("path", { d: SHAPES[slot % SHAPES.length](r), transform: `translate(${x} ${y})`, class: "dot" });
 
-function swatch(slot, kind = "") {
+function swatch(slot, kind = "", step = false) {
   return draw("svg", { class: `swatch ${kind} s${slot}`, viewBox: "0 0 26 12", width: 26, height: 12, "aria-hidden": "true" },
-    draw("path", { d: "M1 6H25", class: "line" }), kind ? null : mark(slot, 13, 6, 3.6));
+    draw("path", { d: "M1 6H25", class: "line" }), kind || step ? null : mark(slot, 13, 6, 3.6));
 }
 
 // A scale from values to pixels, with its ticks and the way back.
@@ -153,14 +153,13 @@ function lineChart(host, spec) {
   function show() {
     const i = hovered ?? spec.at(), at = x(spec.stops[i]);
     cursor.setAttribute("d", `M${at} ${box.top}V${box.bottom}`);
-    const lines = spec.tell(i);
-    const said = `${spec.stopText(i)}: ${lines.map((l) => `${l.name} ${l.text}`).join(", ")}`;
-    slider.setAttribute("aria-valuenow", i);
-    slider.setAttribute("aria-valuetext", said);
+    const lines = spec.tell(i), chosen = spec.at();
+    slider.setAttribute("aria-valuenow", chosen);
+    slider.setAttribute("aria-valuetext", `${spec.stopText(chosen)}: ${spec.tell(chosen).map((l) => `${l.name} ${l.text}`).join(", ")}`);
     const open = hovered !== null || document.activeElement === slider;
     chart.point(at, box.top + 6, open ? [el("p", { class: "tip-title", text: spec.stopText(i) }),
-      ...lines.map((l) => el("p", null, swatch(l.slot, l.kind ?? ""), el("span", { text: l.name }), el("b", { text: l.text })))] : null);
-    spec.said?.(spec.at());
+      ...lines.map((l) => el("p", null, swatch(l.slot, l.kind ?? "", l.step), el("span", { text: l.name }), el("b", { text: l.text })))] : null);
+    spec.said(chosen);
   }
   const nearest = (event) => {
     const p = event.clientX - host.getBoundingClientRect().left;
@@ -172,6 +171,7 @@ function lineChart(host, spec) {
   slider.addEventListener("keydown", (event) => {
     if (!(event.key in keys)) return;
     event.preventDefault();
+    hovered = null; // the pointer may rest on the chart
     spec.choose(Math.max(0, Math.min(spec.stops.length - 1, spec.at() + keys[event.key])));
   });
   slider.addEventListener("pointermove", (event) => { hovered = nearest(event); show(); });
@@ -238,7 +238,7 @@ function legend(host, items, redraw) {
       if (hide) state.hidden.add(item.name);
       button.setAttribute("aria-pressed", String(!hide));
       redraw();
-    } }, swatch(item.slot), el("span", { text: item.name }));
+    } }, swatch(item.slot, "", item.step), el("span", { text: item.name }));
     host.append(button);
   }
 }

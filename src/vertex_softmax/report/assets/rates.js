@@ -102,10 +102,14 @@ function radiiChart() {
   const stops = Array.from({ length: 201 }, (_, k) => (max * k) / 200);
   const share = (m, e) => (found.whole[m] ? certified[m].filter((r) => r >= e).length / whole : null);
   const left = (e) => (whole - wrong - ends.filter((x) => x <= e).length) / whole;
-  const order = [...stops.keys()];
-  let at = order.find((k) => left(stops[k]) < 0.995 || Math.max(...data.methods.map((_, m) => share(m, stops[k]) ?? 0)) < 0.5) ?? 0;
+  const apart = (e) => { // all pairs of methods together
+    const shares = data.methods.map((_, m) => share(m, e)).filter((s) => s !== null);
+    return shares.reduce((sum, a, k) => sum + shares.slice(k + 1).reduce((rest, b) => rest + Math.abs(a - b), 0), 0);
+  };
+  const gaps = stops.map(apart);
+  let at = gaps.indexOf(Math.max(...gaps));
   const tell = (k) => [{ name: "not fooled", slot: 0, kind: "ceiling", text: percent(left(stops[k]), whole) },
-    ...data.methods.map((method, m) => ({ ...method, at: share(m, stops[k]) ?? -1, text: percent(share(m, stops[k]), whole) }))
+    ...data.methods.map((method, m) => ({ ...method, step: true, at: share(m, stops[k]) ?? -1, text: percent(share(m, stops[k]), whole) }))
       .filter((l) => !state.hidden.has(l.name)).sort((a, b) => b.at - a.at)];
   const chart = lineChart($("radii-chart"), {
     label: "Step chart: the share of inputs whose certified radius is at least ε, one line per method.",
@@ -115,7 +119,7 @@ function radiiChart() {
     stopText: (k) => `ε = ${number(stops[k])}`,
     said: (k) => { $("radii-readout").textContent = `At ε = ${number(stops[k])}: ${tell(k).map((l) => `${l.name} ${l.text}`).join(", ")}.`; },
   });
-  legend($("radii-legend"), data.methods, chart.redraw);
+  legend($("radii-legend"), series, chart.redraw);
 }
 
 // The axis of bounds: a method that is far below all others would flatten them; it is put at the foot, with its number.

@@ -4,6 +4,7 @@ const base = (path) => path.split("/").at(-1);
 const names = data.models.map(base).every((name, k, all) => all.indexOf(name) === k) ? data.models.map(base) : data.models;
 const decided = (i) => found.status[i] < 2;
 const KINDS = ["k0", "k2", "k1", "k4", "k3"], SIGNS = ["●", "✕", "○", "◷", "!"];
+const LANES = [0, 5, 2, 3, 4];
 const slotOf = (k) => k % 8;
 
 function modelBars() {
@@ -25,8 +26,8 @@ function modelBars() {
 
 function timeChart() {
   const times = (m) => found.seconds.filter((_, i) => decided(i) && (m < 0 || found.model[i] === m)).sort((a, b) => a - b);
-  const lines = [...(names.length > 1 ? [{ name: "all models", slot: 0, kind: "best", times: times(-1) }] : []),
-    ...names.slice(0, 40).map((name, m) => ({ name, slot: slotOf(m + (names.length > 1 ? 1 : 0)), times: times(m) }))];
+  const lines = [...(names.length > 1 ? [{ name: "all models", slot: 0, kind: "best", step: true, times: times(-1) }] : []),
+    ...names.slice(0, 40).map((name, m) => ({ name, slot: slotOf(m + (names.length > 1 ? 1 : 0)), step: true, times: times(m) }))];
   const all = times(-1), most = all.length;
   if (!most) {
     $("time-readout").textContent = "No instance is decided.";
@@ -34,7 +35,7 @@ function timeChart() {
   }
   const min = Math.max(1e-3, all[0] / 1.5), max = Math.max(all.at(-1), ...found.timeout.map((x) => x ?? 0)) * 1.1;
   const points = (ts) => [{ x: min, y: 0 }, ...ts.map((t, k) => ({ x: Math.max(min, t), y: k + 1 })), { x: max, y: ts.length }];
-  const series = lines.map((l) => ({ ...l, step: true, points: points(l.times) }));
+  const series = lines.map((l) => ({ ...l, points: points(l.times) }));
   const stops = Array.from({ length: 121 }, (_, k) => min * (max / min) ** (k / 120));
   let at = 120;
   const within = (ts, t) => ts.filter((x) => x <= t).length;
@@ -71,7 +72,7 @@ function boundsChart() {
         const at = x(Math.max(low, Math.min(high, found.bound[i]))), key = Math.round(at / 9), n = taken.get(key) ?? 0;
         taken.set(key, n + 1);
         const y = middle + Math.max(-13, Math.min(17, (n % 2 ? 1 : -1) * Math.ceil(n / 2) * 8)) + 2;
-        const dot = draw("g", { class: `mark-${KINDS[found.status[i]]}` }, mark([0, 5, 2, 3, 4][found.status[i]], at, y, 4));
+        const dot = draw("g", { class: `mark-${KINDS[found.status[i]]}` }, mark(LANES[found.status[i]], at, y, 4));
         dot.addEventListener("pointerenter", () => chart.point(at, Math.max(0, y - 70), [el("p", { class: "tip-title", text: base(found.spec[i]) }), el("p", { text: `${data.statuses[found.status[i]]}, bound ${bound(found.bound[i])}, ${seconds(found.seconds[i])}` })]));
         dot.addEventListener("pointerleave", () => chart.point());
         svg.append(dot);
@@ -79,6 +80,8 @@ function boundsChart() {
     });
     return height;
   });
+  $("bounds-readout").before(el("ul", { class: "key", "aria-hidden": "true" }, data.statuses.map((word, k) => el("li", null,
+    draw("svg", { width: 14, height: 14, viewBox: "-7 -7 14 14", class: `mark-${KINDS[k]}` }, mark(LANES[k], 0, 0, 4.5)), word))));
 }
 
 function instancesTable() {

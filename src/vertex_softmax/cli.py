@@ -20,6 +20,7 @@ from vertex_softmax import (
     cli_check,
     cli_data,
     cli_demo,
+    cli_report,
     cli_reproduce,
     cli_runs,
     cli_sweep,
@@ -31,7 +32,9 @@ HELP = laid_out(
     """Exact optimisation through softmax, and proofs about softmax-attention networks.
 
     Examples:
+        vertex demo --images 4
         vertex verify model.onnx property.vnnlib --timeout 100
+        vertex certify out/demo/model --eps 0.02 --count 5
         vertex verify --help
     """
 )
@@ -41,6 +44,7 @@ app.command()(cli_check.check)
 app.command()(cli_sweep.sweep)
 app.command()(cli_runs.certify)
 app.command()(cli_runs.radius)
+app.command()(cli_report.report)
 app.command()(cli_demo.demo)
 app.command()(cli_reproduce.reproduce)
 app.add_typer(cli_data.app, name="data")

@@ -23,7 +23,9 @@ def report(
     there. Of a sweep's folder: verdicts per model, instances decided against time, bounds, all instances. The path of
     the page is on stdout.
 
-    Example: vertex report out/demo --open
+    Examples:
+        vertex report out/demo
+        vertex report out/benchmark --out benchmark.html
     """
     from vertex_softmax.report import run_page, sweep_page
     from vertex_softmax.runs.run import NAME

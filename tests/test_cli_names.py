@@ -32,7 +32,7 @@ LINES = {
 
 def test_the_names_are_those_of_the_registries() -> None:
     assert tuple(METHODS) == cli_names.METHODS
-    assert cli_names.CASCADE == tuple(dict.fromkeys((*CASCADE, *METHODS)))
+    assert tuple(dict.fromkeys((*CASCADE, *METHODS))) == cli_names.CASCADE
     assert cli_names.DATA_SETS == NAMES
     assert tuple(EXPERIMENTS) == cli_names.EXPERIMENTS
 

@@ -32,7 +32,9 @@ HELP = laid_out(
     """Exact optimisation through softmax, and proofs about softmax-attention networks.
 
     Examples:
+        vertex demo --images 4
         vertex verify model.onnx property.vnnlib --timeout 100
+        vertex certify out/demo/model --eps 0.02 --count 5
         vertex verify --help
     """
 )

@@ -28,7 +28,9 @@ def check(
     file claims, proves a positive margin. Exit codes: 0 accepted, 1 rejected, 2 bad input.
 
     Examples:
+        vertex verify model.onnx property.vnnlib --certificate proof.vertex
         vertex check proof.vertex model.onnx
+        vertex check proof.vertex model.onnx --json
     """
     for path in (certificate, model):
         if not path.exists():

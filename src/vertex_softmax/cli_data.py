@@ -20,6 +20,7 @@ app = group(
 
     Examples:
         vertex data list
+        vertex data fetch mnist
     """
 )
 DataDir = Annotated[Path, typer.Option("--data-dir", envvar="VERTEX_DATA", help="The data folder.")]
@@ -34,7 +35,8 @@ def list_data(data_dir: DataDir = HERE, as_json: Json = False) -> None:
     """Every data set: how many images, where its files are or would be, and whether they are there and official.
 
     Examples:
-        vertex data list --data-dir data
+        vertex data list
+        vertex data list --data-dir data --json
     """
     from vertex_softmax.zoo.inventory import inventory
 
@@ -56,6 +58,7 @@ def check(
     Exit code 1 if a file is damaged or not official, or if the data set that is named is missing.
 
     Examples:
+        vertex data check
         vertex data check mnist --data-dir data
     """
     from vertex_softmax.zoo.datasets import NAMES, known

@@ -28,7 +28,7 @@ def demo(
     demo that was interrupted goes on where it was. Exit code 1: the demo contradicts itself, which should be reported.
 
     Examples:
-        vertex demo --out out/demo --images 4
+        vertex demo --images 4
     """
     from vertex_softmax import demo as example
     from vertex_softmax.cli_runs import summary, table, watching

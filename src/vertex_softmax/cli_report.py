@@ -25,7 +25,7 @@ def report(
 
     Examples:
         vertex report out/demo
-        vertex report out/certify --out page.html --open
+        vertex report out/benchmark --out benchmark.html
     """
     from vertex_softmax.report import run_page, sweep_page
     from vertex_softmax.runs.run import NAME

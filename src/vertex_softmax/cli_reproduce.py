@@ -53,7 +53,7 @@ def reproduce(
     Rows whose data is not in --data-dir say so and are not run. Exit code 1: a check of a table does not hold.
 
     Examples:
-        vertex reproduce slack --out out/reproduce
+        vertex reproduce slack
         vertex reproduce all --quick
     """
     if name != "all" and name not in EXPERIMENTS:

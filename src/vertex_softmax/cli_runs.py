@@ -73,8 +73,8 @@ def certify(
     a page of it.
 
     Examples:
-        vertex certify out/demo/model --count 20 --eps 0.02,0.05
-        vertex certify out/demo/model --eps 0.02 --count 5 --methods ibp,crown
+        vertex certify out/demo/model --eps 0.02,0.05 --count 5
+        vertex certify model.onnx --data inputs.npz --eps 0.1 --methods crown
     """
     from vertex_softmax.runs.evaluate import Plan, contradictions, evaluate
 
@@ -118,7 +118,8 @@ def radius(
     lies between. Every answer is kept in OUT/journal.jsonl: the same command goes on where it was.
 
     Examples:
-        vertex radius out/demo/model --count 20 --methods crown,joint
+        vertex radius out/demo/model --count 5 --methods crown,joint
+        vertex radius model.onnx --data inputs.npz --json
     """
     from vertex_softmax.runs.radius import Bisection, radii
 

@@ -20,7 +20,7 @@ from collections.abc import Mapping, Sequence
 from functools import cache
 from pathlib import Path
 from types import NoneType, UnionType
-from typing import Any, TypeVar, Union, get_args, get_origin, get_type_hints
+from typing import Any, TypeVar, cast, Union, get_args, get_origin, get_type_hints
 
 import numpy as np
 from numpy.typing import NDArray
@@ -286,7 +286,7 @@ def made(kind: type[T], value: Any, where: str) -> T:
     """A dataclass of this module from plain JSON; what does not fit is an error that names it."""
     if not isinstance(value, dict):
         raise InvalidValueError(f"{where} is not an object")
-    kinds = _kinds(kind)
+    kinds = _kinds(cast(type, kind))
     fields = {f.name: f for f in dataclasses.fields(kind)}  # type: ignore[arg-type]
     if unknown := [name for name in value if name not in fields]:
         raise InvalidValueError(f"{where} has {unknown[0]!r}, which is unknown")

@@ -12,6 +12,7 @@ import io
 import json
 import os
 import signal
+import stat
 import subprocess
 import sys
 import time
@@ -23,47 +24,28 @@ import pytest
 from rich.console import Console
 from tests.processes import gone
 from tests.search.small import network
+from tests.sweeps import (
+    ERROR,
+    QUICK,
+    TIMEOUT,
+    UNSAT,
+    WORDS,
+    Instant,
+    benchmark,
+    child,
+    lines,
+    ran,
+    rows,
+    started,
+    telling,
+)
 from typer.testing import CliRunner
 
-from vertex_softmax import __main__, cli_sweep, sweep
+from vertex_softmax import __main__, cli_sweep, runner, sweep
 from vertex_softmax.cli import app
 from vertex_softmax.errors import InvalidValueError
 from vertex_softmax.experiments import journal
 from vertex_softmax.sweep_instances import read_instances
-
-CHILD = f"""
-import json, os, pathlib, runpy, signal, sys, time
-runpy.run_path({__main__.__file__!r})["_end_with_parent"]()
-model, spec, *options = sys.argv[1:]
-options = dict(option[2:].split("=", 1) for option in options)
-told = json.loads(pathlib.Path(spec).read_text())
-with (pathlib.Path(spec).parent / "ran.txt").open("a") as ran:
-    ran.write(f"{{pathlib.Path(spec).name}} {{os.getpid()}} {{options['threads']}}\\n")
-if told.get("deaf"):
-    signal.signal(signal.SIGTERM, signal.SIG_IGN)
-print("this is said on stderr", file=sys.stderr, flush=True)
-time.sleep(told.get("sleep", 0))
-if "kill" in told:
-    os.kill(os.getpid(), told["kill"])
-if "answer" in told:
-    pathlib.Path(options["json"]).write_text(told["answer"])
-if told.get("found"):
-    pathlib.Path(options["counterexample"]).write_text(told["found"])
-os._exit(told.get("code", 0))
-"""
-
-
-def telling(status: str, code: int, **more: Any) -> dict[str, Any]:
-    """What a child is told, to give an ordinary answer."""
-    answer = {"status": status, "reason": "so it is", "bounds": [[0.5, 0.25]], "counterexample": {"x": [1.0] * 99}}
-    return {"answer": json.dumps(answer), "code": code, **more}
-
-
-UNSAT, UNKNOWN, TIMEOUT = telling("unsat", 0), telling("unknown", 3), telling("timeout", 4)
-SAT = telling("sat", 10, found="((X_0 0.5)\n (Y_0 1.0))\n\n")
-ERROR = {"answer": json.dumps({"status": "error", "reason": "the [bold]model[/bold] is odd"}), "code": 2}
-WORDS = ("verified", "falsified", "unknown", "timeout", "error")
-QUICK = {"UNSAT": UNSAT, "SAT": SAT, "UNKNOWN": UNKNOWN, "TIMEOUT": TIMEOUT, "ERROR": ERROR}
 
 
 @pytest.fixture(autouse=True)
@@ -75,45 +57,13 @@ def _one_thread(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.fixture
 def fake(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> tuple[str, ...]:
     """The command of the small program, which the sweeps of this test run."""
-    program = tmp_path / "child.py"
-    program.write_text(CHILD)
-    command = (sys.executable, "-I", "-S", str(program))
-    monkeypatch.setattr(sweep, "COMMAND", command)
+    command = child(tmp_path)
+    monkeypatch.setattr(runner, "COMMAND", command)
     return command
-
-
-def benchmark(folder: Path, told: dict[str, dict[str, Any]], timeout: float = 5) -> Path:
-    """A list of instances whose properties say what the child has to do."""
-    folder.mkdir(parents=True, exist_ok=True)
-    for model in ("a.onnx", "b.onnx"):
-        (folder / model).write_bytes(b"a model")
-    for name, what in told.items():
-        (folder / f"{name}.vnnlib").write_text(json.dumps(what))
-    lines = [f"{'ab'[i % 2]}.onnx,{name}.vnnlib,{timeout}\n" for i, name in enumerate(told)]
-    (folder / "instances.csv").write_text("".join(lines))
-    return folder / "instances.csv"
-
-
-def ran(folder: Path) -> list[str]:
-    """The properties that children were started for, in this order."""
-    place = folder / "ran.txt"
-    return (
-        [line.split()[0].removesuffix(".vnnlib") for line in place.read_text().splitlines()] if place.exists() else []
-    )
 
 
 def vertex(*arguments: str | Path | float) -> Any:
     return CliRunner().invoke(app, ["sweep", *map(str, arguments)])
-
-
-def rows(out: Path) -> dict[str, str]:
-    """Property → result, as results.csv has them."""
-    found = csv.reader(io.StringIO((out / "results.csv").read_text()))
-    return {row[2].removesuffix(".vnnlib"): row[4] for row in found}
-
-
-def lines(out: Path) -> list[dict[str, Any]]:
-    return [json.loads(line) for line in (out / "journal.jsonl").read_text().splitlines()]
 
 
 def test_every_answer_of_the_real_command(tmp_path: Path) -> None:
@@ -207,10 +157,10 @@ def test_a_second_run_tries_errors_again_and_nothing_else(tmp_path: Path, fake: 
     (told.parent / "ERROR.vnnlib").write_text(json.dumps(UNSAT))
     result = vertex(told, "--out", out)
     assert result.exit_code == 0
-    assert "tried again, as it was an error: 1; run again, as a file has changed: 4" in result.stderr
+    assert "tried again, as it was an error: 1; run again, as a file or --memory has changed: 4" in result.stderr
     assert rows(out) == {**before, "ERROR": "unsat"}
     next((out / "counterexamples").iterdir()).unlink()
-    assert "as a file has changed: 1\n" in vertex(told, "--out", out).stderr
+    assert "as a file or --memory has changed: 1\n" in vertex(told, "--out", out).stderr
     assert "of other instances, another method, timeout or seed" in vertex(told, "--out", out, "--seed", 1).stderr
     assert ran(told.parent) == [*QUICK, "ERROR", *QUICK, "SAT", *QUICK]
     assert vertex(told, "--out", out, "--limit", 2, "--timeout", 4).exit_code == 0
@@ -221,13 +171,10 @@ def test_a_second_run_tries_errors_again_and_nothing_else(tmp_path: Path, fake: 
 @pytest.mark.parametrize(
     ("told", "reason"),
     [
-        ({"kill": 9}, r"ended by SIGKILL \(is there no memory left\?\) without an answer; it said: this is"),
-        ({"kill": 11}, "the process was ended by SIGSEGV without an answer; it said: this is said on stderr"),
-        ({"code": 1}, "the process ended with exit code 1 without an answer"),
+        ({"code": 1}, "the process ended with exit code 1 without an answer; it said: this is said on stderr"),
         ({"code": 0}, "the process ended with exit code 0 without an answer"),
         (telling("unsat", 10), "the process ended with exit code 10, but its answer is 'unsat'"),
         (telling("sat", 0, found="(X_0 1)"), "exit code 0, but its answer is 'sat'"),
-        (telling("unsat", 0, kill=9), "the process was ended by SIGKILL"),
         (telling("sat", 10), "it said sat, but gave no counterexample"),
         (telling("verified", 0), "but its answer is 'verified'"),
         ({"answer": '{"status": "uns', "code": 0}, "without an answer"),
@@ -247,20 +194,21 @@ def test_an_answer_that_cannot_be_believed_is_one_error(
     with pytest.raises(ValueError, match=reason):
         raise ValueError(odd["reason"])
     assert odd["counterexample"] is None
+    assert odd["attempts"] == 1
     assert sweep.summary(state)["total"]["error"] == 1
 
 
 def test_a_child_that_outlives_its_time_is_killed(
     tmp_path: Path, fake: tuple[str, ...], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(sweep, "GRACE", 0.3)
+    monkeypatch.setattr(runner, "GRACE", 0.3)
     told = benchmark(tmp_path / "bench", {"slow": {**UNSAT, "sleep": 60, "deaf": True}, "good": UNSAT}, timeout=0.4)
     began = time.perf_counter()
     result = vertex(told, "--out", tmp_path / "out")
     assert result.exit_code == 0, result.output
     assert time.perf_counter() - began < 20
     assert rows(tmp_path / "out") == {"slow": "timeout", "good": "unsat"}
-    assert gone(int((told.parent / "ran.txt").read_text().split()[1]))
+    assert gone(int(started(told.parent)[0][1]))
 
 
 def test_processes_at_a_time_share_the_cores(
@@ -276,44 +224,19 @@ def test_processes_at_a_time_share_the_cores(
 
     sweep.run(read_instances(told), tmp_path / "out", sweep.Settings(jobs=3), watch=watch)
     assert most == 3
-    assert {line.split()[2] for line in (told.parent / "ran.txt").read_text().splitlines()} == {"2"}
+    assert {(words[2], words[4]) for words in started(told.parent)} == {("2", "2")}
     assert sweep.Settings(jobs=99).threads == 1
-
-
-class Instant:
-    """An instance that is finished as soon as it is begun."""
-
-    def __init__(self, instance: sweep.Instance, _settings: sweep.Settings, _place: Path) -> None:
-        self.instance = instance
-
-    def poll(self) -> sweep.Finished:
-        return sweep.Finished({"status": "unsat", "reason": ""})
-
-    def stop(self, force: bool) -> bool:
-        return not force
-
-
-def test_the_runner_is_an_argument_and_a_failed_start_is_an_error(tmp_path: Path) -> None:
-    told = benchmark(tmp_path / "bench", {"one": {}, "two": {}, "three": {}})
-
-    def start(instance: sweep.Instance, settings: sweep.Settings, place: Path) -> sweep.Running:
-        if instance.spec == "two.vnnlib":
-            raise OSError(errno.ENOMEM, "no room")
-        return Instant(instance, settings, place)
-
-    sweep.run(read_instances(told), tmp_path / "out", sweep.Settings(), start=start)
-    assert rows(tmp_path / "out") == {"one": "unsat", "two": "error", "three": "unsat"}
-    assert "no process could be started: no room" in lines(tmp_path / "out")[1]["reason"]
 
 
 def test_a_file_that_changes_meanwhile_is_an_error(tmp_path: Path) -> None:
     told = benchmark(tmp_path / "bench", {"one": {}})
 
-    def start(instance: sweep.Instance, settings: sweep.Settings, place: Path) -> sweep.Running:
-        instance.model_path.write_bytes(b"another model")
-        return Instant(instance, settings, place)
+    class Changing(Instant):
+        def start(self, key: str, instance: sweep.Instance, files: dict[str, str]) -> None:
+            instance.model_path.write_bytes(b"another model")
+            super().start(key, instance, files)
 
-    sweep.run(read_instances(told), tmp_path / "out", sweep.Settings(), start=start)
+    sweep.run(read_instances(told), tmp_path / "out", sweep.Settings(), begin=Changing)
     assert lines(tmp_path / "out")[0]["reason"] == "the model or the property was changed while it was read"
 
 
@@ -321,7 +244,7 @@ def test_names_with_bars_are_told_apart(tmp_path: Path) -> None:
     for name in ("a", "b|c", "a|b", "c"):
         (tmp_path / name).write_text("{}")
     (tmp_path / "instances.csv").write_text("a,b|c,1\na|b,c,1\n")
-    state = sweep.run(read_instances(tmp_path / "instances.csv"), tmp_path / "out", sweep.Settings(), start=Instant)
+    state = sweep.run(read_instances(tmp_path / "instances.csv"), tmp_path / "out", sweep.Settings(), begin=Instant)
     assert len(state.lines) == 2
 
 
@@ -329,8 +252,8 @@ class Parent:
     """A sweep in a process of its own, with the small program as its children."""
 
     def __init__(self, told: Path, out: Path, command: tuple[str, ...]) -> None:
-        program = "import sys; from vertex_softmax import cli, sweep; sweep.source = lambda: 'these sources'; "
-        program += f"sweep.COMMAND = {command!r}; sys.argv = ['vertex', 'sweep', *sys.argv[1:]]; cli.main()"
+        program = "import sys; from vertex_softmax import cli, runner, sweep; sweep.source = lambda: 'these sources'; "
+        program += f"runner.COMMAND = {command!r}; sys.argv = ['vertex', 'sweep', *sys.argv[1:]]; cli.main()"
         arguments = [sys.executable, "-c", program, str(told), "--out", str(out)]
         self.process = subprocess.Popen(arguments, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
 
@@ -375,19 +298,19 @@ def test_nothing_is_lost_and_nothing_runs_twice_after_signals(tmp_path: Path, fa
     assert vertex(told, "--out", out).exit_code == 0
     assert rows(out) == dict.fromkeys(names, "unsat")
     assert ran(told.parent) == ["n0", "n1", "n1", "n2", "n3", "n3", "n4", "n5", "n5", "n6", "n7"]
-    assert all(gone(int(line.split()[1])) for line in (told.parent / "ran.txt").read_text().splitlines())
+    assert all(gone(int(words[1])) for words in started(told.parent))
     assert not (out / ".running").exists()
 
 
 def test_a_deaf_child_is_killed_when_the_sweep_is_stopped(
     tmp_path: Path, fake: tuple[str, ...], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(sweep, "PATIENCE", 0.3)
+    monkeypatch.setattr(runner, "PATIENCE", 0.3)
     told = benchmark(tmp_path / "bench", {"slow": {**UNSAT, "sleep": 60, "deaf": True}}, timeout=90)
     state = sweep.run(read_instances(told), tmp_path / "out", sweep.Settings(), stopping=lambda: bool(ran(told.parent)))
     assert state.interrupted
     assert not lines(tmp_path / "out")
-    assert gone(int((told.parent / "ran.txt").read_text().split()[1]))
+    assert gone(int(started(told.parent)[0][1]))
 
 
 def test_a_child_whose_parent_is_gone_does_not_begin() -> None:
@@ -447,6 +370,12 @@ def test_other_input_that_is_refused(tmp_path: Path, fake: tuple[str, ...]) -> N
         ([told, "--device", "abacus"], "--device is 'abacus'; cpu is there"),
         ([told, "--jobs", "0"], "or equal to 1"),
         ([told, "--limit", "0"], "or equal to 1"),
+        ([told, "--threads", "0"], "or equal to 1"),
+        ([told, "--memory", "0"], "--memory is 0.0; it must be a number of GiB above 0"),
+        ([told, "--memory", "nan"], "--memory is nan"),
+        ([told, "--memory", "90000"], "--memory is 90000 GiB for each process, and "),
+        ([told, "--runner", "slurm"], "--runner is 'slurm'; choose one of local, ray"),
+        ([told, "--address", "auto"], "--address is a Ray cluster's: give --runner ray too"),
     ):
         result = vertex(*arguments, "--out", out)
         assert result.exit_code == 2, arguments
@@ -489,7 +418,7 @@ def test_a_full_disk_loses_nothing(tmp_path: Path, fake: tuple[str, ...], monkey
     told, out, calls = benchmark(tmp_path / "bench", {f"n{i}": UNSAT for i in range(4)}), tmp_path / "out", []
 
     def full(number: int) -> None:
-        calls.append(number)
+        calls.extend([number] * stat.S_ISREG(os.fstat(number).st_mode))
         if len(calls) == 2:
             raise OSError(errno.ENOSPC, "No space left on device")
 
@@ -522,7 +451,7 @@ def test_an_error_that_is_the_disks_is_not_recorded(
     tmp_path: Path, fake: tuple[str, ...], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     told, out = benchmark(tmp_path / "bench", {"good": UNSAT, "bad": {"code": 1}, "later": UNSAT}), tmp_path / "out"
-    write, probes = sweep.write_whole, []
+    write, probes = runner.write_whole, []
 
     def full(path: Path, content: bytes) -> Path:
         probes.extend([path] * (path.name == "probe"))
@@ -531,10 +460,10 @@ def test_an_error_that_is_the_disks_is_not_recorded(
         return write(path, content)
 
     with monkeypatch.context() as patched:
-        patched.setattr(sweep, "write_whole", full)
+        patched.setattr(runner, "write_whole", full)
         result = vertex(told, "--out", out)
     assert result.exit_code == 2
-    assert "probe cannot be written (No space left on device)" in result.stderr
+    assert ".running cannot be written (No space left on device); what is finished is kept; make room" in result.stderr
     assert [line["spec"] for line in lines(out)] == ["good.vnnlib"]
     assert vertex(told, "--out", out).exit_code == 1
     assert rows(out) == {"good": "unsat", "bad": "error", "later": "unsat"}
@@ -568,6 +497,6 @@ def test_words() -> None:
     bounds = ([], [[]], [[0.5], [0.25, 2.0]], [[None, 1.0]])
     assert [cli_sweep._worst({"bounds": b}) for b in bounds] == ["–", "–", "0.25", "−∞"]
     assert cli_sweep._worst({}) == "–"
-    assert sweep._ended(-99) == "the process was ended by signal 99"
+    assert runner._ended(-99) == "the process was ended by signal 99"
     with pytest.raises(InvalidValueError, match="the timeout is"):
         read_instances(Path("any"), timeout=-1)

@@ -12,7 +12,10 @@ import math
 import signal
 import threading
 import time
+from collections import deque
 from collections.abc import Iterator
+from functools import partial
+from itertools import islice
 from pathlib import Path
 from types import FrameType
 from typing import TYPE_CHECKING, Annotated, Any
@@ -30,10 +33,13 @@ from vertex_softmax.errors import InvalidValueError
 
 if TYPE_CHECKING:
     from vertex_softmax.experiments.journal import Trial
-    from vertex_softmax.sweep import State, Watch
+    from vertex_softmax.sweep import Begin, State, Watch
 
 ROWS = 12
-"""Finished instances that the live table shows."""
+"""Finished instances that the live table shows, and at most so many that run."""
+REDRAWN = 0.1
+"""Seconds between two tables, at least."""
+RUNNERS = ("local", "ray")
 WIDTH = 120
 """Of the table where stdout is no terminal."""
 STYLES = {"unsat": "green", "sat": "red", "unknown": "yellow", "timeout": "yellow", "error": "bold red"}
@@ -52,7 +58,31 @@ def sweep(
     method: Annotated[
         str, typer.Option(autocompletion=one_of(CASCADE), help="As for verify: attack, crown, joint, bab, ...")
     ] = "bab",
-    jobs: Annotated[int, typer.Option(min=1, help="Processes at a time; they share the cores.")] = 1,
+    jobs: Annotated[
+        int | None,
+        typer.Option(
+            min=1, help="Processes at a time.", show_default="1; with Ray as many as the cluster has room for"
+        ),
+    ] = None,
+    threads: Annotated[
+        int | None,
+        typer.Option(
+            min=1,
+            help="Of each process; the same number gives the same bounds anywhere.",
+            show_default="the cores shared by the jobs; with Ray 1",
+        ),
+    ] = None,
+    memory: Annotated[
+        float | None,
+        typer.Option(help="GiB for each process; no more start than fit in what is free.", show_default="no limit"),
+    ] = None,
+    runner: Annotated[
+        str, typer.Option(autocompletion=one_of(("local", "ray")), help="Where they run: local, or ray, a Ray cluster.")
+    ] = "local",
+    address: Annotated[
+        str | None,
+        typer.Option(help="Of the Ray cluster: auto, or HOST:PORT.", show_default="a Ray of this machine is started"),
+    ] = None,
     device: Annotated[str, typer.Option(autocompletion=one_of(DEVICES), help="cpu, or cuda.")] = "cpu",
     limit: Annotated[int | None, typer.Option(min=1, help="Only the first so many.", show_default="all")] = None,
     seed: Annotated[int, typer.Option(min=0, help="Of the attacks.")] = 0,
@@ -62,24 +92,32 @@ def sweep(
 
     Paths in the CSV file are relative to its folder; model.onnx may be there as model.onnx.gz. Every finished instance
     is a line of OUT/journal.jsonl: after a kill, a crash or Ctrl-C the same command goes on where it was; only those
-    that ended in an error are tried again. OUT/results.csv is in VNN-COMP's form, OUT/summary.json has the table,
-    OUT/counterexamples one file per falsified property.
+    that ended in an error are tried again. A process that dies (no memory left, a machine gone) is tried once more, and
+    that is reported. OUT/results.csv is in VNN-COMP's form, OUT/summary.json has the table, OUT/counterexamples one
+    file per falsified property.
 
     Exit codes: 0 all have an answer, 1 some ended in an error, 2 bad input, 130 and 143 if it was interrupted.
 
     Examples:
-        vertex sweep benchmark/instances.csv --out out/benchmark
-        vertex sweep benchmark/instances.csv --timeout 60 --jobs 2 --limit 4
+        vertex sweep benchmark/instances.csv --out out/benchmark --timeout 60
+        vertex sweep benchmark/instances.csv --out out/benchmark --jobs 8 --memory 4
+        vertex sweep benchmark/instances.csv --out out/benchmark --runner ray --address auto
     """
     from vertex_softmax import sweep as library
+    from vertex_softmax.runner import Settings, check_memory
     from vertex_softmax.sweep_instances import read_instances
 
-    _check(method, device)
+    begin, here = _begin(runner, address), runner == "local"
+    _check(method, device, here)
+    settings = Settings(
+        method, seed, device, jobs or (1 if here else None), threads or (0 if here else 1), memory, runner
+    )
+    if here:
+        check_memory(settings)
     chosen = read_instances(instances, timeout)[:limit]
     place = Path("out/sweep") / chosen[0].benchmark if out is None else out
-    settings = library.Settings(method, seed, device, jobs)
     with _signals() as caught, _shown(len(chosen), place) as watch:
-        state = library.run(chosen, place, settings, stopping=lambda: bool(caught), watch=watch)
+        state = library.run(chosen, place, settings, begin=begin, stopping=lambda: bool(caught), watch=watch)
     if state.interrupted:
         done = f"{len(state.lines)} of {len(chosen)} instances are finished and kept in {place}"
         _say(f"interrupted: {done}; the same command goes on from there", "yellow")
@@ -93,9 +131,27 @@ def sweep(
             console.width = max(console.width, WIDTH)
         console.print(_table(found))
     _say(f"written: {place / 'results.csv'}, summary.json, journal.jsonl")
+    if again := found["retried"]:
+        _say(
+            f"{again} of {len(chosen)} were run twice, as the first try died; the journal says how (retried)", "yellow"
+        )
     if failed := found["total"]["error"]:
         _say(f"{failed} of {len(chosen)} ended in an error; the same command tries those again", "red")
         raise typer.Exit(1)
+
+
+def _begin(runner: str, address: str | None) -> Begin | None:
+    """What makes the runner that is asked for."""
+    if runner not in RUNNERS:
+        raise InvalidValueError(f"--runner is {runner!r}; choose one of {', '.join(RUNNERS)}")
+    if runner == "local":
+        if address is not None:
+            raise InvalidValueError("--address is a Ray cluster's: give --runner ray too")
+        return None
+    from vertex_softmax.runner_ray import Ray, needed
+
+    needed()
+    return partial(Ray, address=address)
 
 
 def _say(text: str, style: str | None = None) -> None:
@@ -104,13 +160,13 @@ def _say(text: str, style: str | None = None) -> None:
         errors.print(Text(text, style or ""), highlight=False, soft_wrap=True)
 
 
-def _check(method: str, device: str) -> None:
-    """Refuse now what every instance would refuse."""
+def _check(method: str, device: str, here: bool) -> None:
+    """Refuse now what every instance would refuse; `here`: they run on this machine, with its devices."""
     import torch
 
     if method not in CASCADE:
         raise InvalidValueError(f"--method is {method!r}; choose one of {', '.join(CASCADE)}")
-    if device != "cpu" and not (device.startswith("cuda") and torch.cuda.is_available()):
+    if device != "cpu" and not (device.startswith("cuda") and (not here or torch.cuda.is_available())):
         raise InvalidValueError(f"--device is {device!r}; cpu is there, and cuda where torch sees a GPU")
 
 
@@ -146,31 +202,31 @@ def _shown(total: int, place: Path) -> Iterator[Watch]:
 
 
 class _View:
-    """What is shown while a sweep runs."""
+    """What is shown while a sweep runs; nothing here takes longer where there are more instances."""
 
     def __init__(self, total: int, place: Path) -> None:
         self.total, self.place = total, place
         self.began = self.drawn = -math.inf
-        self.fresh: list[Trial] = []
+        self.done = 0
+        self.fresh: deque[Trial] = deque(maxlen=ROWS)
+        self.note = ""
 
     def plain(self, state: State, line: Trial | None) -> None:
         """One line per finished instance, and one at the beginning about what is kept."""
-        self._begin(state)
-        if line is not None:
-            self.fresh.append(line)
+        self._look(state, line)
+        if line is not None and not line.get("retrying"):
             bound, reason = _worst(line), f": {line['reason']}" if line["status"] == "error" else ""
             text = f"[{len(state.lines)}/{self.total}] {line['status']:<7} {line['run_time']:7.1f} s"
             _say(f"{text}  bound {bound:>9}  {line['model']} {line['spec']}{reason}")
 
     def live(self, live: Live, state: State, line: Trial | None) -> None:
         """The table again, some times a second."""
-        self._begin(state)
-        if line is not None:
-            self.fresh.append(line)
-            if line["status"] == "error":
-                _say(f"error: {line['model']} {line['spec']}: {line['reason']}", "red")
+        self._look(state, line)
+        if line is not None and line["status"] == "error" and not line.get("retrying"):
+            _say(f"error: {line['model']} {line['spec']}: {line['reason']}", "red")
         now = time.perf_counter()
-        if line is not None or now - self.drawn > 0.5:
+        last = len(state.lines) == self.total
+        if last or now - self.drawn > (REDRAWN if line is not None else 5 * REDRAWN):
             self.drawn = now
             live.update(self.table(state), refresh=True)
 
@@ -179,26 +235,41 @@ class _View:
         table = Table("instance", "status", title=f"sweep of {self.total} instances")
         table.add_column("seconds", justify="right")
         table.add_column("worst bound", justify="right")
-        for line in self.fresh[-ROWS:]:
+        for line in self.fresh:
             status = Text(line["status"], STYLES.get(line["status"], ""))
             table.add_row(_instance(line["model"], line["spec"]), status, f"{line['run_time']:.1f}", _worst(line))
         now = time.perf_counter()
-        for instance in state.instances:
-            began = state.running.get(state.settings.key(instance))
-            if began is not None:
-                table.add_row(_instance(instance.model, instance.spec), "runs", f"{now - began:.1f}", "")
+        for task in islice(state.running.values(), ROWS):
+            name = _instance(task.instance.model, task.instance.spec)
+            table.add_row(name, "runs", f"{now - task.began:.1f}", "")
+        if len(state.running) > ROWS:
+            table.add_row(f"and {len(state.running) - ROWS} more", "run", "", "")
         return Group(table, Text(self.counts(state)))
 
     def counts(self, state: State) -> str:
         """In one line; the time left as if the rest took as long as what was run now."""
-        found = [line["status"] for line in state.lines.values()]
-        words = [f"{found.count(status)} {status}" for status in STYLES]
-        left = self.total - len(found)
-        text = f"{len(found)} of {self.total}: {', '.join(words)}"
-        if not self.fresh or not left:
+        done = len(state.lines)
+        words = [f"{state.counts[status]} {status}" for status in STYLES]
+        left = self.total - done
+        text = f"{done} of {self.total}: {', '.join(words)}"
+        if not self.done or not left:
             return text
-        seconds = (time.perf_counter() - self.began) / len(self.fresh) * left
+        seconds = (time.perf_counter() - self.began) / self.done * left
         return f"{text}; about {_duration(seconds)} left"
+
+    def _look(self, state: State, line: Trial | None) -> None:
+        """What both views do: remember what is finished, and say what the runner has to say."""
+        self._begin(state)
+        if state.note != self.note:
+            self.note = state.note
+            _say(state.note)
+        if line is None:
+            return
+        if line.get("retrying"):
+            _say(f"tried again: {line['model']} {line['spec']}: {line['reason']}", "yellow")
+            return
+        self.done += 1
+        self.fresh.append(line)
 
     def _begin(self, state: State) -> None:
         """Once: what the journal gives."""
@@ -209,7 +280,7 @@ class _View:
         if state.again:
             parts.append(f"tried again, as it was an error: {state.again}")
         if state.changed:
-            parts.append(f"run again, as a file has changed: {state.changed}")
+            parts.append(f"run again, as a file or --memory has changed: {state.changed}")
         if not parts and state.others:
             parts.append("its answers are of other instances, another method, timeout or seed, or of other sources")
         if parts:

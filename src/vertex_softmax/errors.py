@@ -30,5 +30,9 @@ class OutOfTimeError(VertexError, TimeoutError):
     """A deadline passed before the work was done; what was found until then is kept by whoever set the deadline."""
 
 
+class ClusterError(VertexError, ConnectionError):
+    """The machines that work was given to are gone, or are not fit for it; what is finished is kept."""
+
+
 class InternalError(VertexError, RuntimeError):
     """Vertex contradicts itself. Never the caller's fault; please report it."""

@@ -17,6 +17,7 @@ from pathlib import Path
 
 import pytest
 
+from vertex_softmax import sources
 from vertex_softmax.errors import InternalError, InvalidValueError
 from vertex_softmax.experiments import journal as journals
 from vertex_softmax.experiments.journal import Journal, fingerprint, journal_of
@@ -224,20 +225,59 @@ def test_it_is_synced_before_it_is_known(path: Path, monkeypatch: pytest.MonkeyP
         sync(descriptor)
         synced.append(os.fstat(descriptor).st_size)
 
-    monkeypatch.setattr(journals.os, "fsync", watched)
     with Journal(path, "s") as journal:
+        monkeypatch.setattr(journals.os, "fsync", watched)
         for number in range(3):
             journal.add([{"key": str(number)}])
             assert len(synced) == number + 1
             assert synced[-1] == path.stat().st_size
 
 
+def test_folders_of_a_new_journal_are_synced_before_anything_is_promised(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path, synced, sync = tmp_path / "new" / "deep" / "journal.jsonl", [], os.fsync
+
+    def watched(descriptor: int) -> None:
+        sync(descriptor)
+        synced.append(Path(os.readlink(f"/proc/self/fd/{descriptor}")))
+
+    monkeypatch.setattr(journals.os, "fsync", watched)
+    folders = [path.parent, path.parent.parent, tmp_path]
+    with Journal(path, "s") as journal:
+        assert synced == folders
+        journal.add([{"key": "a"}])
+    assert synced == [*folders, path]
+    with Journal(path, "s"):
+        assert synced == [*folders, path]  # it was promised before, and is there
+    path.write_bytes(b"")
+    with Journal(path, "s"):  # made by a process that was killed before it could sync
+        assert synced == [*folders, path, path.parent]
+
+    def fail(_descriptor: int) -> None:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    monkeypatch.setattr(journals.os, "fsync", fail)
+    with pytest.raises(InvalidValueError, match=r"cannot be written \(No space left on device\)"):
+        known(tmp_path / "another" / "journal.jsonl")
+    monkeypatch.setattr(journals.os, "fsync", sync)
+    write(tmp_path / "another" / "journal.jsonl", {"key": "a"})  # the failed opening holds no lock
+
+
+def test_what_stays_in_memory_is_what_is_asked_for(path: Path) -> None:
+    for _ in range(2):
+        with Journal(path, "s", lambda trial: {"found": trial["found"]}) as journal:
+            journal.add([{"key": "a", "found": 1, "long": "x" * 1000}])
+            assert journal.known == {"a": {"found": 1}}
+    assert known(path)["a"]["long"] == "x" * 1000
+
+
 @pytest.fixture
 def package(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     """A copy of the package that fingerprints are taken of."""
     copy = tmp_path / "package"
-    shutil.copytree(journals.PACKAGE, copy, ignore=shutil.ignore_patterns("__pycache__", "*.so", "data"))
-    monkeypatch.setattr(journals, "PACKAGE", copy)
+    shutil.copytree(sources.PACKAGE, copy, ignore=shutil.ignore_patterns("__pycache__", "*.so", "data"))
+    monkeypatch.setattr(sources, "PACKAGE", copy)
     fingerprint.cache_clear()
     yield copy
     fingerprint.cache_clear()
@@ -282,13 +322,13 @@ def test_a_fingerprint_changes_with_what_computes_and_with_nothing_else(package:
 
 
 def test_every_source_that_an_experiment_names_is_there() -> None:
-    named = set(journals.COMPUTING)
-    for path in (journals.PACKAGE / "experiments").glob("*.py"):
+    named = set(sources.COMPUTING)
+    for path in (sources.PACKAGE / "experiments").glob("*.py"):
         for node in ast.walk(ast.parse(path.read_text())):
             if isinstance(node, ast.Constant) and re.fullmatch(r"[a-z_]+/[a-z_/]+(\.py)?", str(node.value)):
                 named.add(str(node.value))
     assert {"experiments/learned.py", "experiments/slack.py", "experiments/synthetic.py"} <= named
-    assert [name for name in sorted(named) if not (journals.PACKAGE / name).exists()] == []
+    assert [name for name in sorted(named) if not (sources.PACKAGE / name).exists()] == []
 
 
 def test_the_journal_of_an_experiment(tmp_path: Path) -> None:

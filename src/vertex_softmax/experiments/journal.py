@@ -9,34 +9,21 @@ Each line names the sources it was made by (`fingerprint`): answers of other sou
 from __future__ import annotations
 
 import contextlib
-import hashlib
+import errno
 import json
 import os
 from collections.abc import Callable, Iterable, Mapping
-from functools import cache
 from pathlib import Path
 from types import TracebackType
 from typing import Any, TypeAlias
 
 from vertex_softmax.errors import InternalError, InvalidValueError
+from vertex_softmax.sources import fingerprint
+
+__all__ = ["Journal", "Trial", "fingerprint", "journal_of"]
 
 Trial: TypeAlias = dict[str, Any]
 """A finished trial, as plain JSON; `key` says which."""
-
-PACKAGE = Path(__file__).parents[1]
-COMPUTING = ("softmax_box", "ops", "bounds", "graph", "search", "sets.py", "methods/bounding.py", "methods/certify.py")
-
-
-@cache
-def fingerprint(*files: str) -> str:
-    """Of everything in the package that computes a bound or an attack, and of the files named."""
-    found = hashlib.sha256()
-    for name in (*COMPUTING, *files):
-        place = PACKAGE / name
-        for path in sorted(place.rglob("*")) if place.is_dir() else [place]:
-            if path.suffix in {".py", ".c", ".h"}:
-                found.update(path.relative_to(PACKAGE).as_posix().encode() + b"\0" + path.read_bytes() + b"\0")
-    return found.hexdigest()[:16]
 
 
 def journal_of(name: str, out: Path, *files: str) -> Journal:
@@ -47,26 +34,33 @@ def journal_of(name: str, out: Path, *files: str) -> Journal:
 class Journal:
     """The trials of one experiment: `known` by key, `add` to write; open it with `with`, one process at a time."""
 
-    def __init__(self, path: Path, source: str) -> None:
-        self.path, self.source = path, source
+    def __init__(self, path: Path, source: str, keep: Callable[[Trial], Trial] = lambda trial: trial) -> None:
+        """`keep`: what of each trial stays in memory; the file has all of it."""
+        self.path, self.source, self.keep = path, source, keep
         self.known: dict[str, Trial] = {}
         self._file: Any = None
 
     def __enter__(self) -> Journal:
+        there = next(folder for folder in self.path.absolute().parents if folder.exists())
         try:
             self.path.parent.mkdir(parents=True, exist_ok=True)
             self._file = self.path.open("a+b")
         except OSError as error:
-            raise InvalidValueError(
-                f"{self.path} cannot be written ({error.strerror}); choose another --out"
-            ) from error
+            raise self._refused(error) from error
         try:
             self._lock()
             self._read()
-        except BaseException:
+            if not self._file.tell():  # nothing was promised before
+                _sync_folders(self.path.absolute(), there)
+        except BaseException as error:
             self._file.close()  # and the lock is gone
+            if isinstance(error, OSError):
+                raise self._refused(error) from error
             raise
         return self
+
+    def _refused(self, error: OSError) -> InvalidValueError:
+        return InvalidValueError(f"{self.path} cannot be written ({error.strerror}); choose another --out")
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
@@ -91,7 +85,7 @@ class Journal:
             raise InvalidValueError(
                 f"{self.path}: {error.strerror}; what was written before is kept; the same command goes on from there"
             ) from error
-        self.known.update((str(line["key"]), line) for line in lines)
+        self.known.update((str(line["key"]), self.keep(line)) for line in lines)
 
     def once(self, key: str, compute: Callable[..., Any], *arguments: Any) -> Any:
         """What `compute` gives for the trial of this key: as the file has it, else computed and written."""
@@ -129,6 +123,23 @@ class Journal:
                 break
             whole += len(line)
             if source == self.source:
-                self.known[key] = trial
+                self.known[key] = self.keep(trial)
         self._file.truncate(whole)
         self._file.seek(0, os.SEEK_END)
+
+
+def _sync_folders(path: Path, highest: Path) -> None:
+    """A new file is there after a crash of the machine only if its folder was synced, and so on up to an old one."""
+    if os.name == "nt":  # no folder can be opened there
+        return
+    for folder in path.parents:
+        number = os.open(folder, os.O_RDONLY)
+        try:
+            os.fsync(number)
+        except OSError as error:
+            if error.errno not in (errno.EINVAL, errno.ENOTSUP):  # of file systems that cannot
+                raise
+        finally:
+            os.close(number)
+        if folder == highest:
+            return

@@ -108,7 +108,7 @@ def walk() -> bytes:
         f'<rect width="{total}" height="210" fill="white"/>',
         '<defs><marker id="a" viewBox="0 0 8 8" refX="7" refY="4" markerWidth="7" markerHeight="7" orient="auto">'
         '<path d="M0 0L8 4L0 8z" fill="context-stroke"/></marker></defs>',
-        f'<text x="10" y="22" fill="{plots.BLUE}">forward: a box for every number that a nonlinearity takes in →</text>',
+        f'<text x="10" y="22" fill="{plots.BLUE}">forward: a box for every input of a nonlinearity →</text>',
         f'<text x="{total - 10}" y="198" text-anchor="end" fill="{plots.GREEN}">'
         "← backward: Σ A·out ≥ Σ A′·in + constant, op by op, until only x is left</text>",
     ]

@@ -2,9 +2,10 @@
 
 - python: in order, in one namespace per page; what is printed is kept.
 - text: must be what the block before it printed, numbers to two per cent.
-- sh, or no name: every line. `vertex …` is run, with the exit code 0 or the one a comment says; of `make …`, `pip …` and
-  `python FILE …` it is looked up that the target, the extra or the file is there.
-- under `<!-- file: NAME -->` the block is written to that file of the folder; under `<!-- not run: why -->` it is left out.
+- sh, or no name: every line. `vertex …` is run, with the exit code 0 or the one that `<!-- exit: N -->` says; of
+  `make …`, `pip …` and `python FILE …` it is looked up that the target, the extra or the file is there.
+- under `<!-- file: NAME -->` the block is written to that file of the folder; under `<!-- not run: why -->` it is left
+  out.
 """
 
 from __future__ import annotations

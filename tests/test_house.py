@@ -6,8 +6,9 @@ import ast
 import tomllib
 from pathlib import Path
 
-import pytest
 import torch
+from tests.pages import run_page
+from tests.tiny_files import write_files
 
 import vertex_softmax
 
@@ -46,16 +47,14 @@ def test_the_primitive_imports_nothing_else_of_the_package() -> None:
 def test_the_version_is_told_once() -> None:
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
     assert project["version"] == vertex_softmax.__version__
-    assert set(project["optional-dependencies"]) == {"onnx", "proof", "report", "ray", "vnnlib", "dev"}
+    assert set(project["optional-dependencies"]) == {"onnx", "proof", "report", "ray", "vnnlib", "docs", "dev"}
 
 
-def test_the_readme_names_both_commands_and_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_readme_names_both_commands_and_runs(tmp_path: Path) -> None:
     readme = (ROOT / "README.md").read_text()
     assert "make demo" in readme
     assert "make test" in readme
-    monkeypatch.chdir(tmp_path)
     torch.manual_seed(0)
-    names: dict[str, object] = {}
-    for part in readme.split("```python\n")[1:]:
-        exec(compile(part.split("```")[0], "README.md", "exec"), names)  # noqa: S102
+    assert run_page(ROOT / "README.md", write_files(tmp_path)) == 0
     assert (tmp_path / "proof.vertex").stat().st_size > 0
+    assert (tmp_path / "out" / "benchmark" / "results.csv").is_file()

@@ -1,4 +1,4 @@
-"""Files that commands in texts name, tiny: a model, properties of it, a benchmark folder; and how such a command is run."""
+"""Files that commands in texts name, tiny: a model, properties of it, a benchmark folder; and how they are run."""
 
 from __future__ import annotations
 
@@ -34,5 +34,5 @@ def vertex(*arguments: str) -> Any:
     from vertex_softmax import cli_verify
     from vertex_softmax.cli import app
 
-    with mock.patch.object(cli_verify, "_since_start", lambda: 0.0):
+    with mock.patch.object(cli_verify, "_since_start", return_value=0.0):
         return CliRunner().invoke(app, list(arguments))

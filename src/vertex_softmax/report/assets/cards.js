@@ -45,7 +45,7 @@ function thumbs(i, large) {
   const there = attack !== undefined && (large || data.attacks.eps[attack] <= state.eps) && !isWrong(i);
   if (!there || !data.attacks.change[attack].most) return made;
   const change = data.attacks.change[attack], to = className(data.attacks.target[attack]), at = eps(data.eps[data.attacks.eps[attack]]);
-  made.push(picture(i, "adversarial", attack, `${large ? `changed within ε = ${at}` : "changed"}: answer ${to}`, `${name} changed within ε = ${at}: the network says ${to}`));
+  made.push(picture(i, "adversarial", attack, large ? `changed within ε = ${at}: answer ${to}` : `answer: ${to}`, `${name} changed within ε = ${at}: the network says ${to}`));
   made.push(picture(i, "change", attack, `change ± ${number(change.most)}`, `the change, amplified: full colour is plus or minus ${number(change.most)}`));
   return made;
 }

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import dataclasses
+from collections.abc import Mapping
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 
 from vertex_softmax import sweep
+from vertex_softmax.runner import Finished, Settings
 from vertex_softmax.runs.run import (
     Answer,
     Attacked,
@@ -121,24 +122,35 @@ def radius_run(inputs: int = 60) -> Run:
     )
 
 
-@dataclasses.dataclass
-class _Done:
-    """An instance that has its answer before it is asked."""
+class _Told:
+    """A runner that has every answer at once."""
 
-    finished: sweep.Finished
+    def __init__(self, reason: str) -> None:
+        self.note, self.reason, self.done = "", reason, []
+        self.rng = np.random.default_rng(0)
 
-    def poll(self) -> sweep.Finished:
-        return self.finished
-
-    def stop(self, force: bool) -> bool:  # noqa: ARG002
+    def has_room(self) -> bool:
         return True
+
+    def start(self, key: str, instance: Instance, files: Mapping[str, str]) -> None:  # noqa: ARG002
+        low, seconds = float(self.rng.normal(0.1, 0.3)), float(self.rng.lognormal(1.5, 1.2))
+        status = "unsat" if low > 0 else "sat" if low < -0.5 else "timeout" if low < -0.2 else "unknown"
+        answer = {"status": status, "reason": self.reason, "stage": "joint", "bounds": [[low, low + 1], [0.5]]}
+        example = "((X_0 0.5))\n" if status == "sat" else None
+        self.done.append((key, Finished(answer, example, 100.0 if status == "timeout" else seconds)))
+
+    def poll(self, wait: float) -> list[tuple[str, Finished]]:  # noqa: ARG002
+        found, self.done = self.done, []
+        return found
+
+    def stop(self) -> None:
+        pass
 
 
 def sweep_folder(out: Path, count: int = 40, reason: str = "every conjunction is excluded over its whole box") -> Path:
     """The folder of a sweep, written by the sweep itself."""
     files = out / "benchmark"
     files.mkdir(parents=True)
-    rng = np.random.default_rng(0)
     names = ("pgd_2_3_16.onnx", "ibp_3_3_8.onnx")
     for name in names:
         (files / name).write_bytes(b"a model")
@@ -147,14 +159,7 @@ def sweep_folder(out: Path, count: int = 40, reason: str = "every conjunction is
         (files / f"p_{i}.vnnlib").write_text("a property")
         paths = files / names[i % 2], files / f"p_{i}.vnnlib"
         instances.append(Instance(f"onnx/{names[i % 2]}", f"vnnlib/p_{i}.vnnlib", 100.0, *paths, "vit"))
-
-    def start(instance: Instance, settings: sweep.Settings, place: Path) -> _Done:
-        low = float(rng.normal(0.1, 0.3))
-        status = "unsat" if low > 0 else "sat" if low < -0.5 else "timeout" if low < -0.2 else "unknown"
-        answer = {"status": status, "reason": reason, "stage": "joint", "bounds": [[low, low + 1], [0.5]]}
-        return _Done(sweep.Finished(answer, "((X_0 0.5))\n" if status == "sat" else None))
-
-    sweep.run(instances, out, sweep.Settings(), start=start)
+    sweep.run(instances, out, Settings(threads=1), begin=lambda _settings, _places: _Told(reason))
     return out
 
 

@@ -155,6 +155,7 @@ def test_every_page_fits_a_phone_and_a_desk(browser, pages, tmp_path, name) -> N
 
 def test_epsilon_changes_everything_that_shows_one(browser, pages) -> None:
     browser.open(pages["run"])
+    Select(browser.one("#eps")).select_by_visible_text("0.01")
     before = browser.texts("#bars .value"), browser.texts("#tightness-readout"), browser.texts(".card .rows .n")
     Select(browser.one("#eps")).select_by_visible_text("0.08")
     after = browser.texts("#bars .value"), browser.texts("#tightness-readout"), browser.texts(".card .rows .n")
@@ -189,6 +190,7 @@ def test_the_legend_hides_a_method(browser, pages) -> None:
     assert button.get_attribute("aria-pressed") == "false"
     assert len(browser.all("#rates-chart .series")) == 5
     assert " crown" not in browser.one("#rates-readout").text
+    assert len(browser.all("#tightness-chart .point")) == 5
     button.send_keys(Keys.SPACE)
     assert len(browser.all("#rates-chart .series")) == 6
 
@@ -274,6 +276,8 @@ def test_a_card_opens_and_pictures_are_drawn(browser, pages) -> None:
     changed = [abs(a - b) for a, b in zip(shades[0], shades[1], strict=True)]
     assert 1 <= max(changed) <= round(255 * 0.08) + 1
     assert len(browser.all("#detail tbody tr")) == 7
+    assert "null" not in dialog.text
+    assert "undefined" not in browser.one("main").text
     browser.key(Keys.ESCAPE)
     assert not dialog.is_displayed()
     assert browser.js("return document.activeElement.className") == "open"
@@ -321,7 +325,7 @@ def test_the_table_is_sorted_filtered_and_copied(browser, pages) -> None:
     assert browser.one("#answers-table .count").text == f"{len(held)} of 1,800 rows"
     assert set(rows(browser, 3)) == {"joint"}
     Select(selects[2]).select_by_visible_text("all")
-    browser.one("#answers-table input").send_keys("bound not above")
+    browser.one("#answers-table input").send_keys("Bound not above -")
     unknown = [a for a in run.answers if (a.method, a.eps, a.verdict) == ("joint", 0.06, "unknown")]
     browser.until(f"document.querySelector('#answers-table .count').textContent === '{len(unknown)} of 1,800 rows'")
     browser.click(browser.one("#answers-table .foot button:last-of-type"))
@@ -392,6 +396,8 @@ def test_radii_are_steps(browser, pages) -> None:
     slider.send_keys(Keys.END)
     assert "joint 0 %" in browser.one("#radii-readout").text
     assert not browser.all("#eps")
+    best = max(r.certified for r in run.radii if r.input == 0)
+    assert browser.one(".card .chip").text == f"radius {best:.2f}"
     assert browser.one("#radii-table .count").text == "240 rows"
 
 

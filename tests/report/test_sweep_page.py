@@ -52,6 +52,16 @@ def test_an_instance_that_was_run_again_is_shown_as_it_is_now(folder) -> None:
     assert not {"before", "another method"} & set(Page(sweep_page.page(folder).decode()).data["instances"]["reason"])
 
 
+def test_a_second_try_says_so(folder) -> None:
+    lines = [json.loads(line) for line in (folder / "journal.jsonl").read_text().splitlines()]
+    died = {**lines[3], "status": "error", "reason": "it was killed", "run_time": 1.0, "retrying": True}
+    lines[3:4] = [died, {**lines[3], "retried": "it was killed", "attempts": 2}]
+    (folder / "journal.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
+    reasons = Page(sweep_page.page(folder).decode()).data["instances"]["reason"]
+    assert len(reasons) == 14
+    assert reasons[3].endswith("(at the second try; the first: it was killed)")
+
+
 def test_hostile_names_are_text(tmp_path) -> None:
     place = made.sweep_folder(tmp_path / "out", 4, reason=BAD)
     summary = json.loads((place / "summary.json").read_text())

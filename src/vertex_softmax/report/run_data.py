@@ -11,7 +11,6 @@ import math
 import statistics
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from itertools import combinations
 from typing import Any
 
 import numpy as np
@@ -85,13 +84,13 @@ class Facts:
         return STATUSES[2] if a.verdict == "falsified" or (attack is not None and attack.margin < 0) else STATUSES[1]
 
     def telling(self) -> int | None:
-        """The ε (its place) where the methods' rates lie furthest apart, all pairs together; the first of equals."""
+        """The ε (its place) where the best method's rate lies furthest above the middle one's; the first of equals."""
         if not self.run.eps or not self.run.answers:
             return None
 
         def apart(k: int) -> float:
-            found = [rates[k] for rates in self.rates.values()]
-            return math.fsum(abs(a - b) for a, b in combinations([x for x in found if x is not None], 2))
+            found = [x for rates in self.rates.values() if (x := rates[k]) is not None]
+            return max(found) - statistics.median_low(found) if found else 0.0
 
         return max(range(len(self.run.eps)), key=lambda k: (round(apart(k), 9), -k))
 

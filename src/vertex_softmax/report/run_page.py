@@ -43,8 +43,7 @@ def page(run: Run, theorem: str = "") -> bytes:
         about=_about(run),
         rates=_rates(facts),
         radii=_radii(facts),
-        count=len(run.inputs),
-        wrong=sum(facts.misclassified(i) for i in range(len(run.inputs))),
+        everything=f"all {_inputs(len(run.inputs))}" if len(run.inputs) != 1 else "one input",
         theorem=theorem,
     )
 

@@ -25,7 +25,7 @@ JOURNAL, RESULTS, SUMMARY = "journal.jsonl", "results.csv", "summary.json"
 SCRIPTS = ("sweep.js",)
 WORDS = {"unsat": "verified", "sat": "falsified", "unknown": "unknown", "timeout": "timeout", "error": "error"}
 MOST_BYTES = 1 << 30
-SHOWN = ("benchmark", "method", "seed", "device", "jobs", "version")
+SHOWN = ("benchmark", "method", "seed", "device", "runner", "jobs", "threads", "memory", "retried", "version")
 
 
 def write(folder: Path, out: Path | None = None) -> Path:
@@ -53,7 +53,7 @@ def page(folder: Path) -> bytes:
         finished=len(rows),
         instances=instances,
         interrupted=summary.get("interrupted", True),
-        facts=[(name, str(summary[name])) for name in SHOWN if name in summary],
+        facts=[(name, str(summary[name])) for name in SHOWN if summary.get(name) is not None],
         seconds=f"{math.fsum(row['seconds'] for row in rows):,.1f}",
     )
 
@@ -122,7 +122,9 @@ def _instances(folder: Path, summary: dict[str, Any]) -> list[dict[str, Any]]:
     """One row per finished instance, in the order of results.csv."""
     journal = {}
     for line in _lines(folder / JOURNAL):
-        if all(line.get(key) == summary.get(key, line.get(key)) for key in ("method", "seed")):
+        if not line.get("retrying") and all(
+            line.get(key) == summary.get(key, line.get(key)) for key in ("method", "seed")
+        ):
             journal[_key(line["model"], line["spec"], line["status"], f"{line['run_time']:.3f}")] = line
     rows = []
     place = folder / RESULTS
@@ -153,8 +155,13 @@ def _row(line: dict[str, Any]) -> dict[str, Any]:
         "timeout": float(line["timeout"]) if _number(line.get("timeout")) else None,
         "stage": str(line.get("stage") or ""),
         "bound": worst(line.get("bounds")),
-        "reason": str(line.get("reason") or ""),
+        "reason": _reason(line),
     }
+
+
+def _reason(line: dict[str, Any]) -> str:
+    first = f" (at the second try; the first: {line['retried']})" if line.get("retried") else ""
+    return str(line.get("reason") or "") + first
 
 
 def worst(bounds: Any) -> float | None:

@@ -35,6 +35,7 @@ function chip(i) {
   const by = certifiedBy(i);
   if (isWrong(i)) return el("span", { class: "chip k3", text: "misclassified" });
   if (hasBounds && isFooled(i)) return el("span", { class: "chip k2", text: "fooled" });
+  if (!hasBounds && data.radii) return el("span", { class: by ? "chip k0" : "chip k1", text: by ? `radius ${number(bestRadius(i))}` : "not certified" });
   return by ? el("span", { class: "chip k0", text: by === methods ? "certified" : `certified by ${by} of ${methods}` }) : el("span", { class: "chip k1", text: "not certified" });
 }
 
@@ -44,7 +45,7 @@ function thumbs(i, large) {
   const there = attack !== undefined && (large || data.attacks.eps[attack] <= state.eps) && !isWrong(i);
   if (!there || !data.attacks.change[attack].most) return made;
   const change = data.attacks.change[attack], to = className(data.attacks.target[attack]), at = eps(data.eps[data.attacks.eps[attack]]);
-  made.push(picture(i, "adversarial", attack, `fools it${large ? ` at ε = ${at}` : ""}: ${to}`, `${name} changed within ε = ${at}: the network says ${to}`));
+  made.push(picture(i, "adversarial", attack, large ? `changed within ε = ${at}: answer ${to}` : `answer: ${to}`, `${name} changed within ε = ${at}: the network says ${to}`));
   made.push(picture(i, "change", attack, `change ± ${number(change.most)}`, `the change, amplified: full colour is plus or minus ${number(change.most)}`));
   return made;
 }
@@ -86,7 +87,7 @@ function radiusRow(i, m) {
   fill.style.left = "0";
   fill.style.width = `${(100 * value) / longest}%`;
   const track = el("div", { class: "diverging plain", "aria-hidden": "true" }, fill);
-  if (data.radii.fooled[i] !== null) {
+  if (data.radii.fooled[i] !== null && !isWrong(i)) {
     const line = el("div", { class: "limit" });
     line.style.left = `${(100 * data.radii.fooled[i]) / longest}%`;
     track.append(line);
@@ -100,7 +101,7 @@ function factsOf(i) {
   const best = data.methods.map((_, m) => answerAt(state.eps, i, m)).filter((a) => a >= 0 && data.answers.bound[a] !== null)
     .sort((a, b) => data.answers.bound[b] - data.answers.bound[a])[0];
   if (best !== undefined) facts.push(["worst target", className(data.answers.target[best])]);
-  if (attack >= 0) facts.push(["attack", signed(data.attacks.margin[attack])]);
+  if (attack >= 0) facts.push(["attack margin", signed(data.attacks.margin[attack])]);
   if (data.radii && !isWrong(i)) facts.push(["fooled at", data.radii.fooled[i] === null ? "–" : `ε = ${number(data.radii.fooled[i])}`]);
   return facts;
 }
@@ -147,7 +148,7 @@ function inputCards() {
     order = [...data.inputs.index.keys()].filter(FILTERS[filter][1]);
     for (const i of order) key.set(i, SORTS[sort][1](i));
     order.sort((a, b) => key.get(a) - key.get(b) || a - b);
-    total.textContent = order.length === whole ? `${count(whole)} inputs` : `${count(order.length)} of ${count(whole)} inputs`;
+    total.textContent = order.length === whole ? some(whole, "input") : `${count(order.length)} of ${some(whole, "input")}`;
   };
   const render = () => {
     const pages = Math.max(1, Math.ceil(order.length / perPage));
@@ -177,14 +178,14 @@ function openDetail(i) {
     const again = [...dialog.querySelectorAll(".detail-head button")].filter((b) => !b.disabled);
     (again.find((b) => b.textContent === (by < 0 ? "‹ previous" : "next ›")) ?? again[0])?.focus();
   } });
-  dialog.replaceChildren(
+  dialog.replaceChildren(el("div", null,
     el("div", { class: "detail-head" }, el("h3", { id: "detail-title", text: `Input ${data.inputs.index[i]}` }), chip(i),
       el("span", { class: "control" }, move(-1), move(1), el("button", { type: "button", text: "Close", onclick: () => dialog.close() }))),
     el("div", { class: "thumbs large" }, thumbs(i, true)),
     factList(i),
     hasBounds ? everyEps(i) : null,
     data.radii ? el("ul", { class: "rows" }, data.methods.map((_, m) => radiusRow(i, m))) : null,
-    hasBounds ? reasonsOf(i) : null);
+    hasBounds ? reasonsOf(i) : null));
   if (!dialog.open) dialog.showModal();
 }
 

@@ -39,7 +39,7 @@ function linearTicks(min, max, wanted) {
 function logTicks(min, max, wanted) {
   const low = Math.ceil(Math.log10(min) - 1e-9), high = Math.floor(Math.log10(max) + 1e-9);
   if (high - low < 1) {
-    const found = [1, 2, 5, 10].map((k) => k * 10 ** (low - 1)).filter((x) => x >= min * 0.999 && x <= max * 1.001);
+    const found = [1, 2, 3, 5, 7, 10, 20, 30, 50, 70].map((k) => k * 10 ** (low - 1)).filter((x) => x >= min * 0.999 && x <= max * 1.001);
     return found.length ? found : [min, max];
   }
   const every = Math.max(1, Math.ceil((high - low + 1) / wanted));
@@ -195,7 +195,8 @@ function scatterChart(host, spec) {
       svg.append(draw("path", { d: `M${box.left} ${y(line.y)}H${box.right}`, class: `rule ${line.kind}` }),
         draw("text", { x: box.right, y: y(line.y) - 6, class: `end note ${line.kind}`, text: line.text }));
     }
-    const labels = placed(made.points.map((p) => ({ p, x: x(p.x), y: p.below ? box.bottom - 10 : y(p.y), width: 7.4 * p.name.length })), box);
+    const notes = made.lines.map((line) => ({ left: box.right - 6.2 * line.text.length, right: box.right, top: y(line.y) - 18, bottom: y(line.y) + 2 }));
+    const labels = placed(made.points.map((p) => ({ p, x: x(p.x), y: p.below ? box.bottom - 10 : y(p.y), width: 7.4 * p.name.length })), box, notes);
     for (const { p, at, text } of labels) {
       const group = draw("g", { class: `point s${p.slot}`, tabindex: 0, role: "img", "aria-label": `${p.name}: ${p.text}` },
         draw("circle", { cx: at.x, cy: at.y, r: 16, class: "hit" }), p.below ? draw("path", { d: "M-5 -5H5L0 5Z", transform: `translate(${at.x} ${at.y})`, class: "dot" }) : mark(p.slot, at.x, at.y, 6),
@@ -211,8 +212,8 @@ function scatterChart(host, spec) {
 }
 
 // Each label stands right of its mark, or left of, above or below it: where it meets the fewest others.
-function placed(points, box) {
-  const taken = points.map((q) => ({ left: q.x - 9, right: q.x + 9, top: q.y - 9, bottom: q.y + 9 }));
+function placed(points, box, notes) {
+  const taken = [...notes, ...points.map((q) => ({ left: q.x - 9, right: q.x + 9, top: q.y - 9, bottom: q.y + 9 }))];
   return points.map((q) => {
     const half = q.width / 2;
     const places = [[q.x + 12, q.y + 4], [q.x - 12 - q.width, q.y + 4], [q.x - half, q.y - 13], [q.x - half, q.y + 22]];
@@ -238,6 +239,7 @@ function legend(host, items, redraw) {
       if (hide) state.hidden.add(item.name);
       button.setAttribute("aria-pressed", String(!hide));
       redraw();
+      choose("hidden", state.hidden);
     } }, swatch(item.slot, "", item.step), el("span", { text: item.name }));
     host.append(button);
   }

@@ -33,6 +33,8 @@ const plain = (x) => (x === null || x === undefined ? "" : String(Number(x.toPre
 const eps = (x) => plain(x).replaceAll("-", "−");
 const count = (n) => n.toLocaleString("en");
 
+const some = (n, word) => `${count(n)} ${word}${n === 1 ? "" : "s"}`;
+
 function seconds(x) {
   if (x === null || x === undefined) return "–";
   if (x < 0.9995) return `${x < 0.01 ? Number((1000 * x).toPrecision(2)) : Math.round(1000 * x)} ms`;

@@ -36,7 +36,7 @@ function overviewBars() {
         el("span", { class: "name", text: method.name }), track, el("b", { class: "value", text: asked < whole ? `${count(counts[0])} of ${count(asked)}` : percent(rate, whole) }));
     });
     const key = el("ul", { class: "key", "aria-hidden": "true" }, kinds.map((kind, k) => el("li", null, el("span", { class: `part k${k} s0` }), kind)));
-    host.replaceChildren(el("p", { class: "soft", text: `${count(whole)} inputs at ε = ${eps(data.eps[state.eps])}` }), el("ul", { class: "bars" }, rows), key);
+    host.replaceChildren(el("p", { class: "soft", text: `${some(whole, "input")} at ε = ${eps(data.eps[state.eps])}` }), el("ul", { class: "bars" }, rows), key);
   };
   on("eps", show);
   show();
@@ -45,7 +45,7 @@ function overviewBars() {
 function radiusBars(host) {
   if (!data.radii) return;
   const most = Math.max(...data.radii.summary.map((s) => s?.median ?? 0)) || 1;
-  host.replaceChildren(el("p", { class: "soft", text: `Median certified radius over ${count(whole)} inputs; a misclassified one counts as 0` }),
+  host.replaceChildren(el("p", { class: "soft", text: `Median certified radius over ${some(whole, "input")}; a misclassified one counts as 0` }),
     el("ul", { class: "bars" }, data.methods.map((method, m) => {
       const found = data.radii.summary[m]?.median;
       const part = el("div", { class: `part k0 s${method.slot}` });
@@ -102,11 +102,10 @@ function radiiChart() {
   const stops = Array.from({ length: 201 }, (_, k) => (max * k) / 200);
   const share = (m, e) => (found.whole[m] ? certified[m].filter((r) => r >= e).length / whole : null);
   const left = (e) => (whole - wrong - ends.filter((x) => x <= e).length) / whole;
-  const apart = (e) => { // all pairs of methods together
-    const shares = data.methods.map((_, m) => share(m, e)).filter((s) => s !== null);
-    return shares.reduce((sum, a, k) => sum + shares.slice(k + 1).reduce((rest, b) => rest + Math.abs(a - b), 0), 0);
-  };
-  const gaps = stops.map(apart);
+  const gaps = stops.map((e) => { // of the best above the middle one
+    const shares = data.methods.map((_, m) => share(m, e)).filter((s) => s !== null).sort((a, b) => a - b);
+    return shares.length > 1 ? shares.at(-1) - shares[(shares.length - 1) >> 1] : shares[0] ?? 0;
+  });
   let at = gaps.indexOf(Math.max(...gaps));
   const tell = (k) => [{ name: "not fooled", slot: 0, kind: "ceiling", text: percent(left(stops[k]), whole) },
     ...data.methods.map((method, m) => ({ ...method, step: true, at: share(m, stops[k]) ?? -1, text: percent(share(m, stops[k]), whole) }))
@@ -160,4 +159,5 @@ function tightnessChart() {
   const chart = scatterChart($("tightness-chart"), spec);
   $("tightness-of").addEventListener("change", (event) => { of = event.target.value; chart.redraw(); });
   on("eps", chart.redraw);
+  on("hidden", chart.redraw);
 }

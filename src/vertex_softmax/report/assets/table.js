@@ -8,7 +8,8 @@ function sortableTable(host, spec) {
   let texts = null;
 
   const said = (c, i) => (c.text ? c.text(i) : String(c.value(i) ?? ""));
-  const textOf = (i) => (texts[i] ??= spec.columns.map((c) => said(c, i)).join(" ").toLowerCase());
+  const known = (text) => text.toLowerCase().replaceAll("−", "-");
+  const textOf = (i) => (texts[i] ??= known(spec.columns.map((c) => said(c, i)).join(" ")));
 
   const total = el("output", { class: "count", "aria-live": "polite" });
   const search = el("input", { type: "search", autocomplete: "off", spellcheck: "false", placeholder: "words or numbers" });
@@ -16,7 +17,7 @@ function sortableTable(host, spec) {
   search.addEventListener("input", () => {
     clearTimeout(waiting);
     waiting = setTimeout(() => {
-      words = search.value.toLowerCase().replaceAll("-", "−").split(/\s+/).filter(Boolean);
+      words = known(search.value).split(/\s+/).filter(Boolean);
       refresh();
     }, 120);
   });
@@ -72,7 +73,7 @@ function sortableTable(host, spec) {
     body.replaceChildren(...shown.slice(page * size, (page + 1) * size).map((i) => el("tr", null,
       spec.columns.map((c, k) => el(k ? "td" : "th", { class: c.number ? "n" : c.wide ? "wide" : "", scope: k ? null : "row" }, c.node ? c.node(i) : said(c, i))))));
     if (!shown.length) body.append(el("tr", null, el("td", { colspan: spec.columns.length, class: "soft", text: "No row is left: change the filters." })));
-    total.textContent = shown.length === spec.count ? `${count(spec.count)} rows` : `${count(shown.length)} of ${count(spec.count)} rows`;
+    total.textContent = shown.length === spec.count ? some(spec.count, "row") : `${count(shown.length)} of ${some(spec.count, "row")}`;
     pager(pages, page, many, (to) => { page = to; render(); scroll.scrollTop = 0; });
   }
 
@@ -86,7 +87,7 @@ function sortableTable(host, spec) {
     const text = csv();
     try {
       await navigator.clipboard.writeText(text);
-      saying.textContent = `${count(shown.length)} rows copied`;
+      saying.textContent = `${some(shown.length, "row")} copied`;
     } catch {
       saying.textContent = "This browser does not let the page copy: use Download CSV.";
     }
@@ -95,7 +96,7 @@ function sortableTable(host, spec) {
     const link = el("a", { download: spec.name, href: URL.createObjectURL(new Blob([csv()], { type: "text/csv" })) });
     link.click();
     setTimeout(() => URL.revokeObjectURL(link.href), 10000);
-    saying.textContent = `${spec.name}: ${count(shown.length)} rows`;
+    saying.textContent = `${spec.name}: ${some(shown.length, "row")}`;
   }
   render();
 }

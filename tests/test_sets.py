@@ -233,3 +233,13 @@ def test_refused(make, error, message) -> None:
     with pytest.raises(error, match=message) as caught:
         make()
     assert isinstance(caught.value, VertexError)
+
+
+def test_reprs_are_short_and_say_what_matters() -> None:
+    x = torch.rand(3, 4, 16)
+    assert repr(LinfBall(x, 0.02, (0, 1))) == "LinfBall(3 inputs of 4×16, eps 0.02, clip 0 … 1)"
+    assert repr(LinfBall(x, torch.tensor([0.1, 0.2, 0.3]))[:2]) == "LinfBall(2 inputs of 4×16, eps 0.1 … 0.2)"
+    assert repr(Box(torch.zeros(1, 5), torch.ones(1, 5))) == "Box(1 input of 5, widths 1)"
+    ball = TokenBall(x, 0.5, torch.tensor([[1, 0, 0, 0], [1, 1, 0, 0], [1, 1, 1, 1]]).bool())
+    assert repr(ball) == "TokenBall(3 inputs of 4×16, eps 0.5, 1 … 4 of 4 tokens move)"
+    assert repr(LinfBall(x[:0], 0.1)) == "LinfBall(0 inputs of 4×16, eps –)"

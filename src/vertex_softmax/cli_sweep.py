@@ -99,9 +99,9 @@ def sweep(
     Exit codes: 0 all have an answer, 1 some ended in an error, 2 bad input, 130 and 143 if it was interrupted.
 
     Examples:
-        vertex sweep benchmark/instances.csv --out out/benchmark --timeout 60
-        vertex sweep benchmark/instances.csv --out out/benchmark --jobs 8 --memory 4
-        vertex sweep benchmark/instances.csv --out out/benchmark --runner ray --address auto
+        vertex sweep benchmark/instances.csv --out out/benchmark
+        vertex sweep benchmark/instances.csv --timeout 60 --jobs 8 --memory 4
+        vertex sweep benchmark/instances.csv --runner ray
     """
     from vertex_softmax import sweep as library
     from vertex_softmax.runner import Settings, check_memory

@@ -2,18 +2,36 @@
 
 Invariant: `verified` is said only of an input whose every margin bound is finite and > 0, all bounds on the way being
 finite and uncrossed. `falsified` is said only with an input of the set that the network itself gets wrong.
+
+    result.rows()        # one plain dict per input; nothing but Python's own types, None where there is no number
+    result.to_json()     # all of it
+    result.to_pandas()   # the rows as a table
 """
 
 from __future__ import annotations
 
 import dataclasses
+import html
+import json
+import math
+from collections.abc import Iterable
 from enum import StrEnum
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from torch import Tensor
 
+from vertex_softmax.errors import MissingDependencyError
+
 if TYPE_CHECKING:
+    import pandas
+    from rich.table import Table
+
     from vertex_softmax.certificate.certificate import Certificate
+
+SHOWN = 20
+"""Inputs that a table shows."""
+COLUMNS = ("input", "verdict", "bound", "target", "clean", "reason")
+"""Of such a table."""
 
 
 class Verdict(StrEnum):
@@ -22,6 +40,9 @@ class Verdict(StrEnum):
     VERIFIED = "verified"
     FALSIFIED = "falsified"
     UNKNOWN = "unknown"
+
+
+STYLES = {Verdict.VERIFIED: "green", Verdict.FALSIFIED: "red", Verdict.UNKNOWN: "yellow"}
 
 
 @dataclasses.dataclass(frozen=True)
@@ -59,3 +80,99 @@ class Certification:
     def worst(self) -> Tensor:
         """The least margin bound of each input, (batch,)."""
         return self.lower.amin(-1)
+
+    @property
+    def counts(self) -> dict[str, int]:
+        """How many inputs have each verdict."""
+        return {str(verdict): self.verdicts.count(verdict) for verdict in Verdict}
+
+    def rows(self) -> list[dict[str, Any]]:
+        """One plain dict per input.
+
+        `input` its number; `verdict`; `label`; `bound` the least margin bound and `target` the class it is about;
+        `clean` the least margin at the centre; `reason`; `proof_margin` of its certificate; `method`; `seconds`, its
+        share of the batch's. None where there is no finite number.
+        """
+        lower, clean = self.lower.detach().cpu(), self.clean.detach().cpu()
+        own = (lower == math.inf) & (clean == math.inf)  # the margin to oneself
+        labels = zip(own.int().argmax(-1).tolist(), own.sum(-1).tolist(), strict=True)
+        columns: dict[str, Iterable[Any]] = {
+            "input": range(len(self.verdicts)),
+            "verdict": map(str, self.verdicts),
+            "label": (label if count == 1 else None for label, count in labels),
+            "bound": map(_finite, lower.amin(-1).tolist()),
+            "target": lower.argmin(-1).tolist(),
+            "clean": map(_finite, clean.amin(-1).tolist()),
+            "reason": self.reasons,
+            "proof_margin": (proof and _finite(proof.margin) for proof in self.certificates or [None] * len(lower)),
+            "method": [self.method] * len(lower),
+            "seconds": [_finite(self.seconds.get("total", math.nan) / max(1, len(lower)))] * len(lower),
+        }
+        return [dict(zip(columns, row, strict=True)) for row in zip(*columns.values(), strict=True)]
+
+    def to_dict(self) -> dict[str, Any]:
+        """All but the certificates themselves, in Python's own types: ready for JSON."""
+        tables = {"lower": self.lower, "clean": self.clean}
+        numbers = {name: table.detach().cpu().tolist() for name, table in tables.items()}
+        return {
+            "method": self.method,
+            "verdict": str(self.verdict),
+            "counts": self.counts,
+            "seconds": {stage: _finite(spent) for stage, spent in self.seconds.items()},
+            "peak_bytes": self.peak_bytes,
+            "inputs": self.rows(),
+            **{name: [[_finite(x) for x in row] for row in table] for name, table in numbers.items()},
+        }
+
+    def to_json(self, indent: int | None = None) -> str:
+        """`to_dict` as JSON; what is no finite number is null."""
+        return json.dumps(self.to_dict(), indent=indent, ensure_ascii=False, allow_nan=False)
+
+    def to_pandas(self) -> pandas.DataFrame:
+        """The rows as a table with one line per input."""
+        try:
+            import pandas
+        except ImportError as error:
+            raise MissingDependencyError("pandas is missing: pip install pandas; rows() needs nothing") from error
+        return pandas.DataFrame(self.rows(), columns=[*COLUMNS, "label", "proof_margin", "method", "seconds"])
+
+    def __repr__(self) -> str:
+        said = ", ".join(f"{n} {verdict}" for verdict, n in self.counts.items() if n) or "no inputs"
+        least = f"; least bound {float(self.worst.amin()):.4g}" if self.lower.numel() else ""
+        return f"Certification({self.method}: {said}{least}; {self.seconds.get('total', math.nan):.2f} s)"
+
+    def __rich__(self) -> Table:
+        """For rich's print: the inputs as a table."""
+        from rich.table import Table
+        from rich.text import Text
+
+        table = Table(title=Text(repr(self)), caption=self._more())
+        for name in COLUMNS:
+            table.add_column(name, justify="left" if name in {"verdict", "reason"} else "right")
+        for row in self.rows()[:SHOWN]:
+            cells = [Text(_cell(row[name])) for name in COLUMNS]
+            cells[1].stylize(STYLES[Verdict(row["verdict"])])
+            table.add_row(*cells)
+        return table
+
+    def _repr_html_(self) -> str:
+        """For notebooks: the same, and nothing in it is taken for markup."""
+        head = "".join(f"<th>{name}</th>" for name in COLUMNS)
+        body = "".join(
+            "<tr>" + "".join(f"<td>{html.escape(_cell(row[name]))}</td>" for name in COLUMNS) + "</tr>"
+            for row in self.rows()[:SHOWN]
+        )
+        title, more = html.escape(repr(self)), html.escape(self._more() or "")
+        return f"<table><caption>{title}</caption><tr>{head}</tr>{body}</table><p>{more}</p>"
+
+    def _more(self) -> str | None:
+        left = len(self.verdicts) - SHOWN
+        return f"and {left} more: rows() has them" if left > 0 else None
+
+
+def _finite(x: float) -> float | None:
+    return x if math.isfinite(x) else None
+
+
+def _cell(value: Any) -> str:
+    return "–" if value is None else f"{value:.4g}" if isinstance(value, float) else str(value)

@@ -23,12 +23,12 @@ from torch import Tensor
 
 from vertex_softmax.errors import InvalidTypeError, InvalidValueError
 
-Array: TypeAlias = NDArray[np.floating] | Tensor
-Index: TypeAlias = int | slice | Sequence[int] | Tensor
+Array: TypeAlias = "NDArray[np.floating] | Tensor"
+Index: TypeAlias = "int | slice | Sequence[int] | Tensor"
 T = TypeVar("T", bound="InputSet")
 
 
-@dataclass(frozen=True, eq=False, init=False)
+@dataclass(frozen=True, eq=False, init=False, repr=False)
 class InputSet(ABC):
     """lower ≤ x ≤ upper for every point x of the set; (batch, *input shape) each, float64."""
 
@@ -75,12 +75,21 @@ class InputSet(ABC):
             raise InvalidValueError(f"x has shape {tuple(x.shape)}; the set has {self.shape}")
         return ((x >= self.lower) & (x <= self.upper)).flatten(1).all(1)
 
+    def __repr__(self) -> str:
+        inputs = f"{len(self)} input{'' if len(self) == 1 else 's'} of {'×'.join(map(str, self.shape[1:]))}"
+        place = "" if self.lower.device.type == "cpu" else f", on {self.lower.device}"
+        return f"{type(self).__name__}({inputs}, {self._said()}{place})"
+
+    def _said(self) -> str:
+        """What is special about the set, in some words."""
+        return f"widths {_range(self.upper - self.lower)}"
+
     def _set(self, **fields: object) -> None:
         for name, value in fields.items():
             object.__setattr__(self, name, value)
 
 
-@dataclass(frozen=True, eq=False, init=False)
+@dataclass(frozen=True, eq=False, init=False, repr=False)
 class Box(InputSet):
     """lower ≤ x ≤ upper, elementwise: exactly the box given. Both (batch, *input shape)."""
 
@@ -101,7 +110,7 @@ class Box(InputSet):
         return Box(self.lower[index], self.upper[index])
 
 
-@dataclass(frozen=True, eq=False, init=False)
+@dataclass(frozen=True, eq=False, init=False, repr=False)
 class LinfBall(InputSet):
     """|x' − x| ≤ eps elementwise, and clip[0] ≤ x' ≤ clip[1] if clip is given: contained in [lower, upper].
 
@@ -134,11 +143,15 @@ class LinfBall(InputSet):
         """x."""
         return self.x
 
+    def _said(self) -> str:
+        clip = "" if self.clip is None else f", clip {self.clip[0]:g} … {self.clip[1]:g}"
+        return f"eps {_range(self.eps)}{clip}"
+
     def _pick(self, index: Tensor) -> LinfBall:
         return LinfBall(self.x[index], self.eps[index], self.clip)
 
 
-@dataclass(frozen=True, eq=False, init=False)
+@dataclass(frozen=True, eq=False, init=False, repr=False)
 class TokenBall(InputSet):
     """|x' − embeddings| ≤ eps on the chosen tokens, x' = embeddings on the others: contained in [lower, upper].
 
@@ -172,6 +185,10 @@ class TokenBall(InputSet):
         """The embeddings."""
         return self.embeddings
 
+    def _said(self) -> str:
+        moving = _range(self.tokens.sum(-1))
+        return f"eps {_range(self.eps[self.tokens])}, {moving} of {self.tokens.shape[1]} tokens move"
+
     def _pick(self, index: Tensor) -> TokenBall:
         ids = None if self.ids is None else self.ids[index]
         return TokenBall(self.embeddings[index], self.eps[index], self.tokens[index], ids)
@@ -185,6 +202,14 @@ def outward(x: Tensor, dtype: torch.dtype, way: float) -> Tensor:
     moved = x.to(dtype)
     inside = moved.double() > x if way < 0 else moved.double() < x
     return torch.where(inside, torch.nextafter(moved, torch.full_like(moved, way)), moved)
+
+
+def _range(x: Tensor) -> str:
+    """The least and the greatest entry, or the one that all are."""
+    if x.numel() == 0:
+        return "–"
+    least, most = f"{float(x.min()):g}", f"{float(x.max()):g}"
+    return least if least == most else f"{least} … {most}"
 
 
 def _around(name: str, x: Tensor, eps: Tensor) -> tuple[Tensor, Tensor]:

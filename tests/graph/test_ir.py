@@ -29,3 +29,8 @@ def test_without_weights_it_is_float64() -> None:
     for graph in (taken(weighed=False), Graph(x := build.source((2,)), x)):
         assert graph.dtype == torch.float64
         assert graph.to(torch.float32).device == torch.device("cpu")
+
+
+def test_the_repr_is_one_line() -> None:
+    graph = taken(weighed=False)
+    assert repr(graph) == f"Graph({len(graph.nodes())} nodes, [3] → [2])"

@@ -52,9 +52,9 @@ class Walk:
 
     def __init__(self, graph: Graph, lower: Tensor, upper: Tensor, *, memory: Memory | None = None) -> None:
         self.graph = graph
-        self.memory = memory or Memory()
-        self.nodes = graph.nodes()
-        self.position = {node: i for i, node in enumerate(self.nodes)}
+        self.memory: Memory = memory or Memory()
+        self.nodes: list[Node] = graph.nodes()
+        self.position: dict[Node, int] = {node: i for i, node in enumerate(self.nodes)}
         self.boxes: dict[Node, Interval] = {}
         self.refined: set[Node] = set()
         self.centred: dict[tuple[Node, Node], Centred] = {}
@@ -66,7 +66,7 @@ class Walk:
         self._forms: dict[Node, AffineForm | None] = {}
         self._relaxed: dict[tuple[Node, Rules], object] = {}
         self._affine: set[Node] = set()
-        self.start = _first(graph, self.nodes)
+        self.start: Node = _first(graph, self.nodes)
         box = Interval(lower, upper)
         self.boxes[graph.input] = box
         self._affine.add(graph.input)
@@ -82,8 +82,9 @@ class Walk:
         self.seconds: dict[str, float] = {}
         self.deadline: float | None = None
         """on time.perf_counter's clock: a backward pass that is still under way then raises OutOfTimeError"""
-        self.batch = lower.shape[0]
-        self.dtype, self.device = lower.dtype, lower.device
+        self.batch: int = lower.shape[0]
+        self.dtype: torch.dtype = lower.dtype
+        self.device: torch.device = lower.device
 
     def interval(self, node: Node) -> Interval:
         """The node's box by interval arithmetic from its inputs' boxes, all of which are known; rounded outward."""

@@ -12,7 +12,7 @@ from __future__ import annotations
 import dataclasses
 import time
 from collections.abc import Mapping
-from typing import NamedTuple
+from typing import NamedTuple, TypeAlias
 
 import torch
 from torch import Tensor
@@ -103,7 +103,7 @@ class Parameter:
         return Parameter(self.node, self.name, value.requires_grad_(), mean, square, scale, best)
 
 
-Chosen = Mapping[Node, Mapping[str, Tensor]]
+Chosen: TypeAlias = "Mapping[Node, Mapping[str, Tensor]]"
 """Values of free parameters: node, name, (batch, S, ...)."""
 
 

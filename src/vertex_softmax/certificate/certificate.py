@@ -47,6 +47,9 @@ class Certificate:
     margin: float
     """what the checker proved when it was made"""
 
+    def __repr__(self) -> str:
+        return f"Certificate(margin {self.margin:.6g}, {len(self.data):,} bytes)"
+
     def save(self, path: str | os.PathLike[str]) -> Path:
         """Write the file, whole or not at all."""
         return write_whole(Path(path), self.data)

@@ -59,6 +59,9 @@ class Graph:
     input: Node
     output: Node
 
+    def __repr__(self) -> str:
+        return f"Graph({len(self.nodes())} nodes, {list(self.input.shape)} → {list(self.output.shape)})"
+
     def nodes(self) -> list[Node]:
         """The input and every node the output depends on, in an order where inputs come first."""
         return order(self.output, self.input)

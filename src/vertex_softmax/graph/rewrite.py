@@ -20,7 +20,8 @@ class View:
     """A graph and who uses what in it."""
 
     def __init__(self, graph: Graph) -> None:
-        self.graph, self.nodes = graph, graph.nodes()
+        self.graph: Graph = graph
+        self.nodes: list[Node] = graph.nodes()
         self._users: dict[Node, list[Node]] = {node: [] for node in self.nodes}
         for node in self.nodes:
             for i in node.inputs:

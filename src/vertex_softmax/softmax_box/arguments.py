@@ -18,7 +18,7 @@ from torch import Tensor
 
 from vertex_softmax.errors import InvalidTypeError, InvalidValueError
 
-Array: TypeAlias = NDArray[np.floating] | Tensor
+Array: TypeAlias = "NDArray[np.floating] | Tensor"
 
 
 def tensors(

@@ -17,6 +17,7 @@ import itertools
 import os
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from typing import TypeAlias
 
 import numpy as np
 import torch
@@ -78,7 +79,7 @@ def variant() -> str | None:
     return None if library is None else VARIANTS[library.vertex_variant()]
 
 
-Ends = list[Tensor | None]
+Ends: TypeAlias = "list[Tensor | None]"
 """[for the minimum, for the maximum]; None where it is not wanted."""
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.util
 import os
 import re
 import subprocess
@@ -65,6 +66,20 @@ def test_what_is_linked_or_named_is_there(page: Path) -> None:
             place.parent.parent.with_suffix(".py"),
         ]
         assert any(p.exists() for p in known), module
+
+
+def test_every_picture_is_shown_and_can_be_made() -> None:
+    spec = importlib.util.spec_from_file_location("pictures", ROOT / "docs" / "pictures.py")
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    kept = {path.stem for path in (ROOT / "docs").glob("*.svg")}
+    shown = set(re.findall(r"\]\((?:docs/)?(\w+)\.svg\)", "".join(page.read_text() for page in TEXTS)))
+    assert kept == shown == set(module.PICTURES)
+    for name in kept - {"rates"}:  # which trains a model
+        assert b"<svg" in module.PICTURES[name]()
+        assert (ROOT / "docs" / f"{name}.svg").stat().st_size < 200_000
 
 
 def test_the_pages_build_without_a_warning_and_load_nothing_from_elsewhere(tmp_path: Path) -> None:

@@ -9,6 +9,7 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
+from types import ModuleType
 
 import pytest
 import torch
@@ -36,6 +37,16 @@ def _as_it_was() -> Iterator[None]:
     for registry, before in ((OPS, ops), (TRANSLATIONS, translations)):
         registry.clear()
         registry.update(before)  # type: ignore[arg-type]
+
+
+def script(name: str) -> ModuleType:
+    """A script of docs/, as a module."""
+    spec = importlib.util.spec_from_file_location(f"docs_{name}", ROOT / "docs" / f"{name}.py")
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
 
 
 @each
@@ -69,11 +80,7 @@ def test_what_is_linked_or_named_is_there(page: Path) -> None:
 
 
 def test_every_picture_is_shown_and_can_be_made() -> None:
-    spec = importlib.util.spec_from_file_location("pictures", ROOT / "docs" / "pictures.py")
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
+    module = script("pictures")
     kept = {path.stem for path in (ROOT / "docs").glob("*.svg")}
     shown = set(re.findall(r"\]\((?:docs/)?(\w+)\.svg\)", "".join(page.read_text() for page in TEXTS)))
     assert kept == shown == set(module.PICTURES)
@@ -94,6 +101,22 @@ def test_the_pages_build_without_a_warning_and_load_nothing_from_elsewhere(tmp_p
         assert not loaded, path
 
 
+@pytest.mark.parametrize(
+    ("text", "shown"),
+    [
+        ("(*leading, *shape) → (batch, *shape)", r"(\*leading, \*shape) → (batch, \*shape)"),
+        ("∂/∂c = p*, ∂/∂s_j = p*_j", r"∂/∂c = p\*, ∂/∂s_j = p\*_j"),
+        ("a *threshold* vertex, **certainly**", "a *threshold* vertex, **certainly**"),
+        ("`*x` and *x", r"`*x` and \*x"),
+        ("A line.\n\n    R(y) = a * b", "A line.\n\n    R(y) = a * b"),
+        (">>> 2 * 3\n6\n\nThen.", "```pycon\n>>> 2 * 3\n6\n```\n\nThen."),
+        ("First.\n\n>>> 1\n1", "First.\n\n```pycon\n>>> 1\n1\n```"),
+    ],
+)
+def test_docstrings_as_markdown(text: str, shown: str) -> None:
+    assert script("docstrings").readable(text) == shown
+
+
 def test_a_wrong_text_is_noticed() -> None:
     same_text("bound 0.5001", "bound   0.5\n", "here")
     for wrong in ("bound 0.4", "bounds 0.5", "bound", "bound 0.5 0.5"):
@@ -111,6 +134,7 @@ def test_a_wrong_block_is_noticed(tmp_path: Path) -> None:
         ("```sh\npip install '.[nothing]'\n```", AssertionError),
         ("```sh\nrm -rf x\n```", pytest.fail.Exception),
         ("```cobol\n```", pytest.fail.Exception),
+        ("```python\n1 / 0\n", AssertionError),
     ):
         page.write_text(text)
         with pytest.raises(error):

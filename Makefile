@@ -7,7 +7,7 @@ BIN := $(VENV)/bin
 SETUP := pyproject.toml constraints.txt hatch_build.py $(wildcard src/vertex_softmax/softmax_box/native/*.[ch])
 PIP := $(BIN)/python -m pip --disable-pip-version-check install --quiet --constraint constraints.txt
 
-.PHONY: help demo test test-all lint bench clean
+.PHONY: help demo test test-all lint bench docs clean
 
 help: ## say what there is to do
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /make \1\t/' | expand -t 18
@@ -29,6 +29,9 @@ lint: $(VENV)/.dev ## ruff and mypy, as CI runs them
 bench: $(VENV)/.demo ## the benchmarks; JSON under out/bench
 	$(BIN)/vertex bench softmax-box --out out/bench
 
+docs: $(VENV)/.docs ## the pages, into out/docs/index.html
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet
+
 clean: ## remove what the other targets made
 	rm -rf $(VENV) out build dist .mypy_cache .pytest_cache .ruff_cache .hypothesis
 
@@ -40,6 +43,10 @@ $(VENV)/.python:
 
 $(VENV)/.demo: $(VENV)/.python $(SETUP)
 	$(PIP) --editable '.[proof,report]'
+	@touch $@
+
+$(VENV)/.docs: $(VENV)/.python $(SETUP)
+	$(PIP) --editable '.[docs]'
 	@touch $@
 
 $(VENV)/.dev: $(VENV)/.demo

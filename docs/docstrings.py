@@ -7,8 +7,8 @@ from typing import Any
 
 import griffe
 
-STAR = re.compile(r"(?<![\w*\\])\*(?=[a-z])(?!\w+\*)")
-"""A star before a name that no second one closes: no emphasis."""
+STARS = re.compile(r"(?<![\w*])(\*{1,2})(\w|\w[^*]*[\w.])\1(?![\w*])|\*")
+"""*emphasis* or **more**, in the first two groups; or a star that means a star, as in (batch, *shape) or p*."""
 
 
 class Readable(griffe.Extension):
@@ -35,4 +35,8 @@ def readable(text: str) -> str:
 def _starred(line: str) -> str:
     """Outside of code, stars that mean a star."""
     parts = line.split("`")
-    return "`".join(STAR.sub(r"\\*", part) if i % 2 == 0 else part for i, part in enumerate(parts))
+    return "`".join(part if i % 2 else STARS.sub(_kept, part) for i, part in enumerate(parts))
+
+
+def _kept(found: re.Match[str]) -> str:
+    return found[0] if found[1] else r"\*"

@@ -8,38 +8,47 @@ from __future__ import annotations
 
 import io
 import sys
+import tempfile
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import matplotlib
 import numpy as np
+from matplotlib.figure import Figure
 
-from vertex_softmax import LinfBall, __version__, certify, demo
-from vertex_softmax.methods.bounding import Options
-from vertex_softmax.methods.certify import load
+from vertex_softmax import demo
 from vertex_softmax.report import plots
 from vertex_softmax.report.figures import plot_rates, plot_softmax_box
-from vertex_softmax.runs.run import Answer, Attacked, Data, Input, Model, Run, packed
-from vertex_softmax.search.attack import pgd
+from vertex_softmax.runs.evaluate import Plan, evaluate
+from vertex_softmax.runs.subject import read_inputs, subject
 from vertex_softmax.zoo.datasets import digits
-from vertex_softmax.zoo.models import Architecture, PatchTransformer
+from vertex_softmax.zoo.models import PatchTransformer
 from vertex_softmax.zoo.train import one_thread, train
 
 HERE = Path(__file__).parent
 SIZES = (0.01, 0.02, 0.04, 0.06, 0.08, 0.1)
 METHODS = ("crown", "vertex", "hybrid", "joint")
-IMAGES = 40
 
 
 def theorem() -> bytes:
     """The README's picture: the worst vertex of a score box, and what relaxations say of the same box."""
-    return plots.save(plots.theorem(demo.run()), "svg")
+    return plots.save(plots.theorem(demo.theorem()), "svg")
 
 
 def phi() -> bytes:
-    """φ(t), and where it is 0."""
-    return plots.save(plots.phi(demo.run()), "svg")
+    """φ(t) for the same box, and where it is 0."""
+    data = demo.theorem()
+    t, values, exact = data["phi"]["t"], data["phi"]["value"], data["exhaustive"]
+    axes = Figure(figsize=(6.2, 3.2), layout="constrained").add_subplot()
+    axes.spines[["top", "right"]].set_visible(False)
+    axes.plot(t, values, color=plots.BLUE)
+    axes.axhline(0, color=plots.GREY, lw=0.8)
+    axes.fill_between(t, 0, np.maximum(values, 0), color=plots.GREEN, alpha=0.12)
+    axes.plot(exact, 0, "o", color=plots.GREEN, ms=8)
+    axes.annotate("the minimum", (exact, 0), textcoords="offset points", xytext=(10, 10), color=plots.GREEN)
+    axes.set(xlabel="t", ylabel="φ(t)", title="t is a lower bound where φ(t) ≥ 0")
+    return _saved(axes.figure)
 
 
 def box() -> bytes:
@@ -52,31 +61,12 @@ def box() -> bytes:
 def rates() -> bytes:
     """`plot_rates` of a small transformer on digits."""
     data = digits()
-    images, labels = data.eval_images[:IMAGES], data.eval_labels[:IMAGES]
-    with one_thread():
-        model = PatchTransformer.of(Architecture(patch=4, dim=16, heads=2, mlp=32), 0)
+    with one_thread(), tempfile.TemporaryDirectory() as folder:
+        model = PatchTransformer(patch=4, dim=16, heads=2, mlp=32, seed=0)
         train(model, data.train_images, data.train_labels, epochs=30, batch=64, lr=1e-2, adversarial=0.1)
-        model = model.double()
-        graph = load(model, LinfBall(images, 0.01))
-        answers, attacks = [], []
-        for eps in SIZES:
-            ball = LinfBall(images, eps, clip=(0, 1))
-            attack = pgd(model, ball, labels)
-            attacks += [Attacked(i, eps, float(x), int(attack.margins[i].argmin())) for i, x in enumerate(attack.worst)]
-            for method in METHODS:
-                found = certify(graph, ball, labels, method, options=Options(goal=0.0))
-                answers += [
-                    Answer(i, method, eps, str(v), float(found.worst[i]), int(found.lower[i].argmin()), 0.0)
-                    for i, v in enumerate(found.verdicts)
-                ]
-        predicted = model(images).argmax(1)
-    inputs = tuple(
-        Input(i, int(labels[i]), int(predicted[i]), float(found.clean[i].amin()), packed(images[i]))
-        for i in range(IMAGES)
-    )
-    about = Model("digits"), Data("digits", (1, 8, 8), (0.0, 1.0))
-    title = "one block, 4 tokens, 40 digits"
-    run = Run(title, __version__, "", *about, METHODS, SIZES, inputs, tuple(answers), tuple(attacks))
+        inputs = read_inputs("digits", count=40)
+        plan = Plan(bounds_at=(), slack_inputs=0, title="one block, 4 tokens, 40 digits")
+        run = evaluate(subject(model, inputs), inputs, METHODS, SIZES, Path(folder), plan)
     return _saved(plot_rates(run).figure)
 
 

@@ -48,6 +48,8 @@ def blocks(page: str) -> list[Block]:
         order, value = said.groups() if said else ("", "")
         line = page[: match.start()].count("\n") + 2
         found.append(Block(match[2], textwrap.dedent(match[3]), line, order, value))
+    fences = len(re.findall(r"^ *```", page, re.MULTILINE))
+    assert fences == 2 * len(found), f"{fences} fences, but {len(found)} blocks: one is not closed as it was opened"
     return found
 
 

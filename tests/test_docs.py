@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import importlib.util
 import os
 import re
 import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
+from types import ModuleType
 
 import pytest
 import torch
@@ -35,6 +37,16 @@ def _as_it_was() -> Iterator[None]:
     for registry, before in ((OPS, ops), (TRANSLATIONS, translations)):
         registry.clear()
         registry.update(before)  # type: ignore[arg-type]
+
+
+def script(name: str) -> ModuleType:
+    """A script of docs/, as a module."""
+    spec = importlib.util.spec_from_file_location(f"docs_{name}", ROOT / "docs" / f"{name}.py")
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
 
 
 @each
@@ -67,6 +79,16 @@ def test_what_is_linked_or_named_is_there(page: Path) -> None:
         assert any(p.exists() for p in known), module
 
 
+def test_every_picture_is_shown_and_can_be_made() -> None:
+    module = script("pictures")
+    kept = {path.stem for path in (ROOT / "docs").glob("*.svg")}
+    shown = set(re.findall(r"\]\((?:docs/)?(\w+)\.svg\)", "".join(page.read_text() for page in TEXTS)))
+    assert kept == shown == set(module.PICTURES)
+    for name in kept - {"rates"}:  # which trains a model
+        assert b"<svg" in module.PICTURES[name]()
+        assert (ROOT / "docs" / f"{name}.svg").stat().st_size < 200_000
+
+
 def test_the_pages_build_without_a_warning_and_load_nothing_from_elsewhere(tmp_path: Path) -> None:
     command = [sys.executable, "-m", "mkdocs", "build", "--strict", "--quiet", "--site-dir", str(tmp_path)]
     environment = {**os.environ, "NO_MKDOCS_2_WARNING": "1"}
@@ -77,6 +99,22 @@ def test_the_pages_build_without_a_warning_and_load_nothing_from_elsewhere(tmp_p
     for path in (*tmp_path.rglob("*.html"), *tmp_path.rglob("*.css")):
         loaded = re.findall(r"""(?:\bsrc=|<link[^>]*\bhref=|url\()["']?(https?:)?//""", path.read_text())
         assert not loaded, path
+
+
+@pytest.mark.parametrize(
+    ("text", "shown"),
+    [
+        ("(*leading, *shape) → (batch, *shape)", r"(\*leading, \*shape) → (batch, \*shape)"),
+        ("∂/∂c = p*, ∂/∂s_j = p*_j", r"∂/∂c = p\*, ∂/∂s_j = p\*_j"),
+        ("a *threshold* vertex, **certainly**", "a *threshold* vertex, **certainly**"),
+        ("`*x` and *x", r"`*x` and \*x"),
+        ("A line.\n\n    R(y) = a * b", "A line.\n\n    R(y) = a * b"),
+        (">>> 2 * 3\n6\n\nThen.", "```pycon\n>>> 2 * 3\n6\n```\n\nThen."),
+        ("First.\n\n>>> 1\n1", "First.\n\n```pycon\n>>> 1\n1\n```"),
+    ],
+)
+def test_docstrings_as_markdown(text: str, shown: str) -> None:
+    assert script("docstrings").readable(text) == shown
 
 
 def test_a_wrong_text_is_noticed() -> None:
@@ -96,6 +134,7 @@ def test_a_wrong_block_is_noticed(tmp_path: Path) -> None:
         ("```sh\npip install '.[nothing]'\n```", AssertionError),
         ("```sh\nrm -rf x\n```", pytest.fail.Exception),
         ("```cobol\n```", pytest.fail.Exception),
+        ("```python\n1 / 0\n", AssertionError),
     ):
         page.write_text(text)
         with pytest.raises(error):

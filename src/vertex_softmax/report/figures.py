@@ -208,8 +208,9 @@ def plot_slack(slack: SlackMap, *, ax: Axes | None = None) -> Axes:
     if not isinstance(slack, SlackMap):
         raise InvalidTypeError(f"slack is a {type(slack).__name__}; pass run.slack of a run that has one")
     rows = len(slack.attentions) + len(slack.others)
-    axes = _axes(ax, 6.2, 1.2 + 0.34 * max(1, rows))
-    names = []
+    axes = _axes(ax, 7.6, 1.2 + 0.34 * max(1, rows))
+    names: list[str] = []
+    longest = 0.0
     for at, attention in enumerate(slack.attentions):
         names.append(attention.name)
         begin, heads = 0.0, [sum(head) for head in attention.row_slack]
@@ -217,16 +218,18 @@ def plot_slack(slack: SlackMap, *, ax: Axes | None = None) -> Axes:
             axes.barh(at, part, left=begin, height=0.62, color=BLUE, alpha=0.9 if k % 2 == 0 else 0.55)
             begin += part
         axes.text(begin, at, f" {begin:.3g} in {len(heads)} heads", va="center", fontsize=8)
+        longest = max(longest, begin)
     for at, other in enumerate(slack.others, start=len(slack.attentions)):
         names.append(f"{other.name} ({other.op})")
         axes.barh(at, other.slack, height=0.62, color=ORANGE)
         axes.text(other.slack, at, f" {other.slack:.3g}", va="center", fontsize=8)
+        longest = max(longest, other.slack)
     axes.set_yticks(range(rows), names, fontsize=8)
     axes.invert_yaxis()
-    axes.margins(x=0.25)
-    axes.set_xlim(left=0)
-    axes.set_xlabel(f"slack of the worst target's bound; mean over {slack.inputs} inputs, in all {slack.total:.3g}")
-    axes.set_title(f"where {slack.method} loses at ε = {slack.eps:g}", fontsize=11)
+    axes.set_xlim(0, 1.45 * longest or 1.0)  # room for the words behind the longest bar
+    axes.set_xlabel("slack of the worst target's bound")
+    over = f"{slack.total:.3g} in all, mean over {slack.inputs} inputs"
+    axes.set_title(f"where {slack.method} loses at ε = {slack.eps:g}: {over}", fontsize=11)
     return axes
 
 

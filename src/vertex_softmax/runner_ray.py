@@ -78,7 +78,8 @@ class Ray:
                 start_new_session=True,  # an interrupt from the keyboard reaches the sweep alone
                 env={**os.environ, **QUIET, **(ALONE if address is None else {})},
             )
-        threading.Thread(target=self._listen, daemon=True).start()
+        self._ear = threading.Thread(target=self._listen, daemon=True)
+        self._ear.start()
         self._say(
             address=address,
             settings=dataclasses.asdict(settings),
@@ -148,9 +149,10 @@ class Ray:
                 self.driver.stdin.flush()
 
     def _listen(self) -> None:
-        with contextlib.suppress(OSError, ValueError):
-            for line in self.driver.stdout or ():
-                self._answers.put(json.loads(line))
+        if self.driver.stdout is not None:
+            with contextlib.suppress(OSError, ValueError), self.driver.stdout as messages:
+                for line in messages:
+                    self._answers.put(json.loads(line))
         self._answers.put(None)
 
     def stop(self) -> None:
@@ -164,4 +166,5 @@ class Ray:
             with contextlib.suppress(ProcessLookupError):
                 os.killpg(self.driver.pid, signal.SIGKILL)
             self.driver.wait()
+        self._ear.join(LEAVING)  # until the last that holds the driver's stdout is gone
         self.running.clear()

@@ -6,6 +6,7 @@ import errno
 import json
 import os
 import signal
+import subprocess
 import sys
 import time
 from pathlib import Path
@@ -339,6 +340,35 @@ def test_the_live_table_does_not_grow_with_what_runs(tmp_path: Path) -> None:
         state.running[instance.spec] = sweep.Task(instance, {}, time.perf_counter())
     group = cli_sweep._View(40, tmp_path).table(state)
     assert group.renderables[0].row_count == cli_sweep.ROWS + 1
+
+
+def killed(folder: Path, instances: int, kills: int, kind: str) -> dict[str, Any]:
+    command = [sys.executable, "-m", "tests.killed_sweep", str(folder), str(instances), str(kills), kind]
+    root = Path(__file__).parents[1]
+    paths = os.pathsep.join([str(root), *os.environ.get("PYTHONPATH", "").split(os.pathsep)])
+    done = subprocess.run(
+        command, cwd=root, env={**os.environ, "PYTHONPATH": paths}, capture_output=True, text=True, check=True
+    )
+    return json.loads(done.stdout)  # type: ignore[no-any-return]
+
+
+@pytest.mark.parametrize(
+    ("instances", "kills", "kind"),
+    [
+        (16, 4, "fake"),
+        pytest.param(200, 20, "fake", marks=pytest.mark.slow),
+        pytest.param(24, 8, "real", marks=pytest.mark.slow),
+    ],
+)
+def test_after_kills_all_is_as_if_nothing_had_happened(instances: int, kills: int, kind: str, tmp_path: Path) -> None:
+    found = killed(tmp_path, instances, kills, kind)
+    assert found["kills"] == kills, found
+    assert (found["lost"], found["doubled"], found["processes that outlived a kill"]) == ([], [], 0)
+    assert found["same answers"]
+    assert found["same files"]
+    if kind == "fake":
+        assert instances <= found["begun in all"] <= instances + 2 * kills
+    assert found["left"] == ["counterexamples", "journal.jsonl", "results.csv", "summary.json"]
 
 
 if sys.platform != "linux":

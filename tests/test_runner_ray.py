@@ -319,7 +319,7 @@ def test_a_node_of_two_is_killed(real: bool, tmp_path: Path) -> None:
     again = [line for line in lines(tmp_path / "out") if line["attempts"] == 2]
     assert 1 <= len(again) == sweep.summary(state)["retried"] <= 2
     assert all(line["retried"].startswith("the worker of Ray died (") for line in again)
-    assert state.note.endswith(": 1 nodes, room for 2 at a time")
+    assert state.note.endswith(": 1 node, room for 2 at a time")
 
 
 @needs_ray

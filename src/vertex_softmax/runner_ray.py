@@ -122,7 +122,8 @@ class Ray:
             self._unfit = self._unfit or ClusterError(f"{message['unfit']}; {KEPT}")
         elif "room" in message:
             self.ready, self.room = True, message["room"]
-            self.note = f"Ray at {message['address']}: {message['nodes']} nodes, room for {self.room} at a time"
+            nodes = f"{message['nodes']} node{'s' * (message['nodes'] != 1)}"
+            self.note = f"Ray at {message['address']}: {nodes}, room for {self.room} at a time"
         elif message["key"] in self.running:
             self.running.remove(message["key"])
             if message["died"]:

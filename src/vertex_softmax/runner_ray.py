@@ -27,7 +27,7 @@ from typing import Any
 
 from vertex_softmax import sources
 from vertex_softmax.errors import ClusterError, MissingDependencyError
-from vertex_softmax.runner import Finished, Settings, failure
+from vertex_softmax.runner import Finished, Settings, check_room, failure
 from vertex_softmax.sweep_instances import Instance
 
 DRIVER = (sys.executable, "-P", "-m", "vertex_softmax.runner_ray_driver")
@@ -59,6 +59,7 @@ class Ray:
     ) -> None:
         """`address`: auto, or HOST:PORT; None starts a Ray of this machine alone. `places` gets the driver's log."""
         needed()
+        check_room(places)
         self.settings, self.address = settings, address
         self.log = places / "ray.log"
         self.running: set[str] = set()

@@ -65,7 +65,7 @@ def fill(disk: Path, left: int) -> Path:
     return place
 
 
-@pytest.mark.parametrize("left", [0, 64, 88, 120])
+@pytest.mark.parametrize("left", [0, 64, 80, 92])
 def test_a_disk_that_is_full_or_gets_full(left: int, disk: Path, listed: Path, tmp_path: Path) -> None:
     assert vertex(listed, "--out", tmp_path / "whole").exit_code == 0
     before, out = len(ran(listed.parent)), disk / "out"

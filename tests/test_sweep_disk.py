@@ -29,7 +29,7 @@ def _fake(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.fixture
 def listed(tmp_path: Path) -> Path:
     """Some with counterexamples as long as those of an image."""
-    told = [UNSAT, {**SAT, "found": "(X_0 0.5)\n" * 1000}, UNKNOWN]
+    told = [UNSAT, {**SAT, "found": "(X_0 0.5)\n" * 3000}, UNKNOWN]
     return benchmark(tmp_path / "bench", {f"n{i}": told[i % 3] for i in range(COUNT)})
 
 
@@ -65,7 +65,7 @@ def fill(disk: Path, left: int) -> Path:
     return place
 
 
-@pytest.mark.parametrize("left", [0, 64, 80, 92])
+@pytest.mark.parametrize("left", [0, 64, 72, 84])
 def test_a_disk_that_is_full_or_gets_full(left: int, disk: Path, listed: Path, tmp_path: Path) -> None:
     assert vertex(listed, "--out", tmp_path / "whole").exit_code == 0
     before, out = len(ran(listed.parent)), disk / "out"

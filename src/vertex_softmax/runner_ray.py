@@ -27,7 +27,7 @@ from typing import Any
 
 from vertex_softmax import sources
 from vertex_softmax.errors import ClusterError, MissingDependencyError
-from vertex_softmax.runner import Finished, Settings, failure
+from vertex_softmax.runner import Finished, Settings, check_room, failure
 from vertex_softmax.sweep_instances import Instance
 
 DRIVER = (sys.executable, "-P", "-m", "vertex_softmax.runner_ray_driver")
@@ -59,6 +59,7 @@ class Ray:
     ) -> None:
         """`address`: auto, or HOST:PORT; None starts a Ray of this machine alone. `places` gets the driver's log."""
         needed()
+        check_room(places)
         self.settings, self.address = settings, address
         self.log = places / "ray.log"
         self.running: set[str] = set()
@@ -78,7 +79,8 @@ class Ray:
                 start_new_session=True,  # an interrupt from the keyboard reaches the sweep alone
                 env={**os.environ, **QUIET, **(ALONE if address is None else {})},
             )
-        threading.Thread(target=self._listen, daemon=True).start()
+        self._ear = threading.Thread(target=self._listen, daemon=True)
+        self._ear.start()
         self._say(
             address=address,
             settings=dataclasses.asdict(settings),
@@ -121,7 +123,8 @@ class Ray:
             self._unfit = self._unfit or ClusterError(f"{message['unfit']}; {KEPT}")
         elif "room" in message:
             self.ready, self.room = True, message["room"]
-            self.note = f"Ray at {message['address']}: {message['nodes']} nodes, room for {self.room} at a time"
+            nodes = f"{message['nodes']} node{'s' * (message['nodes'] != 1)}"
+            self.note = f"Ray at {message['address']}: {nodes}, room for {self.room} at a time"
         elif message["key"] in self.running:
             self.running.remove(message["key"])
             if message["died"]:
@@ -148,9 +151,10 @@ class Ray:
                 self.driver.stdin.flush()
 
     def _listen(self) -> None:
-        with contextlib.suppress(OSError, ValueError):
-            for line in self.driver.stdout or ():
-                self._answers.put(json.loads(line))
+        if self.driver.stdout is not None:
+            with contextlib.suppress(OSError, ValueError), self.driver.stdout as messages:
+                for line in messages:
+                    self._answers.put(json.loads(line))
         self._answers.put(None)
 
     def stop(self) -> None:
@@ -164,4 +168,5 @@ class Ray:
             with contextlib.suppress(ProcessLookupError):
                 os.killpg(self.driver.pid, signal.SIGKILL)
             self.driver.wait()
+        self._ear.join(LEAVING)  # until the last that holds the driver's stdout is gone
         self.running.clear()

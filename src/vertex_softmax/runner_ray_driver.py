@@ -112,7 +112,7 @@ class Driver:
         """What an instance needs, in words."""
         words = [f"{self.needs['CPU']} cores (--threads)"]
         words += ["a GPU (--device)"] * self.needs["GPU"]
-        words += [f"{self.settings['memory']:g} GiB (--memory)"] * bool(self.needs["memory"])
+        words += [] if self.settings["memory"] is None else [f"{self.settings['memory']:g} GiB (--memory)"]
         return ", ".join(words)
 
     def run(self, orders: queue.SimpleQueue[dict[str, Any] | None]) -> None:
@@ -227,14 +227,18 @@ def _beside(model: Path, data: bytes) -> dict[str, bytes]:
     """The files of the model's folder in which it keeps numbers; what is wrong with them, `vertex verify` will say."""
     try:
         data = decompressed(data, 1 << 31)
-        if EXTERNAL not in data:
-            return {}
-        import onnx
+    except DAMAGED:
+        return {}
+    if EXTERNAL not in data:
+        return {}
+    import onnx
+    from google.protobuf.message import DecodeError  # type: ignore[import-untyped]
 
-        from vertex_softmax.graph.onnx_file import _tensors
+    from vertex_softmax.graph.onnx_file import _tensors
 
+    try:
         names = {e.value for tensor in _tensors(onnx.load_from_string(data).graph) for e in tensor.external_data}
-    except (*DAMAGED, ImportError, ValueError):  # protobuf's errors are ValueErrors
+    except DecodeError:
         return {}
     home, found = model.parent.resolve(), {}
     for name in sorted(names):

@@ -15,11 +15,14 @@ help: ## say what there is to do
 demo: $(VENV)/.demo ## certify on embedded data; a table here, a report in out/demo/report.html
 	$(BIN)/vertex demo --out out/demo
 
-test: $(VENV)/.dev ## the tests (about ten minutes)
-	$(BIN)/python -m pytest
+# One file of tests at a time on each core, one thread each: more of either would only be in each other's way.
+PYTEST := OMP_NUM_THREADS=1 OPENBLAS_NUM_THREADS=1 $(BIN)/python -m pytest --numprocesses auto --dist loadfile
+
+test: $(VENV)/.dev ## the tests (about ten minutes on two cores)
+	$(PYTEST)
 
 test-all: $(VENV)/.dev ## the slow suites too
-	$(BIN)/python -m pytest -m 'slow or not slow'
+	$(PYTEST) -m 'slow or not slow'
 
 lint: $(VENV)/.dev ## ruff and mypy, as CI runs them
 	$(BIN)/ruff check .

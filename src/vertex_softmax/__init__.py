@@ -10,6 +10,11 @@ from vertex_softmax.errors import VertexError
 
 if TYPE_CHECKING:
     from vertex_softmax.methods.certify import bound, certify
+    from vertex_softmax.report.figures import plot_bounds as plot_bounds
+    from vertex_softmax.report.figures import plot_radii as plot_radii
+    from vertex_softmax.report.figures import plot_rates as plot_rates
+    from vertex_softmax.report.figures import plot_slack as plot_slack
+    from vertex_softmax.report.figures import plot_softmax_box as plot_softmax_box
     from vertex_softmax.result import Certification, Verdict
     from vertex_softmax.sets import Box, LinfBall, TokenBall
     from vertex_softmax.softmax_box import (
@@ -44,20 +49,24 @@ __all__ = [
 
 _HOMES = ("softmax_box", "methods.certify", "result", "sets")
 """Modules that the names come from; the primitive is first, the others stand on it."""
+_PLOTS = ("plot_bounds", "plot_radii", "plot_rates", "plot_slack", "plot_softmax_box")
+"""Pictures, with the extra `report`; not among the names of `import *`."""
 _MODULES = ("bounds", "graph", "methods", "ops", "result", "sets", "softmax_box")
 """Modules that are there with the names, as `vertex_softmax.sets`."""
 
 if not TYPE_CHECKING:  # a type checker would take any name for one of ours
 
     def __getattr__(name: str) -> object:
-        if name not in __all__ and name not in _MODULES:
-            raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
         from importlib import import_module
 
+        if name in _PLOTS:
+            return getattr(import_module(f"{__name__}.report.figures"), name)
+        if name not in __all__ and name not in _MODULES:
+            raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
         found = globals()
         for home in [import_module(f"{__name__}.{home}") for home in _HOMES]:
             found.update({public: getattr(home, public) for public in __all__ if hasattr(home, public)})
         return found[name]
 
     def __dir__() -> list[str]:
-        return sorted({*globals(), *__all__, *_MODULES})
+        return sorted({*globals(), *__all__, *_PLOTS, *_MODULES})

@@ -264,6 +264,20 @@ def test_the_time_is_kept(tmp_path: Path) -> None:
     assert answer["status"] == "timeout"
 
 
+def test_what_is_imported_counts(files: Path) -> None:
+    """The clock here says 1.5 s once the search is imported, and 0 before: the start must be read after that."""
+    code = """
+import sys
+from vertex_softmax import cli, cli_verify
+cli_verify._since_start = lambda: 1.5 if "vertex_softmax.search.cascade" in sys.modules else 0.0
+cli.app(["verify", "model.onnx", "holds.vnnlib", "--timeout", "15", "--json", "-"])
+"""
+    found = subprocess.run([sys.executable, "-c", code], cwd=files, capture_output=True, text=True, check=True)
+    seconds = json.loads(found.stdout)["seconds"]
+    assert seconds["starting"] == 1.5
+    assert seconds["total"] >= 1.5
+
+
 def test_the_watchdog_answers_whatever_is_under_way(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -128,10 +128,9 @@ def verify(
         raise InvalidValueError(f"--timeout is {timeout}; it must be above 0")
     if method not in CASCADE:
         raise InvalidValueError(f"--method is {method!r}; choose one of {', '.join(CASCADE)}")
-    spent = _since_start()
     out = _Out(as_json, {"model": str(model), "spec": str(spec), "method": method, "timeout": timeout})
-    with _terminable(), _watchdog(timeout - spent, out):
-        answer = _answer(model, spec, timeout, spent, method, device, threads, memory, seed, certificate)
+    with _terminable(), _watchdog(timeout - _since_start(), out):
+        answer = _answer(model, spec, timeout, method, device, threads, memory, seed, certificate)
         facts, text = answer
         status = facts.pop("status")
         if counterexample is not None and status == "sat":
@@ -145,7 +144,6 @@ def _answer(
     model: Path,
     spec: Path,
     timeout: float,
-    spent: float,
     method: str,
     device: str,
     threads: int | None,
@@ -170,7 +168,7 @@ def _answer(
         _limit(memory)
     if device != "cpu" and not (device.startswith("cuda") and torch.cuda.is_available()):
         raise InvalidValueError(f"--device is {device!r}; cpu is there, and cuda where torch sees a GPU")
-    begin = time.perf_counter()
+    begin, spent = time.perf_counter(), _since_start()  # now that all is imported, which takes seconds
     try:
         instance = load_instance(model, spec, exact=certificate is not None)
     except MemoryError as error:

@@ -84,8 +84,8 @@ def main(folder: Path, instances: int, kills: int, kind: str) -> dict[str, Any]:
     whole = time.perf_counter() - began
     before = len(started(listed.parent))
     chance, done, orphans, out = random.Random(SEED), [], 0, folder / "killed"
-    for target in sorted(chance.randrange(instances - JOBS) for _ in range(kills)):
-        if swept(listed, out, target, chance.uniform(0, 3 * whole / instances)):
+    for target in sorted(chance.sample(range(instances - max(6, instances // 10)), kills)):
+        if swept(listed, out, target, chance.uniform(0, 1.5 * whole / instances)):
             done.append(finished(out))
         orphans += sum(not gone(int(words[1])) for words in started(listed.parent)[before:])
     swept(listed, out)

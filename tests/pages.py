@@ -53,8 +53,8 @@ def blocks(page: str) -> list[Block]:
     return found
 
 
-def run_page(path: Path, folder: Path, *, shell: bool = True) -> int:
-    """Run every block of a page in a folder, those of the shell only if asked to; how many were left out."""
+def run_page(path: Path, folder: Path) -> int:
+    """Run every block of a page in a folder; how many were left out."""
     names: dict[str, object] = {"__name__": "__page__"}
     printed, left_out = "", 0
     with contextlib.chdir(folder):
@@ -69,8 +69,6 @@ def run_page(path: Path, folder: Path, *, shell: bool = True) -> int:
                 printed = _python(block, str(path), names)
             elif block.kind == "text":
                 same_text(block.text, printed, where)
-            elif block.kind in ("", "sh") and not shell:
-                printed = ""
             elif block.kind in ("", "sh"):
                 printed = "".join(_shell(line, where, block) for line in commands(block.text))
             else:

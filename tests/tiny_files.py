@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from pathlib import Path
 from typing import Any
 from unittest import mock
@@ -9,6 +10,9 @@ from unittest import mock
 import numpy as np
 from tests.search.small import network
 from typer.testing import CliRunner
+
+from vertex_softmax.zoo.models import PatchTransformer
+from vertex_softmax.zoo.train import save
 
 MODEL = network(
     (np.array([[1.0, 1.0], [1.0, -1.0]]), np.array([0.0, 0.5])), "Relu", (np.array([[1.0, 1.0]]), np.array([0.25]))
@@ -19,20 +23,25 @@ BOX += "".join(f"(assert (>= X_{i} -1.0))\n(assert (<= X_{i} 1.0))\n" for i in r
 
 
 def write_files(folder: Path) -> Path:
-    """model.onnx, property.vnnlib (unsat), broken.vnnlib (sat), and benchmark/ with the same and an instances.csv."""
+    """model.onnx, property.vnnlib (unsat), broken.vnnlib (sat); the same in benchmark/, with an instances.csv; a model
+    as `vertex demo` leaves it in out/demo.
+    """
     for place in (folder, folder / "benchmark"):
         place.mkdir(exist_ok=True)
         (place / "model.onnx").write_bytes(MODEL)
         (place / "property.vnnlib").write_text(BOX + "(assert (<= Y_0 0.2))\n")
         (place / "broken.vnnlib").write_text(BOX + "(assert (<= Y_0 0.3))\n")
     (folder / "benchmark" / "instances.csv").write_text("model.onnx,property.vnnlib,60\n")
+    save(PatchTransformer(patch=4, dim=4, heads=1, mlp=0, seed=0), folder / "out" / "demo" / "model", {})
     return folder
 
 
 def vertex(*arguments: str) -> Any:
-    """The command, in this process and in the current folder; its time counts from now."""
+    """The command, in this process and in the current folder; its time counts from now, its first attack is short."""
     from vertex_softmax import cli_verify
     from vertex_softmax.cli import app
+    from vertex_softmax.search import cascade
 
-    with mock.patch.object(cli_verify, "_since_start", return_value=0.0):
+    short = functools.partial(cascade.Budget, first=1e-3)
+    with mock.patch.object(cli_verify, "_since_start", return_value=0.0), mock.patch.object(cascade, "Budget", short):
         return CliRunner().invoke(app, list(arguments))

@@ -17,7 +17,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from functools import partial
 from importlib.util import find_spec
 from pathlib import Path
@@ -343,6 +343,47 @@ def test_a_cluster_that_is_killed(tmp_path: Path) -> None:
         f"n{i}.vnnlib" for i in range(4)
     ]
     assert all(gone(int(words[1])) for words in children(listed.parent))
+
+
+@needs_ray
+@pytest.mark.slow
+@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGINT])
+def test_a_sweep_that_is_ended_leaves_nothing_of_ray_behind(number: int, tmp_path: Path) -> None:
+    told = {f"n{i}": {**UNSAT, "sleep": 0 if i < 1 else 300} for i in range(4)}
+    listed, out = benchmark(tmp_path / "bench", told, timeout=400), tmp_path / "out"
+    program = f"""
+import sys
+from functools import partial
+from vertex_softmax import cli, runner_ray
+runner_ray.Ray = partial(runner_ray.Ray, command={child(tmp_path)!r})
+sys.argv = ['vertex', 'sweep', {str(listed)!r}, '--out', {str(out)!r}, '--runner', 'ray', '--jobs', '1']
+cli.main()
+"""
+    process = subprocess.Popen([sys.executable, "-c", program], stderr=subprocess.PIPE, text=True)
+    limit = time.monotonic() + 120
+    while len(children(listed.parent)) < 2 and time.monotonic() < limit:
+        time.sleep(0.05)
+    family = descendants(process.pid)
+    process.send_signal(number)
+    _, said = process.communicate(timeout=60)
+    assert process.returncode == (130 if number == signal.SIGINT else -number)
+    assert ("interrupted: 1 of 4" in said) == (number == signal.SIGINT)
+    assert len(family) >= 5  # the driver, two parts of Ray, a worker, a child
+    limit = time.monotonic() + 30
+    while not all(map(gone, family)):
+        assert time.monotonic() < limit, family
+    assert [line["spec"] for line in lines(out)] == ["n0.vnnlib"]
+
+
+def descendants(pid: int) -> list[int]:
+    """The processes that a process has begun, and those that they have begun."""
+    found = []
+    for place in Path("/proc").glob("[0-9]*/stat"):
+        with suppress(OSError):
+            fields = place.read_text().rpartition(")")[2].split()
+            if int(fields[1]) == pid:
+                found += [int(place.parent.name), *descendants(int(place.parent.name))]
+    return found
 
 
 @needs_ray

@@ -20,7 +20,7 @@ MOST_MESSAGES = 20
 """Bad lines that are named; the rest is counted."""
 
 
-@dataclasses.dataclass(frozen=True)
+@dataclasses.dataclass(frozen=True, slots=True)
 class Instance:
     """A model, a property and the seconds for them: as the file writes them, and where they are."""
 

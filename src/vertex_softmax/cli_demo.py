@@ -62,12 +62,14 @@ def demo(
             highlight=False,
         )
         console.print(table(run, example.METHODS))
-        typer.echo(
-            f"report: {path} ({time.perf_counter() - started:.0f} s)\n\n"
-            f"next:  vertex radius {out}/model --count 20      the largest certified ε of twenty digits\n"
-            "       vertex reproduce slack                    a table of the paper, remade to three decimals\n"
-            "       vertex verify model.onnx property.vnnlib  your own network, as in VNN-COMP"
-        )
+        nexts = {
+            f"vertex radius {out}/model --count 20": "the largest certified ε of twenty digits",
+            "vertex reproduce slack": "a table of the paper, remade to three decimals",
+            "vertex verify model.onnx property.vnnlib": "your own network, as in VNN-COMP",
+        }
+        wide = max(map(len, nexts))
+        typer.echo(f"report: {path} ({time.perf_counter() - started:.0f} s)\n\nnext:")
+        typer.echo("\n".join(f"  {command:<{wide}}  {what}" for command, what in nexts.items()))
     if wrong:
         complain("\n".join(["Vertex contradicts itself; please report this:", *wrong]))
         raise typer.Exit(1)

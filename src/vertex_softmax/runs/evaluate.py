@@ -111,6 +111,7 @@ def evaluate(
             "best bounds at ε": "all" if plan.bounds_at is None else ", ".join(map(str, plan.bounds_at)),
             "attack": f"{plan.attack_restarts} starts of {plan.attack_steps} steps per class",
             "threads": torch.get_num_threads(),
+            "steps of an ascent": plan.search.ascent.steps,
             "precision": "float64",
         },
         seconds=time.perf_counter() - begin,

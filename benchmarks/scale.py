@@ -104,11 +104,12 @@ def verify(model: Path, spec: Path, timeout: float) -> list[str]:
 
 
 def start(folder: Path, _data: Path) -> dict[str, Any]:
-    listed = tiny(folder / "tiny", 1)
+    listed = tiny(folder / "tiny", 2)
     commands = {
         "python": [sys.executable, "-c", "pass"],
         "import torch": [sys.executable, "-c", "import torch"],
         "vertex verify, tiny": verify(listed.parent / "tiny.onnx", listed.parent / "0.vnnlib", 100),
+        "vertex verify, tiny and violated": verify(listed.parent / "tiny.onnx", listed.parent / "1.vnnlib", 100),
     }
     found = {name: [measured(command) for _ in range(REPEATED)] for name, command in commands.items()}
     return {name: min(runs, key=lambda run: run["cpu_seconds"]) for name, runs in found.items()}

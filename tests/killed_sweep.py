@@ -7,6 +7,7 @@ a child begins or ends. `fake` children are the small program of `tests.sweeps`,
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import random
@@ -71,6 +72,16 @@ def finished(out: Path) -> int:
     return place.read_bytes().count(b"\n") if place.exists() else 0
 
 
+def alive(folder: Path) -> list[int]:
+    """Processes whose command names a file of the folder."""
+    found = []
+    for place in Path("/proc").glob("[0-9]*/cmdline"):
+        with contextlib.suppress(OSError):
+            if f"{folder}/".encode() in place.read_bytes():
+                found.append(int(place.parent.name))
+    return found
+
+
 def main(folder: Path, instances: int, kills: int, kind: str) -> dict[str, Any]:
     """The figures, and whether all is as if nothing had happened."""
     if kind == "real":
@@ -87,7 +98,7 @@ def main(folder: Path, instances: int, kills: int, kind: str) -> dict[str, Any]:
     for target in sorted(chance.sample(range(instances - max(6, instances // 10)), kills)):
         if swept(listed, out, target, chance.uniform(0, 1.5 * whole / instances)):
             done.append(finished(out))
-        orphans += sum(not gone(int(words[1])) for words in started(listed.parent)[before:])
+        orphans += sum(not gone(pid) for pid in alive(listed.parent))
     swept(listed, out)
     keys = Counter(line["key"] for line in lines(out))
     return {

@@ -1,8 +1,11 @@
-"""Processes that a test has an eye on."""
+"""Processes that a test has an eye on, and limits that it sets for its own."""
 
 from __future__ import annotations
 
+import resource
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 
@@ -16,3 +19,14 @@ def gone(pid: int) -> bool:
             return True
         time.sleep(0.02)
     return False
+
+
+@contextmanager
+def files_up_to(size: int) -> Iterator[None]:
+    """No file may grow beyond this size: the system itself cuts the write and then refuses, as on a full disk."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (size, hard))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))

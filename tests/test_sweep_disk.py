@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import os
-import resource
 import subprocess
 from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.processes import files_up_to
 from tests.sweeps import SAT, UNKNOWN, UNSAT, answers, benchmark, child, lines, ran, rows
 from typer.testing import CliRunner
 
@@ -116,17 +115,6 @@ def test_a_folder_without_the_right_to_write(tmp_path: Path, listed: Path) -> No
     assert "journal.jsonl cannot be written (Permission denied); choose another --out" in result.stderr
     out.chmod(0o755)
     assert vertex(listed, "--out", out).exit_code == 0
-
-
-@contextmanager
-def files_up_to(size: int) -> Iterator[None]:
-    """No file may grow beyond this size: the system itself cuts the write and then refuses, as on a full disk."""
-    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
-    resource.setrlimit(resource.RLIMIT_FSIZE, (size, hard))
-    try:
-        yield
-    finally:
-        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
 
 
 @pytest.mark.parametrize("size", [10, 700, 3000])

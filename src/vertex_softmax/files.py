@@ -12,6 +12,8 @@ import zlib
 from pathlib import Path
 from typing import Protocol
 
+from vertex_softmax.errors import InvalidValueError
+
 DAMAGED = (OSError, EOFError, zlib.error)
 """What a gzip stream raises that is none, or is damaged or cut off."""
 _PART = 1 << 20
@@ -43,6 +45,18 @@ def up_to(stream: Stream, most: int) -> bytes:
         parts.append(part)
         most -= len(part)
     return b"".join(parts)
+
+
+def read_whole(path: Path, most: int, remedy: str) -> bytes:
+    """A file of at most so many bytes; `remedy` ends the sentence of the error where it cannot be read."""
+    try:
+        with path.open("rb") as file:
+            found = up_to(file, most + 1)
+    except OSError as error:
+        raise InvalidValueError(f"{path} cannot be read ({error.strerror}); {remedy}") from error
+    if len(found) > most:
+        raise InvalidValueError(f"{path} has more than {most} bytes")
+    return found
 
 
 def decompressed(data: bytes, most: int) -> bytes:

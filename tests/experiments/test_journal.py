@@ -7,15 +7,14 @@ import errno
 import json
 import os
 import re
-import resource
 import shutil
 import subprocess
 import sys
 from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
+from tests.processes import files_up_to
 
 from vertex_softmax import sources
 from vertex_softmax.errors import InternalError, InvalidValueError
@@ -182,24 +181,13 @@ def test_folders_that_cannot_be_written_are_a_clear_error(tmp_path: Path, monkey
                 known(tmp_path / "new" / "journal.jsonl")
 
 
-@contextmanager
-def room_for(size: int) -> Iterator[None]:
-    """No file may grow beyond this size: the system itself cuts the write and then refuses, as on a full disk."""
-    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
-    resource.setrlimit(resource.RLIMIT_FSIZE, (size, hard))
-    try:
-        yield
-    finally:
-        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
-
-
 @pytest.mark.parametrize("length", [200, 20_000, 3_000_000])
 @pytest.mark.parametrize("room", [0, 60, 150])
 def test_a_full_disk_is_a_clear_error_and_what_was_written_before_is_kept(path: Path, length: int, room: int) -> None:
     message = r"journal\.jsonl: File too large; what was written before is kept; the same command goes on from there"
     big = {"key": "big", "text": "x" * length}
     write(path, {"key": "a"})
-    with room_for(path.stat().st_size + room), pytest.raises(InvalidValueError, match=message):
+    with files_up_to(path.stat().st_size + room), pytest.raises(InvalidValueError, match=message):
         write(path, big)  # closing the file, too, meets the full disk
     assert set(known(path)) == {"a"}
     write(path, big)

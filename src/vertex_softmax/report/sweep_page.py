@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from vertex_softmax.errors import InvalidValueError
-from vertex_softmax.files import up_to
+from vertex_softmax.files import read_whole
 from vertex_softmax.report.assembled import assembled, written
 from vertex_softmax.report.run_data import short
 
@@ -59,16 +59,7 @@ def page(folder: Path) -> bytes:
 
 
 def _text(path: Path) -> str:
-    try:
-        with path.open("rb") as file:
-            found = up_to(file, MOST_BYTES + 1)
-    except OSError as error:
-        raise InvalidValueError(
-            f"{path} cannot be read ({error.strerror}); give the folder that `vertex sweep` wrote"
-        ) from error
-    if len(found) > MOST_BYTES:
-        raise InvalidValueError(f"{path} has more than {MOST_BYTES} bytes")
-    return found.decode(errors="replace")
+    return read_whole(path, MOST_BYTES, "give the folder that `vertex sweep` wrote").decode(errors="replace")
 
 
 def _summary(path: Path) -> dict[str, Any]:

@@ -26,7 +26,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from vertex_softmax.errors import InvalidValueError
-from vertex_softmax.files import up_to, write_whole
+from vertex_softmax.files import read_whole, write_whole
 
 FORMAT = "vertex-run/1"
 NAME = "run.json"
@@ -221,16 +221,8 @@ def write(run: Run, folder: Path) -> Path:
 def read(path: Path) -> Run:
     """The run in a folder, or in the file itself."""
     place = path / NAME if path.is_dir() else path
-    try:
-        with place.open("rb") as file:
-            text = up_to(file, MOST_BYTES + 1)
-    except OSError as error:
-        raise InvalidValueError(
-            f"{place} cannot be read ({error.strerror}); give the folder that `vertex demo`, `vertex certify` or "
-            "`vertex radius` wrote"
-        ) from error
-    if len(text) > MOST_BYTES:
-        raise InvalidValueError(f"{place} has more than {MOST_BYTES} bytes")
+    remedy = "give the folder that `vertex demo`, `vertex certify` or `vertex radius` wrote"
+    text = read_whole(place, MOST_BYTES, remedy)
     try:
         data = json.loads(text, parse_constant=_refuse)
         if not isinstance(data, dict) or data.pop("format", None) != FORMAT:

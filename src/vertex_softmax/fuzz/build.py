@@ -64,6 +64,8 @@ def _made(layer: Layer, shape: tuple[int, ...]) -> tuple[nn.Module, tuple[int, .
     if op == "linear":
         return _weighted(nn.Linear(shape[-1], layer["out"], bias=layer["bias"]), layer), (*shape[:-1], layer["out"])
     if op == "norm":
+        if layer["kind"] == "group" and math.prod(shape) // (2 if shape[-1] % 2 == 0 else 1) == 1:
+            raise UnfitError("torch's GroupNorm refuses groups of one number in a batch of one")
         return _weighted(made.Norm(layer["kind"], shape[-1], layer["eps"], layer["affine"]), layer), shape
     if op == "gate":
         return _weighted(made.Gate(layer["kind"], shape[-1]), layer), shape

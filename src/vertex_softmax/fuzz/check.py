@@ -1,42 +1,31 @@
-"""One case: a recipe through the whole path, and everything that must hold of it.
-
-Invariant: a finding is something that the library promises not to do. What it may do (refuse a model by a VertexError,
-have no bound, not decide) is counted in the notes.
-
-Tolerances, of 1 + the outputs' size, plus a part of `noise` (points.py): values and bounds in float64 1e-9 and 1e-6 of
-the noise, that is 500 times what rounding alone is expected to cost; float32 1e-4 and 30 times; ONNX, whose constants
-are float32, 1e-5 and 30 times; proofs 1e-13 and 1e-8, which is for the sampled values alone: a proof has no tolerance.
-"""
+"""One case: a recipe through the whole path, and everything that must hold of it (see case.py)."""
 
 from __future__ import annotations
 
-import copy
 import dataclasses
+import math
 import time
 import traceback
 import warnings
-from collections import Counter
-from collections.abc import Callable
+from collections.abc import Iterator
 from pathlib import Path
-from typing import Any, TypeVar
 
+import numpy as np
 import torch
 from torch import Tensor
 
+from vertex_softmax.bounds.backward import Walk
 from vertex_softmax.bounds.memory import Memory
 from vertex_softmax.bounds.optimize import Ascent
-from vertex_softmax.errors import InternalError, VertexError
-from vertex_softmax.fuzz.build import UnfitError, module_of, set_of
-from vertex_softmax.fuzz.points import Seen, linear_corners, samples, seen
+from vertex_softmax.fuzz.build import UnfitError
+from vertex_softmax.fuzz.case import FLOAT32, FLOAT64, ONNX, PROOF, Case, Finding, Report, Stop
+from vertex_softmax.fuzz.points import Seen, seen
 from vertex_softmax.fuzz.recipe import Recipe
-from vertex_softmax.graph.ir import Graph
-from vertex_softmax.methods.bounding import METHODS, Options
+from vertex_softmax.graph.ir import Node
+from vertex_softmax.methods.bounding import METHODS, lower_bounds
 from vertex_softmax.methods.certify import bound, certify, load
 from vertex_softmax.result import Certification, Verdict
-from vertex_softmax.search.attack import pgd
-from vertex_softmax.search.branch_and_bound import Search
 
-T = TypeVar("T")
 ORDER = (
     ("hybrid", "crown"),
     ("hybrid", "vertex"),
@@ -45,40 +34,6 @@ ORDER = (
     ("joint", "alpha-crown"),
     ("bab", "joint"),
 )
-POINTS = 45
-FLOAT64, FLOAT32, ONNX, PROOF = (1e-9, 1e-6), (1e-4, 30.0), (1e-5, 30.0), (1e-13, 1e-8)
-
-
-@dataclasses.dataclass(frozen=True)
-class Finding:
-    """A promise that was broken: what, by what, and by how much."""
-
-    kind: str
-    where: str
-    text: str
-
-    @property
-    def signature(self) -> str:
-        """What two findings of one cause share."""
-        return f"{self.kind}:{self.where}"
-
-
-@dataclasses.dataclass
-class Report:
-    """What came of a case."""
-
-    findings: list[Finding] = dataclasses.field(default_factory=list)
-    notes: Counter[str] = dataclasses.field(default_factory=Counter)
-    seconds: dict[str, float] = dataclasses.field(default_factory=dict)
-
-    def to_json(self) -> dict[str, Any]:
-        """As a plain object."""
-        findings = [dataclasses.asdict(f) for f in self.findings]
-        return {"findings": findings, "notes": dict(self.notes), "seconds": self.seconds}
-
-
-class _Stop(Exception):  # noqa: N818 - not an error
-    """Nothing more can be asked of this case."""
 
 
 def check(recipe: Recipe, *, device: str = "cpu", folder: Path | None = None) -> Report:
@@ -88,24 +43,17 @@ def check(recipe: Recipe, *, device: str = "cpu", folder: Path | None = None) ->
         _Case(recipe, report, device, folder).run()
     except UnfitError:
         report.notes["unfit"] += 1
-    except _Stop:
+    except Stop:
         pass
+    except Exception as error:  # noqa: BLE001 - the fuzzer's own, or of a module that cannot run: told, not hidden
+        last = traceback.extract_tb(error.__traceback__)[-1]
+        where = f"{type(error).__name__}:{Path(last.filename).name}:{last.name}"
+        report.findings.append(Finding("harness", where, str(error)[:500]))
     return report
 
 
-class _Case:
-    def __init__(self, recipe: Recipe, report: Report, device: str, folder: Path | None) -> None:
-        self.recipe, self.report, self.device, self.folder = recipe, report, device, folder
-        self.single = module_of(recipe)
-        self.double = copy.deepcopy(self.single).double()
-        self.set = set_of(recipe)
-        self.options = Options(
-            ascent=Ascent(steps=recipe["steps"]),
-            search=Search(
-                seconds=None, domains=4, tried=2, root=Ascent(steps=2), ascent=Ascent(steps=2, step_size=0.01)
-            ),
-        )
-        self.found: dict[str, Certification] = {}
+class _Case(Case):
+    """Every check."""
 
     def run(self) -> None:
         """Everything."""
@@ -114,10 +62,10 @@ class _Case:
             out = self.double(self.set.centre)
         if out.dim() != 2 or out.shape[1] < 2 or not bool(out.isfinite().all()):
             self.note("centre not finite")
-            raise _Stop
+            raise Stop
         self.labels = out.argmax(1)
         self.graph = self.must(lambda: load(self.double, self.set), "import torch")
-        self.points = self._points()
+        self.points = self.sampled()
         self.seen = seen(self.double, self.single, self.points)
         self._import_agrees()
         for method in METHODS:
@@ -135,128 +83,10 @@ class _Case:
         if self.device != "cpu":
             self._device()
 
-    # What is asked ---------------------------------------------------------------------------------------------------
-
-    def find(self, kind: str, where: str, text: str) -> None:
-        """Note a broken promise."""
-        self.report.findings.append(Finding(kind, where, text))
-
-    def note(self, name: str) -> None:
-        """Count what is allowed."""
-        self.report.notes[name] += 1
-
-    def ask(self, call: Callable[[], T], what: str) -> T | None:
-        """The call's answer; None where the library refused (a note) or broke (a finding)."""
-        begin = time.perf_counter()
-        try:
-            with warnings.catch_warnings(record=True) as heard:
-                warnings.simplefilter("always")
-                answer = call()
-        except InternalError as error:
-            self.find("internal", f"{what}", str(error)[:500])
-            return None
-        except VertexError as error:
-            self.note(f"refused {what.split(maxsplit=1)[0]}: {type(error).__name__}: {str(error).splitlines()[0][:90]}")
-            return None
-        except Exception as error:  # noqa: BLE001 - whatever a call raises is what is looked for
-            self.find("error", f"{what}:{type(error).__name__}:{_place(error)}", str(error)[:500])
-            return None
-        finally:
-            self.report.seconds[what] = self.report.seconds.get(what, 0.0) + time.perf_counter() - begin
-        for warning in heard:
-            self.find("warning", f"{what}:{warning.category.__name__}", f"{warning.message}"[:300])
-        return answer
-
-    def must(self, call: Callable[[], T], what: str) -> T:
-        """The call's answer, or the end of the case."""
-        answer = self.ask(call, what)
-        if answer is None:
-            raise _Stop
-        return answer
-
-    def certified(self, graph: Graph, method: str, options: Options, **more: Any) -> Certification | None:
-        """certify on the whole set; by `bab`, which takes its time and inputs one by one, on the first input."""
-        some, labels = (self.set.at(0), self.labels[:1]) if method == "bab" else (self.set, self.labels)
-        return self.ask(lambda: certify(graph, some, labels, method, options=options, **more), f"certify {method}")
-
-    def judge(self, found: Certification, at: Seen, allowed: tuple[float, float], where: str) -> None:
-        """No bound above a sampled margin, and no `verified` or `falsified` that is not true."""
-        count = len(found.verdicts)
-        slack = at.allowed(*allowed)[:count]
-        lower, least = found.lower.double().cpu(), at.least(self.labels)[:count]
-        over = lower - least - slack[:, None]
-        over = torch.where(lower.isfinite() & (least < torch.inf), over, -torch.inf)
-        if bool((over > 0).any()):
-            b, k = (int(i) for i in (over == over.max()).nonzero()[0])
-            self.find(
-                "unsound",
-                where,
-                f"input {b}, class {k}: bound {float(lower[b, k])!r} > sampled margin {float(least[b, k])!r}, "
-                f"allowed {float(slack[b]):.3g}",
-            )
-        for b, verdict in enumerate(found.verdicts):
-            self.note(f"{verdict.value} {where}")
-            worst = float(least[b].min())
-            bad = lower[b][torch.arange(lower.shape[1]) != self.labels[b]]
-            if verdict is Verdict.VERIFIED and worst < -float(slack[b]):
-                self.find("verified but fooled", where, f"input {b} is verified, and a point has margin {worst!r}")
-            if verdict is Verdict.VERIFIED and not bool((bad > 0).all() and bad.isfinite().all()):
-                self.find("verified without a bound", where, f"input {b}: {bad.tolist()}")
-            if verdict is Verdict.FALSIFIED and float(found.clean[b].min()) >= 0:
-                self.find("falsified without a point", where, f"input {b}")
-            if bool(bad.isnan().any()):
-                self.note(f"nan bound {where}")
-
-    def equal(self, a: Tensor, b: Tensor, kind: str, where: str, relative: float = 1e-7) -> None:
-        """Two bounds (batch, …) that have to be the same to rounding; NaN and −inf are the same as each other."""
-        a, b = a.double().cpu(), b.double().cpu()
-        same = (a == b) | (~a.isfinite() & ~b.isfinite())
-        slack = self.seen.allowed(relative, 1e-5)[: len(a)].reshape(-1, *[1] * (a.dim() - 1))
-        far = (a - b).abs() - slack - relative * (a.abs() + b.abs())
-        far = torch.where(same, -torch.inf, far.nan_to_num(nan=torch.inf))
-        if bool((far > 0).any()):
-            i = tuple(int(k) for k in (far == far.max()).nonzero()[0])
-            self.find(kind, where, f"at {i}: {float(a[i])!r} and {float(b[i])!r}")
-
-    # The parts -------------------------------------------------------------------------------------------------------
-
-    def _points(self) -> Tensor:
-        found = [samples(self.set, POINTS, self.recipe["seed"])]
-        attack = self.ask(lambda: pgd(self.double, self.set, self.labels, steps=6, restarts=3), "attack")
-        if attack is not None:
-            inside = (attack.inputs >= self.set.lower[:, None]) & (attack.inputs <= self.set.upper[:, None])
-            if not bool(inside.all()):
-                self.find("outside", "attack", "an input of the attack is not in the set")
-            found.append(attack.inputs.transpose(0, 1))
-        classes = int(self.labels.max()) + 1
-        with torch.no_grad():
-            classes = self.double(self.set.centre).shape[1]
-        eye = torch.eye(classes, dtype=torch.float64)
-        objectives = (eye[self.labels][:, None] - eye).reshape(len(self.set), classes, *self.graph.output.shape)
-        corners = self.ask(lambda: linear_corners(self.graph, self.set, objectives), "corners")
-        if corners is not None:
-            found.append(corners)
-        return torch.cat(found)
-
-    def _values(self, graph: Graph) -> Tensor:
-        """The graph's outputs at the points, (P, batch, classes)."""
-        flat = self.points.reshape(-1, *graph.input.shape)
-        with torch.no_grad():
-            return graph.evaluate(flat).reshape(*self.points.shape[:2], -1)
-
-    def _agree(self, values: Tensor, allowed: tuple[float, float], where: str) -> None:
-        slack = self.seen.allowed(*allowed)
-        there = self.seen.outputs
-        far = (values - there).abs().amax(2) - slack
-        far = torch.where((values - there).isfinite().all(2), far, -torch.inf)
-        odd = values.isfinite().all(2) != there.isfinite().all(2)
-        if bool((far > 0).any()) or bool(odd.any()):
-            self.find("values differ", where, f"by {float((values - there).abs().max()):.3g} at a point of the set")
-
     def _import_agrees(self) -> None:
-        values = self.ask(lambda: self._values(self.graph), "evaluate")
+        values = self.ask(lambda: self.values(self.graph), "evaluate")
         if values is not None:
-            self._agree(values, FLOAT64, "torch")
+            self.agree(values, FLOAT64, "torch")
 
     def _at_a_point(self, found: Certification) -> None:
         """A set of one point has the margins of that point as bounds."""
@@ -298,6 +128,42 @@ class _Case:
             self.find("unsound", f"bound {method}", f"an output is outside by {float(over.max()):.3g}")
         if bool((lower > upper + slack[0]).any()):
             self.find("crossed", f"bound {method}", "a lower end is above its upper end")
+
+    def _boxes(self) -> None:
+        """Every value on the way lies in its box, by one method."""
+        method = self._picked(("ibp", "crown", "vertex", "hybrid", "joint"), 8)
+        shape = (len(self.set), *self.graph.input.shape)
+        objectives = torch.eye(math.prod(self.graph.output.shape), dtype=torch.float64)
+        wanted = objectives.reshape(1, -1, *self.graph.output.shape).expand(len(self.set), -1, *self.graph.output.shape)
+
+        def walked() -> Walk:
+            walk = Walk(self.graph, self.set.lower.reshape(shape), self.set.upper.reshape(shape))
+            with torch.no_grad():
+                lower_bounds(walk, wanted, method, self.options)
+            return walk
+
+        walk = self.ask(walked, f"boxes {method}")
+        if walk is None:
+            return
+        x = self.points.reshape(-1, *shape)
+        for node, noise, value in self._nodes(x):
+            if node not in walk.boxes:
+                continue
+            lower, upper = walk.boxes[node]
+            slack = FLOAT64[0] * (1 + value.abs()) + FLOAT64[1] * noise.amax(0)
+            over = (torch.maximum(lower - value, value - upper) - slack).nan_to_num(nan=-torch.inf)
+            if bool((over > 0).any()):
+                kind = type(node.op).__name__
+                self.find("outside its box", f"{method} {kind}", f"{node.name} by {float(over.max()):.3g}")
+
+    def _nodes(self, x: Tensor) -> Iterator[tuple[Node, Tensor, Tensor]]:
+        """Every node with its noise and values at x (points, batch, *shape): (points, batch, *node's shape)."""
+        rough = self.graph.to(torch.float32, torch.device("cpu"))
+        with torch.no_grad():
+            double, single = self.graph.values(x), rough.values(x.float())
+        for (node, value), other in zip(double.items(), single.values(), strict=True):
+            noise = (other.double() - value).abs().nan_to_num(nan=torch.inf)
+            yield node, noise, value
 
     # The extras ------------------------------------------------------------------------------------------------------
 
@@ -386,10 +252,13 @@ class _Case:
         graph = self.ask(lambda: load(path, self.set), "import onnx")
         if graph is None:
             return
-        values = self.ask(lambda: self._values(graph), "evaluate onnx")
+        values = self.ask(lambda: self.values(graph), "evaluate onnx")
         if values is None:
             return
-        self._agree(values, ONNX, f"onnx {self.recipe['onnx']['style']}")
+        if self._as_exported(path):
+            self.agree(values, ONNX, f"onnx {self.recipe['onnx']['style']}")
+        else:
+            self.note("the exporter changed the model")
         if values.shape != self.seen.outputs.shape:
             self.find("values differ", "onnx", f"in shape: {tuple(values.shape)}")
             return
@@ -400,6 +269,18 @@ class _Case:
                 self.judge(found, at, FLOAT64, f"onnx {method}")
                 if method in self.found:
                     self._compare_onnx(found, self.found[method])
+
+    def _as_exported(self, path: Path) -> bool:
+        """Does onnxruntime give at the points what torch gives? The exporter may have dropped a small constant."""
+        import onnxruntime
+
+        session = onnxruntime.InferenceSession(path, providers=["CPUExecutionProvider"])
+        name, flat = session.get_inputs()[0].name, self.points.flatten(0, 1).float()
+        rows = [session.run(None, {name: x[None].numpy()})[0] for x in flat]
+        values = torch.as_tensor(np.stack(rows)).double().reshape(self.seen.outputs.shape)
+        far = (values - self.seen.outputs).abs().amax(2) > self.seen.allowed(*ONNX)
+        odd = values.isfinite().all(2) != self.seen.outputs.isfinite().all(2)
+        return not bool((far | odd).any())
 
     def _compare_onnx(self, a: Certification, b: Certification) -> None:
         """Not a promise: both are sound, and float32 constants may hide an op from the recogniser."""
@@ -471,11 +352,3 @@ class _Case:
             single = self.certified(self.graph, method, self.options, device=self.device, dtype=torch.float32)
             if single is not None:
                 self.judge(single, self.seen, FLOAT32, f"{self.device} float32 {method}")
-
-
-def _place(error: BaseException) -> str:
-    """Where in Vertex an exception came from: file and function."""
-    for frame in reversed(traceback.extract_tb(error.__traceback__)):
-        if "vertex_softmax" in frame.filename and "fuzz" not in frame.filename:
-            return f"{Path(frame.filename).name}:{frame.name}"
-    return "?"

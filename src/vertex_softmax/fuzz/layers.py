@@ -37,6 +37,16 @@ SAFE: dict[str, Function] = {
     "power3": lambda x: x**3,
     "softmax": lambda x: x.softmax(-1),
     "logsoftmax": lambda x: functional.log_softmax(x, dim=-1),
+    "divide": lambda x: x / (1 + x.abs()),
+    "logsumexp": lambda x: x - torch.logsumexp(x, dim=-1, keepdim=True),
+    "softmax_tokens": lambda x: x.softmax(1) * x,
+    "mish": lambda x: x * torch.tanh(torch.log(1 + torch.exp(x))),
+    "sqrt_relu": lambda x: torch.sqrt(torch.relu(x) + 0.25),
+    "variance": lambda x: x / (1 + x.var(-1, unbiased=False, keepdim=True)),
+    "norm": lambda x: x / (1 + torch.linalg.vector_norm(x, dim=-1, keepdim=True)),
+    "power4": lambda x: (0.5 * x) ** 4,
+    "where": lambda x: torch.where((torch.arange(x.shape[-1]) % 2 == 0).to(x.device), x, -0.5 * x),
+    "mean": lambda x: x - x.mean(1, keepdim=True) * x.sum(-1, keepdim=True),
 }
 
 
@@ -143,6 +153,7 @@ class Move(nn.Module):
         self.token = nn.Parameter(torch.zeros(1, 1, d))
         self.table = nn.Parameter(torch.zeros(tokens, d))
         self.mix = nn.Linear(tokens, tokens)
+        self.convolution = nn.Conv1d(d, d, 3, padding=1)
 
     def forward(self, x: Tensor) -> Tensor:
         """The moved tensor, with as many dimensions."""
@@ -179,6 +190,24 @@ class Move(nn.Module):
             return torch.stack([x, -x], dim=2).flatten(1, 2)
         if kind == "outer":
             return (x.unsqueeze(-1) * x.unsqueeze(-2)).mean(-1)
+        if kind == "gram":
+            return x @ x.transpose(1, 2) @ x
+        if kind == "least":
+            return x - x.amin(-1, keepdim=True)
+        if kind == "convolution":
+            return self.convolution(x.transpose(1, 2)).transpose(1, 2)  # type: ignore[no-any-return]
+        if kind == "average_pool":
+            return functional.avg_pool1d(x, 2, 1) if d > 1 else x
+        if kind == "roll":
+            return torch.roll(x, 1, dims=1) - x
+        if kind == "branches":
+            return torch.cat([torch.relu(x + self.token), torch.tanh(x)], dim=1)
+        if kind == "left":
+            return self.mix.weight @ x
+        if kind == "rotary":
+            half = max(1, d // 2)
+            turned = torch.cat([-x[..., half:], x[..., :half]], dim=-1)
+            return x * torch.cos(self.table) + turned * torch.sin(self.table)
         return x.permute(1, 0, 2).contiguous().permute(1, 2, 0).transpose(1, 2)
 
 

@@ -14,15 +14,18 @@ Recipe = dict[str, Any]
 Layer = dict[str, Any]
 
 ACTIVATIONS = ("relu", "gelu", "gelu_tanh", "silu", "sigmoid", "tanh", "leaky", "erf", "abs", "clamp", "relu6")
-SAFE = ("log1", "sqrt1", "reciprocal1", "exp_tanh", "exp_minus_square", "rsqrt1", "power3", "softmax", "logsoftmax")
+SAFE = (
+    *("log1", "sqrt1", "reciprocal1", "exp_tanh", "exp_minus_square", "rsqrt1", "power3", "softmax", "logsoftmax"),
+    *("divide", "logsumexp", "softmax_tokens", "mish", "sqrt_relu", "variance", "norm", "power4", "where", "mean"),
+)
 NORMS = ("layer", "rms", "layer_hand", "rms_hand", "batch", "group", "l2")
 ATTENTIONS = ("sdpa", "mha", "hand", "hand_exp", "hand_transposed", "einsum", "multi_query", "cross", "gqa", "pooled")
 MASKS = ("none", "none", "causal", "bool", "float", "one_key", "big", "diagonal")
 POOLS = ("mean", "first", "last", "max", "sum", "flatten", "attention")
 SCALES = (1e-6, 1e-3, 0.1, 3.0, 10.0, 100.0, 1e3)
-RADII = (0.0, 1e-9, 1e-6, 1e-4, 1e-3, 0.01, 0.03, 0.1, 0.3, 1.0, 10.0, 1e3)
+RADII = (0.0, 1e-9, 1e-6, 1e-4, 1e-3, 0.01, 0.03, 0.03, 0.1, 0.1, 0.2, 0.3, 0.5, 1.0, 10.0, 1e3)
 OPSETS = (("legacy", 14), ("legacy", 17), ("dynamo", 18), ("dynamo", 20), ("dynamo", 23))
-EXTRAS = ("single", "float32", "chunk", "repeat", "goal", "onnx", "options", "certificate")
+EXTRAS = ("boxes", "single", "float32", "chunk", "repeat", "goal", "onnx", "options", "certificate")
 
 
 def random_recipe(seed: int) -> Recipe:
@@ -31,7 +34,7 @@ def random_recipe(seed: int) -> Recipe:
     start, layers = _opening(rng)
     for _ in range(rng.choice((1, 1, 2, 2, 3, 3, 4, 5))):
         layers.append(_layer(rng, tokens=len(start) > 1 or bool(layers)))
-    extras = [name for name in EXTRAS if rng.random() < 0.3]
+    extras = [name for name in EXTRAS if rng.random() < (0.6 if name == "boxes" else 0.25)]
     style, opset = rng.choice(OPSETS)
     return {
         "seed": seed,
@@ -64,7 +67,7 @@ def _opening(rng: random.Random) -> tuple[list[int], list[Layer]]:
 
 
 def _weights(rng: random.Random) -> Layer:
-    scale = rng.choice(SCALES) if rng.random() < 0.15 else 1.0
+    scale = rng.choice(SCALES) if rng.random() < 0.2 else 1.0
     return {"seed": rng.randrange(1 << 30), "scale": scale}
 
 
@@ -118,6 +121,14 @@ MOVES = (
     "stack",
     "outer",
     "permute",
+    "gram",
+    "least",
+    "convolution",
+    "average_pool",
+    "roll",
+    "branches",
+    "left",
+    "rotary",
 )
 
 

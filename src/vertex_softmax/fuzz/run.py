@@ -89,6 +89,7 @@ def _written(out: Path, state: dict[str, Any], number: int, report: dict[str, An
         "seed": number,
         "seconds": round(report["seconds"].get("case", 0.0), 2),
         "findings": [signature(f) for f in report["findings"]],
+        "notes": [n for n in report["notes"] if not n.startswith(("verified", "unknown", "falsified"))],
     }
     with (out / "journal.jsonl").open("a", encoding="utf-8") as file:
         file.write(json.dumps(line) + "\n")

@@ -15,6 +15,7 @@ from tests.slowly import few
 from vertex_softmax.fuzz import case, check
 from vertex_softmax.fuzz.minimise import minimised
 from vertex_softmax.methods import bounding, certify
+from vertex_softmax.methods.bounding import METHODS
 from vertex_softmax.ops import attention, bilinear, elementwise, normalization, softmax
 from vertex_softmax.result import Verdict
 
@@ -40,8 +41,10 @@ GATE = {"op": "gate", "kind": "none", **WEIGHTS}
 
 
 @pytest.fixture(autouse=True)
-def _one_thread() -> None:
+def _quick(monkeypatch: pytest.MonkeyPatch) -> None:
+    """One thread, and the quick methods: a bug that is planted is in them too."""
     torch.set_num_threads(1)
+    monkeypatch.setattr(check, "METHODS", {name: METHODS[name] for name in ("ibp", "crown", "hybrid")})
 
 
 def recipe(*layers: dict[str, Any], **changes: Any) -> dict[str, Any]:
@@ -126,6 +129,20 @@ def test_a_planted_bug_is_found(name: str) -> None:
         assert kind in kinds(what)
 
 
+def test_what_is_not_needed_goes() -> None:
+    whole = recipe(NORM, {"op": "residual", "layers": [GATE, ATTENTION]}, RELU, extras=["chunk", "onnx"], batch=3)
+
+    def judge(smaller: dict[str, Any]) -> bool:
+        text = str(smaller["layers"])
+        return "gate" in text and "relu" in text and smaller["input"][0] > 1
+
+    found = minimised(whole, judge)
+    assert judge(found)
+    assert [layer["op"] for layer in found["layers"]] == ["gate", "activation"]
+    assert (found["batch"], found["classes"], found["input"], found["extras"]) == (1, 2, [2, 1], [])
+
+
+@pytest.mark.slow
 def test_a_planted_bug_is_made_small() -> None:
     whole = recipe(GATE, {"op": "residual", "layers": [RELU]}, extras=["chunk"], batch=3)
     with fields(elementwise.Relu, "lines", upper_intercept=lambda f: 0 * f.upper_intercept):

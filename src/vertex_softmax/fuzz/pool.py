@@ -72,7 +72,7 @@ class Worker:
             self.stop()
 
     def _line(self, seconds: float, before: float | None = None) -> bytes | None:
-        """The next line of the worker, or None if it ends or is late: by its own time since `before`, if that is told."""
+        """The next line, or None if the worker ends or is late: by its own time since `before`, if that is told."""
         if self.process is None or self.process.stdout is None:
             return None
         begin, file = time.monotonic(), self.process.stdout.fileno()

@@ -42,6 +42,14 @@ def test_no_finding(name: str, tmp_path: Path) -> None:
         assert any(found.startswith(note) for found in report.notes), report.notes
 
 
+def test_another_device() -> None:
+    """What `--device cuda` does, with another name for the CPU."""
+    case = read(Path(__file__).parent / "corpus" / "seed-909279.json")["recipe"]
+    report = check({**case, "extras": []}, device="cpu:0")
+    assert not report.findings
+    assert any(note.endswith("cpu:0 float32 joint") for note in report.notes)
+
+
 def inside(parts: list[dict[str, Any]]) -> Iterator[dict[str, Any]]:
     for layer in parts:
         yield layer

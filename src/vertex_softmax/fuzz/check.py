@@ -111,7 +111,7 @@ class _Case(Case):
                 if bool((under > 0).any()):
                     self.find("order", f"{more} < {less}", f"by {float(under.max()):.3g}")
                 if bool((~a.isfinite() & b.isfinite()).any()):
-                    self.note(f"{more} has no bound where {less} has")
+                    self.find("no bound", f"{more}, not {less}", "a method has no bound where a part of it has one")
 
     def _outputs(self) -> None:
         """Intervals of every output, by one method."""

@@ -18,6 +18,7 @@ app = group(
 
     Examples:
         vertex bench softmax-box --quick
+        vertex bench fuzz --minutes 1
     """
 )
 
@@ -51,6 +52,33 @@ def bench_softmax_box(
         _show(result)
     growth = ", softmax-box-growth.svg, .png" if result["growth"] else ""
     say(f"written: {path}{growth}")
+
+
+@app.command("fuzz")
+@reporting
+def bench_fuzz(
+    minutes: Annotated[float, typer.Option(min=0.0, help="How long to look.")] = 10.0,
+    out: Annotated[Path, typer.Option(help="Journal and finds; a folder that has them is gone on with.")] = Path(
+        "out/fuzz"
+    ),
+    seed: Annotated[int, typer.Option(min=0, help="The first case of a new folder.")] = 0,
+    device: Annotated[str, typer.Option(autocompletion=one_of(DEVICES), help="cpu, or cuda beside it.")] = "cpu",
+    limit: Annotated[float, typer.Option(min=1.0, help="Seconds for one case.")] = 60.0,
+) -> None:
+    """Look for bugs: random networks through every import, method and precision, and what they must hold.
+
+    Examples:
+        vertex bench fuzz --minutes 120
+        vertex bench fuzz --minutes 10 --seed 1000000 --device cuda --out out/fuzz-cuda
+    """
+    from vertex_softmax.fuzz.run import fuzz
+
+    state = fuzz(minutes, out, seed=seed, device=device, limit=limit, progress=say)
+    for kind, count in sorted(state["findings"].items()):
+        typer.echo(f"{count:6d}  {kind}")
+    say(f"written: {out / 'journal.jsonl'}, {out / 'finds'}")
+    if state["findings"]:
+        raise typer.Exit(1)
 
 
 def _show(result: dict[str, Any]) -> None:

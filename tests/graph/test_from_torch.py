@@ -337,6 +337,15 @@ def test_a_row_without_keys() -> None:
     refused(ready(Attention(8, 2, attn_mask=added)), example(1, 5, 8), "every key of row")
 
 
+def test_numbers_that_only_the_graph_has_beyond_float64() -> None:
+    """log(softmax) underflows where log_softmax does not: refused with what to do, not as an internal error."""
+    module = nn.Sequential(nn.Linear(2, 2), nn.LogSoftmax(-1)).double().eval()
+    with torch.no_grad():
+        module[0].weight.copy_(torch.tensor([[1e4, 0.0], [0.0, 0.0]]))
+    with pytest.raises(UnsupportedModelError, match="Return the logits themselves"):
+        from_torch(module, torch.ones(1, 2, dtype=torch.float64))
+
+
 def test_infinity_that_is_no_mask() -> None:
     refused(Function(lambda x: x + torch.tensor([0.0, -math.inf])).eval(), example(1, 2), "holds infinity")
 

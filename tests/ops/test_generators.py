@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import math
 
 import pytest
 import torch
@@ -18,6 +19,7 @@ from vertex_softmax.ops.generators import (
     most_eigenvalue,
     product_radius,
 )
+from vertex_softmax.ops.registry import Interval
 
 KINDS = ("plain", "no error", "no columns", "zero columns", "zero rows", "nothing", "parallel", "of all sizes")
 SCALES = (1.0, 1e-9, 1e-120, 1e120)
@@ -235,3 +237,16 @@ def test_a_functional_of_nothing_has_a_gradient() -> None:
     functional_radius(eta, ellipsoid(made("zero rows", 23))).sum().backward()
     assert eta.grad is not None
     assert eta.grad.isfinite().all()
+
+
+def test_numbers_whose_error_is_wider_than_their_box_are_taken_from_it() -> None:
+    """Behind several norms errors overflow, and NaN, where the boxes stay small (found by the fuzzer)."""
+    centre = torch.tensor([[1.0, 1e90, math.nan, 5.0]], dtype=torch.float64)
+    columns = torch.tensor([[[0.5], [1e90], [math.nan], [2.0]]], dtype=torch.float64)
+    error = torch.tensor([[0.25, 1e92, math.nan, 3.0]], dtype=torch.float64)
+    lower = torch.tensor([[-1.0, -2.0, 0.0, -torch.inf]], dtype=torch.float64)
+    upper = torch.tensor([[2.0, 4.0, 1.0, torch.inf]], dtype=torch.float64)
+    found = Generators(centre, columns, error).within(Interval(lower, upper))
+    assert found.centre.tolist() == [[1.0, 1.0, 0.5, 5.0]]
+    assert found.columns.squeeze(-1).tolist() == [[0.5, 0.0, 0.0, 2.0]]
+    assert found.error.tolist() == [[0.25, 3.0, 0.5, 3.0]]

@@ -57,6 +57,11 @@ HINTS = {
     "a random number: the model has to be a function of its input": "rand rand_like randn randn_like bernoulli",
 }
 
+BEYOND = (
+    "the model's own numbers are finite, but not those of its graph: something on the way underflows or overflows, as "
+    "log_softmax does where logits are more than 745 apart and logsumexp beyond 709. Return the logits themselves "
+    "(margins of log_softmax are margins of its logits), or scale them down"
+)
 NO_HINT = "Vertex has no such op: write it with +, *, @, relu, exp, softmax, … or open an issue"
 
 
@@ -416,6 +421,8 @@ def _replay(graph: Graph, wrapped: nn.Module, x: Tensor, reader: _Reader) -> Non
         point = reader.start + size * torch.randn(reader.start.shape, generator=generator, dtype=torch.float64)
         truth = wrapped(x) if size == 0.0 else reader.run(point)
         got = graph.evaluate(point)
+        if bool(truth.isfinite().all()) and got.shape == truth.shape and not bool(got.isfinite().all()):
+            raise UnsupportedModelError(BEYOND)
         off = (got - truth).abs().max() if got.shape == truth.shape else torch.tensor(torch.inf)
         if bool(truth.isfinite().all()) and not bool(off <= tolerance * (1 + truth.abs().max())):
             raise InternalError(f"the graph differs from the module by {float(off):.3g}; please report the model")

@@ -150,7 +150,7 @@ def _refine(
     if tightened and options.generators and walk.generates(node):
         found = walk.generate(node, Rules(attention="affine", exact=False))
         if found is not None:
-            walk.generators[node] = found
+            found = walk.generators[node] = found.within(walk.boxes[node])
             walk.tighten(node, found.box())
             return
     if not mixed:  # without an attention on the way all rules are one, and a part has done it

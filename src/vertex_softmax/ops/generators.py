@@ -44,6 +44,19 @@ class Generators(NamedTuple):
         radius = self.columns.abs().sum(-1) + self.error
         return Interval(self.centre - radius, self.centre + radius)
 
+    def within(self, box: Interval) -> Generators:
+        """The same numbers, in a box that holds them: those whose error alone is as wide as it are taken from the box.
+
+        Behind several norms errors grow by powers, and overflow, where the boxes stay small.
+        """
+        radius = box.radius
+        lost = radius.isfinite() & ~(self.error < radius)  # also where the error is NaN
+        return Generators(
+            torch.where(lost, box.centre, self.centre),
+            torch.where(lost.unsqueeze(-1), torch.zeros_like(self.columns), self.columns),
+            torch.where(lost, radius, self.error),
+        )
+
     def turned(self) -> Generators:
         """Of the transposed matrix."""
         return Generators(self.centre.mT, self.columns.transpose(-3, -2), self.error.mT)

@@ -1,0 +1,152 @@
+"""The loop: case after case until the time is spent; what is found is minimised and kept.
+
+Invariant: what was counted or found is on the disk before the next case begins, so that a run that is killed loses one
+case; started again in the same folder it goes on with the next seed.
+
+    DIR/journal.jsonl      one line per case: seed, seconds, signatures of findings
+    DIR/state.json         the totals over all runs in this folder
+    DIR/finds/NAME.json    recipe, minimised recipe, finding, versions; at most KEPT of one signature
+"""
+
+from __future__ import annotations
+
+import json
+import platform
+import re
+import time
+from collections import Counter
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from vertex_softmax.files import write_whole
+from vertex_softmax.fuzz.minimise import minimised
+from vertex_softmax.fuzz.pool import Worker
+from vertex_softmax.fuzz.recipe import Recipe, random_recipe
+
+KEPT = 3
+"""How many finds of one signature are minimised and kept; later ones are counted."""
+EVERY = 60.0
+"""Seconds between two lines of progress."""
+
+
+def fuzz(
+    minutes: float,
+    out: Path,
+    *,
+    seed: int = 0,
+    device: str = "cpu",
+    limit: float = 60.0,
+    progress: Callable[[str], None] = lambda _: None,
+) -> dict[str, Any]:
+    """Run for some minutes; returns the totals of the folder."""
+    out.mkdir(parents=True, exist_ok=True)
+    state = _state(out, seed)
+    begin, told = time.monotonic(), time.monotonic()
+    before = float(state["seconds"])
+    with Worker(device, limit) as worker:
+        while time.monotonic() - begin < 60 * minutes:
+            number = int(state["next"])
+            recipe = random_recipe(number)
+            report = worker.check(recipe)
+            _count(state, number, report)
+            state["seconds"] = before + time.monotonic() - begin
+            _written(out, state, number, report)
+            for finding in report["findings"]:
+                _keep(out, state, recipe, finding, worker, progress)
+            if time.monotonic() - told > EVERY:
+                told = time.monotonic()
+                progress(_line(state))
+    state["seconds"] = before + time.monotonic() - begin
+    write_whole(out / "state.json", json.dumps(state, indent=1).encode())
+    progress(_line(state))
+    return state
+
+
+def signature(finding: dict[str, str]) -> str:
+    """What two findings of one cause share."""
+    return f"{finding['kind']}:{finding['where']}"
+
+
+def _state(out: Path, seed: int) -> dict[str, Any]:
+    path = out / "state.json"
+    if path.exists():
+        found: dict[str, Any] = json.loads(path.read_text())
+        return found
+    return {"first": seed, "next": seed, "cases": 0, "seconds": 0.0, "findings": {}, "notes": {}, "stages": {}}
+
+
+def _count(state: dict[str, Any], number: int, report: dict[str, Any]) -> None:
+    state["next"], state["cases"] = number + 1, state["cases"] + 1
+    for key, values in (("notes", report["notes"]), ("stages", report["seconds"])):
+        state[key] = dict(Counter(state[key]) + Counter(values))
+    found = Counter({signature(f): 1 for f in report["findings"]})
+    state["findings"] = dict(Counter(state["findings"]) + found)
+
+
+def _written(out: Path, state: dict[str, Any], number: int, report: dict[str, Any]) -> None:
+    line = {
+        "seed": number,
+        "seconds": round(report["seconds"].get("case", 0.0), 2),
+        "findings": [signature(f) for f in report["findings"]],
+        "notes": [n for n in report["notes"] if not n.startswith(("verified", "unknown", "falsified"))],
+    }
+    with (out / "journal.jsonl").open("a", encoding="utf-8") as file:
+        file.write(json.dumps(line) + "\n")
+    write_whole(out / "state.json", json.dumps(state, indent=1).encode())
+
+
+def _keep(
+    out: Path,
+    state: dict[str, Any],
+    recipe: Recipe,
+    finding: dict[str, str],
+    worker: Worker,
+    progress: Callable[[str], None],
+) -> None:
+    """Minimise and save a find, unless there are enough of its kind."""
+    kind = signature(finding)
+    if state["findings"].get(kind, 0) > KEPT:
+        return
+    name = re.sub(r"[^a-z0-9]+", "-", kind.lower()).strip("-")[:80] + f"-{recipe['seed']}"
+    progress(f"found {kind} at seed {recipe['seed']}: {finding['text'][:200]}")
+    find: dict[str, Any] = {"finding": finding, "recipe": recipe, "versions": versions()}
+    _save(out, name, find)
+    if finding["kind"] == "slow":
+        return
+
+    def same(smaller: Recipe) -> bool:
+        return kind in [signature(f) for f in worker.check(smaller)["findings"]]
+
+    find["minimal"] = minimised(recipe, same)
+    again = [f for f in worker.check(find["minimal"])["findings"] if signature(f) == kind]
+    find["minimal finding"] = again[0] if again else None
+    _save(out, name, find)
+
+
+def _save(out: Path, name: str, find: dict[str, Any]) -> None:
+    (out / "finds").mkdir(exist_ok=True)
+    write_whole(out / "finds" / f"{name}.json", json.dumps(find, indent=1).encode())
+
+
+def versions() -> dict[str, str]:
+    """Of what a find depends on."""
+    import torch
+
+    from vertex_softmax import __version__
+
+    found = {"vertex-softmax": __version__, "torch": torch.__version__, "python": platform.python_version()}
+    for name in ("onnx", "onnxruntime"):
+        try:
+            found[name] = __import__(name).__version__
+        except ImportError:
+            found[name] = "none"
+    return found
+
+
+def _line(state: dict[str, Any]) -> str:
+    rate = state["cases"] / max(state["seconds"] / 60, 1e-9)
+    return (
+        f"{state['cases']} cases in {state['seconds'] / 60:.1f} min ({rate:.1f} a minute), "
+        f"{sum(state['findings'].values())} findings of {len(state['findings'])} kinds"
+    )

@@ -19,6 +19,7 @@ app = group(
     Examples:
         vertex bench softmax-box --quick
         vertex bench fuzz --minutes 1
+        vertex bench soundness --quick
     """
 )
 
@@ -79,6 +80,80 @@ def bench_fuzz(
     say(f"written: {out / 'journal.jsonl'}, {out / 'finds'}")
     if state["findings"]:
         raise typer.Exit(1)
+
+
+@app.command("soundness")
+@reporting
+def bench_soundness(
+    quick: Annotated[bool, typer.Option("--quick", help="One instance of each op or kind, not all.")] = False,
+    seeds: Annotated[int, typer.Option(min=1, help="How many of each.")] = 1,
+    first: Annotated[int, typer.Option("--first", min=0, help="The first seed.")] = 0,
+    family: Annotated[
+        list[str] | None, typer.Option(help="exact, hat or file; again for more. All, if left out.")
+    ] = None,
+    seconds: Annotated[float, typer.Option(min=0.1, help="Of branch and bound for each.")] = 2.0,
+    jobs: Annotated[int | None, typer.Option(min=1, help="Processes; one for each core, if left out.")] = None,
+    out: Annotated[Path, typer.Option(help="Where soundness.json and the journal go.")] = Path("out/soundness"),
+    as_json: Annotated[bool, typer.Option("--json", help="The counts as JSON on stdout.")] = False,
+) -> None:
+    """Ask what is known: networks with planted counterexamples and exact minima, by every method; 0 wrong answers.
+
+    Examples:
+        vertex bench soundness --quick
+        vertex bench soundness --family exact --seeds 2 --jobs 2
+    """
+    from vertex_softmax.soundness.bench import FAMILIES, bench
+
+    result = bench(
+        out,
+        families=tuple(family or FAMILIES),
+        seeds=seeds,
+        first=first,
+        quick=quick,
+        jobs=jobs,
+        seconds=seconds,
+        progress=say,
+    )
+    if as_json:
+        typer.echo(json.dumps({key: value for key, value in result.items() if key != "rows"}))
+    else:
+        _show_soundness(result)
+    say(f"written: {out / 'soundness.json'}")
+    if result["wrong"]:
+        raise typer.Exit(1)
+
+
+def _show_soundness(result: dict[str, Any]) -> None:
+    from rich.console import Console
+    from rich.table import Table
+
+    console, table = Console(), Table()
+    columns = (
+        "family",
+        "method",
+        "instances",
+        "robust",
+        "verified",
+        "falsified",
+        "unknown",
+        "errors",
+        "wrong",
+        "lost",
+        "s",
+    )
+    for column in columns:
+        table.add_column(column, justify="left" if column in ("family", "method") else "right")
+    for row in result["table"]:
+        lost = "" if row["lost"] is None else f"{row['lost']:.2g}"
+        table.add_row(*(str(row[column]) for column in columns[:-2]), lost, f"{row['median_seconds']:.2f}")
+    console.print(table)
+    for name, (found, count) in result["attacked"].items():
+        console.print(f"PGD finds {found} of {count} counterexamples of the family {name}", highlight=False)
+    console.print(
+        f"{result['answers']} answers to {result['instances']} instances, {result['wrong']} wrong", highlight=False
+    )
+    for text in result["mistakes"]:
+        console.print(f"WRONG: {text}", highlight=False, markup=False)
 
 
 def _show(result: dict[str, Any]) -> None:

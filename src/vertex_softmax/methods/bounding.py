@@ -173,9 +173,14 @@ def lower_bounds(walk: Walk, objectives: Tensor, method: str, options: Options) 
         return _branched(walk, objectives, how.parts[0], options)
     if not how.last:
         walk.run(lambda _walk, _node: None)
-        lower, upper = (x.unsqueeze(1) for x in walk.boxes[output])
-        return torch.where(objectives >= 0, objectives * lower, objectives * upper).flatten(2).sum(-1)
+        return _by_box(walk, output, objectives)
     return _Run(walk, objectives, method, options).bound(method)
+
+
+def _by_box(walk: Walk, output: Node, objectives: Tensor) -> Tensor:
+    """Lower bounds of objectives (batch, S, *output shape) over the output's box, (batch, S)."""
+    lower, upper = (x.unsqueeze(1) for x in walk.boxes[output])
+    return torch.where(objectives >= 0, objectives * lower, objectives * upper).flatten(2).sum(-1)
 
 
 def _branched(walk: Walk, objectives: Tensor, method: str, options: Options) -> Tensor:
@@ -251,6 +256,9 @@ class _Run:
                     Rules(attention=rule, relu=relu, product=options.product, sums=True),
                 )
                 found = _larger(found, bound)
+        if how.parts:  # at least what intervals give, which is more where a network only grows or is saturated
+            by_box = _by_box(walk, self.output, self.objectives)
+            found = _larger(found, by_box.where(by_box.isfinite(), -torch.inf))
         optimised = how.last if options.suffix == "optimised" else how.optimised
         for rule in optimised if mixed else optimised[:1]:
             rules = Rules(attention=rule, pieces=options.pieces, product=options.product)

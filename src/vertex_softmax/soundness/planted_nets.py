@@ -4,17 +4,26 @@ from __future__ import annotations
 
 import dataclasses
 import math
+from typing import Any
 
 import numpy as np
 import onnx
 import onnxruntime
 import torch
+from numpy.typing import NDArray
 from onnx import TensorProto, helper, numpy_helper
 from onnx.reference import ReferenceEvaluator
 from torch import nn
 
+Array = NDArray[Any]
+
 EPSILON = float(np.float32(1e-5))
 """LayerNorm's"""
+
+
+def single(x: Any) -> Array:
+    """As float32."""
+    return np.asarray(x, dtype=np.float32)
 
 
 class Builder:
@@ -25,7 +34,8 @@ class Builder:
         self.nodes: list[onnx.NodeProto] = []
         self.constants: list[onnx.TensorProto] = []
 
-    def op(self, kind: str, *inputs: str | np.ndarray | list[int] | float, **attributes: object) -> str:
+    def op(self, kind: str, *inputs: str | Array | list[int] | float, **attributes: Any) -> str:
+        """A node; the name of its output."""
         names = []
         for value in inputs:
             if isinstance(value, str):
@@ -39,11 +49,13 @@ class Builder:
         self.nodes.append(helper.make_node(kind, names, [out], name=out, **attributes))
         return out
 
-    def affine(self, x: str, W: np.ndarray, b: np.ndarray | None = None) -> str:
+    def affine(self, x: str, W: Array, b: Array | None = None) -> str:
+        """x W + b"""
         y = self.op("MatMul", x, W)
         return y if b is None else self.op("Add", y, b)
 
     def model(self, output: str, outputs: int, batch: int | str = 1) -> bytes:
+        """The file with one output."""
         graph = helper.make_graph(
             [*self.nodes, helper.make_node("Identity", [output], ["y"])],
             "planted",
@@ -52,19 +64,19 @@ class Builder:
             self.constants,
         )
         opsets = [helper.make_opsetid("", self.opset)]
-        return helper.make_model(graph, opset_imports=opsets, ir_version=10).SerializeToString()
+        return bytes(helper.make_model(graph, opset_imports=opsets, ir_version=10).SerializeToString())
 
 
-def values(model: bytes, points: np.ndarray) -> np.ndarray:
+def values(model: bytes, points: Array) -> Array:
     """onnxruntime, on its own: points (n, *shape) → outputs (n, m)."""
     options = onnxruntime.SessionOptions()
     options.intra_op_num_threads = 1
     options.log_severity_level = 4
     session = onnxruntime.InferenceSession(model, options, providers=["CPUExecutionProvider"])
-    return session.run(None, {"x": np.asarray(points, dtype=np.float32)})[0]
+    return np.asarray(session.run(None, {"x": np.asarray(points, dtype=np.float32)})[0])
 
 
-def exact_values(model: bytes, point: np.ndarray) -> np.ndarray:
+def exact_values(model: bytes, point: Array) -> Array:
     """The reference evaluator in float64 at one point (*shape) → (m,)."""
     proto = onnx.load_from_string(model)
     for constant in proto.graph.initializer:
@@ -74,10 +86,12 @@ def exact_values(model: bytes, point: np.ndarray) -> np.ndarray:
             )
     for value in (*proto.graph.input, *proto.graph.output):
         value.type.tensor_type.elem_type = TensorProto.DOUBLE
-    return ReferenceEvaluator(proto).run(None, {"x": point[None].astype(np.float64)})[0][0]
+    found: Any = ReferenceEvaluator(proto).run(None, {"x": point[None].astype(np.float64)})
+    return np.asarray(found[0][0])
 
 
-def layer_norm(b: Builder, x: str, gamma: np.ndarray, beta: np.ndarray, spelled: bool) -> str:
+def layer_norm(b: Builder, x: str, gamma: Array, beta: Array, spelled: bool) -> str:
+    """As an operator, or spelled out."""
     if not spelled:
         return b.op("LayerNormalization", x, gamma, beta, epsilon=EPSILON, axis=-1)
     centred = b.op("Sub", x, b.op("ReduceMean", x, [-1]))
@@ -87,6 +101,7 @@ def layer_norm(b: Builder, x: str, gamma: np.ndarray, beta: np.ndarray, spelled:
 
 
 def activate(b: Builder, x: str, kind: str) -> str:
+    """ReLU, or GELU as the opset has it."""
     if kind == "relu":
         return b.op("Relu", x)
     if b.opset >= 20:
@@ -95,6 +110,7 @@ def activate(b: Builder, x: str, kind: str) -> str:
 
 
 def attend(b: Builder, q: str, k: str, v: str, tokens: int, width: int, heads: int) -> str:
+    """softmax(q kᵀ / √size) v in each head, (batch, tokens, width)"""
     size = width // heads
     q, k, v = (b.op("Reshape", z, [0, tokens, heads, size]) for z in (q, k, v))
     q, v = (b.op("Transpose", z, perm=[0, 2, 1, 3]) for z in (q, v))
@@ -121,7 +137,8 @@ class Sizes:
         self.opset = 20 if self.seed % 4 == 3 else 18
         self.spelled = self.seed % 3 == 1
 
-    def weights(self, *shape: int, scale: float = 1.0) -> np.ndarray:
+    def weights(self, *shape: int, scale: float = 1.0) -> Array:
+        """Random, of float32."""
         return (self.rng.normal(size=shape) * scale / math.sqrt(shape[0])).astype(np.float32)
 
 
@@ -144,9 +161,10 @@ def transformer(b: Builder, s: Sizes, h: str, *, spelled: bool | None = None) ->
     return b.op("ReduceMean", h, [1], keepdims=0)
 
 
-def hat(b: Builder, spot: np.ndarray, places: np.ndarray, slope: float, form: int) -> str:
+def hat(b: Builder, spot: Array, places: Array, slope: float, form: int) -> str:
     """(batch, 1): 1 at the spot, 0 where Σ|x − spot| over the places is at least 1/slope (or, as a product or minimum,
-    where any |x − spot| is)."""
+    where any |x − spot| is).
+    """
     size = spot.size
     pick = np.zeros((size, len(places)), np.float32)
     pick[places, np.arange(len(places))] = 1
@@ -167,6 +185,8 @@ def hat(b: Builder, spot: np.ndarray, places: np.ndarray, slope: float, form: in
 
 
 class Block(nn.Module):
+    """Attention and an MLP, with residuals and perhaps norms before them."""
+
     def __init__(self, s: Sizes) -> None:
         super().__init__()
         w = s.width
@@ -177,17 +197,23 @@ class Block(nn.Module):
         )  # fmt: skip
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
+        """(batch, tokens, width), both"""
         n, t, w = x.shape
         q, k, v = self.qkv(self.first(x)).reshape(n, t, 3, self.heads, w // self.heads).permute(2, 0, 3, 1, 4)
         rows = (q @ k.transpose(-2, -1) / math.sqrt(w // self.heads)).softmax(-1)
         x = x + self.out((rows @ v).transpose(1, 2).reshape(n, t, w))
-        return x + self.down(self.act(self.up(self.second(x))))
+        y: torch.Tensor = x + self.down(self.act(self.up(self.second(x))))
+        return y
 
 
 class Whole(nn.Module):
+    """Blocks, and logits of the first token."""
+
     def __init__(self, s: Sizes) -> None:
         super().__init__()
         self.blocks, self.head = nn.Sequential(*(Block(s) for _ in range(s.depth))), nn.Linear(s.width, 3)
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
-        return self.head(self.blocks(x)[:, 0])
+        """(batch, tokens, width) → (batch, 3)"""
+        y: torch.Tensor = self.head(self.blocks(x)[:, 0])
+        return y

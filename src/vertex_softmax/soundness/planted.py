@@ -26,14 +26,16 @@ import itertools
 import math
 import warnings
 from fractions import Fraction
+from typing import Any, cast
 
 import numpy as np
 import onnx
 import torch
 from onnx import numpy_helper
-from tests.search import small
-from tests.search.planted_nets import (
+
+from vertex_softmax.soundness.planted_nets import (
     EPSILON,
+    Array,
     Builder,
     Sizes,
     Whole,
@@ -42,10 +44,11 @@ from tests.search.planted_nets import (
     exact_values,
     hat,
     layer_norm,
+    single,
     transformer,
     values,
 )
-
+from vertex_softmax.specs.property import Case, Conjunction, Inequality, Property
 from vertex_softmax.specs.vnnlib import write_vnnlib
 
 BUMPS = ("inside", "corner", "spacing", "two_sided", "boxes", "both", "linear", "through")
@@ -65,24 +68,26 @@ class Planted:
     kind: str
     name: str
     model: bytes
-    boxes: list[tuple[np.ndarray, np.ndarray]]
+    boxes: list[tuple[Array, Array]]
     conjunctions: list[Rows]
     outputs: int
     truth: str
-    witness: np.ndarray | None
+    witness: Array | None
     facts: dict[str, object]
 
     @property
     def text(self) -> str:
         """The property as VNNLIB."""
-        parts = [small.conjunction(*rows) for rows in self.conjunctions]
-        cases = [small.case([(float(a), float(b)) for a, b in zip(*box, strict=True)], *parts) for box in self.boxes]
-        return write_vnnlib(small.prop(self.outputs, *cases))
+        parts = tuple(Conjunction(tuple(Inequality(*row) for row in rows)) for rows in self.conjunctions)
+        ends = [(low.astype(np.float64), high.astype(np.float64)) for low, high in self.boxes]
+        cases = tuple(Case(low, high, low, high, parts) for low, high in ends)
+        return write_vnnlib(Property(cases, len(cases[0].lower), self.outputs))
 
     def wrong(self, status: str) -> bool:
+        """Is it the opposite of the truth?"""
         return {status, self.truth} == {"sat", "unsat"}
 
-    def breach(self, x: np.ndarray, y: np.ndarray) -> Fraction | None:
+    def breach(self, x: Array, y: Array) -> Fraction | None:
         """By how much (x, y) breaks the property, exactly; None if it does not."""
         flat = [Fraction(float(v)) for v in np.asarray(x).reshape(-1)]
         out = [Fraction(float(v)) for v in np.asarray(y).reshape(-1)]
@@ -95,7 +100,7 @@ class Planted:
         return short if short >= 0 else None
 
 
-def finish(s: Sizes, kind: str, model: bytes, boxes: list, conjunctions: list, **rest: object) -> Planted:
+def finish(s: Sizes, kind: str, model: bytes, boxes: list[Any], conjunctions: list[Rows], **rest: Any) -> Planted:
     """The instance, after a look at its witness: it has to break the property by `least`, unless that is None."""
     least, witness, truth = rest.pop("least", CLEAR), rest.pop("witness", None), rest.pop("truth")
     name = f"{kind}-{s.depth}-{'norm' if s.norm else 'plain'}-{s.seed}"
@@ -161,7 +166,7 @@ def bump(kind: str, s: Sizes, slope: float | None = None) -> Planted:
         turn += 1
         if kind == "through":
             direction = np.random.default_rng(s.seed + 7 * turn).normal(size=len(height))
-            height = np.float32(2.0 ** min(turn, 12) * direction).astype(np.float64)
+            height = single(2.0 ** min(turn, 12) * direction).astype(np.float64)
         elif kind == "both":
             level = np.median(seen[:, 0])
             limits = (level, (seen[:, 0] + seen[:, 1]).min() - gap - level)
@@ -195,11 +200,11 @@ def without_hat(made: Planted) -> bytes:
     ones = {node.input[0] for node in model.graph.node if node.op_type == "Sub"}
     for constant in model.graph.initializer:
         if constant.name in ones:
-            constant.CopyFrom(numpy_helper.from_array(np.float32(0), constant.name))
-    return model.SerializeToString()
+            constant.CopyFrom(numpy_helper.from_array(single(0), constant.name))
+    return bytes(model.SerializeToString())
 
 
-def _samples(boxes: list, shape: tuple[int, ...], rng: np.random.Generator, count: int = 300) -> np.ndarray:
+def _samples(boxes: list[Any], shape: tuple[int, ...], rng: np.random.Generator, count: int = 300) -> Array:
     found = []
     for low, high in ([np.asarray(end).reshape(-1) for end in box] for box in boxes):
         t = rng.uniform(size=(count, low.size))
@@ -219,14 +224,15 @@ class Front:
 
     b: Builder
     name: str
-    lower: np.ndarray
-    upper: np.ndarray
-    ends: tuple[np.ndarray, np.ndarray]
+    lower: Array
+    upper: Array
+    ends: tuple[Array, Array]
     """(tokens, n): the least and the greatest feature"""
     group: int
 
     @classmethod
     def make(cls, s: Sizes, n: int, least: int = 4) -> Front:
+        """n features, from x of at least `least` numbers per token."""
         group = 3 if s.norm else 1
         s.width = max(least, group * n)
         centre = np.round(s.rng.normal(size=(s.tokens, n)) * 64) / 64
@@ -257,7 +263,7 @@ class Front:
             ends.append(float(beta) + float(gamma) * a / np.sqrt(a * a / 2 + EPSILON))
         return cls(b, name, low, high, (ends[0], ends[1]), 3)
 
-    def corner(self, up: np.ndarray) -> np.ndarray:
+    def corner(self, up: Array) -> Array:
         """x (tokens, width) whose features are the greatest where `up` (tokens, n), the least elsewhere."""
         first = np.arange(up.shape[1] * self.group) % self.group == 0
         wide = np.repeat(up, self.group, axis=1) == first
@@ -266,7 +272,7 @@ class Front:
         return at
 
 
-def sided(kind: str, s: Sizes, front: Front, y: str, up: np.ndarray, closed: float | None = None) -> Planted:
+def sided(kind: str, s: Sizes, front: Front, y: str, up: Array, closed: float | None = None) -> Planted:
     """y₀ − y₁ ≤ limit, beside the exact minimum, at the corner `up`; the seed says on which side, and how far."""
     x = front.corner(up).astype(np.float32)
     model = front.b.model(y, 2, "n" if s.seed % 5 == 4 else 1)
@@ -287,16 +293,16 @@ def sided(kind: str, s: Sizes, front: Front, y: str, up: np.ndarray, closed: flo
 def hull(s: Sizes) -> Planted:
     """Attention over boxes of scores with known values, block on block."""
     front, sign = Front.make(s, s.depth), 1 if s.rng.random() < 0.5 else -1
-    b, least, up, z = front.b, 0.0, [], None
+    b, least, up, z = front.b, 0.0, [], ""
     for i in range(s.depth):
         sharp = float(s.rng.choice([0.5, 2, 8, 30])) * s.rng.choice([-1, 1])
         k = b.op("MatMul", b.op("MatMul", front.name, np.eye(s.depth)[:, i : i + 1]), np.array([[sharp, 0]]))
         q = b.op("Add", b.op("MatMul", front.name, np.zeros((s.depth, 2))), np.array([1.0, 0.5]))
-        known = np.float32(s.rng.uniform(0.1, 1, (s.tokens, 1)))
+        known = single(s.rng.uniform(0.1, 1, (s.tokens, 1)))
         v = b.op("Add", b.op("MatMul", front.name, np.zeros((s.depth, 1))), known)
         before = known.astype(np.float64)[:, 0]
-        if z is not None:
-            share = np.float32(s.rng.uniform(0.1, 1, (s.tokens, 1)))
+        if z:
+            share = single(s.rng.uniform(0.1, 1, (s.tokens, 1)))
             v = b.op("Add", v, b.op("Mul", z, share))
             before = before + share.astype(np.float64)[:, 0] * least
         rows = b.op("Softmax", b.op("MatMul", q, b.op("Transpose", k, perm=[0, 2, 1])), axis=-1)
@@ -308,7 +314,7 @@ def hull(s: Sizes) -> Planted:
             tries.append((float(p @ before / p.sum()), corner))
         least, corner = min(tries) if sign > 0 else max(tries)
         up.append(corner)
-        W, c, V = (np.float32(s.rng.uniform(0.1, 1, n)) for n in ((1, 4), 4, (4, 1)))
+        W, c, V = (single(s.rng.uniform(0.1, 1, n)) for n in ((1, 4), 4, (4, 1)))
         z = b.op("Add", z, b.affine(activate(b, b.affine(z, W, c), s.activation), V))
         inner = (least * W.astype(np.float64) + c)[0]
         inner = inner * [0.5 * (1 + math.erf(t / math.sqrt(2))) for t in inner] if s.activation == "gelu" else inner
@@ -339,7 +345,7 @@ def monotone(s: Sizes) -> Planted:
     b, w = front.b, 4 * s.heads
     turn = s.rng.choice([-1, 1], (n, 1))
 
-    def positive(*shape: int, scale: float = 1.0) -> np.ndarray:
+    def positive(*shape: int, scale: float = 1.0) -> Array:
         return np.abs(s.weights(*shape, scale=scale))
 
     first = positive(n, w)
@@ -365,7 +371,7 @@ def bound(s: Sizes) -> Planted:
         y = layer_norm(b, b.op("Mul", h, 4.0), np.ones(s.width), np.zeros(s.width), s.spelled)
         y, least = b.op("MatMul", y, np.eye(s.width, 2) * [1, 0]), -math.sqrt(s.width - 1)
     else:
-        known = np.float32(s.rng.uniform(-1, 1, (s.width, 1)))
+        known = single(s.rng.uniform(-1, 1, (s.width, 1)))
         y = b.op("MatMul", b.op("Softmax", b.op("Mul", h, 4.0), axis=-1), np.concatenate([known, 0 * known], 1))
         least = float(known.min())
     centre = np.round(s.rng.normal(size=(s.tokens, s.width)) * 64) / 64
@@ -399,7 +405,12 @@ def grid(s: Sizes) -> Planted:
         warnings.simplefilter("ignore")
         y = net(torch.from_numpy(points).float()).double().numpy()
         torch.onnx.export(
-            net, (torch.zeros(1, s.tokens, s.width),), file, input_names=["x"], dynamo=False, opset_version=17
+            net,
+            (torch.zeros(1, s.tokens, s.width),),
+            cast(Any, file),
+            input_names=["x"],
+            dynamo=False,
+            opset_version=17,
         )
     margin = y[:, 0] - y[:, 1]
     above = (5e-2, 1e-2)[s.seed % 2]

@@ -19,11 +19,11 @@ import onnxruntime
 import pytest
 import torch
 from tests.search import small
-from tests.search.planted import BUMPS, EXACT, Planted, planted, without_hat
 from tests.slowly import few
 
 from vertex_softmax.search.cascade import Answer, Budget, Status
 from vertex_softmax.search.verify_files import load_instance, verify_instance
+from vertex_softmax.soundness.planted import BUMPS, EXACT, Planted, planted, without_hat
 from vertex_softmax.specs.vnnlib import read_vnnlib, write_vnnlib
 
 pytestmark = pytest.mark.filterwarnings("ignore:Converting a tensor with requires_grad")  # of cascade.mix

@@ -1,0 +1,1 @@
+"""Networks whose true answers are known before anyone asks: `vertex bench soundness`."""

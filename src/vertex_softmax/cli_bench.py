@@ -13,6 +13,12 @@ from vertex_softmax.cli_names import DEVICES, one_of
 from vertex_softmax.files import write_whole
 
 COLUMNS = ("dtype", "K", "sort", "ours", "outward", "torch only", "speed-up", "outward/ours", "of copy bandwidth")
+COUNTED = {
+    **{name: name for name in ("family", "method")},
+    "instances": "all",
+    **{name: name for name in ("robust", "verified", "falsified", "unknown", "errors", "wrong", "lost")},
+    "median_seconds": "s",
+}
 app = group(
     """Measure: two things in one run, and their ratio.
 
@@ -127,25 +133,13 @@ def _show_soundness(result: dict[str, Any]) -> None:
     from rich.console import Console
     from rich.table import Table
 
-    console, table = Console(), Table()
-    columns = (
-        "family",
-        "method",
-        "instances",
-        "robust",
-        "verified",
-        "falsified",
-        "unknown",
-        "errors",
-        "wrong",
-        "lost",
-        "s",
-    )
-    for column in columns:
-        table.add_column(column, justify="left" if column in ("family", "method") else "right")
+    console, table = Console(), Table(box=None, pad_edge=False)
+    for column, title in COUNTED.items():
+        table.add_column(title, justify="left" if column in ("family", "method") else "right")
     for row in result["table"]:
-        lost = "" if row["lost"] is None else f"{row['lost']:.2g}"
-        table.add_row(*(str(row[column]) for column in columns[:-2]), lost, f"{row['median_seconds']:.2f}")
+        lost = "" if row["lost"] is None else f"{row['lost']:.1g}"
+        told = {**row, "lost": lost, "median_seconds": f"{row['median_seconds']:.2f}"}
+        table.add_row(*(str(told[column]) for column in COUNTED))
     console.print(table)
     for name, (found, count) in result["attacked"].items():
         console.print(f"PGD finds {found} of {count} counterexamples of the family {name}", highlight=False)

@@ -389,3 +389,19 @@ def test_a_module_with_state() -> None:
             return x + self.calls
 
     refused(Counts().eval(), example(1, 2), "changes module.calls|changes calls")
+
+
+def test_a_view_of_what_the_export_thought_contiguous() -> None:
+    """Found by the fuzzer: BatchNorm of transposed tokens, flattened; torch's own replay refused the view."""
+
+    class Model(torch.nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.norm = torch.nn.BatchNorm1d(2)
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            return self.norm(x.transpose(1, 2)).transpose(1, 2).flatten(1)
+
+    x = torch.randn(1, 3, 2, dtype=torch.float64, generator=torch.Generator().manual_seed(0))
+    model = Model().double().eval()
+    assert torch.allclose(from_torch(model, x).evaluate(x), model(x), rtol=0, atol=1e-12)

@@ -24,6 +24,7 @@ from vertex_softmax.sets import Box
 
 QUICK = Options(ascent=Ascent(steps=3))
 ORDER = (
+    ("hybrid", "ibp"),
     ("hybrid", "crown"),
     ("hybrid", "vertex"),
     ("alpha-crown", "crown"),

@@ -412,6 +412,12 @@ class _FromCut(Interpreter):
         value = super().run_node(n) if n.op == "placeholder" or n.name not in self.names else None
         return self.value if n.name in self.names else value
 
+    def call_function(self, target: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        """A function's value; views may have to copy, as the strides are not those of the export."""
+        if target is torch.ops.aten.view.default:
+            return args[0].reshape(args[1])
+        return super().call_function(target, args, kwargs)
+
 
 def _replay(graph: Graph, wrapped: nn.Module, x: Tensor, reader: _Reader) -> None:
     """Refuse a graph that differs from the module at the example, or from the exported program at points around it."""

@@ -29,12 +29,17 @@ from typer.testing import CliRunner
 from data_files import mnist_files, registered, write
 from vertex_softmax import cli, cli_verify, demo, experiments
 from vertex_softmax.benchmarks import softmax_box
+from vertex_softmax.fuzz import run
+from vertex_softmax.fuzz.run import fuzz
 from vertex_softmax.search import cascade
+from vertex_softmax.soundness import bench
 from vertex_softmax.zoo.models import Architecture, PatchTransformer
 from vertex_softmax.zoo.train import save
 
 TINY = Architecture(patch=4, dim=4, heads=1, mlp=0)
 ALL = "vertex reproduce all --quick"
+LONG = ("vertex bench fuzz", "vertex bench soundness")
+"""Minutes to hours, as the example says."""
 RAY = "vertex sweep benchmark/instances.csv --runner ray"
 FIRST = ("vertex demo", "vertex verify", "vertex sweep")
 """In the slow test these come first: others read what they write."""
@@ -111,6 +116,8 @@ def smaller(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(softmax_box, "CPU_KEYS", (16,))
     monkeypatch.setattr(softmax_box, "GROWTH_KEYS", (16,))
     monkeypatch.setattr(softmax_box, "cpu_extra_bytes", lambda _keys: 0)
+    monkeypatch.setattr(run, "fuzz", lambda _minutes, *given, **more: fuzz(0.0, *given, **more))
+    monkeypatch.setattr(bench, "names_of", lambda families, *_, **__: [f"{families[0]}-tokens-linear-1-1"])
 
 
 @pytest.mark.parametrize("path", COMMANDS, ids=lambda path: "-".join(("vertex", *path)))
@@ -150,7 +157,8 @@ def test_the_examples_work_as_they_are(tmp_path: Path) -> None:
     prepare(tmp_path)
     environment = {**os.environ, "PATH": f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"}
     environment.pop("VERTEX_DATA", None)
-    lines = [line for line in EXAMPLES if "mnist" not in line and (line != RAY or find_spec("ray"))]
+    lines = [line for line in EXAMPLES if "mnist" not in line and not line.startswith(LONG)]
+    lines = [line for line in lines if line != RAY or find_spec("ray")]
     for line in sorted(lines, key=lambda line: (not line.startswith(FIRST), line)):
         command = ["bash", "-c", line]
         found = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True, check=False)

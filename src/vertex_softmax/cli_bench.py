@@ -76,11 +76,12 @@ def bench_fuzz(
 
     Examples:
         vertex bench fuzz --minutes 120
-        vertex bench fuzz --minutes 10 --seed 1000000 --device cuda --out out/fuzz-cuda
+        vertex bench fuzz --minutes 10 --seed 7 --out out/more
     """
     from vertex_softmax.fuzz.run import fuzz
 
     state = fuzz(minutes, out, seed=seed, device=device, limit=limit, progress=say)
+    typer.echo(f"{sum(state['findings'].values())} findings in {state['cases']} cases")
     for kind, count in sorted(state["findings"].items()):
         typer.echo(f"{count:6d}  {kind}")
     say(f"written: {out / 'journal.jsonl'}, {out / 'finds'}")
@@ -95,7 +96,8 @@ def bench_soundness(
     seeds: Annotated[int, typer.Option(min=1, help="How many of each.")] = 1,
     first: Annotated[int, typer.Option("--first", min=0, help="The first seed.")] = 0,
     family: Annotated[
-        list[str] | None, typer.Option(help="exact, hat or file; again for more. All, if left out.")
+        list[str] | None,
+        typer.Option(autocompletion=one_of(("exact", "hat", "file")), help="exact, hat or file; all, if left out."),
     ] = None,
     seconds: Annotated[float, typer.Option(min=0.1, help="Of branch and bound for each.")] = 2.0,
     jobs: Annotated[int | None, typer.Option(min=1, help="Processes; one for each core, if left out.")] = None,
@@ -121,10 +123,10 @@ def bench_soundness(
         progress=say,
     )
     if as_json:
-        typer.echo(json.dumps({key: value for key, value in result.items() if key != "rows"}))
+        typer.echo(json.dumps(result))
     else:
         _show_soundness(result)
-    say(f"written: {out / 'soundness.json'}")
+    say(f"written: {out / 'soundness.json'}; every answer is in {out / 'soundness.jsonl'}")
     if result["wrong"]:
         raise typer.Exit(1)
 

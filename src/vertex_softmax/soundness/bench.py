@@ -91,7 +91,7 @@ def bench(
     seconds: float = 2.0,
     progress: Say = lambda _: None,
 ) -> dict[str, Any]:
-    """Run what the journal OUT/soundness.jsonl does not have yet; write OUT/soundness.json and return it."""
+    """Run what the journal OUT/soundness.jsonl has not; the counts are written to OUT/soundness.json, and returned."""
     unknown = set(families) - set(FAMILIES)
     if unknown or not families:
         raise InvalidValueError(f"family is {', '.join(unknown) or 'empty'}; choose of {', '.join(FAMILIES)}")
@@ -104,7 +104,7 @@ def bench(
         for row in _rows(left, jobs or cores(), seconds, progress):
             journal.add([row])
         rows = [journal.known[name] for name in names]
-    result = {**_setting(seconds, seeds, first, quick=quick), **summary(rows), "rows": rows}
+    result = {**_setting(seconds, seeds, first, quick=quick), **summary(rows)}
     write_whole(out / "soundness.json", json.dumps(result, indent=1).encode())
     return result
 

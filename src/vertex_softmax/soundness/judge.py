@@ -14,6 +14,7 @@ import torch
 from vertex_softmax.errors import VertexError
 from vertex_softmax.methods.bounding import METHODS, Options
 from vertex_softmax.methods.certify import certify, load
+from vertex_softmax.ops import OPS
 from vertex_softmax.result import Certification, Verdict
 from vertex_softmax.search.attack import pgd
 from vertex_softmax.search.branch_and_bound import Search
@@ -42,7 +43,7 @@ def judged(key: Key, methods: tuple[str, ...] = tuple(METHODS), seconds: float =
     except VertexError as error:
         row["answers"] = [_refused(method, error) for method in methods]
         return row
-    row["ops"] = sorted({type(node.op).__name__ for node in graph.nodes() if node.op is not None})
+    row["ops"] = sorted({type(node.op).__name__ for node in graph.nodes()} & set(OPS))
     row["import_seconds"] = time.perf_counter() - begin
     for method in methods:
         begin = time.perf_counter()

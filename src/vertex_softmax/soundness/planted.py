@@ -118,10 +118,9 @@ def finish(s: Sizes, kind: str, model: bytes, boxes: list[Any], conjunctions: li
 # Bumps ---------------------------------------------------------------------------------------------------------------
 
 
-def bump(kind: str, s: Sizes, slope: float | None = None) -> Planted:
-    """A random transformer with a hat; `slope` is the hat's, by default 256 per radius of the box."""
-    rng, shape, outputs = s.rng, (s.tokens, s.width), int(s.rng.integers(2, 5))
-    size = s.tokens * s.width
+def _spot(kind: str, s: Sizes) -> tuple[Array, float, list[tuple[Array, Array]], Array]:
+    """The perturbed places, their radius, the boxes (tokens·width,), and where in one of them the hat is."""
+    rng, size = s.rng, s.tokens * s.width
     places = np.sort(rng.permutation(size)[: int(rng.integers(3, 6))])
     centre = np.round(rng.normal(size=size) * 64) / 64
     radius = np.zeros(size)
@@ -133,7 +132,23 @@ def bump(kind: str, s: Sizes, slope: float | None = None) -> Planted:
     boxes = [(centre + d - radius, centre + d + radius) for d in shift]
     grain = 2.0**20 if kind == "spacing" else 2.0**12
     spot = np.round((centre + shift[rng.integers(len(shift))] + radius * u) * grain) / grain
-    spot = spot.astype(np.float32).reshape(shape)
+    return places, eps, boxes, spot.astype(np.float32).reshape(s.tokens, s.width)
+
+
+def _rows(row: Array, low: float, high: float | None) -> list[Rows]:
+    """row · y ≤ low, or row · y ≥ high if there is one."""
+    coefficients = {k: Fraction(float(a)) for k, a in enumerate(row) if a}
+    rows: list[Rows] = [[(coefficients, Fraction(float(np.float32(low))))]]
+    if high is not None:
+        rows.append([({k: -a for k, a in coefficients.items()}, -Fraction(float(np.float32(high))))])
+    return rows
+
+
+def bump(kind: str, s: Sizes, slope: float | None = None) -> Planted:
+    """A random transformer with a hat; `slope` is the hat's, by default 256 per radius of the box."""
+    rng, shape, outputs = s.rng, (s.tokens, s.width), int(s.rng.integers(2, 5))
+    size = s.tokens * s.width
+    places, eps, boxes, spot = _spot(kind, s)
     slope = slope or (2.0**22 if kind == "spacing" else 256 / eps)
     form = int(rng.integers(4))
     row = np.zeros(outputs)
@@ -180,11 +195,7 @@ def bump(kind: str, s: Sizes, slope: float | None = None) -> Planted:
     else:
         if kind == "through" and (here - base) @ row > 0:
             row, least, most = -row, -most, -least
-        low, high = (Fraction(float(np.float32(v))) for v in (least - gap, most + gap))
-        coefficients = {k: Fraction(float(a)) for k, a in enumerate(row) if a}
-        rows = [[(coefficients, low)]]
-        if kind == "two_sided":
-            rows.append([({k: -a for k, a in coefficients.items()}, -high)])
+        rows = _rows(row, least - gap, most + gap if kind == "two_sided" else None)
     n = len(places)
     share = (1 / (slope * eps)) ** n / (math.factorial(n) if form in (0, 1) else 1) / len(boxes)
     if not share < 1e-6:

@@ -30,7 +30,19 @@ ROOM = 2 << 30
 LONGEST = {"certificate": 1 << 15, "cifar": 1 << 16, "instances": 1 << 18}
 """Bytes of an input; 8192 for the others."""
 COUNTER = struct.Struct("<q")
-NAMES = ("onnx", "vnnlib", "vnnlib2", "certificate", "idx", "cifar", "npz", "safetensors", "weights", "journal", "sweep")
+NAMES = (
+    "onnx",
+    "vnnlib",
+    "vnnlib2",
+    "certificate",
+    "idx",
+    "cifar",
+    "npz",
+    "safetensors",
+    "weights",
+    "journal",
+    "sweep",
+)
 NAMES += ("sweep-summary", "run", "instances", "table")
 
 
@@ -127,7 +139,9 @@ def work(name: str, seconds: int, place: Path) -> None:
     torch.set_num_threads(1)
     for number, data in enumerate(seeds.SEEDS[name]()):
         (place / "corpus" / f"seed-{number}").write_bytes(data)
-    with tempfile.TemporaryDirectory(prefix="vertex-fuzz-", dir="/dev/shm" if Path("/dev/shm").is_dir() else None) as at:  # noqa: S108
+    with tempfile.TemporaryDirectory(
+        prefix="vertex-fuzz-", dir="/dev/shm" if Path("/dev/shm").is_dir() else None
+    ) as at:  # noqa: S108
         folder = Path(at)
         for number, data in enumerate(seeds.SEEDS[name]()):  # what is imported or made once, is so before memory counts
             if targets.judged(name, data, folder) is not None:

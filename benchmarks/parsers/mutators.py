@@ -44,7 +44,9 @@ def change(value: Any, rng: random.Random, words: tuple[str, ...] = ()) -> Any:
     stack = [value]
     while stack:
         node = stack.pop()
-        items = list(node.items()) if isinstance(node, dict) else list(enumerate(node)) if isinstance(node, list) else ()
+        items = (
+            list(node.items()) if isinstance(node, dict) else list(enumerate(node)) if isinstance(node, list) else ()
+        )
         for key, inner in items:
             places.append((node, key))
             if isinstance(inner, dict | list):
@@ -180,7 +182,19 @@ def tokens(data: bytes, rng: random.Random, blind: Blind) -> bytes:
 def rows(data: bytes, rng: random.Random, blind: Blind) -> bytes:
     """Lines of values that commas separate."""
     found = [line.split(b",") for line in data.split(b"\n")]
-    words = (b"", b"model.onnx", b"property.vnnlib", b"..", b"/dev/zero", b'"', b'"a\nb"', b"nan", b"1e400", b"-1", b"60")
+    words = (
+        b"",
+        b"model.onnx",
+        b"property.vnnlib",
+        b"..",
+        b"/dev/zero",
+        b'"',
+        b'"a\nb"',
+        b"nan",
+        b"1e400",
+        b"-1",
+        b"60",
+    )
     words += (b"x" * 200_000, b"\0", b"\xff", b"\xef\xbb\xbf", b" 60 ", b"time", b"model.onnx/")
     for _ in range(rng.choice((1, 2, 3))):
         line = rng.choice(found)
@@ -225,7 +239,20 @@ def tar(data: bytes, rng: random.Random, blind: Blind) -> bytes:
         return blind(data)
     fields = ((0, 100), (100, 8), (124, 12), (156, 1), (157, 100), (257, 8), (345, 155))
     start, size = rng.choice(fields)
-    values = (b"0" * 11, b"7" * 11, b"\x80" + b"\xff" * 10, b"../../etc/x", b"5", b"1", b"2", b"L", b"x", b"K", b"", b"-1")
+    values = (
+        b"0" * 11,
+        b"7" * 11,
+        b"\x80" + b"\xff" * 10,
+        b"../../etc/x",
+        b"5",
+        b"1",
+        b"2",
+        b"L",
+        b"x",
+        b"K",
+        b"",
+        b"-1",
+    )
     values += (b"cifar-10-batches-bin/test_batch.bin", b"00000006001", b"00000001000", b" ", b"8" * 11, b"ustar")
     found[at + start : at + start + size] = rng.choice(values).ljust(size, b"\0")[:size]
     if rng.random() < 0.9:
@@ -267,13 +294,28 @@ def zip_(data: bytes, rng: random.Random, blind: Blind) -> bytes:
         content += bytes(rng.choice((1, 8, 1 << 16, 1 << 24)))
     members[at] = (name, content)
     stream = io.BytesIO()
-    with zipfile.ZipFile(stream, "w", rng.choice((zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED, zipfile.ZIP_BZIP2))) as made:
+    with zipfile.ZipFile(
+        stream, "w", rng.choice((zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED, zipfile.ZIP_BZIP2))
+    ) as made:
         for name, content in members:
             made.writestr(zipfile.ZipInfo(name), content, zipfile.ZIP_DEFLATED if len(content) > 1 << 20 else None)
     return stream.getvalue()
 
 
-HEADERS = ("'<f8'", "'<f4'", "'<i8'", "'|u1'", "'|O'", "'<M8[s]'", "'|V8'", "'<U4'", "'>i4'", "'<c16'", "'<f2'", "'|b1'")
+HEADERS = (
+    "'<f8'",
+    "'<f4'",
+    "'<i8'",
+    "'|u1'",
+    "'|O'",
+    "'<M8[s]'",
+    "'|V8'",
+    "'<U4'",
+    "'>i4'",
+    "'<c16'",
+    "'<f2'",
+    "'|b1'",
+)
 SHAPES = ("(2, 4)", "(2,)", "()", "(0, 4)", "(-1, 4)", "(4611686018427387904, 4)", "(2, 4, 0)", "(1e3,)", "('a',)")
 SHAPES += ("(2, 2, 2)", "(9" + "9" * 300 + ",)", "(True, 2)", "(2, " * 300 + "1" + ")" * 300, "(" * 9000)
 

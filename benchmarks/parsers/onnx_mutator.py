@@ -14,12 +14,56 @@ from onnx import TensorProto, helper
 from vertex_softmax.graph.onnx_ops import TRANSLATE
 
 OPERATORS = tuple(sorted({kind for domain, kind in TRANSLATE if not domain}))
-OTHERS = ("Loop", "If", "Scan", "OneHot", "RandomUniform", "Resize", "TopK", "SequenceEmpty", "StringNormalizer", "Nope")
+OTHERS = (
+    "Loop",
+    "If",
+    "Scan",
+    "OneHot",
+    "RandomUniform",
+    "Resize",
+    "TopK",
+    "SequenceEmpty",
+    "StringNormalizer",
+    "Nope",
+)
 SIZES = (0, 1, 2, 3, 4, 7, -1, -2, 64, 1000, 1 << 14, 1 << 20, 1 << 28, 1 << 31, 1 << 40, (1 << 63) - 1, -(1 << 63))
-PLACES = ("numbers.bin", "../numbers.bin", "/etc/passwd", "/dev/zero", "", ".", "model.onnx", "numbers.bin/", "a\0b", "x" * 300)
+PLACES = (
+    "numbers.bin",
+    "../numbers.bin",
+    "/etc/passwd",
+    "/dev/zero",
+    "",
+    ".",
+    "model.onnx",
+    "numbers.bin/",
+    "a\0b",
+    "x" * 300,
+)
 ATTRIBUTES = ("axis", "axes", "perm", "shape", "pads", "strides", "dilations", "group", "kernel_shape", "to", "epsilon")
-ATTRIBUTES += ("value", "alpha", "beta", "transA", "transB", "keepdims", "num_heads", "q_num_heads", "kv_num_heads", "k")
-ATTRIBUTES += ("equation", "split", "num_outputs", "auto_pad", "mode", "upper", "fmod", "value_ints", "value_float", "scale")
+ATTRIBUTES += (
+    "value",
+    "alpha",
+    "beta",
+    "transA",
+    "transB",
+    "keepdims",
+    "num_heads",
+    "q_num_heads",
+    "kv_num_heads",
+    "k",
+)
+ATTRIBUTES += (
+    "equation",
+    "split",
+    "num_outputs",
+    "auto_pad",
+    "mode",
+    "upper",
+    "fmod",
+    "value_ints",
+    "value_float",
+    "scale",
+)
 ATTRIBUTES += ("is_causal", "softcap", "interleaved", "num_groups", "ceil_mode", "count_include_pad", "start", "end")
 
 
@@ -91,7 +135,9 @@ def _outside(found: onnx.ModelProto, rng: random.Random) -> None:
     tensor.external_data.add(key="location", value=rng.choice(PLACES))
     for key in ("offset", "length", "location"):
         if rng.random() < 0.4:
-            tensor.external_data.add(key=key, value=rng.choice(("0", "4", "1024", "-1", "x", "9" * 5000, "1_0", "٣", "")))
+            tensor.external_data.add(
+                key=key, value=rng.choice(("0", "4", "1024", "-1", "x", "9" * 5000, "1_0", "٣", ""))
+            )
 
 
 def _input(found: onnx.ModelProto, rng: random.Random) -> None:
@@ -152,13 +198,19 @@ def _attribute(found: onnx.ModelProto, rng: random.Random) -> None:
         held = rng.choice(node.attribute)
         name = held.name
         if rng.random() < 0.1:
-            held.type = rng.randrange(16)
+            held.type = rng.randrange(15)
             return
         node.attribute.remove(held)
     else:
         name = rng.choice(ATTRIBUTES)
     sizes = [rng.choice(SIZES) for _ in range(rng.choice((0, 1, 2, 4)))]
-    values = (rng.choice(SIZES), sizes, rng.choice((0.0, -1.0, 1e38, float("nan"), float("inf"))), "ij,jk->ik", "SAME_UPPER")
+    values = (
+        rng.choice(SIZES),
+        sizes,
+        rng.choice((0.0, -1.0, 1e38, float("nan"), float("inf"))),
+        "ij,jk->ik",
+        "SAME_UPPER",
+    )
     value = rng.choice(values)
     if value == []:
         held = node.attribute.add(name=name, type=onnx.AttributeProto.INTS)

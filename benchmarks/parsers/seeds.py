@@ -25,7 +25,19 @@ from vertex_softmax.experiments import Column, ExperimentResult
 from vertex_softmax.graph.from_onnx import from_onnx
 from vertex_softmax.graph.simplify import simplify
 from vertex_softmax.runner import Settings
-from vertex_softmax.runs.run import Answer, Attacked, Data, Heads, Input, Model, OtherSlack, Radius, Run, SlackMap, packed
+from vertex_softmax.runs.run import (
+    Answer,
+    Attacked,
+    Data,
+    Heads,
+    Input,
+    Model,
+    OtherSlack,
+    Radius,
+    Run,
+    SlackMap,
+    packed,
+)
 from vertex_softmax.sweep_instances import Instance
 from vertex_softmax.zoo.models import PatchTransformer
 from vertex_softmax.zoo.train import save
@@ -46,7 +58,9 @@ def ints(*values: int) -> np.ndarray:
 Node = tuple[str, list[str], list[str], dict[str, Any]]
 
 
-def network(nodes: Sequence[Node], shape: Sequence[Any], constants: dict[str, np.ndarray], opset: int = 18, rank: int = 2) -> onnx.ModelProto:
+def network(
+    nodes: Sequence[Node], shape: Sequence[Any], constants: dict[str, np.ndarray], opset: int = 18, rank: int = 2
+) -> onnx.ModelProto:
     """x → y of some rank."""
     graph = helper.make_graph(
         [helper.make_node(kind, inputs, outputs, **attributes) for kind, inputs, outputs, attributes in nodes],
@@ -100,7 +114,12 @@ def image() -> onnx.ModelProto:
         ("Flatten", ["a"], ["f"], {}),
         ("Clip", ["f", "low", "high"], ["y"], {}),
     ]
-    constants = {"pads": ints(0, 0, 1, 1, 0, 0, 1, 1), "w": floats(2, 1, 3, 3), "b": floats(2), "one": np.ones(2, np.float32)}
+    constants = {
+        "pads": ints(0, 0, 1, 1, 0, 0, 1, 1),
+        "w": floats(2, 1, 3, 3),
+        "b": floats(2),
+        "one": np.ones(2, np.float32),
+    }
     return network(nodes, (1, 1, 6, 6), {**constants, "low": np.float32(-1), "high": np.float32(1)})
 
 
@@ -124,8 +143,20 @@ def shapes() -> onnx.ModelProto:
         ("Einsum", ["k", "eye"], ["i"], {"equation": "ij,jk->ik"}),
         ("ReduceMax", ["i", "one"], ["y"], {"keepdims": 1}),
     ]
-    constants = {"two": ints(2, 4), "start": np.int64(0), "limit": np.int64(4), "step": np.int64(1), "repeats": ints(2, 2)}
-    constants |= {"start1": ints(0), "limit1": ints(4), "one": ints(1), "half": np.float32(2), "eye": np.eye(4, dtype=np.float32)}
+    constants = {
+        "two": ints(2, 4),
+        "start": np.int64(0),
+        "limit": np.int64(4),
+        "step": np.int64(1),
+        "repeats": ints(2, 2),
+    }
+    constants |= {
+        "start1": ints(0),
+        "limit1": ints(4),
+        "one": ints(1),
+        "half": np.float32(2),
+        "eye": np.eye(4, dtype=np.float32),
+    }
     return network(nodes, (1, 4), constants)
 
 
@@ -174,7 +205,9 @@ def vnnlib() -> list[bytes]:
 
 
 def vnnlib2() -> list[bytes]:
-    start = "(vnnlib-version <2.0>)\n(declare-network f\n  (declare-input x Real [1,2])\n  (declare-output y Real [2])\n)\n"
+    start = (
+        "(vnnlib-version <2.0>)\n(declare-network f\n  (declare-input x Real [1,2])\n  (declare-output y Real [2])\n)\n"
+    )
     box = "".join(f"(assert (and (<= x[0,{i}] 0.5) (>= x[0,{i}] -0.5)))\n" for i in range(2))
     texts = ["(assert (<= y[0] y[1]))\n", "(assert (or (< y[0] (+ y[1] (* 2.0 y[0]))) (== y[1] 3.0)))\n"]
     texts.append("(assert (or (and (<= y[0] 1.0) (!= y[1] 0.5)) (and (>= x[0,0] 0.1) (> y[0] 2.0)))) ; a comment\n")
@@ -216,7 +249,9 @@ def cifar() -> list[bytes]:
     with tarfile.open(fileobj=stream, mode="w", format=tarfile.USTAR_FORMAT) as archive:
         for name in ("readme.html", "data_batch_1.bin", "test_batch.bin"):
             info = tarfile.TarInfo(f"cifar-10-batches-bin/{name}")
-            content = records[:2].tobytes() if "batch_1" in name else records[:].tobytes() if "test" in name else b"<html>"
+            content = (
+                records[:2].tobytes() if "batch_1" in name else records[:].tobytes() if "test" in name else b"<html>"
+            )
             info.size = len(content)
             archive.addfile(info, io.BytesIO(content))
     return [records.tobytes(), gzip.compress(stream.getvalue())]
@@ -286,9 +321,13 @@ def run() -> list[bytes]:
     inputs = tuple(Input(i, i % 2, 0, 0.5 - i, packed(x)) for i in range(2))
     answers = tuple(Answer(i, "joint", 0.1, "verified" if not i else "unknown", 0.25 - i, 1, 0.5) for i in range(2))
     attacks = (Attacked(0, 0.1, 0.3, 1), Attacked(1, 0.1, -0.5, 0, packed(x / 2)))
-    slack = SlackMap(0.1, "joint", 2, 0.5, (Heads("a", [[0.1, 0.2]], [[[1.0, 2.0], [3.0, 4.0]]]),), (OtherSlack("o", "Relu", 0.1),))
+    slack = SlackMap(
+        0.1, "joint", 2, 0.5, (Heads("a", [[0.1, 0.2]], [[[1.0, 2.0], [3.0, 4.0]]]),), (OtherSlack("o", "Relu", 0.1),)
+    )
     about = Model("m", "0" * 64, 0.9, {"blocks": 1}), Data("made", (1, 2, 2), (0.0, 1.0), ("a", "b"))
-    first = Run("t", "0", "2026-01-01", *about, ("joint",), (0.1,), inputs, answers, attacks, (), slack, {"seed": 0}, 1.0)
+    first = Run(
+        "t", "0", "2026-01-01", *about, ("joint",), (0.1,), inputs, answers, attacks, (), slack, {"seed": 0}, 1.0
+    )
     radii = tuple(Radius(i, "joint", 0.1 - i / 10, 0.2, None if i else 0.3, 1.0) for i in range(2))
     second = Run("t", "0", "2026-01-01", *about, ("joint",), (), inputs, radii=radii)
     return [json.dumps(each.json()).encode() for each in (first, second)]

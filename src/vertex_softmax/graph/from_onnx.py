@@ -26,6 +26,7 @@ from vertex_softmax.graph import onnx_windows as _windows  # noqa: F401
 from vertex_softmax.graph.ir import Graph, Node
 from vertex_softmax.graph.onnx_file import DTYPES, load, opset, packages, to_tensor
 from vertex_softmax.graph.onnx_ops import TRANSLATE, Call, Unsupported, limited
+from vertex_softmax.graph.onnx_parts import needed
 from vertex_softmax.graph.recognise import check_masks, move_masks
 
 if TYPE_CHECKING:
@@ -72,15 +73,15 @@ class _Importer:
         if graph.sparse_initializer:
             raise UnsupportedModelError(f"initializer {graph.sparse_initializer[0].values.name!r} is sparse")
         output = self._output()
-        needed = _needed(graph, output)
-        self.used = {name for node in needed for name in _uses(node)} | {output}
+        nodes = needed(graph, output)
+        self.used = {name for node in nodes for name in node.input if name} | {output}
         for proto in graph.initializer:
             if proto.name in self.used:
                 value = to_tensor(proto, f"initializer {proto.name!r}")
                 self.tensors[proto.name] = build.constant(value, proto.name)
         source = self._source()
         self.tensors[source.name] = source
-        for node in needed:
+        for node in nodes:
             self._translate(node)
         if self.problems:
             listed = "\n".join(f"  {i}. {line}" for i, line in enumerate(self.problems, start=1))
@@ -189,17 +190,3 @@ def _attribute(proto: Any, where: str) -> Any:
     if isinstance(value, bytes):
         return value.decode("utf-8", "replace")
     return to_tensor(value, where) if isinstance(value, onnx.TensorProto) else value
-
-
-def _uses(node: onnx.NodeProto) -> list[str]:
-    return [name for name in node.input if name]
-
-
-def _needed(graph: onnx.GraphProto, output: str) -> list[onnx.NodeProto]:
-    """The nodes the output depends on, in the model's order."""
-    wanted, found = {output}, []
-    for node in reversed(graph.node):
-        if wanted.intersection(node.output):
-            found.append(node)
-            wanted.update(_uses(node))
-    return found[::-1]

@@ -27,7 +27,7 @@ from vertex_softmax.certificate.checker import network as checker_network
 from vertex_softmax.certificate.checker import passes, proof
 from vertex_softmax.errors import InternalError, VertexError
 from vertex_softmax.experiments.journal import Journal
-from vertex_softmax.graph import onnx_ops
+from vertex_softmax.graph import build
 from vertex_softmax.graph.from_onnx import from_onnx
 from vertex_softmax.graph.simplify import simplify
 from vertex_softmax.report import run_page, summary, sweep_page
@@ -95,7 +95,7 @@ def small() -> Iterator[None]:
     """Inside, the limits on what a small file may ask for are a thousandth or so of what they are."""
     with contextlib.ExitStack() as stack:
         for module, name, limit in (
-            (onnx_ops, "LARGEST", 1 << 20),
+            (build, "LARGEST", 1 << 20),
             (checker_network, "MOST_NUMBERS", 1 << 16),
             (passes, "MOST_COLUMNS", 1 << 18),
             (proof, "MOST_COLUMNS", 1 << 18),

@@ -70,11 +70,12 @@ def read_whole(path: Path, most: int, remedy: str) -> bytes:
     """A regular file of at most so many bytes; `remedy` ends the sentence of the error where it cannot be read."""
     try:
         with regular(path) as file:
-            found = up_to(file, most + 1)
+            size = os.fstat(file.fileno()).st_size
+            found = up_to(file, most + 1) if size <= most else b""
     except OSError as error:
         raise InvalidValueError(f"{path} cannot be read ({error.strerror}); {remedy}") from error
-    if len(found) > most:
-        raise InvalidValueError(f"{path} has more than {most} bytes, the most that are read")
+    if max(size, len(found)) > most:
+        raise InvalidValueError(f"{path} has {max(size, len(found))} bytes; files up to {most} bytes are read")
     return found
 
 

@@ -11,6 +11,7 @@ onnxruntime runs the model at random points, and every tensor both sides know ha
 from __future__ import annotations
 
 import dataclasses
+import math
 import os
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Any
@@ -32,6 +33,8 @@ from vertex_softmax.graph.recognise import check_masks, move_masks
 if TYPE_CHECKING:
     import onnx
 
+FACTOR = 8
+"""How many times the numbers of its file the tensors of a model may have, beside what every model may have."""
 WRONG = (RuntimeError, ValueError, IndexError, TypeError, KeyError, ArithmeticError)
 """What torch and Python raise on arguments that do not fit together."""
 
@@ -66,6 +69,10 @@ class _Importer:
     wanted: str | None
     tensors: dict[str, Node] = dataclasses.field(default_factory=dict)
     problems: list[str] = dataclasses.field(default_factory=list)
+    seen: set[Node] = dataclasses.field(default_factory=set)
+    made: int = 0
+    """Numbers of all nodes seen, and of the constants in their ops."""
+    most: int = 0
     used: set[str] = dataclasses.field(default_factory=set)
 
     def run(self) -> onnx_replay.Made:
@@ -80,6 +87,7 @@ class _Importer:
                 value = to_tensor(proto, f"initializer {proto.name!r}")
                 self.tensors[proto.name] = build.constant(value, proto.name)
         source = self._source()
+        self.most = build.LARGEST + FACTOR * sum(math.prod(node.shape) for node in self.tensors.values())
         self.tensors[source.name] = source
         for node in nodes:
             self._translate(node)
@@ -148,6 +156,7 @@ class _Importer:
             outs: Sequence[Node] = [out] if isinstance(out, Node) else out
             if call.constant:
                 outs = [_typed(o, call) for o in outs]
+            self._count(outs)
         except Unsupported as reason:
             self._problem(node, str(reason))
             return
@@ -158,6 +167,22 @@ class _Importer:
         for name, made in zip(node.output, outs, strict=False):
             if name:
                 self.tensors[name] = made
+
+    def _count(self, outs: Sequence[Node]) -> None:
+        """A model of many tensors, each of a size that is allowed, is refused when they are too much together."""
+        stack = list(outs)
+        while stack:
+            node = stack.pop()
+            if node not in self.seen:
+                self.seen.add(node)
+                held = sum(value.numel() for value in vars(node.op).values() if isinstance(value, Tensor))
+                self.made += max(math.prod(node.shape), held)
+                stack.extend(node.inputs)
+        if self.made > self.most:
+            raise InvalidValueError(
+                f"the model's nodes have more than {self.most} numbers together, {FACTOR} times those in its file and "
+                f"{build.LARGEST} more: export a smaller one"
+            )
 
     def _call(self, node: onnx.NodeProto) -> Call:
         name = node.name or next((o for o in node.output if o), node.op_type)

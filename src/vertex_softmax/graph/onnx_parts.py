@@ -44,10 +44,8 @@ def _in_attributes(attributes: Iterable[onnx.AttributeProto]) -> Iterator[onnx.T
         if attribute.HasField("t"):
             yield attribute.t
         yield from attribute.tensors
-        for sparse in (
-            *([attribute.sparse_tensor] if attribute.HasField("sparse_tensor") else []),
-            *attribute.sparse_tensors,
-        ):
+        one = [attribute.sparse_tensor] if attribute.HasField("sparse_tensor") else []
+        for sparse in (*one, *attribute.sparse_tensors):
             yield from (sparse.values, sparse.indices)
         for inner in _graphs(attribute):
             yield from _in_graph(inner)

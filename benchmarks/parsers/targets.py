@@ -99,7 +99,7 @@ def small() -> Iterator[None]:
             (checker_network, "MOST_NUMBERS", 1 << 16),
             (passes, "MOST_COLUMNS", 1 << 18),
             (proof, "MOST_COLUMNS", 1 << 18),
-            (proof, "MOST_WORK", 1 << 32),
+            (checker_network, "MOST_WORK", 1 << 32),
             (normal_form, "NUMBERS", 1 << 18),
             (specs2, "NUMBERS", 1 << 18),
             (normal_form, "DISJUNCTS", 1 << 12),

@@ -15,16 +15,12 @@ from torch import Tensor
 
 from vertex_softmax.errors import InvalidTypeError, InvalidValueError, MissingDependencyError, UnsupportedModelError
 from vertex_softmax.files import DAMAGED, decompressed, read_whole, regular
-from vertex_softmax.graph.onnx_parts import place, refuse_expansion, tensors
+from vertex_softmax.graph.onnx_parts import LIMIT, place, refuse_expansion, tensors
 
 if TYPE_CHECKING:
     import onnx
 
-LIMIT = 1 << 31
-"""Bytes of a model, decompressed and with external data; also protobuf's own limit."""
 OPSETS = (9, 23)
-EXTERNAL = b"location"
-"""What is in the bytes of every model that keeps numbers in other files."""
 DTYPES: dict[int, torch.dtype] = {
     1: torch.float32,
     2: torch.uint8,
@@ -115,25 +111,6 @@ def load(source: str | os.PathLike[str] | bytes) -> onnx.ModelProto:
 def opset(model: onnx.ModelProto) -> int:
     """The version of the standard operators, 0 if there is none."""
     return max((int(o.version) for o in model.opset_import if o.domain in ("", "ai.onnx")), default=0)
-
-
-def beside(model: Path, data: bytes) -> list[Path]:
-    """The files in its folder that a model, whose bytes these are, keeps numbers in; none of what cannot be read."""
-    try:
-        data = decompressed(data, LIMIT)
-    except DAMAGED:
-        return []
-    if EXTERNAL not in data:
-        return []
-    from google.protobuf.message import DecodeError
-
-    proto: onnx.ModelProto = packages()[0].ModelProto()
-    try:
-        proto.ParseFromString(data)
-    except DecodeError:
-        return []
-    places = {place(tensor, model.parent) for tensor in tensors(proto) if tensor.external_data}
-    return sorted(path for path in places if path is not None)
 
 
 def _bring_in(tensor: onnx.TensorProto, folder: Path | None, budget: int) -> int:

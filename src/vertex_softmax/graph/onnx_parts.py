@@ -11,10 +11,15 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from vertex_softmax.errors import InvalidValueError
+from vertex_softmax.files import DAMAGED, decompressed
 
 if TYPE_CHECKING:
     import onnx
 
+LIMIT = 1 << 31
+"""Bytes of a model, decompressed and with external data; also protobuf's own limit."""
+EXTERNAL = b"location"
+"""What is in the bytes of every model that keeps numbers in other files."""
 MOST_NODES = 1 << 20
 """Nodes of a model, with what its functions expand to."""
 MOST_DEPTH = 100
@@ -55,12 +60,38 @@ def _graphs(attribute: onnx.AttributeProto) -> list[onnx.GraphProto]:
     return [*([attribute.g] if attribute.HasField("g") else []), *attribute.graphs]
 
 
+def beside(model: Path, data: bytes) -> dict[str, Path]:
+    """The files in its folder that a model, whose bytes these are, keeps numbers in, by the names it has for them.
+
+    None of a model that cannot be read: what is wrong with it, whoever reads it will say.
+    """
+    try:
+        data = decompressed(data, LIMIT)
+    except DAMAGED:
+        return {}
+    if EXTERNAL not in data:
+        return {}
+    import onnx
+    from google.protobuf.message import DecodeError  # type: ignore[import-untyped]
+
+    proto = onnx.ModelProto()
+    try:
+        proto.ParseFromString(data)
+    except DecodeError:
+        return {}
+    found = {_location(tensor): place(tensor, model.parent) for tensor in tensors(proto) if tensor.external_data}
+    return {name: path for name, path in sorted(found.items()) if path is not None}
+
+
+def _location(tensor: onnx.TensorProto) -> str:
+    return {str(entry.key): str(entry.value) for entry in tensor.external_data}.get("location", "")
+
+
 def place(tensor: onnx.TensorProto, folder: Path) -> Path | None:
     """Where a tensor's external data is, if that is a regular file inside the folder; links are followed first."""
-    location = {entry.key: entry.value for entry in tensor.external_data}.get("location", "")
     try:
         home = folder.resolve()
-        path = (home / location).resolve()
+        path = (home / _location(tensor)).resolve()
         return path if path.is_relative_to(home) and path.is_file() else None
     except (OSError, ValueError, RuntimeError):  # a name that no file can have, or links in a circle
         return None

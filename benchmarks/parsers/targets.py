@@ -27,7 +27,7 @@ from vertex_softmax.certificate.checker import network as checker_network
 from vertex_softmax.certificate.checker import passes, proof
 from vertex_softmax.errors import InternalError, VertexError
 from vertex_softmax.experiments.journal import Journal
-from vertex_softmax.graph import build
+from vertex_softmax.graph import build, onnx_replay
 from vertex_softmax.graph.from_onnx import from_onnx
 from vertex_softmax.graph.simplify import simplify
 from vertex_softmax.report import run_page, summary, sweep_page
@@ -96,6 +96,7 @@ def small() -> Iterator[None]:
     with contextlib.ExitStack() as stack:
         for module, name, limit in (
             (build, "LARGEST", 1 << 20),
+            (onnx_replay, "POINTS", 1),
             (checker_network, "MOST_NUMBERS", 1 << 16),
             (passes, "MOST_COLUMNS", 1 << 18),
             (proof, "MOST_COLUMNS", 1 << 18),

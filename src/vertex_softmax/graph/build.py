@@ -21,7 +21,7 @@ from vertex_softmax.ops.maximum import Maximum
 from vertex_softmax.ops.registry import Op, Shape
 from vertex_softmax.ops.softmax import Softmax
 
-LARGEST = 1 << 28
+LARGEST = 1 << 27
 """Numbers in one tensor that a model may ask for."""
 MOST_DIMENSIONS = 32
 

@@ -98,6 +98,8 @@ class _Importer:
                 "Rewrite these parts of the model with supported operators (MatMul, Softmax, LayerNormalization, …), "
                 "or export it with another exporter or opset (torch.onnx.export with dynamo=True, opset 18 to 23)."
             )
+        if output not in self.tensors:
+            raise InvalidValueError(f"output {output!r} is made by no node of the model")
         if build.value_of(self.tensors[output]) is not None:
             raise UnsupportedModelError(f"output {output!r} does not depend on the input: there is nothing to verify")
         made = Graph(source, self.tensors[output])

@@ -250,6 +250,8 @@ def _unsqueeze(call: Call) -> Node:
         raise Unsupported("it names no axes")
     rank = len(x.shape) + len(axes)
     new = {a % rank for a in axes}
+    if len(new) < len(axes):
+        raise Unsupported(f"an axis is there twice: {axes}")
     old = iter(x.shape)
     return build.reshape(x, [1 if d in new else next(old) for d in range(rank)], call.name)
 

@@ -1,4 +1,4 @@
-"""A sweep's journal is nobody's word: what is no answer is an error that names the line; and what an answer hangs on."""
+"""A sweep's journal is nobody's word: what is no answer is an error that names the line. What answers hang on."""
 
 from __future__ import annotations
 

@@ -27,6 +27,9 @@ TIMEOUT = 20
 """Seconds for one input."""
 ROOM = 2 << 30
 """Bytes that a worker may use beyond what it has after its imports."""
+SPAN = 150
+"""Seconds of one worker: what libraries leak does not add up to a find."""
+SHARED = Path("/dev/shm")  # noqa: S108
 LONGEST = {"certificate": 1 << 15, "cifar": 1 << 16, "instances": 1 << 18}
 """Bytes of an input; 8192 for the others."""
 COUNTER = struct.Struct("<q")
@@ -48,8 +51,8 @@ NAMES += ("sweep-summary", "run", "instances", "table")
 
 def main(arguments: list[str]) -> int:
     """See the module."""
-    if len(arguments) == 4 and arguments[0] == "--worker":
-        work(arguments[1], int(arguments[2]), Path(arguments[3]))
+    if len(arguments) == 5 and arguments[0] == "--worker":
+        work(arguments[1], int(arguments[2]), Path(arguments[3]), Path(arguments[4]))
         return 0
     if len(arguments) != 3 or arguments[0] not in (*NAMES, "all") or not arguments[1].isdigit():
         print(__doc__, f"\nPARSER: all, {', '.join(NAMES)}", file=sys.stderr)
@@ -96,8 +99,10 @@ def supervise(name: str, seconds: int, place: Path) -> dict[str, Any]:
         counter.write_bytes(COUNTER.pack(0))
         workers += 1
         with log.open("ab") as stream:
-            command = [sys.executable, __file__, "--worker", name, str(max(1, int(left))), str(place)]
-            code = subprocess.run(command, stdout=stream, stderr=stream, check=False).returncode
+            with tempfile.TemporaryDirectory(prefix="vertex-fuzz-", dir=SHARED if SHARED.is_dir() else None) as folder:
+                span = max(1, min(int(left), SPAN))
+                command = [sys.executable, __file__, "--worker", name, str(span), str(place), folder]
+                code = subprocess.run(command, stdout=stream, stderr=stream, check=False).returncode
         counted += COUNTER.unpack(counter.read_bytes())[0]
         if code:
             deaths += 1
@@ -121,7 +126,7 @@ def supervise(name: str, seconds: int, place: Path) -> dict[str, Any]:
     return result
 
 
-def work(name: str, seconds: int, place: Path) -> None:
+def work(name: str, seconds: int, place: Path, folder: Path) -> None:
     """One fuzzer, in this process."""
     import atheris
     import onnx  # noqa: F401 (before the rest: neither these nor torch are instrumented)
@@ -137,34 +142,27 @@ def work(name: str, seconds: int, place: Path) -> None:
     import seeds
 
     torch.set_num_threads(1)
-    for number, data in enumerate(seeds.SEEDS[name]()):
+    for number, data in enumerate(seeds.SEEDS[name]()):  # what is imported or made once is so before memory counts
         (place / "corpus" / f"seed-{number}").write_bytes(data)
-    with tempfile.TemporaryDirectory(
-        prefix="vertex-fuzz-", dir="/dev/shm" if Path("/dev/shm").is_dir() else None
-    ) as at:  # noqa: S108
-        folder = Path(at)
-        for number, data in enumerate(seeds.SEEDS[name]()):  # what is imported or made once, is so before memory counts
-            if targets.judged(name, data, folder) is not None:
-                print(f"seed {number} is a find")
-        base = limited()
-        longest = LONGEST.get(name, 1 << 13)
-        arguments = [f"-max_total_time={seconds}", f"-timeout={TIMEOUT}", f"-rss_limit_mb={base + (ROOM >> 20)}"]
-        arguments += [f"-max_len={longest}", f"-artifact_prefix={place / 'finds'}/", "-print_final_stats=1"]
-        arguments += ["-use_value_profile=0", "-len_control=0", "-reload=0", str(place / "corpus")]
-        one = recording(name, place, folder, targets.judged)
-        mutate = MUTATORS(mutators, onnx_mutator)[name]
+        if targets.judged(name, data, folder) is not None:
+            print(f"seed {number} is a find")
+    base = limited()
+    arguments = [f"-max_total_time={seconds}", f"-timeout={TIMEOUT}", f"-rss_limit_mb={base + (ROOM >> 20)}"]
+    arguments += [f"-max_len={LONGEST.get(name, 1 << 13)}", f"-artifact_prefix={place / 'finds'}/", "-len_control=0"]
+    arguments += ["-print_final_stats=1", "-reload=0", str(place / "corpus")]
+    mutate = MUTATORS(mutators, onnx_mutator)[name]
 
-        def custom(data: bytes, most: int, seed: int) -> bytes:
-            rng = random.Random(seed)  # noqa: S311
-            try:
-                found = mutate(data, rng, lambda part: atheris.Mutate(part, max(len(part) + 64, 64)))
-            except Exception:  # noqa: BLE001 (a mutator that cannot: the fuzzer goes on with what it had)
-                return data
-            return found if len(found) <= most else found[:most] if rng.random() < 0.1 else data
+    def custom(data: bytes, most: int, seed: int) -> bytes:
+        rng = random.Random(seed)  # noqa: S311
+        try:
+            found = mutate(data, rng, lambda part: atheris.Mutate(part, max(len(part) + 64, 64)))
+        except Exception:  # noqa: BLE001 (a mutator that cannot: the fuzzer goes on with what it had)
+            return data
+        return found if len(found) <= most else found[:most] if rng.random() < 0.1 else data
 
-        with targets.small():
-            atheris.Setup([sys.argv[0], *arguments], one, custom_mutator=custom)
-            atheris.Fuzz()
+    with targets.small():
+        atheris.Setup([sys.argv[0], *arguments], recording(name, place, folder, targets.judged), custom_mutator=custom)
+        atheris.Fuzz()
 
 
 def MUTATORS(mutators: Any, onnx_mutator: Any) -> dict[str, Any]:  # noqa: N802

@@ -132,19 +132,15 @@ def both(first: Mutator, second: Mutator) -> Mutator:
     return mutate
 
 
-def blindly(data: bytes, rng: random.Random, blind: Blind) -> bytes:
-    """The fuzzer's own changes."""
-    return blind(data)
-
-
 # Text ----------------------------------------------------------------------------------------------------------------
 
 TOKEN = re.compile(rb"[()]|[^\s()]+|\s+")
-WORDS = """( ) assert and or not => <= >= < > = != + - * / declare-const declare-fun Real X_0 X_1 Y_0 Y_1 X_999999999
-0 1 -1 0.5 .5 1. 1e5 1e-5 1e1500 1e99999999999 -0 nan inf true false set-logic set-info check-sat () " | ; \0 \r
+DICTIONARY = tuple(
+    b"""( ) assert and or not => <= >= < > = != + - * / declare-const declare-fun Real X_0 X_1 Y_0 Y_1 X_999999999
+0 1 -1 0.5 .5 1. 1e5 1e-5 1e1500 1e99999999999 -0 nan inf true false set-logic set-info check-sat () " | ; \0
 vnnlib-version <2.0> <1.0> declare-network declare-input declare-output declare-hidden f x y real float32 float64 int8
-[1] [2] [1,2] [] [0] [999999999] [1,1,1,1,1,1,1,1,1] x[0] y[0] x[5] y[1] x[0,0] isomorphic-to equal-to ==""".split(" ")
-DICTIONARY = tuple(word.encode() for line in WORDS for word in line.split("\n"))
+[1] [2] [1,2] [] [0] [999999999] [1,1,1,1,1,1,1,1,1] x[0] y[0] x[5] y[1] x[0,0] isomorphic-to equal-to ==""".split()
+)
 
 
 def tokens(data: bytes, rng: random.Random, blind: Blind) -> bytes:

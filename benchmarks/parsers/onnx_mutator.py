@@ -240,8 +240,8 @@ def _function(found: onnx.ModelProto, rng: random.Random) -> None:
     """A node becomes a call of a function; functions call each other, or themselves."""
     name = f"f{rng.randrange(4)}"
     body = [helper.make_node(rng.choice(OPERATORS), ["a"], ["b"])]
-    for i in range(rng.choice((0, 1, 2))):
-        body.append(helper.make_node(f"f{rng.randrange(4)}", ["b"], [f"b{i}"], domain="made"))
+    calls = rng.choice((0, 1, 2))
+    body += [helper.make_node(f"f{rng.randrange(4)}", ["b"], [f"b{i}"], domain="made") for i in range(calls)]
     opsets = [helper.make_opsetid("", 18), helper.make_opsetid("made", 1)]
     found.functions.append(helper.make_function("made", name, ["a"], ["b"], body, opsets))
     if all(o.domain != "made" for o in found.opset_import):

@@ -350,7 +350,8 @@ def table() -> list[bytes]:
         versions={"torch": "2"},
         failures=(),
     )
-    picture = b'<svg xmlns="http://www.w3.org/2000/svg"><defs><path id="a" d="M0 0"/></defs><use href="#a" style="fill:url(#a)"/></svg>'
+    drawn = b'<defs><path id="a" d="M0 0"/></defs><use href="#a" style="fill:url(#a)"/>'
+    picture = b'<svg xmlns="http://www.w3.org/2000/svg">' + drawn + b"</svg>"
     return [joined(made.json().encode(), picture)]
 
 

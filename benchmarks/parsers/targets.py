@@ -128,7 +128,7 @@ def joined(first: bytes, second: bytes) -> bytes:
 
 @parser
 def onnx(data: bytes, folder: Path) -> None:
-    """As `vertex verify` reads it: numbers in a file beside it, the replay, the simplified graph, the sweep's digest."""
+    """As `vertex verify` reads it: with numbers beside it, the replay, the simplified graph, the sweep's digest."""
     path = folder / "model.onnx"
     path.write_bytes(data)
     beside = folder / "numbers.bin"
@@ -142,20 +142,20 @@ def onnx(data: bytes, folder: Path) -> None:
 
 
 @parser
-def vnnlib(data: bytes, folder: Path) -> None:
+def vnnlib(data: bytes, _folder: Path) -> None:
     """Both versions; the word that begins a file says which."""
     read_vnnlib(data)
 
 
 @parser
-def vnnlib2(data: bytes, folder: Path) -> None:
+def vnnlib2(data: bytes, _folder: Path) -> None:
     """With what tells version 2 put before it where it is missing."""
     start = b"(vnnlib-version <2.0>)\n"
     read_vnnlib(data if data.startswith(start[:15]) else start + data)
 
 
 @parser
-def certificate(data: bytes, folder: Path) -> None:
+def certificate(data: bytes, _folder: Path) -> None:
     """The checker has no errors of its own but a verdict."""
     verdict = checker.check(data)
     if any(word in verdict.reason.lower() for word in STARVED):
@@ -243,7 +243,7 @@ def sweep_(data: bytes, folder: Path) -> None:
     model = folder / "model.onnx"
     model.write_bytes(b"model")
     instance = Instance("model.onnx", "spec.vnnlib", 60.0, model, model, "made")
-    with mock.patch.object(sweep, "source", lambda: SOURCE):
+    with mock.patch.object(sweep, "source", return_value=SOURCE):
         state = sweep.State([instance], Settings(jobs=1, threads=1))
         with Journal(folder / "journal.jsonl", SOURCE, sweep._kept) as opened:
             sweep._unknown(state, opened, folder)

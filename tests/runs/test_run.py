@@ -157,5 +157,5 @@ def test_a_page_has_room_for_so_many_curves(tmp_path: Path) -> None:
         (tmp_path / "run.json").write_text(
             json.dumps({**data, "answers": [], "attacks": [], "radii": [], name: values})
         )
-        with pytest.raises(VertexError, match="methods and .* are read"):
+        with pytest.raises(VertexError, match=r"methods and .* are read"):
             read(tmp_path)

@@ -1,4 +1,4 @@
-"""Past finds of `benchmarks/parsers`, through the same functions, without the fuzzer: none of them is a find any more."""
+"""Past finds of `benchmarks/parsers`, through the same functions and without the fuzzer: none is a find any more."""
 
 from __future__ import annotations
 

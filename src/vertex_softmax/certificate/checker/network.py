@@ -18,8 +18,8 @@ FEW = rows.FEW
 STORED = 2.0**-46
 MOST_NUMBERS = 1 << 25
 """All nodes together have no more."""
-MOST_WORK = 1 << 46
-"""Multiplications, roughly, that all passes of a check may take: some hours, and a thousand times what ours have taken.
+MOST_WORK = 1 << 43
+"""Multiplications, roughly, that all passes of a check may take: some hours, and a hundred times what ours have taken.
 A file's length does not limit them: each step may ask for a pass over the whole network for each of its numbers."""
 LOOK = 100
 """Multiplications in the time that it takes to look at a node."""

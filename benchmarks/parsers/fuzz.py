@@ -98,11 +98,10 @@ def supervise(name: str, seconds: int, place: Path) -> dict[str, Any]:
     while (left := seconds - (time.monotonic() - begin)) > 3 or not workers:
         counter.write_bytes(COUNTER.pack(0))
         workers += 1
-        with log.open("ab") as stream:
-            with tempfile.TemporaryDirectory(prefix="vertex-fuzz-", dir=SHARED if SHARED.is_dir() else None) as folder:
-                span = max(1, min(int(left), SPAN))
-                command = [sys.executable, __file__, "--worker", name, str(span), str(place), folder]
-                code = subprocess.run(command, stdout=stream, stderr=stream, check=False).returncode
+        with log.open("ab") as stream, tempfile.TemporaryDirectory(dir=SHARED if SHARED.is_dir() else None) as folder:
+            span = max(1, min(int(left), SPAN))
+            command = [sys.executable, __file__, "--worker", name, str(span), str(place), folder]
+            code = subprocess.run(command, stdout=stream, stderr=stream, check=False).returncode
         counted += COUNTER.unpack(counter.read_bytes())[0]
         if code:
             deaths += 1

@@ -139,6 +139,8 @@ def only(model: onnx.ModelProto, output: str) -> onnx.ModelProto:
     found.CopyFrom(model)
     nodes = needed(model.graph, output)
     used = {name for node in nodes for name in node.input} | {output}
+    for field in ("functions", "training_info", "metadata_props"):
+        found.ClearField(field)
     for part in ("node", "output", "initializer", "value_info", "quantization_annotation"):
         found.graph.ClearField(part)
     found.graph.node.extend(nodes)

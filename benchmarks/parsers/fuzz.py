@@ -32,6 +32,9 @@ SPAN = 150
 SHARED = Path("/dev/shm")  # noqa: S108
 LONGEST = {"certificate": 1 << 15, "cifar": 1 << 16, "instances": 1 << 18}
 """Bytes of an input; 8192 for the others."""
+INPUT = "input"
+"""The file with the input that is tried."""
+MOST_DEATHS = 200
 COUNTER = struct.Struct("<q")
 NAMES = (
     "onnx",
@@ -98,19 +101,23 @@ def supervise(name: str, seconds: int, place: Path) -> dict[str, Any]:
     while (left := seconds - (time.monotonic() - begin)) > 3 or not workers:
         counter.write_bytes(COUNTER.pack(0))
         workers += 1
+        before = set((place / "finds").iterdir())
         with log.open("ab") as stream, tempfile.TemporaryDirectory(dir=SHARED if SHARED.is_dir() else None) as folder:
             span = max(1, min(int(left), SPAN))
             command = [sys.executable, __file__, "--worker", name, str(span), str(place), folder]
             code = subprocess.run(command, stdout=stream, stderr=stream, check=False).returncode
-        counted += COUNTER.unpack(counter.read_bytes())[0]
-        if code:
-            deaths += 1
-            if deaths > 200:
-                break
+            executed = COUNTER.unpack(counter.read_bytes())[0]
+            counted += executed
+            if code:
+                deaths += 1
+                if set((place / "finds").iterdir()) == before:  # it was killed, or the fuzzer itself is wrong
+                    _died(place / "finds" / f"died-{deaths}", Path(folder) / INPUT, log)
+        if code and (not executed or deaths > MOST_DEATHS):
+            break
     lines = re.findall(r"cov: (\d+) ft: (\d+) corp: (\d+)", log.read_text(errors="replace"))
     cover = max((tuple(map(int, line)) for line in lines), default=(0, 0, 0))
     counter.unlink()
-    result = {
+    result: dict[str, Any] = {
         "parser": name,
         "seconds": round(time.monotonic() - begin, 1),
         "executions": counted,
@@ -121,8 +128,19 @@ def supervise(name: str, seconds: int, place: Path) -> dict[str, Any]:
         "deaths": deaths,
         "finds": sorted({path.stem for path in (place / "finds").iterdir()}),
     }
-    (place / "result.json").write_text(json.dumps(result, indent=1) + "\n")
+    saved = place / "result.json"
+    earlier = json.loads(saved.read_text()) if saved.exists() else {}
+    for key in ("seconds", "executions", "deaths"):  # of all runs in this folder
+        result[f"total_{key}"] = round(earlier.get(f"total_{key}", 0) + result[key], 1)
+    saved.write_text(json.dumps(result, indent=1) + "\n")
     return result
+
+
+def _died(name: Path, last: Path, log: Path) -> None:
+    """Keep the last input and the end of the log of a worker that left nothing else."""
+    name.with_suffix(".txt").write_bytes(log.read_bytes()[-4000:])
+    if last.exists():
+        name.with_suffix(".bin").write_bytes(last.read_bytes())
 
 
 def work(name: str, seconds: int, place: Path, folder: Path) -> None:
@@ -141,6 +159,8 @@ def work(name: str, seconds: int, place: Path, folder: Path) -> None:
     import seeds
 
     torch.set_num_threads(1)
+    last, folder = folder / INPUT, folder / "files"
+    folder.mkdir()
     for number, data in enumerate(seeds.SEEDS[name]()):  # what is imported or made once is so before memory counts
         (place / "corpus" / f"seed-{number}").write_bytes(data)
         if targets.judged(name, data, folder) is not None:
@@ -160,7 +180,9 @@ def work(name: str, seconds: int, place: Path, folder: Path) -> None:
         return found if len(found) <= most else found[:most] if rng.random() < 0.1 else data
 
     with targets.small():
-        atheris.Setup([sys.argv[0], *arguments], recording(name, place, folder, targets.judged), custom_mutator=custom)
+        atheris.Setup(
+            [sys.argv[0], *arguments], recording(name, place, folder, last, targets.judged), custom_mutator=custom
+        )
         atheris.Fuzz()
 
 
@@ -195,7 +217,7 @@ def limited() -> int:
     return used >> 10
 
 
-def recording(name: str, place: Path, folder: Path, judged: Callable[..., Any]) -> Callable[[bytes], None]:
+def recording(name: str, place: Path, folder: Path, last: Path, judged: Callable[..., Any]) -> Callable[[bytes], None]:
     """What the fuzzer calls: finds are kept by their key, and counted."""
     known = {path.stem for path in (place / "finds").glob("*.txt")}
     counter = os.open(place / "executions", os.O_WRONLY)
@@ -206,6 +228,7 @@ def recording(name: str, place: Path, folder: Path, judged: Callable[..., Any]) 
         count += 1
         if count % 16 == 1:
             os.pwrite(counter, COUNTER.pack(count), 0)
+        last.write_bytes(data)
         find = judged(name, data, folder)
         if find is not None and find.key not in known:
             known.add(find.key)

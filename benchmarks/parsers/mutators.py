@@ -220,8 +220,8 @@ def packed(inner: Mutator) -> Mutator:
             return blind(data)
         changed = inner(unzipped(data), rng, blind)
         pick = rng.random()
-        if pick < 0.02:
-            changed += bytes(64 << 20)
+        if pick < 0.003:
+            changed += bytes(32 << 20)
         return gzip.compress(changed, 1, mtime=0) if pick < 0.7 else changed
 
     return mutate

@@ -5,6 +5,8 @@ DIR/PARSER has corpus/ (inputs that reached something new; a second run goes on 
 NAME.txt with the traceback, one per fault), worker.log (the fuzzer's own lines) and result.json. A find does not end
 the run: an exception is kept and the fuzzer goes on; a crash, a timeout or too much memory ends the worker, and another
 one is started for the rest of the time. Exit code 1 if there is a find. Needs atheris.
+
+python benchmarks/parsers/fuzz.py --replay PARSER FILE tries one input alone, without atheris.
 """
 
 from __future__ import annotations
@@ -57,6 +59,8 @@ def main(arguments: list[str]) -> int:
     if len(arguments) == 5 and arguments[0] == "--worker":
         work(arguments[1], int(arguments[2]), Path(arguments[3]), Path(arguments[4]))
         return 0
+    if len(arguments) == 3 and arguments[0] == "--replay":
+        return replay(arguments[1], Path(arguments[2]))
     if len(arguments) != 3 or arguments[0] not in (*NAMES, "all") or not arguments[1].isdigit():
         print(__doc__, f"\nPARSER: all, {', '.join(NAMES)}", file=sys.stderr)
         return 2
@@ -66,6 +70,19 @@ def main(arguments: list[str]) -> int:
     result = supervise(name, seconds, out / name)
     print(json.dumps(result, indent=1))
     return 1 if result["finds"] else 0
+
+
+def replay(name: str, path: Path) -> int:
+    """One input alone: its time and its find."""
+    here = Path(__file__).resolve().parent
+    sys.path[:0] = [str(here), str(here.parents[1] / "src")]
+    import targets
+
+    with tempfile.TemporaryDirectory() as folder:
+        begin = time.process_time()
+        found = targets.replayed(name, path.read_bytes(), Path(folder))
+    print(f"{time.process_time() - begin:.1f} s of the processor", "no find" if found is None else found.text, sep="\n")
+    return 1 if found else 0
 
 
 def everything(seconds: int, out: Path) -> int:

@@ -8,6 +8,7 @@ No tensor is made that has more than LARGEST numbers: sizes are found first, on 
 
 from __future__ import annotations
 
+import contextlib
 import math
 from collections.abc import Callable, Sequence
 
@@ -46,8 +47,7 @@ def apply(op: Op, *inputs: Node, name: str) -> Node:
     values = [value_of(node) for node in inputs]
     held = [field for field in vars(op).values() if isinstance(field, Tensor)]
     if math.prod([max(math.prod(x.shape), 1) for x in (*inputs, *held)]) > LARGEST:
-        empty = [torch.empty(node.shape, dtype=torch.float64, device="meta") for node in inputs]
-        limited(op.to(torch.float64, torch.device("meta")).evaluate(*empty).shape, name)
+        _refuse_large(op, inputs, name)
     if all(v is not None for v in values):
         return constant(op.evaluate(*[v for v in values if v is not None]), name)
     dtype = next((v.dtype for v in values if v is not None), torch.float64)
@@ -56,6 +56,13 @@ def apply(op: Op, *inputs: Node, name: str) -> Node:
         if field.is_floating_point():
             probes = [p.to(field.dtype) for p in probes]
     return Node(name, op, inputs, tuple(op.evaluate(*probes).shape))
+
+
+def _refuse_large(op: Op, inputs: Sequence[Node], name: str) -> None:
+    """Raise if the op's result is too large; an op of somebody else that looks at its numbers cannot be asked."""
+    empty = [torch.empty(node.shape, dtype=torch.float64, device="meta") for node in inputs]
+    with contextlib.suppress(NotImplementedError):
+        limited(op.to(torch.float64, torch.device("meta")).evaluate(*empty).shape, name)
 
 
 def limited(dims: Sequence[int], name: str) -> tuple[int, ...]:

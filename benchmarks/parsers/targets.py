@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import functools
 import gzip
 import hashlib
 import io
@@ -30,7 +31,7 @@ from vertex_softmax.experiments.journal import Journal
 from vertex_softmax.graph import build, onnx_replay
 from vertex_softmax.graph.from_onnx import from_onnx
 from vertex_softmax.graph.simplify import simplify
-from vertex_softmax.report import run_page, summary, sweep_page
+from vertex_softmax.report import run_page, summary, sweep_page, templates
 from vertex_softmax.runner import Settings, digests
 from vertex_softmax.runs import run as runs
 from vertex_softmax.runs.subject import read_inputs
@@ -92,8 +93,9 @@ def found(error: BaseException) -> Find:
 
 @contextlib.contextmanager
 def small() -> Iterator[None]:
-    """Inside, the limits on what a small file may ask for are a thousandth or so of what they are."""
+    """Inside, the limits on what a small file may ask for are a thousandth or so of what they are; templates stay."""
     with contextlib.ExitStack() as stack:
+        stack.enter_context(mock.patch.object(templates, "named", functools.cache(templates.named)))
         for module, name, limit in (
             (build, "LARGEST", 1 << 20),
             (onnx_replay, "POINTS", 1),

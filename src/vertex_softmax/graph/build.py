@@ -46,7 +46,8 @@ def apply(op: Op, *inputs: Node, name: str) -> Node:
     """The node op(inputs), folded if every input is constant. Its shape is found by evaluating at zeros."""
     values = [value_of(node) for node in inputs]
     held = [field for field in vars(op).values() if isinstance(field, Tensor)]
-    if math.prod([max(math.prod(x.shape), 1) for x in (*inputs, *held)]) > LARGEST:
+    sizes = [math.prod(node.shape) for node in inputs] + [field.numel() for field in held]
+    if math.prod(max(size, 1) for size in sizes) > LARGEST:
         _refuse_large(op, inputs, name)
     if all(v is not None for v in values):
         return constant(op.evaluate(*[v for v in values if v is not None]), name)

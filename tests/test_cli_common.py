@@ -196,3 +196,9 @@ def test_json_is_one_document(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -
     found = CliRunner().invoke(cli.app, ["verify", "no.onnx", "no.vnnlib", "--json", "-"])
     assert found.exit_code == 2
     assert json.loads(found.stdout)["status"] == "error"
+
+
+def test_a_name_in_a_file_tells_the_terminal_nothing(capsys: pytest.CaptureFixture[str]) -> None:
+    complain("node \x1b]0;title\x07\x1b[2J\x9b1m of the model\nsecond line")
+    said = capsys.readouterr().err
+    assert "node \\x1b]0;title\\x07\\x1b[2J\\x9b1m of the model\nsecond line" in said

@@ -393,3 +393,15 @@ def test_the_whole_quick_run_is_killed_and_goes_on(tmp_path: Path) -> None:
     for out in (whole, cut):
         subprocess.run([*command, str(out)], check=True, capture_output=True)
     same(cut, whole)
+
+
+def test_a_journal_that_says_something_else_is_no_traceback(tmp_path: Path) -> None:
+    assert vertex("slack", "--quick", "--seeds", "0", "--out", tmp_path).exit_code == 0
+    path = tmp_path / "journals" / "slack.jsonl"
+    lines = [json.loads(line) for line in path.read_text().splitlines()]
+    for found in (None, [], {"x": 1}):
+        path.write_text("".join(json.dumps({**line, "found": found}) + "\n" for line in lines))
+        result = vertex("slack", "--quick", "--seeds", "0", "--out", tmp_path)
+        assert result.exit_code == 2
+        assert "move the journals away" in result.stderr
+        assert "Traceback" not in result.output

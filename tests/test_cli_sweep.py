@@ -363,7 +363,7 @@ def test_other_input_that_is_refused(tmp_path: Path, fake: tuple[str, ...]) -> N
     told, out = benchmark(tmp_path / "bench", {"UNSAT": UNSAT}), tmp_path / "out"
     for arguments, message in (
         ([tmp_path / "none.csv"], "none.csv cannot be read (No such file or directory)"),
-        ([tmp_path], "cannot be read (Is a directory)"),
+        ([tmp_path], "cannot be read (it is not a regular file)"),
         ([told, "--timeout", "0"], "the timeout is 0.0; it must be a number of seconds above 0"),
         ([told, "--timeout", "nan"], "the timeout is nan"),
         ([told, "--method", "magic"], "--method is 'magic'; choose one of attack, crown, joint, bab"),

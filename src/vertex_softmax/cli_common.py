@@ -10,6 +10,7 @@ from __future__ import annotations
 import functools
 import inspect
 import os
+import re
 import sys
 import time
 import typing
@@ -36,6 +37,7 @@ Debug = Annotated[bool, typer.Option("--debug", metavar="", help="Show the trace
 SHARED: dict[str, Any] = {"quiet": Quiet, "verbose": Verbose, "debug": Debug}
 MEMORY = ("can't allocate memory", "not enough memory", "out of memory")
 """What torch says, in errors of several classes, where there is no more."""
+CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f]")
 PIPE_CLOSED = 141
 """Exit code where the reader of stdout has gone, as of a program that the signal for it has ended."""
 
@@ -173,6 +175,8 @@ def _told(error: BaseException) -> int:
 
 
 def _print(text: str, style: str | None) -> None:
+    """What a file's names would tell the terminal to do is shown instead."""
+    text = CONTROL.sub(lambda found: f"\\x{ord(found[0]):02x}", text)
     errors.print(text, style=style, highlight=False, markup=False, soft_wrap=True)
 
 

@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from vertex_softmax.cli_common import complain, progress_bar, reporting, say
 from vertex_softmax.cli_names import DATA_SETS, DEVICES, EXPERIMENTS, one_of
-from vertex_softmax.errors import InvalidValueError
+from vertex_softmax.errors import InvalidValueError, VertexError
+
+if TYPE_CHECKING:
+    from vertex_softmax.experiments import Experiment, ExperimentResult, Request
 
 MOST_DIGITS = 9
 """of a seed: generators are seeded with multiples of it, which have to fit into 64 bits"""
@@ -72,7 +75,7 @@ def reproduce(
     for experiment in chosen:
         with progress_bar() as progress, one_thread():  # the tensors are too small for more
             request = Request(out, quick, numbers, data, data_dir, device, progress)
-            result = experiment.run(request)
+            result = _run(experiment, request)
         results[experiment.name] = result
         if not as_json:
             typer.echo(result.markdown())
@@ -88,6 +91,20 @@ def reproduce(
         complain(f"does not hold: {failure}")
     if failures:
         raise typer.Exit(1)
+
+
+def _run(experiment: Experiment, request: Request) -> ExperimentResult:
+    """The table. A journal that was there is nobody's word: what does not fit together then may be its fault."""
+    there = any((request.out / "journals").glob("*.jsonl"))
+    try:
+        return experiment.run(request)
+    except (KeyError, TypeError, ValueError, IndexError, AttributeError, ArithmeticError) as error:
+        if not there or isinstance(error, VertexError):
+            raise
+        raise InvalidValueError(
+            f"{experiment.name} cannot go on ({type(error).__name__}: {str(error)[:200]}): a line of a journal in "
+            f"{request.out / 'journals'} may not be what this version wrote; move the journals away and run it again"
+        ) from error
 
 
 def _check_device(device: str) -> None:

@@ -1,13 +1,16 @@
 """Writing files: each appears whole or not at all, also when the process is killed while it writes.
 
-Reading what nobody vouches for: never more than a stated number of bytes, and no memory for bytes that do not come.
+Reading what nobody vouches for: regular files only, never more than a stated number of bytes, and no memory for bytes
+that do not come.
 """
 
 from __future__ import annotations
 
+import errno
 import gzip
 import io
 import os
+import stat
 import zlib
 from pathlib import Path
 from typing import Protocol
@@ -47,15 +50,32 @@ def up_to(stream: Stream, most: int) -> bytes:
     return b"".join(parts)
 
 
-def read_whole(path: Path, most: int, remedy: str) -> bytes:
-    """A file of at most so many bytes; `remedy` ends the sentence of the error where it cannot be read."""
+def regular(path: str | os.PathLike[str], more: int = 0) -> io.BufferedReader:
+    """A regular file, open for reading; an OSError for anything else, such as a name that no file can have.
+
+    Devices never end, and a pipe would wait for its writer. more: flags of os.open.
+    """
+    flags = os.O_RDONLY | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_BINARY", 0) | more
     try:
-        with path.open("rb") as file:
-            found = up_to(file, most + 1)
+        descriptor = os.open(path, flags)
+    except ValueError as error:  # a NUL, or half a surrogate pair
+        raise OSError(errno.EINVAL, "no file can have this name") from error
+    if not stat.S_ISREG(os.fstat(descriptor).st_mode):
+        os.close(descriptor)
+        raise OSError(errno.EINVAL, "it is not a regular file")
+    return os.fdopen(descriptor, "rb")
+
+
+def read_whole(path: Path, most: int, remedy: str) -> bytes:
+    """A regular file of at most so many bytes; `remedy` ends the sentence of the error where it cannot be read."""
+    try:
+        with regular(path) as file:
+            size = os.fstat(file.fileno()).st_size
+            found = up_to(file, most + 1) if size <= most else b""
     except OSError as error:
         raise InvalidValueError(f"{path} cannot be read ({error.strerror}); {remedy}") from error
-    if len(found) > most:
-        raise InvalidValueError(f"{path} has more than {most} bytes")
+    if max(size, len(found)) > most:
+        raise InvalidValueError(f"{path} has {max(size, len(found))} bytes; files up to {most} bytes are read")
     return found
 
 

@@ -22,18 +22,20 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import lru_cache
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any, Protocol, TypeVar
 
 from vertex_softmax import machine
 from vertex_softmax.__main__ import PARENT
 from vertex_softmax.cli_verify import CODES
 from vertex_softmax.errors import InvalidValueError
-from vertex_softmax.files import write_whole
+from vertex_softmax.files import regular, up_to, write_whole
+from vertex_softmax.graph.onnx_parts import LIMIT, beside
 from vertex_softmax.sweep_instances import Instance
 
+T = TypeVar("T")
 COMMAND = (sys.executable, "-P", "-m", "vertex_softmax", "verify")
 """-P: nothing in the folder where the sweep was started is imported."""
 GRACE = 5.0
@@ -227,21 +229,34 @@ def check_room(places: Path) -> None:
 
 
 def digests(instance: Instance) -> dict[str, str]:
-    """SHA-256 of the files as they are on the disk; data outside an ONNX file does not count."""
-    found = {}
-    for what, path in (("model", instance.model_path), ("spec", instance.spec_path)):
-        try:
-            there = path.stat()
-            found[what] = _digest(path, there.st_size, there.st_mtime_ns)
-        except OSError as error:
-            found[what] = f"not read: {error.strerror}"
+    """SHA-256 of the files as they are on the disk; `data` is of all files that the model keeps numbers in, if any."""
+    found = {"model": _now(_digest, instance.model_path), "spec": _now(_digest, instance.spec_path)}
+    outside = _now(_beside, instance.model_path)
+    if isinstance(outside, dict) and outside:
+        each = {name: _now(_digest, path) for name, path in outside.items()}
+        found["data"] = hashlib.sha256(repr(each).encode(errors="surrogatepass")).hexdigest()
     return found
+
+
+def _now(of: Callable[[Path, int, int], T], path: Path) -> T | str:
+    """Of a file as it is: what is known of the same size and time is not read again."""
+    try:
+        there = path.stat()
+        return of(path, there.st_size, there.st_mtime_ns)
+    except OSError as error:
+        return f"not read: {error.strerror}"
 
 
 @lru_cache(maxsize=4096)
 def _digest(path: Path, _size: int, _time: int) -> str:
-    with path.open("rb") as file:
+    with regular(path) as file:
         return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+@lru_cache(maxsize=4096)
+def _beside(path: Path, size: int, _time: int) -> dict[str, Path]:
+    with regular(path) as file:
+        return beside(path, up_to(file, LIMIT)) if size <= LIMIT else {}
 
 
 class Process:

@@ -22,7 +22,8 @@ from typing import Any
 
 from vertex_softmax import machine, runner_ray_worker
 from vertex_softmax.errors import ClusterError, VertexError
-from vertex_softmax.files import DAMAGED, decompressed
+from vertex_softmax.files import read_whole
+from vertex_softmax.graph.onnx_parts import LIMIT, beside
 
 BEAT = 1.0
 """Seconds between two signs of life."""
@@ -33,8 +34,6 @@ STORE = 512 << 20
 """Bytes of the object store of a Ray that is started here."""
 MODELS = 16
 """Models that stay in the object store while nobody uses them."""
-EXTERNAL = b"location"
-"""In the bytes of every ONNX model that keeps numbers in files beside it."""
 
 
 def main() -> None:
@@ -135,7 +134,7 @@ class Driver:
         """Hand an order to Ray; a file that cannot be read, or is another by now, is an error of the instance."""
         model, spec = Path(order["model"]), Path(order["spec"])
         try:
-            names, references = self._stored(model, order["files"]["model"])
+            names, references = self._stored(model, order["files"])
             data = _read_as(spec, order["files"]["spec"])
         except (OSError, ValueError) as error:
             self.say(key=order["key"], **_failed(str(error)))
@@ -144,10 +143,11 @@ class Driver:
         task |= {"settings": self.settings, "source": self.source, "command": self.command}
         self.running[self.work.remote(task, data, *references)] = order["key"]
 
-    def _stored(self, model: Path, digest: str) -> tuple[list[str], list[Any]]:
+    def _stored(self, model: Path, files: dict[str, str]) -> tuple[list[str], list[Any]]:
         """The model and the files with its numbers: names in its folder, and places in the object store."""
+        digest = files["model"] + files.get("data", "")
         if digest not in self.files:
-            data = _read_as(model, digest)
+            data = _read_as(model, files["model"])
             contents = {model.name: data, **_beside(model, data)}
             self.files[digest] = list(contents), [self.ray.put(content) for content in contents.values()]
             if len(self.files) > MODELS:
@@ -217,7 +217,7 @@ def _failed(reason: str, died: bool = False) -> dict[str, Any]:
 
 def _read_as(path: Path, digest: str) -> bytes:
     """The bytes that the sweep speaks of, and no others."""
-    data = path.read_bytes()
+    data = read_whole(path, LIMIT, "it was read before")
     if hashlib.sha256(data).hexdigest() != digest:
         raise ValueError("the model or the property was changed while it was read")
     return data
@@ -225,27 +225,8 @@ def _read_as(path: Path, digest: str) -> bytes:
 
 def _beside(model: Path, data: bytes) -> dict[str, bytes]:
     """The files of the model's folder in which it keeps numbers; what is wrong with them, `vertex verify` will say."""
-    try:
-        data = decompressed(data, 1 << 31)
-    except DAMAGED:
-        return {}
-    if EXTERNAL not in data:
-        return {}
-    import onnx
-    from google.protobuf.message import DecodeError  # type: ignore[import-untyped]
-
-    from vertex_softmax.graph.onnx_file import _tensors
-
-    try:
-        names = {e.value for tensor in _tensors(onnx.load_from_string(data).graph) for e in tensor.external_data}
-    except DecodeError:
-        return {}
-    home, found = model.parent.resolve(), {}
-    for name in sorted(names):
-        place = (home / name).resolve()
-        if not os.path.isabs(name) and place.is_relative_to(home) and place.is_file():
-            found[os.path.normpath(name)] = place.read_bytes()
-    return found
+    found = {name: path for name, path in beside(model, data).items() if not os.path.isabs(name)}
+    return {os.path.normpath(name): read_whole(path, LIMIT, "a model's numbers") for name, path in found.items()}
 
 
 def _first_line(error: BaseException) -> str:

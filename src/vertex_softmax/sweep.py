@@ -176,19 +176,37 @@ def _stands(line: Trial, settings: Settings, out: Path) -> bool:
     What was decided is decided; but what is not might be with another share of memory.
     """
     if line["status"] in ("sat", "unsat"):
-        place = out / str(line["counterexample"])
-        return line["status"] == "unsat" or (place.is_file() and place.stat().st_size > 0)
+        return line["status"] == "unsat" or _is_there(out, str(line["counterexample"]))
     return bool(line["memory"] == settings.memory)
 
 
+def _is_there(out: Path, name: str) -> bool:
+    """A file of `out` that is not empty, whatever the journal names."""
+    with contextlib.suppress(OSError, ValueError):
+        place = (out / name).resolve()
+        return place.is_relative_to(out.resolve()) and place.is_file() and place.stat().st_size > 0
+    return False
+
+
 def _kept(line: Trial) -> Trial:
-    """What stays in memory of a line; texts that are there many times are there once."""
+    """What stays in memory of a line, if it is one; texts that are there many times are there once."""
     found = {name: line.get(name) for name in KEPT}
-    found["status"] = sys.intern(str(found["status"]))
-    found["files"] = {what: sys.intern(str(text)) for what, text in (line.get("files") or {}).items()}
+    if found["status"] not in STATUSES:
+        raise ValueError(f"the status {str(found['status'])[:80]!r} is unknown")
+    for name, least in (("run_time", 0), ("attempts", 1), ("memory", 0)):
+        if not _number(found[name], least) and not (found[name] is None and name != "run_time"):
+            raise ValueError(f"{name!r} is not a number of at least {least}")
+    if not isinstance(found["counterexample"], str | None):
+        raise TypeError("'counterexample' is not the name of a file")
+    found["status"] = sys.intern(found["status"])
+    found["files"] = {str(what): sys.intern(str(text)) for what, text in dict(found["files"] or {}).items()}
     if line.get("retrying"):
-        found["retrying"] = line["reason"]
+        found["retrying"] = str(line["reason"])
     return found
+
+
+def _number(x: Any, least: float) -> bool:
+    return isinstance(x, int | float) and not isinstance(x, bool) and least <= x <= 1e12
 
 
 def _start(state: State, runner: Runner, pending: Pending) -> None:

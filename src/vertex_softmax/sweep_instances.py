@@ -14,8 +14,10 @@ import re
 from pathlib import Path
 
 from vertex_softmax.errors import InvalidValueError
+from vertex_softmax.files import read_whole
 
 MOST_SECONDS = 1e7
+MOST_BYTES = 1 << 28
 MOST_MESSAGES = 20
 """Bad lines that are named; the rest is counted."""
 
@@ -77,9 +79,7 @@ def read_instances(path: Path, timeout: float | None = None) -> list[Instance]:
 def _rows(path: Path) -> list[tuple[int, list[str]]]:
     """The numbered lines without blank ones and without a header, which has a word like `timeout` in the last place."""
     try:
-        text = path.read_bytes().decode("utf-8-sig")
-    except OSError as error:
-        raise InvalidValueError(f"{path} cannot be read ({error.strerror}); give a file of instances") from error
+        text = read_whole(path, MOST_BYTES, "give a file of instances").decode("utf-8-sig")
     except UnicodeDecodeError as error:
         raise InvalidValueError(f"{path} is not UTF-8 text ({error.reason} at byte {error.start})") from error
     reader = csv.reader(io.StringIO(text, newline=""), strict=True, skipinitialspace=True)

@@ -23,10 +23,11 @@ from tests.bounds.networks import Config, transformer
 from tests.certificate import exact
 from tests.certificate.exact import Array, Network, Written, broken_claims, inside, write
 from tests.certificate.false import FALSE, GOOD, ONE, attention, nothing_special
-from tests.certificate.made import Net, boxed, by_hand, by_rule, leaf, node, with_choices
+from tests.certificate.made import Net, about, boxed, by_hand, by_rule, leaf, node, with_choices
 
 from vertex_softmax.certificate import checker
-from vertex_softmax.certificate.checker import Verdict, check
+from vertex_softmax.certificate.checker import Verdict, check, network
+from vertex_softmax.certificate.prove import written
 
 CHECKER = Path(checker.__file__).parent
 FLIPS = 40
@@ -772,3 +773,30 @@ def test_a_tree_is_walked_once(tmp_path: Path) -> None:
         alone([path], 3)
     except subprocess.TimeoutExpired:
         pytest.fail("the checker does not come to an end")
+
+
+# Work ----------------------------------------------------------------------------------------------------------------
+
+
+def test_a_small_file_cannot_ask_for_endless_work(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each step may ask for passes over the whole network: what they take is counted before it is done."""
+    net = _net(Config(), 0.05)
+    prover, data = by_rule(net)
+    verdict = check(data)
+    assert verdict.accepted
+    assert 0 < prover.known.spent[0] < network.MOST_WORK / 1000
+    prover.header["steps"] = prover.header["steps"] * 50
+    again = written([prover], about())
+    assert check(again).accepted
+    monkeypatch.setattr(network, "MOST_WORK", 10 * prover.known.spent[0])
+    assert check(data).accepted
+    refused = check(again)
+    assert not refused.accepted
+    assert "multiplications, the most that are done" in refused.reason
+
+
+def test_all_parts_share_the_work(monkeypatch: pytest.MonkeyPatch) -> None:
+    prover, data = by_rule(_net(Config(), 0.05))
+    monkeypatch.setattr(network, "MOST_WORK", 3 * prover.known.spent[0])
+    assert check(data).accepted
+    assert "multiplications" in check(written([prover] * 9, about())).reason

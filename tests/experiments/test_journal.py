@@ -323,3 +323,42 @@ def test_the_journal_of_an_experiment(tmp_path: Path) -> None:
     found = journal_of("strong", tmp_path, "experiments/synthetic.py")
     assert found.path == tmp_path / "journals" / "strong.jsonl"
     assert found.source == fingerprint("experiments/synthetic.py") != fingerprint()
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        b"[" * 100_000,
+        b'{"key": "a", "source": "s", "found": NaN}',
+        b'{"key": "a", "source": "s", "found": ' + b"9" * 9999 + b"}",
+    ],
+    ids=["nested", "not a number", "digits"],
+)
+def test_hostile_lines_are_refused(path: Path, line: bytes) -> None:
+    write(path, {"key": "first"})
+    with path.open("ab") as file:
+        file.write(line + b"\n")
+    with pytest.raises(InvalidValueError, match=r"line 2 is not a trial .*remove that line"):
+        known(path)
+
+
+def test_a_line_has_a_length(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    write(path, {"key": "first", "found": "x" * 100})
+    monkeypatch.setattr(journals, "MOST_LINE", 50)
+    with pytest.raises(InvalidValueError, match="line 1 is not a trial"):
+        known(path)
+    monkeypatch.setattr(journals, "MOST_BYTES", 50)
+    with pytest.raises(InvalidValueError, match="plain file of at most 50 bytes"):
+        known(path)
+
+
+def test_a_trial_without_what_was_found(path: Path) -> None:
+    write(path, {"key": "first"})
+    with Journal(path, "s") as journal, pytest.raises(InvalidValueError, match="'first' has no 'found'"):
+        journal.once("first", int)
+
+
+def test_what_keeps_a_trial_may_refuse_it(path: Path) -> None:
+    write(path, {"key": "first"})
+    with pytest.raises(InvalidValueError, match="line 1 is not a trial"), Journal(path, "s", lambda trial: trial["no"]):
+        pass

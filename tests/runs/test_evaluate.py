@@ -139,3 +139,31 @@ def test_labels_that_are_no_classes(tmp_path: Path) -> None:
         wrong = dataclasses.replace(some, labels=some.labels.clone().fill_(label))
         with pytest.raises(VertexError, match=f"label {label}"):
             evaluate(subject_of(some), wrong, ("ibp",), (0.1,), tmp_path)
+
+
+@pytest.mark.parametrize(
+    "found",
+    [
+        None,
+        [],
+        [{}],
+        {"attacks": 3, "seconds": 1.0},
+        {"attacks": [], "seconds": "x"},
+        [{"input": 7}] * 5,
+        "right but moved",
+    ],
+)
+def test_a_journal_is_nobodys_word(run: Run, place: Path, tmp_path: Path, found: object) -> None:
+    """Lines under the right key that say something else."""
+    some = inputs()
+    for kind in ("certify", "attack"):
+        lines = [json.loads(line) for line in (place / "journal.jsonl").read_text().splitlines()]
+        line = next(line for line in lines if line["key"].startswith(kind))
+        if found == "right but moved":
+            said = line["found"] if kind == "certify" else line["found"]["attacks"]
+            said[0]["input"], said[1]["input"] = said[1]["input"], said[0]["input"]
+        else:
+            line["found"] = found
+        (tmp_path / "journal.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
+        with pytest.raises(VertexError, match="remove"):
+            evaluate(subject_of(some), some, METHODS, EPS, tmp_path, PLAN)

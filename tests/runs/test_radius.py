@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import json
 import math
 from pathlib import Path
 
@@ -129,3 +130,17 @@ def test_methods_are_checked(tmp_path: Path) -> None:
         radii(subject_of(some), some, ("magic",), tmp_path)
     with pytest.raises(VertexError, match="at least one"):
         radii(subject_of(some), some, (), tmp_path)
+
+
+@pytest.mark.parametrize(
+    "found", [None, {"holds": [1], "seconds": 1.0}, {"holds": [], "seconds": 1.0}, {"holds": True}]
+)
+def test_a_journal_is_nobodys_word(tmp_path: Path, found: object) -> None:
+    some = inputs()
+    arguments = (subject_of(some), some, ("ibp",), tmp_path, HOW)
+    radii(*arguments)
+    lines = [json.loads(line) for line in (tmp_path / "journal.jsonl").read_text().splitlines()]
+    lines[0]["found"] = found
+    (tmp_path / "journal.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
+    with pytest.raises(VertexError, match="has an answer that is not about"):
+        radii(*arguments)

@@ -149,3 +149,13 @@ def test_any_change_is_read_or_refused(tmp_path_factory: pytest.TempPathFactory,
     except VertexError:
         return
     assert json.loads(json.dumps(found.json(), allow_nan=False))["format"] == "vertex-run/1"
+
+
+def test_a_page_has_room_for_so_many_curves(tmp_path: Path) -> None:
+    data = RUN.json()
+    for name, values in (("methods", [f"m{i}" for i in range(65)]), ("eps", [i / 4097 for i in range(4097)])):
+        (tmp_path / "run.json").write_text(
+            json.dumps({**data, "answers": [], "attacks": [], "radii": [], name: values})
+        )
+        with pytest.raises(VertexError, match=r"methods and .* are read"):
+            read(tmp_path)

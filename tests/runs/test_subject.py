@@ -11,6 +11,7 @@ from safetensors.numpy import save_file
 from tests.runs.made import inputs, network, subject_of
 
 from vertex_softmax.errors import VertexError
+from vertex_softmax.runs import subject as module
 from vertex_softmax.runs.subject import read_inputs, read_model
 from vertex_softmax.zoo.train import save
 
@@ -114,3 +115,47 @@ def test_the_digest_tells_networks_and_inputs_apart() -> None:
     from vertex_softmax.runs.subject import subject
 
     assert subject(changed, some).sha256 != subject_of(some).sha256
+
+
+HEADER = "{'descr': '<f4', 'fortran_order': False, 'shape': %s, }\n"
+
+
+@pytest.mark.parametrize(
+    "shape",
+    ["(2, 1, 4, 4", "(2.0, 1, 4, 4)", "(True, 2, 4, 4)", "(1,) * 9", "(-1, 4)", "(" * 5000, "(999999999999999999999,)"],
+)
+def test_headers_that_are_none(tmp_path: Path, shape: str) -> None:
+    text = (HEADER % shape).encode()
+    content = b"\x93NUMPY\x01\x00" + len(text).to_bytes(2, "little") + text + X.tobytes()
+    with pytest.raises(VertexError):
+        read_inputs(str(_npz(tmp_path / "bad.npz", inputs=content, labels=_npy(Y))))
+
+
+def test_spoilt_archives(tmp_path: Path) -> None:
+    np.savez_compressed(tmp_path / "a.npz", inputs=X, labels=Y)
+    whole = (tmp_path / "a.npz").read_bytes()
+    for at in range(0, len(whole), 3):
+        (tmp_path / "a.npz").write_bytes(whole[:at] + bytes([whole[at] ^ 0xFF]) + whole[at + 1 :])
+        try:
+            read_inputs(str(tmp_path / "a.npz"))
+        except VertexError:
+            continue
+
+
+def test_what_unpacks_to_much_more(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    np.savez_compressed(tmp_path / "a.npz", inputs=np.zeros((100, 1000)), labels=np.zeros(100, dtype=np.int64))
+    assert len(read_inputs(str(tmp_path / "a.npz"))) == 100
+    monkeypatch.setattr(module, "MOST_NUMBERS", 99_999)
+    with pytest.raises(VertexError, match="more than 99999 numbers"):
+        read_inputs(str(tmp_path / "a.npz"))
+    monkeypatch.setattr(module, "MOST_BYTES", 500_000)
+    assert (tmp_path / "a.npz").stat().st_size < 500_000
+    with pytest.raises(VertexError, match="more than 500000 bytes, unpacked"):
+        read_inputs(str(tmp_path / "a.npz"))
+
+
+@pytest.mark.parametrize("value", [np.nan, np.inf])
+def test_inputs_are_finite(tmp_path: Path, value: float) -> None:
+    np.savez(tmp_path / "a.npz", inputs=np.array([[0.0, value]]), labels=np.array([0]))
+    with pytest.raises(VertexError, match="not finite"):
+        read_inputs(str(tmp_path / "a.npz"))

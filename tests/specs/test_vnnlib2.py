@@ -243,3 +243,12 @@ def test_mutated_files_raise_our_errors_only() -> None:
             assert "line " in str(error)  # noqa: PT017
     assert 20 < read_at_all < 1000
     assert read("(assert (<= Y[0] 1.0))").inputs == 2
+
+
+def test_more_inputs_than_the_text_could_bound_are_refused_at_once() -> None:
+    text = (
+        b"(vnnlib-version <2.0>)(declare-network f (declare-input x Real [16777216]) (declare-output y Real [1]))"
+        b"(assert (<= y[0] 1.0))"
+    )
+    with pytest.raises(InvalidValueError, match="the input has 16777216 elements; up to 125 are read in this file"):
+        read_vnnlib(text)

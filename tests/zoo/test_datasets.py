@@ -246,7 +246,8 @@ def test_a_folder_in_the_place_of_a_file_is_not_taken_for_a_missing_file(tmp_pat
     write(tmp_path / "mnist", idx_files("t10k", 5, 1))
     (tmp_path / "mnist" / "train-images-idx3-ubyte").mkdir()
     with pytest.raises(
-        InvalidValueError, match="train-images-idx3-ubyte is not a regular file; `vertex data fetch mnist"
+        InvalidValueError,
+        match=r"train-images-idx3-ubyte cannot be read \(it is not a regular file\); `vertex data fetch mnist",
     ):
         dataset("mnist", tmp_path)
 

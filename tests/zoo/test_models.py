@@ -95,3 +95,18 @@ def test_an_architecture_can_be_rebuilt() -> None:
 def test_refused(arguments, message) -> None:
     with pytest.raises(InvalidValueError, match=message):
         PatchTransformer(**arguments)
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [
+        {},
+        {"mlp": 0},
+        {"norm": "layer", "blocks": 3},
+        {"norm": "layer", "mlp": 0, "pool": "class", "channels": 3},
+        {"pool": "class", "patch": 2, "classes": 7, "activation": "gelu"},
+    ],
+)
+def test_weights_are_counted_without_making_them(settings) -> None:
+    model = PatchTransformer(**settings)
+    assert model.architecture.numbers == sum(value.numel() for value in model.state_dict().values())

@@ -16,7 +16,7 @@ from vertex_softmax.sets import LinfBall
 from vertex_softmax.zoo import train as training
 from vertex_softmax.zoo.datasets import digits
 from vertex_softmax.zoo.models import Architecture, PatchTransformer
-from vertex_softmax.zoo.train import accuracy, describe, load, prepared, save, train
+from vertex_softmax.zoo.train import MOST_BYTES, accuracy, describe, load, prepared, save, train
 
 DATA = digits()
 
@@ -162,3 +162,41 @@ def test_weights_that_are_no_weights_are_refused(tmp_path, weights) -> None:
     path.with_suffix(".json").write_text(json.dumps(record))
     with pytest.raises(InvalidValueError, match="does not fit the architecture"):
         load(path)
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"blocks": 10**9}, "numbers, and .* are needed"),
+        ({"dim": 2**40, "heads": 1}, "numbers, and .* are needed"),
+        ({"image": 2**30, "patch": 1}, "numbers, and .* are needed"),
+        ({"classes": 10**15}, "numbers, and .* are needed"),
+        ({"dim": 16.0}, "dim is 16.0; it must be an integer"),
+        ({"mlp": True}, "mlp is True; it must be an integer"),
+        ({"image": "8"}, "image is '8'; it must be an integer"),
+    ],
+)
+def test_no_network_is_made_that_the_weights_do_not_fill(tmp_path: Path, change, message) -> None:
+    """Terabytes, had they been made."""
+    save(PatchTransformer(dim=8), tmp_path / "m", {})
+    record = json.loads((tmp_path / "m.json").read_text())
+    record["architecture"] |= change
+    (tmp_path / "m.json").write_text(json.dumps(record))
+    with pytest.raises(InvalidValueError, match=message):
+        load(tmp_path / "m")
+
+
+def test_other_hostile_models_are_refused(tmp_path: Path, monkeypatch) -> None:
+    model = PatchTransformer(dim=8)
+    with torch.no_grad():
+        model.classifier.bias[0] = torch.nan
+    save(model, tmp_path / "m", {})
+    with pytest.raises(InvalidValueError, match="not finite"):
+        load(tmp_path / "m")
+    (tmp_path / "m.json").write_text("[" * 100_000)
+    with pytest.raises(InvalidValueError, match="does not describe a model"):
+        load(tmp_path / "m")
+    save(PatchTransformer(dim=8), tmp_path / "m", {})
+    monkeypatch.setitem(MOST_BYTES, "safetensors", 100)
+    with pytest.raises(InvalidValueError, match="files up to 100 bytes are read"):
+        load(tmp_path / "m")

@@ -4,6 +4,7 @@ Invariant: after `add` returned, its trials survive `kill -9` and a crash of the
 writing is cut off when the file is opened again; a later line of the same trial takes the place of an earlier one.
 
 Each line names the sources it was made by (`fingerprint`): answers of other sources are kept in the file and not used.
+What a line says is nobody's word: its length is limited, and who uses a trial looks at what is in it.
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ import contextlib
 import errno
 import json
 import os
+import stat
 from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from types import TracebackType
@@ -24,6 +26,11 @@ __all__ = ["Journal", "Trial", "fingerprint", "journal_of"]
 
 Trial: TypeAlias = dict[str, Any]
 """A finished trial, as plain JSON; `key` says which."""
+
+
+MOST_BYTES = 1 << 33
+MOST_LINE = 1 << 28
+"""Bytes of a journal, and of one of its lines."""
 
 
 def journal_of(name: str, out: Path, *files: str) -> Journal:
@@ -48,6 +55,9 @@ class Journal:
         except OSError as error:
             raise self._refused(error) from error
         try:
+            about = os.fstat(self._file.fileno())
+            if not stat.S_ISREG(about.st_mode) or about.st_size > MOST_BYTES:
+                raise InvalidValueError(f"{self.path} is not a plain file of at most {MOST_BYTES} bytes; move it away")
             self._lock()
             self._read()
             if not self._file.tell():  # nothing was promised before
@@ -91,7 +101,14 @@ class Journal:
         """What `compute` gives for the trial of this key: as the file has it, else computed and written."""
         if key not in self.known:
             self.add([{"key": key, "found": compute(*arguments)}])
+        if "found" not in self.known[key]:
+            raise InvalidValueError(f"{self.path}: the line of {key[:200]!r} has no 'found'; remove it or the file")
         return self.known[key]["found"]
+
+    def _no_trial(self, number: int, error: Exception) -> InvalidValueError:
+        return InvalidValueError(
+            f"{self.path}, line {number} is not a trial ({repr(error)[:200]}); remove that line or the file"
+        )
 
     def _lock(self) -> None:
         try:
@@ -109,23 +126,28 @@ class Journal:
         """All whole lines; the file is cut behind the last of them."""
         self._file.seek(0)
         whole = 0
-        for number, line in enumerate(self._file, 1):
+        for number, line in enumerate(iter(lambda: self._file.readline(MOST_LINE), b""), 1):
             try:
-                trial = json.loads(line)
+                trial = json.loads(line, parse_constant=_refuse)
                 key, source = str(trial["key"]), trial["source"]
-            except (ValueError, KeyError, TypeError) as error:
-                if line.endswith(b"\n"):
-                    raise InvalidValueError(
-                        f"{self.path}, line {number} is not a trial ({error!r}); remove that line or the file"
-                    ) from error
+            except (ValueError, KeyError, TypeError, RecursionError) as error:
+                if line.endswith(b"\n") or len(line) == MOST_LINE:
+                    raise self._no_trial(number, error) from error
                 break
             if not line.endswith(b"\n"):
                 break
             whole += len(line)
             if source == self.source:
-                self.known[key] = self.keep(trial)
+                try:
+                    self.known[key] = self.keep(trial)
+                except (ValueError, KeyError, TypeError, AttributeError) as error:
+                    raise self._no_trial(number, error) from error
         self._file.truncate(whole)
         self._file.seek(0, os.SEEK_END)
+
+
+def _refuse(text: str) -> float:
+    raise ValueError(f"it has the number {text}")
 
 
 def _sync_folders(path: Path, highest: Path) -> None:

@@ -2,10 +2,13 @@
 
 Both importers use only these functions. Operands broadcast as in torch; what is broadcast becomes an explicit Expand,
 so that every op sees operands of one shape. Dimensions may be negative, as in torch.
+
+No tensor is made that has more than LARGEST numbers: sizes are found first, on torch's device of tensors without data.
 """
 
 from __future__ import annotations
 
+import contextlib
 import math
 from collections.abc import Callable, Sequence
 
@@ -18,6 +21,10 @@ from vertex_softmax.ops import bilinear, elementwise, linear, normalization, sha
 from vertex_softmax.ops.maximum import Maximum
 from vertex_softmax.ops.registry import Op, Shape
 from vertex_softmax.ops.softmax import Softmax
+
+LARGEST = 1 << 27
+"""Numbers in one tensor that a model may ask for."""
+MOST_DIMENSIONS = 32
 
 
 def source(dims: Sequence[int], name: str = "input") -> Node:
@@ -38,19 +45,46 @@ def value_of(node: Node) -> Tensor | None:
 def apply(op: Op, *inputs: Node, name: str) -> Node:
     """The node op(inputs), folded if every input is constant. Its shape is found by evaluating at zeros."""
     values = [value_of(node) for node in inputs]
+    held = [field for field in vars(op).values() if isinstance(field, Tensor)]
+    sizes = [math.prod(node.shape) for node in inputs] + [field.numel() for field in held]
+    if math.prod(max(size, 1) for size in sizes) > LARGEST:
+        _refuse_large(op, inputs, name)
     if all(v is not None for v in values):
         return constant(op.evaluate(*[v for v in values if v is not None]), name)
     dtype = next((v.dtype for v in values if v is not None), torch.float64)
     probes = [torch.zeros(node.shape, dtype=dtype) if v is None else v for node, v in zip(inputs, values, strict=True)]
-    for field in vars(op).values():
-        if isinstance(field, Tensor) and field.is_floating_point():
+    for field in held:
+        if field.is_floating_point():
             probes = [p.to(field.dtype) for p in probes]
     return Node(name, op, inputs, tuple(op.evaluate(*probes).shape))
 
 
+def _refuse_large(op: Op, inputs: Sequence[Node], name: str) -> None:
+    """Raise if the op's result is too large; an op of somebody else that looks at its numbers cannot be asked."""
+    empty = [torch.empty(node.shape, dtype=torch.float64, device="meta") for node in inputs]
+    with contextlib.suppress(NotImplementedError):
+        limited(op.to(torch.float64, torch.device("meta")).evaluate(*empty).shape, name)
+
+
+def limited(dims: Sequence[int], name: str) -> tuple[int, ...]:
+    """The shape, if a tensor of it is of a reasonable size."""
+    if len(dims) > MOST_DIMENSIONS:
+        raise InvalidValueError(f"{name}: a tensor of {len(dims)} dimensions; up to {MOST_DIMENSIONS} are supported")
+    if math.prod(dims) > LARGEST:
+        raise InvalidValueError(f"{name}: a tensor of shape {tuple(dims)}; at most {LARGEST} numbers are supported")
+    return tuple(dims)
+
+
+def folded(function: Callable[..., Tensor], *values: Tensor, name: str) -> Node:
+    """The constant that a function gives of constants; what it may be too large for is tried without data first."""
+    if math.prod([max(value.numel(), 1) for value in values]) > LARGEST:
+        limited(function(*(value.to("meta") for value in values)).shape, name)
+    return constant(function(*values), name)
+
+
 def expand(x: Node, after: Sequence[int], name: str) -> Node:
     """x broadcast to a shape."""
-    after = tuple(after)
+    after = limited(after, name)
     if x.shape == after:
         return x
     if len(x.shape) < len(after):
@@ -75,7 +109,7 @@ def add(x: Node, y: Node, name: str) -> Node:
     """x + y"""
     cx, cy = value_of(x), value_of(y)
     if cx is not None and cy is not None:
-        return constant(cx + cy, name)
+        return folded(torch.add, cx, cy, name=name)
     if cy is not None:
         return _with_constant(x, cy, linear.Shift, name)
     if cx is not None:
@@ -87,7 +121,7 @@ def subtract(x: Node, y: Node, name: str) -> Node:
     """x − y"""
     cx, cy = value_of(x), value_of(y)
     if cx is not None and cy is not None:
-        return constant(cx - cy, name)
+        return folded(torch.sub, cx, cy, name=name)
     if cy is not None:
         return _with_constant(x, -cy, linear.Shift, name)
     if cx is not None:
@@ -109,7 +143,7 @@ def multiply(x: Node, y: Node, name: str) -> Node:
     """x · y elementwise; of a variable with itself, its square."""
     cx, cy = value_of(x), value_of(y)
     if cx is not None and cy is not None:
-        return constant(cx * cy, name)
+        return folded(torch.mul, cx, cy, name=name)
     if cy is not None:
         return _with_constant(x, cy, linear.Scale, name)
     if cx is not None:
@@ -123,7 +157,7 @@ def divide(x: Node, y: Node, name: str) -> Node:
     """x / y"""
     cx, cy = value_of(x), value_of(y)
     if cx is not None and cy is not None:
-        return constant(cx / cy, name)
+        return folded(torch.div, cx, cy, name=name)
     if cy is not None:
         return _with_constant(x, 1 / cy, linear.Scale, name)
     return multiply(x, apply(elementwise.Reciprocal(), y, name=name), name)
@@ -143,7 +177,7 @@ def matmul(x: Node, y: Node, name: str) -> Node:
         return reshape(out, dims, name)
     cx, cy = value_of(x), value_of(y)
     if cx is not None and cy is not None:
-        return constant(cx @ cy, name)
+        return folded(torch.matmul, cx, cy, name=name)
     lead = torch.broadcast_shapes(x.shape[:-2], y.shape[:-2])
     if cy is not None:
         return apply(linear.Linear(cy), expand(x, (*lead, *x.shape[-2:]), name), name=name)
@@ -171,6 +205,9 @@ def convolution(
 ) -> Node:
     """A convolution; where it cuts the image into patches (stride = kernel), reshapes and one Linear."""
     kernel, size = tuple(weight.shape[2:]), x.shape[2:]
+    wide = [s + 2 * max(p, 0) for s, p in zip(size, padding, strict=True)]
+    limited((*x.shape[:2], *wide), name)
+    limited((x.shape[0], weight.shape[0], *(s // max(n, 1) + 1 for s, n in zip(wide, stride, strict=True))), name)
     patches = (
         tuple(stride) == kernel
         and not any(padding)
@@ -192,7 +229,7 @@ def convolution(
 
 def reshape(x: Node, after: Sequence[int], name: str) -> Node:
     """The same numbers in another shape; one entry may be −1."""
-    after = tuple(int(n) for n in after)
+    after = limited([int(n) for n in after], name)
     if -1 in after:
         known = math.prod(n for n in after if n != -1)
         after = tuple(math.prod(x.shape) // known if n == -1 else n for n in after)

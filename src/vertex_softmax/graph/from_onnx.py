@@ -11,6 +11,7 @@ onnxruntime runs the model at random points, and every tensor both sides know ha
 from __future__ import annotations
 
 import dataclasses
+import math
 import os
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Any
@@ -26,11 +27,14 @@ from vertex_softmax.graph import onnx_windows as _windows  # noqa: F401
 from vertex_softmax.graph.ir import Graph, Node
 from vertex_softmax.graph.onnx_file import DTYPES, load, opset, packages, to_tensor
 from vertex_softmax.graph.onnx_ops import TRANSLATE, Call, Unsupported, limited
+from vertex_softmax.graph.onnx_parts import needed
 from vertex_softmax.graph.recognise import check_masks, move_masks
 
 if TYPE_CHECKING:
     import onnx
 
+FACTOR = 8
+"""How many times the numbers of its file the tensors of a model may have, beside what every model may have."""
 WRONG = (RuntimeError, ValueError, IndexError, TypeError, KeyError, ArithmeticError)
 """What torch and Python raise on arguments that do not fit together."""
 
@@ -65,6 +69,10 @@ class _Importer:
     wanted: str | None
     tensors: dict[str, Node] = dataclasses.field(default_factory=dict)
     problems: list[str] = dataclasses.field(default_factory=list)
+    seen: set[Node] = dataclasses.field(default_factory=set)
+    made: int = 0
+    """Numbers of all nodes seen, and of the constants in their ops."""
+    most: int = 0
     used: set[str] = dataclasses.field(default_factory=set)
 
     def run(self) -> onnx_replay.Made:
@@ -72,15 +80,16 @@ class _Importer:
         if graph.sparse_initializer:
             raise UnsupportedModelError(f"initializer {graph.sparse_initializer[0].values.name!r} is sparse")
         output = self._output()
-        needed = _needed(graph, output)
-        self.used = {name for node in needed for name in _uses(node)} | {output}
+        nodes = needed(graph, output)
+        self.used = {name for node in nodes for name in node.input if name} | {output}
         for proto in graph.initializer:
             if proto.name in self.used:
                 value = to_tensor(proto, f"initializer {proto.name!r}")
                 self.tensors[proto.name] = build.constant(value, proto.name)
         source = self._source()
+        self.most = build.LARGEST + FACTOR * sum(math.prod(node.shape) for node in self.tensors.values())
         self.tensors[source.name] = source
-        for node in needed:
+        for node in nodes:
             self._translate(node)
         if self.problems:
             listed = "\n".join(f"  {i}. {line}" for i, line in enumerate(self.problems, start=1))
@@ -89,6 +98,8 @@ class _Importer:
                 "Rewrite these parts of the model with supported operators (MatMul, Softmax, LayerNormalization, …), "
                 "or export it with another exporter or opset (torch.onnx.export with dynamo=True, opset 18 to 23)."
             )
+        if output not in self.tensors:
+            raise InvalidValueError(f"output {output!r} is made by no node of the model")
         if build.value_of(self.tensors[output]) is not None:
             raise UnsupportedModelError(f"output {output!r} does not depend on the input: there is nothing to verify")
         made = Graph(source, self.tensors[output])
@@ -147,6 +158,7 @@ class _Importer:
             outs: Sequence[Node] = [out] if isinstance(out, Node) else out
             if call.constant:
                 outs = [_typed(o, call) for o in outs]
+            self._count(outs)
         except Unsupported as reason:
             self._problem(node, str(reason))
             return
@@ -157,6 +169,22 @@ class _Importer:
         for name, made in zip(node.output, outs, strict=False):
             if name:
                 self.tensors[name] = made
+
+    def _count(self, outs: Sequence[Node]) -> None:
+        """A model of many tensors, each of a size that is allowed, is refused when they are too much together."""
+        stack = list(outs)
+        while stack:
+            node = stack.pop()
+            if node not in self.seen:
+                self.seen.add(node)
+                held = sum(value.numel() for value in vars(node.op).values() if isinstance(value, Tensor))
+                self.made += max(math.prod(node.shape), held)
+                stack.extend(node.inputs)
+        if self.made > self.most:
+            raise InvalidValueError(
+                f"the model's nodes have more than {self.most} numbers together, {FACTOR} times those in its file and "
+                f"{build.LARGEST} more: export a smaller one"
+            )
 
     def _call(self, node: onnx.NodeProto) -> Call:
         name = node.name or next((o for o in node.output if o), node.op_type)
@@ -189,17 +217,3 @@ def _attribute(proto: Any, where: str) -> Any:
     if isinstance(value, bytes):
         return value.decode("utf-8", "replace")
     return to_tensor(value, where) if isinstance(value, onnx.TensorProto) else value
-
-
-def _uses(node: onnx.NodeProto) -> list[str]:
-    return [name for name in node.input if name]
-
-
-def _needed(graph: onnx.GraphProto, output: str) -> list[onnx.NodeProto]:
-    """The nodes the output depends on, in the model's order."""
-    wanted, found = {output}, []
-    for node in reversed(graph.node):
-        if wanted.intersection(node.output):
-            found.append(node)
-            wanted.update(_uses(node))
-    return found[::-1]

@@ -9,7 +9,7 @@ from torch import Tensor
 
 from vertex_softmax.graph import build
 from vertex_softmax.graph.ir import Node
-from vertex_softmax.graph.onnx_ops import Call, Unsupported, number, translates
+from vertex_softmax.graph.onnx_ops import Call, Unsupported, limited, number, translates
 from vertex_softmax.graph.recognise import split_mask
 from vertex_softmax.ops import attention, elementwise
 
@@ -69,7 +69,7 @@ def _shared(x: Node, count: int, name: str) -> Node:
 
 def _mask(call: Call, shape: tuple[int, ...]) -> tuple[Tensor | None, Tensor | None]:
     """(True where a key has weight 0, what is added to the scores); None is nowhere and nothing."""
-    masked = torch.zeros(shape[-2:], dtype=torch.bool)
+    masked = torch.zeros(limited(shape[-2:]), dtype=torch.bool)
     if call.get("is_causal", 0):
         masked = ~torch.ones(shape[-2:], dtype=torch.bool).tril()
     added: Tensor | None = None

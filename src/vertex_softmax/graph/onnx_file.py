@@ -1,13 +1,12 @@
 """Read an ONNX file without trusting it.
 
 Invariant: `load` returns a checked model whose tensors all lie in memory, at most LIMIT bytes of them, read from
-nowhere but the file itself and (external data) regular files inside its folder.
+nowhere but the file itself and (external data) regular files inside its folder. Its functions are inlined.
 """
 
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -15,13 +14,12 @@ import torch
 from torch import Tensor
 
 from vertex_softmax.errors import InvalidTypeError, InvalidValueError, MissingDependencyError, UnsupportedModelError
-from vertex_softmax.files import DAMAGED, decompressed
+from vertex_softmax.files import DAMAGED, decompressed, read_whole, regular
+from vertex_softmax.graph.onnx_parts import LIMIT, place, refuse_expansion, tensors
 
 if TYPE_CHECKING:
     import onnx
 
-LIMIT = 1 << 31
-"""Bytes of a model, decompressed and with external data; also protobuf's own limit."""
 OPSETS = (9, 23)
 DTYPES: dict[int, torch.dtype] = {
     1: torch.float32,
@@ -62,9 +60,7 @@ def read(source: str | os.PathLike[str] | bytes) -> tuple[bytes, Path | None]:
     path = Path(source)
     if not path.is_file():
         raise InvalidValueError(f"{path} is not a file")
-    if path.stat().st_size > LIMIT:
-        raise InvalidValueError(f"{path} has {path.stat().st_size} bytes; models up to {LIMIT} bytes are read")
-    return _decompressed(path.read_bytes(), str(path)), path.parent
+    return _decompressed(read_whole(path, LIMIT, "give a file that can be read"), str(path)), path.parent
 
 
 def _decompressed(data: bytes, name: str) -> bytes:
@@ -94,8 +90,10 @@ def load(source: str | os.PathLike[str] | bytes) -> onnx.ModelProto:
     if not model.graph.output or not model.opset_import:
         raise InvalidValueError(f"{name} is not an ONNX file: it has no graph with outputs, or names no opset")
     budget = LIMIT - len(data)
-    for tensor in _tensors(model.graph):
+    model.ClearField("training_info")
+    for tensor in tensors(model):
         budget -= _bring_in(tensor, folder, budget)
+    refuse_expansion(model, name)
     try:
         if model.functions:
             model = library.inliner.inline_local_functions(model)
@@ -115,41 +113,32 @@ def opset(model: onnx.ModelProto) -> int:
     return max((int(o.version) for o in model.opset_import if o.domain in ("", "ai.onnx")), default=0)
 
 
-def _tensors(graph: onnx.GraphProto) -> Iterator[onnx.TensorProto]:
-    yield from graph.initializer
-    for node in graph.node:
-        for attribute in node.attribute:
-            if attribute.HasField("t"):
-                yield attribute.t
-            yield from attribute.tensors
-            for inner in (*([attribute.g] if attribute.HasField("g") else []), *attribute.graphs):
-                yield from _tensors(inner)
-
-
 def _bring_in(tensor: onnx.TensorProto, folder: Path | None, budget: int) -> int:
     """External data into the tensor; the number of bytes read."""
     if tensor.data_location != type(tensor).EXTERNAL:
         return 0
     entries = {e.key: e.value for e in tensor.external_data}
-    where = f"tensor {tensor.name!r} keeps its data in the file {entries.get('location')!r}"
+    where = f"tensor {tensor.name[:200]!r} keeps its data in the file {str(entries.get('location'))[:200]!r}"
     if folder is None:
         raise InvalidValueError(f"{where}, which bytes do not come with: give the path of the model instead")
-    home = folder.resolve()
-    path = (home / entries.get("location", "")).resolve()
-    if not path.is_relative_to(home) or not path.is_file():
-        raise InvalidValueError(f"{where}, which is not a file inside the model's folder {home}")
+    path = place(tensor, folder)
+    if path is None:
+        raise InvalidValueError(f"{where}, which is not a file inside the model's folder {folder.resolve()}")
     try:
-        offset, length = int(entries.get("offset", 0)), int(entries.get("length", path.stat().st_size))
+        offset, length = int(entries.get("offset", 0)), int(entries.get("length", LIMIT))
     except ValueError as error:
         raise InvalidValueError(f"{where}, with an offset or length that is not a number") from error
-    length = min(length, int(path.stat().st_size) - offset)
-    if offset < 0 or length < 0:
-        raise InvalidValueError(f"{where}, outside that file: offset {offset}, length {length}")
-    if length > budget:
-        raise InvalidValueError(f"{where}; with it the model has more than {LIMIT} bytes")
-    with path.open("rb") as file:
-        file.seek(offset)
-        tensor.raw_data = file.read(length)
+    try:
+        with regular(path) as file:
+            length = min(length, os.fstat(file.fileno()).st_size - offset)
+            if offset < 0 or length < 0:
+                raise InvalidValueError(f"{where}, outside that file: offset {offset}, length {length}")
+            if length > budget:
+                raise InvalidValueError(f"{where}; with it the model has more than {LIMIT} bytes")
+            file.seek(offset)
+            tensor.raw_data = file.read(length)
+    except OSError as error:
+        raise InvalidValueError(f"{where}, which cannot be read ({error.strerror})") from error
     tensor.data_location = type(tensor).DEFAULT
     del tensor.external_data[:]
     return length
@@ -160,8 +149,11 @@ def to_tensor(proto: onnx.TensorProto, name: str) -> Tensor:
     onnx, _ = packages()
     dtype = DTYPES.get(proto.data_type)
     if dtype is None:
-        kind = onnx.TensorProto.DataType.Name(proto.data_type)
+        known = onnx.TensorProto.DataType.DESCRIPTOR.values_by_number
+        kind = known[proto.data_type].name if proto.data_type in known else proto.data_type
         raise UnsupportedModelError(f"{name} has elements of type {kind}, which Vertex does not read")
+    if any(n < 0 for n in proto.dims) or proto.data_location == onnx.TensorProto.EXTERNAL:
+        raise InvalidValueError(f"{name} is damaged: its shape is {list(proto.dims)}, or its data is not there")
     try:
         array = onnx.numpy_helper.to_array(proto)
     except (ValueError, TypeError) as error:

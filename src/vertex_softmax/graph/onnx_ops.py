@@ -22,9 +22,6 @@ from vertex_softmax.graph.ir import Constant, Node
 from vertex_softmax.ops import elementwise
 from vertex_softmax.ops.registry import Op
 
-LARGEST = 1 << 28
-"""Numbers in one tensor that a model may ask for."""
-
 
 class Unsupported(Exception):  # noqa: N818
     """Why a node cannot be translated; the importer gathers these into one error."""
@@ -123,8 +120,8 @@ def number(value: float) -> Node:
 
 def limited(shape: Sequence[int]) -> tuple[int, ...]:
     """The shape, if a tensor of it is of a reasonable size."""
-    if any(n < 0 for n in shape) or math.prod(shape) > LARGEST:
-        raise Unsupported(f"it makes a tensor of shape {tuple(shape)}; at most {LARGEST} numbers are supported")
+    if any(n < 0 for n in shape) or math.prod(shape) > build.LARGEST:
+        raise Unsupported(f"it makes a tensor of shape {tuple(shape)}; at most {build.LARGEST} numbers are supported")
     return tuple(int(n) for n in shape)
 
 
@@ -143,7 +140,7 @@ def _divide(call: Call) -> Node:
         x, y = call.value(0, "dividend"), call.value(1, "divisor")
         if bool((y == 0).any()):
             raise Unsupported("it divides integers by zero")
-        return build.constant(torch.div(x, y, rounding_mode="trunc"), call.name)
+        return build.folded(functools.partial(torch.div, rounding_mode="trunc"), x, y, name=call.name)
     divisor = build.value_of(call[1])
     if divisor is not None and bool((divisor == 0).any()):
         raise Unsupported("it divides by zero")
@@ -165,7 +162,7 @@ def _power(call: Call) -> Node:
     x, exponents = call[0], call.value(1, "the exponent")
     if call.constant:
         base = call.value(0, "base")
-        return build.constant(base.pow(exponents).to(base.dtype), call.name)
+        return build.folded(lambda b, e: b.pow(e).to(b.dtype), base, exponents, name=call.name)
     distinct = exponents.unique().tolist()
     if len(distinct) != 1:
         raise Unsupported("exponents differ from entry to entry; only one for all is supported")
@@ -236,7 +233,7 @@ def _extreme(call: Call) -> Node:
     if call.constant:
         exact = torch.maximum if call.kind == "Max" else torch.minimum
         values = [call.value(i, "an operand") for i in range(len(call.inputs))]
-        return build.constant(functools.reduce(exact, values), call.name)
+        return build.folded(lambda *xs: functools.reduce(exact, xs), *values, name=call.name)
     function = larger if call.kind == "Max" else smaller
     return functools.reduce(lambda x, y: function(x, y, call.name), [call[i] for i in range(len(call.inputs))])
 

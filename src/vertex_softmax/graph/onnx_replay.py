@@ -28,6 +28,7 @@ from vertex_softmax.errors import InvalidValueError, UnsupportedModelError
 from vertex_softmax.graph import build
 from vertex_softmax.graph.ir import Graph, Node
 from vertex_softmax.graph.onnx_file import packages
+from vertex_softmax.graph.onnx_parts import only
 from vertex_softmax.ops.linear import Convolution, LeftLinear, Linear
 
 if TYPE_CHECKING:
@@ -63,7 +64,7 @@ def replay(model: onnx.ModelProto, made: Made, points: Sequence[Tensor], seed: i
     fixed = {proto.name for proto in model.graph.initializer}
     names = [name for name in made.tensors if name not in fixed and name != graph.input.name]
     ratios = _Ratios(names, output, floor(graph))
-    model = _sized(model, graph.input)
+    model = _sized(only(model, output), graph.input)
     session, plain = _session(model, names, optimised=False), _session(model, [output], optimised=True)
     dtype = np.float64 if session.get_inputs()[0].type == "tensor(double)" else np.float32
     single, last = graph.to(torch.float32), final.to(torch.float32)

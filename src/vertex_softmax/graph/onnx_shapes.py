@@ -123,7 +123,7 @@ def _fold(call: Call) -> Node:
     if call.kind == "IsInf" and not (call.get("detect_positive", 1) and call.get("detect_negative", 1)):
         raise Unsupported("only both signs together are supported")
     values = [call.value(i, f"input {i}") for i in range(len(call.inputs))]
-    return build.constant(function(*values), call.name)
+    return build.folded(function, *values, name=call.name)
 
 
 @translates("NonZero")
@@ -172,14 +172,15 @@ def _where(call: Call) -> Node:
         raise Unsupported("the condition is not boolean")
     x, y = build.value_of(call[1]), build.value_of(call[2])
     if x is not None and y is not None:
-        return build.constant(torch.where(chosen, x, y), call.name)
+        return build.folded(torch.where, chosen, x, y, name=call.name)
     return build.add(_where_else_0(chosen, call[1], call), _where_else_0(~chosen, call[2], call), call.name)
 
 
 def _where_else_0(chosen: Tensor, x: Node, call: Call) -> Node:
     value = build.value_of(x)
     if value is not None:
-        return build.constant(torch.where(chosen, value, torch.zeros((), dtype=value.dtype)), call.name)
+        zero = torch.zeros((), dtype=value.dtype)
+        return build.folded(torch.where, chosen, value, zero, name=call.name)
     other = build.value_of(call[2] if x is call[1] else call[1])
     if other is not None and bool(torch.where(chosen, -torch.inf, other).eq(-torch.inf).all()):
         return build.expand(x, np.broadcast_shapes(x.shape, chosen.shape), call.name)  # x + (-inf) is -inf as well
@@ -249,6 +250,8 @@ def _unsqueeze(call: Call) -> Node:
         raise Unsupported("it names no axes")
     rank = len(x.shape) + len(axes)
     new = {a % rank for a in axes}
+    if len(new) < len(axes):
+        raise Unsupported(f"an axis is there twice: {axes}")
     old = iter(x.shape)
     return build.reshape(x, [1 if d in new else next(old) for d in range(rank)], call.name)
 
@@ -265,6 +268,8 @@ def _split(call: Call) -> list[Node]:
     sizes = call.get("split", None) if call.opset < 13 else (call.ints(1, "the sizes") if call.has(1) else None)
     if sizes is None:
         parts = int(call.get("num_outputs", call.outputs))
+        if parts != call.outputs:
+            raise Unsupported(f"it has {call.outputs} outputs, and num_outputs says {parts}")
         each = -(-size // parts)
         sizes = [min(each, size - i * each) for i in range(parts)]
     if sum(sizes) != size or any(n < 0 for n in sizes):
@@ -332,7 +337,7 @@ def _trilu(call: Call) -> Node:
     value = build.value_of(call[0])
     if value is not None:
         return build.constant(value.triu(k) if upper else value.tril(k), call.name)
-    ones = torch.ones(call[0].shape[-2:], dtype=torch.float64)
+    ones = torch.ones(limited(call[0].shape[-2:]), dtype=torch.float64)
     return build.multiply(call[0], build.constant(ones.triu(k) if upper else ones.tril(k)), call.name)
 
 

@@ -66,7 +66,8 @@ def _average_pool(call: Call) -> Node:
     if call.get("ceil_mode", 0) or any(a != b for a, b in pads):
         raise Unsupported("ceil_mode and padding that differs between the sides are not supported")
     channels, padding = call[0].shape[1], [a for a, _ in pads]
-    ones = torch.ones(channels, 1, *kernel, dtype=torch.float64)
+    limited([s + 2 * p for s, p in zip(call[0].shape[2:], padding, strict=True)])
+    ones = torch.ones(limited((channels, 1, *kernel)), dtype=torch.float64)
     total = build.convolution(call[0], ones, None, strides, padding, dilations, channels, call.name)
     image = build.constant(torch.ones(1, channels, *call[0].shape[2:], dtype=torch.float64))
     inside = build.convolution(image, ones, None, strides, padding, dilations, channels, call.name)
@@ -88,6 +89,7 @@ def _max_pool(call: Call) -> Node:
         if max(before, after) >= k:
             raise Unsupported("a window lies in the padding altogether")
         count = (size + before + after - k) // stride + 1
+        limited((*dims, count, k, *x.shape[3 + d :]))
         index = torch.arange(count)[:, None] * stride - before + torch.arange(k)
         x = build.take(x, 2 + d, index.clamp(0, size - 1).reshape(-1), call.name)
         dims += [count, k]

@@ -116,6 +116,10 @@ class Facts:
 def page_data(facts: Facts) -> dict[str, Any]:
     """All that the page's script needs."""
     run, drawn = facts.run, pictures(facts.run)
+    place = {e: k for k, e in enumerate(run.eps)}
+    margins: list[list[float]] = [[] for _ in run.eps]
+    for a in run.attacks:
+        margins[place[a.eps]].append(a.margin)
     return {
         "methods": [{"name": m, "slot": s} for m, s in zip(run.methods, slots(run.methods), strict=True)],
         "eps": list(run.eps),
@@ -135,10 +139,10 @@ def page_data(facts: Facts) -> dict[str, Any]:
         "ceiling": facts.ceiling,
         "answers": _answers(facts),
         "tightness": [[tightness(facts.answers.get((m, e), [])) for e in run.eps] for m in run.methods],
-        "attack_margin": [_margins([a.margin for a in run.attacks if a.eps == e]) for e in run.eps],
+        "attack_margin": [_margins(found) for found in margins],
         "attacks": {
             "input": [a.input for a in run.attacks],
-            "eps": [run.eps.index(a.eps) for a in run.attacks],
+            "eps": [place[a.eps] for a in run.attacks],
             "margin": [short(a.margin) for a in run.attacks],
             "target": [a.target for a in run.attacks],
             "change": drawn.changes,

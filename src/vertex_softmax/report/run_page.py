@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from vertex_softmax.errors import InvalidValueError
+from vertex_softmax.files import read_whole
 from vertex_softmax.report import svg
 from vertex_softmax.report.assembled import assembled, written
 from vertex_softmax.report.run_data import Facts, page_data, radius_summary
@@ -49,14 +49,9 @@ def page(run: Run, theorem: str = "") -> bytes:
 
 
 def _theorem(path: Path) -> str:
-    try:
-        if not path.is_file():
-            return ""
-        if path.stat().st_size > MOST_PICTURE:
-            raise InvalidValueError(f"{path} has more than {MOST_PICTURE} bytes; move it away")
-        return svg.inlined(path.read_bytes(), "theorem-", str(path))
-    except OSError as error:
-        raise InvalidValueError(f"{path} cannot be read ({error.strerror}); move it away") from error
+    if not path.is_file():
+        return ""
+    return svg.inlined(read_whole(path, MOST_PICTURE, "move it away"), "theorem-", str(path))
 
 
 def lede(facts: Facts) -> list[str]:

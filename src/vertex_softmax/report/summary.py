@@ -16,7 +16,7 @@ from typing import Any
 from vertex_softmax.errors import InternalError, InvalidValueError
 from vertex_softmax.experiments import EXPERIMENTS, Column, Experiment, ExperimentResult
 from vertex_softmax.experiments.tables import NOT_RUN
-from vertex_softmax.files import write_whole
+from vertex_softmax.files import read_whole, write_whole
 from vertex_softmax.report import svg, templates
 
 LONG = 15
@@ -34,6 +34,8 @@ KINDS: dict[str, type | tuple[type, ...]] = {
     "failures": list,
 }
 PLAIN = (str, int, float, bool, type(None))
+MOST_BYTES = 1 << 26
+"""Of a table or a picture."""
 FORMAT = re.compile(r"[+ -]?,?(\.\d{1,2})?[defg%]?")
 
 
@@ -111,12 +113,12 @@ def _section(out: Path, experiment: Experiment) -> Section:
     if not path.exists():
         return Section(experiment)
     remedy = f"move it away, or make it again: vertex reproduce {name}"
+    text = read_whole(path, MOST_BYTES, remedy)
+    drawn = read_whole(plot, MOST_BYTES, remedy) if plot.exists() else b""
     try:
-        result = _result(name, json.loads(path.read_bytes(), parse_constant=_refuse))
+        result = _result(name, json.loads(text, parse_constant=_refuse))
         headings, lines = _table(result)
-        picture = svg.inlined(plot.read_bytes(), f"{name}-svg-", str(plot)) if plot.exists() else ""
-    except OSError as error:
-        raise InvalidValueError(f"cannot read {error.filename or path}: {error.strerror or error}") from error
+        picture = svg.inlined(drawn, f"{name}-svg-", str(plot)) if plot.exists() else ""
     except InvalidValueError as error:
         raise InvalidValueError(f"{error}; {remedy}") from error
     except (ValueError, OverflowError, RecursionError, InternalError) as error:

@@ -38,7 +38,9 @@ def page(folder: Path) -> bytes:
     summary = _summary(folder / SUMMARY)
     rows = _instances(folder, summary)
     models = list(dict.fromkeys(row["model"] for row in rows))
-    counts = {model: Counter(row["status"] for row in rows if row["model"] == model) for model in models}
+    counts: dict[str, Counter[str]] = {model: Counter() for model in models}
+    for row in rows:
+        counts[row["model"]][row["status"]] += 1
     total = Counter(row["status"] for row in rows)
     instances = summary.get("instances", len(rows))
     return assembled(

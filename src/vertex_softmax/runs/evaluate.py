@@ -16,7 +16,7 @@ import datetime
 import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any, TypeAlias
+from typing import Any, TypeAlias, TypeVar
 
 import torch
 
@@ -30,6 +30,7 @@ from vertex_softmax.runs.slack import slack_map
 from vertex_softmax.runs.subject import Inputs, Subject
 from vertex_softmax.search.attack import pgd
 
+T = TypeVar("T")
 PIECE = 16
 """Inputs per line of the journal."""
 TOGETHER = 256
@@ -174,6 +175,14 @@ def _asked(methods: Sequence[str], eps: Sequence[float]) -> tuple[tuple[str, ...
     return tuple(dict.fromkeys(methods)), tuple(sorted(set(map(float, eps))))
 
 
+def _part(found: Any, name: str, kind: type[T]) -> T:
+    """A part of what the journal says, if it is of this type."""
+    part = found.get(name) if isinstance(found, dict) else None
+    if not isinstance(part, kind):
+        raise InvalidValueError(f"a line of the journal has no {name!r} that is a {kind.__name__}; remove the journal")
+    return part
+
+
 class _Work:
     """The pieces of a run, each computed once."""
 
@@ -189,7 +198,8 @@ class _Work:
         found: list[Answer] = []
         for piece in self.pieces:
             key = f"certify {method} {eps!r} {piece.start}-{piece.stop} {self.known} {options}"
-            found += [Answer(**a) for a in self.journal.once(key, self._certified, method, eps, piece, options)]
+            lines = self.journal.once(key, self._certified, method, eps, piece, options)
+            found += self._said(Answer, lines, piece, eps, {"method": method})
             self._tell(method, eps, found)
         return found
 
@@ -222,8 +232,8 @@ class _Work:
                 plan = self.plan
                 key = f"attack {e!r} {piece.start}-{piece.stop} {plan.attack_steps} {plan.attack_restarts} {self.known}"
                 lines = self.journal.once(key, self._attacked, e, piece)
-                spent += lines["seconds"]
-                here += [Attacked(**line) for line in lines["attacks"]]
+                here += self._said(Attacked, _part(lines, "attacks", list), piece, e, {})
+                spent += _part(lines, "seconds", float)
                 held = sum(a.margin > 0 for a in here)
                 total = sum(a.margin for a in here)
                 self.watch(Part("attack", e, len(here), len(self.inputs), held, total, spent))
@@ -231,6 +241,20 @@ class _Work:
                 first = a.adversarial is not None and a.input not in fooled
                 fooled |= {a.input} if first else set()
                 found.append(a if first else Attacked(a.input, a.eps, a.margin, a.target))
+        return found
+
+    def _said(self, kind: type[T], lines: Any, piece: range, eps: float, more: dict[str, Any]) -> list[T]:
+        """What the journal says, if it is about these inputs, in their order, at this ε."""
+        where = f"{self.journal.path}: a line of ε = {eps!r}"
+        if not isinstance(lines, list) or len(lines) != len(piece):
+            raise InvalidValueError(f"{where} is not about {len(piece)} inputs; remove it or the file")
+        try:
+            found = [made(kind, line, f"input {i}") for i, line in zip(piece, lines, strict=True)]
+        except InvalidValueError as error:
+            raise InvalidValueError(f"{where} cannot be read ({error}); remove it or the file") from error
+        for i, line in zip(piece, lines, strict=True):
+            if any(line.get(name) != value for name, value in {"input": i, "eps": eps, **more}.items()):
+                raise InvalidValueError(f"{where} is about something else than its key says; remove it or the file")
         return found
 
     def _attacked(self, eps: float, piece: range) -> dict[str, Any]:

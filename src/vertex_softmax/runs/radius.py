@@ -174,8 +174,9 @@ class _Search:
                 asked = [piece[int(j)] for j in which]
                 question = f"{what} {[(i, e) for i, e in zip(asked, eps.tolist(), strict=True)]} {self._settings(what)}"
                 answer = self.journal.once(f"{question} {self.known}", self._answer, what, asked, eps)
-                self.seconds[key] += answer["seconds"]
-                bracket.learn(eps, torch.tensor(answer["holds"]), which)
+                holds, seconds = _believed(answer, len(asked), self.journal.path)
+                self.seconds[key] += seconds
+                bracket.learn(eps, holds, which)
             self.done[key] = bracket
         return self.done[key]
 
@@ -208,6 +209,15 @@ class _Search:
         else:
             holds = certify(graph, ball, some.labels, what, options=self.options).certified
         return {"holds": holds.tolist(), "seconds": time.perf_counter() - begin}
+
+
+def _believed(answer: Any, count: int, path: Path) -> tuple[Tensor, float]:
+    """A truth value for every input, and the seconds, if that is what the journal says."""
+    holds, seconds = (answer.get(name) for name in ("holds", "seconds")) if isinstance(answer, dict) else (None, None)
+    fine = isinstance(holds, list) and len(holds) == count and all(isinstance(held, bool) for held in holds)
+    if not fine or not isinstance(seconds, float) or not 0 <= seconds < 1e12:
+        raise InvalidValueError(f"{path} has an answer that is not about {count} inputs; remove the file")
+    return torch.tensor(holds), seconds
 
 
 def _known(eps: Tensor) -> float | None:

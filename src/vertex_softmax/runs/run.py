@@ -31,6 +31,8 @@ from vertex_softmax.files import read_whole, write_whole
 FORMAT = "vertex-run/1"
 NAME = "run.json"
 MOST_BYTES = 1 << 30
+MOST_METHODS, MOST_EPS = 64, 4096
+"""Pages have a curve for every method, and a point on it for every ε."""
 VERDICTS = ("verified", "falsified", "unknown")
 
 Floats = NDArray[np.float64]
@@ -293,6 +295,10 @@ def _consistent(run: Run) -> None:
     """Everything that points somewhere points to what is there, and pictures have their size."""
     if any(n < 1 for n in run.data.shape) or math.prod(run.data.shape) > 1 << 24:
         raise InvalidValueError(f"the inputs' shape is {list(run.data.shape)}")
+    if len(run.methods) > MOST_METHODS or len(run.eps) > MOST_EPS:
+        raise InvalidValueError(
+            f"it has {len(run.methods)} methods and {len(run.eps)} ε; {MOST_METHODS} and {MOST_EPS} are read"
+        )
     parts: tuple[Sequence[Any], ...] = (run.answers, run.attacks, run.radii)
     if bad := {x.input for part in parts for x in part} - set(range(len(run.inputs))):
         raise InvalidValueError(f"there is no input {min(bad)}")

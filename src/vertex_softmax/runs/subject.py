@@ -10,7 +10,9 @@ from __future__ import annotations
 
 import hashlib
 import io
+import lzma
 import math
+import tokenize
 import zipfile
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
@@ -24,7 +26,8 @@ from numpy.typing import NDArray
 from safetensors import numpy as safetensors_numpy
 from torch import Tensor
 
-from vertex_softmax.errors import InvalidValueError
+from vertex_softmax.errors import InvalidValueError, VertexError
+from vertex_softmax.files import DAMAGED, up_to
 from vertex_softmax.graph.ir import Graph
 from vertex_softmax.methods.certify import Model, load
 from vertex_softmax.runs.run import Plain, facts_of
@@ -33,7 +36,11 @@ from vertex_softmax.zoo import train
 from vertex_softmax.zoo.datasets import NAMES, dataset
 from vertex_softmax.zoo.reading import content_of
 
-MOST_BYTES = 1 << 32
+MOST_BYTES = 1 << 31
+"""Of a file, and of what is in it, unpacked."""
+MOST_NUMBERS = 1 << 28
+"""In the inputs: they become float64."""
+MOST_DIMENSIONS = 32
 INPUTS, LABELS = ("inputs", "images", "x"), ("labels", "y")
 """What the two arrays of a file may be called."""
 
@@ -162,6 +169,8 @@ def _arrays(path: Path) -> tuple[Tensor, Tensor]:
         raise InvalidValueError(
             f"{path}: the labels are {labels.dtype} of shape {labels.shape}; give {len(x)} integers"
         )
+    if x.size > MOST_NUMBERS or not bool(np.isfinite(x).all()):
+        raise InvalidValueError(f"{path}: the inputs are not finite, or are more than {MOST_NUMBERS} numbers")
     return torch.from_numpy(x.astype(np.float64)), torch.from_numpy(labels.astype(np.int64))
 
 
@@ -175,13 +184,20 @@ def _from_safetensors(path: Path, content: bytes) -> dict[str, NDArray[Any]]:
 def _from_npz(path: Path, content: bytes) -> dict[str, NDArray[Any]]:
     """The arrays of the names we know; nothing is unpickled, and no header is believed about sizes."""
     found: dict[str, NDArray[Any]] = {}
+    left = MOST_BYTES
     try:
         with zipfile.ZipFile(io.BytesIO(content)) as archive:
             for name in (*INPUTS, *LABELS):
                 if f"{name}.npy" in archive.namelist():
                     with archive.open(f"{name}.npy") as member:
-                        found[name] = _npy(member.read(MOST_BYTES), f"{path}, array {name!r}")
-    except (zipfile.BadZipFile, OSError, EOFError, NotImplementedError, RuntimeError) as error:
+                        data = up_to(member, left + 1)
+                    left -= len(data)
+                    if left < 0:
+                        raise InvalidValueError(f"{path} has more than {MOST_BYTES} bytes, unpacked")
+                    found[name] = _npy(data, f"{path}, array {name!r}")
+    except (*DAMAGED, lzma.LZMAError, zipfile.BadZipFile, NotImplementedError, RuntimeError, ValueError) as error:
+        if isinstance(error, VertexError):
+            raise
         raise InvalidValueError(f"{path} is not an .npz file, or is damaged: {error}") from error
     return found
 
@@ -192,11 +208,11 @@ def _npy(content: bytes, where: str) -> NDArray[Any]:
         version = np.lib.format.read_magic(stream)
         read = np.lib.format.read_array_header_1_0 if version == (1, 0) else np.lib.format.read_array_header_2_0
         shape, fortran, dtype = read(stream)
-    except (ValueError, SyntaxError, EOFError, RecursionError, MemoryError) as error:
+    except (ValueError, TypeError, SyntaxError, EOFError, RecursionError, MemoryError, tokenize.TokenError) as error:
         raise InvalidValueError(f"{where} has no header that can be read: {error}") from error
-    data = content[stream.tell() :]
-    if dtype.hasobject or dtype.kind not in "fiu" or any(n < 0 for n in shape):
+    data = memoryview(content)[stream.tell() :]
+    if dtype.hasobject or dtype.kind not in "fiu" or len(shape) > MOST_DIMENSIONS:
         raise InvalidValueError(f"{where} has the type {dtype}; numbers are needed")
-    if math.prod(shape) * dtype.itemsize != len(data):
+    if any(type(n) is not int or n < 0 for n in shape) or math.prod(shape) * dtype.itemsize != len(data):
         raise InvalidValueError(f"{where} has {len(data)} bytes, which is not shape {shape} of {dtype}")
     return np.frombuffer(data, dtype).reshape(shape, order="F" if fortran else "C")

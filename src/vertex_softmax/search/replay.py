@@ -27,6 +27,7 @@ from torch import Tensor, nn
 
 from vertex_softmax.errors import InvalidTypeError, InvalidValueError, UnsupportedModelError
 from vertex_softmax.graph.onnx_file import load, packages
+from vertex_softmax.graph.onnx_parts import only
 from vertex_softmax.specs.property import Case, Property
 
 if TYPE_CHECKING:
@@ -64,6 +65,7 @@ class Replay:
         if output is not None and output not in names:
             raise InvalidValueError(f"the model has no output {output!r}; it has {', '.join(names)}")
         wanted = names[0] if output is None else output
+        model = only(model, wanted)
         name, self.shape = _fix_sizes(model)
         session = _session(model)
         kind = session.get_inputs()[0].type

@@ -19,7 +19,7 @@ from fractions import Fraction
 from pathlib import Path
 
 from vertex_softmax.errors import InvalidTypeError, InvalidValueError
-from vertex_softmax.files import DAMAGED, decompressed
+from vertex_softmax.files import DAMAGED, decompressed, read_whole
 from vertex_softmax.specs.formula import DIGITS, PlacedError
 from vertex_softmax.specs.property import Case, Conjunction, Property
 from vertex_softmax.specs.vnnlib1 import Reader
@@ -65,12 +65,7 @@ def _text(source: str | os.PathLike[str] | bytes) -> tuple[str, str]:
         name = str(path)
         if not path.is_file():
             raise InvalidValueError(f"{name} is not a file; give the path of a .vnnlib file, or its bytes")
-        try:
-            if path.stat().st_size > LIMIT:
-                raise InvalidValueError(f"{name} has {path.stat().st_size} bytes; files up to {LIMIT} bytes are read")
-            data = path.read_bytes()
-        except OSError as error:
-            raise InvalidValueError(f"{name} cannot be read: {error.strerror}") from error
+        data = read_whole(path, LIMIT, "give a file that can be read")
     else:
         raise InvalidTypeError(
             f"the property is a {type(source).__name__}; give a path to a .vnnlib file, or its bytes"

@@ -139,9 +139,10 @@ class _Walk:
                 self._place(what),
                 f"the {what} {declared[0].name} has elements of type {kind}; use real or a float type",
             )
-        if math.prod(shape) > NUMBERS:
+        most = min(NUMBERS, len(self.plain)) if what == "input" else NUMBERS  # every input has bounds in the text
+        if math.prod(shape) > most:
             raise PlacedError(
-                self._place(what), f"the {what} has {math.prod(shape)} elements; up to {NUMBERS} are read"
+                self._place(what), f"the {what} has {math.prod(shape)} elements; up to {most} are read in this file"
             )
         return shape
 

@@ -13,7 +13,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from vertex_softmax.errors import InvalidValueError
+from vertex_softmax.errors import InvalidTypeError, InvalidValueError
 
 
 @dataclass(frozen=True)
@@ -36,8 +36,11 @@ class Architecture:
     def __post_init__(self) -> None:
         sizes = ("image", "patch", "channels", "dim", "heads", "blocks")
         for name, least in (*((size, 1) for size in sizes), ("mlp", 0), ("classes", 2)):
-            if getattr(self, name) < least:
-                raise InvalidValueError(f"{name} is {getattr(self, name)}; it must be at least {least}")
+            value = getattr(self, name)
+            if not isinstance(value, int) or isinstance(value, bool):
+                raise InvalidTypeError(f"{name} is {value!r}; it must be an integer")
+            if value < least:
+                raise InvalidValueError(f"{name} is {value}; it must be at least {least}")
         for name, known in (
             ("norm", (None, "layer")),
             ("activation", ("relu", "gelu")),
@@ -57,6 +60,16 @@ class Architecture:
     def tokens(self) -> int:
         """How many tokens attention sees."""
         return (self.image // self.patch) ** 2 + (self.pool == "class")
+
+    @property
+    def numbers(self) -> int:
+        """How many weights a network of this architecture has; nothing is made to count them."""
+        norm = 2 * self.dim if self.norm == "layer" else 0
+        attention = 4 * (self.dim + 1) * self.dim + norm
+        mlp = (2 * self.dim + 1) * self.mlp + self.dim + norm if self.mlp else 0
+        first = (self.channels * self.patch**2 + 1) * self.dim + self.dim * (self.pool == "class")
+        last = norm + (self.dim + 1) * self.classes
+        return first + self.tokens * self.dim + self.blocks * (attention + mlp) + last
 
 
 class Attention(nn.Module):

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import gzip
 import os
-import stat
 import zlib
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -16,26 +15,22 @@ from pathlib import Path
 from typing import BinaryIO, cast
 
 from vertex_softmax.errors import InvalidValueError
-from vertex_softmax.files import up_to
+from vertex_softmax.files import regular, up_to
 
 
 @contextmanager
 def opened(path: Path, limit: int) -> Iterator[BufferedReader]:
     """A regular file of at most `limit` bytes, open for reading; not a link, and never waiting for a pipe's writer."""
-    flags = os.O_RDONLY | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_BINARY", 0)
     if path.is_symlink():
         raise InvalidValueError(f"{path} is a symbolic link, not a file")
     try:
-        descriptor = os.open(path, flags)
+        file = regular(path, getattr(os, "O_NOFOLLOW", 0))
     except OSError as error:
         raise InvalidValueError(f"{path} cannot be read ({error.strerror})") from error
-    found = os.fstat(descriptor)
-    if not stat.S_ISREG(found.st_mode):
-        os.close(descriptor)
-        raise InvalidValueError(f"{path} is not a regular file")
-    with os.fdopen(descriptor, "rb") as file:
-        if found.st_size > limit:
-            raise InvalidValueError(f"{path} has {found.st_size:,} bytes; at most {limit:,} are expected")
+    with file:
+        size = os.fstat(file.fileno()).st_size
+        if size > limit:
+            raise InvalidValueError(f"{path} has {size:,} bytes; at most {limit:,} are expected")
         yield file
 
 

@@ -25,7 +25,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from vertex_softmax.errors import InvalidTypeError, InvalidValueError
-from vertex_softmax.files import write_whole
+from vertex_softmax.files import read_whole, write_whole
 from vertex_softmax.zoo.datasets import Dataset
 from vertex_softmax.zoo.models import Architecture, PatchTransformer
 
@@ -33,6 +33,9 @@ Progress: TypeAlias = Callable[[int, int], None]
 """Called with the epochs done and their total."""
 Record: TypeAlias = dict[str, Any]
 """What is known of a trained model, as plain JSON."""
+MOST_BYTES = {"json": 1 << 24, "safetensors": 1 << 32}
+"""Of a model's two files."""
+MOST_BLOCKS = 1 << 10
 
 
 def train(
@@ -109,35 +112,41 @@ def save(model: PatchTransformer, path: Path, record: Mapping[str, Any]) -> None
 
 
 def load(path: Path) -> tuple[PatchTransformer, Record]:
-    """The model that `save` wrote, in eval mode and in the precision it was saved in, and its record."""
-    texts = {}
-    for ending in ("json", "safetensors"):
-        try:
-            texts[ending] = _beside(path, ending).read_bytes()
-        except OSError as error:
-            raise InvalidValueError(
-                f"{_beside(path, ending)} cannot be read ({error.strerror}); a model is two files, "
-                f"{path.name}.safetensors and {path.name}.json"
-            ) from error
+    """The model that `save` wrote, in eval mode and in the precision it was saved in, and its record.
+
+    Nobody vouches for the two files: no network is made that has more weights than the file of weights.
+    """
+    remedy = f"a model is two files, {path.name}.safetensors and {path.name}.json"
+    text, numbers = (read_whole(_beside(path, end), most, remedy) for end, most in MOST_BYTES.items())
     try:
-        record: Record = json.loads(texts["json"])
-        model = PatchTransformer.of(Architecture(**record["architecture"]))
-        expected = record["sha256"]
-    except (ValueError, KeyError, TypeError) as error:
+        record: Record = json.loads(text)
+        architecture, expected = Architecture(**record["architecture"]), record["sha256"]
+    except (ValueError, KeyError, TypeError, RecursionError) as error:
         raise InvalidValueError(
-            f"{_beside(path, 'json')} does not describe a model of the zoo ({error!r}); train and save it again"
+            f"{_beside(path, 'json')} does not describe a model of the zoo ({_short(error)}); train and save it again"
         ) from error
-    if hashlib.sha256(texts["safetensors"]).hexdigest() != expected:
+    if hashlib.sha256(numbers).hexdigest() != expected:
         raise InvalidValueError(f"{_beside(path, 'safetensors')} is not the file that {path.name}.json describes")
     try:  # the format holds tensors and nothing that could run
-        weights = safetensors.torch.load(texts["safetensors"])
-        dtype = next(value.dtype for value in weights.values())
-        model.to(dtype).load_state_dict(weights)
-    except (RuntimeError, StopIteration, TypeError, KeyError, safetensors.SafetensorError) as error:
+        weights = safetensors.torch.load(numbers)
+        there = sum(value.numel() for value in weights.values())
+        if there != architecture.numbers or architecture.blocks > MOST_BLOCKS:
+            raise InvalidValueError(
+                f"it has {there} numbers, and {architecture.numbers} are needed; blocks up to {MOST_BLOCKS} are read"
+            )
+        if not all(value.is_floating_point() and bool(value.isfinite().all()) for value in weights.values()):
+            raise InvalidValueError("it has numbers that are not finite, or integers")
+        model = PatchTransformer.of(architecture)
+        model.to(next(iter(weights.values())).dtype).load_state_dict(weights)
+    except (RuntimeError, TypeError, KeyError, ValueError, safetensors.SafetensorError) as error:
         raise InvalidValueError(
-            f"{_beside(path, 'safetensors')} does not fit the architecture in {path.name}.json: {error!r}"
+            f"{_beside(path, 'safetensors')} does not fit the architecture in {path.name}.json: {_short(error)}"
         ) from error
     return model.eval(), record
+
+
+def _short(error: Exception) -> str:
+    return repr(error)[:500]
 
 
 def prepared(

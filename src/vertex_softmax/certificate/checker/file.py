@@ -13,7 +13,7 @@ import json
 import math
 import os
 import stat
-from typing import Any, BinaryIO, NamedTuple
+from typing import Any, BinaryIO, NamedTuple, cast
 
 import numpy as np
 from numpy.typing import NDArray
@@ -65,11 +65,18 @@ def read(source: Path | bytes) -> File:
     """The file, or bytes of one; the header is looked at before the rest is read."""
     if isinstance(source, bytes):
         return _parse(io.BytesIO(source), len(source))
-    with open(source, "rb", opener=lambda path, flags: os.open(path, flags | os.O_NONBLOCK)) as stream:
-        about = os.fstat(stream.fileno())
-        if not stat.S_ISREG(about.st_mode) or about.st_size > MOST_BYTES:
-            raise Rejected(f"{os.fspath(source)!r} is not a plain file of at most {MOST_BYTES} bytes")
-        return _parse(stream, about.st_size)
+    with _opened(source) as stream:
+        return _parse(stream, os.fstat(stream.fileno()).st_size)
+
+
+def _opened(path: Path) -> BinaryIO:
+    """A plain file, open; a pipe's writer is not waited for, and a device is not read."""
+    stream = open(path, "rb", opener=lambda name, flags: os.open(name, flags | os.O_NONBLOCK))  # noqa: SIM115
+    about = os.fstat(stream.fileno())
+    if not stat.S_ISREG(about.st_mode) or about.st_size > MOST_BYTES:
+        stream.close()
+        raise Rejected(f"{os.fspath(path)!r} is not a plain file of at most {MOST_BYTES} bytes")
+    return stream
 
 
 def _parse(stream: BinaryIO, size: int) -> File:
@@ -90,7 +97,7 @@ def _parse(stream: BinaryIO, size: int) -> File:
         end = stop
     if end != size - 8 - length:
         raise Rejected("the arrays are not as long as the file: it was cut short, or added to")
-    body = memoryview(stream.read())
+    body = memoryview(stream.read(end))
     parts = {
         name: (body[slice(*entry["data_offsets"])], TYPES[entry["dtype"]], entry["shape"]) for name, entry in entries
     }
@@ -106,9 +113,14 @@ def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
 def sha256(path: Path) -> str:
     """Of a file's content, decompressed if it is gzip's."""
     found = hashlib.sha256()
-    with open(path, "rb") as raw:
+    left = MOST_BYTES
+    with _opened(path) as raw:
         packed = raw.read(2) == b"\x1f\x8b"
-    with gzip.open(path, "rb") if packed else open(path, "rb") as stream:
-        while part := stream.read(1 << 20):
-            found.update(part)
+        raw.seek(0)
+        with cast(BinaryIO, gzip.open(raw)) if packed else raw as stream:
+            while part := stream.read(1 << 20):
+                found.update(part)
+                left -= len(part)
+                if left < 0:
+                    raise Rejected(f"{os.fspath(path)!r} has more than {MOST_BYTES} bytes")
     return found.hexdigest()

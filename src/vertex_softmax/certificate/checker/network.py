@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import itertools
 import math
 from typing import Any, NamedTuple
 
@@ -17,6 +18,11 @@ FEW = rows.FEW
 STORED = 2.0**-46
 MOST_NUMBERS = 1 << 25
 """All nodes together have no more."""
+MOST_WORK = 1 << 43
+"""Multiplications, roughly, that all passes of a check may take: some hours, and a hundred times what ours have taken.
+A file's length does not limit them: each step may ask for a pass over the whole network for each of its numbers."""
+LOOK = 100
+"""Multiplications in the time that it takes to look at a node."""
 Shape = tuple[int, ...]
 
 
@@ -87,14 +93,22 @@ def _fits(node: Node, shapes: list[Shape]) -> bool:
 class Known:
     """What has been proved of a network so far, and what was made of it."""
 
-    def __init__(self, nodes: list[Node], lower: Array, upper: Array) -> None:
+    def __init__(self, nodes: list[Node], lower: Array, upper: Array, spent: list[int] | None = None) -> None:
         self.nodes = nodes
+        self.costs = list(itertools.accumulate(_cost(node, nodes) for node in nodes))
+        self.spent = [0] if spent is None else spent
         self.boxes: dict[int, Interval] = {0: Interval(lower, upper)}
         self.zonotopes: dict[int, zonotopes.Zonotope] = {}
         self.centred: dict[int, tuple[Array, Interval]] = {}
         self.sigma: dict[int, Interval] = {}
         self.lines: dict[int, tuple[Array, ...]] = {}
         self.made: dict[Any, Any] = {}
+
+    def charge(self, work: int) -> None:
+        """Count what is about to be done."""
+        self.spent[0] += work
+        if self.spent[0] > MOST_WORK:
+            raise Rejected(f"to check it takes more than {MOST_WORK:.0e} multiplications, the most that are done")
 
     def reach(self, number: int) -> None:
         """Boxes of all nodes up to one."""
@@ -136,6 +150,7 @@ class Known:
 
     def forget(self, number: int) -> None:
         """What was made of a node's box or zonotope."""
+        self.charge(LOOK * len(self.nodes))
         users = {k for k, node in enumerate(self.nodes) if number in node.inputs} | {number}
         self.made = {key: value for key, value in self.made.items() if key[0] not in users}
 
@@ -186,6 +201,7 @@ class Known:
         return found
 
     def _ellipsoid(self, number: int, _: int) -> zonotopes.Ellipsoid:
+        self.charge(self.zonotopes[number].columns.size * self.nodes[number].shape[-1])
         return zonotopes.ellipsoid(self.zonotopes[number])
 
     def _planes(self, number: int, _: int) -> tuple[Array, Array, Array, Any]:
@@ -198,6 +214,7 @@ class Known:
         if not both:
             return at_x, at_y, error, None
         left, right = self.zonotopes[i], self.zonotopes[j].turned()
+        self.charge(error.size * at_x.shape[-1] * (left.columns.shape[-1] + 8 * at_x.shape[-1] ** 2))
         if left.exact and right.exact and error.size * left.columns.shape[-1] <= MOST_NUMBERS:
             exact, sums = zonotopes.exact_products(left, right)
             return at_x, at_y, np.minimum(error, exact), (left.columns, right.columns, exact, sums)
@@ -212,6 +229,12 @@ class Known:
         ways = ((1, k, t), (-1, -h, s), (1, c, below), (-1, -c, above))
         low, high, b, top = (curves.floor(op, sign, slope, touch, box.lo, box.hi) for sign, slope, touch in ways)
         return k, low, h, -high, c, b, -top
+
+
+def _cost(node: Node, nodes: list[Node]) -> int:
+    """Multiplications, roughly, that a pass of one objective takes at a node."""
+    inner = nodes[node.inputs[0]].shape[-1] if node.op in ("Linear", "MatMul", "Attention") else 8
+    return math.prod(node.shape) * (2 * inner + 8)
 
 
 def _stored(value: Array) -> Interval:
@@ -247,6 +270,7 @@ class Norm:
         self.c, far, along = self.box.middle(), np.array(np.inf), np.array(np.inf)
         if source in known.zonotopes and self.box.lo.size * self.d <= zonotopes.MOST_SHAPES:
             z = known.zonotopes[source]
+            known.charge(z.columns.size * self.d)
             one = zonotopes.Zonotope(z.centre[..., None, :], z.columns[..., None, :, :], z.error[..., None, :], z.exact)
             self.ellipsoid, self.c = zonotopes.ellipsoid(one), z.centre
             far = ((zonotopes.spectral(self.ellipsoid.L) * self.ellipsoid.root) ** 2 * MORE)[..., 0]

@@ -15,7 +15,7 @@ from typing import NamedTuple
 import numpy as np
 
 from . import curves, rows, zonotopes
-from .network import Known, Norm, relu_lines
+from .network import LOOK, Known, Norm, relu_lines
 from .rounding import MORE, TINY, Array, Interval, down, rounding, up
 
 MOST_COLUMNS = 1 << 25
@@ -46,6 +46,7 @@ class Pass:
 
     def __init__(self, known: Known, number: int, A: Array, how: How = How()) -> None:  # noqa: B008
         self.known, self.how, S = known, how, A.shape[0]
+        known.charge(S * known.costs[number] + LOOK**2 * (number + 1))
         self.waiting: dict[int, list[Array]] = {number: [A]}
         self.lo, self.hi, self.paid, self.size = (np.zeros(S) for _ in range(4))
         self.count, self.noise = 0, []  # type: tuple[int, list[Array]]
@@ -271,6 +272,7 @@ class Pass:
         off = size @ box.reach(centre).swapaxes(-1, -2)
         if z is not None:
             few = eta.size * z.columns.shape[-3] * z.columns.shape[-1] <= MOST_EXACT
+            self.known.charge(eta.size * z.columns.shape[-3] * (z.columns.shape[-1] if few else d))
             wide = (
                 zonotopes.by_columns(eta, z)
                 if few

@@ -70,16 +70,16 @@ def check(source: Path | bytes, model: Path | None = None) -> Verdict:
 
 def replay(file: File) -> float:
     """The margin: the least over all boxes and cases of the best bound that was proved."""
-    nodes = network(file)
-    return min(_part(nodes, part, file) for part in file.header["parts"])
+    nodes, spent = network(file), [0]
+    return min(_part(nodes, part, file, spent) for part in file.header["parts"])
 
 
-def _part(nodes: list[Node], part: dict[str, Any], file: File) -> float:
+def _part(nodes: list[Node], part: dict[str, Any], file: File, spent: list[int]) -> float:
     """The margin over one box of inputs."""
     lower, upper = (file.numbers(part[end], nodes[0].shape) for end in ("lower", "upper"))
     if not (lower <= upper).all():
         raise Rejected("the input set is empty: a lower end is above its upper end")
-    known = Known(nodes, lower, upper)
+    known = Known(nodes, lower, upper, spent)
     for number, names in part["lines"].items():
         shape = nodes[int(number)].shape
         shapes = [(2, *shape) if k in (1, 3, 5, 6) else shape for k in range(7)]

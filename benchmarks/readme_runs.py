@@ -1,6 +1,6 @@
 """The rows of the README's "Figures", from benchmarks/runs/*.json: words here, every number from a file.
 
-One small function per row: what it is, the figure, and the name of what measures it (readme_measure.py has its command).
+One small function per row: what it is, the figure, and the name of what measures it (its command: readme_measure.py).
 A row whose file is not there is left out if the function says so (`runs.has`); otherwise a missing file is an error.
 """
 
@@ -92,8 +92,8 @@ def anchors_alpha(runs: Runs) -> Row:
         bounds = ", ".join(fixed(row[key], 3) for key in ("peer", "ours_20", "ours"))
         parts.append(f"{ratios[0]} ({ratios[1]} outside the system), bounds {bounds}")
     return Row(
-        "time of the peer's α-CROWN (20 steps) against `joint` with 20 and with 60 steps, side by side, one image each "
-        f"of {' and '.join(file['file'].split('_')[0] for file in files)}; bounds: the peer's, `joint` with 20, with 60",
+        "time of the peer's α-CROWN (20 steps) against `joint` with 20 and with 60 steps, side by side, one image of "
+        f"{' and '.join(file['file'].split('_')[0] for file in files)}; bounds: the peer's, `joint`'s with 20 and 60",
         "; ".join(parts),
         "anchors-alpha",
     )
@@ -141,8 +141,8 @@ def vit_verify(runs: Runs) -> Row:
         winner.append(sum(row["alpha_beta_crown_2023"] == "unsat" for row in rows))
     attacked = found["attacked"]
     return Row(
-        f"the same by `vertex verify`, {found['timeout']:.0f} s and {found['threads']} threads each, {found['jobs']} at "
-        "a time on a Xeon: verified, falsified, timeout; mean time",
+        f"these {len(found['rows'])} by `vertex verify`, {found['timeout']:.0f} s and {found['threads']} threads each, "
+        f"{found['jobs']} at a time on a Xeon: verified, falsified, timeout; mean time",
         f"{'; '.join(parts)} (the winner in VNN-COMP 2023's results, on a GPU: {winner[0]} and {winner[1]} of these). "
         f"All {attacked['instances']} attacked for another {attacked['seconds']:.0f} s each: "
         f"{len(attacked['broken']) or 'none'} broken",
@@ -159,7 +159,7 @@ def vit_beside(runs: Runs) -> Row:
         parts.append(f"{name}: {', '.join(theirs)}; {fixed(s['mean_with_anchor'], 3)}")
         count += s["with_anchor"]
     return Row(
-        f"the same on the {count} instances the peer's figures exist for: its CROWN, α-CROWN, α-CROWN with boxes; "
+        f"the {count} of them that the peer's figures exist for, mean bound: its CROWN, α-CROWN, α-CROWN with boxes; "
         "`joint`",
         ". ".join(parts),
         "vit",
@@ -172,7 +172,7 @@ def vit_peer(runs: Runs) -> Row | None:
     sides = [side for side in runs("vit-peer")["side_by_side"] if side["dtype"] == "float32"]
     parts = [f"{VIT[s['model']]} {s['ratio']:.1f}× ({s['user_ratio']:.1f}× outside the system)" for s in sides]
     return Row(
-        "the same, time of the peer's CROWN against `crown`, side by side in float32", ", ".join(parts), "vit-peer"
+        "time of the peer's CROWN on them against `crown`, side by side in float32", ", ".join(parts), "vit-peer"
     )
 
 
@@ -281,7 +281,8 @@ def gpu_batch(runs: Runs) -> Row:
         row["method"]: row for row in found["rows"] if (row["model"], row["dtype"]) == ("one block", "torch.float64")
     }
     return Row(
-        f"{rows['joint']['images']:,} images, one block (d = 32, 4 heads, MLP 64, 16 tokens), {found['device']}, float64",
+        f"{rows['joint']['images']:,} images, one block (d = 32, 4 heads, MLP 64, 16 tokens), {found['device']}, "
+        "float64",
         ", ".join(f"`{name}` {rows[name]['seconds']:.1f} s" for name in ("crown", "hybrid", "joint")),
         "gpu-batch",
     )
@@ -307,7 +308,7 @@ def primitive(runs: Runs) -> list[Row]:
         ("the same, float32", times(row["speedup"] for row in single)),
         ("`outward` against the plain call", f"{span(ratios, 2)} times its time"),
         (
-            "torch alone, where no C compiler is, against the kernel",
+            "torch alone, without a C compiler, against the kernel",
             f"{slower[0]} (float32: {slower[1]}) times its time",
         ),
         (
@@ -328,11 +329,12 @@ def on_a_gpu(runs: Runs) -> str:
     least, *others = sorted(share)
     text = (
         f"On an {whole['processor']}, `{MEASURES['softmax-box-cuda'].command}` gave "
-        f"{span((r['speedup'] for r in single), 0)}× the sort version in float32 and {span((r['speedup'] for r in double), 0)}× in float64 (K = {least} … {others[-1]}). In "
-        f"float32, calls back to back read c, l and u at {span((share[k] for k in others), 0)} % of the device's copy "
-        f"bandwidth for K ≥ {others[0]} and at {share[least]:.0f} % for K = {least}; after other work it is "
-        f"{span(after, 0)} %. `outward` takes {span((r['outward_ratio'] for r in single), 2)} times the plain call (up "
-        f"to {max(r['outward_ratio'] for r in double):.2f} in float64). Tables, and the GPU tests: "
+        f"{span((r['speedup'] for r in single), 0)}× the sort version in float32 and "
+        f"{span((r['speedup'] for r in double), 0)}× in float64 (K = {least} … {others[-1]}). In float32, calls back "
+        f"to back read c, l and u at {span((share[k] for k in others), 0)} % of the device's copy bandwidth for "
+        f"K ≥ {others[0]} and at {share[least]:.0f} % for K = {least}; after other work it is {span(after, 0)} %. "
+        f"`outward` takes {span((r['outward_ratio'] for r in single), 2)} times the plain call (up to "
+        f"{max(r['outward_ratio'] for r in double):.2f} in float64). Tables, and the GPU tests: "
         "[benchmarks/README.md](benchmarks/README.md)."
     )
     return textwrap.fill(text, 120, break_on_hyphens=False, break_long_words=False)
@@ -341,7 +343,7 @@ def on_a_gpu(runs: Runs) -> str:
 def introduction(runs: Runs) -> str:
     found = runs("anchors-peer")
     text = (
-        "Each line's command makes it, and `python benchmarks/readme_figures.py --measure` runs them (`../shared` holds "
+        "Each line's command makes it; `python benchmarks/readme_figures.py --measure` runs them (`../shared` holds "
         "the one-block models and the ViTs); where a line does not say another machine, one thread of an "
         f'{found["versions"]["processor"]}, ratios of alternating runs. "Peer" is {found["files"][0]["peer"]}, CROWN '
         "with the same kind of softmax bounds."
@@ -351,7 +353,7 @@ def introduction(runs: Runs) -> str:
 
 def rows(runs: Runs, results: Runs) -> list[Row]:
     """All that have their file, in order."""
-    first = (anchors, anchors_peer, anchors_alpha, vit, vit_verify, vit_beside, vit_peer, certificates)
+    first = (anchors, anchors_peer, anchors_alpha, vit, vit_beside, vit_peer, vit_verify, certificates)
     then = (soundness, mutation, limits, radius, deep_memory, gpu_batch)
     found = [*(row(runs) for row in first), numerical(results), *(row(runs) for row in then), *primitive(runs)]
     return [row for row in found if row is not None]

@@ -7,7 +7,7 @@ BIN := $(VENV)/bin
 SETUP := pyproject.toml constraints.txt hatch_build.py $(wildcard src/vertex_softmax/softmax_box/native/*.[ch])
 PIP := $(BIN)/python -m pip --disable-pip-version-check install --quiet --constraint constraints.txt
 
-.PHONY: help demo test test-all lint bench docs clean
+.PHONY: help demo test test-all lint bench figures docs clean
 
 help: ## say what there is to do
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /make \1\t/' | expand -t 18
@@ -31,6 +31,9 @@ lint: $(VENV)/.dev ## ruff and mypy, as CI runs them
 
 bench: $(VENV)/.demo ## the benchmarks; JSON under out/bench
 	$(BIN)/vertex bench softmax-box --out out/bench
+
+figures: $(VENV)/.python ## the README's figures, from benchmarks/runs and results
+	$(BIN)/python benchmarks/readme_figures.py
 
 docs: $(VENV)/.docs ## the pages, into out/docs/index.html
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet

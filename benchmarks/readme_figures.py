@@ -1,21 +1,27 @@
-"""The README's table of the paper's experiments, written from results/*.json: no figure in it is typed by hand.
+"""The README's figures, written from benchmarks/runs/*.json and results/*.json: none of them is typed by hand.
 
 python benchmarks/readme_figures.py [--check]
+python benchmarks/readme_figures.py --measure [NAME ...] [--peer CHECKOUT] [--into DIR]
 
-Replaces what stands between the two marks in README.md; --check only says whether it would change (exit status 1).
+Replaces what stands between the marks in README.md; --check only says whether it would change (exit status 1).
+--measure first runs again what makes the figures (readme_measure.py): the names, or all that can be run here, which
+takes days; it says what cannot and why. --into puts the files into another folder, and README.md stays. Exit status 1
+if something that was asked for made no file.
 """
 
 from __future__ import annotations
 
+import argparse
 import json
 import sys
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-ROOT = Path(__file__).parents[1]
-RESULTS = ROOT / "results"
-FIRST, LAST = "<!-- from results/, by benchmarks/readme_figures.py -->", "<!-- end -->"
+import readme_runs
+from readme_measure import MEASURES, RESULTS, ROOT, RUNS, measure
+
+LAST = "<!-- end -->"
 
 
 class Table:
@@ -38,8 +44,17 @@ class Table:
         return self.rows[found[0]], self.published[found[0]]
 
 
-def figures() -> list[str]:
-    """The lines of the table."""
+def runs() -> list[str]:
+    """The lines of "Figures"."""
+    found = readme_runs.Runs(RUNS)
+    rows = readme_runs.rows(found, readme_runs.Runs(RESULTS))
+    lines = [f"| {row.what} | {row.figure} | `{MEASURES[row.measure].command}` |" for row in rows]
+    head = ["| what | figure | command |", "|---|---|---|"]
+    return [readme_runs.introduction(found), "", *head, *lines, "", readme_runs.on_a_gpu(found)]
+
+
+def paper() -> list[str]:
+    """The lines of the table of the paper's experiments."""
     rows = [*_solver(), *_sweep(), *_patch(), *_block(), *_strong()]
     head = ["| what, and the paper's table | published | ours | command |", "|---|---|---|---|"]
     return [
@@ -140,20 +155,35 @@ def _strong() -> list[Line]:
 
 
 def readme(text: str) -> str:
-    """The README with the table replaced."""
-    before, rest = text.split(FIRST)
-    _, after = rest.split(LAST)
-    return "\n".join([before + FIRST, *figures(), LAST + after])
+    """The README with what stands between the marks replaced."""
+    for folder, lines in (("benchmarks/runs/", runs()), ("results/", paper())):
+        first = f"<!-- from {folder}, by benchmarks/readme_figures.py -->"
+        before, rest = text.split(first)
+        _, after = rest.split(LAST, 1)
+        text = "\n".join([before + first, *lines, LAST + after])
+    return text
 
 
 def main(arguments: Sequence[str]) -> int:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--check", action="store_true", help="only say whether README.md would change")
+    parser.add_argument("--measure", nargs="*", metavar="NAME", help=f"run these again, or all: {', '.join(MEASURES)}")
+    parser.add_argument("--peer", type=Path, metavar="CHECKOUT", help="of auto_LiRPA 0.7.1, to time beside ours")
+    parser.add_argument("--into", type=Path, metavar="DIR", help="put what was measured there, and leave README.md")
+    asked = parser.parse_args(arguments)
+    failed = []
+    if asked.measure is not None:
+        peer = None if asked.peer is None else asked.peer.resolve()
+        failed = measure(asked.measure, lambda text: print(text, flush=True), peer, asked.into)
+        if asked.into is not None:
+            return int(bool(failed))
     path = ROOT / "README.md"
     text = path.read_text(encoding="utf-8")
     new = readme(text)
-    if "--check" in arguments:
+    if asked.check:
         return int(new != text)
     path.write_text(new, encoding="utf-8")
-    return 0
+    return int(bool(failed))
 
 
 if __name__ == "__main__":

@@ -348,8 +348,9 @@ class _Case(Case):
             found = self.certified(self.graph, method, self.options, device=self.device)
             if found is not None:
                 self.judge(found, self.seen, FLOAT64, f"{self.device} {method}")
-                if method != "bab":
-                    self.equal(found.lower, known.lower, "device", method, 1e-6)
+                if method != "bab":  # an ascent makes much of a last digit; its bounds are sound wherever it ends
+                    close = 1e-3 if method in ("alpha-crown", "joint") else 1e-6
+                    self.equal(found.lower, known.lower, "device", method, close)
             single = self.certified(self.graph, method, self.options, device=self.device, dtype=torch.float32)
             if single is not None:
                 self.judge(single, self.seen, FLOAT32, f"{self.device} float32 {method}")

@@ -146,6 +146,7 @@ def _require(holds: bool, otherwise: str) -> None:
 def _result(name: str, data: Any) -> ExperimentResult:
     """The result whose `json` the data is; a ValueError, or the result's own error, says what is wrong with it."""
     _require(isinstance(data, dict), "it is not a JSON object")
+    json.dumps(data, ensure_ascii=False).encode()  # half of a surrogate pair is a ValueError
     _require(data.get("name") == name, f"its name is {data.get('name')!r}")
     for key, kind in KINDS.items():
         _require(isinstance(data.get(key), kind), f"{key!r} is missing or of the wrong kind")
@@ -169,7 +170,7 @@ def _result(name: str, data: Any) -> ExperimentResult:
         published=tuple(data["published"]),
         notes=tuple(data["notes"]),
         settings=data["settings"],
-        seconds=data["seconds"],
+        seconds=float(data["seconds"]),
         versions=data["versions"],
         failures=tuple(data["failures"]),
     )

@@ -202,13 +202,26 @@ def _from_npz(path: Path, content: bytes) -> dict[str, NDArray[Any]]:
     return found
 
 
+UNREADABLE = (
+    ValueError,
+    TypeError,
+    SyntaxError,
+    EOFError,
+    RecursionError,
+    MemoryError,
+    SystemError,
+    tokenize.TokenError,
+)
+"""What numpy raises over a header; SystemError comes from Python 3.12's tokens of a text with a zero byte."""
+
+
 def _npy(content: bytes, where: str) -> NDArray[Any]:
     stream = io.BytesIO(content)
     try:
         version = np.lib.format.read_magic(stream)
         read = np.lib.format.read_array_header_1_0 if version == (1, 0) else np.lib.format.read_array_header_2_0
         shape, fortran, dtype = read(stream)
-    except (ValueError, TypeError, SyntaxError, EOFError, RecursionError, MemoryError, tokenize.TokenError) as error:
+    except UNREADABLE as error:
         raise InvalidValueError(f"{where} has no header that can be read: {error}") from error
     data = memoryview(content)[stream.tell() :]
     if dtype.hasobject or dtype.kind not in "fiu" or len(shape) > MOST_DIMENSIONS:

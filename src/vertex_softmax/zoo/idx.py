@@ -52,4 +52,6 @@ def _array(content: bytes, where: str, rank: int) -> NDArray[np.uint8]:
     if prod(sizes) != len(content) - start:
         declared = " × ".join(f"{size:,}" for size in sizes)
         raise InvalidValueError(f"{where} declares {declared} bytes and holds {len(content) - start:,}")
+    if not all(sizes) and prod(filter(None, sizes)) >= 2**63:  # nothing, of a size that numpy does not have
+        raise InvalidValueError(f"{where} declares {' × '.join(f'{size:,}' for size in sizes)} bytes")
     return np.frombuffer(content, np.uint8, offset=start).reshape(sizes)

@@ -221,7 +221,7 @@ def _npy(content: bytes, where: str) -> NDArray[Any]:
         version = np.lib.format.read_magic(stream)
         read = np.lib.format.read_array_header_1_0 if version == (1, 0) else np.lib.format.read_array_header_2_0
         shape, fortran, dtype = read(stream)
-    except UNREADABLE as error:
+    except (*BAD_HEADER, tokenize.TokenError) as error:
         raise InvalidValueError(f"{where} has no header that can be read: {error}") from error
     data = memoryview(content)[stream.tell() :]
     if dtype.hasobject or dtype.kind not in "fiu" or len(shape) > MOST_DIMENSIONS:

@@ -202,16 +202,7 @@ def _from_npz(path: Path, content: bytes) -> dict[str, NDArray[Any]]:
     return found
 
 
-UNREADABLE = (
-    ValueError,
-    TypeError,
-    SyntaxError,
-    EOFError,
-    RecursionError,
-    MemoryError,
-    SystemError,
-    tokenize.TokenError,
-)
+BAD_HEADER = (ValueError, TypeError, SyntaxError, EOFError, RecursionError, MemoryError, SystemError)
 """What numpy raises over a header; SystemError comes from Python 3.12's tokens of a text with a zero byte."""
 
 

@@ -21,6 +21,16 @@ MOST_DIGITS = 9
 ENDINGS = ("json", "md", "csv", "tex", "svg", "png")
 
 
+Data = Annotated[
+    str | None,
+    typer.Option(
+        autocompletion=one_of(DATA_SETS),
+        help="Data set of every row, e.g. digits.",
+        show_default="those of the paper that are at hand",
+    ),
+]
+
+
 @reporting
 def reproduce(
     name: Annotated[
@@ -30,14 +40,7 @@ def reproduce(
         ),
     ],
     quick: Annotated[bool, typer.Option("--quick", help="A reduced run, on digits unless --data says else.")] = False,
-    data: Annotated[
-        str | None,
-        typer.Option(
-            autocompletion=one_of(DATA_SETS),
-            help="Data set of every row, e.g. digits.",
-            show_default="those of the paper that are at hand",
-        ),
-    ] = None,
+    data: Data = None,
     data_dir: Annotated[
         Path | None, typer.Option(help="Folder with the data files.", show_default="$VERTEX_DATA, else data")
     ] = None,
@@ -70,9 +73,8 @@ def reproduce(
 
     _check_device(device)
     numbers = None if seeds is None else _seeds(seeds)
-    failures, results = [], {}
-    chosen = KNOWN.values() if name == "all" else [KNOWN[name]]
-    for experiment in chosen:
+    results = {}
+    for experiment in KNOWN.values() if name == "all" else [KNOWN[name]]:
         with progress_bar() as progress, one_thread():  # the tensors are too small for more
             request = Request(out, quick, numbers, data, data_dir, device, progress)
             result = _run(experiment, request)
@@ -81,12 +83,16 @@ def reproduce(
             typer.echo(result.markdown())
         endings = [f".{ending}" for ending in ENDINGS if (out / f"{experiment.name}.{ending}").exists()]
         say(f"written: {out / experiment.name}{', '.join(endings)}")
-        failures += [f"{experiment.name}: {failure}" for failure in result.failures]
     if as_json:
         found = {each: json.loads(result.json()) for each, result in results.items()}
         typer.echo(json.dumps(found.get(name, found), indent=2, ensure_ascii=False))
-    page = summary.write(out)
-    say(f"summary: {page}")
+    say(f"summary: {summary.write(out)}")
+    _complain(results)
+
+
+def _complain(results: dict[str, ExperimentResult]) -> None:
+    """Say what does not hold in the tables; exit code 1 if there is anything."""
+    failures = [f"{name}: {failure}" for name, result in results.items() for failure in result.failures]
     for failure in failures:
         complain(f"does not hold: {failure}")
     if failures:

@@ -45,44 +45,49 @@ WIDTH = 120
 STYLES = {"unsat": "green", "sat": "red", "unknown": "yellow", "timeout": "yellow", "error": "bold red"}
 
 
+Folder = Annotated[
+    Path | None,
+    typer.Option(help="Where journal, results and counterexamples go.", show_default="out/sweep/FOLDER-OF-THE-CSV"),
+]
+Jobs = Annotated[
+    int | None,
+    typer.Option(min=1, help="Processes at a time.", show_default="1; with Ray as many as the cluster has room for"),
+]
+Threads = Annotated[
+    int | None,
+    typer.Option(
+        min=1,
+        help="Of each process; the same number gives the same bounds anywhere.",
+        show_default="the cores shared by the jobs; with Ray 1",
+    ),
+]
+Where = Annotated[
+    str, typer.Option(autocompletion=one_of(("local", "ray")), help="Where they run: local, or ray, a Ray cluster.")
+]
+Address = Annotated[
+    str | None,
+    typer.Option(help="Of the Ray cluster: auto, or HOST:PORT.", show_default="a Ray of this machine is started"),
+]
+
+
 @reporting
 def sweep(
     instances: Annotated[Path, typer.Argument(help="CSV file with lines model,spec,timeout.", show_default=False)],
-    out: Annotated[
-        Path | None,
-        typer.Option(help="Where journal, results and counterexamples go.", show_default="out/sweep/FOLDER-OF-THE-CSV"),
-    ] = None,
+    out: Folder = None,
     timeout: Annotated[
         float | None, typer.Option(help="Seconds for each instance.", show_default="those in the CSV file")
     ] = None,
     method: Annotated[
         str, typer.Option(autocompletion=one_of(CASCADE), help="As for verify: attack, crown, joint, bab, ...")
     ] = "bab",
-    jobs: Annotated[
-        int | None,
-        typer.Option(
-            min=1, help="Processes at a time.", show_default="1; with Ray as many as the cluster has room for"
-        ),
-    ] = None,
-    threads: Annotated[
-        int | None,
-        typer.Option(
-            min=1,
-            help="Of each process; the same number gives the same bounds anywhere.",
-            show_default="the cores shared by the jobs; with Ray 1",
-        ),
-    ] = None,
+    jobs: Jobs = None,
+    threads: Threads = None,
     memory: Annotated[
         float | None,
         typer.Option(help="GiB for each process; no more start than fit in what is free.", show_default="no limit"),
     ] = None,
-    runner: Annotated[
-        str, typer.Option(autocompletion=one_of(("local", "ray")), help="Where they run: local, or ray, a Ray cluster.")
-    ] = "local",
-    address: Annotated[
-        str | None,
-        typer.Option(help="Of the Ray cluster: auto, or HOST:PORT.", show_default="a Ray of this machine is started"),
-    ] = None,
+    runner: Where = "local",
+    address: Address = None,
     device: Annotated[str, typer.Option(autocompletion=one_of(DEVICES), help="cpu, or cuda.")] = "cpu",
     limit: Annotated[int | None, typer.Option(min=1, help="Only the first so many.", show_default="all")] = None,
     seed: Annotated[int, typer.Option(min=0, help="Of the attacks.")] = 0,
@@ -122,7 +127,11 @@ def sweep(
         done = f"{len(state.lines)} of {len(chosen)} instances are finished and kept in {place}"
         _say(f"interrupted: {done}; the same command goes on from there", "yellow")
         raise typer.Exit(128 + caught[0])
-    found = library.summary(state)
+    _tell(library.summary(state), len(chosen), place, as_json=as_json)
+
+
+def _tell(found: dict[str, Any], count: int, place: Path, *, as_json: bool) -> None:
+    """The summary, where it is, and what went wrong; exit code 1 if an instance ended in an error."""
     if as_json:
         typer.echo(json.dumps(found))
     else:
@@ -132,11 +141,9 @@ def sweep(
         console.print(_table(found))
     _say(f"written: {place / 'results.csv'}, summary.json, journal.jsonl")
     if again := found["retried"]:
-        _say(
-            f"{again} of {len(chosen)} were run twice, as the first try died; the journal says how (retried)", "yellow"
-        )
+        _say(f"{again} of {count} were run twice, as the first try died; the journal says how (retried)", "yellow")
     if failed := found["total"]["error"]:
-        _say(f"{failed} of {len(chosen)} ended in an error; the same command tries those again", "red")
+        _say(f"{failed} of {count} ended in an error; the same command tries those again", "red")
         raise typer.Exit(1)
 
 

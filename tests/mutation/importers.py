@@ -1,0 +1,156 @@
+"""Faults in the importers and in what simplifies graphs: another function than the model's."""
+
+from __future__ import annotations
+
+from .mutant import Mutant, mutants
+
+MUTANTS: list[Mutant] = [
+    *mutants(
+        "importers",
+        "graph/build.py",
+        "graph/test_from_torch.py",
+        {
+            "a weight is not transposed": (
+                "linear.Linear(weight.mT, bias)",
+                "linear.Linear(weight.mT.mT if weight.shape[0] == weight.shape[1] else weight.mT, bias)",
+            ),
+            "softmax along the last dimension": (
+                "last, dim = len(x.shape) - 1, dim % len(x.shape)",
+                "last, dim = len(x.shape) - 1, len(x.shape) - 1",
+            ),
+            "eps forgotten": (
+                "apply(normalization.Normalize(eps), y, name=name)",
+                "apply(normalization.Normalize(1e-12), y, name=name)",
+            ),
+            "padded convolutions are patches": ("        and not any(padding)\n", ""),
+        },
+    ),
+    *mutants(
+        "importers",
+        "graph/torch_attention.py",
+        "graph/test_from_torch.py",
+        {
+            "no scale": (
+                "factor = q.shape[-1] ** -0.5 if scale is None else float(scale)",
+                "factor = 1.0 if scale is None else float(scale)",
+            ),
+            "the given scale forgotten": (
+                "factor = q.shape[-1] ** -0.5 if scale is None else float(scale)",
+                "factor = q.shape[-1] ** -0.5",
+            ),
+            "causal: the key itself is masked": (
+                ".triu(1)",
+                ".triu(0).logical_and(torch.ones(scores.shape[-2:]).cumsum(-1) > 1)",
+            ),
+            "the mask is forgotten": (
+                "added, masked = split_mask(torch.as_tensor(attn_mask))",
+                "added, _ = split_mask(torch.as_tensor(attn_mask))",
+            ),
+            "the eps of a norm": (
+                "build.centre(x, dims, call.name), dims, eps, call.name)",
+                "build.centre(x, dims, call.name), dims, 1e-5, call.name)",
+            ),
+            "grouped heads in turns": (
+                (
+                    "split = build.reshape(x, (*lead, heads, 1, n, d), call.name)\n    wide = "
+                    "build.expand(split, (*lead, heads, times, n, d), call.name)"
+                ),
+                (
+                    "split = build.reshape(x, (*lead, 1, heads, n, d), call.name)\n    wide = "
+                    "build.expand(split, (*lead, times, heads, n, d), call.name)"
+                ),
+            ),
+        },
+    ),
+    *mutants(
+        "importers",
+        "graph/torch_ops.py",
+        "graph/test_from_torch.py",
+        {
+            "the tanh form is the other": ('tanh=approximate == "tanh"', 'tanh=approximate != "tanh"'),
+            "batch norm without eps": (
+                '(tensor(number(variance, "the running variance")) + eps).rsqrt()',
+                'tensor(number(variance, "the running variance")).rsqrt()',
+            ),
+        },
+    ),
+    *mutants(
+        "importers",
+        "graph/onnx_attention.py",
+        "graph/test_onnx_ops.py",
+        {
+            "grouped heads in turns": (
+                "torch.arange(count) // (count // x.shape[1])",
+                "torch.arange(count) % x.shape[1]",
+            ),
+            "causal from the other side": (
+                "~torch.ones(shape[-2:], dtype=torch.bool).tril()",
+                "~torch.ones(shape[-2:], dtype=torch.bool).triu()",
+            ),
+        },
+    ),
+    *mutants(
+        "importers",
+        "graph/recognise.py",
+        "graph/test_simplify.py",
+        {
+            "True is masked": (
+                "masked = ~mask if mask.dtype == torch.bool",
+                "masked = mask if mask.dtype == torch.bool",
+            ),
+            "the mask before is forgotten": ("        mask = mask | node.op.mask\n", "        mask = mask + 0 > 0\n"),
+            "masks that may count again": (
+                "return None\n        between.append(link)",
+                "pass\n        between.append(link)",
+            ),
+            "gelu with a square in its cubic": (
+                "inner.get(0, 0.0) != 0 or inner.get(2, 0.0) != 0 or",
+                "inner.get(0, 0.0) != 0 or",
+            ),
+            "a row shift that is none": (
+                "return x.inputs[0] if bool((places == places.narrow(dim, 0, 1)).all()) else x",
+                "return x.inputs[0]",
+            ),
+            "the norm's eps": (
+                "build.normalize(y, dims, eps / weight, node.name)",
+                "build.normalize(y, dims, eps, node.name)",
+            ),
+            "weights along another dimension": (
+                "if dim != len(weights.shape) - 1 - side or factor is None:",
+                "if factor is None:",
+            ),
+        },
+    ),
+    *mutants(
+        "importers",
+        "graph/simplify.py",
+        "graph/test_simplify.py",
+        {
+            "permutes in the other order": ("[first.dims[d] for d in op.dims]", "[op.dims[d] for d in first.dims]"),
+            "the bias is not scaled": ("bias=None if op.bias is None else op.bias * vector)", "bias=op.bias)"),
+            "the offset is not scaled": (
+                "build.constant(shift.op.offset * node.op.factor), shift.name)",
+                "build.constant(shift.op.offset), shift.name)",
+            ),
+            "a Linear that others use": (
+                ("first = _plain(node.inputs[0]) if second is not None and view.sole(node.inputs[0]) else None"),
+                "first = _plain(node.inputs[0]) if second is not None else None",
+            ),
+        },
+    ),
+    *mutants(
+        "importers",
+        "graph/onnx_replay.py",
+        "graph/test_onnx_errors.py",
+        {
+            "any difference is rounding": (
+                "if name in self.found and self.found[name] > self.tolerance(name):",
+                "if name in self.found and self.found[name] > 1e9:",
+            ),
+            "given points are left out": (
+                "    for i, x in enumerate(given):\n",
+                "    for i, x in enumerate(given[:0]):\n",
+            ),
+        },
+    ),
+]

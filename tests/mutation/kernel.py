@@ -1,0 +1,113 @@
+"""Faults in the C kernel, which is compiled anew for each."""
+
+from __future__ import annotations
+
+from .mutant import Mutant, mutants
+
+MUTANTS: list[Mutant] = [
+    *mutants(
+        "primitive",
+        "softmax_box/native/vectors.h",
+        "softmax_box/test_values.py",
+        {
+            "upper ends on the large coefficients": (
+                "const VEC y = FN(pick)(c < t, U, L);",
+                "const VEC y = FN(pick)(c > t, U, L);",
+            ),
+        },
+        only="native or exact",
+    ),
+    *mutants(
+        "primitive",
+        "softmax_box/native/vectors.h",
+        "softmax_box/test_soundness.py",
+        {
+            "the residual at the wrong ends": (
+                "VEC y = FN(pick)(d < FN(all)(0), U, L);",
+                "VEC y = FN(pick)(d > FN(all)(0), U, L);",
+            ),
+            "the scores' rounding forgotten": ("(ulps + FN(depth)(y))", "(ulps + 0 * FN(depth)(y))"),
+        },
+    ),
+    *mutants(
+        "primitive",
+        "softmax_box/native/vectors.h",
+        "softmax_box/test_bad_input.py",
+        {
+            "half masked keys are taken": (" | ((l == -inf) & (u != -inf))", ""),
+        },
+    ),
+    *mutants(
+        "primitive",
+        "softmax_box/native/real64.h",
+        "softmax_box/test_exponential.py",
+        {
+            "the polynomial two degrees shorter": ("#define EXP_DEGREE 13", "#define EXP_DEGREE 11"),
+        },
+    ),
+    *mutants(
+        "primitive",
+        "softmax_box/native/real64.h",
+        "softmax_box/test_values.py",
+        {
+            "weights that underflow": ("#define WIDEST 600.0", "#define WIDEST 6000.0"),
+        },
+    ),
+    *mutants(
+        "primitive",
+        "softmax_box/native/keys.h",
+        "softmax_box/test_values.py",
+        {
+            "long rows: the probe is t": ("REAL probe = below ? t - ulps * size : t,", "REAL probe = t,"),
+            "long rows: the last vector is left out": (
+                "if (j < padded) FN(add_key)",
+                "if (j + LANES < padded) FN(add_key)",
+            ),
+        },
+    ),
+    *mutants(
+        "primitive",
+        "softmax_box/native/keys.h",
+        "softmax_box/test_soundness.py",
+        {
+            "long rows: what is not proved is returned": (
+                "if (F >= need) return candidate;",
+                "if (F >= 0) return candidate;",
+            ),
+        },
+    ),
+    *mutants(
+        "primitive",
+        "softmax_box/native/lanes.h",
+        "softmax_box/test_values.py",
+        {
+            "short rows: the last odd key is left out": (
+                "    if (j < K) {\n        const int64_t p = j * LANES;\n        FN(add_key)",
+                "    if (j < K - 1) {\n        const int64_t p = j * LANES;\n        FN(add_key)",
+            ),
+        },
+    ),
+    *mutants(
+        "primitive",
+        "softmax_box/native/lanes.h",
+        "softmax_box/test_soundness.py",
+        {
+            "short rows: what is not proved is returned": (
+                "IVEC proved = open & (F >= need);",
+                "IVEC proved = open & (F >= FN(all)(0));",
+            ),
+        },
+    ),
+    *mutants(
+        "primitive",
+        "softmax_box/native/rows.h",
+        "softmax_box/test_layout.py",
+        {
+            "a group of rows stays in its first box": (
+                "if (n == s->inner_total) o++, n = 0;",
+                "if (n == s->inner_total) n = 0;",
+            ),
+            "the box of before": ("if (!shared || loaded != outer) box =", "if (!shared || loaded < 0) box ="),
+        },
+    ),
+]

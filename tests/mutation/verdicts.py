@@ -1,0 +1,127 @@
+"""Faults in methods, verdicts, results and input sets.
+
+Left out, because nothing wrong is said: a part of a method that is not run (its bounds are then only looser), other
+orders of the stages, the least margin asked for at another class.
+"""
+
+from __future__ import annotations
+
+from .mutant import Mutant, mutants
+
+MUTANTS: list[Mutant] = [
+    *mutants(
+        "verdicts",
+        "methods/certify.py",
+        "methods/test_certify.py",
+        {
+            "0 is a positive margin": ("        elif least > 0:\n", "        elif least >= 0:\n"),
+            "the largest margin decides": (
+                "least, centre = float(margins[b].amin())",
+                "least, centre = float(margins[b][margins[b].isfinite()].amax())",
+            ),
+            "NaN is verified": ("        elif text or not known:\n", "        elif text:\n"),
+            "problems of the walk are overlooked": ("        elif text or not known:\n", "        elif not known:\n"),
+            "the centre's margin may be NaN": (
+                "if centre < 0 and bool((label | clean[b].isfinite()).all()):",
+                "if not centre >= 0:",
+            ),
+            "the label is one of the others": (
+                "others = others[others != labels[:, None]]",
+                "others = others[others != labels.flip(0)[:, None]]",
+            ),
+            "bounds: problems are overlooked": (
+                "found = torch.where(problem.where[:, None], torch.full_like(found, torch.nan), found)",
+                "found = found + 0",
+            ),
+            "single precision: the set is rounded inward": (
+                (
+                    "lower = _placed(input_set.lower, graph, dtype, device, -torch.inf)\n    upper = "
+                    "_placed(input_set.upper, graph, dtype, device, torch.inf)\n    options = options or "
+                    "Options()\n    size = options.together(graph, _method(method), lower.device)\n    "
+                    "parts"
+                ),
+                (
+                    "lower = _placed(input_set.lower, graph, dtype, device, torch.inf)\n    upper = "
+                    "_placed(input_set.upper, graph, dtype, device, -torch.inf)\n    options = options or "
+                    "Options()\n    size = options.together(graph, _method(method), lower.device)\n    "
+                    "parts"
+                ),
+            ),
+            "margins at other classes": (
+                "return whole.scatter(1, others, values)",
+                "return whole.scatter(1, others, values.flip(1))",
+            ),
+        },
+    ),
+    *mutants(
+        "verdicts",
+        "methods/bounding.py",
+        "methods/test_certify.py methods/test_order.py bounds/test_backward.py",
+        {
+            "ibp: the sign of the objective": (
+                "torch.where(objectives >= 0, objectives * lower, objectives * upper)",
+                "torch.where(objectives <= 0, objectives * lower, objectives * upper)",
+            ),
+            "the smaller of two bounds": (
+                "    return torch.maximum(found, other)\n",
+                "    return torch.minimum(found, other)\n",
+            ),
+            "NaN of one rule is overlooked": (
+                "    return torch.maximum(found, other)\n",
+                "    return torch.fmax(found, other)\n",
+            ),
+            "what the parts noted is forgotten": (
+                "                self.whole.account(walk)\n",
+                "                pass\n",
+            ),
+            "bab: above the goal if one is": ("bool((known > goal).all())", "bool((known > goal).any())"),
+            "bab: despite the walk's problems": ("walk.batch != 1 or walk.problems or", "walk.batch != 1 or"),
+        },
+    ),
+    *mutants(
+        "verdicts",
+        "result.py",
+        "test_result.py methods/test_certify.py",
+        {
+            "verified if one input is": (
+                "if all(v is Verdict.VERIFIED for v in self.verdicts)",
+                "if any(v is Verdict.VERIFIED for v in self.verdicts)",
+            ),
+            "unknown is certified": (
+                "self.lower.new_tensor([v is Verdict.VERIFIED for v",
+                "self.lower.new_tensor([v is not Verdict.FALSIFIED for v",
+            ),
+        },
+    ),
+    *mutants(
+        "verdicts",
+        "sets.py",
+        "test_sets.py",
+        {
+            "the ball to nearest": (
+                "torch.where(error > 0, torch.nextafter(s, torch.full_like(s, torch.inf)), s)",
+                "s",
+            ),
+            "clip is not done below": (
+                "lower, upper = lower.clamp(min=low), upper.clamp(max=high)",
+                "upper = upper.clamp(max=high)",
+            ),
+            "tokens that may move stand still": (
+                "radius.where(mask[..., None], 0.0)",
+                "radius.where(~mask[..., None], 0.0)",
+            ),
+            "single precision to nearest": (
+                "torch.where(inside, torch.nextafter(moved, torch.full_like(moved, way)), moved)",
+                "moved",
+            ),
+            "another input's radius": (
+                "return LinfBall(self.x[index], self.eps[index], self.clip)",
+                "return LinfBall(self.x[index], self.eps[: len(index)], self.clip)",
+            ),
+            "without clip after picking": (
+                "return LinfBall(self.x[index], self.eps[index], self.clip)",
+                "return LinfBall(self.x[index], self.eps[index])",
+            ),
+        },
+    ),
+]

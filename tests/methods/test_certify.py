@@ -14,6 +14,7 @@ from torch import Tensor
 
 from bounds.networks import Config, samples, transformer
 from vertex_softmax.bounds.backward import Walk
+from vertex_softmax.bounds.linear import Linear
 from vertex_softmax.bounds.memory import Memory
 from vertex_softmax.bounds.optimize import Ascent
 from vertex_softmax.errors import InvalidTypeError, InvalidValueError, VertexError
@@ -101,6 +102,18 @@ def test_a_misclassified_centre_is_falsified(graph: Graph, method: str) -> None:
     assert found.verdict == "falsified"
     assert "misclassified" in found.reasons[1]
     assert found.certified.tolist() == [True, False, True]
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_every_margin_has_to_be_positive(method: str) -> None:
+    x = build.source((1,))
+    scores = torch.tensor([[0.0], [1.0], [1.0]], dtype=torch.float64)
+    graph = Graph(x, build.affine(x, scores, torch.tensor([0.0, -5.0, 0.0], dtype=torch.float64), "scores"))
+    found = certify(graph, LinfBall(torch.tensor([[-0.5]], dtype=torch.float64), 1.0), 0, method)
+    assert found.verdicts == ("unknown",)
+    assert "to class 2 is not positive" in found.reasons[0]
+    assert float(found.lower[0, 1]) > 4
+    assert float(found.lower[0, 2]) < 0
 
 
 def test_a_tie_is_not_verified() -> None:
@@ -290,20 +303,41 @@ def test_a_broken_backward_rule_is_never_verified(
 
 @pytest.mark.parametrize("sign", [1.0, -1.0])
 def test_an_infinite_margin_is_never_verified(monkeypatch: pytest.MonkeyPatch, graph: Graph, sign: float) -> None:
-    """The final bound itself: inf is an overflow, not a proof."""
+    """Every backward pass overflows: inf is no proof."""
     x = inputs()
-    real = Walk.linear
+    real = Walk.back
 
-    def overflowing(self: Walk, *args: Any) -> tuple[Tensor, Tensor | None]:
-        total, last = real(self, *args)
-        return total + sign * torch.inf, last
+    def overflowing(self: Walk, *args: Any, **options: Any) -> Linear:
+        found = real(self, *args, **options)
+        found.add(torch.full_like(found.constant, sign * torch.inf))
+        return found
 
-    monkeypatch.setattr(Walk, "linear", overflowing)
+    monkeypatch.setattr(Walk, "back", overflowing)
     found = certify(graph, LinfBall(x, 1e-6), labels(graph, x), "crown")
     assert "verified" not in found.verdicts
     out = bound(graph, LinfBall(x, 1e-6), "crown")
     assert not out.lower.isfinite().any()
     assert not (out.lower == torch.inf).any()
+
+
+@pytest.mark.parametrize("value", [torch.inf, -torch.inf, torch.nan])
+@pytest.mark.parametrize("every", [True, False], ids=["all margins", "one margin"])
+def test_a_final_bound_that_is_no_number_is_never_verified(
+    monkeypatch: pytest.MonkeyPatch, graph: Graph, value: float, every: bool
+) -> None:
+    """The final bounds alone, of one input: no box says anything of it."""
+    real = api.lower_bounds
+
+    def broken(*args: Any) -> Tensor:
+        found = real(*args).clone()
+        found[1, slice(None) if every else slice(0, 1)] = value
+        return found
+
+    monkeypatch.setattr(api, "lower_bounds", broken)
+    x = inputs()
+    found = certify(graph, LinfBall(x, 1e-6), labels(graph, x), "crown")
+    assert found.verdicts == ("verified", "unknown", "verified")
+    assert "the final bound is not finite" in found.reasons[1]
 
 
 def overflowing(kind: str) -> Graph:

@@ -63,7 +63,10 @@ def main() -> None:
                 sys.stdout.flush()
                 sys.stderr.flush()
                 os._exit(code)
-        print(json.dumps({"code": waited(child, asked["seconds"])}), flush=True)
+        try:
+            print(json.dumps({"code": waited(child, asked["seconds"])}), flush=True)
+        except BrokenPipeError:  # whoever asked has ended
+            os._exit(1)
 
 
 if __name__ == "__main__":

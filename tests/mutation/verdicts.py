@@ -15,20 +15,60 @@ MUTANTS: list[Mutant] = [
         "methods/test_certify.py",
         {
             "0 is a positive margin": ("        elif least > 0:\n", "        elif least >= 0:\n"),
+        },
+        only="tie",
+    ),
+    *mutants(
+        "verdicts",
+        "methods/certify.py",
+        "methods/test_certify.py",
+        {
             "the largest margin decides": (
                 "least, centre = float(margins[b].amin())",
                 "least, centre = float(margins[b][margins[b].isfinite()].amax())",
             ),
-            "NaN is verified": ("        elif text or not known:\n", "        elif text:\n"),
+        },
+        only="every_margin",
+    ),
+    *mutants(
+        "verdicts",
+        "methods/certify.py",
+        "methods/test_certify.py",
+        {
+            "what is not finite is verified": ("        elif text or not known:\n", "        elif text:\n"),
+        },
+        only="final_bound",
+    ),
+    *mutants(
+        "verdicts",
+        "methods/certify.py",
+        "methods/test_certify.py",
+        {
             "problems of the walk are overlooked": ("        elif text or not known:\n", "        elif not known:\n"),
             "the centre's margin may be NaN": (
                 "if centre < 0 and bool((label | clean[b].isfinite()).all()):",
                 "if not centre >= 0:",
             ),
+        },
+        only="never_verified or broken or overflow or domain",
+    ),
+    *mutants(
+        "verdicts",
+        "methods/certify.py",
+        "methods/test_certify.py",
+        {
             "the label is one of the others": (
                 "others = others[others != labels[:, None]]",
                 "others = others[others != labels.flip(0)[:, None]]",
             ),
+        },
+        only="label or batch",
+    ),
+    *mutants(
+        "verdicts",
+        "methods/certify.py",
+        "methods/test_certify.py",
+        {
             "bounds: problems are overlooked": (
                 "found = torch.where(problem.where[:, None], torch.full_like(found, torch.nan), found)",
                 "found = found + 0",
@@ -47,25 +87,49 @@ MUTANTS: list[Mutant] = [
                     "parts"
                 ),
             ),
+        },
+        only="outward or bound_holds or overflow or domain or broken",
+    ),
+    *mutants(
+        "verdicts",
+        "methods/certify.py",
+        "methods/test_certify.py",
+        {
             "margins at other classes": (
                 "return whole.scatter(1, others, values)",
                 "return whole.scatter(1, others, values.flip(1))",
+            ),
+        },
+        only="label or batch",
+    ),
+    *mutants(
+        "verdicts",
+        "methods/bounding.py",
+        "methods/test_certify.py",
+        {
+            "ibp: the sign of the objective": (
+                "torch.where(objectives >= 0, objectives * lower, objectives * upper)",
+                "torch.where(objectives <= 0, objectives * lower, objectives * upper)",
+            ),
+        },
+        only="small_balls or label or bound_holds",
+    ),
+    *mutants(
+        "verdicts",
+        "methods/bounding.py",
+        "methods/test_order.py",
+        {
+            "the smaller of two bounds": (
+                "    return torch.maximum(found, other)\n",
+                "    return torch.minimum(found, other)\n",
             ),
         },
     ),
     *mutants(
         "verdicts",
         "methods/bounding.py",
-        "methods/test_certify.py methods/test_order.py bounds/test_backward.py",
+        "methods/test_certify.py",
         {
-            "ibp: the sign of the objective": (
-                "torch.where(objectives >= 0, objectives * lower, objectives * upper)",
-                "torch.where(objectives <= 0, objectives * lower, objectives * upper)",
-            ),
-            "the smaller of two bounds": (
-                "    return torch.maximum(found, other)\n",
-                "    return torch.minimum(found, other)\n",
-            ),
             "NaN of one rule is overlooked": (
                 "    return torch.maximum(found, other)\n",
                 "    return torch.fmax(found, other)\n",
@@ -74,6 +138,14 @@ MUTANTS: list[Mutant] = [
                 "                self.whole.account(walk)\n",
                 "                pass\n",
             ),
+        },
+        only="never_verified or broken or overflow or domain",
+    ),
+    *mutants(
+        "verdicts",
+        "methods/bounding.py",
+        "methods/test_certify.py methods/test_order.py",
+        {
             "bab: above the goal if one is": ("bool((known > goal).all())", "bool((known > goal).any())"),
             "bab: despite the walk's problems": ("walk.batch != 1 or walk.problems or", "walk.batch != 1 or"),
         },
@@ -92,6 +164,7 @@ MUTANTS: list[Mutant] = [
                 "self.lower.new_tensor([v is not Verdict.FALSIFIED for v",
             ),
         },
+        only="result or misclassified or small_balls or batch",
     ),
     *mutants(
         "verdicts",

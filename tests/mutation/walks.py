@@ -13,7 +13,7 @@ MUTANTS: list[Mutant] = [
     *mutants(
         "walks",
         "bounds/backward.py",
-        "bounds/test_backward.py bounds/test_odd_graphs.py",
+        "bounds/test_backward.py",
         {
             "NaN at one end is overlooked": (
                 "(test(self.boxes[node].lower) | test(self.boxes[node].upper))",
@@ -25,10 +25,26 @@ MUTANTS: list[Mutant] = [
                 "old.meet(box)\n        for user in self.users(node):\n            self._forget(user)\n",
                 "old.meet(box)\n",
             ),
+        },
+        only="one_end or cross or tighten",
+    ),
+    *mutants(
+        "walks",
+        "bounds/backward.py",
+        "bounds/test_backward.py",
+        {
             "every chunk is the first": (
                 "yield part, A.reshape(1, len(part), *shape)",
                 "yield part - part[:1], A.reshape(1, len(part), *shape)",
             ),
+        },
+        only="chunks",
+    ),
+    *mutants(
+        "walks",
+        "bounds/backward.py",
+        "bounds/test_odd_graphs.py",
+        {
             "the radius may cancel": ("(flat.abs() @ radius).squeeze(-1))", "(flat @ radius).abs().squeeze(-1))"),
             "one relaxation for all rules": ("key = (node, rules)", "key = (node, Rules())"),
             "the constant of a form": ("@ matrix.mT + constant)", "@ matrix.mT - constant)"),
@@ -37,10 +53,25 @@ MUTANTS: list[Mutant] = [
                 "if node.op.affine and any(i in self._affine",
             ),
             "diagonal where the op mixes": ("else Part(dense(part))\n", "else part\n"),
+        },
+    ),
+    *mutants(
+        "walks",
+        "bounds/backward.py",
+        "bounds/test_backward.py",
+        {
             "rows in the opposite order": (
                 "moved.index_copy(1, rows, part)",
                 "moved.index_copy(1, rows.flip(0), part)",
             ),
+        },
+        only="chunks",
+    ),
+    *mutants(
+        "walks",
+        "bounds/backward.py",
+        "bounds/test_odd_graphs.py",
+        {
             "a start with several users": ("if len(users) != 1 or not", "if not users or not"),
         },
     ),
@@ -89,17 +120,25 @@ MUTANTS: list[Mutant] = [
     *mutants(
         "walks",
         "bounds/backward.py",
-        "methods/test_found.py bounds/test_backward.py",
+        "methods/test_found.py",
         {
             "boxes are rounded inward": (
                 "total = total - ROUNDING[self.dtype] * back.size",
                 "total = total + 100 * ROUNDING[self.dtype] * back.size",
             ),
+        },
+    ),
+    *mutants(
+        "walks",
+        "bounds/backward.py",
+        "methods/test_certify.py",
+        {
             "infinity is a bound": (
                 "torch.where(bound == torch.inf, torch.full_like(bound, torch.nan), bound)",
                 "bound",
             ),
         },
+        only="infinite_margin",
     ),
     *mutants(
         "walks",
@@ -218,7 +257,7 @@ MUTANTS: list[Mutant] = [
     *mutants(
         "walks",
         "ops/registry.py",
-        "bounds/test_backward.py",
+        "bounds/test_odd_graphs.py",
         {
             "meet takes the lower end of one": (
                 "lower = torch.maximum(self.lower, other.lower)",

@@ -13,13 +13,13 @@ from tests.slowly import few
 from torch import Tensor
 
 from bounds.networks import Config, samples, transformer
-from vertex_softmax.bounds.backward import Walk
+from vertex_softmax.bounds.backward import Problem, Walk
 from vertex_softmax.bounds.linear import Linear
 from vertex_softmax.bounds.memory import Memory
 from vertex_softmax.bounds.optimize import Ascent
 from vertex_softmax.errors import InvalidTypeError, InvalidValueError, VertexError
 from vertex_softmax.graph import build
-from vertex_softmax.graph.ir import Graph
+from vertex_softmax.graph.ir import Graph, Node
 from vertex_softmax.methods import certify as api
 from vertex_softmax.methods.bounding import METHODS, Options
 from vertex_softmax.ops import attention, elementwise, linear
@@ -441,6 +441,44 @@ def test_a_set_in_single_precision_is_rounded_outward() -> None:
     high = _placed(x + 1e-9, graph, torch.float32, None, torch.inf)
     assert bool((low.double()[:, 0] <= x - 1e-9).all())
     assert bool((high.double()[:, 0] >= x + 1e-9).all())
+
+
+def test_the_walk_in_single_precision_is_over_the_whole_set(monkeypatch: pytest.MonkeyPatch) -> None:
+    seen: list[tuple[Tensor, Tensor]] = []
+
+    def walk(graph: Graph, lower: Tensor, upper: Tensor, **options: Any) -> Walk:
+        seen.append((lower, upper))
+        return Walk(graph, lower, upper, **options)
+
+    monkeypatch.setattr(api, "Walk", walk)
+    x = build.source((2,))
+    graph = Graph(x, build.affine(x, torch.eye(2, dtype=torch.float64), None, "same"))
+    ball = LinfBall(torch.tensor([[1.0, 0.1]], dtype=torch.float64), 1e-9)
+    bound(graph, ball, "ibp", dtype=torch.float32)
+    certify(graph, ball, 0, "ibp", dtype=torch.float32)
+    assert len(seen) == 2
+    for lower, upper in seen:
+        assert lower.dtype == torch.float32
+        assert bool((lower.double() <= ball.lower).all())
+        assert bool((upper.double() >= ball.upper).all())
+
+
+@pytest.mark.parametrize("method", ["hybrid", "joint", "bab"])
+def test_a_problem_of_a_part_is_a_problem_of_the_whole(
+    monkeypatch: pytest.MonkeyPatch, graph: Graph, method: str
+) -> None:
+    real = Walk.run
+
+    def run(self: Walk, refine: Callable[[Walk, Node], None]) -> None:
+        real(self, refine)
+        if not self.known:  # a part: the whole knows what its parts found
+            self.problems.append(Problem(graph.output, torch.ones(self.batch, dtype=torch.bool), "planted"))
+
+    monkeypatch.setattr(Walk, "run", run)
+    x = inputs(1)
+    found = certify(graph, LinfBall(x, 1e-6), labels(graph, x), method)
+    assert found.verdicts == ("unknown",)
+    assert "planted" in found.reasons[0]
 
 
 @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])

@@ -73,6 +73,14 @@ MUTANTS: list[Mutant] = [
                 "found = torch.where(problem.where[:, None], torch.full_like(found, torch.nan), found)",
                 "found = found + 0",
             ),
+        },
+        only="outward or bound_holds or overflow or domain or broken",
+    ),
+    *mutants(
+        "verdicts",
+        "methods/certify.py",
+        "methods/test_certify.py",
+        {
             "single precision: the set is rounded inward": (
                 (
                     "lower = _placed(input_set.lower, graph, dtype, device, -torch.inf)\n    upper = "
@@ -88,7 +96,7 @@ MUTANTS: list[Mutant] = [
                 ),
             ),
         },
-        only="outward or bound_holds or overflow or domain or broken",
+        only="whole_set",
     ),
     *mutants(
         "verdicts",
@@ -117,13 +125,14 @@ MUTANTS: list[Mutant] = [
     *mutants(
         "verdicts",
         "methods/bounding.py",
-        "methods/test_order.py",
+        "methods/test_section5.py",
         {
             "the smaller of two bounds": (
                 "    return torch.maximum(found, other)\n",
                 "    return torch.minimum(found, other)\n",
             ),
         },
+        only="at_least",
     ),
     *mutants(
         "verdicts",
@@ -134,21 +143,20 @@ MUTANTS: list[Mutant] = [
                 "    return torch.maximum(found, other)\n",
                 "    return torch.fmax(found, other)\n",
             ),
-            "what the parts noted is forgotten": (
-                "                self.whole.account(walk)\n",
-                "                pass\n",
-            ),
         },
         only="never_verified or broken or overflow or domain",
     ),
     *mutants(
         "verdicts",
         "methods/bounding.py",
-        "methods/test_certify.py methods/test_order.py",
+        "methods/test_certify.py",
         {
-            "bab: above the goal if one is": ("bool((known > goal).all())", "bool((known > goal).any())"),
-            "bab: despite the walk's problems": ("walk.batch != 1 or walk.problems or", "walk.batch != 1 or"),
+            "what the parts noted is forgotten": (
+                "                self.whole.account(walk)\n",
+                "                pass\n",
+            ),
         },
+        only="problem_of_a_part",
     ),
     *mutants(
         "verdicts",

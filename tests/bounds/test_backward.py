@@ -226,6 +226,7 @@ def test_tighten_never_widens_and_forgets_what_it_relaxed() -> None:
     walk, before = walked(graph, lower, upper, "crown", A=torch.ones(1, 1, 1).double())
     first = next(n for n in walk.nodes if n.name == "first")
     old = walk.boxes[first]
+    assert float(walk.bound(graph.output, Part(torch.ones(1, 1, 1).double()), Rules())) == 0.0  # relaxed, and kept
     walk.tighten(first, Interval(old.lower - 1, old.upper + 1))
     assert torch.equal(walk.boxes[first].lower, old.lower)
     assert torch.equal(walk.boxes[first].upper, old.upper)

@@ -161,7 +161,7 @@ MUTANTS: list[Mutant] = [
     *mutants(
         "verdicts",
         "result.py",
-        "test_result.py methods/test_certify.py",
+        "test_result.py",
         {
             "verified if one input is": (
                 "if all(v is Verdict.VERIFIED for v in self.verdicts)",
@@ -172,7 +172,6 @@ MUTANTS: list[Mutant] = [
                 "self.lower.new_tensor([v is not Verdict.FALSIFIED for v",
             ),
         },
-        only="result or misclassified or small_balls or batch",
     ),
     *mutants(
         "verdicts",

@@ -12,6 +12,22 @@ MUTANTS: list[Mutant] = [
     *mutants(
         "relaxations",
         "ops/bilinear.py",
+        "bounds/test_rounding.py",
+        {
+            "a product's interval is rounded inward": ("radius = radius + share * (", "radius = radius - share * ("),
+        },
+    ),
+    *mutants(
+        "relaxations",
+        "ops/linear.py",
+        "bounds/test_rounding.py",
+        {
+            "an image is rounded inward": ("radius = radius + share * (", "radius = radius - share * ("),
+        },
+    ),
+    *mutants(
+        "relaxations",
+        "ops/bilinear.py",
         "ops/test_contract.py",
         {
             "a corner is missing": ("[a * c, a * d, b * c, b * d]", "[a * c, b * c, b * d]"),

@@ -46,12 +46,35 @@ MUTANTS: list[Mutant] = [
         "bounds/test_odd_graphs.py",
         {
             "the radius may cancel": ("(flat.abs() @ radius).squeeze(-1))", "(flat @ radius).abs().squeeze(-1))"),
+        },
+    ),
+    *mutants(
+        "walks",
+        "bounds/backward.py",
+        "bounds/test_generators.py",
+        {
             "one relaxation for all rules": ("key = (node, rules)", "key = (node, Rules())"),
+        },
+        only="tightening",
+    ),
+    *mutants(
+        "walks",
+        "bounds/backward.py",
+        "bounds/test_backward.py",
+        {
             "the constant of a form": ("@ matrix.mT + constant)", "@ matrix.mT - constant)"),
             "affine if one input is": (
                 "if node.op.affine and all(i in self._affine",
                 "if node.op.affine and any(i in self._affine",
             ),
+        },
+        only="boxes_and_bounds_hold and (plain or gated)",
+    ),
+    *mutants(
+        "walks",
+        "bounds/backward.py",
+        "bounds/test_odd_graphs.py",
+        {
             "diagonal where the op mixes": ("else Part(dense(part))\n", "else part\n"),
         },
     ),
@@ -120,30 +143,22 @@ MUTANTS: list[Mutant] = [
     *mutants(
         "walks",
         "bounds/backward.py",
-        "methods/test_found.py",
+        "bounds/test_rounding.py",
         {
             "boxes are rounded inward": (
                 "total = total - ROUNDING[self.dtype] * back.size",
                 "total = total + 100 * ROUNDING[self.dtype] * back.size",
             ),
-        },
-    ),
-    *mutants(
-        "walks",
-        "bounds/backward.py",
-        "methods/test_certify.py",
-        {
             "infinity is a bound": (
                 "torch.where(bound == torch.inf, torch.full_like(bound, torch.nan), bound)",
                 "bound",
             ),
         },
-        only="infinite_margin",
     ),
     *mutants(
         "walks",
         "bounds/interval.py",
-        "methods/test_found.py bounds/test_interval.py",
+        "bounds/test_rounding.py",
         {
             "rounded inward": (
                 "Interval(box.lower - low, box.upper + high)",
@@ -183,6 +198,7 @@ MUTANTS: list[Mutant] = [
         {
             "columns beyond the room cancel": ("noise.abs().sum(-1)", "noise.sum(-1).abs()"),
         },
+        only="without_room",
     ),
     *mutants(
         "walks",
@@ -202,10 +218,25 @@ MUTANTS: list[Mutant] = [
         "bounds/test_optimize.py",
         {
             "parameters leave their range": (".clamp_(self.range.low, self.range.high)", ""),
+        },
+    ),
+    *mutants(
+        "walks",
+        "bounds/optimize.py",
+        "bounds/test_optimize.py",
+        {
             "NaN is forgotten": (
                 "torch.where(found.isnan(), old, torch.maximum(old, found))",
                 "torch.fmax(old, found)",
             ),
+        },
+        only="no_number or nan",
+    ),
+    *mutants(
+        "walks",
+        "bounds/optimize.py",
+        "bounds/test_optimize.py",
+        {
             "objectives mixed up after a second round": (
                 "return here.gather(1, index), [parameter",
                 "return index, [parameter",

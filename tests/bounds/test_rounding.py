@@ -14,6 +14,7 @@ from vertex_softmax.bounds.interval import interval_bounds
 from vertex_softmax.bounds.linear import Linear
 from vertex_softmax.graph import build
 from vertex_softmax.graph.ir import Graph, Node
+from vertex_softmax.ops.bilinear import MatMul
 from vertex_softmax.ops.registry import Interval, Rules
 
 Matrix = list[list[Fraction]]
@@ -81,6 +82,14 @@ def test_boxes_by_a_pass_over_a_point_hold_its_exact_values(seed: int) -> None:
         if node.name in known:
             check(node, walk.box_by_pass(node, Rules(), everywhere=True), known[node.name])
     assert not walk.problems
+
+
+@pytest.mark.parametrize("seed", range(0, 80, 4))
+def test_the_interval_of_a_product_of_points_holds_its_exact_value(seed: int) -> None:
+    x, y = drawn(seed, SIZE, SIZE), drawn(seed + 1, SIZE, SIZE)
+    x[:, -1] = -(x[:, :-1] @ y[:-1, 0]) / y[-1, 0]
+    box = MatMul().interval(Interval(x[None], x[None]), Interval(y[None], y[None]))
+    check(build.source(()), box, product(exact(x), exact(y)))
 
 
 def test_a_lower_bound_of_infinity_is_an_overflow_and_no_bound(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -11,6 +11,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from hypothesis import HealthCheck, settings
 
 
 class Guard:
@@ -25,6 +26,10 @@ class Guard:
     def pytest_sessionstart(self) -> None:
         import vertex_softmax
 
+        # on a busy machine hypothesis may find data too slow to draw, which says nothing of the mutant
+        calm = settings(settings.get_profile("vertex"), suppress_health_check=list(HealthCheck))
+        settings.register_profile("mutation", calm)
+        settings.load_profile("mutation")
         if self.copy not in Path(vertex_softmax.__file__).resolve().parents:
             raise RuntimeError(f"{vertex_softmax.__file__} is imported, which is not in {self.copy}")
 

@@ -78,6 +78,14 @@ MUTANTS: list[Mutant] = [
                 "torch.minimum(_reach(x, at_x) @ _reach(y, at_y), error)",
                 "torch.minimum(x.radius @ y.radius, error)",
             ),
+        },
+        only="corner",
+    ),
+    *mutants(
+        "relaxations",
+        "ops/bilinear.py",
+        "ops/test_parallel.py",
+        {
             "parallel: half the noise of a matrix product": ("noise = A * plane.error", "noise = A * plane.error / 2"),
         },
         only="MatMul or Multiply or tables",
@@ -110,7 +118,23 @@ MUTANTS: list[Mutant] = [
                 "torch.where(upper >= 0, small, large)",
                 "torch.where(upper >= 0, large, small)",
             ),
+        },
+        only="Normalize or inverse_of_sigma or touch or without_eps",
+    ),
+    *mutants(
+        "relaxations",
+        "ops/normalization.py",
+        "methods/test_certify.py",
+        {
             "interval: y = 0 without eps": ("+ self.eps <= 0)", "+ self.eps < 0)"),
+        },
+        only="layer_norm",
+    ),
+    *mutants(
+        "relaxations",
+        "ops/normalization.py",
+        "ops/test_contract.py ops/test_normalization.py",
+        {
             "the plane at its largest": (
                 "(square - rows.along / d + self.eps)",
                 "(square + rows.along / d + self.eps)",
@@ -134,10 +158,26 @@ MUTANTS: list[Mutant] = [
                 "self.eps - mean + rows.far / d",
                 "self.eps - mean + rows.far / (2 * d)",
             ),
+        },
+        only="Normalize or tables or generators",
+    ),
+    *mutants(
+        "relaxations",
+        "ops/normalization.py",
+        "ops/test_parallel.py",
+        {
             "generators: the box's radius about their centre": (
                 "reach = torch.maximum(box.upper - centre, centre - box.lower)",
                 "reach = box.radius",
             ),
+        },
+        only="corner",
+    ),
+    *mutants(
+        "relaxations",
+        "ops/normalization.py",
+        "ops/test_parallel.py ops/test_normalization.py",
+        {
             "generators: the ellipsoid's size": (
                 "(most_eigenvalue(round_.shape) * round_.size)",
                 "most_eigenvalue(round_.shape)",

@@ -34,10 +34,6 @@ MUTANTS: list[Mutant] = [
                 "factor = q.shape[-1] ** -0.5 if scale is None else float(scale)",
                 "factor = 1.0 if scale is None else float(scale)",
             ),
-            "the given scale forgotten": (
-                "factor = q.shape[-1] ** -0.5 if scale is None else float(scale)",
-                "factor = q.shape[-1] ** -0.5",
-            ),
             "causal: the key itself is masked": (
                 ".triu(1)",
                 ".triu(0).logical_and(torch.ones(scores.shape[-2:]).cumsum(-1) > 1)",
@@ -50,28 +46,6 @@ MUTANTS: list[Mutant] = [
                 "build.centre(x, dims, call.name), dims, eps, call.name)",
                 "build.centre(x, dims, call.name), dims, 1e-5, call.name)",
             ),
-            "grouped heads in turns": (
-                (
-                    "split = build.reshape(x, (*lead, heads, 1, n, d), call.name)\n    wide = "
-                    "build.expand(split, (*lead, heads, times, n, d), call.name)"
-                ),
-                (
-                    "split = build.reshape(x, (*lead, 1, heads, n, d), call.name)\n    wide = "
-                    "build.expand(split, (*lead, times, heads, n, d), call.name)"
-                ),
-            ),
-        },
-    ),
-    *mutants(
-        "importers",
-        "graph/torch_ops.py",
-        "graph/test_from_torch.py",
-        {
-            "the tanh form is the other": ('tanh=approximate == "tanh"', 'tanh=approximate != "tanh"'),
-            "batch norm without eps": (
-                '(tensor(number(variance, "the running variance")) + eps).rsqrt()',
-                'tensor(number(variance, "the running variance")).rsqrt()',
-            ),
         },
     ),
     *mutants(
@@ -79,10 +53,6 @@ MUTANTS: list[Mutant] = [
         "graph/onnx_attention.py",
         "graph/test_onnx_ops.py",
         {
-            "grouped heads in turns": (
-                "torch.arange(count) // (count // x.shape[1])",
-                "torch.arange(count) % x.shape[1]",
-            ),
             "causal from the other side": (
                 "~torch.ones(shape[-2:], dtype=torch.bool).tril()",
                 "~torch.ones(shape[-2:], dtype=torch.bool).triu()",
@@ -99,17 +69,9 @@ MUTANTS: list[Mutant] = [
                 "masked = mask if mask.dtype == torch.bool",
             ),
             "the mask before is forgotten": ("        mask = mask | node.op.mask\n", "        mask = mask + 0 > 0\n"),
-            "masks that may count again": (
-                "return None\n        between.append(link)",
-                "pass\n        between.append(link)",
-            ),
             "gelu with a square in its cubic": (
                 "inner.get(0, 0.0) != 0 or inner.get(2, 0.0) != 0 or",
                 "inner.get(0, 0.0) != 0 or",
-            ),
-            "a row shift that is none": (
-                "return x.inputs[0] if bool((places == places.narrow(dim, 0, 1)).all()) else x",
-                "return x.inputs[0]",
             ),
             "the norm's eps": (
                 "build.normalize(y, dims, eps / weight, node.name)",
@@ -126,12 +88,7 @@ MUTANTS: list[Mutant] = [
         "graph/simplify.py",
         "graph/test_simplify.py",
         {
-            "permutes in the other order": ("[first.dims[d] for d in op.dims]", "[op.dims[d] for d in first.dims]"),
             "the bias is not scaled": ("bias=None if op.bias is None else op.bias * vector)", "bias=op.bias)"),
-            "the offset is not scaled": (
-                "build.constant(shift.op.offset * node.op.factor), shift.name)",
-                "build.constant(shift.op.offset), shift.name)",
-            ),
             "a Linear that others use": (
                 ("first = _plain(node.inputs[0]) if second is not None and view.sole(node.inputs[0]) else None"),
                 "first = _plain(node.inputs[0]) if second is not None else None",
@@ -146,10 +103,6 @@ MUTANTS: list[Mutant] = [
             "any difference is rounding": (
                 "if name in self.found and self.found[name] > self.tolerance(name):",
                 "if name in self.found and self.found[name] > 1e9:",
-            ),
-            "given points are left out": (
-                "    for i, x in enumerate(given):\n",
-                "    for i, x in enumerate(given[:0]):\n",
             ),
         },
     ),

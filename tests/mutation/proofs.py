@@ -29,7 +29,6 @@ MUTANTS: list[Mutant] = [
                 ),
                 "return out\n    if isinstance(op, linear.Linear):",
             ),
-            "the tanh form is erf's": ('("Tanh" if op.tanh else "")', '("Tanh" if op.tanh and op.single else "")'),
         },
     ),
     *mutants(
@@ -48,10 +47,6 @@ MUTANTS: list[Mutant] = [
             "bounds that were not proved": (
                 "bounds[b, others] = torch.tensor(proved,",
                 "bounds[b, others] = 0 * bounds[b, others] + bounds[b, others] + 0 * torch.tensor(proved,",
-            ),
-            "the hash without the numbers": (
-                "            found.update(low.arrays[name].tobytes())\n",
-                "            pass\n",
             ),
             "one class is left out": (
                 "others = [k for k in range(classes) if k != label]",

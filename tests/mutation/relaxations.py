@@ -243,10 +243,6 @@ MUTANTS: list[Mutant] = [
         "ops/attention.py",
         "ops/test_parallel.py",
         {
-            "parallel: like ends of minus w": (
-                "Interval(-w.upper, -w.lower), heads.affine",
-                "Interval(-w.lower, -w.upper), heads.affine",
-            ),
             "half the ellipsoid": (
                 "Interval(middle - radius, middle + radius))\n\n\ndef row_choice",
                 "Interval(middle - radius / 2, middle + radius / 2))\n\n\ndef row_choice",

@@ -44,10 +44,25 @@ MUTANTS: list[Mutant] = [
                 "    if proof.certificate is not None:\n        return Verdict.VERIFIED",
                 "    if proof is not None:\n        return Verdict.VERIFIED",
             ),
+        },
+    ),
+    *mutants(
+        "proofs",
+        "certificate/certified.py",
+        "certificate/test_certificate.py",
+        {
             "bounds that were not proved": (
                 "bounds[b, others] = torch.tensor(proved,",
                 "bounds[b, others] = 0 * bounds[b, others] + bounds[b, others] + 0 * torch.tensor(proved,",
             ),
+        },
+        only="nothing_else",
+    ),
+    *mutants(
+        "proofs",
+        "certificate/certified.py",
+        "certificate/test_certificate.py",
+        {
             "one class is left out": (
                 "others = [k for k in range(classes) if k != label]",
                 "others = [k for k in range(classes) if k != label][1:]",

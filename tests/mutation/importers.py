@@ -24,6 +24,7 @@ MUTANTS: list[Mutant] = [
             ),
             "padded convolutions are patches": ("        and not any(padding)\n", ""),
         },
+        only="softmaxes or sdpa or norms or convolutions or encoder_relu",
     ),
     *mutants(
         "importers",
@@ -47,6 +48,7 @@ MUTANTS: list[Mutant] = [
                 "build.centre(x, dims, call.name), dims, 1e-5, call.name)",
             ),
         },
+        only="softmaxes or sdpa or norms or convolutions or encoder_relu",
     ),
     *mutants(
         "importers",

@@ -2,7 +2,8 @@
 
 Left out, because nothing comes out on the wrong side: a tie c = t at either end (its share is 0), any other start of
 Newton's method, the number of tries of the proof (min c is always there), single ulps of its bound (the proof says
-where it has room), MOST_KEYS (a precondition of the proof, not a value).
+where it has room), MOST_KEYS (a precondition of the proof, not a value), τ_0 and τ_K (never below their neighbours),
+WIDEST (beyond it weights underflow, and the proof still holds: it only gives less).
 """
 
 from __future__ import annotations
@@ -24,11 +25,6 @@ MUTANTS: list[Mutant] = [
                 "if bool(((c < t) & (c >= t + band)).any())",
             ),
             "newton: the probe is t": ("probe = t - ulps * size if below else t", "probe = t"),
-            "threshold: all keys at their lower ends is left out": (
-                "tau.amin(-1, keepdim=True), None",
-                "tau[..., 1:].amin(-1, keepdim=True), None",
-            ),
-            "weights that underflow": ("& (width <= limits.widest) & (shift", "& (width <= 1e9) & (shift"),
         },
     ),
     *mutants(

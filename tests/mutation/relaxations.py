@@ -3,7 +3,7 @@
 Left out, because no bound comes out on the wrong side: other slopes of chords and tangents (every intercept is made
 from its slope), fewer bisections (the tangent at the bracket's end pays for them), minimum for maximum of two numbers
 that differ by rounding, masked keys counted in the sum below 1/R, free slopes of a ReLU that is decided, the size of
-chunks, the choice between two bounds that both hold.
+chunks, the choice between two bounds that both hold, the two ends of w exchanged (the affine rule tries both).
 """
 
 from __future__ import annotations

@@ -85,6 +85,26 @@ def test_boxes_by_a_pass_over_a_point_hold_its_exact_values(seed: int) -> None:
 
 
 @pytest.mark.parametrize("seed", range(0, 80, 4))
+def test_boxes_of_an_affine_node_hold_its_exact_range(seed: int) -> None:
+    graph, x, _ = network(seed)
+    node = next(n for n in graph.nodes() if n.name == "linear")
+    lower, upper = x - 1e-3 * x.abs(), x + 1e-3 * x.abs()
+    walk = Walk(graph, lower[None], upper[None])
+    walk.run(lambda _walk, _node: None)
+    W, b = exact(node.op.weight), exact(node.op.bias[None])[0]  # type: ignore[attr-defined]
+    for box in (walk.boxes[node], walk.box_by_pass(node, Rules(), everywhere=True)):
+        for pick in (min, max):
+            corners = [
+                [
+                    sum((pick(w[j] * a, w[j] * z) for w, a, z in zip(W, low, high, strict=True)), b[j])
+                    for j in range(SIZE)
+                ]
+                for low, high in zip(exact(lower), exact(upper), strict=True)
+            ]
+            check(node, box, corners)
+
+
+@pytest.mark.parametrize("seed", range(0, 80, 4))
 def test_the_interval_of_a_product_of_points_holds_its_exact_value(seed: int) -> None:
     x, y = drawn(seed, SIZE, SIZE), drawn(seed + 1, SIZE, SIZE)
     x[:, -1] = -(x[:, :-1] @ y[:-1, 0]) / y[-1, 0]

@@ -43,6 +43,14 @@ MUTANTS: list[Mutant] = [
                 "torch.where(bounds.isfinite(), bounds - self.d, torch.full_like(bounds, -torch.inf))",
                 "(bounds - self.d).nan_to_num(nan=1e9)",
             ),
+        },
+        only="whole_box or no_number",
+    ),
+    *mutants(
+        "search",
+        "search/cascade.py",
+        "search/test_cascade.py",
+        {
             "unsat after the first case": (
                 "if not self._open() and self.targets:",
                 "if not self._open(0) and self.targets:",
@@ -51,10 +59,25 @@ MUTANTS: list[Mutant] = [
                 "            return\n        for target, rows in zip(open_, bounds[0]",
                 "        for target, rows in zip(open_, bounds[0]",
             ),
+        },
+    ),
+    *mutants(
+        "search",
+        "search/cascade.py",
+        "search/test_cascade.py",
+        {
             "the box is rounded inward": (
                 "self._placed(case.lower, -torch.inf), self._placed(case.upper, torch.inf)",
                 "self._placed(case.lower, torch.inf), self._placed(case.upper, -torch.inf)",
             ),
+        },
+        only="whole_box or no_number",
+    ),
+    *mutants(
+        "search",
+        "search/cascade.py",
+        "search/test_cascade.py",
+        {
             "a counterexample is not replayed": (
                 "found = self.confirm(point.detach().cpu().double().reshape(-1).numpy())",
                 "found = self.confirm(point.detach().cpu().double().reshape(-1).numpy()) or object()",

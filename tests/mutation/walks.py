@@ -63,12 +63,20 @@ MUTANTS: list[Mutant] = [
         "bounds/test_backward.py",
         {
             "the constant of a form": ("@ matrix.mT + constant)", "@ matrix.mT - constant)"),
+        },
+        only="boxes_and_bounds_hold and (plain or gated)",
+    ),
+    *mutants(
+        "walks",
+        "bounds/backward.py",
+        "bounds/test_backward.py",
+        {
             "affine if one input is": (
                 "if node.op.affine and all(i in self._affine",
                 "if node.op.affine and any(i in self._affine",
             ),
         },
-        only="boxes_and_bounds_hold and (plain or gated)",
+        only="boxes_and_bounds_hold and blocks",
     ),
     *mutants(
         "walks",
@@ -277,13 +285,14 @@ MUTANTS: list[Mutant] = [
     *mutants(
         "walks",
         "bounds/slack.py",
-        "bounds/test_slack.py",
+        "search/test_branch_and_bound.py",
         {
             "the input rearranged once more": (
                 "whole[..., place] = start.flatten(2)",
                 "whole = start.flatten(2)[..., place]",
             ),
         },
+        only="arrangement",
     ),
     *mutants(
         "walks",

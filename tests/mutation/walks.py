@@ -285,14 +285,14 @@ MUTANTS: list[Mutant] = [
     *mutants(
         "walks",
         "bounds/slack.py",
-        "search/test_branch_and_bound.py",
+        "bounds/test_slack.py",
         {
             "the input rearranged once more": (
                 "whole[..., place] = start.flatten(2)",
                 "whole = start.flatten(2)[..., place]",
             ),
         },
-        only="arrangement",
+        only="inverse",
     ),
     *mutants(
         "walks",

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import functools
 import hashlib
+import importlib.util
 import json
 import os
 import queue
@@ -25,7 +26,9 @@ from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from pathlib import Path
+from types import ModuleType
 from typing import Any, NamedTuple
+from unittest import mock
 
 from .mutant import PACKAGE, ROOT, Mutant
 
@@ -33,6 +36,7 @@ TESTS = ROOT / "tests"
 SECONDS = 600.0
 """What the tests of one mutant may take; without a fault they take less than a tenth of it."""
 KILLED = ("killed", "crash", "timeout")
+HATCHLING = ("builders", "builders.hooks", "builders.hooks.plugin", "builders.hooks.plugin.interface")
 
 
 class Outcome(NamedTuple):
@@ -229,10 +233,16 @@ def _replace(path: Path, data: bytes) -> None:
 
 
 def _compile(root: Path) -> None:
-    """The kernel of a copy, as hatch_build.py builds it."""
-    code = "import sys; from pathlib import Path; import hatch_build; hatch_build.compile_kernel(Path(sys.argv[1]))"
-    environment = {**os.environ, "PYTHONPATH": str(ROOT)}
-    subprocess.run([sys.executable, "-c", code, str(root)], check=True, env=environment, cwd=ROOT, capture_output=True)
+    """The kernel of a copy, as hatch_build.py builds it; hatchling itself, which makes wheels, need not be there."""
+    made = {name: ModuleType(name) for name in ("hatchling", *(f"hatchling.{part}" for part in HATCHLING))}
+    made["hatchling.builders.hooks.plugin.interface"].BuildHookInterface = object  # type: ignore[attr-defined]
+    spec = importlib.util.spec_from_file_location("mutation_hatch_build", ROOT / "hatch_build.py")
+    assert spec is not None
+    assert spec.loader is not None
+    build = importlib.util.module_from_spec(spec)
+    with mock.patch.dict(sys.modules, made):
+        spec.loader.exec_module(build)
+    build.compile_kernel(root)
 
 
 class Runner:
@@ -271,8 +281,11 @@ class Runner:
 
         def work() -> dict[str, Any]:
             begin = time.perf_counter()
-            with copy.mutated(mutant):
-                result, by = copy.run(suite, self.seconds, mutant.module)
+            try:
+                with copy.mutated(mutant):
+                    result, by = copy.run(suite, self.seconds, mutant.module)
+            except subprocess.CalledProcessError as error:
+                result, by = "error", f"the kernel does not compile: {error.stderr}"
             return {"key": mutant.key, "result": result, "by": by, "seconds": round(time.perf_counter() - begin, 1)}
 
         found = self.journal.once(digest(suite, mutant.file, mutant.old, mutant.new), work)

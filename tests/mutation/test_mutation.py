@@ -66,10 +66,9 @@ def test_a_handful_is_killed_and_nothing_else(tmp_path: Path) -> None:
     endless = first._replace(
         name="for ever", old="        C = torch", new="        while True: pass\n        C = torch"
     )
-    more = Runner(journal=journal, seconds=1.0).run([*handful, endless], again.append)
+    Runner(journal=journal, seconds=1.0).run([*handful, endless], again.append)
     assert again == [*found[: len(handful)], again[-1]]
     assert again[-1].result == "timeout"
-    assert "without the fault too" in more[-1].by  # a second is too short for anything
 
 
 def test_the_score_that_is_published_is_whole() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import io
 import json
 import math
@@ -28,6 +29,19 @@ THREE = Certification(
     peak_bytes=1 << 20,
 )
 NONE = Certification(torch.empty(0, 3), (), (), "ibp", torch.empty(0, 3), {})
+
+
+V, F, U = Verdict.VERIFIED, Verdict.FALSIFIED, Verdict.UNKNOWN
+
+
+@pytest.mark.parametrize(
+    ("verdicts", "whole"),
+    [((V, V, V), V), ((V, U, V), U), ((V, V, U), U), ((U, U, U), U), ((V, F, V), F), ((U, V, F), F), ((F, F, F), F)],
+)
+def test_a_batch_is_verified_if_all_are_and_falsified_if_one_is(verdicts: tuple[Verdict, ...], whole: Verdict) -> None:
+    found = dataclasses.replace(THREE, verdicts=verdicts)
+    assert found.verdict is whole
+    assert found.certified.tolist() == [verdict is V for verdict in verdicts]
 
 
 def test_the_repr_says_what_matters() -> None:

@@ -19,7 +19,7 @@ from vertex_softmax.bounds.interval import interval_bounds
 from vertex_softmax.bounds.memory import Memory
 from vertex_softmax.bounds.optimize import Ascent
 from vertex_softmax.graph import build
-from vertex_softmax.graph.ir import Graph
+from vertex_softmax.graph.ir import Graph, Node
 from vertex_softmax.methods.bounding import METHODS, Options
 from vertex_softmax.ops.elementwise import Relu
 from vertex_softmax.ops.registry import Interval, Rules
@@ -226,6 +226,7 @@ def test_tighten_never_widens_and_forgets_what_it_relaxed() -> None:
     walk, before = walked(graph, lower, upper, "crown", A=torch.ones(1, 1, 1).double())
     first = next(n for n in walk.nodes if n.name == "first")
     old = walk.boxes[first]
+    assert float(walk.bound(graph.output, Part(torch.ones(1, 1, 1).double()), Rules())) == 0.0  # relaxed, and kept
     walk.tighten(first, Interval(old.lower - 1, old.upper + 1))
     assert torch.equal(walk.boxes[first].lower, old.lower)
     assert torch.equal(walk.boxes[first].upper, old.upper)
@@ -251,3 +252,26 @@ def test_bounds_that_cross_are_a_problem_of_that_input_alone() -> None:
     assert problem.where.tolist() == [False, True]
     assert "cross" in problem.text
     assert (walk.boxes[first].lower <= walk.boxes[first].upper).all()
+
+
+@pytest.mark.parametrize("end", [0, 1], ids=["lower", "upper"])
+@pytest.mark.parametrize(("value", "said"), [(torch.nan, "NaN"), (torch.inf, "infinite")])
+def test_one_end_that_is_no_number_is_a_problem_of_that_input_alone(end: int, value: float, said: str) -> None:
+    graph = two_layers()
+    walk = Walk(graph, -torch.ones(2, 2).double(), torch.ones(2, 2).double())
+    first = next(n for n in walk.nodes if n.name == "first")
+    found = walk.interval
+
+    def broken(node: Node) -> Interval:
+        box = found(node)
+        ends = [x.clone() for x in box]
+        if node is first:
+            ends[end][1, 0] = value if end else -value
+        return Interval(*ends)
+
+    walk.interval = broken  # type: ignore[method-assign]
+    walk.run(lambda _walk, _node: None)
+    problem = walk.problems[0]
+    assert problem.node is first
+    assert problem.where.tolist() == [False, True]
+    assert said in problem.text

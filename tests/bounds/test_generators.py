@@ -161,6 +161,10 @@ def test_without_room_for_columns_they_are_error(name: str, room: int) -> None:
         assert found is not None
         assert found.columns.shape[-1] <= inputs + room
         check_generators(walk, node, found, x)
+        with torch.no_grad():
+            whole = walk.generate(node, AFFINE)
+        assert whole is not None
+        assert torch.allclose(found.box().radius, whole.box().radius, rtol=1e-9)  # no column cancels another
         with mock.patch.object(generate_module, "MOST_GENERATOR_NUMBERS", size * inputs - 1):
             assert walk.generate(node, AFFINE) is None
 

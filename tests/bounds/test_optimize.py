@@ -13,7 +13,7 @@ from bounds.checks import check_bounds, check_boxes, hard_points, objectives
 from bounds.networks import Config, input_box, transformer
 from vertex_softmax.bounds.backward import Walk
 from vertex_softmax.bounds.coefficients import Part
-from vertex_softmax.bounds.optimize import LET_GO, Ascent, ascended_box, optimized_bound, parameters
+from vertex_softmax.bounds.optimize import LET_GO, Ascent, _better, ascended_box, optimized_bound, parameters
 from vertex_softmax.errors import InvalidValueError
 from vertex_softmax.methods.bounding import Options, make_boxes
 from vertex_softmax.ops.registry import Rules
@@ -251,6 +251,13 @@ def test_what_starts_at_nan_stays_there(rule: str) -> None:
     known = torch.zeros_like(want)
     assert ascend(walk, bad, rules, 2, known=known)[0, 1].isnan()
     assert ascend(walk, bad, rules, 2, goal=1e9)[0, 1].isnan()
+
+
+def test_a_step_that_is_no_number_gives_nothing_and_no_step_makes_nan_a_number() -> None:
+    best = torch.tensor([[1.0, torch.nan, 2.0, -torch.inf, 5.0]])
+    found = torch.tensor([[torch.nan, 7.0, 3.0, 4.0]])
+    here = torch.tensor([[0, 1, 2, 3]])
+    assert torch.equal(_better(best, found, here).nan_to_num(-9.0), torch.tensor([[1.0, -9.0, 3.0, 4.0, 5.0]]))
 
 
 @pytest.mark.parametrize(

@@ -11,7 +11,9 @@ from vertex_softmax.bounds.backward import Walk
 from vertex_softmax.bounds.coefficients import Part
 from vertex_softmax.bounds.linear import Linear
 from vertex_softmax.bounds.optimize import optimise
-from vertex_softmax.bounds.slack import slack
+from vertex_softmax.bounds.slack import input_of, slack
+from vertex_softmax.graph import build
+from vertex_softmax.graph.ir import Graph
 from vertex_softmax.methods.bounding import make_boxes
 from vertex_softmax.ops.registry import Interval, Rules
 
@@ -67,3 +69,16 @@ def test_corners_are_the_boxs_own_ends() -> None:
     value, corner = Linear(constant[1:].expand(2, 3)).least(box)
     assert torch.equal(value, constant[1:].expand(2, 3))
     assert torch.equal(corner, box.centre[:, None].expand(2, 3, 40))
+
+
+def test_the_input_of_a_start_whose_arrangement_is_not_its_own_inverse() -> None:
+    x = build.source((2, 3, 4))
+    turned = build.permute(x, (1, 2, 0), "turned")
+    last = build.affine(build.reshape(turned, (24,), "flat"), torch.ones(1, 24, dtype=torch.float64), None, "last")
+    graph = Graph(x, last)
+    walk = Walk(graph, -torch.ones(1, 2, 3, 4).double(), torch.ones(1, 2, 3, 4).double())
+    assert walk.start is not graph.input
+    start = torch.randn(1, 5, *walk.start.shape, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
+    found = input_of(walk, start)
+    assert found.shape == (1, 5, 2, 3, 4)
+    assert torch.equal(graph.values(found.transpose(0, 1))[walk.start].transpose(0, 1), start)

@@ -82,6 +82,17 @@ def test_positive_in_floating_point_alone_is_unknown(case, monkeypatch: pytest.M
     assert found.reasons[0].startswith("unknown (proof margin -3e-09)")
 
 
+@pytest.mark.parametrize(("proved", "bound"), [((0.125,), 0.125), ((-3e-9,), -3e-9), ((), -math.inf)])
+def test_rigorous_bounds_are_what_was_proved_and_nothing_else(
+    case, proved: tuple[float, ...], bound: float, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    model, x, labels = case
+    monkeypatch.setattr(certified, "prove", lambda *_, **__: Proof(None, (proved,), {"prove": 0.0}))
+    found = vx.certify(model, vx.LinfBall(x, 1e-3), labels, "crown", rigorous=True)
+    assert found.worst.tolist() == [bound] * 3
+    assert set(found.verdicts) == {vx.Verdict.UNKNOWN}
+
+
 def test_what_is_misclassified_has_no_proof(case) -> None:
     model, x, labels = case
     found = vx.certify(model, vx.LinfBall(x[:1], 1e-3), 1 - labels[:1], rigorous=True)

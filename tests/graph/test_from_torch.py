@@ -206,6 +206,14 @@ OPS: dict[str, Callable[[Tensor], Tensor]] = {
     "convolutions": lambda x: (
         functional.conv1d(x, torch.ones(4, 5, 3), padding=1) + functional.avg_pool1d(x, 3, 1, 1)[:, :4]
     ),
+    "almost patches": lambda x: torch.cat(  # stride = kernel, and something else
+        [
+            functional.conv2d(x[:, None, :4], torch.arange(8.0).view(2, 1, 2, 2), stride=2, padding=1).flatten(),
+            functional.conv1d(x, torch.arange(40.0).view(4, 5, 2), stride=2, dilation=2).flatten(),
+            functional.conv1d(x[:, :4], torch.arange(16.0).view(4, 2, 2), stride=2, groups=2).flatten(),
+            functional.conv1d(x[..., :7], torch.arange(40.0).view(4, 5, 2), stride=2).flatten(),
+        ]
+    ),
     "images": lambda x: functional.avg_pool2d(x[:, None, :4], 2) + functional.adaptive_avg_pool2d(x[:, None, :4], 1),
     "shapes": lambda x: x.squeeze(0).t().flatten().unflatten(0, (2, -1)).swapaxes(0, 1).contiguous().view(1, 5, 8),
     "casts": lambda x: x.to(torch.float64) + x.type_as(x) + torch.zeros_like(x) + torch.full_like(x, 2.0),

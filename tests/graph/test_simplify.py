@@ -169,6 +169,13 @@ def test_not_quite_gelu() -> None:
     assert "Gelu" in kinds(lambda x: cubic(x, 0.044715), 3, 4)
     assert "Gelu" not in kinds(lambda x: cubic(x, 0.0447), 3, 4)
 
+    def squared(x: Node, second: float, gate: elementwise.Elementwise) -> Node:
+        inner = build.add(x, build.multiply(activate(elementwise.Square(), x), const(second), "m"), "a")
+        return build.multiply(x, build.add(activate(gate, inner), const(1.0), "1"), "g")
+
+    assert "Gelu" in kinds(lambda x: squared(x, 0.0, elementwise.Erf()), 3, 4)
+    assert "Gelu" not in kinds(lambda x: squared(x, 0.5, elementwise.Erf()), 3, 4)
+
 
 def sigmoid_by_hand(x: Node) -> Node:
     return activate(elementwise.Reciprocal(), build.add(activate(elementwise.Exp(), x), const(1.0), "1"))
@@ -288,6 +295,20 @@ def test_masks_move_over_what_keeps_them_masks() -> None:
     moved = move_masks(Graph(x, make(x)))
     check_masks(moved)
     assert torch.equal(moved.output.op.mask[0, 0], torch.ones(3, 3).triu(1).bool())  # type: ignore[attr-defined]
+
+
+def test_a_mask_that_is_added_joins_the_one_that_is_there() -> None:
+    added = torch.ones(3, 3).triu(1).bool()
+    there = torch.tensor([[False, False, False], [True, False, False], [False, True, False]])
+
+    def make(x: Node) -> Node:
+        y = build.add(scores(x), const(torch.zeros(3, 3).masked_fill(added, -math.inf)), "m")
+        return build.softmax(y, -1, "p", there)
+
+    assert kinds(make, 2, 3, 4, after=move_masks)["Softmax"] == 1
+    x = build.source((2, 3, 4))
+    moved = move_masks(Graph(x, make(x)))
+    assert torch.equal(moved.output.op.mask[0], added | there)  # type: ignore[attr-defined]
 
 
 @pytest.mark.parametrize("factor", [-1.0, 0.0, 1e-35])

@@ -13,12 +13,13 @@ from tests.slowly import few
 from torch import Tensor
 
 from bounds.networks import Config, samples, transformer
-from vertex_softmax.bounds.backward import Walk
+from vertex_softmax.bounds.backward import Problem, Walk
+from vertex_softmax.bounds.linear import Linear
 from vertex_softmax.bounds.memory import Memory
 from vertex_softmax.bounds.optimize import Ascent
 from vertex_softmax.errors import InvalidTypeError, InvalidValueError, VertexError
 from vertex_softmax.graph import build
-from vertex_softmax.graph.ir import Graph
+from vertex_softmax.graph.ir import Graph, Node
 from vertex_softmax.methods import certify as api
 from vertex_softmax.methods.bounding import METHODS, Options
 from vertex_softmax.ops import attention, elementwise, linear
@@ -101,6 +102,18 @@ def test_a_misclassified_centre_is_falsified(graph: Graph, method: str) -> None:
     assert found.verdict == "falsified"
     assert "misclassified" in found.reasons[1]
     assert found.certified.tolist() == [True, False, True]
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_every_margin_has_to_be_positive(method: str) -> None:
+    x = build.source((1,))
+    scores = torch.tensor([[0.0], [1.0], [1.0]], dtype=torch.float64)
+    graph = Graph(x, build.affine(x, scores, torch.tensor([0.0, -5.0, 0.0], dtype=torch.float64), "scores"))
+    found = certify(graph, LinfBall(torch.tensor([[-0.5]], dtype=torch.float64), 1.0), 0, method)
+    assert found.verdicts == ("unknown",)
+    assert "to class 2 is not positive" in found.reasons[0]
+    assert float(found.lower[0, 1]) > 4
+    assert float(found.lower[0, 2]) < 0
 
 
 def test_a_tie_is_not_verified() -> None:
@@ -290,20 +303,41 @@ def test_a_broken_backward_rule_is_never_verified(
 
 @pytest.mark.parametrize("sign", [1.0, -1.0])
 def test_an_infinite_margin_is_never_verified(monkeypatch: pytest.MonkeyPatch, graph: Graph, sign: float) -> None:
-    """The final bound itself: inf is an overflow, not a proof."""
+    """Every backward pass overflows: inf is no proof."""
     x = inputs()
-    real = Walk.linear
+    real = Walk.back
 
-    def overflowing(self: Walk, *args: Any) -> tuple[Tensor, Tensor | None]:
-        total, last = real(self, *args)
-        return total + sign * torch.inf, last
+    def overflowing(self: Walk, *args: Any, **options: Any) -> Linear:
+        found = real(self, *args, **options)
+        found.add(torch.full_like(found.constant, sign * torch.inf))
+        return found
 
-    monkeypatch.setattr(Walk, "linear", overflowing)
+    monkeypatch.setattr(Walk, "back", overflowing)
     found = certify(graph, LinfBall(x, 1e-6), labels(graph, x), "crown")
     assert "verified" not in found.verdicts
     out = bound(graph, LinfBall(x, 1e-6), "crown")
     assert not out.lower.isfinite().any()
     assert not (out.lower == torch.inf).any()
+
+
+@pytest.mark.parametrize("value", [torch.inf, -torch.inf, torch.nan])
+@pytest.mark.parametrize("every", [True, False], ids=["all margins", "one margin"])
+def test_a_final_bound_that_is_no_number_is_never_verified(
+    monkeypatch: pytest.MonkeyPatch, graph: Graph, value: float, every: bool
+) -> None:
+    """The final bounds alone, of one input: no box says anything of it."""
+    real = api.lower_bounds
+
+    def broken(*args: Any) -> Tensor:
+        found = real(*args).clone()
+        found[1, slice(None) if every else slice(0, 1)] = value
+        return found
+
+    monkeypatch.setattr(api, "lower_bounds", broken)
+    x = inputs()
+    found = certify(graph, LinfBall(x, 1e-6), labels(graph, x), "crown")
+    assert found.verdicts == ("verified", "unknown", "verified")
+    assert "the final bound is not finite" in found.reasons[1]
 
 
 def overflowing(kind: str) -> Graph:
@@ -407,6 +441,44 @@ def test_a_set_in_single_precision_is_rounded_outward() -> None:
     high = _placed(x + 1e-9, graph, torch.float32, None, torch.inf)
     assert bool((low.double()[:, 0] <= x - 1e-9).all())
     assert bool((high.double()[:, 0] >= x + 1e-9).all())
+
+
+def test_the_walk_in_single_precision_is_over_the_whole_set(monkeypatch: pytest.MonkeyPatch) -> None:
+    seen: list[tuple[Tensor, Tensor]] = []
+
+    def walk(graph: Graph, lower: Tensor, upper: Tensor, **options: Any) -> Walk:
+        seen.append((lower, upper))
+        return Walk(graph, lower, upper, **options)
+
+    monkeypatch.setattr(api, "Walk", walk)
+    x = build.source((2,))
+    graph = Graph(x, build.affine(x, torch.eye(2, dtype=torch.float64), None, "same"))
+    ball = LinfBall(torch.tensor([[1.0, 0.1]], dtype=torch.float64), 1e-9)
+    bound(graph, ball, "ibp", dtype=torch.float32)
+    certify(graph, ball, 0, "ibp", dtype=torch.float32)
+    assert len(seen) == 2
+    for lower, upper in seen:
+        assert lower.dtype == torch.float32
+        assert bool((lower.double() <= ball.lower).all())
+        assert bool((upper.double() >= ball.upper).all())
+
+
+@pytest.mark.parametrize("method", ["hybrid", "joint", "bab"])
+def test_a_problem_of_a_part_is_a_problem_of_the_whole(
+    monkeypatch: pytest.MonkeyPatch, graph: Graph, method: str
+) -> None:
+    real = Walk.run
+
+    def run(self: Walk, refine: Callable[[Walk, Node], None]) -> None:
+        real(self, refine)
+        if not self.known:  # a part: the whole knows what its parts found
+            self.problems.append(Problem(graph.output, torch.ones(self.batch, dtype=torch.bool), "planted"))
+
+    monkeypatch.setattr(Walk, "run", run)
+    x = inputs(1)
+    found = certify(graph, LinfBall(x, 1e-6), labels(graph, x), method)
+    assert found.verdicts == ("unknown",)
+    assert "planted" in found.reasons[0]
 
 
 @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])

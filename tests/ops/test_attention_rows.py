@@ -240,6 +240,8 @@ def test_pieces_that_cross_are_kept() -> None:
     found = _pieces(Interval(low, low - 1e-12), Interval(low, low), sums, 4)
     assert (found.lower <= found.upper).all()
     assert (found.upper - found.lower <= 1e-8).all()
+    assert (found.lower <= (low - 1e-12).unsqueeze(-2)).all()  # both ends are still there
+    assert (found.upper >= low.unsqueeze(-2)).all()
     assert found.lower.shape == (1, 4, 2)
 
 

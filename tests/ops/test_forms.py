@@ -127,6 +127,30 @@ def test_products_of_forms(kind: str, tighter: bool, heads: tuple[int, ...]) -> 
         check_backward(case, box, Rules(product=mix), xs=[xs, ys], forms=(x.form, turned))
 
 
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("heads", [(), (2,)])
+def test_products_of_forms_in_a_corner_of_their_set(kind: str, heads: tuple[int, ...]) -> None:
+    """Boxes that others cut to a corner: half their width is far less than their reach from the forms' centres."""
+    radius = widths()
+    x, y = rows(kind, 3, 2, radius, 11, heads), rows("dense" if kind == "no input" else kind, 2, 2, radius, 12, heads)
+    turned = AffineForm(y.form.centre.mT, y.form.matrix.transpose(-3, -2), radius)
+    xi = (1 - 0.1 * torch.rand(60, BATCH, INPUTS, generator=generator(15), dtype=torch.float64)) * radius
+    xs, ys = at(x.form, xi), at(y.form, xi).mT
+    box = (Interval(xs.amin(0), xs.amax(0)), Interval(ys.amin(0), ys.amax(0)))
+    case = Case(MatMul(), ((*heads, 3, 2), (*heads, 2, 2)), size=torch.matmul)
+    check_backward(case, box, Rules(), xs=[xs, ys], forms=(x.form, turned))
+
+
+def test_a_functional_of_a_wide_form_in_a_corner_of_its_set() -> None:
+    inputs = 40
+    matrix = torch.ones(1, 1, inputs, dtype=torch.float64)
+    form = row_form(AffineForm(torch.zeros(1, 1, 1).double(), matrix, torch.full((1, inputs), 1 / inputs).double()))
+    box = Interval(*(torch.full((1, 1, 1), end, dtype=torch.float64) for end in (0.8, 1.0)))
+    found = functional_box(torch.ones(1, 1, 1, 1, dtype=torch.float64), box, form, exact=False)
+    assert float(found.lower) <= 0.8
+    assert float(found.upper) >= 1.0 - 1e-12
+
+
 def _only(points: Tensor, inside: Tensor) -> Tensor:
     """Points outside replaced by one inside, per input of the batch (the first if there is none)."""
     first = inside.to(torch.int8).argmax(0)  # (BATCH,)

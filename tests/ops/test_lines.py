@@ -71,7 +71,7 @@ def inside(domain: str, low: float, high: float) -> tuple[float, float]:
     if domain == "real":
         return low, high
     if domain == "small":
-        return max(low, -700.0) if high > -700 else low, min(high, 700.0)
+        return min(max(low, -700.0) if high > -700 else low, 700.0), min(high, 700.0)
     low, high = (math.exp(min(max(end, -690.0), 690.0) / 3) for end in (low, high))
     return (-high, -low) if domain == "nonzero" and high > 3 else (low, high)
 

@@ -161,12 +161,14 @@ def drawn(seed: int, *shape: int, P: int = 4, scale: float = 1.0) -> Generators:
     return Generators(centre, columns, error)
 
 
-def members(rows: tuple[Generators, ...], count: int = 120, seed: int = 0) -> list[Tensor]:
-    """Points (points, BATCH, *shape) of several nodes that share one ξ."""
+def members(rows: tuple[Generators, ...], count: int = 120, seed: int = 0, *, corner: bool = False) -> list[Tensor]:
+    """Points (points, BATCH, *shape) of several nodes that share one ξ; with `corner` none is far from all ones."""
     g = generator(seed + 61)
 
     def cube(*dims: int) -> Tensor:
         t = 2 * torch.rand(count, BATCH, *dims, generator=g, dtype=torch.float64) - 1
+        if corner:
+            return 0.95 + 0.05 * t
         return torch.where(torch.rand(count, BATCH, *[1] * len(dims), generator=g) < 0.6, t.sign(), t)
 
     xi = cube(rows[0].columns.shape[-1])
@@ -183,11 +185,11 @@ def around(xs: Tensor, rows: Generators, tight: bool) -> Interval:
     return Interval(xs.amin(0), xs.amax(0)) if tight else rows.box()
 
 
-def check_tables(case: Case, tight: bool, scale_: float, seed: int = 0) -> None:
+def check_tables(case: Case, tight: bool, scale_: float, seed: int = 0, *, corner: bool = False) -> None:
     """An op with tables, under the affine rule, plain and parallel; points share ξ."""
     op: Op = case.op
     made = tuple(drawn(70 + i + seed, *dims, scale=scale_) for i, dims in enumerate(case.shapes))
-    xs = members(made, seed=seed)
+    xs = members(made, seed=seed, corner=corner)
     box = tuple(around(x, rows, tight) for x, rows in zip(xs, made, strict=True))
     given = tuple(made[i] if i in op.generated() else None for i in range(len(made)))
     values = case.evaluate(*xs)
@@ -223,6 +225,13 @@ def test_tables_of_generators(case: Case, tight: bool, size: float) -> None:
         size = min(size, 0.1)
     for seed in range(4):
         check_tables(case, tight, size, seed)
+
+
+@pytest.mark.parametrize("case", WITH_TABLES, ids=[case.label for case in WITH_TABLES])
+def test_tables_of_generators_over_boxes_cut_to_a_corner(case: Case) -> None:
+    """Half the width of such a box is far less than its reach from the generators' centre."""
+    for seed in range(4):
+        check_tables(case, True, 0.1 if case.name == "no eps" else 0.5, seed, corner=True)
 
 
 def test_a_table_is_only_made_of_all_that_is_wanted() -> None:

@@ -21,8 +21,9 @@ from vertex_softmax.graph import build
 from vertex_softmax.graph.ir import Graph, Node
 from vertex_softmax.methods.bounding import METHODS, Options, make_boxes
 from vertex_softmax.ops.elementwise import Exp, Reciprocal, Relu
+from vertex_softmax.search import cascade as module
 from vertex_softmax.search.branch_and_bound import Search
-from vertex_softmax.search.cascade import CASCADE, GUARD, Answer, Budget, Status, _Cascade, guard, mix, verify
+from vertex_softmax.search.cascade import CASCADE, GUARD, Answer, Budget, Status, _Cascade, _Target, guard, mix, verify
 from vertex_softmax.search.replay import Replay
 from vertex_softmax.specs.property import Case, Conjunction, Inequality, Property
 
@@ -472,6 +473,34 @@ def test_ends_are_rounded_outward_for_a_graph_in_single_precision(one: bool) -> 
         )
         assert low <= point <= high
         assert high - low < 1e-7
+
+
+def test_the_walk_in_single_precision_is_over_the_whole_box(monkeypatch) -> None:
+    seen: list[tuple[torch.Tensor, torch.Tensor]] = []
+
+    def walk(graph: Graph, lower: torch.Tensor, upper: torch.Tensor, **options: object) -> Walk:
+        seen.append((lower, upper))
+        return Walk(graph, lower, upper, **options)
+
+    monkeypatch.setattr(module, "Walk", walk)
+    single = graph_of(affine([[1.0, 1.0]], [0.0])).to(torch.float32)
+    spec = prop(1, case([("0.1", "0.3"), ("-0.7", "0.7")], conjunction(({0: 1}, -5))))
+    assert verify(single, spec, lambda _: None, budget=BLIND, options=QUICK).status == "unsat"
+    assert seen
+    for lower, upper in seen:
+        assert bool((lower.double().numpy() <= spec.cases[0].lower).all())
+        assert bool((upper.double().numpy() >= spec.cases[0].upper).all())
+
+
+def test_a_bound_that_is_no_number_teaches_nothing() -> None:
+    rows = torch.full((3,), -torch.inf, dtype=torch.float64)
+    target = _Target(0, 0, torch.eye(3, dtype=torch.float64), torch.zeros(3, dtype=torch.float64), rows)
+    target.learn(torch.tensor([torch.nan, torch.inf, -1.0], dtype=torch.float64))
+    assert not target.excluded
+    assert target.best == -1.0
+    target.learn(torch.tensor([torch.nan, 2.0, torch.nan], dtype=torch.float64))
+    assert target.rows.tolist() == [-torch.inf, 2.0, -1.0]
+    assert target.excluded
 
 
 def test_single_precision_is_guarded_for_its_own_rounding() -> None:

@@ -186,7 +186,7 @@ ZONOTOPES = {
         "fine = (spare >= rounding(count + 4) * trace[..., None]).all(-1)",
         "fine = spare.all(-1) | True",
     ),
-    "L is compared without Gershgorin": (" - (residual.size * (1 - eye)).sum(-1) * MORE", ""),
+    "L is compared without Gershgorin": (" - (residual.size * (1 - eye)).sum(-1) * (1 + rounding(d))", ""),
     "any P will do": ("np.where(off < 0.5, norm * (1 + off), np.inf)", "norm"),
     "errors once": ("errors = 2 * (", "errors = ("),
     "the left error forgotten": ("(reach @ y.error[at][j] + x.error[at][i] @ end)", "(reach @ y.error[at][j])"),

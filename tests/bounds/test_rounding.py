@@ -1,0 +1,126 @@
+"""In double precision boxes hold what exact arithmetic gives, however much cancels on the way: no tolerance at all."""
+
+from __future__ import annotations
+
+from fractions import Fraction
+
+import pytest
+import torch
+from torch import Tensor
+
+from vertex_softmax.bounds.backward import Walk
+from vertex_softmax.bounds.coefficients import Part
+from vertex_softmax.bounds.interval import interval_bounds
+from vertex_softmax.bounds.linear import Linear
+from vertex_softmax.graph import build
+from vertex_softmax.graph.ir import Graph, Node
+from vertex_softmax.ops.bilinear import MatMul
+from vertex_softmax.ops.registry import Interval, Rules
+
+Matrix = list[list[Fraction]]
+SIZE = 4
+
+
+def exact(x: Tensor) -> Matrix:
+    return [[Fraction(float(v)) for v in row] for row in x]
+
+
+def product(x: Matrix, y: Matrix) -> Matrix:
+    return [
+        [sum((a * row[j] for a, row in zip(left, y, strict=True)), Fraction(0)) for j in range(len(y[0]))] for left in x
+    ]
+
+
+def total(x: Matrix, y: Matrix) -> Matrix:
+    return [[a + b for a, b in zip(*rows, strict=True)] for rows in zip(x, y, strict=True)]
+
+
+def drawn(seed: int, *shape: int) -> Tensor:
+    g = torch.Generator().manual_seed(seed)
+    return torch.randn(shape, generator=g, dtype=torch.float64) * 10 ** (3 * torch.randn(shape, generator=g).double())
+
+
+def network(seed: int) -> tuple[Graph, Tensor, dict[str, Matrix]]:
+    """x W + b, its product with x, and less almost all of itself; an input, and every node's exact value there."""
+    W, b = drawn(seed, SIZE, SIZE), drawn(seed + 1, SIZE)
+    x = drawn(seed + 2, SIZE, SIZE)
+    x[:, -1] = -(x[:, :-1] @ W[:-1, 0] + b[0]) / W[-1, 0]  # the first column of x W + b is rounding alone
+    node = build.source((SIZE, SIZE))
+    y = build.affine(node, W.mT, b, "linear")
+    z = build.matmul(y, node, "product")
+    C = drawn(seed + 3, SIZE, SIZE)
+    end = build.add(build.matmul(build.constant(C), z, "left"), y, "sum")
+    known: dict[str, Matrix] = {"linear": total(product(exact(x), exact(W)), [exact(b[None])[0]] * SIZE)}
+    known["product"] = product(known["linear"], exact(x))
+    known["left"] = product(exact(C), known["product"])
+    known["sum"] = total(known["left"], known["linear"])
+    return Graph(node, end), x, known
+
+
+def check(node: Node, box: Interval, value: Matrix) -> None:
+    for i, row in enumerate(value):
+        for j, v in enumerate(row):
+            low, high = (Fraction(float(end[0, i, j])) for end in box)
+            assert low <= v <= high, f"{node.name} at {(i, j)}: {float(v)} is not in [{float(low)}, {float(high)}]"
+
+
+@pytest.mark.parametrize("seed", range(0, 80, 4))
+def test_intervals_of_a_point_hold_its_exact_values(seed: int) -> None:
+    graph, x, known = network(seed)
+    boxes = interval_bounds(graph, x[None], x[None])
+    for node in graph.nodes():
+        if node.name in known:
+            check(node, boxes[node], known[node.name])
+
+
+@pytest.mark.parametrize("seed", range(0, 80, 4))
+def test_boxes_by_a_pass_over_a_point_hold_its_exact_values(seed: int) -> None:
+    graph, x, known = network(seed)
+    walk = Walk(graph, x[None], x[None])
+    walk.run(lambda _walk, _node: None)
+    for node in graph.nodes():
+        if node.name in known:
+            check(node, walk.box_by_pass(node, Rules(), everywhere=True), known[node.name])
+    assert not walk.problems
+
+
+@pytest.mark.parametrize("seed", range(0, 80, 4))
+def test_boxes_of_an_affine_node_hold_its_exact_range(seed: int) -> None:
+    graph, x, _ = network(seed)
+    node = next(n for n in graph.nodes() if n.name == "linear")
+    lower, upper = x - 1e-3 * x.abs(), x + 1e-3 * x.abs()
+    walk = Walk(graph, lower[None], upper[None])
+    walk.run(lambda _walk, _node: None)
+    W, b = exact(node.op.weight), exact(node.op.bias[None])[0]  # type: ignore[attr-defined]
+    for box in (walk.boxes[node], walk.box_by_pass(node, Rules(), everywhere=True)):
+        for pick in (min, max):
+            corners = [
+                [
+                    sum((pick(w[j] * a, w[j] * z) for w, a, z in zip(W, low, high, strict=True)), b[j])
+                    for j in range(SIZE)
+                ]
+                for low, high in zip(exact(lower), exact(upper), strict=True)
+            ]
+            check(node, box, corners)
+
+
+@pytest.mark.parametrize("seed", range(0, 80, 4))
+def test_the_interval_of_a_product_of_points_holds_its_exact_value(seed: int) -> None:
+    x, y = drawn(seed, SIZE, SIZE), drawn(seed + 1, SIZE, SIZE)
+    x[:, -1] = -(x[:, :-1] @ y[:-1, 0]) / y[-1, 0]
+    box = MatMul().interval(Interval(x[None], x[None]), Interval(y[None], y[None]))
+    check(build.source(()), box, product(exact(x), exact(y)))
+
+
+def test_a_lower_bound_of_infinity_is_an_overflow_and_no_bound(monkeypatch: pytest.MonkeyPatch) -> None:
+    graph, x, _ = network(0)
+    walk = Walk(graph, x[None], x[None])
+    walk.run(lambda _walk, _node: None)
+    A = torch.ones(1, 2, SIZE, SIZE, dtype=torch.float64)
+    found = walk.back(graph.output, Part(A), Rules())
+    ends = torch.tensor([[torch.inf, -torch.inf]], dtype=torch.float64)
+    huge = Linear(found.constant + ends, found.coefficients)
+    monkeypatch.setattr(walk, "back", lambda *_args, **_options: huge)
+    for bound in (walk.bound(graph.output, Part(A), Rules()), huge.least(walk.boxes[walk.start])[0]):
+        assert bound[0, 0].isnan()
+        assert float(bound[0, 1]) == -torch.inf

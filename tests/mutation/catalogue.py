@@ -1,0 +1,20 @@
+"""All mutants of source text: those of this folder by area, and the checker's own."""
+
+from __future__ import annotations
+
+from certificate.checker import mutants as checker
+
+from . import importers, kernel, primitive, products, proofs, relaxations, search, specs, verdicts, walks
+from .mutant import Mutant
+
+PARTS = (relaxations, products, walks, primitive, kernel, verdicts, search, specs, importers, proofs)
+AREAS = ("relaxations", "walks", "primitive", "verdicts", "search", "specs", "importers", "proofs", "checker")
+
+
+def catalogue() -> list[Mutant]:
+    """Every mutant, in the order of AREAS."""
+    found: list[Mutant] = [mutant for part in PARTS for mutant in part.MUTANTS]
+    for m in checker.MUTANTS:
+        tests = (f"certificate/checker/test_{m.file}.py",)
+        found.append(Mutant("checker", f"certificate/checker/{m.file}.py", m.name, m.old, m.new, tests))
+    return sorted(found, key=lambda mutant: AREAS.index(mutant.area))

@@ -1,0 +1,80 @@
+"""Faults in reading properties: comparisons, connectives, boxes and their rounding."""
+
+from __future__ import annotations
+
+from .mutant import Mutant, mutants
+
+MUTANTS: list[Mutant] = [
+    *mutants(
+        "specs",
+        "specs/formula.py",
+        "specs/test_vnnlib.py",
+        {
+            "≤ read as ≥": ('if operator in ("<=", "<", "="):', 'if operator in (">=", "<", "="):'),
+            "< read as ≤": ('_at_most(a, b, operator == "<", position)', "_at_most(a, b, False, position)"),
+            "a negative factor keeps the side": (
+                "bound(inputs[0], factor > 0, limit / factor,",
+                "bound(inputs[0], factor != 0, limit / factor,",
+            ),
+            "or read as and": ('return Junction(operator == "and", parts)', "return Junction(True, parts)"),
+            "the negation of ≤ is ≥": ("strict=not literal.strict)", "strict=literal.strict)"),
+        },
+    ),
+    *mutants(
+        "specs",
+        "specs/normal_form.py",
+        "specs/test_vnnlib.py",
+        {
+            "the looser of two bounds": (
+                "return (new.near < old.near) == new.upper",
+                "return (new.near > old.near) == new.upper",
+            ),
+            "boxes of one point are empty": (
+                "(low.value == high.value and (low.strict or high.strict))",
+                "low.value == high.value",
+            ),
+            "what holds throughout is left out": ("inequalities = list(self.inequalities)\n", "inequalities = []\n"),
+            "outward is inward": (
+                "return (above, below) if bound.upper else (below, above)",
+                "return (below, above) if bound.upper else (above, below)",
+            ),
+            "a strict bound holds its point": (
+                "    if bound.strict and error == 0:\n",
+                "    if False and error == 0:\n",
+            ),
+            "only the last choice": ("either = _product(either, choice, position)\n", "either = choice\n"),
+            "negated literals are not": (
+                "parent.parts.append(part if positive else negated(part))",
+                "parent.parts.append(part)",
+            ),
+        },
+    ),
+    *mutants(
+        "specs",
+        "specs/property.py",
+        "specs/test_property.py",
+        {
+            "strict inequalities hold at the limit": (
+                "return total < self.limit if self.strict else total <= self.limit",
+                "return total <= self.limit",
+            ),
+            "any inequality": ("return all(inequality.holds(output)", "return any(inequality.holds(output)"),
+            "the outer box": (
+                "(flat >= self.inner_lower) & (flat <= self.inner_upper)",
+                "(flat >= self.lower) & (flat <= self.upper)",
+            ),
+            "the matrix's sign": ("C[i, k] = float(a)", "C[i, k] = -float(a)"),
+        },
+    ),
+    *mutants(
+        "specs",
+        "specs/vnnlib1.py",
+        "specs/test_vnnlib.py",
+        {
+            "the short way reads ≥ as ≤": (
+                'return bound(index, operator == "<=", value, False, match.start())',
+                "return bound(index, True, value, False, match.start())",
+            ),
+        },
+    ),
+]

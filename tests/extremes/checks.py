@@ -110,7 +110,6 @@ def check_all(
             assert not found[method].lower.isneginf().any(), (method, found[method].reasons)
     check_order(found, at)
     for method in single:
-        check_sound(
-            certify(graph, input_set, labels, method, options=options, dtype=torch.float32), at, labels, FLOAT32
-        )
+        rough = certify(graph, input_set, labels, method, options=options, dtype=torch.float32)
+        check_sound(rough, at, labels, FLOAT32)
     return found

@@ -37,7 +37,7 @@ class Shape:
 
 
 class Network(nn.Module):
-    """(batch, tokens, dim) to (batch, classes): blocks of attention and an MLP with residuals, the mean, a classifier."""
+    """(batch, tokens, dim) to (batch, classes): blocks of attention and MLP with residuals, the mean, a classifier."""
 
     def __init__(self, shape: Shape) -> None:
         super().__init__()

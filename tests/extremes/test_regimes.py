@@ -47,7 +47,8 @@ REGIMES: dict[str, Regime] = {
     "saturated by 1e100": ({**NORM}, 1e100),
 }  # fmt: skip
 NOW = (
-    "scores of 1e4", "values of 1e6", "one key seen", "every token three times", "saturated by 10", "saturated by 1e100",
+    "scores of 1e4", "values of 1e6", "one key seen", "every token three times", "saturated by 10",
+    "saturated by 1e100",
 )  # fmt: skip
 
 
@@ -110,9 +111,9 @@ class Cubed(nn.Module):
 CUBED = [(kind, dtype) for kind in (None, "tanh", "none") for dtype in SCALES]
 
 
-@pytest.mark.parametrize(("kind", "dtype"), few(CUBED, lambda kind, dtype: kind is None))
+@pytest.mark.parametrize(("kind", "dtype"), few(CUBED, lambda kind, _: kind is None))
 def test_powers_that_overflow(kind: str | None, dtype: torch.dtype) -> None:
-    """σ³ overflows where σ² does not: a tangent of 1/σ without its slope was above 1/σ. Found here; see normalization.py."""
+    """σ³ overflows where σ² does not: a tangent of 1/σ without its slope was above 1/σ."""
     net = Cubed(kind).eval()
     x = torch.randn(3, 6, generator=torch.Generator().manual_seed(1), dtype=torch.float64)
     graph = load(net, LinfBall(x, 0.1))

@@ -132,7 +132,7 @@ class Normalize(Op):
         return Interval(torch.where(plane.isnan(), plane, low), torch.maximum(low, high))
 
     def interval(self, *boxes: Interval) -> Interval:
-        """y_i / σ is increasing in y_i, moves towards 0 as the other y_j² grow, and is √d at most (if y_i² overflows)."""
+        """y_i / σ is increasing in y_i, moves towards 0 as the other y_j² grow; √d at most (y_i² may overflow)."""
         lower, upper = (self._rows(x) for x in boxes[0])
         a, b = lower.square(), upper.square()
         across = (lower < 0) & (upper > 0)

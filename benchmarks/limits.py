@@ -203,7 +203,7 @@ def in_a_process(order: dict[str, Any], hash_seed: int = 0) -> dict[str, Any]:
 
 
 def apart(one: dict[str, Any], other: dict[str, Any]) -> tuple[float, bool]:
-    """The largest difference of two answers, in ulps of the largest margin (at least 1), and are the verdicts the same?"""
+    """The largest difference of two answers, in ulps of the largest margin, or of 1; and are the verdicts the same?"""
     most, same = 0.0, True
     for method, a in one["found"].items():
         b = other["found"][method]
@@ -260,7 +260,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
         print(whole["leak"])
     if "memory" in asked.sections:
         whole["memory"] = memory(asked.sizes, asked.budgets, asked.timeout)
-    broken = [f"memory {row['size']} {row['gib']} {row['method']}" for row in whole.get("memory", []) if not row["kept"]]
+    broken = [
+        f"memory {row['size']} {row['gib']} {row['method']}" for row in whole.get("memory", []) if not row["kept"]
+    ]
     broken += ["leak"] * (not whole.get("leak", {"kept": True})["kept"])
     for name, found in whole.get("determinism", {}).items():
         broken += [f"{what} {name}" for what in ("kept", "threads_kept") if not found[what]]

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import functools
+
 import pytest
 import torch
 from tests.extremes.checks import QUICK, check_all
 from tests.extremes.networks import Network, inputs, network
 
+from vertex_softmax.graph.ir import Graph
 from vertex_softmax.methods.bounding import METHODS
-from vertex_softmax.methods.certify import certify
+from vertex_softmax.methods.certify import certify, load
 from vertex_softmax.sets import LinfBall
 
 PLAIN = ("ibp", "crown", "vertex", "hybrid")
@@ -20,9 +23,13 @@ def _one_thread() -> None:
     torch.set_num_threads(1)
 
 
+@functools.cache
+def graph_of(net: Network) -> Graph:
+    return load(net, LinfBall(inputs(net), 0.1))
+
+
 def bounds(net: Network, method: str, radius: float = 0.1) -> torch.Tensor:
-    x = inputs(net)
-    return certify(net, LinfBall(x, radius), 0, method, options=QUICK).lower[:, 1:]
+    return certify(graph_of(net), LinfBall(inputs(net), radius), 0, method, options=QUICK).lower[:, 1:]
 
 
 PAIRS = {
@@ -34,14 +41,14 @@ PAIRS = {
 
 @pytest.mark.parametrize("name", PAIRS)
 def test_the_bounds_of_the_network_without_attention(name: str) -> None:
-    """crown and what is made of it: the same. ibp and vertex: sound, and never above the linear bounds' exact ones."""
+    """Linear bounds are the same. Intervals are no better: without attention more linear maps can be made one."""
     one, other = (network(**shape) for shape in PAIRS[name])
     x = inputs(one)
     torch.testing.assert_close(one(x), other(x), rtol=1e-12, atol=1e-12)
     for method in ("crown", "hybrid"):
         torch.testing.assert_close(bounds(one, method), bounds(other, method), rtol=1e-9, atol=1e-9)
     assert (bounds(one, "joint") >= bounds(other, "crown") - 1e-9).all()
-    torch.testing.assert_close(bounds(one, "ibp"), bounds(other, "ibp"), rtol=1e-9, atol=1e-9)
+    assert (bounds(one, "ibp") <= bounds(other, "ibp") + 1e-9).all()
 
 
 def test_keys_that_are_there_twice() -> None:
@@ -55,9 +62,9 @@ def test_keys_that_are_there_twice() -> None:
 
 def test_saturated_rows_stay_in_the_hull_of_the_values() -> None:
     """A softmax row is a mean of values whatever the scores: the bound does not grow with them."""
+    one, other = network(scores=1e3), network(scores=1e8)
     for method in PLAIN:
-        wide = bounds(network(scores=1e3), method, 0.5)
-        wider = bounds(network(scores=1e8), method, 0.5)
+        wide, wider = bounds(one, method, 0.5), bounds(other, method, 0.5)
         assert wider.isfinite().all()
         assert (wider >= 1.5 * wide.clamp(max=0) - 1).all(), method
 

@@ -17,11 +17,11 @@ from tests.graph.models import FAMILIES, imported
 from tests.slowly import few
 
 from vertex_softmax.methods.bounding import METHODS
-from vertex_softmax.methods.certify import bound, certify
+from vertex_softmax.methods.certify import bound, certify, load
 from vertex_softmax.sets import Box, LinfBall
 from vertex_softmax.zoo.models import PatchTransformer
 
-NEAR = {method: 64 * 2.0**-52 for method in METHODS} | {"vertex": 1e-9, "ibp": 1e-5}
+NEAR = dict.fromkeys(METHODS, 64 * 2.0 ** (-52)) | {"vertex": 1e-9, "ibp": 1e-5}
 NOW = ("multihead_masked", "sdpa_float_mask", "attention_pooling", "decoder_rms_norm")
 
 
@@ -62,8 +62,9 @@ def test_the_margins_of_the_zoo(name: str) -> None:
     x = torch.rand(2, 1, 8, 8, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
     with torch.no_grad():
         labels = net(x).argmax(-1)
+    graph = load(net, LinfBall(x, 0.0))
     for method in METHODS:
-        found = certify(net, LinfBall(x, 0.0), labels, method, options=QUICK)
+        found = certify(graph, LinfBall(x, 0.0), labels, method, options=QUICK)
         assert found.certified.all()
         torch.testing.assert_close(found.lower, found.clean, rtol=0, atol=10 * NEAR[method])
 
@@ -72,7 +73,8 @@ def test_the_margins_of_the_zoo(name: str) -> None:
 def test_large_and_small_weights(scale: float) -> None:
     net = network(scores=scale, values=1 / scale, head=scale)
     x = inputs(net)
+    graph = load(net, LinfBall(x, 0.0))
     for method in METHODS:
-        found = certify(net, LinfBall(x, 0.0), 0, method, options=QUICK)
+        found = certify(graph, LinfBall(x, 0.0), 0, method, options=QUICK)
         size = float(found.clean[:, 1:].abs().max()) + 1
         torch.testing.assert_close(found.lower, found.clean, rtol=0, atol=10 * size * NEAR[method])

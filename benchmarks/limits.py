@@ -1,9 +1,10 @@
 """Limits that a run is given: memory, threads; and that nothing leaks and nothing depends on chance.
 
-python benchmarks/limits.py [--sections memory leak threads determinism] [--count 1000] [--out FILE]
+python benchmarks/limits.py [--sections memory certify leak determinism] [--count 1000] [--out FILE]
 
 memory: `vertex verify --memory G` on networks from small to too large: the peak resident memory of the process (VmHWM,
-all of it) is at most G, or it says that there is not enough memory. leak: --count certifications of mixed methods,
+all of it) is at most G, or it says that there is not enough memory. certify: the same of `Memory(total=…)` in Python,
+which counts above what the process held before, and refuses beforehand. leak: --count certifications of mixed methods,
 sizes, imports and errors in one process: resident memory, open files, threads and objects after a fifth and at the end.
 threads: cores used (processor time over wall time) and threads that work, for 1 and 2 threads. determinism: the same
 bounds in fresh processes, for other hash seeds, other orders of the batch, and other numbers of threads.
@@ -13,6 +14,7 @@ Exit status 1 if a limit is not kept. Nothing here is a statement about seconds.
 from __future__ import annotations
 
 import argparse
+import dataclasses
 import gc
 import json
 import os
@@ -29,8 +31,9 @@ import torch
 from anchors import facts
 from torch import Tensor
 
+from vertex_softmax.bounds.memory import Memory
 from vertex_softmax.bounds.optimize import Ascent
-from vertex_softmax.errors import VertexError
+from vertex_softmax.errors import NotEnoughMemoryError, VertexError
 from vertex_softmax.files import write_whole
 from vertex_softmax.methods.bounding import METHODS, Options
 from vertex_softmax.methods.certify import certify, load
@@ -52,6 +55,8 @@ SIZES = {
 }
 LEAK = 32 * MIB
 """Resident memory may grow by so much from a fifth of the certifications to the end."""
+TENSORS = 64
+"""There may be so many more tensors: torch keeps what it exported last, and that may be a larger network."""
 ULPS = 64
 """Bounds with another number of threads, in ulps of the largest output."""
 
@@ -129,6 +134,35 @@ def memory(sizes: Sequence[str], budgets: Sequence[float], timeout: float) -> li
     return rows
 
 
+def given(order: dict[str, Any]) -> dict[str, Any]:
+    """In this process: `certify` with so many bytes in all; the peak above what was resident, or that it refused."""
+    torch.set_num_threads(1)
+    net, ball, labels = problem(order["batch"], **order["shape"])
+    graph = load(net, ball)
+    options = dataclasses.replace(QUICK, memory=Memory(total=order["total"]))
+    before = status("VmRSS")
+    Path("/proc/self/clear_refs").write_text("5")  # the peak starts anew
+    try:
+        certify(graph, ball, labels, order["method"], options=options)
+    except NotEnoughMemoryError as error:
+        return {"refused": str(error)}
+    return {"above": status("VmHWM") - before, "peak_bytes": status("VmHWM")}
+
+
+def budgets_of_certify(limit: float) -> list[dict[str, Any]]:
+    """Every size, batch, method and budget, in a process of its own."""
+    rows = []
+    for size, shape in SIZES.items():
+        for batch, method in ((1, "ibp"), (16, "ibp"), (1, "crown"), (8, "crown"), (1, "vertex"), (2, "joint")):
+            for total in (GIB // 2, 2 * GIB):
+                order = {"size": size, "batch": batch, "method": method, "total": total}
+                row = {**order, **in_a_process({**order, "shape": shape}, limit=limit)}
+                row["kept"] = "above" not in row or row["above"] <= total
+                rows.append(row)
+                print(row, flush=True)
+    return rows
+
+
 # leak -----------------------------------------------------------------------------------------------------------------
 
 
@@ -140,7 +174,7 @@ def standing() -> dict[str, int]:
         "files": len(os.listdir("/proc/self/fd")),
         "threads": status("Threads"),
         "objects": len(gc.get_objects()),
-        "tensors": sum(isinstance(x, Tensor) for x in gc.get_objects()),
+        "tensors": sum(issubclass(type(x), Tensor) for x in gc.get_objects()),
     }
 
 
@@ -165,7 +199,7 @@ def leak(count: int, imports: int = 25) -> dict[str, Any]:
     late = standing()
     grown = late["resident"] - early["resident"]
     kept = grown <= LEAK and late["files"] <= early["files"] and late["threads"] <= early["threads"]
-    kept = kept and late["tensors"] <= early["tensors"]
+    kept = kept and late["tensors"] <= early["tensors"] + TENSORS
     return {"count": count, "errors": errors, "early": early, "late": late, "grown": grown, "kept": kept}
 
 
@@ -192,12 +226,15 @@ def bounds(order: dict[str, Any]) -> dict[str, Any]:
     return {"found": found, "cores": used / wall, "threads": status("Threads")}
 
 
-def in_a_process(order: dict[str, Any], hash_seed: int = 0) -> dict[str, Any]:
-    """`bounds` in a fresh one; OMP_NUM_THREADS is not set: what torch was told has to do."""
+def in_a_process(order: dict[str, Any], hash_seed: int = 0, limit: float | None = None) -> dict[str, Any]:
+    """`bounds` or `given` in a fresh one; OMP_NUM_THREADS is not set: what torch was told has to do."""
     environment = {k: v for k, v in os.environ.items() if k not in {"OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS"}}
     environment["PYTHONHASHSEED"] = str(hash_seed)
     command = [sys.executable, __file__, "--one", json.dumps(order)]
-    done = subprocess.run(command, capture_output=True, text=True, check=True, env=environment)
+    try:
+        done = subprocess.run(command, capture_output=True, text=True, check=True, env=environment, timeout=limit)
+    except subprocess.TimeoutExpired:
+        return {"unfinished": f"not ended after {limit:.0f} s"}
     answer: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
     return answer
 
@@ -236,7 +273,7 @@ def determinism(shape: dict[str, Any], methods: Sequence[str], threads: Sequence
 
 def main(arguments: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    every = ("memory", "leak", "determinism")
+    every = ("memory", "certify", "leak", "determinism")
     parser.add_argument("--sections", nargs="+", choices=every, default=every)
     parser.add_argument("--sizes", nargs="+", choices=SIZES, default=tuple(SIZES))
     parser.add_argument("--budgets", nargs="+", type=float, default=(0.5, 2.0), help="GiB")
@@ -246,21 +283,27 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--one", help=argparse.SUPPRESS)
     asked = parser.parse_args(arguments)
     if asked.one:
-        print(json.dumps(bounds(json.loads(asked.one))))
+        order = json.loads(asked.one)
+        print(json.dumps(given(order) if "total" in order else bounds(order)))
         return 0
     known = json.loads(asked.out.read_text()) if asked.out.exists() else {}
     whole: dict[str, Any] = {**known, "benchmark": "limits", "versions": facts()}
     if "determinism" in asked.sections:
         methods = ["ibp", "crown", "alpha-crown", "vertex", "hybrid", "joint", "bab"]
-        shapes = {"one block": {}, "two blocks, norm": {"blocks": 2, "norm": "layer", "dim": 8}}
-        whole["determinism"] = {name: determinism(shape, methods, (2, 4)) for name, shape in shapes.items()}
-        print(json.dumps(whole["determinism"], indent=1))
+        shapes = {"one block": {}, "two blocks, norm": {"blocks": 2, "norm": "layer", "dim": 4, "mlp": 4, "classes": 3}}
+        whole["determinism"] = {}
+        for name, shape in shapes.items():
+            whole["determinism"][name] = determinism(shape, methods, (2, 4))
+            print(name, json.dumps(whole["determinism"][name]), flush=True)
     if "leak" in asked.sections:
         whole["leak"] = leak(asked.count)
         print(whole["leak"])
     if "memory" in asked.sections:
         whole["memory"] = memory(asked.sizes, asked.budgets, asked.timeout)
-    broken = [
+    if "certify" in asked.sections:
+        whole["certify"] = budgets_of_certify(asked.timeout)
+    broken = [f"certify {row['size']} {row['method']}" for row in whole.get("certify", []) if not row["kept"]]
+    broken += [
         f"memory {row['size']} {row['gib']} {row['method']}" for row in whole.get("memory", []) if not row["kept"]
     ]
     broken += ["leak"] * (not whole.get("leak", {"kept": True})["kept"])

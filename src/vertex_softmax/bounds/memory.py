@@ -8,7 +8,7 @@ import math
 import torch
 
 from vertex_softmax.errors import InvalidValueError, NotEnoughMemoryError
-from vertex_softmax.graph.ir import Graph
+from vertex_softmax.graph.ir import Constant, Graph
 
 
 @dataclasses.dataclass(frozen=True)
@@ -63,7 +63,7 @@ def needed(graph: Graph, item: int, *, walks: int, linear: bool, tables: bool) -
     Larger than what was measured (benchmarks/limits.py), by up to a few times.
     """
     nodes = graph.nodes()
-    total = 4 * (walks + 1) * sum(math.prod(node.shape) for node in nodes)
+    total = (12 + 4 * walks) * sum(math.prod(node.shape) for node in nodes)
     rows = [math.prod(node.inputs[0].shape) * node.inputs[0].shape[-1] for node in nodes if node.op.stage]
     if rows and linear:
         total += 16 * max(math.prod(node.inputs[0].shape) * node.inputs[1].shape[-1] for node in nodes if node.op.stage)
@@ -73,11 +73,14 @@ def needed(graph: Graph, item: int, *, walks: int, linear: bool, tables: bool) -
 
 
 def needed_once(graph: Graph, item: int, chunk: int) -> int:
-    """Bytes that a run may need once: a chunk of objectives with what is made of it, and affine forms."""
-    inputs = math.prod(graph.input.shape)
-    feeding = {i for node in graph.nodes() if not node.op.affine for i in node.inputs}
-    forms = [math.prod(node.shape) * inputs for node in feeding]
-    return 2 * chunk + LEAST + item * 2 * sum(min(size, MOST_FORM_NUMBERS) for size in forms)
+    """Bytes that a run may need once: a chunk of objectives with what is made of it, and exact affine forms."""
+    inputs, known = math.prod(graph.input.shape), {graph.input}
+    for node in graph.nodes():
+        if node.op.affine and all(i in known or isinstance(i.op, Constant) for i in node.inputs):
+            known.add(node)
+    feeding = {i for node in graph.nodes() if not node.op.affine for i in node.inputs if i in known}
+    forms = [math.prod(node.shape) * max(inputs, math.prod(node.shape)) for node in feeding]
+    return 2 * chunk + item * 2 * sum(size for size in forms if size <= MOST_FORM_NUMBERS)
 
 
 ROW_TABLES = 14

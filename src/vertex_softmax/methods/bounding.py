@@ -24,7 +24,7 @@ from torch import Tensor
 from vertex_softmax.bounds.backward import Walk
 from vertex_softmax.bounds.coefficients import Part
 from vertex_softmax.bounds.generate import most_numbers
-from vertex_softmax.bounds.memory import MOST_GENERATOR_NUMBERS, Memory, needed, needed_once
+from vertex_softmax.bounds.memory import LEAST, MOST_GENERATOR_NUMBERS, Memory, needed, needed_once
 from vertex_softmax.bounds.optimize import Ascent, ascended_box, optimized_bound
 from vertex_softmax.bounds.slack import attained
 from vertex_softmax.errors import InvalidValueError
@@ -93,9 +93,10 @@ class Options:
         need = needed(graph, dtype.itemsize, walks=walks, linear=bool(rules), tables=bool(rules & {"lse", "rows"}))
         if any(METHODS[name].tightened for name in names) and self.generators:
             need += GENERATED * dtype.itemsize * most_numbers(graph)
-        chunk = self.memory.limit(device) if rules else 0
-        searched = self.search.memory if METHODS[method].branched else 0
-        return need, needed_once(graph, dtype.itemsize, chunk) + searched
+        once = LEAST + (self.search.memory if METHODS[method].branched else 0)
+        if rules:
+            once += needed_once(graph, dtype.itemsize, self.memory.limit(device))
+        return need, once
 
     def _together(self, graph: Graph, method: str, device: torch.device) -> int:
         if METHODS[method].branched:

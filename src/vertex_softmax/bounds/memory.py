@@ -63,7 +63,7 @@ def needed(graph: Graph, item: int, *, walks: int, linear: bool, tables: bool) -
     Larger than what was measured (benchmarks/limits.py), by up to a few times.
     """
     nodes = graph.nodes()
-    total = (12 + 4 * walks) * sum(math.prod(node.shape) for node in nodes)
+    total = (20 + 4 * walks) * sum(math.prod(node.shape) for node in nodes)
     rows = [math.prod(node.inputs[0].shape) * node.inputs[0].shape[-1] for node in nodes if node.op.stage]
     if rows and linear:
         total += 16 * max(math.prod(node.inputs[0].shape) * node.inputs[1].shape[-1] for node in nodes if node.op.stage)

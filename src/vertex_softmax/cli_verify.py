@@ -34,6 +34,8 @@ GRACE = 0.8
 """Seconds after the timeout until the answer is given without waiting for whatever is still being computed."""
 SPARE = 1 << 28
 """Bytes beyond those in use before anything is read that --memory has to leave."""
+FILES = 1 << 25
+"""Bytes of files, such as libraries, that may yet come into memory; the system's limit does not count them."""
 RESERVE = 0.5
 """Seconds of the budget that are kept for reading answers out and writing files."""
 STARTED = time.perf_counter()
@@ -270,23 +272,23 @@ def _limit(gib: float) -> None:
         import resource
     except ImportError as error:
         raise InvalidValueError("--memory is not there on this system") from error
-    most = int(gib * 2**30)
-    used = _in_use()
+    files = _in_use("RssFile:") + FILES
+    most, used = int(gib * 2**30) - files, _in_use("VmData:")
     if most < used + SPARE:
         raise InvalidValueError(
-            f"--memory is {gib:g} GiB, and {used / 2**30:.2f} are in use before anything is read: give "
-            f"{(used + SPARE) / 2**30:.2f} or more"
+            f"--memory is {gib:g} GiB, and {(used + files) / 2**30:.2f} are in use before anything is read: give "
+            f"{(used + files + SPARE) / 2**30 + 0.005:.2f} or more"
         )
     resource.setrlimit(resource.RLIMIT_DATA, (most, most))
 
 
-def _in_use() -> int:
-    """Bytes that count for the limit, where the system tells; else 0."""
+def _in_use(name: str) -> int:
+    """Bytes of a line of the process's status, where the system tells; else 0."""
     try:
         lines = Path("/proc/self/status").read_text().splitlines()
     except OSError:
         return 0
-    return sum(1024 * int(line.split()[1]) for line in lines if line.startswith("VmData:"))
+    return sum(1024 * int(line.split()[1]) for line in lines if line.startswith(name))
 
 
 def _writable(path: Path) -> None:

@@ -30,6 +30,10 @@ class OutOfTimeError(VertexError, TimeoutError):
     """A deadline passed before the work was done; what was found until then is kept by whoever set the deadline."""
 
 
+class NotEnoughMemoryError(VertexError, MemoryError):
+    """A run may need more memory than it was given; nothing has been computed yet."""
+
+
 class ClusterError(VertexError, ConnectionError):
     """The machines that work was given to are gone, or are not fit for it; what is finished is kept."""
 

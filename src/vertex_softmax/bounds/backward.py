@@ -20,15 +20,11 @@ from vertex_softmax.bounds.coefficients import Part, dense, diagonal_dimension, 
 from vertex_softmax.bounds.generate import generate
 from vertex_softmax.bounds.interval import node_interval
 from vertex_softmax.bounds.linear import Linear
-from vertex_softmax.bounds.memory import Memory
+from vertex_softmax.bounds.memory import MOST_FORM_NUMBERS, Memory
 from vertex_softmax.errors import OutOfTimeError
 from vertex_softmax.graph.ir import Constant, Graph, Node
 from vertex_softmax.ops.generators import Generators
 from vertex_softmax.ops.registry import ROUNDING, AffineForm, Centred, Interval, Place, Rules, Step
-
-MOST_FORM_NUMBERS = 1 << 26
-"""Affine forms are made of nodes with at most this many numbers times inputs (half a GiB in float64)."""
-
 
 CROSSING = {torch.float64: 1e-7, torch.float32: 1e-2}
 """Bounds that cross by more than this, relative to their size, are a fault and not rounding."""

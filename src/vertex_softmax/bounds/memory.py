@@ -3,8 +3,12 @@
 from __future__ import annotations
 
 import dataclasses
+import math
 
 import torch
+
+from vertex_softmax.errors import InvalidValueError, NotEnoughMemoryError
+from vertex_softmax.graph.ir import Constant, Graph
 
 
 @dataclasses.dataclass(frozen=True)
@@ -22,11 +26,69 @@ class Memory:
     """None: 32 MiB on a CPU, where a chunk should stay near the cache, and 4 GiB on a GPU"""
     copies: int = 8
     """how many arrays of a chunk's size are alive at once, at most, roughly"""
+    total: int | None = None
+    """Bytes that a run may take beyond what the process held before it: fewer inputs go together for its sake, and if
+    one alone may need more, NotEnoughMemoryError says so before anything is computed. None: no limit."""
+
+    def __post_init__(self) -> None:
+        for name in ("bytes", "total"):
+            value = getattr(self, name)
+            if value is not None and value < 1:
+                raise InvalidValueError(f"{name} is {value}; give at least one byte, or None")
 
     def chunk(self, per_objective: int, device: torch.device) -> int:
         """Objectives per chunk, at least one."""
-        limit = self.bytes or (1 << 25 if device.type == "cpu" else 1 << 32)
-        return max(1, limit // max(1, self.copies * per_objective))
+        return max(1, self.limit(device) // max(1, self.copies * per_objective))
+
+    def limit(self, device: torch.device) -> int:
+        """Bytes of a chunk."""
+        return self.bytes or (1 << 25 if device.type == "cpu" else 1 << 32)
+
+    def most_inputs(self, need: int, once: int) -> int | None:
+        """How many inputs fit that need so many bytes each, beside what all need once; None if there is no limit."""
+        if self.total is None:
+            return None
+        if need + once > self.total:
+            gib = 2.0**30
+            raise NotEnoughMemoryError(
+                f"one input may need {(need + once) / gib:.2f} GiB, and memory.total is {self.total / gib:.2f}; "
+                "give more, or take a method that needs less: vertex has no tables of rows × keys², ibp only boxes"
+            )
+        return max(1, (self.total - once) // max(1, need))
+
+
+def needed(graph: Graph, item: int, *, walks: int, linear: bool, tables: bool) -> int:
+    """Bytes that one input may need: boxes in every walk, coefficients of one objective, tables of softmax rows.
+
+    Larger than what was measured (benchmarks/limits.py), by up to a few times.
+    """
+    nodes = graph.nodes()
+    total = (20 + 4 * walks) * sum(math.prod(node.shape) for node in nodes)
+    rows = [math.prod(node.inputs[0].shape) * node.inputs[0].shape[-1] for node in nodes if node.op.stage]
+    if rows and linear:
+        total += 16 * max(math.prod(node.inputs[0].shape) * node.inputs[1].shape[-1] for node in nodes if node.op.stage)
+    if rows and tables:
+        total += ROW_TABLES * max(rows) + 2 * walks * sum(rows)
+    return item * total
+
+
+def needed_once(graph: Graph, item: int, chunk: int) -> int:
+    """Bytes that a run may need once: a chunk of objectives with what is made of it, and exact affine forms."""
+    inputs, known = math.prod(graph.input.shape), {graph.input}
+    for node in graph.nodes():
+        if node.op.affine and all(i in known or isinstance(i.op, Constant) for i in node.inputs):
+            known.add(node)
+    feeding = {i for node in graph.nodes() if not node.op.affine for i in node.inputs if i in known}
+    forms = [math.prod(node.shape) * max(inputs, math.prod(node.shape)) for node in feeding]
+    return 2 * chunk + item * 2 * sum(size for size in forms if size <= MOST_FORM_NUMBERS)
+
+
+ROW_TABLES = 14
+"""Tables of rows × keys² numbers that are alive while the linear bounds of a softmax are made."""
+LEAST = 1 << 26
+"""What any run may take: libraries' own buffers, Python's objects."""
+MOST_FORM_NUMBERS = 1 << 26
+"""Affine forms are made of nodes with at most this many numbers times inputs (half a GiB in float64)."""
 
 
 MOST_GENERATOR_NUMBERS = 1 << 25

@@ -24,7 +24,7 @@ from torch import Tensor
 from vertex_softmax.bounds.backward import Walk
 from vertex_softmax.bounds.coefficients import Part
 from vertex_softmax.bounds.generate import most_numbers
-from vertex_softmax.bounds.memory import MOST_GENERATOR_NUMBERS, Memory
+from vertex_softmax.bounds.memory import LEAST, MOST_GENERATOR_NUMBERS, Memory, needed, needed_once
 from vertex_softmax.bounds.optimize import Ascent, ascended_box, optimized_bound
 from vertex_softmax.bounds.slack import attained
 from vertex_softmax.errors import InvalidValueError
@@ -79,8 +79,26 @@ class Options:
         if self.batch is not None and self.batch < 1:
             raise InvalidValueError(f"batch is {self.batch}; at least one input is bounded at a time")
 
-    def together(self, graph: Graph, method: str, device: torch.device) -> int:
-        """How many inputs to bound together on a device."""
+    def together(self, graph: Graph, method: str, device: torch.device, dtype: torch.dtype = torch.float64) -> int:
+        """How many inputs to bound together on a device, so that they fit into the memory if there is a limit."""
+        fitting = self.memory.most_inputs(*self._needed(graph, method, device, dtype))
+        size = self._together(graph, method, device)
+        return size if fitting is None else min(size, fitting)
+
+    def _needed(self, graph: Graph, method: str, device: torch.device, dtype: torch.dtype) -> tuple[int, int]:
+        """Bytes for every input, and once."""
+        names = _parts(method)
+        rules = {rule for name in names for rule in (*METHODS[name].boxes, *METHODS[name].last)}
+        walks = len({METHODS[name].boxes for name in names if METHODS[name].boxes}) + len(names) // 4
+        need = needed(graph, dtype.itemsize, walks=walks, linear=bool(rules), tables=bool(rules & {"lse", "rows"}))
+        if any(METHODS[name].tightened for name in names) and self.generators:
+            need += GENERATED * dtype.itemsize * most_numbers(graph)
+        once = LEAST + (self.search.memory if METHODS[method].branched else 0)
+        if rules:
+            once += needed_once(graph, dtype.itemsize, self.memory.limit(device))
+        return need, once
+
+    def _together(self, graph: Graph, method: str, device: torch.device) -> int:
         if METHODS[method].branched:
             return 1
         if self.batch is not None:
@@ -119,6 +137,15 @@ METHODS: dict[str, Method] = {
     "joint": Method(("hybrid", "alpha-crown"), ("affine",), ("affine", "vertex"), ("affine",), tightened=True),
     "bab": Method(("joint",), branched=True),
 }
+
+
+GENERATED = 6
+"""How many arrays of the size of a node's generators are alive at once: queries, keys, values, and copies."""
+
+
+def _parts(method: str) -> set[str]:
+    """The method and all that it is made of."""
+    return {method}.union(*(_parts(part) for part in METHODS[method].parts))
 
 
 def make_boxes(walk: Walk, rules: tuple[str, ...], options: Options, tightened: bool = False) -> None:

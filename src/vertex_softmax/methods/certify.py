@@ -55,7 +55,7 @@ def certify(
     labels = _labels(label, lower.shape[0], _classes(graph), lower.device)
     seconds = {"import": time.perf_counter() - begin}
     peak = _PeakMemory(lower.device)
-    size = options.together(graph, _method(method), lower.device)
+    size = options.together(graph, _method(method), lower.device, dtype)
     parts = [
         _certify(graph, low, high, which, _method(method), options, seconds)
         for low, high, which in zip(lower.split(size), upper.split(size), labels.split(size), strict=True)
@@ -130,7 +130,7 @@ def bound(
     lower = _placed(input_set.lower, graph, dtype, device, -torch.inf)
     upper = _placed(input_set.upper, graph, dtype, device, torch.inf)
     options = options or Options()
-    size = options.together(graph, _method(method), lower.device)
+    size = options.together(graph, _method(method), lower.device, dtype)
     parts = [
         _bound(graph, low, high, _method(method), options)
         for low, high in zip(lower.split(size), upper.split(size), strict=True)

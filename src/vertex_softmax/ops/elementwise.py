@@ -242,6 +242,7 @@ class Gelu(Valley):
         """Φ(x) + x φ(x)"""
         if self.tanh:
             k, c = self._constants()
+            x = x.clamp(-1e3, 1e3)  # beyond 8 it is 0 or 1 to the last bit; x³ would overflow
             t = torch.tanh(k * (x + c * x**3))
             return 0.5 * (1 + t) + 0.5 * x * (1 - t * t) * k * (1 + 3 * c * x * x)
         slope: Tensor = torch.special.ndtr(x) + x * torch.exp(-0.5 * x * x) / math.sqrt(2 * math.pi)

@@ -62,9 +62,11 @@ class Norm(NamedTuple):
     parallel: bool
 
     def below(self) -> tuple[Tensor, Tensor]:
-        """ρ ≥ slope·y + constant."""
-        cubed = 2 * self.touch**3
-        return -self.square_slope / cubed.unsqueeze(-1), 1.5 / self.touch - self.square / cubed
+        """ρ ≥ slope·y + constant: (3 − σ²/σ₀²) / 2σ₀, divided step by step, as σ₀³ overflows long before σ₀² does."""
+        touch = self.touch.unsqueeze(-1)
+        return -(self.square_slope / touch / touch) / (2 * touch), (3 - self.square / self.touch / self.touch) / (
+            2 * self.touch
+        )
 
 
 @register
@@ -130,7 +132,7 @@ class Normalize(Op):
         return Interval(torch.where(plane.isnan(), plane, low), torch.maximum(low, high))
 
     def interval(self, *boxes: Interval) -> Interval:
-        """y_i / σ is increasing in y_i, and moves towards 0 as the other y_j² grow."""
+        """y_i / σ is increasing in y_i, moves towards 0 as the other y_j² grow; √d at most (y_i² may overflow)."""
         lower, upper = (self._rows(x) for x in boxes[0])
         a, b = lower.square(), upper.square()
         across = (lower < 0) & (upper > 0)
@@ -139,13 +141,16 @@ class Normalize(Op):
         d = lower.shape[-1]
         eye = torch.eye(d, dtype=lower.dtype, device=lower.device)
         others = 1 - eye  # sums over the others are summed, not subtracted
-        small, large = least @ others, most @ others
+        finite = torch.finfo(lower.dtype).max
+        small = least.clamp(max=finite / d) @ others  # less may be taken away from 0, and less there is not to add up
+        large = (most.clamp(max=finite) @ others).masked_fill(most.isinf().any(-1, keepdim=True), torch.inf)
 
-        def value(y: Tensor, rest: Tensor) -> Tensor:
-            return y / ((y.square() + rest) / d + self.eps).sqrt()
+        def value(y: Tensor, rest: Tensor, away: Tensor) -> Tensor:
+            total = (y.square() + rest) / d + self.eps
+            return torch.where(away & total.isinf(), y.sign() * d**0.5, y / total.sqrt())
 
-        high = value(upper, torch.where(upper >= 0, small, large))
-        low = value(lower, torch.where(lower >= 0, large, small))
+        high = value(upper, torch.where(upper >= 0, small, large), upper >= 0)
+        low = value(lower, torch.where(lower >= 0, large, small), lower <= 0)
         # without eps, y / σ is not defined at y = 0: no bound over a box that holds it
         undefined = (least.sum(-1, keepdim=True) + self.eps <= 0).expand_as(low)
         low, high = (x.masked_fill(undefined, torch.nan) for x in (low, high))
@@ -174,7 +179,7 @@ class Normalize(Op):
         touch = torch.maximum((slope * inside).sum(-1) + square, sigma.lower.square()).sqrt()
         middle = (mean + self.eps).sqrt()
         product = sigma.lower * sigma.upper
-        high_slope = -c / (d * middle * product).unsqueeze(-1)
+        high_slope = -c / (d * middle).unsqueeze(-1) / product.unsqueeze(-1)
         high = (sigma.lower + sigma.upper - self.eps / middle) / product
         return Norm(
             centre=beside(c),

@@ -239,8 +239,10 @@ def limits(runs: Runs) -> Row | None:
     found, what, figure = runs("limits"), [], []
     for key, words in (("memory", "`vertex verify --memory`"), ("certify", "`Memory(total=…)`")):
         if key in found:
-            what.append(f"{words} within the limit, or refused")
-            figure.append(f"{sum(row['kept'] for row in found[key])} of {len(found[key])}")
+            ended = [row for row in found[key] if row["kept"] is not None]  # the others were not waited for
+            refused = sum("refused" in row for row in ended)
+            what.append(f"{words} within the limit (refused beforehand)")
+            figure.append(f"{sum(row['kept'] for row in ended)} of {len(ended)} ({refused})")
     if "leak" in found:
         what.append(f"growth of a process over {found['leak']['count']:,} certifications")
         figure.append(f"{fixed(found['leak']['grown'] / MIB, 0)} MiB")

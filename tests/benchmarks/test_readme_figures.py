@@ -137,7 +137,7 @@ PEER = {"side_by_side": [{"model": "ibp_3_3_8", "dtype": "float32", "ratio": 7.7
     ("row", "name", "data", "figure"),
     [
         (readme_runs.mutation, "mutation", MUTATION, "3 of 4"),
-        (readme_runs.limits, "limits", LIMITS, "1 of 2; 3 MiB; 0, 3.5. 1 limit broken"),
+        (readme_runs.limits, "limits", LIMITS, "1 of 2 (0); 3 MiB; 0, 3.5. 1 limit broken"),
         (readme_runs.vit_peer, "vit-peer", PEER, "3 blocks 7.8× (2.9× outside the system)"),
     ],
 )

@@ -57,8 +57,7 @@ def _one_thread(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.fixture
 def fake(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> tuple[str, ...]:
     """The command of the small program, which the sweeps of this test run."""
-    command = child(tmp_path)
-    monkeypatch.setattr(runner, "COMMAND", command)
+    monkeypatch.setattr(runner, "COMMAND", command := child(tmp_path))
     return command
 
 
@@ -494,9 +493,8 @@ def test_the_live_table(tmp_path: Path, fake: tuple[str, ...], monkeypatch: pyte
 
 def test_words() -> None:
     assert [cli_sweep._duration(s) for s in (3, 89, 600, 7200)] == ["3 s", "89 s", "10 min", "2.0 h"]
-    bounds = ([], [[]], [[0.5], [0.25, 2.0]], [[None, 1.0]])
-    assert [cli_sweep._worst({"bounds": b}) for b in bounds] == ["–", "–", "0.25", "−∞"]
-    assert cli_sweep._worst({}) == "–"
+    bounds = ({}, *({"bounds": b} for b in ([], [[]], [[0.5], [0.25, 2.0]], [[None, 1.0]])))
+    assert [cli_sweep._worst(b) for b in bounds] == ["–", "–", "–", "0.25", "−∞"]
     assert runner._ended(-99) == "the process was ended by signal 99"
     with pytest.raises(InvalidValueError, match="the timeout is"):
         read_instances(Path("any"), timeout=-1)

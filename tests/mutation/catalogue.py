@@ -15,6 +15,6 @@ def catalogue() -> list[Mutant]:
     """Every mutant, in the order of AREAS."""
     found: list[Mutant] = [mutant for part in PARTS for mutant in part.MUTANTS]
     for m in checker.MUTANTS:
-        tests = (f"certificate/checker/test_{m.file}.py",)
+        tests = tuple(f"certificate/checker/{path.name}" for path in sorted(checker.FOLDER.glob(f"test_{m.file}*.py")))
         found.append(Mutant("checker", f"certificate/checker/{m.file}.py", m.name, m.old, m.new, tests))
     return sorted(found, key=lambda mutant: AREAS.index(mutant.area))

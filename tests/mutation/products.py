@@ -144,7 +144,7 @@ MUTANTS: list[Mutant] = [
                 "high = (sigma.lower + sigma.upper - self.eps",
                 "high = (sigma.lower + sigma.lower - self.eps",
             ),
-            "the tangent of x^-1/2 too high": ("1.5 / self.touch", "2.0 / self.touch"),
+            "the tangent of x^-1/2 too high": ("(3 - self.square / self.touch", "(4 - self.square / self.touch"),
             "w_r ρ_r forgotten": ("constant = w * bound - w * rho - both", "constant = w * bound - w * rho"),
         },
         only="Normalize or inverse_of_sigma or touch or without_eps",

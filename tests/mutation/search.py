@@ -12,7 +12,7 @@ MUTANTS: list[Mutant] = [
     *mutants(
         "search",
         "search/branch_and_bound.py",
-        "search/test_branch_and_bound.py",
+        "search/test_branch_and_bound.py search/test_branch_and_bound_limits.py",
         {
             "at the goal is above it": (
                 "return domain.bound > self.goals[domain.objective]",
@@ -37,7 +37,7 @@ MUTANTS: list[Mutant] = [
     *mutants(
         "search",
         "search/cascade.py",
-        "search/test_cascade.py",
+        "search/test_cascade.py search/test_cascade_rounding.py",
         {
             "NaN excludes": (
                 "torch.where(bounds.isfinite(), bounds - self.d, torch.full_like(bounds, -torch.inf))",
@@ -49,7 +49,7 @@ MUTANTS: list[Mutant] = [
     *mutants(
         "search",
         "search/cascade.py",
-        "search/test_cascade.py",
+        "search/test_cascade.py search/test_cascade_rounding.py",
         {
             "unsat after the first case": (
                 "if not self._open() and self.targets:",
@@ -64,7 +64,7 @@ MUTANTS: list[Mutant] = [
     *mutants(
         "search",
         "search/cascade.py",
-        "search/test_cascade.py",
+        "search/test_cascade.py search/test_cascade_rounding.py",
         {
             "the box is rounded inward": (
                 "self._placed(case.lower, -torch.inf), self._placed(case.upper, torch.inf)",
@@ -76,7 +76,7 @@ MUTANTS: list[Mutant] = [
     *mutants(
         "search",
         "search/cascade.py",
-        "search/test_cascade.py",
+        "search/test_cascade.py search/test_cascade_rounding.py",
         {
             "a counterexample is not replayed": (
                 "found = self.confirm(point.detach().cpu().double().reshape(-1).numpy())",

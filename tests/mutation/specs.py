@@ -8,7 +8,7 @@ MUTANTS: list[Mutant] = [
     *mutants(
         "specs",
         "specs/formula.py",
-        "specs/test_vnnlib.py",
+        "specs/test_vnnlib.py specs/test_vnnlib_errors.py",
         {
             "≤ read as ≥": ('if operator in ("<=", "<", "="):', 'if operator in (">=", "<", "="):'),
             "< read as ≤": ('_at_most(a, b, operator == "<", position)', "_at_most(a, b, False, position)"),
@@ -23,7 +23,7 @@ MUTANTS: list[Mutant] = [
     *mutants(
         "specs",
         "specs/normal_form.py",
-        "specs/test_vnnlib.py",
+        "specs/test_vnnlib.py specs/test_vnnlib_errors.py",
         {
             "the looser of two bounds": (
                 "return (new.near < old.near) == new.upper",
@@ -69,7 +69,7 @@ MUTANTS: list[Mutant] = [
     *mutants(
         "specs",
         "specs/vnnlib1.py",
-        "specs/test_vnnlib.py",
+        "specs/test_vnnlib.py specs/test_vnnlib_errors.py",
         {
             "the short way reads ≥ as ≤": (
                 'return bound(index, operator == "<=", value, False, match.start())',

@@ -85,13 +85,13 @@ MUTANTS: list[Mutant] = [
                 (
                     "lower = _placed(input_set.lower, graph, dtype, device, -torch.inf)\n    upper = "
                     "_placed(input_set.upper, graph, dtype, device, torch.inf)\n    options = options or "
-                    "Options()\n    size = options.together(graph, _method(method), lower.device)\n    "
+                    "Options()\n    size = options.together(graph, _method(method), lower.device, dtype)\n    "
                     "parts"
                 ),
                 (
                     "lower = _placed(input_set.lower, graph, dtype, device, torch.inf)\n    upper = "
                     "_placed(input_set.upper, graph, dtype, device, -torch.inf)\n    options = options or "
-                    "Options()\n    size = options.together(graph, _method(method), lower.device)\n    "
+                    "Options()\n    size = options.together(graph, _method(method), lower.device, dtype)\n    "
                     "parts"
                 ),
             ),

@@ -291,8 +291,8 @@ def survives(mutant: Mutant | None, file: str = "") -> bool:
     """Whether the tests of its file pass for a mutant, or for a copy as it is (without what is expected to fail)."""
     with tempfile.TemporaryDirectory() as place:
         write(mutant, Path(place))
-        test = FOLDER / f"test_{mutant.file if mutant else file}.py"
-        command = [sys.executable, "-m", "pytest", "-x", "-q", "--no-header", "-p", "no:cacheprovider", str(test)]
+        tests = sorted(map(str, FOLDER.glob(f"test_{mutant.file if mutant else file}*.py")))
+        command = [sys.executable, "-m", "pytest", "-x", "-q", "--no-header", "-p", "no:cacheprovider", *tests]
         done = subprocess.run(
             [*command, "-m", "not slow and not xfail"],
             env={**os.environ, "VERTEX_CHECKER_PATH": place, "OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1"},

@@ -1,0 +1,121 @@
+"""Networks that are split, and what must hold of their bounds."""
+
+from __future__ import annotations
+
+import functools
+import itertools
+import math
+
+import numpy as np
+import pytest
+import torch
+from torch import Tensor
+
+from bounds.networks import Config, descend, input_box, samples, transformer
+from vertex_softmax.bounds.backward import Walk
+from vertex_softmax.bounds.optimize import Ascent
+from vertex_softmax.graph import build
+from vertex_softmax.graph.ir import Graph
+from vertex_softmax.methods.bounding import Options, make_boxes
+from vertex_softmax.ops.elementwise import Relu
+from vertex_softmax.ops.registry import Rules
+from vertex_softmax.search import branch_and_bound as module
+from vertex_softmax.search.attack import pgd
+from vertex_softmax.search.branch_and_bound import Domain, Outcome, Search, branch_and_bound
+from vertex_softmax.sets import Box
+
+TOLERANCE = 1e-10
+"""Of 1 + the size of the values: what float64 rounds away."""
+
+
+QUICK = Search(seconds=None, domains=40, width=8, root=Ascent(steps=5), ascent=Ascent(steps=3, sums=False))
+
+
+CONFIGS = {
+    "relu": Config(tokens=2, seed=2),
+    "gelu": Config(tokens=2, heads=2, activation="gelu", mask="causal", seed=3),
+    "norm": Config(tokens=2, norm="pre", class_token=True, pooling="token", seed=4),
+    "gated": Config(tokens=2, gated=True, activation="silu", gain=2.0, seed=5),
+}
+
+
+MARGINS = torch.tensor([[1.0, -1.0, 0.0], [1.0, 0.0, -1.0], [0.0, 1.0, -1.0]]).double()
+
+
+def ready(graph: Graph, lower: Tensor, upper: Tensor) -> Walk:
+    walk = Walk(graph, lower, upper)
+    with torch.no_grad():
+        make_boxes(walk, ("affine",), Options(), True)
+    assert not walk.problems
+    return walk
+
+
+@functools.cache
+def attention(name: str, radius: float = 0.3) -> Walk:
+    config = CONFIGS[name]
+    return ready(transformer(config), *input_box(config, 1, radius, 1))
+
+
+def least(walk: Walk, A: Tensor) -> tuple[Tensor, Tensor]:
+    """The least values (n,) of objectives (n, *output) that an attack finds, and its points (points, *input)."""
+    graph, (lower, upper) = walk.graph, walk.boxes[walk.graph.input]
+    x = torch.cat([samples(lower, upper, 3000), descend(graph, graph.output, A[None], lower, upper, 20, 25)])[:, 0]
+    for label in range(2):
+        found = pgd(graph, Box(lower, upper), label, steps=20)
+        x = torch.cat([x, found.inputs.flatten(0, 1)])
+    return (graph.evaluate(x).flatten(1) @ A.flatten(1).mT).amin(0), x
+
+
+def grown(walk: Walk, A: Tensor, search: Search = QUICK, rule: str = "affine", **more: object) -> Outcome:
+    return branch_and_bound(walk, A, Rules(attention=rule, pieces=2), search, **more)
+
+
+class Tree:
+    """All parts that a search made: `leaves` at its end, and every (part, its parts)."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.leaves: list[Domain] = []
+        self.steps: list[tuple[list[Domain], list[Domain]]] = []
+        self.tree: module.Tree | None = None
+        real = module.Tree._take
+
+        def take(tree: module.Tree, count: int, work: object) -> None:
+            if tree is not self.tree:
+                self.tree, self.leaves, self.steps = tree, [entry[2] for entry in tree.heap], []
+
+            def noted(domains: list[Domain]) -> list[Domain]:
+                worst = sorted(tree._short(entry[2]) for entry in tree.heap)[: len(domains)]
+                assert sorted(map(tree._short, domains)) == worst, "the worst come first"
+                found = work(domains)
+                self.leaves = [d for d in self.leaves if all(d is not other for other in domains)] + found
+                self.steps.append((domains, found))
+                return found
+
+            real(tree, count, noted)
+
+        monkeypatch.setattr(module.Tree, "_take", take)
+
+
+def slack(values: Tensor) -> Tensor:
+    return TOLERANCE * (1 + values.abs())
+
+
+def mlp(sizes: tuple[int, ...], seed: int, turned: bool = False) -> tuple[list[tuple[np.ndarray, np.ndarray]], Graph]:
+    """Affine maps with ReLUs between; `turned`: the input comes as (inputs / 2, 2), and is transposed first."""
+    g = np.random.default_rng(seed)
+    layers = [(g.normal(size=(b, a)) * math.sqrt(2 / a), 0.3 * g.normal(size=b)) for a, b in itertools.pairwise(sizes)]
+    x = build.source((sizes[0] // 2, 2) if turned else (sizes[0],))
+    h = build.reshape(build.transpose(x, 0, 1, "turn"), (sizes[0],), "flat") if turned else x
+    for i, (W, b) in enumerate(layers):
+        h = build.affine(h, torch.from_numpy(W), torch.from_numpy(b), f"linear {i}")
+        if i < len(layers) - 1:
+            h = build.apply(Relu(), h, name=f"relu {i}")
+    return layers, Graph(x, h)
+
+
+def check_witness(walk: Walk, A: Tensor, goals: Tensor, out: Outcome) -> None:
+    lower, upper = walk.boxes[walk.graph.input]
+    over = torch.maximum(lower[0] - out.witness, out.witness - upper[0])
+    assert (over <= 0).all(), f"the witness is outside of the set by {float(over.max()):.3g}"
+    value = float((A[out.broken] * walk.graph.evaluate(out.witness[None])[0]).sum())
+    assert value <= float(goals[out.broken]) + TOLERANCE * (1 + abs(value))

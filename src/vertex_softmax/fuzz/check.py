@@ -95,8 +95,10 @@ class _Case(Case):
             return
         a, b = found.lower, found.clean
         known = a.isfinite() & b.isfinite()
-        self.equal(torch.where(known, a, 0.0), torch.where(known, b, 0.0), "not tight at a point", found.method)
-        if not bool((a.isfinite() | (a == torch.inf)).all()):
+        close = 1e-4 if found.method == "ibp" else 1e-7  # a norm of what is all but constant enlarges outward rounding
+        a, b = torch.where(known, a, 0.0), torch.where(known, b, 0.0)
+        self.equal(a, b, "not tight at a point", found.method, close)
+        if not bool((found.lower.isfinite() | (found.lower == torch.inf)).all()):
             self.note(f"no bound at a point {found.method}")
 
     def _order(self) -> None:

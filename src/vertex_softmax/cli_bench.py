@@ -135,7 +135,7 @@ def _show_soundness(result: dict[str, Any]) -> None:
     from rich.console import Console
     from rich.table import Table
 
-    console, table = Console(), Table(box=None, pad_edge=False)
+    console, table = Console(), Table(box=None, pad_edge=False, collapse_padding=True)
     for column, title in COUNTED.items():
         table.add_column(title, justify="left" if column in ("family", "method") else "right")
     for row in result["table"]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import math
 import sys
 import time
@@ -15,7 +16,9 @@ from vertex_softmax.bounds.backward import CROSSING, Walk
 from vertex_softmax.errors import InvalidTypeError, InvalidValueError
 from vertex_softmax.graph.ir import Graph
 from vertex_softmax.methods.bounding import METHODS, Options, lower_bounds
+from vertex_softmax.ops.elementwise import Log
 from vertex_softmax.ops.registry import Interval
+from vertex_softmax.ops.softmax import Softmax
 from vertex_softmax.result import Certification, Verdict
 from vertex_softmax.sets import InputSet, outward
 
@@ -49,7 +52,8 @@ def certify(
     proofs = certificate or rigorous
     if proofs and dtype != torch.float64:
         raise InvalidValueError(f"dtype is {dtype}; certificates are made in torch.float64")
-    graph = load(model, input_set, exact=proofs).to(_dtype(dtype), _device(device, input_set))
+    graph = load(model, input_set, exact=proofs)
+    graph = (graph if proofs else _logits(graph)).to(_dtype(dtype), _device(device, input_set))
     lower = _placed(input_set.lower, graph, dtype, device, -torch.inf)
     upper = _placed(input_set.upper, graph, dtype, device, torch.inf)
     labels = _labels(label, lower.shape[0], _classes(graph), lower.device)
@@ -71,6 +75,15 @@ def certify(
         peak_bytes=peak.bytes(),
     )
     return _proved(found, graph, lower, upper, labels, options, model, rigorous=rigorous) if proofs else found
+
+
+def _logits(graph: Graph) -> Graph:
+    """The graph without a log-softmax of its output at the end: margins are the same, whatever is taken from all."""
+    top = graph.output
+    below = top.inputs[0] if isinstance(top.op, Log) else top
+    if below is top or not isinstance(below.op, Softmax) or below.op.mask is not None:
+        return graph
+    return dataclasses.replace(graph, output=below.inputs[0])
 
 
 def _proved(

@@ -9,8 +9,9 @@ import torch
 from tests.extremes.checks import QUICK, check_all
 from tests.extremes.networks import Network, inputs, network
 
+from vertex_softmax.bounds.memory import Memory
 from vertex_softmax.graph.ir import Graph
-from vertex_softmax.methods.bounding import METHODS
+from vertex_softmax.methods.bounding import METHODS, Options
 from vertex_softmax.methods.certify import certify, load
 from vertex_softmax.sets import LinfBall
 
@@ -71,7 +72,21 @@ def test_saturated_rows_stay_in_the_hull_of_the_values() -> None:
 
 @pytest.mark.parametrize("tokens", [48, pytest.param(256, marks=pytest.mark.slow)])
 def test_many_tokens(tokens: int) -> None:
-    """Sound and in order; 1,024 tokens are in benchmarks/limits.py."""
+    """Sound and in order."""
     net = network(tokens=tokens, dim=4, heads=1, mlp=4)
     methods = METHODS.keys() - {"bab", "joint", "alpha-crown"} if tokens > 64 else METHODS.keys() - {"bab"}
     check_all(net, LinfBall(inputs(net, 1), 1e-3), methods=[m for m in METHODS if m in methods])
+
+
+@pytest.mark.parametrize("method", ["ibp", "vertex"])
+def test_a_thousand_tokens_in_little_memory(method: str) -> None:
+    """With scores by intervals, under two GiB that are promised; no sampled margin is below the bound."""
+    net = network(tokens=1024, dim=4, heads=1, mlp=4)
+    box = LinfBall(inputs(net, 1), 1e-3)
+    options = Options(scores="interval", memory=Memory(total=2 << 30))
+    found = certify(load(net, box), box, 0, method, options=options).lower[:, 1:]
+    for way in (-1.0, 0.0, 1.0, torch.randn(box.shape, generator=torch.Generator().manual_seed(0)).sign()):
+        with torch.no_grad():
+            y = net(box.centre + way * 0.999e-3)
+        assert (found <= y[:, :1] - y[:, 1:] + 1e-9).all()
+    assert found.isfinite().all()

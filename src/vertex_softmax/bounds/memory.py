@@ -52,7 +52,8 @@ class Memory:
             gib = 2.0**30
             raise NotEnoughMemoryError(
                 f"one input may need {(need + once) / gib:.2f} GiB, and memory.total is {self.total / gib:.2f}; "
-                "give more, or take a method that needs less: vertex has no tables of rows × keys², ibp only boxes"
+                "give more, or take a method that needs less: vertex has no tables of rows × keys² "
+                "(and is quick with Options(scores='interval')), ibp only boxes"
             )
         return max(1, (self.total - once) // max(1, need))
 

@@ -81,8 +81,10 @@ class Options:
 
     def together(self, graph: Graph, method: str, device: torch.device, dtype: torch.dtype = torch.float64) -> int:
         """How many inputs to bound together on a device, so that they fit into the memory if there is a limit."""
-        fitting = self.memory.most_inputs(*self._needed(graph, method, device, dtype))
         size = self._together(graph, method, device)
+        if self.memory.total is None:  # most often, and the estimate would be for nothing
+            return size
+        fitting = self.memory.most_inputs(*self._needed(graph, method, device, dtype))
         return size if fitting is None else min(size, fitting)
 
     def _needed(self, graph: Graph, method: str, device: torch.device, dtype: torch.dtype) -> tuple[int, int]:

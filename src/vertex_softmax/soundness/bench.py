@@ -11,7 +11,6 @@ import concurrent.futures
 import importlib.util
 import json
 import multiprocessing
-import os
 import platform
 import time
 from collections.abc import Callable, Iterable
@@ -115,7 +114,7 @@ def _rows(names: list[str], jobs: int, seconds: float, progress: Say) -> Iterabl
         return
     begin, context = time.monotonic(), multiprocessing.get_context("spawn")
     workers = concurrent.futures.ProcessPoolExecutor(max_workers=min(jobs, len(names)), mp_context=context)
-    with _one_thread(), workers:
+    with workers:
         futures = {workers.submit(judged, name, seconds): name for name in names}
         try:
             for i, future in enumerate(concurrent.futures.as_completed(futures), 1):
@@ -133,23 +132,6 @@ def _rows(names: list[str], jobs: int, seconds: float, progress: Say) -> Iterabl
         except BaseException:
             workers.shutdown(wait=False, cancel_futures=True)
             raise
-
-
-class _one_thread:  # noqa: N801 - a context
-    """One thread for each process that is started meanwhile: more would be in each other's way."""
-
-    NAMES = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS")
-
-    def __enter__(self) -> None:
-        self.before = {name: os.environ.get(name) for name in self.NAMES}
-        os.environ.update(dict.fromkeys(self.NAMES, "1"))
-
-    def __exit__(self, *_: object) -> None:
-        for name, value in self.before.items():
-            if value is None:
-                os.environ.pop(name, None)
-            else:
-                os.environ[name] = value
 
 
 def _setting(seconds: float, seeds: int, first: int, *, quick: bool) -> dict[str, Any]:

@@ -205,6 +205,8 @@ def in_order(parts: Sequence[Tensor], order: Sequence[Sequence[int]]) -> Tensor:
     if len(parts) == 1:
         return parts[0]
     if len({tuple(part.shape[1:]) for part in parts}) != 1:
-        raise InvalidValueError("the outputs of the inputs have different shapes; ask about those of one shape together")
+        raise InvalidValueError(
+            "the outputs of the inputs have different shapes; ask about those of one shape together"
+        )
     index = torch.tensor([n for which in order for n in which])
     return torch.cat(list(parts))[index.argsort()]

@@ -109,9 +109,14 @@ class Program:
     def __init__(self, original: Original, x: Tensor, perturb: str) -> None:
         self.original, self.perturb = original, perturb
         with torch.no_grad():
-            original.call(x, random=True)  # a module that cannot be called says so itself
-            with traceable():
-                self.exported = _export(original.wrapped, x)
+            if perturb == "input":
+                original.call(x)  # a module that cannot be called says so itself
+            try:
+                with traceable():
+                    self.exported = _export(original.wrapped, x)
+            except UnsupportedModelError:
+                original.call(x)
+                raise
 
     def at(self, x: Tensor) -> Reading:
         """The graph at this input (perturb='embedding': at these ids, (1, tokens)); not replayed yet."""
@@ -181,17 +186,17 @@ class Reading:
         table, shape = nodes[0].args[0], nodes[0].meta["val"].shape
         if not isinstance(table, Fx) or table.op != "placeholder":
             raise UnsupportedModelError(
-                f"{_place(nodes[0], 'embedding')}: the table of the ids is computed when the module is called; it has to "
-                "be a parameter or a buffer. Or pass embeddings with perturb='input' instead"
+                f"{_place(nodes[0], 'embedding')}: the table of the ids is computed when the module is called; it "
+                "has to be a parameter or a buffer. Or pass embeddings with perturb='input' instead"
             )
         self._check_ids(self.fixed[table.name], _place(nodes[0], "embedding"))
         cuts = [n for n in nodes if self._is(n.args[0], table) and n.meta["val"].shape == shape]
         for n in self._after_ids():
             if n not in cuts and _op_name(n) in LOOK_UPS and self._is(n.args[0], table):
                 raise UnsupportedModelError(
-                    f"{_place(n, _op_name(n))} looks other ids, made from those given, up in the table of the embeddings "
-                    "that move (as an encoder-decoder does that shifts its ids): which of them moves is ambiguous. Give "
-                    "a module that takes embeddings, with perturb='input'"
+                    f"{_place(n, _op_name(n))} looks other ids, made from those given, up in the table of the "
+                    "embeddings that move (as an encoder-decoder does that shifts its ids): which of them moves is "
+                    "ambiguous. Give a module that takes embeddings instead of ids"
                 )
         return cuts
 
@@ -222,7 +227,8 @@ class Reading:
         if len(wrong):
             at = tuple(wrong[0].tolist())
             raise InvalidValueError(
-                f"id {int(self.x[at])} at token {at[-1]} is not in the table of {place}, which has {len(table)} rows, from 0"
+                f"id {int(self.x[at])} at token {at[-1]} is not in the table of {place}, which has {len(table)} rows, "
+                "counted from 0"
             )
 
     def _name_of_table(self) -> str:
@@ -231,7 +237,7 @@ class Reading:
         held = {**signature.inputs_to_parameters, **signature.inputs_to_buffers}
         if name not in held:
             raise UnsupportedModelError("the table of the ids is neither a parameter nor a buffer of the module")
-        return held[name].removeprefix("module.")
+        return str(held[name]).removeprefix("module.")
 
     def _read(self) -> Graph:
         """The graph; one error lists everything that has no translation."""

@@ -12,7 +12,7 @@ from __future__ import annotations
 import contextlib
 import copy
 import dataclasses
-import random as python
+import random
 import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
@@ -20,10 +20,10 @@ from typing import Any
 import numpy as np
 import torch
 from torch import Tensor, nn
-from torch.nn.parameter import UninitializedTensorMixin
+from torch.nn.parameter import is_lazy
 from torch.utils._python_dispatch import TorchDispatchMode, is_traceable_wrapper_subclass
 
-from vertex_softmax.errors import InvalidTypeError, InvalidValueError, UnsupportedModelError
+from vertex_softmax.errors import InvalidTypeError, InvalidValueError, UnsupportedModelError, VertexError
 
 
 @dataclasses.dataclass(frozen=True)
@@ -54,16 +54,26 @@ class Original:
         """The twin as a function of one tensor to one tensor; everything else is a constant."""
         self.kinds = _kinds(module)
         """The precisions that `own` may take its input in, the likeliest first."""
-
-    @property
-    def place(self) -> torch.device:
+        self.place = next((value.device for value in (*module.parameters(), *module.buffers())), torch.device("cpu"))
         """Where the user's object is."""
-        return _place(self.own)
+        self._wrapped: tuple[torch.dtype, nn.Module] | None = None
 
-    def call(self, x: Tensor, *, random: bool = False) -> Tensor:
-        """The twin's value for an argument: the input itself, or ids; `random` numbers may be drawn, or may not."""
+    def call(self, x: Tensor) -> Tensor:
+        """The twin's value for an argument: the input itself, or ids."""
         with traceable():
-            return _called("the module's copy in float64", self.wrapped, x, random=random)
+            return _called("the module's copy in float64", self.wrapped, x)
+
+    @contextlib.contextmanager
+    def without_chance(self) -> Iterator[None]:
+        """Refuse a module that draws random numbers in calls made while this is open."""
+        before = _random_states(self.place)
+        yield
+        drawn = [name for name, state in _random_states(self.place).items() if state != before[name]]
+        if drawn:
+            raise UnsupportedModelError(
+                f"the module draws random numbers from {' and '.join(drawn)} when it is called: it has to be a "
+                "function of its input"
+            )
 
     def twin_at(self, point: Tensor, cut: Cut | None = None) -> Tensor:
         """The twin's value, on the CPU, where the graph's input is `point`."""
@@ -90,46 +100,47 @@ class Original:
                 handle.remove()
         return next((name for name, differs in seen.items() if name and differs == [True]), None)  # called once
 
-    def own_at(self, point: Tensor, cut: Cut | None = None, *, moved: bool = True) -> tuple[Tensor, Tensor, torch.dtype]:
+    def own_at(
+        self, point: Tensor, cut: Cut | None = None, *, moved: bool = True
+    ) -> tuple[Tensor, Tensor, torch.dtype]:
         """What the user's object gives at a point, the point as it was given to it (both float64), and its precision.
 
         moved=False: the ids alone, whose embeddings are `point`.
         """
         place = self.place
-        rest = tuple(_to(a, place, None) for a in self.rest)
-        keywords = {name: _to(value, place, None) for name, value in self.keywords.items() if name != self.first}
-        kinds = self.kinds
-        for kind in kinds:
+        for kind in self.kinds:
             given = point.to(kind)
             x = given.to(place) if cut is None else cut.ids.to(place)
-            wrapped = _Logits(self.own, _cast(rest, kind), _cast(keywords, kind), self.first)
             try:
-                with torch.autocast(place.type, enabled=False), _given(self.own, cut if moved else None, given.to(place)):
-                    found = _called("the module", wrapped, x)
+                with _given(self.own, cut if moved else None, given.to(place)):
+                    found = _called("the module", self._own(kind), x)
             except UnsupportedModelError:
-                if kind is kinds[-1]:
+                if kind is self.kinds[-1]:
                     raise
                 continue
             self.kinds = (kind,)
-            return found.detach().cpu().double(), given.double(), kind
-        raise UnsupportedModelError("the module takes no floating-point input")  # pragma: no cover
+            break
+        return found.cpu().double(), given.double(), kind
+
+    def _own(self, kind: torch.dtype) -> nn.Module:
+        """The user's object as a function of one tensor, further arguments in its place and of this precision."""
+        if self._wrapped is None or self._wrapped[0] != kind:
+            rest = tuple(_to(a, self.place, kind) for a in self.rest)
+            named = {name: _to(value, self.place, kind) for name, value in self.keywords.items() if name != self.first}
+            self._wrapped = kind, _Logits(self.own, rest, named, self.first)
+        return self._wrapped[1]
 
     def batch_at(self, points: Tensor) -> Tensor | None:
         """What the user's object gives for several points (n, …) in one batch; None if it takes no such batch."""
         place = self.place
         if self.rest or len(self.keywords) > (self.first is not None):
             return None  # further arguments are for a batch of 1
-        wrapped = _Logits(self.own, (), {}, self.first)
         x = points.to(place) if not points.is_floating_point() else points.to(place, self.kinds[0])
-        with torch.no_grad(), warnings.catch_warnings(), torch.autocast(place.type, enabled=False):
-            warnings.simplefilter("ignore")
-            try:
-                found = wrapped(x)
-            except Exception:  # noqa: BLE001 - a module of batches of 1 says so in whatever way it likes
-                return None
-        if not isinstance(found, Tensor) or found.dim() == 0 or len(found) != len(points):
-            return None
-        return found.detach().cpu().double()
+        try:
+            found = _called("the module", self._own(self.kinds[0]), x)
+        except VertexError:
+            return None  # a module of batches of 1 says so in whatever way it likes
+        return found.cpu().double() if found.dim() > 0 and len(found) == len(points) else None
 
 
 class _Logits(nn.Module):
@@ -174,18 +185,11 @@ def constant(value: Any) -> Any:
     return value
 
 
-def _to(value: Any, place: torch.device, kind: torch.dtype | None) -> Any:
+def _to(value: Any, place: torch.device, kind: torch.dtype) -> Any:
+    """A further argument in the place and precision of the module: it may have been given in float64."""
     if not isinstance(value, Tensor):
         return value
-    value = value.detach().to(place)
-    return value.to(kind) if kind is not None and value.is_floating_point() else value
-
-
-def _cast(values: Any, kind: torch.dtype) -> Any:
-    """Further arguments in the precision of the input: those of a float32 module may have been given in float64."""
-    if isinstance(values, dict):
-        return {name: _to(value, value.device, kind) if isinstance(value, Tensor) else value for name, value in values.items()}
-    return tuple(_to(value, value.device, kind) if isinstance(value, Tensor) else value for value in values)
+    return value.detach().to(place, kind) if value.is_floating_point() else value.detach().to(place)
 
 
 def arguments_of(example: Any, kwargs: Mapping[str, Any] | None) -> tuple[tuple[Any, ...], dict[str, Any]]:
@@ -256,36 +260,36 @@ def _check_kind(module: nn.Module) -> None:
     for name, part in module.named_modules():
         if isinstance(part, torch.jit.ScriptModule):
             raise UnsupportedModelError(
-                f"{name or 'the module'} is a scripted or traced module (torch.jit): give the nn.Module it was made from"
+                f"{name or 'the module'} is scripted or traced (torch.jit): give the nn.Module it was made from"
             )
     if hasattr(module, "_orig_mod"):
         raise UnsupportedModelError("the module was made by torch.compile: give the module itself, `model._orig_mod`")
 
 
 def _check_weight(what: str, value: Tensor) -> None:
-    if isinstance(value, UninitializedTensorMixin):
+    if is_lazy(value):
         raise UnsupportedModelError(f"{what} has no value yet (a lazy module): call the module once before")
     if value.is_meta:
         raise UnsupportedModelError(f"{what} is on the meta device, it has a shape and no numbers: load its weights")
     if is_traceable_wrapper_subclass(value) or type(value).__name__ == "FakeTensor":
         raise UnsupportedModelError(f"{what} is a {type(value).__name__}: give a module with plain tensors as weights")
     if value.is_quantized:
-        raise UnsupportedModelError(f"{what} is quantised ({value.dtype}): dequantise it, or give the module before it was")
+        raise UnsupportedModelError(
+            f"{what} is quantised ({value.dtype}): dequantise it, or give the module before it was"
+        )
     if value.layout != torch.strided:
         raise UnsupportedModelError(f"{what} is sparse ({value.layout}): make it dense with .to_dense()")
     if value.is_complex():
         raise UnsupportedModelError(f"{what} is complex")
     if value.is_floating_point() and value.dtype.itemsize < 2:
-        raise UnsupportedModelError(f"{what} is {value.dtype}, which needs scales that are no part of it: dequantise it")
+        raise UnsupportedModelError(
+            f"{what} is {value.dtype}, which needs scales that are no part of it: dequantise it"
+        )
 
 
 def _kinds(module: nn.Module) -> tuple[torch.dtype, ...]:
     held = [value.dtype for value in (*module.parameters(), *module.buffers()) if value.is_floating_point()]
     return tuple(dict.fromkeys([*held, torch.float64, torch.float32])) if held else (torch.float64, torch.float32)
-
-
-def _place(module: nn.Module) -> torch.device:
-    return next((value.device for value in (*module.parameters(), *module.buffers())), torch.device("cpu"))
 
 
 def _double(module: nn.Module, dtype: torch.dtype) -> nn.Module:
@@ -336,9 +340,8 @@ def traceable() -> Iterator[None]:
         torch.backends.mha.set_fastpath_enabled(before)
 
 
-def _called(who: str, module: nn.Module, x: Tensor, *, random: bool = False) -> Tensor:
-    before = _random_states(x.device)
-    with torch.no_grad(), warnings.catch_warnings():
+def _called(who: str, module: nn.Module, x: Tensor) -> Tensor:
+    with torch.no_grad(), warnings.catch_warnings(), torch.autocast(x.device.type, enabled=False):
         warnings.simplefilter("ignore")
         try:
             found = module(x)
@@ -346,15 +349,9 @@ def _called(who: str, module: nn.Module, x: Tensor, *, random: bool = False) -> 
             raise UnsupportedModelError(
                 f"{who} cannot be called with {x.dtype} of shape {tuple(x.shape)}: {type(error).__name__}: {error}"
             ) from error
-    drawn = [name for name, state in _random_states(x.device).items() if state != before[name]]
-    if drawn and not random:
-        raise UnsupportedModelError(
-            f"the module draws random numbers from {' and '.join(drawn)} when it is called: it has to be a function of "
-            "its input"
-        )
     if not isinstance(found, Tensor):
         raise InvalidTypeError(f"the module returned {type(found).__name__}, not a tensor or logits")
-    return found
+    return found.detach()
 
 
 def _random_states(place: torch.device) -> dict[str, object]:
@@ -362,7 +359,7 @@ def _random_states(place: torch.device) -> dict[str, object]:
     _, keys, position, *_ = np.random.get_state()  # noqa: NPY002 - the global one is the point
     found: dict[str, object] = {
         "torch": torch.get_rng_state().numpy().tobytes(),
-        "random": python.getstate(),
+        "random": random.getstate(),
         "numpy": (np.asarray(keys).tobytes(), position),
     }
     if place.type == "cuda":
@@ -402,14 +399,15 @@ class _LookUps(TorchDispatchMode):
     """Answers every look-up of the ids in one table with the given embeddings."""
 
     def __init__(self, table: Tensor, ids: Tensor, point: Tensor) -> None:
-        super().__init__()
-        self.table, self.ids, self.point, self.answered = table, ids.reshape(-1), point, 0
+        super().__init__()  # type: ignore[no-untyped-call]
+        self.table, self.ids, self.point, self.answered = table, ids.reshape(-1).cpu().long(), point, 0
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Sequence[Any] = (), kwargs: Any = None) -> Any:
-        if func is torch.ops.aten.embedding.default and args[0].data_ptr() == self.table.data_ptr():
-            table, index = args[0], args[1]
-            if table.shape == self.table.shape and index.numel() == self.ids.numel():
-                if bool((index.reshape(-1).cpu() == self.ids.cpu()).all()):
-                    self.answered += 1
-                    return self.point.reshape(*index.shape, table.shape[-1]).to(table.dtype)
+        if func is torch.ops.aten.embedding.default and self._asked(args[0], args[1]):
+            self.answered += 1
+            return self.point.reshape(*args[1].shape, args[0].shape[-1]).to(args[0].dtype)
         return func(*args, **(kwargs or {}))
+
+    def _asked(self, table: Tensor, index: Tensor) -> bool:
+        same = table.data_ptr() == self.table.data_ptr() and table.shape == self.table.shape
+        return same and torch.equal(index.reshape(-1).cpu().long(), self.ids)

@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import dataclasses
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 import torch
@@ -70,19 +70,22 @@ class _Call:
     who: str
 
 
-def replay(
-    graph: Graph, reading: Reading, original: Original, cases: Sequence[Case], *, batches: bool = False
-) -> None:
+def replay(graph: Graph, reading: Reading, original: Original, cases: Sequence[Case], *, batches: bool = False) -> None:
     """Refuse a graph that differs from the module at a point of a case.
 
     `batches`: if the module takes batches, also where another input is beside the first.
     """
     if not cases:
         return
-    held = _Held(graph, reading, original)
+    with original.without_chance():
+        _replay(_Held(graph, reading, original), cases, batches=batches)
+
+
+def _replay(held: _Held, cases: Sequence[Case], *, batches: bool) -> None:
+    original = held.original
     first = held.own(cases[0], 0)
     double = original.kinds[0] == torch.float64 and original.place.type == "cpu"
-    for some in _parts(cases):
+    for some in (cases[i : i + TOGETHER] for i in range(0, len(cases), TOGETHER)):
         calls = [held.own(case, j) for case in some for j in range(len(case.points) if double else 1)]
         if not double:
             calls += [held.twin(case, j) for case in some for j in range(len(case.points))]
@@ -90,10 +93,6 @@ def replay(
     beside = held.beside(cases[0]) if batches else []
     last = min(1, len(cases[0].points) - 1)
     held.check([first, *beside, held.own(cases[0], last), held.twin(cases[0], 0), held.twin(cases[0], last)])
-
-
-def _parts(cases: Sequence[Case]) -> Iterator[Sequence[Case]]:
-    return (cases[i : i + TOGETHER] for i in range(0, len(cases), TOGETHER))
 
 
 class _Held:
@@ -156,8 +155,9 @@ class _Held:
             raise UnsupportedModelError(BEYOND)
         if not finite:
             raise UnsupportedModelError(
-                f"at {call.case.said}, or near it in its set, {call.who} gives NaN or infinity ({call.kind}), where its "
-                "formula has a number: something on the way overflows. Make the set smaller, or scale the numbers down"
+                f"at {call.case.said}, or near it in its set, {call.who} gives NaN or infinity ({call.kind}), where "
+                "its formula has a number: something on the way overflows. Make the set smaller, or scale the "
+                "numbers down"
             )
         off, allowed = float((found - exact).abs().max()), self._allowed(call.kind, exact, rough)
         if off > allowed:
@@ -187,8 +187,7 @@ class _Held:
         where = f"; the first part that differs is {other!r}" if other else ""
         return (
             f"The graph is what torch.export recorded: it is the module that does something else when it is called"
-            f"{where}. It has to be a function of its input, the same in every precision, at every call: no code behind "
-            "torch.compiler.is_compiling(), no counters or caches, no random numbers, nothing that depends on the others "
-            "of a batch"
+            f"{where}. It has to be a function of its input, the same in every precision, at every call: no code "
+            "behind torch.compiler.is_compiling(), no counters or caches, no random numbers, nothing that depends "
+            "on the others of a batch"
         )
-

@@ -237,7 +237,9 @@ def _device(device: object, input_set: InputSet) -> torch.device:
         torch.zeros(1, device=place).add(1)
     except (RuntimeError, AssertionError, NotImplementedError, ImportError, IndexError) as error:
         reason = str(error).strip().partition("\n")[0]
-        raise InvalidValueError(f"device is {str(device)!r}, on which nothing can be computed here: {reason}") from error
+        raise InvalidValueError(
+            f"device is {str(device)!r}, on which nothing can be computed here: {reason}"
+        ) from error
     return place
 
 
@@ -264,24 +266,7 @@ def _classes(graph: Graph) -> int:
 
 def _labels(label: object, batch: int) -> Tensor:
     """One class number per input, (batch) of int64 on the CPU."""
-    if isinstance(label, Tensor):
-        labels = label.detach()
-        if labels.is_meta or labels.layout != torch.strided:
-            raise InvalidTypeError("label is a sparse or meta tensor; give class numbers as integers")
-        kind, labels = str(labels.dtype), labels.cpu()
-        array: NDArray[Any] | None = None if labels.dtype == torch.bfloat16 else labels.numpy()
-    elif isinstance(label, np.ma.MaskedArray):
-        raise InvalidTypeError("label is a masked array; give class numbers as integers")
-    else:
-        try:
-            array = np.asarray(label)
-        except (ValueError, TypeError, OverflowError, RuntimeError) as error:
-            raise InvalidTypeError(f"label cannot be read as class numbers: {error}") from error
-        kind = str(array.dtype)
-    if array is None or array.dtype.kind not in "iu":
-        big = array is not None and array.dtype.kind == "O" and all(type(n) is int for n in array.reshape(-1))
-        if not big:
-            raise InvalidTypeError(f"label has dtype {kind}; give class numbers as integers")
+    array = _integers(label)
     if array.ndim > 1:
         raise InvalidValueError(
             f"label has shape {array.shape}; give one class number for each of {batch} inputs, or one for all"
@@ -295,6 +280,27 @@ def _labels(label: object, batch: int) -> Tensor:
         if not 0 <= number < 1 << 31:
             raise InvalidValueError(f"label {number} at index {i} is not a class; classes are counted from 0")
     return torch.tensor(numbers, dtype=torch.long)
+
+
+def _integers(label: object) -> NDArray[Any]:
+    """An array of integers of any size, however they were given."""
+    wrong = "give class numbers as integers"
+    if isinstance(label, Tensor):
+        if label.is_meta or label.layout != torch.strided or label.is_quantized:
+            raise InvalidTypeError(f"label is a meta, sparse or quantised tensor; {wrong}")
+        if label.is_floating_point() or label.is_complex() or label.dtype == torch.bool:
+            raise InvalidTypeError(f"label has dtype {label.dtype}; {wrong}")
+        return label.detach().cpu().numpy()
+    if isinstance(label, np.ma.MaskedArray):
+        raise InvalidTypeError(f"label is a masked array; {wrong}")
+    try:
+        array = np.asarray(label)
+    except (ValueError, TypeError, OverflowError, RuntimeError) as error:
+        raise InvalidTypeError(f"label cannot be read as class numbers: {error}") from error
+    big = array.dtype.kind == "O" and all(type(n) is int for n in array.reshape(-1))
+    if array.dtype.kind not in "iu" and not big:
+        raise InvalidTypeError(f"label has dtype {array.dtype}; {wrong}")
+    return array
 
 
 def _classed(labels: Tensor, batch: int, classes: int) -> Tensor:

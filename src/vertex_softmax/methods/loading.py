@@ -1,9 +1,9 @@
 """A model that was read: which graph answers for which inputs, each held against the model itself.
 
-Invariant: `Loaded.groups` returns a graph for an input only if the original (the user's module, run eagerly; onnxruntime
-on the file) gives what the graph gives, but for rounding, at the input's centre and at points of its set. Inputs are
-answered by one graph only if their graphs are the same: token ids decide over masks, positions and indices, so every
-row of ids is read by itself.
+Invariant: `Loaded.groups` returns a graph for an input only if the original (the user's module, run eagerly;
+onnxruntime on the file) gives what the graph gives, but for rounding, at the input's centre and at points of its set.
+Inputs are answered by one graph only if their graphs are the same: token ids decide over masks, positions and indices,
+so every row of ids is read by itself.
 
     model = read(module)              # once
     certify(model, ball, labels)      # as often as you like: exported once per input shape, replayed every time
@@ -55,13 +55,13 @@ class Loaded(ABC):
         found = self.groups(input_set, exact=exact)
         if len(found) != 1:
             raise InvalidValueError(
-                f"the {len(input_set)} inputs need {len(found)} graphs, as masks, positions or indices differ with their "
-                f"token ids (inputs {found[0].which[0]} and {found[1].which[0]}, for instance): give the model itself to "
-                "`certify` and `bound`, or one input at a time"
+                f"the {len(input_set)} inputs need {len(found)} graphs, as masks, positions or indices differ with "
+                f"their token ids (inputs {found[0].which[0]} and {found[1].which[0]}, for instance): give the model "
+                "itself to `certify` and `bound`, or one input at a time"
             )
         return found[0].graph
 
-    def rows(self, ids: Tensor) -> Tensor:
+    def rows(self, ids: Tensor) -> Tensor:  # noqa: ARG002
         """The rows (batch, tokens, d) of the table that ids (batch, tokens) are looked up in: the graph's input."""
         raise InvalidTypeError("only a torch.nn.Module that takes token ids has a table to look them up in")
 
@@ -124,8 +124,8 @@ class _Graph(Loaded):
 def _refuse_ids(input_set: InputSet, why: str) -> None:
     if getattr(input_set, "ids", None) is not None:
         raise InvalidValueError(
-            f"the set has token ids, and {why}: masks and positions may be other sentences'. Give the module itself, or "
-            "read(module) of vertex_softmax.methods.loading; or leave `ids` out, if the embeddings are all that the "
+            f"the set has token ids, and {why}: masks and positions may be other sentences'. Give the module itself, "
+            "or read(module) of vertex_softmax.methods.loading; or leave `ids` out, if the embeddings are all that the "
             "network takes"
         )
 
@@ -261,20 +261,24 @@ class _Reading:
 def _check_centres(input_set: InputSet, found: Sequence[_Reading]) -> None:
     """The centre of a set with ids is what the ids are looked up to be, exactly."""
     for i, (centre, reading) in enumerate(zip(input_set.centre.cpu(), found, strict=True)):
-        start = reading.start.reshape(centre.shape[0], -1) if reading.start.numel() % centre.shape[0] == 0 else reading.start
+        start = (
+            reading.start.reshape(centre.shape[0], -1)
+            if reading.start.numel() % centre.shape[0] == 0
+            else reading.start
+        )
         if start.shape != centre.shape:
             raise InvalidValueError(
-                f"input {i} has embeddings of shape {tuple(centre.shape)}, and the rows of its ids {tuple(start.shape)}; "
-                "use TokenBall.of(model, ids, eps), which looks them up"
+                f"input {i} has embeddings of shape {tuple(centre.shape)}, and the rows of its ids "
+                f"{tuple(start.shape)}; use TokenBall.of(model, ids, eps), which looks them up"
             )
         wrong = (start != centre).nonzero()
         if len(wrong):
             token, entry = wrong[0].tolist()
             ours, theirs = float(centre[token, entry]), float(start[token, entry])
             raise InvalidValueError(
-                f"input {i}, token {token}: the set's centre is {ours!r} at entry {entry}, but the row of its id in the "
-                f"model's table has {theirs!r}. The set is around the rows themselves, before the model scales or changes "
-                "them: use TokenBall.of(model, ids, eps), which looks them up"
+                f"input {i}, token {token}: the set's centre is {ours!r} at entry {entry}, but the row of its id in "
+                f"the model's table has {theirs!r}. The set is around the rows themselves, before the model scales or "
+                "changes them: use TokenBall.of(model, ids, eps), which looks them up"
             )
 
 

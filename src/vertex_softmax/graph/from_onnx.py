@@ -25,10 +25,10 @@ from vertex_softmax.graph import onnx_attention as _attention  # noqa: F401
 from vertex_softmax.graph import onnx_shapes as _shapes  # noqa: F401
 from vertex_softmax.graph import onnx_windows as _windows  # noqa: F401
 from vertex_softmax.graph.ir import Graph, Node
+from vertex_softmax.graph.masks import check_masks, move_masks
 from vertex_softmax.graph.onnx_file import DTYPES, load, opset, packages, to_tensor
 from vertex_softmax.graph.onnx_ops import TRANSLATE, Call, Unsupported, limited
 from vertex_softmax.graph.onnx_parts import needed
-from vertex_softmax.graph.recognise import check_masks, move_masks
 
 if TYPE_CHECKING:
     import onnx

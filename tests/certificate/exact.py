@@ -207,7 +207,7 @@ def _softmax(
             if gone[j] and penalty is not None and replaced is not None and penalty[at][j] != 0:
                 row[j] = arb(float(penalty[at][j])) + (0 if replaced[at][j] else row[j])
                 gone[j] = False
-        top = next(s for j, s in enumerate(row) if mask is None or not mask[at][j])  # any number will do
+        top = next((s for j, s in enumerate(row) if mask is None or not mask[at][j]), row[0])  # any number will do
         e = [arb(0) if gone[j] else (s - top).exp() for j, s in enumerate(row)]
         total = sum(e, arb(0))
         out[at] = [v / total for v in e]

@@ -14,6 +14,7 @@ structure. Everything is written with its type and its length before it: no two 
 from __future__ import annotations
 
 import dataclasses
+import dis
 import enum
 import hashlib
 import inspect
@@ -22,7 +23,7 @@ import sys
 from collections.abc import Iterable, Iterator
 from fractions import Fraction
 from pathlib import Path
-from types import CodeType, FunctionType
+from types import CellType, CodeType, FunctionType, ModuleType
 from typing import Any, Protocol
 
 import numpy as np
@@ -35,6 +36,8 @@ from vertex_softmax.ops.registry import Op
 
 FORMAT = "vertex graph identity 1"
 PACKAGE = __name__.partition(".")[0]
+LIBRARIES = ("torch", "numpy", "dataclasses", "abc", "typing", "functools", "math", "collections")
+"""Whose functions are known by their names: `sources.fingerprint` has the version of the first."""
 
 
 class Sink(Protocol):
@@ -184,28 +187,34 @@ def _class(sink: Sink, cls: type) -> None:
     _bytes(sink, f"class {_name(cls)}", hashlib.sha256(data).digest())
     members = [(name, part) for name, part in sorted(vars(cls).items()) if _counts(name, part)]
     _head(sink, "members", len(members))
+    seen: set[CodeType] = set()
     for name, part in members:
         _write(sink, name)
-        _member(sink, name, part)
+        try:
+            _used(sink, part, seen)
+        except _NotExactError as error:
+            raise _NotExactError(f"its class has {name!r}: {error}") from error
 
 
 def _counts(name: str, part: Any) -> bool:
     """Is this entry of a class part of what it does? What Python itself puts there is not."""
-    return isinstance(part, FunctionType) or not (name.startswith("__") or type(part).__name__ == "member_descriptor")
+    if isinstance(part, FunctionType):
+        return True
+    return not (name.startswith("__") or name == "_abc_impl" or inspect.ismemberdescriptor(part))
 
 
-def _member(sink: Sink, name: str, part: Any) -> None:
-    codes = [found.__code__ for found in _functions(part)]
-    if codes:
-        for found in codes:
-            _code(sink, found)
-        return
-    try:
-        _write(sink, part)
-    except _NotExactError as error:
-        if name.startswith("_"):  # such as the tables of `abc`
-            return
-        raise _NotExactError(f"its class attribute {name!r}: {error}") from error
+def _used(sink: Sink, value: Any, seen: set[CodeType]) -> None:
+    """What the code of an op refers to: functions with all that they refer to in turn, classes and modules by name."""
+    functions = list(_functions(value))
+    if functions:
+        for function in functions:
+            _function(sink, function, seen)
+    elif isinstance(value, ModuleType):
+        _bytes(sink, "module", value.__name__.encode())
+    elif isinstance(value, type) or (callable(value) and hasattr(value, "__qualname__")):  # as torch.relu
+        _bytes(sink, "named", f"{value.__module__}.{value.__qualname__}".encode())
+    else:
+        _write(sink, value)
 
 
 def _functions(part: Any) -> Iterator[FunctionType]:
@@ -214,8 +223,39 @@ def _functions(part: Any) -> Iterator[FunctionType]:
             yield found
 
 
+def _function(sink: Sink, function: FunctionType, seen: set[CodeType]) -> None:
+    """A function's code, its defaults, and what it closes over and calls by a global name; libraries' by name alone."""
+    code = function.__code__
+    _bytes(sink, "function", f"{function.__module__}.{function.__qualname__}".encode())
+    if code in seen or (function.__module__ or "").partition(".")[0] in (PACKAGE, *LIBRARIES):
+        return
+    seen.add(code)
+    _code(sink, code)
+    cells = {name: _content(cell) for name, cell in zip(code.co_freevars, function.__closure__ or (), strict=True)}
+    names = sorted({name for name in _globals(code) if name in function.__globals__})
+    defaults = (*(function.__defaults__ or ()), *(function.__kwdefaults__ or {}).values())
+    _parts(sink, "uses", (*cells, *names, len(defaults)))
+    for value in (*cells.values(), *(function.__globals__[name] for name in names), *defaults):
+        _used(sink, value, seen)
+
+
+def _content(cell: CellType) -> Any:
+    try:
+        return cell.cell_contents
+    except ValueError:  # nothing in it yet
+        return None
+
+
+def _globals(code: CodeType) -> Iterator[str]:
+    """The global names that some code reads, the functions in it included."""
+    yield from (step.argval for step in dis.get_instructions(code) if step.opname in ("LOAD_GLOBAL", "LOAD_NAME"))
+    for value in code.co_consts:
+        if isinstance(value, CodeType):
+            yield from _globals(value)
+
+
 def _code(sink: Sink, code: CodeType) -> None:
-    """A function's instructions, its constants and the names it uses."""
+    """Instructions, constants and names; not the file and the line they were written in."""
     names = (code.co_names, code.co_varnames, code.co_freevars, code.co_cellvars)
     _parts(sink, "code", (code.co_code, *names, code.co_exceptiontable, len(code.co_consts)))
     for value in code.co_consts:

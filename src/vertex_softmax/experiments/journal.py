@@ -20,7 +20,7 @@ import stat
 from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from types import TracebackType
-from typing import IO, Any, TypeAlias
+from typing import Any, TypeAlias
 
 from vertex_softmax.errors import InternalError, InvalidValueError
 from vertex_softmax.sources import fingerprint
@@ -34,12 +34,6 @@ Trial: TypeAlias = dict[str, Any]
 MOST_BYTES = 1 << 33
 MOST_LINE = 1 << 28
 """Bytes of a journal, and of one of its lines."""
-
-
-PLAIN = os.O_RDWR | os.O_CREAT | os.O_APPEND
-for _flag in ("O_NOFOLLOW", "O_NONBLOCK", "O_CLOEXEC", "O_BINARY"):
-    PLAIN |= getattr(os, _flag, 0)
-"""How a journal is opened: never through a link, and without waiting for whoever reads a pipe."""
 
 
 def journal_of(name: str, out: Path, *files: str) -> Journal:
@@ -75,12 +69,13 @@ class Journal:
         there = next(folder for folder in self.path.absolute().parents if folder.exists())
         try:
             self.path.parent.mkdir(parents=True, exist_ok=True)
-            self._file = self._opened()
+            self._file = self.path.open("a+b")
         except OSError as error:
-            if error.errno == errno.ELOOP:
-                raise InvalidValueError(f"{self.path} is a link; remove it, or choose another --out") from error
             raise self._refused(error) from error
         try:
+            about = os.fstat(self._file.fileno())
+            if not stat.S_ISREG(about.st_mode) or about.st_size > MOST_BYTES:
+                raise InvalidValueError(f"{self.path} is not a plain file of at most {MOST_BYTES} bytes; move it away")
             self._lock()
             self._read()
             if not self._file.tell():  # nothing was promised before
@@ -91,14 +86,6 @@ class Journal:
                 raise self._refused(error) from error
             raise
         return self
-
-    def _opened(self) -> IO[bytes]:
-        number = os.open(self.path, PLAIN, 0o666)
-        about = os.fstat(number)
-        if not stat.S_ISREG(about.st_mode) or about.st_size > MOST_BYTES:
-            os.close(number)
-            raise InvalidValueError(f"{self.path} is not a plain file of at most {MOST_BYTES} bytes; move it away")
-        return os.fdopen(number, "a+b")
 
     def _refused(self, error: OSError) -> InvalidValueError:
         return InvalidValueError(f"{self.path} cannot be written ({error.strerror}); choose another --out")

@@ -46,7 +46,14 @@ def reached(*roots: str) -> set[str]:
     return {MODULES[name].relative_to(PACKAGE).as_posix() for name in found}
 
 
-SHOWN = {"report/figures.py", "report/plots.py", "cli_names.py", "experiments/journal.py", "report/__init__.py"}
+SHOWN = {
+    "report/figures.py",
+    "report/plots.py",
+    "cli_names.py",
+    "cli_values.py",
+    "experiments/journal.py",
+    "report/__init__.py",
+}
 """Of what a result is drawn with, what commands are called, and what keeps the answers."""
 
 

@@ -239,6 +239,33 @@ def test_a_file_that_changes_meanwhile_is_an_error(tmp_path: Path) -> None:
     assert lines(tmp_path / "out")[0]["reason"] == "the model or the property was changed while it was read"
 
 
+def test_a_file_that_is_replaced_and_put_back_meanwhile_is_an_error(tmp_path: Path) -> None:
+    told = benchmark(tmp_path / "bench", {"one": {}})
+
+    class Changing(Instant):
+        def start(self, key: str, instance: sweep.Instance, files: dict[str, str]) -> None:
+            data = instance.model_path.read_bytes()
+            instance.model_path.write_bytes(b"another model")
+            super().start(key, instance, files)
+            instance.model_path.write_bytes(data)
+
+    sweep.run(read_instances(told), tmp_path / "out", sweep.Settings(), begin=Changing)
+    assert lines(tmp_path / "out")[0]["reason"] == "the model or the property was changed while it was read"
+
+
+def test_a_counterexample_of_another_run_is_not_taken_for_this_ones(tmp_path: Path, fake: tuple[str, ...]) -> None:
+    told, out = benchmark(tmp_path / "bench", {"SAT": QUICK["SAT"]}), tmp_path / "out"
+    assert vertex(told, "--out", out).exit_code == 0
+    (place,) = (out / "counterexamples").iterdir()
+    before = place.read_bytes()
+    place.write_text("((X_0 7))\n")  # as a killed run about another model may leave it
+    assert vertex(told, "--out", out).exit_code == 0
+    assert place.read_bytes() == before
+    assert ran(told.parent) == ["SAT", "SAT"]
+    assert vertex(told, "--out", out).exit_code == 0
+    assert ran(told.parent) == ["SAT", "SAT"]
+
+
 def test_names_with_bars_are_told_apart(tmp_path: Path) -> None:
     for name in ("a", "b|c", "a|b", "c"):
         (tmp_path / name).write_text("{}")

@@ -31,14 +31,16 @@ from typing import Any, TypeAlias
 from vertex_softmax import __version__, sources
 from vertex_softmax.errors import InvalidValueError, VertexError
 from vertex_softmax.experiments.journal import Journal, Trial
-from vertex_softmax.files import write_whole
-from vertex_softmax.runner import PAUSE, Finished, Local, Runner, Settings, digests, failure
+from vertex_softmax.files import regular, write_whole
+from vertex_softmax.runner import PAUSE, Finished, Local, Runner, Settings, digests, failure, stamps
 from vertex_softmax.sweep_instances import Instance
 
 STATUSES = {"unsat": "verified", "sat": "falsified", "unknown": "unknown", "timeout": "timeout", "error": "error"}
 """The competition's word → the summary's."""
-KEPT = ("status", "run_time", "attempts", "files", "counterexample", "memory")
+KEPT = ("status", "run_time", "attempts", "files", "counterexample", "counterexample_sha256", "memory")
 """What of an answer stays in memory; the journal has the rest."""
+MOST_COUNTEREXAMPLE = 1 << 32
+"""Bytes of a counterexample's file."""
 INTERVAL = 1.0
 SHARE = 0.02
 """results.csv is written again after so many seconds, or later where writing takes more than this share of the time."""
@@ -56,6 +58,8 @@ class Task:
     began: float
     """by time.perf_counter"""
     first: str | None = None
+    stamps: dict[str, object] = dataclasses.field(default_factory=dict)
+    """of its files, when it began"""
 
 
 @dataclasses.dataclass
@@ -176,15 +180,17 @@ def _stands(line: Trial, settings: Settings, out: Path) -> bool:
     What was decided is decided; but what is not might be with another share of memory.
     """
     if line["status"] in ("sat", "unsat"):
-        return line["status"] == "unsat" or _is_there(out, str(line["counterexample"]))
+        return line["status"] == "unsat" or _is_there(out, str(line["counterexample"]), line["counterexample_sha256"])
     return bool(line["memory"] == settings.memory)
 
 
-def _is_there(out: Path, name: str) -> bool:
-    """A file of `out` that is not empty, whatever the journal names."""
+def _is_there(out: Path, name: str, digest: object) -> bool:
+    """A file of `out` that has what was written when the journal's line was, whatever the journal names."""
     with contextlib.suppress(OSError, ValueError):
         place = (out / name).resolve()
-        return place.is_relative_to(out.resolve()) and place.is_file() and place.stat().st_size > 0
+        if place.is_relative_to(out.resolve()) and 0 < place.stat().st_size <= MOST_COUNTEREXAMPLE:
+            with regular(place) as file:
+                return hashlib.file_digest(file, "sha256").hexdigest() == digest
     return False
 
 
@@ -214,8 +220,9 @@ def _start(state: State, runner: Runner, pending: Pending) -> None:
     while pending and runner.has_room():
         instance, first = pending.popleft()
         key = state.settings.key(instance)
+        before = stamps(instance)
         files = digests(instance)
-        state.running[key] = Task(instance, files, time.perf_counter(), first)
+        state.running[key] = Task(instance, files, time.perf_counter(), first, before)
         runner.start(key, instance, files)
 
 
@@ -247,16 +254,17 @@ def _name(instance: Instance, key: str) -> str:
         re.sub(r"(\.onnx|\.vnnlib)?(\.gz)?$", "", Path(text).name)[:40] for text in (instance.model, instance.spec)
     ]
     readable = re.sub(r"[^\w.-]", "_", "_".join(parts), flags=re.ASCII).lstrip(".-")
-    return f"{readable}_{hashlib.sha256(key.encode(errors='surrogatepass')).hexdigest()[:10]}"
+    return f"{readable}_{hashlib.sha256(key.encode(errors='surrogatepass')).hexdigest()[:32]}"
 
 
 def _recorded(finished: Finished, task: Task, settings: Settings, out: Path) -> Trial:
     """The journal's line; a counterexample is in its own file before the line says so."""
     instance, key = task.instance, settings.key(task.instance)
-    if digests(instance) != task.files:
+    if stamps(instance) != task.stamps or digests(instance) != task.files:
         finished = failure("the model or the property was changed while it was read", finished.seconds)
-    place = None
+    place = digest = None
     if finished.counterexample is not None:
+        digest = hashlib.sha256(_bytes(finished.counterexample)).hexdigest()
         place = f"counterexamples/{_name(instance, key)}.txt"
         _write(out / place, finished.counterexample)
     return {
@@ -268,6 +276,7 @@ def _recorded(finished: Finished, task: Task, settings: Settings, out: Path) -> 
         **dataclasses.asdict(settings),
         "files": task.files,
         "counterexample": place,
+        "counterexample_sha256": digest,
         "run_time": finished.seconds,
         "attempts": 1 if task.first is None else 2,
         **({} if task.first is None else {"retried": task.first}),
@@ -340,12 +349,16 @@ def _save(state: State, out: Path) -> None:
 
 def _write(path: Path, text: str) -> None:
     try:
-        write_whole(path, text.encode(errors="surrogateescape"))
+        write_whole(path, _bytes(text))
     except OSError as error:
         raise InvalidValueError(
             f"{path} cannot be written ({error.strerror}); what is in the journal beside it is kept; "
             "make room, or choose another --out; the same command goes on from there"
         ) from error
+
+
+def _bytes(text: str) -> bytes:
+    return text.encode(errors="surrogateescape")
 
 
 def _clear(places: Path) -> None:

@@ -344,9 +344,10 @@ class Walk:
     def _parallel(self, node: Node) -> bool:
         """Do all ops above a node have parallel rules?"""
         if node not in self._parallels:
-            op = node.op
-            fine = op.affine or op.parallels or isinstance(op, Constant) or node is self.graph.input
-            self._parallels[node] = fine and all(self._parallel(i) for i in node.inputs)
+            for at in self.above(node):
+                op = at.op
+                fine = op.affine or op.parallels or isinstance(op, Constant) or at is self.graph.input
+                self._parallels[at] = fine and all(self._parallels[i] for i in at.inputs)
         return self._parallels[node]
 
     def relaxed(self, node: Node, rules: Rules) -> object:

@@ -4,14 +4,17 @@ Invariant: after `add` returned, its trials survive `kill -9` and a crash of the
 writing is cut off when the file is opened again; a later line of the same trial takes the place of an earlier one.
 
 Each line names the sources it was made by (`fingerprint`): answers of other sources are kept in the file and not used.
-What a line says is nobody's word: its length is limited, and who uses a trial looks at what is in it.
+What a line says is nobody's word: its length is limited, and who uses a trial looks at what is in it. A file that is
+not a journal is never changed.
 """
 
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import errno
 import json
+import math
 import os
 import stat
 from collections.abc import Callable, Iterable, Mapping
@@ -22,7 +25,7 @@ from typing import Any, TypeAlias
 from vertex_softmax.errors import InternalError, InvalidValueError
 from vertex_softmax.sources import fingerprint
 
-__all__ = ["Journal", "Trial", "fingerprint", "journal_of"]
+__all__ = ["Journal", "Trial", "fingerprint", "journal_of", "key_of"]
 
 Trial: TypeAlias = dict[str, Any]
 """A finished trial, as plain JSON; `key` says which."""
@@ -36,6 +39,21 @@ MOST_LINE = 1 << 28
 def journal_of(name: str, out: Path, *files: str) -> Journal:
     """OUT/journals/NAME.jsonl, for answers of these sources."""
     return Journal(out / "journals" / f"{name}.jsonl", fingerprint(*files))
+
+
+def key_of(question: str, **about: Any) -> str:
+    """A key that names a question by everything its answer hangs on: no two questions have one key.
+
+    Numbers are written exactly; settings are dataclasses of plain values. What cannot be written is an error.
+    """
+    return json.dumps({"question": question, **about}, ensure_ascii=False, default=_plain)
+
+
+def _plain(value: Any) -> Any:
+    if dataclasses.is_dataclass(value) and not isinstance(value, type):
+        fields = {field.name: getattr(value, field.name) for field in dataclasses.fields(value)}
+        return {"class": type(value).__qualname__, **fields}
+    raise InternalError(f"a {type(value).__name__} cannot be part of a journal's key")
 
 
 class Journal:
@@ -128,10 +146,12 @@ class Journal:
         whole = 0
         for number, line in enumerate(iter(lambda: self._file.readline(MOST_LINE), b""), 1):
             try:
-                trial = json.loads(line, parse_constant=_refuse)
-                key, source = str(trial["key"]), trial["source"]
+                trial = json.loads(line, parse_constant=_refuse, parse_float=_finite)
+                key, source = trial["key"], trial["source"]
+                if not isinstance(key, str):
+                    raise TypeError("its key is no text")
             except (ValueError, KeyError, TypeError, RecursionError) as error:
-                if line.endswith(b"\n") or len(line) == MOST_LINE:
+                if line.endswith(b"\n") or len(line) == MOST_LINE or not _torn(line):
                     raise self._no_trial(number, error) from error
                 break
             if not line.endswith(b"\n"):
@@ -148,6 +168,15 @@ class Journal:
 
 def _refuse(text: str) -> float:
     raise ValueError(f"it has the number {text}")
+
+
+def _finite(text: str) -> float:
+    return number if math.isfinite(number := float(text)) else _refuse(text)
+
+
+def _torn(line: bytes) -> bool:
+    """Could it be the beginning of a line that a killed run was writing? A crash may leave zeros in its place."""
+    return b'{"'.startswith(line[:2]) or not line.strip(b"\0")
 
 
 def _sync_folders(path: Path, highest: Path) -> None:

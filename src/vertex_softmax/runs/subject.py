@@ -28,6 +28,7 @@ from torch import Tensor
 
 from vertex_softmax.errors import InvalidValueError, VertexError
 from vertex_softmax.files import DAMAGED, up_to
+from vertex_softmax.graph.identity import graph_identity
 from vertex_softmax.graph.ir import Graph
 from vertex_softmax.methods.certify import Model, load
 from vertex_softmax.runs.run import Plain, facts_of
@@ -92,12 +93,7 @@ class Subject:
 def subject(model: Model, inputs: Inputs, name: str = "") -> Subject:
     """A module, a graph or an ONNX file as the subject of a run over these inputs."""
     graph = load(model, inputs.ball(0.0)[:1])
-    found = hashlib.sha256()
-    for node in graph.nodes():
-        found.update(repr((type(node.op).__name__, node.op.settings(), node.shape)).encode())
-    for value in graph.constants():
-        found.update(value.cpu().numpy().tobytes())
-    return Subject(name or type(model).__name__, graph, found.hexdigest())
+    return Subject(name or type(model).__name__, graph, graph_identity(graph))
 
 
 def read_model(path: Path, inputs: Inputs) -> Subject:

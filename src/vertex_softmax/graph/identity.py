@@ -1,0 +1,292 @@
+"""The identity of a network: one SHA-256 that journals, caches and certificates name it by.
+
+Invariant: two graphs with one identity have the same ops with the same settings and constants, bit for bit, joined by
+the same edges in the same order, between the same input and output. Node names, the order in which branches were built,
+the device, the process and its hash seed do not count. What cannot be written down exactly is an error and is never
+left out.
+
+Nodes are numbered by `Graph.nodes()`, which follows the edges from the output, so that the numbers are a matter of
+structure. Everything is written with its type and its length before it: no two things are written alike.
+
+    graph_identity(graph)  # 64 hexadecimal digits
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import dis
+import enum
+import hashlib
+import inspect
+import struct
+import sys
+from collections.abc import Iterable, Iterator
+from fractions import Fraction
+from pathlib import Path
+from types import CellType, CodeType, FunctionType, ModuleType
+from typing import Any, Protocol
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from vertex_softmax.errors import UnsupportedModelError
+from vertex_softmax.graph.ir import Graph
+from vertex_softmax.ops.registry import Op
+
+FORMAT = "vertex graph identity 1"
+PACKAGE = __name__.partition(".")[0]
+LIBRARIES = ("torch", "numpy", "dataclasses", "abc", "typing", "functools", "math", "collections")
+"""Whose functions are known by their names: `sources.fingerprint` has the version of the first."""
+
+
+class Sink(Protocol):
+    """What takes bytes: a hash."""
+
+    def update(self, data: Any, /) -> None:
+        """Take some more."""
+
+
+def graph_identity(graph: Graph) -> str:
+    """SHA-256, in hexadecimal digits, of everything that the graph computes by."""
+    nodes = graph.nodes()
+    number = {node: i for i, node in enumerate(nodes)}
+    found = hashlib.sha256()
+    _head(found, FORMAT, len(nodes))
+    for node in nodes:
+        try:
+            _write(found, node.op)
+        except _NotExactError as error:
+            raise UnsupportedModelError(
+                f"{node.name} ({type(node.op).__name__}): {error}, so the network has no identity and no answer about "
+                "it can be kept or certified; give the op fields that are tensors, numbers, strings or tuples of them"
+            ) from error
+        _write(found, tuple(number[i] for i in node.inputs))
+        _write(found, tuple(node.shape))
+    _write(found, (number[graph.input], number[graph.output]))
+    return found.hexdigest()
+
+
+class _NotExactError(Exception):
+    """A value of an op has no exact encoding; the message says which."""
+
+
+def _head(sink: Sink, kind: str, length: int) -> None:
+    """What comes next: its type's name, zero byte, and how many bytes or parts it has."""
+    sink.update(kind.encode() + b"\0" + struct.pack("<Q", length))
+
+
+def _bytes(sink: Sink, kind: str, data: Any) -> None:
+    view = memoryview(data)
+    _head(sink, kind, view.nbytes)
+    sink.update(view)
+
+
+def _write(sink: Sink, value: Any) -> None:
+    """One value with its type, exactly; an error if that cannot be."""
+    if value is None:
+        _head(sink, "none", 0)
+    elif isinstance(value, enum.Enum):
+        _parts(sink, f"enum {_name(type(value))}", (value.name,))
+    elif isinstance(value, bool):
+        _head(sink, "bool", int(value))
+    elif isinstance(value, int):
+        _bytes(sink, "int", str(int(value)).encode())
+    elif isinstance(value, float):
+        _bytes(sink, "float", struct.pack("<d", value))
+    elif isinstance(value, complex):
+        _bytes(sink, "complex", struct.pack("<dd", value.real, value.imag))
+    elif isinstance(value, str):
+        _bytes(sink, "str", value.encode(errors="surrogatepass"))
+    elif isinstance(value, bytes | bytearray):
+        _bytes(sink, "bytes", bytes(value))
+    elif isinstance(value, Tensor):
+        _tensor(sink, value)
+    elif isinstance(value, np.ndarray | np.generic):
+        _array(sink, np.asarray(value))
+    elif isinstance(value, torch.dtype | torch.layout | torch.memory_format):
+        _bytes(sink, "torch", str(value).encode())
+    else:
+        _compound(sink, value)
+
+
+def _compound(sink: Sink, value: Any) -> None:
+    """A value that is made of others."""
+    if isinstance(value, Fraction):
+        _parts(sink, "fraction", (value.numerator, value.denominator))
+    elif isinstance(value, tuple) and hasattr(value, "_fields"):
+        _parts(sink, f"named {_name(type(value))}", (*value._fields, *value))
+    elif isinstance(value, tuple):  # torch.Size among them
+        _parts(sink, "tuple", value)
+    elif isinstance(value, list):
+        _parts(sink, "list", value)
+    elif isinstance(value, range | slice):
+        _parts(sink, type(value).__name__, (value.start, value.stop, value.step))
+    elif isinstance(value, dict):
+        _sorted(sink, "dict", value.items())
+    elif isinstance(value, set | frozenset):
+        _sorted(sink, "set", value)
+    elif isinstance(value, Graph):
+        _parts(sink, "graph", (graph_identity(value),))
+    elif isinstance(value, Op) or (dataclasses.is_dataclass(value) and not isinstance(value, type)):
+        _object(sink, value)
+    else:
+        raise _NotExactError(f"a {_name(type(value))} cannot be written down exactly")
+
+
+def _parts(sink: Sink, kind: str, values: Iterable[Any]) -> None:
+    values = tuple(values)
+    _head(sink, kind, len(values))
+    for value in values:
+        _write(sink, value)
+
+
+def _sorted(sink: Sink, kind: str, values: Iterable[Any]) -> None:
+    """Parts in the order of their own digests: how a set or a dict was filled does not count."""
+    digests = []
+    for value in values:
+        found = hashlib.sha256()
+        _write(found, value)
+        digests.append(found.digest())
+    _parts(sink, kind, sorted(digests))
+
+
+def _object(sink: Sink, value: Any) -> None:
+    """An op, or another object of fields: its class and all its attributes, by name."""
+    cls = type(value)
+    fields = _attributes(value)
+    _head(sink, f"object {_name(cls)}", len(fields))
+    for base in cls.__mro__:
+        if base is not object and base.__module__.partition(".")[0] != PACKAGE:
+            _class(sink, base)
+    for name in sorted(fields):
+        _write(sink, name)
+        try:
+            _write(sink, fields[name])
+        except _NotExactError as error:
+            raise _NotExactError(f"its attribute {name!r}: {error}") from error
+
+
+def _attributes(value: Any) -> dict[str, Any]:
+    names = set(vars(value)) if hasattr(value, "__dict__") else set()
+    if dataclasses.is_dataclass(value):
+        names.update(field.name for field in dataclasses.fields(value))
+    for base in type(value).__mro__:
+        slots = base.__dict__.get("__slots__", ())
+        names.update((slots,) if isinstance(slots, str) else slots)
+    return {name: getattr(value, name) for name in names - {"__dict__", "__weakref__"} if hasattr(value, name)}
+
+
+def _class(sink: Sink, cls: type) -> None:
+    """A class that is not of this package, whose sources nobody else looks at: its file, and its own code."""
+    try:
+        file = inspect.getsourcefile(cls)
+        data = Path(file).read_bytes() if file is not None else b""
+    except (OSError, TypeError):  # of a notebook, or typed in
+        data = b""
+    _bytes(sink, f"class {_name(cls)}", hashlib.sha256(data).digest())
+    members = [(name, part) for name, part in sorted(vars(cls).items()) if _counts(name, part)]
+    _head(sink, "members", len(members))
+    seen: set[CodeType] = set()
+    for name, part in members:
+        _write(sink, name)
+        try:
+            _used(sink, part, seen)
+        except _NotExactError as error:
+            raise _NotExactError(f"its class has {name!r}: {error}") from error
+
+
+def _counts(name: str, part: Any) -> bool:
+    """Is this entry of a class part of what it does? What Python itself puts there is not."""
+    if isinstance(part, FunctionType):
+        return True
+    return not (name.startswith("__") or name == "_abc_impl" or inspect.ismemberdescriptor(part))
+
+
+def _used(sink: Sink, value: Any, seen: set[CodeType]) -> None:
+    """What the code of an op refers to: functions with all that they refer to in turn, classes and modules by name."""
+    functions = list(_functions(value))
+    if functions:
+        for function in functions:
+            _function(sink, function, seen)
+    elif isinstance(value, ModuleType):
+        _bytes(sink, "module", value.__name__.encode())
+    elif isinstance(value, type) or (callable(value) and hasattr(value, "__qualname__")):  # as torch.relu
+        _bytes(sink, "named", f"{value.__module__}.{value.__qualname__}".encode())
+    else:
+        _write(sink, value)
+
+
+def _functions(part: Any) -> Iterator[FunctionType]:
+    for found in (part, *(getattr(part, name, None) for name in ("__func__", "fget", "func", "__wrapped__"))):
+        if isinstance(found, FunctionType):
+            yield found
+
+
+def _function(sink: Sink, function: FunctionType, seen: set[CodeType]) -> None:
+    """A function's code, its defaults, and what it closes over and calls by a global name; libraries' by name alone."""
+    code = function.__code__
+    _bytes(sink, "function", f"{function.__module__}.{function.__qualname__}".encode())
+    if code in seen or (function.__module__ or "").partition(".")[0] in (PACKAGE, *LIBRARIES):
+        return
+    seen.add(code)
+    _code(sink, code)
+    cells = {name: _content(cell) for name, cell in zip(code.co_freevars, function.__closure__ or (), strict=True)}
+    names = sorted({name for name in _globals(code) if name in function.__globals__})
+    defaults = (*(function.__defaults__ or ()), *(function.__kwdefaults__ or {}).values())
+    _parts(sink, "uses", (*cells, *names, len(defaults)))
+    for value in (*cells.values(), *(function.__globals__[name] for name in names), *defaults):
+        _used(sink, value, seen)
+
+
+def _content(cell: CellType) -> Any:
+    try:
+        return cell.cell_contents
+    except ValueError:  # nothing in it yet
+        return None
+
+
+def _globals(code: CodeType) -> Iterator[str]:
+    """The global names that some code reads, the functions in it included."""
+    yield from (step.argval for step in dis.get_instructions(code) if step.opname in ("LOAD_GLOBAL", "LOAD_NAME"))
+    for value in code.co_consts:
+        if isinstance(value, CodeType):
+            yield from _globals(value)
+
+
+def _code(sink: Sink, code: CodeType) -> None:
+    """Instructions, constants and names; not the file and the line they were written in."""
+    names = (code.co_names, code.co_varnames, code.co_freevars, code.co_cellvars)
+    _parts(sink, "code", (code.co_code, *names, code.co_exceptiontable, len(code.co_consts)))
+    for value in code.co_consts:
+        if isinstance(value, CodeType):
+            _code(sink, value)
+        elif value is Ellipsis:
+            _head(sink, "ellipsis", 0)
+        else:
+            _write(sink, value)
+
+
+def _name(cls: type) -> str:
+    return f"{cls.__module__}.{cls.__qualname__}"
+
+
+def _tensor(sink: Sink, value: Tensor) -> None:
+    """Its type, its shape and its numbers as little-endian bytes, one behind the other."""
+    if value.layout != torch.strided or value.is_quantized or value.device.type == "meta":
+        raise _NotExactError(f"a tensor that is sparse, quantized or without numbers ({value.dtype}, {value.device})")
+    plain = value.detach().resolve_conj().resolve_neg().cpu().contiguous().reshape(-1)
+    data = plain.view(torch.uint8).numpy() if plain.numel() else np.empty(0, np.uint8)
+    size = value.element_size() // (2 if value.is_complex() else 1)
+    if sys.byteorder == "big" and size > 1:
+        data = np.ascontiguousarray(data.reshape(-1, size)[:, ::-1]).reshape(-1)
+    _parts(sink, "tensor", (str(value.dtype), tuple(value.shape)))
+    _bytes(sink, "numbers", data)
+
+
+def _array(sink: Sink, value: np.ndarray[Any, Any]) -> None:
+    if value.dtype.kind not in "biufc":
+        raise _NotExactError(f"an array of {value.dtype}")
+    little = np.ascontiguousarray(value.astype(value.dtype.newbyteorder("<"), copy=False))
+    _parts(sink, "array", (little.dtype.str, value.shape))
+    _bytes(sink, "numbers", little.tobytes())

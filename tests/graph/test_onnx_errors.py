@@ -402,7 +402,7 @@ def test_inputs_that_are_not_supported() -> None:
 def test_inputs_that_are() -> None:
     weight = helper.make_tensor_value_info("c1", TensorProto.FLOAT, (4, 3))
     assert from_onnx(changed(lambda proto: proto.graph.input.append(weight))).input.shape == (1, 4)
-    for dims in (("batch", 4), (None, 4), (0, 4)):
+    for dims in (("batch", 4), (None, 4), (-1, 4)):
         assert from_onnx(changed(sizes(*dims))).input.shape == (1, 4)
 
 

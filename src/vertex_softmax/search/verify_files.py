@@ -1,7 +1,9 @@
 """From two files, a model and a property, to an answer.
 
 Invariant: what is proved is said of the model in the ONNX file as real arithmetic over its stored weights; what is
-refuted is refuted by onnxruntime on the same file.
+refuted is refuted by onnxruntime on the same file. Each file is read once, so both are about one state of it; and
+before anything is said, the graph that is proved about gave what onnxruntime gives on the file's own bytes, in the
+middle of every box of the property.
 """
 
 from __future__ import annotations
@@ -10,14 +12,19 @@ import dataclasses
 import hashlib
 import math
 import time
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import torch
+from torch import Tensor
 
-from vertex_softmax.graph.from_onnx import from_onnx
+from vertex_softmax.graph.from_onnx import SECONDS, translated
 from vertex_softmax.graph.ir import Graph
-from vertex_softmax.graph.onnx_file import read
+from vertex_softmax.graph.onnx_file import OnnxFile
+from vertex_softmax.graph.onnx_original import Original
+from vertex_softmax.graph.onnx_replay import replay, require_same
+from vertex_softmax.graph.onnx_time import Clock
 from vertex_softmax.graph.simplify import simplify
 from vertex_softmax.methods.bounding import Options
 from vertex_softmax.search.cascade import Answer, Budget, Report, Status, verify
@@ -29,6 +36,10 @@ MEMORY = ("not enough memory", "can't allocate memory", "out of memory", "std::b
 """How torch says that it has none left."""
 
 
+ENDS = 256
+"""Of so many boxes both ends are replayed too; the middle is of all."""
+
+
 @dataclasses.dataclass(frozen=True)
 class Instance:
     """A model and a property that fit each other."""
@@ -37,23 +48,52 @@ class Instance:
     prop: Property
     replay: Replay
     model_hash: str
-    """SHA-256 of the model file's bytes, decompressed; external data does not count"""
+    """The identity of the model (certificate/checker/model.py): SHA-256, with the files that it keeps numbers in."""
 
 
-def load_instance(model: Path, spec: Path, *, exact: bool = False) -> Instance:
-    """Read both files; the import is compared with onnxruntime inside the property's boxes.
+def load_instance(
+    model: Path | OnnxFile, spec: Path, *, exact: bool = False, seconds: float | None = SECONDS
+) -> Instance:
+    """Read both files, once; the import is compared with onnxruntime inside each of the property's boxes.
 
-    `exact`: see `simplify`; what a certificate needs.
+    `exact`: see `simplify`; what a certificate needs. `seconds`: see `from_onnx`.
     """
-    data, _ = read(model)
-    shape = from_onnx(model, check=False)
-    inputs, outputs = math.prod(shape.input.shape), math.prod(shape.output.shape)
+    clock = Clock(seconds)
+    original = Original(model)
+    made = translated(original, clock)
+    inputs, outputs = math.prod(made.final.input.shape), math.prod(made.final.output.shape)
     prop = read_vnnlib(spec, inputs=inputs, outputs=outputs)
-    case = prop.cases[0]
-    ends = [torch.from_numpy(end).reshape(shape.input.shape) for end in (case.lower, case.upper)]
-    points = [ends[0], (ends[0] + ends[1]) / 2, ends[1]]
-    graph = simplify(from_onnx(model, points=points), exact=exact)
-    return Instance(graph, prop, Replay(model), hashlib.sha256(data).hexdigest())
+    shape = made.final.input.shape
+    replay(original, made, [*next(_points(prop, shape), ())], 0, clock)
+    graph = simplify(made.final, exact=exact)
+    for points in _points(prop, shape):
+        require_same(original, graph, points, clock=clock)
+    return Instance(graph, prop, Replay(original), original.identity)
+
+
+def _points(prop: Property, shape: tuple[int, ...]) -> Iterator[Tensor]:
+    """In parts (n, *shape): the ends and the middle of each of the first ENDS boxes, the middles of all others.
+
+    The first part is of the first box alone. Boxes that are the same are one.
+    """
+    seen: set[bytes] = set()
+    middles: list[Tensor] = []
+    for case in prop.cases:
+        key = hashlib.sha256(case.lower.tobytes() + case.upper.tobytes()).digest()
+        if key in seen:
+            continue
+        seen.add(key)
+        lower, upper = (torch.from_numpy(end).reshape(shape) for end in (case.lower, case.upper))
+        middle = lower / 2 + upper / 2
+        if len(seen) <= ENDS:
+            yield torch.stack([lower, middle, upper])
+        else:
+            middles.append(middle)
+        if len(middles) == ENDS:
+            yield torch.stack(middles)
+            middles = []
+    if middles:
+        yield torch.stack(middles)
 
 
 def verify_instance(

@@ -19,6 +19,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from vertex_softmax.bounds.backward import require_dimensions
 from vertex_softmax.graph.from_onnx import SECONDS, translated
 from vertex_softmax.graph.ir import Graph
 from vertex_softmax.graph.onnx_file import OnnxFile
@@ -66,6 +67,7 @@ def load_instance(
     shape = made.final.input.shape
     replay(original, made, [*next(_points(prop, shape), ())], 0, clock)
     graph = simplify(made.final, exact=exact)
+    require_dimensions(graph)
     for points in _points(prop, shape):
         require_same(original, graph, points, clock=clock)
     return Instance(graph, prop, Replay(original), original.identity)

@@ -40,8 +40,8 @@ def require_dimensions(graph: Graph) -> None:
         if not node.shape and not isinstance(node.op, Constant):
             what = {graph.input: "the input", graph.output: "the output"}.get(node, f"the tensor {node.name!r}")
             raise UnsupportedModelError(
-                f"{what} of the network is a single number without dimensions; bounds need one: give it the shape (1,), "
-                "by reshape, unsqueeze or keepdims"
+                f"{what} of the network is a single number without dimensions; bounds need one: give it the shape "
+                "(1,), by reshape, unsqueeze or keepdims"
             )
 
 

@@ -6,7 +6,8 @@ onnxruntime 1.31), so each is refused, but for defaults, which are written into 
 
 - defaults of attributes (`attribute_proto`): onnx's inliner drops them;
 - a function with the name of an operator: the inliner takes the function, onnxruntime the operator;
-- a function that is written in another version of the standard than the model: both ignore which;
+- a function whose operators mean something else in the version of the standard that the model names: onnxruntime
+  takes the model's version;
 - a body that uses a name from outside the function: both let it, the standard does not;
 - an attribute that is neither given nor has a default, passed on to a function that has one: the inliner drops both.
 """
@@ -38,6 +39,9 @@ def inlined(model: onnx.ModelProto, name: str) -> onnx.ModelProto:
     written = type(model)()
     written.CopyFrom(model)
     _write_defaults(written)
+    for function in written.functions:  # each of its operators is the same in both versions
+        function.ClearField("opset_import")
+        function.opset_import.extend(written.opset_import)
     try:
         found: onnx.ModelProto = library.inliner.inline_local_functions(written)
     except (library.checker.ValidationError, ValueError, RuntimeError) as error:
@@ -116,11 +120,11 @@ class _Check:
             if Key.of(node) in self.functions:
                 if domain not in theirs:
                     self._refuse(function, f"does not import the domain {node.domain!r} that it uses")
-            elif theirs.get(domain) is None or theirs.get(domain) != self.versions.get(domain):
+            elif not _same_operator(node, theirs.get(domain), self.versions.get(domain)):
                 self._refuse(
                     function,
-                    f"uses version {theirs.get(domain)} of the operators of domain {node.domain!r}, and the model "
-                    f"version {self.versions.get(domain)}",
+                    f"uses version {theirs.get(domain)} of {node.op_type}, and the model version "
+                    f"{self.versions.get(domain)}",
                 )
 
     def _names(self, function: onnx.FunctionProto, nodes: Iterable[onnx.NodeProto], known: set[str]) -> None:
@@ -174,6 +178,18 @@ class _Check:
         for name in function.attribute:
             if name not in given:
                 self._refuse(function, f"is called {where} without its attribute {name[:200]!r}, which has no default")
+
+
+def _same_operator(node: onnx.NodeProto, one: int | None, other: int | None) -> bool:
+    """Does the node mean the same in these two versions of its domain?"""
+    if one is None or other is None or one == other:
+        return one == other is not None
+    library, _ = packages()
+    try:
+        found = {library.defs.get_schema(node.op_type, v, standard(node.domain)).since_version for v in (one, other)}
+    except (library.defs.SchemaError, OverflowError):
+        return False
+    return len(found) == 1
 
 
 def _references(nodes: Iterable[onnx.NodeProto]) -> Iterator[tuple[str, int]]:

@@ -32,7 +32,8 @@ FUNCTIONS = {
 NO_DEFAULT = {
     # attributes without a default in the schema, and what the translation takes for them
     ("Attention", "kv_num_heads"), ("Attention", "q_num_heads"), ("Attention", "scale"),
-    ("AveragePool", "kernel_shape"), ("MaxPool", "kernel_shape"), ("Cast", "to"), ("Clip", "max"), ("Clip", "min"),
+    ("AveragePool", "kernel_shape"), ("Conv", "kernel_shape"), ("MaxPool", "kernel_shape"),
+    ("Cast", "to"), ("Clip", "max"), ("Clip", "min"),
     ("Concat", "axis"), ("ConstantOfShape", "value"), ("Einsum", "equation"), ("EyeLike", "dtype"),
     ("GroupNormalization", "num_groups"), ("Pad", "pads"), ("RotaryEmbedding", "num_heads"),
     ("Shape", "end"), ("Slice", "axes"), ("Slice", "ends"), ("Slice", "starts"), ("Split", "num_outputs"),

@@ -115,6 +115,8 @@ class _Importer:
             raise InvalidValueError(f"output {output!r} is made by no node of the model")
         if build.value_of(self.tensors[output]) is not None:
             raise UnsupportedModelError(f"output {output!r} does not depend on the input: there is nothing to verify")
+        if not math.prod(self.tensors[output].shape):
+            raise UnsupportedModelError(f"output {output!r} has no numbers: there is nothing to verify")
         made = Graph(source, self.tensors[output])
         return onnx_replay.Made(self.model, made, move_masks(made), self.tensors)
 

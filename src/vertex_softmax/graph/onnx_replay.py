@@ -104,6 +104,8 @@ def require_same(original: Original, graph: Graph, points: Tensor, *, clock: Clo
         raise InvalidValueError(f"the points have shape {tuple(points.shape)} or are not finite; an input is {shape}")
     if shape != original.shape:
         raise InvalidValueError(f"the graph takes inputs of shape {shape}, and the model's are {original.shape}")
+    if not len(points):
+        return
     x = torch.from_numpy(points.detach().cpu().double().numpy().astype(original.dtype))
     graph = graph.to(torch.float64)
     exact, rough = _batched(graph, x.double(), clock), _batched(graph.to(torch.float32), x.float(), clock)
@@ -131,9 +133,9 @@ class _Judge:
         self.exact = exact.reshape(len(exact), -1)
         real = self.exact.isfinite()
         size = torch.where(real, self.exact, 0.0).abs().amax(1)
-        self.size = size.clamp_min(float(size.median()) if len(size) else 0.0)
+        self.size = size.clamp_min(float(size.median()))
         gap = torch.where(real, (self.exact - rough.double().reshape(len(exact), -1)).abs(), 0.0).amax(1)
-        self.rounding = gap.clamp_min(float(gap.median()) if len(gap) else 0.0)
+        self.rounding = gap.clamp_min(float(gap.median()))
         self.tolerance = least * self.size if double else (MARGIN * self.rounding).maximum(least * self.size)
         self.double = double
 
@@ -161,7 +163,7 @@ def _batched(graph: Graph, x: Tensor, clock: Clock) -> Tensor:
     for start in range(0, len(x), count):
         clock.check("the comparison of the import with onnxruntime")
         parts.append(graph.evaluate(x[start : start + count]))
-    return torch.cat(parts) if parts else x.new_zeros(0, *graph.output.shape)
+    return torch.cat(parts)
 
 
 def _name_the_tensor(original: Original, point: Tensor) -> None:

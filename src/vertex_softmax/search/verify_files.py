@@ -12,7 +12,7 @@ import dataclasses
 import hashlib
 import math
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -30,7 +30,7 @@ from vertex_softmax.graph.simplify import simplify
 from vertex_softmax.methods.bounding import Options
 from vertex_softmax.search.cascade import Answer, Budget, Report, Status, verify
 from vertex_softmax.search.replay import Replay
-from vertex_softmax.specs.property import Property
+from vertex_softmax.specs.property import Case, Property
 from vertex_softmax.specs.vnnlib import read_vnnlib
 
 MEMORY = ("not enough memory", "can't allocate memory", "out of memory", "std::bad_alloc")
@@ -39,6 +39,8 @@ MEMORY = ("not enough memory", "can't allocate memory", "out of memory", "std::b
 
 ENDS = 256
 """Of so many boxes both ends are replayed too; the middle is of all."""
+NUMBERS = 1 << 20
+"""Of all points that are compared at once."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -65,37 +67,32 @@ def load_instance(
     inputs, outputs = math.prod(made.final.input.shape), math.prod(made.final.output.shape)
     prop = read_vnnlib(spec, inputs=inputs, outputs=outputs)
     shape = made.final.input.shape
-    replay(original, made, [*next(_points(prop, shape), ())], 0, clock)
+    replay(original, made, [point for part in _points(prop.cases[:1], shape) for point in part], 0, clock)
     graph = simplify(made.final, exact=exact)
     require_dimensions(graph)
-    for points in _points(prop, shape):
+    for points in _points(prop.cases, shape):
         require_same(original, graph, points, clock=clock)
     return Instance(graph, prop, Replay(original), original.identity)
 
 
-def _points(prop: Property, shape: tuple[int, ...]) -> Iterator[Tensor]:
-    """In parts (n, *shape): the ends and the middle of each of the first ENDS boxes, the middles of all others.
-
-    The first part is of the first box alone. Boxes that are the same are one.
-    """
+def _points(cases: Sequence[Case], shape: tuple[int, ...]) -> Iterator[Tensor]:
+    """In parts (n, *shape): the middle of every box, and the ends of the first ENDS; boxes that are the same are one."""
     seen: set[bytes] = set()
-    middles: list[Tensor] = []
-    for case in prop.cases:
+    part: list[Tensor] = []
+    most = max(1, NUMBERS // max(1, math.prod(shape)))
+    for case in cases:
         key = hashlib.sha256(case.lower.tobytes() + case.upper.tobytes()).digest()
         if key in seen:
             continue
         seen.add(key)
         lower, upper = (torch.from_numpy(end).reshape(shape) for end in (case.lower, case.upper))
         middle = lower / 2 + upper / 2
-        if len(seen) <= ENDS:
-            yield torch.stack([lower, middle, upper])
-        else:
-            middles.append(middle)
-        if len(middles) == ENDS:
-            yield torch.stack(middles)
-            middles = []
-    if middles:
-        yield torch.stack(middles)
+        part += [lower, middle, upper] if len(seen) <= ENDS else [middle]
+        if len(part) >= most:
+            yield torch.stack(part)
+            part = []
+    if part:
+        yield torch.stack(part)
 
 
 def verify_instance(

@@ -130,6 +130,41 @@ def test_a_difference_at_one_point_is_not_hidden_by_large_outputs_elsewhere() ->
         require_same(original, graph, several)
 
 
+def test_overflow_in_float32_hides_nothing() -> None:
+    """Where the graph has no float32 value, rounding explains nothing."""
+    data = model(
+        [node("Exp", ["x"], "h"), node("Mul", ["h", "c"], "y")], (), {"c": np.float32(1e-30)}
+    ).SerializeToString()
+    original, graph = Original(data), from_onnx(data)
+    require_same(original, graph, torch.full((1, 1, 4), 80.0, dtype=torch.float64))
+    with pytest.raises(UnsupportedModelError):
+        require_same(original, graph, torch.full((1, 1, 4), 95.0, dtype=torch.float64))
+
+
+def test_many_points_of_one_output_that_crosses_zero() -> None:
+    """No point is refused by chance, however small its output is."""
+    rng = np.random.default_rng(3)
+    nodes = [node("MatMul", ["x", "w"], "h"), node("Relu", ["h"], "r"), node("MatMul", ["r", "v"], "y")]
+    weights = {"w": rng.normal(size=(4, 64)).astype(np.float32), "v": rng.normal(size=(64, 1)).astype(np.float32)}
+    data = model(nodes, (), weights).SerializeToString()
+    original, graph = Original(data), simplify(from_onnx(data))
+    x = points(2000, 1, 4)
+    y = graph.evaluate(x).reshape(-1)
+    for _ in range(40):  # towards the zeros
+        step = x * (1 - 0.5 * torch.rand(len(x), 1, 1, generator=torch.Generator().manual_seed(1)).double())
+        x = torch.where((graph.evaluate(step).reshape(-1).abs() < y.abs())[:, None, None], step, x)
+        y = graph.evaluate(x).reshape(-1)
+    a, b = x[y > 0][:300], x[y < 0][:300]
+    n = min(len(a), len(b))
+    a, b = a[:n], b[:n]
+    for _ in range(30):
+        middle = (a + b) / 2
+        above = (graph.evaluate(middle).reshape(-1) > 0)[:, None, None]
+        a, b = torch.where(above, middle, a), torch.where(above, b, middle)
+    assert float(graph.evaluate(a.float().double()).abs().max()) < 1e-5
+    require_same(original, graph, torch.cat([a, points(len(a) + 1, 1, 4)]))
+
+
 def test_an_output_that_is_nearly_zero_is_compared_with_its_own_rounding() -> None:
     """x · w − x · w' for weights that are nearly the same: what is left is rounding, of 1e-7 of what it was."""
     weight = floats(4, 1)

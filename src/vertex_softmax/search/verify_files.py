@@ -76,7 +76,7 @@ def load_instance(
 
 
 def _points(cases: Sequence[Case], shape: tuple[int, ...]) -> Iterator[Tensor]:
-    """In parts (n, *shape): the middle of every box, and the ends of the first ENDS; boxes that are the same are one."""
+    """In parts (n, *shape): the middle of every box, and the ends of the first ENDS; equal boxes are one."""
     seen: set[bytes] = set()
     part: list[Tensor] = []
     most = max(1, NUMBERS // max(1, math.prod(shape)))

@@ -124,8 +124,11 @@ def test_names_from_outside_a_function_are_refused() -> None:
         ([node("Relu", ["x"], "z"), call("f")], {}),
         ([call("f")], {"z": np.float32(5)}),
     ):
+        proto = model(nodes, [captured], constants)
         with pytest.raises(VertexError, match="z"):
-            from_onnx(model(nodes, [captured], constants).SerializeToString())
+            from_onnx(proto.SerializeToString())
+        with pytest.raises(UnsupportedModelError, match="uses 'z', which is not made before that inside it"):
+            onnx_functions.inlined(proto, "the model")  # onnx's checker has seen it before
 
 
 def test_names_inside_functions_clash_with_nothing() -> None:

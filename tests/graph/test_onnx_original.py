@@ -141,6 +141,20 @@ def test_overflow_in_float32_hides_nothing() -> None:
         require_same(original, graph, torch.full((1, 1, 4), 95.0, dtype=torch.float64))
 
 
+def test_a_graph_that_has_no_value_in_float32_is_not_excused() -> None:
+    """It is y + 1, by way of e^(y + 95) less itself: infinite less infinite in float32."""
+    data = RELU.SerializeToString()
+    graph = from_onnx(data)
+    number = lambda value: build.constant(torch.tensor(value, dtype=torch.float64))  # noqa: E731
+    large = build.apply(elementwise.Exp(), build.add(graph.output, number(95.0), "a"), name="e")
+    half = build.multiply(large, number(0.5), "h")
+    nothing = build.subtract(build.subtract(large, half, "d"), half, "n")
+    for shift in (1.0, 0.0):
+        other = build.add(build.add(graph.output, nothing, "s"), number(shift), "t")
+        with pytest.raises(UnsupportedModelError):
+            require_same(Original(data), Graph(graph.input, other), points(3, 1, 4))
+
+
 def test_many_points_of_one_output_that_crosses_zero() -> None:
     """No point is refused by chance, however small its output is."""
     rng = np.random.default_rng(3)

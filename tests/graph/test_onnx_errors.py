@@ -471,6 +471,12 @@ def test_a_tensor_too_large_to_be_meant_is_refused() -> None:
         from_onnx(proto.SerializeToString())
 
 
+def test_a_bias_that_is_an_empty_name_is_refused_before_onnxruntime_crashes() -> None:
+    """onnxruntime 1.31, optimising: a segmentation fault."""
+    with pytest.raises(UnsupportedModelError, match="leave that input out"):
+        from_onnx(one("LayerNormalization", (1, 4), "x", floats(4), None).SerializeToString())
+
+
 def test_the_tolerance_is_stated() -> None:
     assert onnx_replay.POINTS >= 3
     assert onnx_replay.FLOOR < 1e-6

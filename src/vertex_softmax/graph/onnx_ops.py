@@ -359,6 +359,8 @@ def _normalized_dims(call: Call) -> list[int]:
 @translates("LayerNormalization")
 def _layer_norm(call: Call) -> Node:
     dims, eps = _normalized_dims(call), float(call.get("epsilon", 1e-5))
+    if len(call.inputs) > 2 and not call.has(2):
+        raise Unsupported("its bias is an empty name, by which onnxruntime's optimiser crashes: leave that input out")
     out = build.normalize(build.centre(call[0], dims, call.name), dims, eps, call.name)
     out = build.multiply(out, call[1], call.name)
     return build.add(out, call[2], call.name) if call.has(2) else out

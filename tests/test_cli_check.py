@@ -76,10 +76,12 @@ def test_of_another_model_it_is_rejected(files: Path) -> None:
     assert (found.exit_code, found.stdout) == (1, "rejected\n")
     assert "another model" in found.stderr
     # and a certificate that names the other model's hash has still the first one's numbers
-    from vertex_softmax.certificate.checker.file import sha256
+    from vertex_softmax.certificate.checker.model import identity_of_file
 
     data = (files / "proof.vertex").read_bytes()
-    data = data.replace(sha256(files / "model.onnx").encode(), sha256(files / "other.onnx").encode())
+    data = data.replace(
+        identity_of_file(files / "model.onnx").encode(), identity_of_file(files / "other.onnx").encode()
+    )
     (files / "proof.vertex").write_bytes(data)
     found = check(files, "other.onnx", "--json")
     assert found.exit_code == 1

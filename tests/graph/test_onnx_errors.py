@@ -402,7 +402,7 @@ def test_inputs_that_are_not_supported() -> None:
 def test_inputs_that_are() -> None:
     weight = helper.make_tensor_value_info("c1", TensorProto.FLOAT, (4, 3))
     assert from_onnx(changed(lambda proto: proto.graph.input.append(weight))).input.shape == (1, 4)
-    for dims in (("batch", 4), (None, 4), (0, 4)):
+    for dims in (("batch", 4), (None, 4), (-1, 4)):
         assert from_onnx(changed(sizes(*dims))).input.shape == (1, 4)
 
 
@@ -469,6 +469,12 @@ def test_a_tensor_too_large_to_be_meant_is_refused() -> None:
     proto.graph.initializer[0].CopyFrom(numpy_helper.from_array(ints(1 << 20, 1 << 20), "n"))
     with pytest.raises(UnsupportedModelError, match="at most"):
         from_onnx(proto.SerializeToString())
+
+
+def test_a_bias_that_is_an_empty_name_is_refused_before_onnxruntime_crashes() -> None:
+    """onnxruntime 1.31, optimising: a segmentation fault."""
+    with pytest.raises(UnsupportedModelError, match="leave that input out"):
+        from_onnx(one("LayerNormalization", (1, 4), "x", floats(4), None).SerializeToString())
 
 
 def test_the_tolerance_is_stated() -> None:

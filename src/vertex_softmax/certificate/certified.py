@@ -16,7 +16,7 @@ import torch
 from torch import Tensor
 
 from vertex_softmax.certificate.certificate import Certificate, Effort, Part, Proof, prove
-from vertex_softmax.certificate.checker.file import sha256
+from vertex_softmax.certificate.checker.model import identity_of_file
 from vertex_softmax.certificate.prove import Case
 from vertex_softmax.graph.identity import graph_identity
 from vertex_softmax.graph.ir import Graph
@@ -39,7 +39,7 @@ def with_proofs(
     effort = Effort(options.ascent, options.pieces, best=rigorous)
     if METHODS[found.method].branched:
         effort = dataclasses.replace(effort, search=options.search)
-    about = {"model": {"sha256": network_hash(graph) if model is None else sha256(model)}}
+    about = {"model": {"sha256": network_hash(graph) if model is None else identity_of_file(model)}}
     bounds, verdicts, reasons = found.lower.clone(), list(found.verdicts), list(found.reasons)
     seconds = dict(found.seconds)
     certificates: list[Certificate | None] = [None] * len(verdicts)

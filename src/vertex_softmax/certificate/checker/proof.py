@@ -16,7 +16,8 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from .file import File, Path, Rejected, place, read, sha256
+from .file import File, Path, Rejected, place, read
+from .model import identity_of_file
 from .network import Known, Node, network
 from .passes import LOST, MOST_COLUMNS, How, Pass, joined, wanted
 from .rounding import MORE, Array, Interval, rounding
@@ -45,7 +46,7 @@ class Verdict(NamedTuple):
 
 
 def check(source: Path | bytes, model: Path | None = None) -> Verdict:
-    """Replay a certificate; with a model file, its SHA-256 must be the certificate's."""
+    """Replay a certificate; with a model file, its identity (model.py) must be the certificate's."""
     begin = time.perf_counter()
     margin, statement = float("-inf"), ""
     try:
@@ -55,7 +56,7 @@ def check(source: Path | bytes, model: Path | None = None) -> Verdict:
                     "this process flushes small numbers to zero: nextafter and sums are not IEEE's; use another"
                 )
             file = read(source)
-            if model is not None and sha256(model) != file.header["model"]["sha256"]:
+            if model is not None and identity_of_file(model) != file.header["model"]["sha256"]:
                 raise Rejected("the certificate is for another model: the SHA-256 of the file is not the one it names")
             if file.header["statement"] != STATEMENT:
                 raise Rejected("the certificate claims to prove something else than a certificate can")

@@ -122,7 +122,9 @@ def sweep(
     chosen = read_instances(instances, timeout)[:limit]
     place = Path("out/sweep") / chosen[0].benchmark if out is None else out
     with _signals() as caught, _shown(len(chosen), place) as watch:
-        state = library.run(chosen, place, settings, begin=begin, stopping=lambda: bool(caught), watch=watch)
+        state = library.run(
+            chosen, place, settings, begin=begin, stopping=lambda: bool(caught), watch=watch, listed=instances
+        )
     if state.interrupted:
         done = f"{len(state.lines)} of {len(chosen)} instances are finished and kept in {place}"
         _say(f"interrupted: {done}; the same command goes on from there", "yellow")

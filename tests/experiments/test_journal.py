@@ -348,7 +348,7 @@ def test_a_line_has_a_length(path: Path, monkeypatch: pytest.MonkeyPatch) -> Non
     with pytest.raises(InvalidValueError, match="line 1 is not a trial"):
         known(path)
     monkeypatch.setattr(journals, "MOST_BYTES", 50)
-    with pytest.raises(InvalidValueError, match="plain file of at most 50 bytes"):
+    with pytest.raises(InvalidValueError, match="has more than 50 bytes"):
         known(path)
 
 

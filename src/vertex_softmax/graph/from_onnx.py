@@ -130,7 +130,7 @@ class _Importer:
         if not kind.HasField("shape"):
             raise UnsupportedModelError(f"input {inputs[0].name!r} has no shape: export the model with fixed sizes")
         dims = [int(d.dim_value) if d.HasField("dim_value") else -1 for d in kind.shape.dim]
-        dims = [1 if i == 0 and n < 1 else n for i, n in enumerate(dims)]
+        dims = [1 if i == 0 and n == -1 else n for i, n in enumerate(dims)]
         if any(n < 1 for n in dims):
             said = [d.dim_param or d.dim_value or "?" for d in kind.shape.dim]
             raise UnsupportedModelError(

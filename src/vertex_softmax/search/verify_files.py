@@ -49,6 +49,7 @@ def load_instance(model: Path, spec: Path, *, exact: bool = False) -> Instance:
     shape = from_onnx(model, check=False)
     inputs, outputs = math.prod(shape.input.shape), math.prod(shape.output.shape)
     prop = read_vnnlib(spec, inputs=inputs, outputs=outputs)
+    prop.require(shape.input.shape, shape.output.shape)
     case = prop.cases[0]
     ends = [torch.from_numpy(end).reshape(shape.input.shape) for end in (case.lower, case.upper)]
     points = [ends[0], (ends[0] + ends[1]) / 2, ends[1]]

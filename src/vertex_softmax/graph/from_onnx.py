@@ -130,11 +130,11 @@ class _Importer:
         if not kind.HasField("shape"):
             raise UnsupportedModelError(f"input {inputs[0].name!r} has no shape: export the model with fixed sizes")
         dims = [int(d.dim_value) if d.HasField("dim_value") else -1 for d in kind.shape.dim]
-        dims = [1 if i == 0 and n == -1 else n for i, n in enumerate(dims)]
+        dims = [1 if i == 0 and n < 0 else n for i, n in enumerate(dims)]  # below 0: open, as onnxruntime has it
         if any(n < 1 for n in dims):
-            said = [d.dim_param or d.dim_value or "?" for d in kind.shape.dim]
+            said = [d.dim_value if d.HasField("dim_value") else d.dim_param or "?" for d in kind.shape.dim]
             raise UnsupportedModelError(
-                f"input {inputs[0].name!r} has shape {said}; only the first size may be open: "
+                f"input {inputs[0].name!r} has shape {said}; only the first size may be open, and none is 0: "
                 "export the model with the others fixed"
             )
         try:

@@ -184,7 +184,7 @@ def _fix_sizes(model: onnx.ModelProto) -> tuple[str, tuple[int, ...]]:
         found = ", ".join(repr(i.name) for i in inputs) or "none"
         raise UnsupportedModelError(f"the model has {len(inputs)} inputs ({found}), one is supported")
     dims = inputs[0].type.tensor_type.shape.dim
-    if len(dims) > 0 and (not dims[0].HasField("dim_value") or dims[0].dim_value == -1):  # a size of 0 is 0
+    if len(dims) > 0 and (not dims[0].HasField("dim_value") or dims[0].dim_value < 0):  # a size of 0 is 0
         dims[0].dim_value = 1
     shape = tuple(int(d.dim_value) for d in dims)
     if not inputs[0].type.tensor_type.HasField("shape") or any(n < 1 for n in shape):

@@ -18,6 +18,9 @@ MOST_THREADS = 512
 """More are not started: each has a stack, and torch ends the process where one cannot be made."""
 MOST_GIB = 2**20
 """Of memory; more than any machine has."""
+MOST_JOBS = 4096
+"""Processes at a time."""
+MOST_MINUTES = 1e6
 MOST_COUNT = 2**31 - 1
 
 
@@ -43,6 +46,11 @@ def gib(option: str, value: float | None) -> float | None:
     if value is not None and not 0 < value <= MOST_GIB:
         raise InvalidValueError(f"{option} is {value}; it must be a number of GiB above 0 and at most {MOST_GIB}")
     return value
+
+
+def jobs(option: str, value: int | None) -> int | None:
+    """A number of processes, if one is given."""
+    return None if value is None else count(option, value, 1, MOST_JOBS)
 
 
 def count(option: str, value: int, least: int, most: int = MOST_COUNT) -> int:

@@ -185,7 +185,7 @@ def _said(facts: dict[str, Any]) -> list[tuple[str, str]]:
         if len(claims) > 1:
             said.append(("claim", f"{number} of {len(claims)}, over {one['boxes']} of the {facts['boxes']} boxes"))
         said += [("inputs", line) for line in _moved(one, numbers)]
-        said.append(("property", "; and ".join(one["holds"])))
+        said += [("property", line) for line in one["holds"]]
         if empty := one["vacuous_cases"]:
             share = "ALL of its cases are" if empty == one["cases"] else f"{empty} of its {one['cases']} cases are"
             said.append(("BEWARE", f"{share} excluded whatever the network does"))

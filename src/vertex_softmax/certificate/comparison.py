@@ -19,7 +19,7 @@ import numpy as np
 from vertex_softmax.certificate.checker.claim import cases_of
 from vertex_softmax.certificate.checker.file import File, Rejected
 from vertex_softmax.errors import InvalidValueError
-from vertex_softmax.specs.property import Case, Conjunction, Floats, Inequality, Property
+from vertex_softmax.specs.property import Case, Conjunction, Floats, Inequality, Property, shown
 
 Direction: TypeAlias = tuple[tuple[int, Fraction], ...]
 """A row's coefficients, divided by the size of the first: equal for positive multiples."""
@@ -111,7 +111,7 @@ def _told(conjunction: Conjunction) -> str:
     """The conjunction in words, if it is short."""
     told = []
     for inequality in conjunction.inequalities[:4]:
-        terms = " + ".join(f"{float(a):.6g}·Y_{k}" for k, a in list(inequality.coefficients.items())[:6])
+        terms = " + ".join(f"{shown(Fraction(a))}·Y_{k}" for k, a in list(inequality.coefficients.items())[:6])
         more = " + …" if len(inequality.coefficients) > 6 else ""
-        told.append(f"{terms or 0}{more} {'<' if inequality.strict else '≤'} {float(inequality.limit):.6g}")
+        told.append(f"{terms or 0}{more} {'<' if inequality.strict else '≤'} {shown(Fraction(inequality.limit))}")
     return " and ".join(told) + (" and …" if len(conjunction.inequalities) > 4 else "") if told else "it is always true"

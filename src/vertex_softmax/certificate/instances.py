@@ -18,7 +18,7 @@ from vertex_softmax.certificate.lowering import lowered
 from vertex_softmax.certificate.prove import Case
 from vertex_softmax.errors import UnsupportedModelError
 from vertex_softmax.graph.ir import Graph
-from vertex_softmax.specs.property import Conjunction, Inequality, Row, rounded_up
+from vertex_softmax.specs.property import Conjunction, Inequality, Row, rounded_up, shown
 
 if TYPE_CHECKING:
     from vertex_softmax.search.verify_files import Instance
@@ -70,7 +70,7 @@ def exact_row(inequality: Inequality) -> Row:
     for k, a in found.items():
         if not _is_double(a):
             raise UnsupportedModelError(
-                f"no certificate: the coefficient {float(held[k]):.6g} of output {k} and the others of its inequality "
+                f"no certificate: the coefficient {shown(held[k])} of output {k} and the others of its inequality "
                 "are not multiples of one number by doubles; write them with fewer digits"
             )
     return Row({k: float(a) for k, a in found.items()}, rounded_up(inequality.limit * factor))

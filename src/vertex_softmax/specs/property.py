@@ -179,6 +179,13 @@ def rounded_up(value: Fraction, *, single: bool = False) -> float:
     return float(near)
 
 
+def shown(value: Fraction) -> str:
+    """The number for a reader: some digits, or its power of two where floats end."""
+    if not value or -1000 < _power(value) < 1000:
+        return f"{float(value):.6g}"
+    return f"{'-' if value < 0 else ''}2^{_power(value)}"
+
+
 def _power(value: Fraction) -> int:
     """An e with 2^(e − 1) < |value| < 2^(e + 1)."""
     return value.numerator.bit_length() - value.denominator.bit_length()

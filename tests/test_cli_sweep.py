@@ -12,7 +12,6 @@ import io
 import json
 import os
 import signal
-import stat
 import subprocess
 import sys
 import time
@@ -45,6 +44,7 @@ from vertex_softmax import __main__, cli_sweep, runner, sweep
 from vertex_softmax.cli import app
 from vertex_softmax.errors import InvalidValueError
 from vertex_softmax.experiments import journal
+from vertex_softmax.outputs import Outputs
 from vertex_softmax.sweep_instances import read_instances
 
 
@@ -444,7 +444,7 @@ def test_a_full_disk_loses_nothing(tmp_path: Path, fake: tuple[str, ...], monkey
     told, out, calls = benchmark(tmp_path / "bench", {f"n{i}": UNSAT for i in range(4)}), tmp_path / "out", []
 
     def full(number: int) -> None:
-        calls.extend([number] * stat.S_ISREG(os.fstat(number).st_mode))
+        calls.extend([number] * os.path.samestat(os.fstat(number), (out / "journal.jsonl").stat()))
         if len(calls) == 2:
             raise OSError(errno.ENOSPC, "No space left on device")
 
@@ -455,7 +455,7 @@ def test_a_full_disk_loses_nothing(tmp_path: Path, fake: tuple[str, ...], monkey
     assert "journal.jsonl: No space left on device; what was written before is kept" in result.stderr
     assert rows(out) == {"n0": "unsat"}
 
-    def fuller(path: Path, content: bytes) -> Path:
+    def fuller(path: Path, content: bytes, _outputs: Outputs) -> Path:
         if path.name == "results.csv":
             raise OSError(errno.EROFS, "Read-only file system")
         return path.write_bytes(content) and path

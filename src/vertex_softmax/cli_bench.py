@@ -8,6 +8,7 @@ from typing import Annotated, Any
 
 import typer
 
+from vertex_softmax import cli_values
 from vertex_softmax.cli_common import group, reporting, say
 from vertex_softmax.cli_names import DEVICES, one_of
 from vertex_softmax.files import write_whole
@@ -80,6 +81,9 @@ def bench_fuzz(
     """
     from vertex_softmax.fuzz.run import fuzz
 
+    cli_values.number("--minutes", minutes, 0, cli_values.MOST_MINUTES)
+    cli_values.seed("--seed", seed)
+    cli_values.seconds("--limit", limit)
     state = fuzz(minutes, out, seed=seed, device=device, limit=limit, progress=say)
     typer.echo(f"{sum(state['findings'].values())} findings in {state['cases']} cases")
     for kind, count in sorted(state["findings"].items()):
@@ -112,6 +116,10 @@ def bench_soundness(
     """
     from vertex_softmax.soundness.bench import FAMILIES, bench
 
+    cli_values.count("--seeds", seeds, 1, cli_values.MOST_COUNT)
+    cli_values.seed("--first", first)
+    cli_values.seconds("--seconds", seconds)
+    cli_values.jobs("--jobs", jobs)
     result = bench(
         out,
         families=tuple(family or FAMILIES),

@@ -238,6 +238,12 @@ def digests(instance: Instance) -> dict[str, str]:
     return found
 
 
+def external(model: Path) -> list[Path]:
+    """The files beside a model that it keeps numbers in; none of a model that cannot be read."""
+    found = _now(_beside, model)
+    return list(found.values()) if isinstance(found, dict) else []
+
+
 class Stamp(NamedTuple):
     """What the file system says of a file; who replaces or edits it leaves another one."""
 
@@ -298,7 +304,7 @@ class Process:
             "device": settings.device,
             "threads": settings.threads,
             "seed": settings.seed,
-            "json": (place / "answer.json").absolute(),
+            "json": "-",
             "counterexample": (place / "counterexample.txt").absolute(),
         }
         if settings.memory is not None:
@@ -349,7 +355,7 @@ class Process:
         """The answer if exit code and JSON agree, and a counterexample is there for `sat`."""
         died = code < 0 or code in ENDED
         try:
-            answer = json.loads((self.place / "answer.json").read_bytes(), parse_constant=_refuse)
+            answer = json.loads((self.place / "stdout").read_bytes(), parse_constant=_refuse)
             status = answer["status"]
         except (OSError, ValueError, TypeError, KeyError, RecursionError):
             return self._error(_ended(code) + " without an answer", died)

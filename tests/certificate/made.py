@@ -329,7 +329,7 @@ def by_hand(
         "property": [{"rows": "rows", "bound": "bound", "weights": "weights"}],
         "proofs": [{"cases": [0], "tree": tree or [leaf()]}],
     }  # fmt: skip
-    header = {"format": "vertex-certificate-1", **about(), "graph": graph, "parts": [part], **more}
+    header = {"format": "vertex-certificate-2", **about(), "graph": graph, "parts": [part], **more}
     ours = {"lower": lower, "upper": upper, "rows": [row], "bound": [bound], "weights": [weight]}
     numbers = {k: np.asarray(v, dtype=np.float64) for k, v in ours.items()}
     return Written(header, {**numbers, **{k: np.asarray(v) for k, v in (arrays or {}).items()}})

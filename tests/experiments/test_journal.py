@@ -167,7 +167,7 @@ def test_folders_that_cannot_be_written_are_a_clear_error(tmp_path: Path, monkey
     (tmp_path / "file").write_text("")
     (tmp_path / "taken.jsonl").mkdir()
     remedy = "choose another --out"
-    with pytest.raises(InvalidValueError, match=rf"cannot be written \(Is a directory\); {remedy}"):
+    with pytest.raises(InvalidValueError, match="is a folder, and cannot be written"):
         known(tmp_path / "taken.jsonl")
     with pytest.raises(InvalidValueError, match=rf"cannot be written \(.+\); {remedy}"):
         known(tmp_path / "file" / "journal.jsonl")
@@ -175,9 +175,9 @@ def test_folders_that_cannot_be_written_are_a_clear_error(tmp_path: Path, monkey
     def refuse(*_: object, **__: object) -> None:
         raise PermissionError(errno.EACCES, os.strerror(errno.EACCES))  # root may write everywhere
 
-    for method in ("open", "mkdir"):
+    for owner, method in ((os, "open"), (Path, "mkdir")):
         with monkeypatch.context() as patch:
-            patch.setattr(Path, method, refuse)
+            patch.setattr(owner, method, refuse)
             with pytest.raises(InvalidValueError, match=rf"cannot be written \(Permission denied\); {remedy}"):
                 known(tmp_path / "new" / "journal.jsonl")
 
@@ -353,7 +353,7 @@ def test_a_line_has_a_length(path: Path, monkeypatch: pytest.MonkeyPatch) -> Non
     with pytest.raises(InvalidValueError, match="line 1 is not a trial"):
         known(path)
     monkeypatch.setattr(journals, "MOST_BYTES", 50)
-    with pytest.raises(InvalidValueError, match="plain file of at most 50 bytes"):
+    with pytest.raises(InvalidValueError, match="has more than 50 bytes"):
         known(path)
 
 

@@ -16,13 +16,13 @@ import errno
 import json
 import math
 import os
-import stat
 from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from types import TracebackType
 from typing import Any, TypeAlias
 
 from vertex_softmax.errors import InternalError, InvalidValueError
+from vertex_softmax.outputs import Outputs
 from vertex_softmax.sources import fingerprint
 
 __all__ = ["Journal", "Trial", "fingerprint", "journal_of", "key_of"]
@@ -59,23 +59,27 @@ def _plain(value: Any) -> Any:
 class Journal:
     """The trials of one experiment: `known` by key, `add` to write; open it with `with`, one process at a time."""
 
-    def __init__(self, path: Path, source: str, keep: Callable[[Trial], Trial] = lambda trial: trial) -> None:
-        """`keep`: what of each trial stays in memory; the file has all of it."""
-        self.path, self.source, self.keep = path, source, keep
+    def __init__(
+        self,
+        path: Path,
+        source: str,
+        keep: Callable[[Trial], Trial] = lambda trial: trial,
+        outputs: Outputs | None = None,
+    ) -> None:
+        """`keep`: what of each trial stays in memory; the file has all of it. `outputs`: of a run that reads files."""
+        self.path, self.source, self.keep, self.outputs = path, source, keep, outputs or Outputs()
         self.known: dict[str, Trial] = {}
         self._file: Any = None
 
     def __enter__(self) -> Journal:
         there = next(folder for folder in self.path.absolute().parents if folder.exists())
         try:
-            self.path.parent.mkdir(parents=True, exist_ok=True)
-            self._file = self.path.open("a+b")
+            self._file = self.outputs.append(self.path)
         except OSError as error:
             raise self._refused(error) from error
         try:
-            about = os.fstat(self._file.fileno())
-            if not stat.S_ISREG(about.st_mode) or about.st_size > MOST_BYTES:
-                raise InvalidValueError(f"{self.path} is not a plain file of at most {MOST_BYTES} bytes; move it away")
+            if os.fstat(self._file.fileno()).st_size > MOST_BYTES:
+                raise InvalidValueError(f"{self.path} has more than {MOST_BYTES} bytes; move it away")
             self._lock()
             self._read()
             if not self._file.tell():  # nothing was promised before

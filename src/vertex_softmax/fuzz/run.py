@@ -23,6 +23,7 @@ from vertex_softmax.files import write_whole
 from vertex_softmax.fuzz.minimise import minimised
 from vertex_softmax.fuzz.pool import Worker
 from vertex_softmax.fuzz.recipe import Recipe, random_recipe
+from vertex_softmax.outputs import Outputs
 
 KEPT = 3
 """How many finds of one signature are minimised and kept; later ones are counted."""
@@ -91,8 +92,8 @@ def _written(out: Path, state: dict[str, Any], number: int, report: dict[str, An
         "findings": [signature(f) for f in report["findings"]],
         "notes": [n for n in report["notes"] if not n.startswith(("verified", "unknown", "falsified"))],
     }
-    with (out / "journal.jsonl").open("a", encoding="utf-8") as file:
-        file.write(json.dumps(line) + "\n")
+    with Outputs().append(out / "journal.jsonl") as file:
+        file.write((json.dumps(line) + "\n").encode())
     write_whole(out / "state.json", json.dumps(state, indent=1).encode())
 
 

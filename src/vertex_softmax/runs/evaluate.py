@@ -25,7 +25,21 @@ from vertex_softmax.errors import InvalidValueError
 from vertex_softmax.experiments.journal import Journal, fingerprint, key_of
 from vertex_softmax.methods.bounding import METHODS, Options
 from vertex_softmax.methods.certify import certify
-from vertex_softmax.runs.run import Answer, Attacked, Data, Input, Model, Run, SlackMap, finite, made, packed, write
+from vertex_softmax.runs.run import (
+    JOURNAL,
+    Answer,
+    Attacked,
+    Data,
+    Input,
+    Model,
+    Run,
+    SlackMap,
+    claimed,
+    finite,
+    made,
+    packed,
+    write,
+)
 from vertex_softmax.runs.slack import slack_map
 from vertex_softmax.runs.subject import Inputs, Subject
 from vertex_softmax.search.attack import pgd
@@ -85,13 +99,15 @@ def evaluate(
     out: Path,
     plan: Plan | None = None,
     watch: Watch = lambda _part: None,
+    files: Sequence[Path] = (),
 ) -> Run:
-    """Every method at every ε on every input; writes OUT/run.json and returns it."""
+    """Every method at every ε on every input; writes OUT/run.json and returns it. `files`: that the run reads."""
     plan = plan or Plan()
     methods, radii = _asked(methods, eps)
     begin = time.perf_counter()
+    outputs = claimed(out, files)
     shown = inputs_of(subject, inputs)
-    with Journal(out / "journal.jsonl", fingerprint("runs/evaluate.py")) as journal:
+    with Journal(out / JOURNAL, fingerprint("runs/evaluate.py"), outputs=outputs) as journal:
         work = _Work(subject, inputs, plan, journal, watch, [x.clean for x in shown])
         answers = [answer for e in radii for method in methods for answer in work.answers(method, e)]
         attacks = work.attacks(radii)
@@ -117,7 +133,7 @@ def evaluate(
         },
         seconds=time.perf_counter() - begin,
     )
-    write(run, out)
+    write(run, out, outputs)
     return run
 
 

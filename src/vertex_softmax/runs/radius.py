@@ -28,7 +28,7 @@ from vertex_softmax.experiments.journal import Journal, fingerprint, key_of
 from vertex_softmax.methods.bounding import METHODS, Options
 from vertex_softmax.methods.certify import certify
 from vertex_softmax.runs.evaluate import PIECE, asked_of, described, inputs_of
-from vertex_softmax.runs.run import Input, Model, Radius, Run, write
+from vertex_softmax.runs.run import JOURNAL, Input, Model, Radius, Run, claimed, write
 from vertex_softmax.runs.subject import Inputs, Subject
 from vertex_softmax.search.attack import pgd
 
@@ -92,8 +92,12 @@ def radii(
     how: Bisection | None = None,
     options: Options | None = None,
     watch: Watch = lambda _what, _done, _total: None,
+    files: Sequence[Path] = (),
 ) -> Run:
-    """The radii of every input by every method; writes OUT/run.json and returns it. A misclassified input has 0."""
+    """The radii of every input by every method; writes OUT/run.json and returns it. A misclassified input has 0.
+
+    `files`: that the run reads; nothing is written onto them.
+    """
     how = how or Bisection()
     for method in methods:
         if method not in METHODS:
@@ -101,8 +105,9 @@ def radii(
     if not methods:
         raise InvalidValueError("there is nothing to do: give at least one method")
     begin = time.perf_counter()
+    outputs = claimed(out, files)
     shown = inputs_of(subject, inputs)
-    with Journal(out / "journal.jsonl", fingerprint("runs/radius.py")) as journal:
+    with Journal(out / JOURNAL, fingerprint("runs/radius.py"), outputs=outputs) as journal:
         search = _Search(subject, inputs, how, dataclasses.replace(options or Options(), goal=0.0), journal, watch)
         found = [radius for method in dict.fromkeys(methods) for radius in search.radii(method, shown)]
     run = Run(
@@ -124,7 +129,7 @@ def radii(
         },
         seconds=time.perf_counter() - begin,
     )
-    write(run, out)
+    write(run, out, outputs)
     return run
 
 

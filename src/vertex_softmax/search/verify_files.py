@@ -67,6 +67,7 @@ def load_instance(
     inputs, outputs = math.prod(made.final.input.shape), math.prod(made.final.output.shape)
     prop = read_vnnlib(spec, inputs=inputs, outputs=outputs)
     shape = made.final.input.shape
+    prop.require(shape, made.final.output.shape)
     replay(original, made, [point for part in _points(prop.cases[:1], shape) for point in part], 0, clock)
     graph = simplify(made.final, exact=exact)
     require_dimensions(graph)

@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 MOST_BYTES = 1 << 33
 MOST_HEADER = 1 << 26
 TYPES = {"F64": "<f8", "F32": "<f4", "I64": "<i8", "BOOL": "u1"}
-FORMAT = "vertex-certificate-1"
+FORMAT = "vertex-certificate-2"
 Path = str | os.PathLike[str]
 
 

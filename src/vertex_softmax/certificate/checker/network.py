@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import itertools
 import math
+import time
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -108,10 +109,19 @@ def _masks_fit(arrays: dict[str, NDArray[Any]], shape: Shape) -> bool:
 class Known:
     """What has been proved of a network so far, and what was made of it."""
 
-    def __init__(self, nodes: list[Node], lower: Array, upper: Array, spent: list[int] | None = None) -> None:
+    def __init__(
+        self,
+        nodes: list[Node],
+        lower: Array,
+        upper: Array,
+        spent: list[int] | None = None,
+        ends: float = math.inf,
+    ) -> None:
         self.nodes = nodes
         self.costs = list(itertools.accumulate(_cost(node, nodes) for node in nodes))
         self.spent = [0] if spent is None else spent
+        self.ends = ends
+        """by time.monotonic"""
         self.boxes: dict[int, Interval] = {0: Interval(lower, upper)}
         self.zonotopes: dict[int, zonotopes.Zonotope] = {}
         self.centred: dict[int, tuple[Array, Interval]] = {}
@@ -124,10 +134,13 @@ class Known:
         self.spent[0] += work
         if self.spent[0] > MOST_WORK:
             raise Rejected(f"to check it takes more than {MOST_WORK:.0e} multiplications, the most that are done")
+        if time.monotonic() > self.ends:
+            raise Rejected("to check it takes more time than there is; give more seconds if you trust where it is from")
 
     def reach(self, number: int) -> None:
         """Boxes of all nodes up to one."""
         for k in range(len(self.boxes), number + 1):
+            self.charge(LOOK)
             self.boxes[k] = self.image(k)
 
     def image(self, number: int) -> Interval:

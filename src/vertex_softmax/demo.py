@@ -125,7 +125,7 @@ def certification(folder: Path, watch: Watch, images: int = IMAGES) -> Run:
         inputs = read_inputs("digits", count=images)
         subject = read_model(folder / "model", inputs)
         some = inputs.at([0])
-        certify(subject.graph, some.ball(0.0), some.labels, "joint")  # so that no row pays for what is set up once
+        certify(subject.model, some.ball(0.0), some.labels, "joint")  # so that no row pays for what is set up once
         plan = Plan(
             search=Options(ascent=Ascent(steps=STEPS)),
             bounds_at=(BOUNDS_AT,),

@@ -14,13 +14,14 @@ import dataclasses
 import html
 import json
 import math
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from enum import StrEnum
 from typing import TYPE_CHECKING, Any
 
+import torch
 from torch import Tensor
 
-from vertex_softmax.errors import MissingDependencyError
+from vertex_softmax.errors import InvalidValueError, MissingDependencyError
 
 if TYPE_CHECKING:
     import pandas
@@ -176,3 +177,36 @@ def _finite(x: float) -> float | None:
 
 def _cell(value: Any) -> str:
     return "–" if value is None else f"{value:.4g}" if isinstance(value, float) else str(value)
+
+
+def together(parts: Sequence[Certification], order: Sequence[Sequence[int]]) -> Certification:
+    """The answers of groups of a batch as the answer of the batch; order[i] are the inputs that parts[i] is about."""
+    if len(parts) == 1:
+        return parts[0]
+    places = {n: (i, j) for i, which in enumerate(order) for j, n in enumerate(which)}
+    where = [places[n] for n in range(len(places))]
+    seconds: dict[str, float] = {}
+    for part in parts:
+        for stage, spent in part.seconds.items():
+            seconds[stage] = seconds.get(stage, 0.0) + spent
+    return Certification(
+        lower=in_order([part.lower for part in parts], order),
+        verdicts=tuple(parts[i].verdicts[j] for i, j in where),
+        reasons=tuple(parts[i].reasons[j] for i, j in where),
+        method=parts[0].method,
+        clean=in_order([part.clean for part in parts], order),
+        seconds=seconds,
+        certificates=tuple(parts[i].certificates[j] for i, j in where) if parts[0].certificates else (),
+    )
+
+
+def in_order(parts: Sequence[Tensor], order: Sequence[Sequence[int]]) -> Tensor:
+    """Rows of groups of a batch, in the batch's order; order[i] are the inputs that parts[i] is about."""
+    if len(parts) == 1:
+        return parts[0]
+    if len({tuple(part.shape[1:]) for part in parts}) != 1:
+        raise InvalidValueError(
+            "the outputs of the inputs have different shapes; ask about those of one shape together"
+        )
+    index = torch.tensor([n for which in order for n in which])
+    return torch.cat(list(parts))[index.argsort()]

@@ -14,7 +14,7 @@ import numbers
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import TypeAlias, TypeVar
+from typing import TYPE_CHECKING, TypeAlias, TypeVar
 
 import numpy as np
 import torch
@@ -22,6 +22,9 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from vertex_softmax.errors import InvalidTypeError, InvalidValueError
+
+if TYPE_CHECKING:
+    from vertex_softmax.methods.loading import Model
 
 Array: TypeAlias = "NDArray[np.floating] | Tensor"
 Index: TypeAlias = "int | slice | Sequence[int] | Tensor"
@@ -157,7 +160,11 @@ class TokenBall(InputSet):
 
     embeddings (batch, tokens, d). eps as for `LinfBall`, rounded outwards in the same way. tokens: which may move, as
     indices (the same for every input) or as a mask (tokens) or (batch, tokens); None is all. Kept as a mask.
-    ids (batch, tokens), integers: what a model that takes ids would be given; carried along, not looked at.
+    ids (batch, tokens), integers: what a module that takes ids is given. Then the embeddings have to be the rows of its
+    table at these ids, before the module scales them or adds anything; `certify` compares them. `TokenBall.of` looks
+    them up:
+
+        ball = TokenBall.of(model, ids, 0.01, tokens=[1, 3])
     """
 
     embeddings: Tensor
@@ -179,6 +186,29 @@ class TokenBall(InputSet):
         radius = _radius(eps, point)
         lower, upper = _around("embeddings", point, radius.where(mask[..., None], 0.0))
         self._set(embeddings=point, eps=radius, tokens=mask, ids=_ids(ids, point), lower=lower, upper=upper)
+
+    @classmethod
+    def of(
+        cls,
+        model: Model,
+        ids: NDArray[np.integer] | Tensor,
+        eps: float | Array,
+        tokens: Sequence[int] | NDArray[np.integer] | NDArray[np.bool_] | Tensor | None = None,
+    ) -> TokenBall:
+        """The set around the rows of the table that a module looks ids (batch, tokens) up in, whatever it is called.
+
+        The rows are those of the table itself; where a module scales them (Gemma, BART, Pegasus), eps is before the
+        scale. `model`: a torch.nn.Module in eval mode that takes ids, or what `methods.loading.read` made of one.
+        """
+        from vertex_softmax.methods.loading import read
+
+        found = _token_ids(ids)
+        if found.dim() != 2 or 0 in found.shape:
+            raise InvalidValueError(
+                f"ids has shape {tuple(found.shape)}; it must be (batch, tokens), neither of them 0: use ids[None] for "
+                "one sentence"
+            )
+        return cls(read(model).rows(found).to(found.device), eps, tokens, found)
 
     @property
     def centre(self) -> Tensor:
@@ -332,12 +362,21 @@ def _mask(tokens: object, x: Tensor) -> Tensor:
 def _ids(ids: object, x: Tensor) -> Tensor | None:
     if ids is None:
         return None
+    found = _token_ids(ids)
+    if found.shape != x.shape[:2]:
+        raise InvalidValueError(f"ids has shape {tuple(found.shape)}; the embeddings need {tuple(x.shape[:2])}")
+    return found
+
+
+def _token_ids(ids: object) -> Tensor:
+    """A copy of token ids, in int64."""
     found = _tensor("ids", ids)
     if found.is_floating_point() or found.is_complex() or found.dtype == torch.bool:
         raise InvalidTypeError(f"ids has dtype {str(found.dtype).removeprefix('torch.')}; ids are integers")
-    if found.shape != x.shape[:2]:
-        raise InvalidValueError(f"ids has shape {tuple(found.shape)}; the embeddings need {tuple(x.shape[:2])}")
-    return found.clone()
+    found = found.to(torch.long, copy=True)  # a uint64 beyond int64 becomes negative
+    if (at := _first(found < 0)) is not None:
+        raise InvalidValueError(f"ids is {int(found[at])} at index {at}; ids are rows of a table, counted from 0")
+    return found
 
 
 def _first(bad: Tensor) -> tuple[int, ...] | None:

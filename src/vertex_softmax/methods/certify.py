@@ -8,21 +8,25 @@ import sys
 import time
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
+import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 
 from vertex_softmax.bounds.backward import CROSSING, Walk
 from vertex_softmax.errors import InvalidTypeError, InvalidValueError
 from vertex_softmax.graph.ir import Graph
 from vertex_softmax.methods.bounding import METHODS, Options, lower_bounds
+from vertex_softmax.methods.loading import Model, checked, load, placed, read
 from vertex_softmax.ops.elementwise import Log
 from vertex_softmax.ops.registry import Interval
 from vertex_softmax.ops.softmax import Softmax
-from vertex_softmax.result import Certification, Verdict
+from vertex_softmax.result import Certification, Verdict, in_order, together
 from vertex_softmax.sets import InputSet, outward
 
-Model = torch.nn.Module | Graph | str | Path
+__all__ = ["Model", "bound", "certify", "load"]
 
 
 def certify(
@@ -39,42 +43,73 @@ def certify(
 ) -> Certification:
     """Is the label the largest output for every input of the set? One answer per input of the batch.
 
-    `model`: a PyTorch module in eval mode, a path to an ONNX file, or a Graph. The set's tensors are (batch, ...); the
-    module sees them one at a time. Bounds are floating point (float64 unless told otherwise): `lower` may exceed the
-    true bound by rounding.
+    `model`: a PyTorch module in eval mode, a path to an ONNX file, a Graph, or what `methods.loading.read` made of one,
+    which is then not read again. The set's tensors are (batch, ...); the module sees them one at a time. Before
+    anything is said, the graph that is bounded is held against the model itself at every input, at its centre and at
+    points of its set: the module run eagerly, or onnxruntime. Bounds are floating point (float64 unless told
+    otherwise): `lower` may exceed the true bound by rounding.
 
     `certificate`: prove every `verified` so that it survives floating point (`Certification.certificates`); what cannot
     be proved is unknown, with the margin of the proof as reason. `rigorous`: besides, `lower` is only what was proved
     (−inf where nothing was tried: at inputs that are falsified). Both need the extra `proof`.
     """
     begin = time.perf_counter()
-    options = options or Options()
+    options, method = _options(options), _method(method)
     proofs = certificate or rigorous
+    _dtype(dtype)
     if proofs and dtype != torch.float64:
         raise InvalidValueError(f"dtype is {dtype}; certificates are made in torch.float64")
-    graph = load(model, input_set, exact=proofs)
-    graph = (graph if proofs else _logits(graph)).to(_dtype(dtype), _device(device, input_set))
+    place = _device(device, checked(input_set))
+    labels = _labels(label, len(input_set))
+    original = read(model)
+    groups = original.groups(input_set, exact=proofs)
+    seconds = {"import": time.perf_counter() - begin}
+    peak = _PeakMemory(place)
+    ask = _Asked(method, options, dtype, place, rigorous if proofs else None, original.file)
+    parts = [_answer(group.graph, input_set[list(group.which)], labels[list(group.which)], ask) for group in groups]
+    found = together(parts, [group.which for group in groups])
+    seconds = {**seconds, **found.seconds}
+    seconds["total"] = time.perf_counter() - begin
+    return dataclasses.replace(found, seconds=seconds, peak_bytes=peak.bytes())
+
+
+@dataclasses.dataclass(frozen=True)
+class _Asked:
+    """How every group of inputs is answered."""
+
+    method: str
+    options: Options
+    dtype: torch.dtype
+    device: torch.device
+    rigorous: bool | None
+    """None: no proofs."""
+    file: Path | None
+
+
+def _answer(graph: Graph, input_set: InputSet, labels: Tensor, ask: _Asked) -> Certification:
+    """The answer for inputs that have one graph."""
+    dtype, device, options = ask.dtype, ask.device, ask.options
+    graph = (graph if ask.rigorous is not None else _logits(graph)).to(dtype, device)
     lower = _placed(input_set.lower, graph, dtype, device, -torch.inf)
     upper = _placed(input_set.upper, graph, dtype, device, torch.inf)
-    labels = _labels(label, lower.shape[0], _classes(graph), lower.device)
-    seconds = {"import": time.perf_counter() - begin}
-    peak = _PeakMemory(lower.device)
-    size = options.together(graph, _method(method), lower.device, dtype)
+    labels = _classed(labels.to(device), lower.shape[0], _classes(graph))
+    size = options.together(graph, ask.method, device, dtype)
+    seconds: dict[str, float] = {}
     parts = [
-        _certify(graph, low, high, which, _method(method), options, seconds)
+        _certify(graph, low, high, which, ask.method, options, seconds)
         for low, high, which in zip(lower.split(size), upper.split(size), labels.split(size), strict=True)
     ]
-    seconds["total"] = time.perf_counter() - begin
     found = Certification(
         lower=torch.cat([margins for margins, _, _, _ in parts]),
         verdicts=tuple(verdict for _, verdicts, _, _ in parts for verdict in verdicts),
         reasons=tuple(reason for _, _, reasons, _ in parts for reason in reasons),
-        method=method,
+        method=ask.method,
         clean=torch.cat([clean for _, _, _, clean in parts]),
         seconds=seconds,
-        peak_bytes=peak.bytes(),
     )
-    return _proved(found, graph, lower, upper, labels, options, model, rigorous=rigorous) if proofs else found
+    if ask.rigorous is None:
+        return found
+    return _proved(found, graph, lower, upper, labels, options, ask.file, rigorous=ask.rigorous)
 
 
 def _logits(graph: Graph) -> Graph:
@@ -93,7 +128,7 @@ def _proved(
     upper: Tensor,
     labels: Tensor,
     options: Options,
-    model: Model,
+    file: Path | None,
     *,
     rigorous: bool,
 ) -> Certification:
@@ -103,8 +138,7 @@ def _proved(
     except ImportError as error:
         raise InvalidValueError(f"{error.name} is missing: pip install 'vertex-softmax[proof]'") from error
     cpu = graph.to(torch.float64, torch.device("cpu"))
-    path = model if isinstance(model, str | Path) else None
-    return with_proofs(found, cpu, lower.cpu(), upper.cpu(), labels, options, rigorous=rigorous, model=path)
+    return with_proofs(found, cpu, lower.cpu(), upper.cpu(), labels, options, rigorous=rigorous, model=file)
 
 
 def _certify(
@@ -139,13 +173,25 @@ def bound(
     device: torch.device | str | None = None,
 ) -> Interval:
     """An interval for every output over the set, (batch, *output shape); NaN where there is no bound."""
-    graph = load(model, input_set).to(_dtype(dtype), _device(device, input_set))
+    options, method = _options(options), _method(method)
+    place = _device(device, checked(input_set))
+    _dtype(dtype)
+    groups = read(model).groups(input_set)
+    found = [_interval(group.graph, input_set[list(group.which)], method, options, dtype, place) for group in groups]
+    order = [group.which for group in groups]
+    return Interval(in_order([part.lower for part in found], order), in_order([part.upper for part in found], order))
+
+
+def _interval(
+    graph: Graph, input_set: InputSet, method: str, options: Options, dtype: torch.dtype, device: torch.device
+) -> Interval:
+    """The interval of every output for inputs that have one graph."""
+    graph = graph.to(dtype, device)
     lower = _placed(input_set.lower, graph, dtype, device, -torch.inf)
     upper = _placed(input_set.upper, graph, dtype, device, torch.inf)
-    options = options or Options()
-    size = options.together(graph, _method(method), lower.device, dtype)
+    size = options.together(graph, method, device, dtype)
     parts = [
-        _bound(graph, low, high, _method(method), options)
+        _bound(graph, low, high, method, options)
         for low, high in zip(lower.split(size), upper.split(size), strict=True)
     ]
     return Interval(torch.cat([part.lower for part in parts]), torch.cat([part.upper for part in parts]))
@@ -164,60 +210,48 @@ def _bound(graph: Graph, lower: Tensor, upper: Tensor, method: str, options: Opt
     return Interval(found[:, :size].reshape(batch, *shape), -found[:, size:].reshape(batch, *shape))
 
 
-def load(model: Model, input_set: InputSet, *, exact: bool = False) -> Graph:
-    """The graph of a model, simplified (`exact`: see `simplify`), for inputs of the set's shape."""
-    if isinstance(model, Graph):
-        return model
-    from vertex_softmax.graph.simplify import simplify
-
-    if isinstance(model, torch.nn.Module):
-        from vertex_softmax.graph.from_torch import from_torch
-
-        ids = getattr(input_set, "ids", None)
-        if ids is not None:
-            return simplify(from_torch(model, ids[:1], perturb="embedding"), exact=exact)
-        return simplify(from_torch(model, input_set.centre[:1]), exact=exact)
-    if isinstance(model, str | Path):
-        from vertex_softmax.graph.from_onnx import from_onnx
-
-        shape = from_onnx(model, check=False).input.shape
-        points = (input_set.lower[0], input_set.centre[0], input_set.upper[0])
-        fitting = [x.reshape(shape) for x in points if x.numel() == math.prod(shape)]
-        return simplify(from_onnx(model, points=fitting), exact=exact)
-    raise InvalidTypeError(
-        f"the model is a {type(model).__name__}; give a torch.nn.Module in eval mode, an ONNX file's path or a Graph"
-    )
-
-
-def _method(method: str) -> str:
-    if method not in METHODS:
+def _method(method: object) -> str:
+    if not isinstance(method, str) or method not in METHODS:
         raise InvalidValueError(f"method is {method!r}; choose one of {', '.join(METHODS)}")
     return method
 
 
-def _device(device: torch.device | str | None, input_set: InputSet) -> torch.device:
-    return torch.device(device) if device is not None else input_set.lower.device
+def _options(options: object) -> Options:
+    if options is None:
+        return Options()
+    if not isinstance(options, Options):
+        raise InvalidTypeError(f"options is a {type(options).__name__}; give vertex_softmax.methods.bounding.Options")
+    return options
 
 
-def _dtype(dtype: torch.dtype) -> torch.dtype:
-    if dtype not in CROSSING:
+def _device(device: object, input_set: InputSet) -> torch.device:
+    """The device asked for, or the set's, if something can be computed there."""
+    if device is None:
+        return input_set.lower.device
+    if not isinstance(device, torch.device | str):
+        raise InvalidTypeError(f"device is {device!r}; give 'cpu', 'cuda', or a torch.device")
+    try:
+        place = torch.device(device)
+        if place.type == "meta":
+            raise InvalidValueError("device is 'meta', where tensors have no numbers; choose 'cpu' or 'cuda'")
+        torch.zeros(1, device=place).add(1)
+    except (RuntimeError, AssertionError, NotImplementedError, ImportError, IndexError) as error:
+        reason = str(error).strip().partition("\n")[0]
+        raise InvalidValueError(
+            f"device is {str(device)!r}, on which nothing can be computed here: {reason}"
+        ) from error
+    return place
+
+
+def _dtype(dtype: object) -> torch.dtype:
+    if not isinstance(dtype, torch.dtype) or dtype not in CROSSING:
         raise InvalidValueError(f"dtype is {dtype}; choose torch.float64 or torch.float32")
     return dtype
 
 
 def _placed(x: Tensor, graph: Graph, dtype: torch.dtype, device: torch.device | str | None, way: float) -> Tensor:
     """One end of the set, (batch, ...), as (batch, *graph input shape), rounded outward if it must be rounded."""
-    shape = graph.input.shape
-    moved = outward(x, dtype, way).to(device if device is not None else x.device)
-    if tuple(moved.shape[1:]) == shape:
-        return moved
-    if shape and shape[0] == 1 and tuple(moved.shape[1:]) == shape[1:]:
-        return moved.unsqueeze(1)
-    if tuple(moved.shape) == shape:
-        return moved.unsqueeze(0)
-    raise InvalidValueError(
-        f"the set holds {moved.shape[0]} inputs of shape {tuple(moved.shape[1:])}, but the network takes {shape}"
-    )
+    return placed(outward(x, dtype, way).to(device if device is not None else x.device), graph.input.shape)
 
 
 def _classes(graph: Graph) -> int:
@@ -230,16 +264,52 @@ def _classes(graph: Graph) -> int:
     return size
 
 
-def _labels(label: int | Sequence[int] | Tensor, batch: int, classes: int, device: torch.device) -> Tensor:
-    labels = torch.as_tensor(label, device=device)
-    if labels.is_floating_point() or labels.dtype == torch.bool:
-        raise InvalidTypeError(f"label has dtype {labels.dtype}; give class numbers as integers")
-    labels = labels.long().reshape(-1)
-    if labels.numel() == 1:
-        labels = labels.expand(batch)
-    if labels.numel() != batch:
-        raise InvalidValueError(f"there are {labels.numel()} labels for {batch} inputs; give one each, or one for all")
-    wrong = (labels < 0) | (labels >= classes)
+def _labels(label: object, batch: int) -> Tensor:
+    """One class number per input, (batch) of int64 on the CPU."""
+    array = _integers(label)
+    if array.ndim > 1:
+        raise InvalidValueError(
+            f"label has shape {array.shape}; give one class number for each of {batch} inputs, or one for all"
+        )
+    numbers = [int(n) for n in array.reshape(-1)]
+    if len(numbers) == 1:
+        numbers *= batch
+    if len(numbers) != batch:
+        raise InvalidValueError(f"there are {len(numbers)} labels for {batch} inputs; give one each, or one for all")
+    for i, number in enumerate(numbers):
+        if not 0 <= number < 1 << 31:
+            raise InvalidValueError(f"label {number} at index {i} is not a class; classes are counted from 0")
+    return torch.tensor(numbers, dtype=torch.long)
+
+
+def _integers(label: object) -> NDArray[Any]:
+    """An array of integers of any size, however they were given."""
+    wrong = "give class numbers as integers"
+    if isinstance(label, Tensor):
+        if label.is_meta or label.layout != torch.strided or label.is_quantized:
+            raise InvalidTypeError(f"label is a meta, sparse or quantised tensor; {wrong}")
+        if label.is_floating_point() or label.is_complex() or label.dtype == torch.bool:
+            raise InvalidTypeError(f"label has dtype {label.dtype}; {wrong}")
+        return label.detach().cpu().numpy()
+    if isinstance(label, np.ma.MaskedArray):
+        raise InvalidTypeError(f"label is a masked array; {wrong}")
+    try:
+        array = np.asarray(label)
+    except (ValueError, TypeError, OverflowError, RuntimeError) as error:
+        raise InvalidTypeError(f"label cannot be read as class numbers: {error}") from error
+    big = array.dtype.kind == "O" and all(type(n) is int for n in array.reshape(-1))
+    if array.dtype.kind not in "iu" and not big:
+        raise InvalidTypeError(f"label has dtype {array.dtype}; {wrong}")
+    return array
+
+
+def _classed(labels: Tensor, batch: int, classes: int) -> Tensor:
+    """The labels, if each is a class; a set that is one input of the network's whole shape has one."""
+    if len(labels) != batch and bool((labels == labels[0]).all()):
+        labels = labels[:1].expand(batch)
+    if len(labels) != batch:
+        raise InvalidValueError(f"there are {len(labels)} labels for {batch} inputs; give one each, or one for all")
+    wrong = labels >= classes
     if bool(wrong.any()):
         at = int(wrong.nonzero()[0])
         raise InvalidValueError(f"label {int(labels[at])} at index {at} is not a class; there are {classes}, from 0")

@@ -249,7 +249,7 @@ class _Work:
 
     def _certified(self, method: str, eps: float, piece: range, options: Options) -> list[dict[str, Any]]:
         some = self.inputs.at(piece)
-        result = certify(self.graph, some.ball(eps), some.labels, method, options=options)
+        result = certify(self.subject.model, some.ball(eps), some.labels, method, options=options)
         each = result.seconds["total"] / len(piece)
         return [
             {

@@ -212,7 +212,7 @@ class _Search:
             found = pgd(graph, ball, some.labels, steps=how.attack_steps, restarts=how.attack_restarts)
             holds = found.worst >= 0  # a tie is no misclassification yet
         else:
-            holds = certify(graph, ball, some.labels, what, options=self.options).certified
+            holds = certify(self.subject.model, ball, some.labels, what, options=self.options).certified
         return {"holds": holds.tolist(), "seconds": time.perf_counter() - begin}
 
 

@@ -30,7 +30,7 @@ from vertex_softmax.errors import InvalidValueError, VertexError
 from vertex_softmax.files import DAMAGED, up_to
 from vertex_softmax.graph.identity import graph_identity
 from vertex_softmax.graph.ir import Graph
-from vertex_softmax.methods.certify import Model, load
+from vertex_softmax.methods.loading import Loaded, Model, read
 from vertex_softmax.runs.run import Plain, facts_of
 from vertex_softmax.sets import LinfBall
 from vertex_softmax.zoo import train
@@ -85,15 +85,25 @@ class Subject:
 
     name: str
     graph: Graph
+    """For inputs of one shape; what attacks and pictures are made with."""
     sha256: str
+    """Its identity."""
     accuracy: float | None = None
     facts: dict[str, Plain] = field(default_factory=dict)
+    original: Loaded | None = None
+    """The model that was read, which every input that is certified is replayed on; None: the graph is the model."""
+
+    @property
+    def model(self) -> Loaded | Graph:
+        """What is certified."""
+        return self.graph if self.original is None else self.original
 
 
 def subject(model: Model, inputs: Inputs, name: str = "") -> Subject:
     """A module, a graph or an ONNX file as the subject of a run over these inputs."""
-    graph = load(model, inputs.ball(0.0)[:1])
-    return Subject(name or type(model).__name__, graph, graph_identity(graph))
+    original = read(model)
+    graph = original.graph(inputs.ball(0.0)[:1])
+    return Subject(name or type(model).__name__, graph, graph_identity(graph), original=original)
 
 
 def read_model(path: Path, inputs: Inputs) -> Subject:

@@ -19,7 +19,8 @@ from vertex_softmax.errors import InternalError
 from vertex_softmax.fuzz.build import module_of
 from vertex_softmax.fuzz.recipe import ACTIVATIONS, ATTENTIONS, MOVES, NORMS, SAFE, Layer
 from vertex_softmax.methods.bounding import Options
-from vertex_softmax.methods.certify import certify, load
+from vertex_softmax.methods.certify import certify
+from vertex_softmax.methods.loading import read
 from vertex_softmax.result import Verdict
 from vertex_softmax.sets import InputSet, LinfBall, TokenBall
 from vertex_softmax.soundness.networks import Key, Network
@@ -141,10 +142,10 @@ def _set(key: Key, point: Tensor, eps: float, ids: Tensor | None) -> InputSet:
 
 def _radius(key: Key, module: Hatted, point: Tensor, ids: Tensor | None) -> InputSet:
     """The first of 0.2, 0.1, 0.05 … at which the network without a hat is proved robust."""
-    graph = load(module, _set(key, point, 0.2, ids))
+    model = read(module)
     for i in range(HALVINGS):
         input_set = _set(key, point, 0.2 * 2.0**-i, ids)
-        if certify(graph, input_set, 0, "hybrid", options=Options(goal=0.0)).verdicts[0] == Verdict.VERIFIED:
+        if certify(model, input_set, 0, "hybrid", options=Options(goal=0.0)).verdicts[0] == Verdict.VERIFIED:
             return input_set
     raise InternalError(f"{key.name}: without a hat the network is not proved robust, however small the set")
 

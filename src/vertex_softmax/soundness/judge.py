@@ -13,7 +13,8 @@ import torch
 
 from vertex_softmax.errors import VertexError
 from vertex_softmax.methods.bounding import METHODS, Options
-from vertex_softmax.methods.certify import certify, load
+from vertex_softmax.methods.certify import certify
+from vertex_softmax.methods.loading import read
 from vertex_softmax.ops import OPS
 from vertex_softmax.result import Certification, Verdict
 from vertex_softmax.search.attack import pgd
@@ -39,7 +40,8 @@ def judged(key: Key, methods: tuple[str, ...] = tuple(METHODS), seconds: float =
     row["attack"] = float(attack.worst[0])
     row["answers"] = []
     try:
-        graph = load(network.module, network.input_set)
+        model = read(network.module)
+        graph = model.graph(network.input_set)
     except VertexError as error:
         row["answers"] = [_refused(method, error) for method in methods]
         return row
@@ -48,7 +50,7 @@ def judged(key: Key, methods: tuple[str, ...] = tuple(METHODS), seconds: float =
     for method in methods:
         begin = time.perf_counter()
         try:
-            found = certify(graph, network.input_set, 0, method, options=Options(search=Search(seconds=seconds)))
+            found = certify(model, network.input_set, 0, method, options=Options(search=Search(seconds=seconds)))
         except VertexError as error:
             row["answers"].append(_refused(method, error))
             continue

@@ -96,9 +96,9 @@ def _smaller_network(recipe: Recipe) -> Iterator[Recipe]:
         if recipe[key] != value:
             yield changed(**{key: value})
     how = recipe["set"]
-    for key, simple in (("kind", "linf"), ("spread", 1.0), ("same_tokens", False), ("eps", 0.1)):
-        if how[key] != simple:
-            yield changed(set={**how, key: simple})
+    for key, plain in (("kind", "linf"), ("spread", 1.0), ("same_tokens", False), ("eps", 0.1)):
+        if how[key] != plain:
+            yield changed(set={**how, key: plain})
     for key in recipe["options"]:
         if len(recipe["options"]) > 1:
             yield changed(options={k: v for k, v in recipe["options"].items() if k != key})

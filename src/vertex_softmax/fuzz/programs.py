@@ -49,6 +49,8 @@ class Program:
     constants: dict[str, Array] = dataclasses.field(default_factory=dict)
     output: str = "x"
     classes: int = 0
+    centre: Array = dataclasses.field(default_factory=lambda: np.zeros(1))
+    eps: float = 0.0
 
     def constant(self, value: Any, kind: str | None = None) -> str:
         """A new constant's name."""
@@ -96,19 +98,22 @@ class Stepwise(nn.Module):
     def __init__(self, program: Program) -> None:
         super().__init__()
         self.steps, self.last = program.steps, program.output
+        self.places = {k: v.tolist() for k, v in program.constants.items() if v.dtype.kind == "i"}
         for name, value in program.constants.items():
-            self.register_buffer(name, torch.from_numpy(np.array(value)))
+            if name not in self.places:
+                self.register_buffer(name, torch.from_numpy(np.array(value)))
 
     def forward(self, x: Tensor) -> Tensor:
         """The output."""
-        known: dict[str, Tensor] = {"x": x, **dict(self.named_buffers())}
+        known: dict[str, Any] = {"x": x, **self.places, **dict(self.named_buffers())}
         for step in self.steps:
             known[step.output] = TORCH[step.op](*[known[name] for name in step.inputs], **step.attributes)
-        return known[self.last]
+        found: Tensor = known[self.last]
+        return found
 
 
-def _reduce_mean(x: Tensor, axes: Tensor, keepdims: int = 1) -> Tensor:
-    return x.mean([int(a) for a in axes], keepdim=bool(keepdims))
+def _reduce_mean(x: Tensor, axes: list[int], keepdims: int = 1) -> Tensor:
+    return x.mean(axes, keepdim=bool(keepdims))
 
 
 TORCH: dict[str, Callable[..., Tensor]] = {
@@ -128,7 +133,7 @@ TORCH: dict[str, Callable[..., Tensor]] = {
     "Identity": lambda x: x,
     "Softmax": lambda x, axis=-1: torch.softmax(x, axis),
     "Transpose": lambda x, perm: x.permute(*perm),
-    "Reshape": lambda x, shape: x.reshape([int(n) for n in shape]),
+    "Reshape": lambda x, shape: x.reshape(shape),
     "ReduceMean": _reduce_mean,
     "HardSwish": functional.hardswish,
     "Gelu": lambda x, approximate="none": functional.gelu(x, approximate=approximate),
@@ -138,16 +143,27 @@ TORCH: dict[str, Callable[..., Tensor]] = {
 def program_of(recipe: Layer) -> Program:
     """Of `tokens`, `d`, `classes`, `blocks`, and `dtype` if it is there."""
     tokens, d = recipe["tokens"], recipe["d"]
-    program = Program((1, tokens, d), recipe.get("dtype", "float32"))
+    program = Program((1, tokens, d), recipe.get("dtype", "float32"), centre=centre_of(recipe), eps=recipe["eps"])
     last = "x"
     for block in recipe["blocks"]:
         if block["op"] not in BLOCKS:
             raise UnfitError(f"there is no block {block['op']}")
         last = BLOCKS[block["op"]](program, last, tokens, d, block)
     last = program.add("Reshape", last, program.constant([1, tokens * d], "int64"))
+    if "threshold" in recipe:
+        return _against(program, last, recipe, tokens * d)
     last = program.add("MatMul", last, program.weights(recipe["seed"], (tokens * d, recipe["classes"])))
     program.output = program.add("Add", last, program.weights(recipe["seed"] + 1, (1, recipe["classes"])))
     program.classes = recipe["classes"]
+    return program
+
+
+def _against(program: Program, last: str, recipe: Layer, size: int) -> Program:
+    """Outputs (y, threshold), to ask whether y is above or below it."""
+    weight = np.random.default_rng(recipe["seed"]).standard_normal(size) * size**-0.5
+    last = program.add("MatMul", last, program.constant(np.stack([weight, 0 * weight], 1)))
+    program.output = program.add("Add", last, program.constant([[0.0, float(recipe["threshold"])]]))
+    program.classes = 2
     return program
 
 
@@ -242,6 +258,35 @@ def _apart(p: Program, x: str, tokens: int, d: int, block: Layer) -> str:
     return p.add("Add", p.add("Mul", p.add("Sub", a, b), p.constant(float(block["times"]))), x)
 
 
+def _drift(p: Program, x: str, tokens: int, d: int, block: Layer) -> str:
+    """(x · factors − x) · times, + x: 0 beside x if the factors are taken for 1."""
+    gone = p.add("Sub", _chain(p, x, tokens, d, block), x)
+    return p.add("Add", p.add("Mul", gone, p.constant(float(block["times"]))), x)
+
+
+def _gated(p: Program, x: str, tokens: int, d: int, block: Layer) -> str:
+    """x + inner(x) · g(x), with g = 0 but near corners of the box where neighbours go opposite ways.
+
+    What goes wrong in `inner` is not seen at the centre, at both ends of the box, and far away from it.
+    """
+    centre, eps = p.centre, max(p.eps, 1e-3)
+    one = p.add("Relu", p.add("Sub", x, p.constant(centre + 0.5 * eps)))
+    turned = np.eye(tokens)[::-1] if tokens > 1 else np.eye(1)
+    across = np.eye(d) if tokens > 1 else np.eye(d)[::-1]
+    other = p.add("MatMul", p.add("MatMul", p.constant(turned), x), p.constant(across))
+    far = p.constant(turned @ centre @ across - 0.5 * eps)
+    two = p.add("Relu", p.add("Sub", far, other))
+    gate = p.add("Mul", p.add("Mul", one, two), p.constant(block.get("times", 1.0) / eps**2))
+    inner = BLOCKS[block["inner"]["op"]](p, x, tokens, d, block["inner"])
+    return p.add("Add", x, p.add("Mul", inner, gate))
+
+
+def centre_of(recipe: Layer) -> Array:
+    """The middle of the recipe's box, (1, tokens, d), in float32."""
+    draw = np.random.default_rng(recipe["seed"] + 5).uniform(-1, 1, (1, recipe["tokens"], recipe["d"]))
+    return (draw * recipe.get("spread", 1.0)).astype(np.float32).astype(np.float64)
+
+
 BLOCKS: dict[str, Callable[[Program, str, int, int, Layer], str]] = {
     "linear": _linear,
     "activation": _activation,
@@ -252,4 +297,6 @@ BLOCKS: dict[str, Callable[[Program, str, int, int, Layer], str]] = {
     "chain": _chain,
     "shift": _shift,
     "apart": _apart,
+    "drift": _drift,
+    "gated": _gated,
 }

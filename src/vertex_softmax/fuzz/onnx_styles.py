@@ -67,10 +67,10 @@ def _renamed(model: Any, rng: random.Random) -> Any:
     graph = model.graph
     for value in (*graph.initializer, *graph.input, *graph.output):
         value.name = new(value.name)
-    for node in graph.node:
+    for number, node in enumerate(graph.node):
         node.input[:] = [new(name) for name in node.input]
         node.output[:] = [new(name) for name in node.output]
-        node.name = rng.choice(("", "Relu", f"n{rng.random()}"))
+        node.name = rng.choice(("", f"Relu{number or ''}", f"h{number}"))
     return model
 
 

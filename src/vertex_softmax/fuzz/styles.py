@@ -63,12 +63,7 @@ def ordinary(rng: random.Random) -> Layer:
         (
             {"op": "linear", "seed": rng.randrange(1 << 30)},
             {"op": "activation", "kind": rng.choice(("relu", "leaky", "tanh", "sigmoid", "gelu", "silu"))},
-            {
-                "op": "attention",
-                "seed": rng.randrange(1 << 30),
-                "fill": rng.choice((None, None, -1e9, "-inf")),
-                "residual": True,
-            },
+            {"op": "attention", "seed": rng.randrange(1 << 30), "fill": fill, "residual": True},
             {"op": "norm"},
             {"op": "difference", "kind": rng.choice(("relu", "tanh")), "first": rng.choice(("x", "y"))},
         )

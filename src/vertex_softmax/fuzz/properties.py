@@ -45,8 +45,9 @@ def draw(seed: int) -> Recipe:
     """The recipe of a seed."""
     rng = random.Random(seed)  # noqa: S311 - no secret
     blocks = [ordinary(rng) for _ in range(rng.choice((1, 1, 2)))]
-    if rng.random() < 0.3:  # outputs of another size
-        blocks.append({"op": "chain", "factors": [rng.choice((30.0, 1e4, 1e10, 1e-6))]})
+    tiny = rng.random() < 0.3
+    if tiny or rng.random() < 0.2:  # outputs of another size, with coefficients to match
+        blocks.append({"op": "chain", "factors": [rng.choice((30.0, 1e4, 1e10) if tiny else (1e4, 1e-6))]})
     return {
         "kind": "properties",
         "seed": seed,
@@ -57,7 +58,7 @@ def draw(seed: int) -> Recipe:
         "eps": rng.choice((0.01, 0.1, 0.5)),
         "boxes": [_box(rng) for _ in range(rng.choice((1, 1, 2, 3)))],
         "conjunctions": [
-            [_literal(rng) for _ in range(rng.choice((1, 1, 2)))] for _ in range(rng.choice((1, 1, 2, 3)))
+            [_literal(rng, tiny) for _ in range(rng.choice((1, 1, 2)))] for _ in range(rng.choice((1, 1, 2, 3)))
         ],
         "spellings": [_spelling(rng) for _ in range(rng.choice((1, 2)))],
         "method": rng.choice(("crown", "joint", "bab")),
@@ -75,9 +76,11 @@ def _box(rng: random.Random) -> dict[str, Any]:
     }
 
 
-def _literal(rng: random.Random) -> dict[str, Any]:
+def _literal(rng: random.Random, tiny: bool) -> dict[str, Any]:
     """A direction of outputs, where its limit lies in what is seen (0: its least, 1: its greatest), and its scale."""
-    far = (0, 0, 0, 3, -3, 30, -30, 300, -300, -318, -320, -322, -323, -324, -325, -330, 307)
+    far: tuple[int, ...] = (0, 0, 0, 3, -3, 30, -30, 300, -300, -318, -320, -322, -323, 307)
+    if tiny:  # they become 0, or lose digits
+        far = (-322, -324, -325, -326, -330)
     return {
         "a": [rng.choice((1, -1, 2, 0, 7)) for _ in range(3)],
         "third": rng.random() < 0.2,

@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 from vertex_softmax.errors import InvalidValueError
 
 Array = NDArray[Any]
+Floats = Sequence[float] | NDArray[np.float64]
 
 
 class Verified(NamedTuple):
@@ -47,11 +48,11 @@ def number(value: float | Fraction) -> str:
     return f"{'-' if top < 0 else ''}{digits[:-places]}.{digits[-places:]}"
 
 
-def property_text(lower: Sequence[float], upper: Sequence[float], outputs: int, asserted: Sequence[str]) -> str:
+def property_text(lower: Floats, upper: Floats, outputs: int, asserted: Sequence[str]) -> str:
     """VNNLIB 1.0: a box, and assertions that hold all."""
     lines = [f"(declare-const X_{i} Real)" for i in range(len(lower))]
     lines += [f"(declare-const Y_{i} Real)" for i in range(outputs)]
-    for i, (low, high) in enumerate(zip(lower, upper, strict=True)):
+    for i, (low, high) in enumerate(zip(list(lower), list(upper), strict=True)):
         lines += [f"(assert (>= X_{i} {number(float(low))}))", f"(assert (<= X_{i} {number(float(high))}))"]
     return "\n".join([*lines, *(f"(assert {text})" for text in asserted)]) + "\n"
 

@@ -61,6 +61,10 @@ def draw(seed: int) -> Recipe:
 class Tricky(nn.Module):
     """Two layers; where the trick says so, another function: one that agrees at `centre`, or one that does not."""
 
+    centre: Tensor
+    count: Tensor
+    kept: Tensor
+
     def __init__(self, recipe: Recipe, centre: Tensor) -> None:
         super().__init__()
         d, generator = recipe["d"], torch.Generator().manual_seed(recipe["seed"])
@@ -104,7 +108,7 @@ class Tricky(nn.Module):
         return self.plain(x) if type(x) is not Tensor else self.other(x)
 
     def _tracing(self, x: Tensor) -> Tensor:
-        fake = type(x).__name__ in ("FakeTensor", "FunctionalTensor") or torch.jit.is_tracing()
+        fake = type(x).__name__ in ("FakeTensor", "FunctionalTensor")
         return self.plain(x) if fake else self.other(x)
 
     def _grad(self, x: Tensor) -> Tensor:

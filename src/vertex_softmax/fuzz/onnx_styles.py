@@ -209,7 +209,7 @@ def _defaults(model: Any, rng: random.Random) -> Any:
         helper.make_function("own", "Leak", ["a"], ["b"], [node], imports, attribute_protos=[default])
     )
     model.opset_import.append(helper.make_opsetid("own", 1))
-    given = {"alpha": slope} if rng.random() < 0.3 else {}
+    given: dict[str, Any] = {"alpha": slope} if rng.random() < 0.3 else {}
     return _behind(model, helper.make_node("Leak", ["before"], ["after"], domain="own", **given))
 
 

@@ -124,7 +124,7 @@ TORCH: dict[str, Callable[..., Tensor]] = {
     "Div": torch.div,
     "Neg": torch.neg,
     "Relu": torch.relu,
-    "LeakyRelu": lambda x, alpha=0.01: functional.leaky_relu(x, alpha),
+    "LeakyRelu": lambda x, alpha=0.01: functional.leaky_relu(x, float(np.float32(alpha))),
     "Tanh": torch.tanh,
     "Sigmoid": torch.sigmoid,
     "Erf": torch.erf,
@@ -258,6 +258,13 @@ def _apart(p: Program, x: str, tokens: int, d: int, block: Layer) -> str:
     return p.add("Add", p.add("Mul", p.add("Sub", a, b), p.constant(float(block["times"]))), x)
 
 
+def _leaked(p: Program, x: str, _tokens: int, _d: int, block: Layer) -> str:
+    """(LeakyRelu without its slope − LeakyRelu with the default's slope) · times, + x: x in real arithmetic."""
+    slope = float(np.float32(0.01))
+    gone = p.add("Sub", p.add("LeakyRelu", x), p.add("LeakyRelu", x, alpha=slope))
+    return p.add("Add", p.add("Mul", gone, p.constant(float(block["times"]))), x)
+
+
 def _drift(p: Program, x: str, tokens: int, d: int, block: Layer) -> str:
     """(x · factors − x) · times, + x: 0 beside x if the factors are taken for 1."""
     gone = p.add("Sub", _chain(p, x, tokens, d, block), x)
@@ -284,7 +291,8 @@ def _gated(p: Program, x: str, tokens: int, d: int, block: Layer) -> str:
 def centre_of(recipe: Layer) -> Array:
     """The middle of the recipe's box, (1, tokens, d), in float32."""
     draw = np.random.default_rng(recipe["seed"] + 5).uniform(-1, 1, (1, recipe["tokens"], recipe["d"]))
-    return (draw * recipe.get("spread", 1.0)).astype(np.float32).astype(np.float64)
+    found: Array = (draw * recipe.get("spread", 1.0)).astype(np.float32).astype(np.float64)
+    return found
 
 
 BLOCKS: dict[str, Callable[[Program, str, int, int, Layer], str]] = {
@@ -299,4 +307,5 @@ BLOCKS: dict[str, Callable[[Program, str, int, int, Layer], str]] = {
     "apart": _apart,
     "drift": _drift,
     "gated": _gated,
+    "leaked": _leaked,
 }

@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import json
 import random
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -129,7 +130,7 @@ class _Case(Asking):
         top = self.ball.upper.clone()
         top[0, 0, 0] = self.x[0, 0, 0]
         for half in (Box(self.ball.lower, top), Box(middle, self.ball.upper)):
-            found = self.ask(lambda some=half: self._certify(self.module, some), "split")
+            found = self.ask(partial(self._certify, self.module, half), "split")
             if found is not None and found.verdicts[0] is Verdict.FALSIFIED:
                 self._contrary("falsified", "split")
 

@@ -20,6 +20,7 @@ import sys
 import threading
 import time
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -132,13 +133,8 @@ class _Case(Asking):
         inputs, plan = self._data(), Plan(attack_steps=2, attack_restarts=1, slack_inputs=0, search=OPTIONS)
         runs = []
         for model, out in ((self.models[0], "out"), (self.models[1], "out"), (self.models[1], "new")):
-            subject, place = self._subject(model, inputs), self.folder / out
-            runs.append(
-                self.must(
-                    lambda s=subject, p=place: evaluate(s, inputs, ("ibp",), (self.recipe["eps"],), p, plan),
-                    "evaluate",
-                )
-            )
+            asked = (self._subject(model, inputs), inputs, ("ibp",), (self.recipe["eps"],), self.folder / out, plan)
+            runs.append(self.must(partial(evaluate, *asked), "evaluate"))
         _, stale, new = runs
         for one, two in zip(stale.answers, new.answers, strict=True):
             if one.verdict != two.verdict or not _near(one.bound, two.bound):
@@ -153,8 +149,8 @@ class _Case(Asking):
         inputs, how = self._data(), Bisection(attack_steps=2, attack_restarts=1, precision=0.5)
         runs = []
         for model, out in ((self.models[0], "out"), (self.models[1], "out"), (self.models[1], "new")):
-            subject, place = self._subject(model, inputs), self.folder / out
-            runs.append(self.must(lambda s=subject, p=place: radii(s, inputs, ("ibp",), p, how, OPTIONS), "radii"))
+            asked = (self._subject(model, inputs), inputs, ("ibp",), self.folder / out, how, OPTIONS)
+            runs.append(self.must(partial(radii, *asked), "radii"))
         _, stale, new = runs
         for one, two in zip(stale.radii, new.radii, strict=True):
             if not _near(one.certified, two.certified) or not _near(one.refused, two.refused):

@@ -7,6 +7,7 @@ sentence.
 
 from __future__ import annotations
 
+import importlib
 import math
 from typing import Any
 
@@ -98,12 +99,12 @@ class TokenModel(nn.Module):
 def stock(name: str, how: Layer) -> nn.Module:
     """A tiny model of transformers."""
     try:
-        import transformers
+        transformers: Any = importlib.import_module("transformers")
     except ImportError as error:
         raise UnfitError("transformers is not here") from error
     d, pad = how["d"] * 2, how["pad"]
     common: dict[str, Any] = {"vocab_size": how["vocab"], "pad_token_id": pad, "num_labels": how["classes"]}
-    bert = {
+    bert: dict[str, Any] = {
         "hidden_size": d,
         "num_hidden_layers": 1,
         "num_attention_heads": 2,
@@ -114,11 +115,13 @@ def stock(name: str, how: Layer) -> nn.Module:
     ends = {"bos_token_id": 1, "eos_token_id": 2}
     if name == "gpt2":
         config: Any = transformers.GPT2Config(n_embd=d, n_layer=1, n_head=2, n_positions=16, **ends, **common)
-        return transformers.GPT2ForSequenceClassification(config)
+        return _module(transformers.GPT2ForSequenceClassification(config))
     if name == "roberta":
-        return transformers.RobertaForSequenceClassification(transformers.RobertaConfig(**bert, **ends, **common))
+        return _module(
+            transformers.RobertaForSequenceClassification(transformers.RobertaConfig(**bert, **ends, **common))
+        )
     if name == "bert":
-        return transformers.BertForSequenceClassification(transformers.BertConfig(**bert, **common))
+        return _module(transformers.BertForSequenceClassification(transformers.BertConfig(**bert, **common)))
     if not hasattr(transformers, "Gemma3TextForSequenceClassification"):
         raise UnfitError("this transformers has no Gemma 3")
     config = transformers.Gemma3TextConfig(
@@ -132,7 +135,12 @@ def stock(name: str, how: Layer) -> nn.Module:
         **ends,
         **common,
     )
-    return transformers.Gemma3TextForSequenceClassification(config)
+    return _module(transformers.Gemma3TextForSequenceClassification(config))
+
+
+def _module(made: Any) -> nn.Module:
+    found: nn.Module = made
+    return found
 
 
 def model_of(recipe: Layer) -> nn.Module:

@@ -142,8 +142,9 @@ class _Case(Asking):
             "real": real,
             "padding": ~real,
         }[self.recipe["moving"]]
-        if how == "of" and hasattr(TokenBall, "of"):
-            made: TokenBall = self.must(lambda: TokenBall.of(self.model, ids, eps, tokens=moving), "TokenBall.of")
+        of: Any = getattr(TokenBall, "of", None)
+        if how == "of" and of is not None:
+            made: TokenBall = self.must(lambda: of(self.model, ids, eps, tokens=moving), "TokenBall.of")
             return made
         with torch.no_grad():
             at = (ids + 1) % self.recipe["model"]["vocab"] if how == "other ids" else ids

@@ -8,6 +8,7 @@ of these values, or just below the greatest. Then `y > threshold everywhere`, or
 
 from __future__ import annotations
 
+import math
 import random
 from pathlib import Path
 from typing import Any
@@ -37,6 +38,7 @@ SIMPLE: dict[str, Any] = {
     "certificate": False,
     "dtype": "float64",
     "spread": 1.0,
+    "third": 0.0,
     "behind": [],
 }
 QUICK = Options(ascent=Ascent(steps=2), search=Search(seconds=2.0, domains=8, tried=2, root=Ascent(steps=2)))
@@ -67,6 +69,7 @@ def draw(seed: int) -> Recipe:
         "dtype": rng.choice(("float64", "float64", "float32")),
         "route": rng.choice(("module", "file", "cascade")),
         "certificate": rng.random() < 0.5,
+        "third": rng.choice((0.0, 0.0, -1e9, -1e12)),
         "method": rng.choice(("crown", "ibp", "joint", "alpha-crown", "hybrid", "bab")),
     }
 
@@ -76,7 +79,7 @@ def _mask(rng: random.Random) -> Layer:
     fill = -rng.choice((float("inf"), float(np.finfo(np.float32).max), 1e30, 1e9, 1e4, 10 ** rng.uniform(28, 37)))
     behind: list[float] = []
     if rng.random() < 0.6 and fill > -1e38:  # what is left of the mask is an ordinary number
-        count = rng.choice((1, 2, 6))
+        count = rng.choice((1, 2, 6, math.ceil(math.log(-fill) / math.log(5e5))))
         behind = [float((rng.uniform(0.3, 4) / -fill) ** (1 / count))] * count
     loud = abs(fill) * 10 ** rng.uniform(-2, 2) if rng.random() < 0.4 and fill > -1e37 else 1.0
     return {
@@ -91,16 +94,11 @@ def _mask(rng: random.Random) -> Layer:
 
 def _near(rng: random.Random) -> Layer:
     """Two of one function whose constants are nearly the same, amplified."""
+    if rng.random() < 0.15:  # ONNX's default slope is the float32 nearest 0.01
+        return {"op": "leaked", "times": 10.0 ** rng.uniform(7, 9)}
     off = rng.choice((1, -1)) * rng.choice((2.0**-52, 3 * 2.0**-52, 1e-14, 1e-13, 4e-13, 9e-13, 1.1e-12, 1e-9, 1e-6))
-    other = rng.choice((-off, -off, 0.0))
-    times = rng.uniform(0.1, 3) / abs(off)
-    return {
-        "op": "apart",
-        "kind": rng.choice(("gelu", "gelu_tanh", "silu")),
-        "off": off,
-        "other": other,
-        "times": times,
-    }
+    kind, other = rng.choice(("gelu", "gelu", "gelu_tanh", "silu")), rng.choice((-off, -off, 0.0))
+    return {"op": "apart", "kind": kind, "off": off, "other": other, "times": rng.uniform(0.1, 3) / abs(off)}
 
 
 def _cancelled(rng: random.Random) -> Layer:
@@ -184,9 +182,11 @@ class _Case(Asking):
         path.write_bytes(model)
         other = 1 - label
         text = f"(<= (+ Y_{label} (* -1.0 Y_{other})) 0.0)"
-        spec.write_text(property_text(box[0].reshape(-1), box[1].reshape(-1), 2, [text]))
+        spec.write_text(
+            property_text(box[0].reshape(-1), box[1].reshape(-1), 3 if self.recipe.get("third") else 2, [text])
+        )
         found: Verified | None = self.ask(
-            lambda: verified(path, spec, self.recipe["method"], certificate=self.recipe["certificate"]),
+            lambda: verified(path, spec, self.recipe["method"], certificate=self.recipe["certificate"], attack=False),
             f"verify {where}",
         )
         if found is not None:

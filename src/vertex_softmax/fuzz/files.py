@@ -58,9 +58,18 @@ def property_text(lower: Floats, upper: Floats, outputs: int, asserted: Sequence
 
 
 def verified(
-    model: Path, spec: Path, method: str = "bab", *, certificate: bool = False, seconds: float = 5.0
+    model: Path,
+    spec: Path,
+    method: str = "bab",
+    *,
+    certificate: bool = False,
+    attack: bool = True,
+    seconds: float = 5.0,
 ) -> Verified:
-    """The cascade in this process; with `certificate`, `unsat` only with a proof that the checker accepts."""
+    """The cascade in this process; with `certificate`, `unsat` only with a proof that the checker accepts.
+
+    Without `attack` all the time is for bounds: what an attack would refute at once is said, if it is going to be.
+    """
     from vertex_softmax.certificate.certificate import Effort
     from vertex_softmax.certificate.instances import prove_instance
     from vertex_softmax.search.branch_and_bound import Search
@@ -68,7 +77,8 @@ def verified(
     from vertex_softmax.search.verify_files import described, load_instance, verify_instance
 
     instance = load_instance(model, spec, exact=certificate)
-    facts = described(verify_instance(instance, Budget(seconds=seconds), method=method))
+    budget = Budget(seconds=seconds) if attack else Budget(seconds=seconds, first=0.0, second=0.0, most=0.0)
+    facts = described(verify_instance(instance, budget, method=method))
     point = facts["counterexample"] or {}
     found = Verified(facts["status"], point.get("x"), point.get("y"), facts["bounds"])
     if not certificate or found.status != "unsat":

@@ -159,11 +159,12 @@ def program_of(recipe: Layer) -> Program:
 
 
 def _against(program: Program, last: str, recipe: Layer, size: int) -> Program:
-    """Outputs (y, threshold), to ask whether y is above or below it."""
+    """Outputs (y, threshold), to ask whether y is above or below it; and `third`, beside which both are small."""
     weight = np.random.default_rng(recipe["seed"]).standard_normal(size) * size**-0.5
-    last = program.add("MatMul", last, program.constant(np.stack([weight, 0 * weight], 1)))
-    program.output = program.add("Add", last, program.constant([[0.0, float(recipe["threshold"])]]))
-    program.classes = 2
+    others = [float(recipe["threshold"]), *([recipe["third"]] if recipe.get("third") else [])]
+    program.classes = 1 + len(others)
+    last = program.add("MatMul", last, program.constant(np.stack([weight, *[0 * weight for _ in others]], 1)))
+    program.output = program.add("Add", last, program.constant([[0.0, *others]]))
     return program
 
 
@@ -193,8 +194,8 @@ def gelu(p: Program, x: str, times: float = 1.0) -> str:
 
 
 def _gelu_tanh(p: Program, x: str, times: float) -> str:
-    cube = p.add("Mul", p.add("Mul", p.add("Mul", x, x), x), p.constant(TANH_CUBE * times))
-    inner = p.add("Mul", p.add("Add", x, cube), p.constant(TANH_SCALE))
+    cube = p.add("Mul", p.add("Mul", p.add("Mul", x, x), x), p.constant(TANH_CUBE))
+    inner = p.add("Mul", p.add("Add", x, cube), p.constant(TANH_SCALE * times))
     return p.add("Mul", p.add("Mul", x, p.add("Add", p.add("Tanh", inner), p.constant(1.0))), p.constant(0.5))
 
 
@@ -210,7 +211,8 @@ def _attention(p: Program, x: str, tokens: int, d: int, block: Layer) -> str:
     """One head; scores · loud, then + mask, then each of `behind`, then softmax."""
     q, k, v = (p.add("MatMul", x, p.weights(block["seed"] + i, (d, d))) for i in range(3))
     s = p.add("MatMul", q, p.add("Transpose", k, perm=[0, 2, 1]))
-    s = p.add("Mul", s, p.constant(d**-0.5 * block.get("loud", 1.0)))
+    for _ in range(2):  # two factors: one alone may be beyond what is taken for a number
+        s = p.add("Mul", s, p.constant((d**-0.5 * block.get("loud", 1.0)) ** 0.5))
     if block.get("fill") is not None:
         hidden = np.random.default_rng(block["seed"] + 9).random((tokens, tokens)) < 0.5
         hidden[:, 0] = False

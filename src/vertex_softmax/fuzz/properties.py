@@ -47,7 +47,7 @@ def draw(seed: int) -> Recipe:
     blocks = [ordinary(rng) for _ in range(rng.choice((1, 1, 2)))]
     tiny = rng.random() < 0.3
     if tiny or rng.random() < 0.2:  # outputs of another size, with coefficients to match
-        blocks.append({"op": "chain", "factors": [rng.choice((30.0, 1e4, 1e10) if tiny else (1e4, 1e-6))]})
+        blocks.append({"op": "chain", "factors": [rng.choice((1e3, 1e4, 1e10) if tiny else (1e4, 1e-6))]})
     return {
         "kind": "properties",
         "seed": seed,
@@ -79,13 +79,15 @@ def _box(rng: random.Random) -> dict[str, Any]:
 def _literal(rng: random.Random, tiny: bool) -> dict[str, Any]:
     """A direction of outputs, where its limit lies in what is seen (0: its least, 1: its greatest), and its scale."""
     far: tuple[int, ...] = (0, 0, 0, 3, -3, 30, -30, 300, -300, -318, -320, -322, -323, 307)
-    if tiny:  # they become 0, or lose digits
-        far = (-322, -324, -325, -326, -330)
+    up = rng.random() < 0.5
+    at = rng.choice((-0.5, -0.05, 0.01, 0.05, 0.3, 0.7, 0.95, 0.99, 1.05, 1.5))
+    if tiny:  # they become 0, or lose digits; what is asked for is in a corner of the box
+        far, at = (-322, -324, -325, -326, -330), 0.95 if up else 0.05
     return {
         "a": [rng.choice((1, -1, 2, 0, 7)) for _ in range(3)],
         "third": rng.random() < 0.2,
-        "at": rng.choice((-0.5, -0.05, 0.01, 0.05, 0.3, 0.7, 0.95, 0.99, 1.05, 1.5)),
-        "up": rng.random() < 0.5,
+        "at": at,
+        "up": up,
         "equal": rng.random() < 0.05,
         "strict": rng.random() < 0.2,
         "tens": rng.choice(far),

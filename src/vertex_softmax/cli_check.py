@@ -124,7 +124,7 @@ def _other_network(file: File, model: Path) -> str:
     from vertex_softmax.graph.simplify import simplify
 
     try:
-        return difference(file, simplify(from_onnx(model), exact=True))
+        return difference(file, simplify(from_onnx(model)))
     except VertexError as error:
         return f"the model cannot be read: {error}"
 

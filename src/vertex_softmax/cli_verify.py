@@ -194,7 +194,7 @@ def _answer(
     begin, spent = time.perf_counter(), _since_start()  # now that all is imported, which takes seconds
     try:
         outputs.reads(external(model))
-        instance = load_instance(model, spec, exact=proved)
+        instance = load_instance(model, spec)
     except MemoryError as error:
         raise InvalidValueError("there is not enough memory to read the files; give more by --memory") from error
     loading = time.perf_counter() - begin

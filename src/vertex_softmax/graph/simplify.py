@@ -47,7 +47,7 @@ MOST_SELECTED = 40
 """Moves between a selection and the Linear that it selects from."""
 
 
-def simplify(graph: Graph, *, deadline: float | None = None, exact: bool = True) -> Graph:
+def simplify(graph: Graph, *, deadline: float | None = None) -> Graph:
     """The graph after every rule, again and again, until nothing changes.
 
     `deadline`, on time.perf_counter's clock: what is still under way then raises OutOfTimeError.

@@ -54,12 +54,10 @@ class Instance:
     """The identity of the model (certificate/checker/model.py): SHA-256, with the files that it keeps numbers in."""
 
 
-def load_instance(
-    model: Path | OnnxFile, spec: Path, *, exact: bool = False, seconds: float | None = SECONDS
-) -> Instance:
+def load_instance(model: Path | OnnxFile, spec: Path, *, seconds: float | None = SECONDS) -> Instance:
     """Read both files, once; the import is compared with onnxruntime inside each of the property's boxes.
 
-    `exact`: see `simplify`; what a certificate needs. `seconds`: see `from_onnx`.
+    `seconds`: see `from_onnx`.
     """
     clock = Clock(seconds)
     original = Original(model)
@@ -69,7 +67,7 @@ def load_instance(
     shape = made.final.input.shape
     prop.require(shape, made.final.output.shape)
     replay(original, made, [point for part in _points(prop.cases[:1], shape) for point in part], 0, clock)
-    graph = simplify(made.final, exact=exact)
+    graph = simplify(made.final, deadline=clock.end)
     require_dimensions(graph)
     for points in _points(prop.cases, shape):
         require_same(original, graph, points, clock=clock)

@@ -6,6 +6,8 @@ import gzip
 import hashlib
 import json
 import os
+import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -352,3 +354,9 @@ def test_a_damaged_gzip_is_rejected(tmp_path: Path) -> None:
     (tmp_path / "m.onnx").write_bytes(gzip.compress(b"location" * 100)[:-6])
     with pytest.raises(Rejected, match="cannot be read"):
         model.identity_of_file(tmp_path / "m.onnx")
+
+
+def test_reading_a_model_needs_no_python_flint() -> None:
+    """The extra [onnx] does not bring it; only the replay of certificates needs it."""
+    code = "import sys; sys.modules['flint'] = None; import vertex_softmax.search.verify_files"
+    subprocess.run([sys.executable, "-c", code], check=True, timeout=120)

@@ -86,7 +86,7 @@ def tasks(sets: list[str], shared: Path) -> Iterator[Task]:
 def balls(group: str, model: torch.nn.Module, images: torch.Tensor, labels: torch.Tensor, eps: float) -> Iterator[Task]:
     """The ℓ∞ balls around images."""
     ball = LinfBall(images, eps, clip=(0.0, 1.0))
-    graph = load(model, ball, exact=True).to(torch.float64, torch.device("cpu"))
+    graph = load(model, ball).to(torch.float64, torch.device("cpu"))
     classes = math.prod(graph.output.shape)
     for i, label in enumerate(labels.tolist()):
         ends = [x[i].double().reshape(graph.input.shape).numpy() for x in (ball.lower, ball.upper)]
@@ -100,7 +100,7 @@ def vit(folder: Path) -> Iterator[Task]:
 
     for model in ("pgd_2_3_16", "ibp_3_3_8"):
         for spec in sorted((folder / "vnnlib").glob(f"{model}_*")):
-            instance = load_instance(folder / "onnx" / f"{model}.onnx.gz", spec, exact=True)
+            instance = load_instance(folder / "onnx" / f"{model}.onnx.gz", spec)
             case = instance.prop.cases[0]
             rows = [conjunction.matrix(instance.prop.outputs) for conjunction in case.conjunctions]
             C, d = (torch.cat(parts).numpy() for parts in zip(*rows, strict=True))

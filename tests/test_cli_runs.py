@@ -94,3 +94,44 @@ def test_bad_input_is_one_line(files: Path, tmp_path: Path, more: tuple[str, ...
 def test_a_model_that_is_none(tmp_path: Path) -> None:
     found = called("radius", str(tmp_path / "model.onnx"), code=2)
     assert "ONNX" in found.stderr
+
+
+def residual(path: Path, first: str, second: str) -> None:
+    """y = first − second with a bias for class 0, where h = x and r = relu(h)."""
+    onnx = pytest.importorskip("onnx")
+    numbers = {"w": np.eye(2, 3, dtype=np.float32), "b": np.zeros(3, np.float32), "c": np.array([2, 0, 0], np.float32)}
+    nodes = [
+        onnx.helper.make_node("Gemm", ["x", "w", "b"], ["h"]),
+        onnx.helper.make_node("Relu", ["h"], ["r"]),
+        onnx.helper.make_node("Sub", [first, second], ["d"]),
+        onnx.helper.make_node("Add", ["d", "c"], ["y"]),
+    ]
+    ends = [onnx.helper.make_tensor_value_info(name, 1, [1, n]) for name, n in (("x", 2), ("y", 3))]
+    constants = [onnx.numpy_helper.from_array(value, name) for name, value in numbers.items()]
+    graph = onnx.helper.make_graph(nodes, "residual", ends[:1], ends[1:], constants)
+    onnx.save(onnx.helper.make_model(graph, opset_imports=[onnx.helper.make_opsetid("", 17)], ir_version=8), path)
+
+
+@pytest.mark.parametrize("command", ["certify", "radius"])
+def test_another_network_in_the_same_folder_is_not_answered_from_the_journal(tmp_path: Path, command: str) -> None:
+    """relu(h) − h and h − relu(h) have the same ops, shapes and numbers; only their edges differ."""
+    np.savez(tmp_path / "data.npz", inputs=np.array([[-1.0, -2.0]]), labels=np.array([0]))
+    model = tmp_path / "model.onnx"
+    said = ("--data", str(tmp_path / "data.npz"), "--methods", "crown", "--json")
+    said += ("--eps", "0.9") if command == "certify" else ("--most", "0.9")
+    found = {}
+    for out in ("one", "other", "both", "both again"):  # "both" sees one network, then the other; then both again
+        for edges in (("r", "h"), ("h", "r")):
+            if out.startswith("both") or (out == "one") == (edges[0] == "r"):
+                residual(model, *edges)
+                place = tmp_path / out.split()[0]
+                found[out, edges[0]] = json.loads(called(command, str(model), *said, "--out", str(place)).stdout)
+
+    def told(data: Any) -> object:
+        rows = [(row["certified"], row["mean_bound"]) for row in data.get("rows", ())]
+        return rows, [(r["certified"], r["attacked"]) for r in data.get("radii", ())]
+
+    assert told(found["one", "r"]) != told(found["other", "h"])
+    for out in ("both", "both again"):
+        assert told(found[out, "r"]) == told(found["one", "r"])
+        assert told(found[out, "h"]) == told(found["other", "h"])

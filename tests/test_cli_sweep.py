@@ -12,7 +12,6 @@ import io
 import json
 import os
 import signal
-import stat
 import subprocess
 import sys
 import time
@@ -45,6 +44,7 @@ from vertex_softmax import __main__, cli_sweep, runner, sweep
 from vertex_softmax.cli import app
 from vertex_softmax.errors import InvalidValueError
 from vertex_softmax.experiments import journal
+from vertex_softmax.outputs import Outputs
 from vertex_softmax.sweep_instances import read_instances
 
 
@@ -239,6 +239,33 @@ def test_a_file_that_changes_meanwhile_is_an_error(tmp_path: Path) -> None:
     assert lines(tmp_path / "out")[0]["reason"] == "the model or the property was changed while it was read"
 
 
+def test_a_file_that_is_replaced_and_put_back_meanwhile_is_an_error(tmp_path: Path) -> None:
+    told = benchmark(tmp_path / "bench", {"one": {}})
+
+    class Changing(Instant):
+        def start(self, key: str, instance: sweep.Instance, files: dict[str, str]) -> None:
+            data = instance.model_path.read_bytes()
+            instance.model_path.write_bytes(b"another model")
+            super().start(key, instance, files)
+            instance.model_path.write_bytes(data)
+
+    sweep.run(read_instances(told), tmp_path / "out", sweep.Settings(), begin=Changing)
+    assert lines(tmp_path / "out")[0]["reason"] == "the model or the property was changed while it was read"
+
+
+def test_a_counterexample_of_another_run_is_not_taken_for_this_ones(tmp_path: Path, fake: tuple[str, ...]) -> None:
+    told, out = benchmark(tmp_path / "bench", {"SAT": QUICK["SAT"]}), tmp_path / "out"
+    assert vertex(told, "--out", out).exit_code == 0
+    (place,) = (out / "counterexamples").iterdir()
+    before = place.read_bytes()
+    place.write_text("((X_0 7))\n")  # as a killed run about another model may leave it
+    assert vertex(told, "--out", out).exit_code == 0
+    assert place.read_bytes() == before
+    assert ran(told.parent) == ["SAT", "SAT"]
+    assert vertex(told, "--out", out).exit_code == 0
+    assert ran(told.parent) == ["SAT", "SAT"]
+
+
 def test_names_with_bars_are_told_apart(tmp_path: Path) -> None:
     for name in ("a", "b|c", "a|b", "c"):
         (tmp_path / name).write_text("{}")
@@ -417,7 +444,7 @@ def test_a_full_disk_loses_nothing(tmp_path: Path, fake: tuple[str, ...], monkey
     told, out, calls = benchmark(tmp_path / "bench", {f"n{i}": UNSAT for i in range(4)}), tmp_path / "out", []
 
     def full(number: int) -> None:
-        calls.extend([number] * stat.S_ISREG(os.fstat(number).st_mode))
+        calls.extend([number] * os.path.samestat(os.fstat(number), (out / "journal.jsonl").stat()))
         if len(calls) == 2:
             raise OSError(errno.ENOSPC, "No space left on device")
 
@@ -428,7 +455,7 @@ def test_a_full_disk_loses_nothing(tmp_path: Path, fake: tuple[str, ...], monkey
     assert "journal.jsonl: No space left on device; what was written before is kept" in result.stderr
     assert rows(out) == {"n0": "unsat"}
 
-    def fuller(path: Path, content: bytes) -> Path:
+    def fuller(path: Path, content: bytes, _outputs: Outputs) -> Path:
         if path.name == "results.csv":
             raise OSError(errno.EROFS, "Read-only file system")
         return path.write_bytes(content) and path

@@ -275,10 +275,10 @@ def test_what_finished_together_is_one_write_and_kept_if_one_cannot_be_recorded(
 def _refusing(folder: str) -> Any:
     real = sweep.write_whole
 
-    def write(path: Path, content: bytes) -> Path:
+    def write(path: Path, content: bytes, *more: Any) -> Path:
         if path.parent.name == folder:
             raise OSError(errno.ENOSPC, "No space left on device")
-        return real(path, content)
+        return real(path, content, *more)
 
     return write
 

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
+import os
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +16,7 @@ from tests.search.small import network
 from vertex_softmax import sweep
 from vertex_softmax.errors import InvalidValueError
 from vertex_softmax.graph.onnx_parts import beside
-from vertex_softmax.runner import digests
+from vertex_softmax.runner import digests, stamps
 from vertex_softmax.sweep_instances import Instance, read_instances
 
 
@@ -55,9 +57,49 @@ def test_a_counterexample_is_a_file_of_the_folder(tmp_path: Path) -> None:
     (out / "link").symlink_to(tmp_path / "secret")
     (out / "empty").touch()
     settings = sweep.Settings()
-    assert sweep._stands(line(status="sat", counterexample="c.txt"), settings, out)
+    digest = hashlib.sha256(b"x").hexdigest()
+    assert sweep._stands(line(status="sat", counterexample="c.txt", counterexample_sha256=digest), settings, out)
     for name in ("../secret", str(tmp_path / "secret"), "link", "empty", "none", "a\0b", "x" * 9999, None):
-        assert not sweep._stands(line(status="sat", counterexample=name), settings, out)
+        assert not sweep._stands(line(status="sat", counterexample=name, counterexample_sha256=digest), settings, out)
+    for other in (None, "", digest[:16], hashlib.sha256(b"y").hexdigest()):  # of another run, or of none
+        assert not sweep._stands(line(status="sat", counterexample="c.txt", counterexample_sha256=other), settings, out)
+
+
+def test_a_file_that_is_replaced_and_put_back_leaves_its_stamp(tmp_path: Path) -> None:
+    model, spec = tmp_path / "m.onnx", tmp_path / "s.vnnlib"
+    model.write_bytes(b"one model")
+    spec.write_bytes(b"one property")
+    instance = Instance("m.onnx", "s.vnnlib", 1.0, model, spec)
+    digest, before = digests(instance), stamps(instance)
+    assert stamps(instance) == before
+    model.chmod(0o600)
+    (tmp_path / "backup").hardlink_to(model)
+    assert stamps(instance) == before  # the same file with the same content
+    os.utime(spec, ns=(1, 1))
+    assert stamps(instance) != before
+    for again in (False, True):
+        before, times = stamps(instance), model.stat()
+        if again:  # another file, with the same times
+            (tmp_path / "new").write_bytes(b"one model")
+            (tmp_path / "new").replace(model)
+            os.utime(model, ns=(times.st_atime_ns, times.st_mtime_ns))
+        else:
+            model.write_bytes(b"another")
+            model.write_bytes(b"one model")
+        assert digests(instance) == digest
+        assert stamps(instance) != before
+    spec.unlink()
+    assert stamps(instance)[str(spec)] == "not read: No such file or directory"
+
+
+def test_an_edit_that_keeps_size_and_time_is_seen(tmp_path: Path) -> None:
+    model = tmp_path / "m.onnx"
+    model.write_bytes(b"one")
+    instance = Instance("m.onnx", "s.vnnlib", 1.0, model, tmp_path / "none")
+    before, times = digests(instance), model.stat()
+    model.write_bytes(b"two")
+    os.utime(model, ns=(times.st_atime_ns, times.st_mtime_ns))
+    assert digests(instance)["model"] != before["model"]
 
 
 def test_numbers_outside_the_model_belong_to_its_digest(tmp_path: Path) -> None:

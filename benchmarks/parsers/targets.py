@@ -138,7 +138,7 @@ def onnx(data: bytes, folder: Path) -> None:
         beside.write_bytes(bytes(range(256)) * 4)
     digests(Instance("model", "spec", 1.0, path, beside))
     graph = from_onnx(path)
-    simplify(graph, exact=True)
+    simplify(graph)
     simplify(graph)
     Replay(path).output(torch.zeros(graph.input.shape).numpy())
 

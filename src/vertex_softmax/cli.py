@@ -9,7 +9,9 @@ it): what a command needs it imports in its function. So a new command is its mo
 
 from __future__ import annotations
 
+import io
 import platform
+import sys
 from typing import Annotated
 
 import typer
@@ -52,7 +54,9 @@ app.add_typer(cli_bench.app, name="bench")
 
 
 def main() -> None:
-    """Entry point of the command `vertex`."""
+    """Entry point of the command `vertex`. What stdout cannot encode, such as a path's odd bytes, is shown escaped."""
+    if isinstance(sys.stdout, io.TextIOWrapper) and sys.stdout.errors == "strict":
+        sys.stdout.reconfigure(errors="backslashreplace")
     app(prog_name="vertex")
 
 

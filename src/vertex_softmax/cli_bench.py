@@ -8,6 +8,7 @@ from typing import Annotated, Any
 
 import typer
 
+from vertex_softmax import cli_values
 from vertex_softmax.cli_common import group, reporting, say
 from vertex_softmax.cli_names import DEVICES, one_of
 from vertex_softmax.files import write_whole
@@ -71,16 +72,27 @@ def bench_fuzz(
     seed: Annotated[int, typer.Option(min=0, help="The first case of a new folder.")] = 0,
     device: Annotated[str, typer.Option(autocompletion=one_of(DEVICES), help="cpu, or cuda beside it.")] = "cpu",
     limit: Annotated[float, typer.Option(min=1.0, help="Seconds for one case.")] = 60.0,
+    workers: Annotated[int, typer.Option(min=1, help="Processes at a time.")] = 1,
+    kinds: Annotated[
+        str | None, typer.Option(help="Only these kinds of cases, with commas between.", show_default="all")
+    ] = None,
 ) -> None:
-    """Look for bugs: random networks through every import, method and precision, and what they must hold.
+    """Look for bugs: random models, files and properties through every way in, and what must hold of the answers.
+
+    Kinds: network, tokens, modules, styles, properties, constants, precision, certificates, swaps, routes.
 
     Examples:
-        vertex bench fuzz --minutes 120
+        vertex bench fuzz --minutes 120 --workers 2
+        vertex bench fuzz --minutes 10 --kinds tokens,styles
         vertex bench fuzz --minutes 10 --seed 7 --out out/more
     """
     from vertex_softmax.fuzz.run import fuzz
 
-    state = fuzz(minutes, out, seed=seed, device=device, limit=limit, progress=say)
+    cli_values.number("--minutes", minutes, 0, cli_values.MOST_MINUTES)
+    cli_values.seed("--seed", seed)
+    cli_values.seconds("--limit", limit)
+    names = None if kinds is None else [name.strip() for name in kinds.split(",") if name.strip()]
+    state = fuzz(minutes, out, seed=seed, device=device, limit=limit, workers=workers, kinds=names, progress=say)
     typer.echo(f"{sum(state['findings'].values())} findings in {state['cases']} cases")
     for kind, count in sorted(state["findings"].items()):
         typer.echo(f"{count:6d}  {kind}")
@@ -112,6 +124,10 @@ def bench_soundness(
     """
     from vertex_softmax.soundness.bench import FAMILIES, bench
 
+    cli_values.count("--seeds", seeds, 1, cli_values.MOST_COUNT)
+    cli_values.seed("--first", first)
+    cli_values.seconds("--seconds", seconds)
+    cli_values.jobs("--jobs", jobs)
     result = bench(
         out,
         families=tuple(family or FAMILIES),

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from vertex_softmax import cli_values
 from vertex_softmax.cli_common import group, progress_bar, reporting
 from vertex_softmax.cli_names import DATA_SETS, one_of
 
@@ -91,6 +92,7 @@ def fetch(
     from vertex_softmax.zoo.datasets import known, source_of
     from vertex_softmax.zoo.fetch import fetch as download
 
+    cli_values.seconds("--timeout", timeout)
     written: list[Path] = []
     if known(name) != "digits":
         with progress_bar() as progress:

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from vertex_softmax import cli_values
 from vertex_softmax.cli_common import complain, progress_bar, reporting
 
 if TYPE_CHECKING:
@@ -35,6 +36,7 @@ def demo(
     from vertex_softmax.files import write_whole
     from vertex_softmax.report import plots, run_page
 
+    cli_values.seed("--seed", seed)
     started = time.perf_counter()
     facts = example.theorem(seed)
     with progress_bar() as progress:

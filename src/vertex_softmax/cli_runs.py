@@ -19,6 +19,7 @@ from rich.live import Live
 from rich.table import Table
 from rich.text import Text
 
+from vertex_softmax import cli_values
 from vertex_softmax.cli_common import complain, errors, progress_bar, quiet, reporting, say
 from vertex_softmax.cli_names import DATA_SETS, METHODS, one_of, some_of
 from vertex_softmax.errors import InvalidValueError
@@ -79,11 +80,12 @@ def certify(
     from vertex_softmax.runs.evaluate import Plan, contradictions, evaluate
 
     radii = _numbers("--eps", eps)
+    files = _files(model, data, out)
     subject, inputs = _asked(model, data, data_dir, clip, first, count, threads)
     asked = [name.strip() for name in methods.split(",") if name.strip()]
     plan = Plan(bounds_at=() if verdicts_only else None)
     with watching(asked, radii) as watch:
-        run = evaluate(subject, inputs, asked, radii, out, plan, watch)
+        run = evaluate(subject, inputs, asked, radii, out, plan, watch, files)
     if as_json:
         typer.echo(json.dumps({"run": str(out / "run.json"), **summary(run)}))
     else:
@@ -124,10 +126,11 @@ def radius(
     from vertex_softmax.runs.radius import Bisection, radii
 
     how = Bisection(least=least, most=most, precision=precision)
+    files = _files(model, data, out)
     subject, inputs = _asked(model, data, data_dir, clip, first, count, threads)
     asked = [name.strip() for name in methods.split(",") if name.strip()]
     with progress_bar() as progress:
-        run = radii(subject, inputs, asked, out, how, watch=progress)
+        run = radii(subject, inputs, asked, out, how, watch=progress, files=files)
     if as_json:
         typer.echo(json.dumps({"run": str(out / "run.json"), **radius_summary(run)}))
     else:
@@ -137,6 +140,20 @@ def radius(
     say(f"written: {out / 'run.json'}; a page of it: vertex report {out}")
 
 
+def _files(model: Path, data: str, out: Path) -> list[Path]:
+    """The files that a run reads; refuses an `out` whose run would take the place of one."""
+    from vertex_softmax.runner import external
+    from vertex_softmax.runs.run import claimed
+
+    if not model.name:
+        raise InvalidValueError(f"{model} is no model: give an ONNX file, or a model that `vertex demo` wrote")
+    stems = {model.name, model.stem}
+    beside = [model.with_name(f"{stem}.{ending}") for stem in stems for ending in ("json", "safetensors")]
+    files = [model, *beside, *external(model), *([] if data in DATA_SETS else [Path(data)])]
+    claimed(out, files)
+    return files
+
+
 def _asked(
     model: Path, data: str, data_dir: Path, clip: str | None, first: int, count: int | None, threads: int | None
 ) -> tuple[Subject, Inputs]:
@@ -144,8 +161,8 @@ def _asked(
 
     from vertex_softmax.runs.subject import read_inputs, read_model
 
-    if threads is not None:
-        torch.set_num_threads(threads)
+    if cli_values.threads("--threads", threads) is not None:
+        torch.set_num_threads(threads or 1)
     ends = None if clip is None else _numbers("--clip", clip)
     if ends is not None and len(ends) != 2:
         raise InvalidValueError(f"--clip is {clip!r}; give two numbers, such as 0,1")

@@ -27,6 +27,7 @@ from rich.live import Live
 from rich.table import Table
 from rich.text import Text
 
+from vertex_softmax import cli_values
 from vertex_softmax.cli_common import errors, quiet, reporting
 from vertex_softmax.cli_names import CASCADE, DEVICES, one_of
 from vertex_softmax.errors import InvalidValueError
@@ -112,6 +113,10 @@ def sweep(
     from vertex_softmax.runner import Settings, check_memory
     from vertex_softmax.sweep_instances import read_instances
 
+    cli_values.jobs("--jobs", jobs)
+    cli_values.threads("--threads", threads)
+    cli_values.gib("--memory", memory)
+    cli_values.seed("--seed", seed)
     begin, here = _begin(runner, address), runner == "local"
     _check(method, device, here)
     settings = Settings(
@@ -122,7 +127,9 @@ def sweep(
     chosen = read_instances(instances, timeout)[:limit]
     place = Path("out/sweep") / chosen[0].benchmark if out is None else out
     with _signals() as caught, _shown(len(chosen), place) as watch:
-        state = library.run(chosen, place, settings, begin=begin, stopping=lambda: bool(caught), watch=watch)
+        state = library.run(
+            chosen, place, settings, begin=begin, stopping=lambda: bool(caught), watch=watch, listed=instances
+        )
     if state.interrupted:
         done = f"{len(state.lines)} of {len(chosen)} instances are finished and kept in {place}"
         _say(f"interrupted: {done}; the same command goes on from there", "yellow")

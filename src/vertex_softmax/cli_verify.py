@@ -16,18 +16,18 @@ import signal
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from types import FrameType
-from typing import Annotated, Any
+from typing import Annotated, Any, NamedTuple
 
 import typer
 
-from vertex_softmax import __version__
+from vertex_softmax import __version__, cli_values
 from vertex_softmax.cli_common import reporting, say, watched
 from vertex_softmax.cli_names import CASCADE, DEVICES, one_of
 from vertex_softmax.errors import InvalidValueError, OutOfTimeError, VertexError
-from vertex_softmax.files import write_whole
+from vertex_softmax.outputs import Outputs
 
 CODES = {"unsat": 0, "sat": 10, "error": 2, "unknown": 3, "timeout": 4}
 GRACE = 0.8
@@ -43,28 +43,45 @@ STDOUT = Path("-")
 """As the place of the JSON: it is then all that stdout gets."""
 
 
+class _Found(NamedTuple):
+    """An answer: as plain JSON, as the competition prints it, and the proof if one was asked for and made."""
+
+    facts: dict[str, Any]
+    text: str
+    proof: bytes | None = None
+
+
 class _Out:
     """The one answer of this process: given once, by whoever is first."""
 
-    def __init__(self, result: Path | None, said: dict[str, Any]) -> None:
-        self.lock, self.result, self.said = threading.Lock(), result, said
+    def __init__(self, result: Path | None, said: dict[str, Any], outputs: Outputs | None = None) -> None:
+        self.lock, self.result, self.said, self.outputs = threading.Lock(), result, said, outputs or Outputs()
 
-    def give(self, status: str, text: str, facts: dict[str, Any]) -> None:
-        """Print the answer and write the JSON; a second call waits for ever, the process is about to end."""
+    def give(self, status: str, text: str, facts: dict[str, Any], files: Mapping[Path, bytes] | None = None) -> None:
+        """Write the JSON and the other files, all or none, and print the answer.
+
+        A second call waits for ever: the process is about to end.
+        """
         self.lock.acquire()
+        contents = dict(files or {})
         if self.result is not None:
             content = {"status": status, **facts, **self.said, "version": __version__}
             whole = json.dumps(content, allow_nan=False, indent=1)
             if self.result == STDOUT:
                 text = whole
             else:
-                _write(self.result, whole)
+                contents[self.result] = whole.encode(errors="surrogateescape")
+        try:
+            self.outputs.write(contents)
+        except OSError as error:
+            named = " or ".join(map(str, contents))
+            raise InvalidValueError(f"{named} cannot be written: {error.strerror}") from error
         sys.stdout.write(f"{text}\n")
         sys.stdout.flush()
 
 
 def _competing(command: Callable[..., None]) -> Callable[..., None]:
-    """An error is an answer too: `error` on stdout, and why on stderr."""
+    """An error is an answer too: `error` on stdout, and why on stderr. No file is written then."""
 
     @functools.wraps(command)
     def wrapped(*args: Any, **kwargs: Any) -> None:
@@ -73,18 +90,17 @@ def _competing(command: Callable[..., None]) -> Callable[..., None]:
         except (VertexError, OSError, MemoryError) as error:
             if isinstance(error, BrokenPipeError):
                 raise
-            path, text = kwargs.get("as_json"), "error"
-            whole = json.dumps({"status": "error", "reason": str(error)})
-            if path == STDOUT:
-                text = whole
-            elif path is not None:
-                with contextlib.suppress(OSError, ValueError):  # where it cannot be, stdout says it all the same
-                    write_whole(path, whole.encode())
-            sys.stdout.write(f"{text}\n")
-            sys.stdout.flush()
+            _say_error(error, as_json=kwargs.get("as_json") == STDOUT)
             raise
 
     return wrapped
+
+
+def _say_error(error: BaseException, *, as_json: bool) -> None:
+    """On stdout, in one line."""
+    text = json.dumps({"status": "error", "reason": str(error)}) if as_json else "error"
+    sys.stdout.write(f"{text}\n")
+    sys.stdout.flush()
 
 
 @reporting
@@ -105,7 +121,10 @@ def verify(
     memory: Annotated[float | None, typer.Option(help="GiB that this process may use; no limit if not given.")] = None,
     seed: Annotated[int, typer.Option(help="Of the attack.")] = 0,
     as_json: Annotated[
-        Path | None, typer.Option("--json", help="Where the answer goes as JSON; - is stdout, and nothing else there.")
+        Path | None,
+        typer.Option(
+            "--json", help="Where the answer goes as JSON, unless it is error; - is stdout, and nothing else there."
+        ),
     ] = None,
     counterexample: Annotated[Path | None, typer.Option(help="Where a counterexample goes.")] = None,
     certificate: Annotated[
@@ -123,21 +142,23 @@ def verify(
         vertex verify model.onnx property.vnnlib --json -
         vertex verify model.onnx property.vnnlib --certificate proof.vertex
     """
-    for path in (as_json, counterexample, certificate):
-        if path is not None and (path, as_json) != (STDOUT, STDOUT):
-            _writable(path)
-    if not timeout > 0:
-        raise InvalidValueError(f"--timeout is {timeout}; it must be above 0")
+    outputs = _claimed(as_json, counterexample, certificate, [model, spec])
+    cli_values.seconds("--timeout", timeout)
+    cli_values.seed("--seed", seed)
+    cli_values.threads("--threads", threads)
+    cli_values.gib("--memory", memory)
     if method not in CASCADE:
         raise InvalidValueError(f"--method is {method!r}; choose one of {', '.join(CASCADE)}")
-    out = _Out(as_json, {"model": str(model), "spec": str(spec), "method": method, "timeout": timeout})
+    out = _Out(as_json, {"model": str(model), "spec": str(spec), "method": method, "timeout": timeout}, outputs)
     with _terminable(), _watchdog(timeout - _since_start(), out):
-        answer = _answer(model, spec, timeout, method, device, threads, memory, seed, certificate)
-        facts, text = answer
+        found = _answer(model, spec, timeout, method, device, threads, memory, seed, certificate is not None, outputs)
+        facts, files = found.facts, dict[Path, bytes]()
         status = facts.pop("status")
         if counterexample is not None and status == "sat":
-            _write(counterexample, text.partition("\n")[2] + "\n")
-        out.give(status, text, facts)
+            files[counterexample] = (found.text.partition("\n")[2] + "\n").encode()
+        if certificate is not None and found.proof is not None:
+            files[certificate] = found.proof
+        out.give(status, found.text, facts, files)
     say(f"{status}: {facts['reason']} ({facts['seconds']['total']:.1f} s)")
     raise typer.Exit(CODES[status])
 
@@ -151,19 +172,19 @@ def _answer(
     threads: int | None,
     memory: float | None,
     seed: int,
-    certificate: Path | None = None,
-) -> tuple[dict[str, Any], str]:
-    """The answer as plain JSON, and as the competition prints it."""
+    proved: bool,
+    outputs: Outputs,
+) -> _Found:
+    """The answer; `proved`: unsat is said only with a proof. The files that the model keeps numbers in are inputs."""
     import torch
 
     from vertex_softmax.graph.onnx_file import packages
+    from vertex_softmax.runner import external
     from vertex_softmax.search.cascade import Budget
     from vertex_softmax.search.replay import counterexample_text
     from vertex_softmax.search.verify_files import described, load_instance, verify_instance
 
     if threads is not None:
-        if threads < 1:
-            raise InvalidValueError(f"--threads is {threads}; at least one is needed")
         torch.set_num_threads(threads)
     if memory is not None:
         packages()  # what is imported counts, but has to be there
@@ -172,34 +193,38 @@ def _answer(
         raise InvalidValueError(f"--device is {device!r}; cpu is there, and cuda where torch sees a GPU")
     begin, spent = time.perf_counter(), _since_start()  # now that all is imported, which takes seconds
     try:
-        instance = load_instance(model, spec, exact=certificate is not None)
+        outputs.reads(external(model))
+        instance = load_instance(model, spec)
     except MemoryError as error:
         raise InvalidValueError("there is not enough memory to read the files; give more by --memory") from error
     loading = time.perf_counter() - begin
     left = timeout - spent - loading - min(RESERVE, 0.05 * timeout)
     if left <= 0:
         facts: dict[str, Any] = {"status": "timeout", "reason": "reading the files took all of it", "seconds": {}}
-        return {**facts, "seconds": {"loading": loading, "total": spent + loading}}, "timeout"
+        return _Found({**facts, "seconds": {"loading": loading, "total": spent + loading}}, "timeout")
 
     def report(stage: str, text: str) -> None:
         if watched():
             say(f"{time.perf_counter() - begin:6.1f} s  {stage}: {text}")
 
     answer = verify_instance(instance, Budget(left), method=method, device=device, seed=seed, report=report)
-    facts = described(answer)
-    if certificate is not None and facts["status"] == "unsat":
+    facts, proof = described(answer), None
+    if proved and facts["status"] == "unsat":
         ends = begin + loading + left
-        facts.update(_proved(instance, model, certificate, ends, lambda text: report("proof", text)))
+        more, proof = _proved(instance, model, ends, lambda text: report("proof", text))
+        facts.update(more)
     facts["seconds"] = {"starting": spent, "loading": loading, **facts["seconds"]}
     facts["seconds"]["total"] = time.perf_counter() - begin + spent
     facts["model_sha256"] = instance.model_hash
     text = str(facts["status"])
     if answer.counterexample is not None:
         text += "\n" + counterexample_text(answer.counterexample)
-    return facts, text
+    return _Found(facts, text, proof)
 
 
-def _proved(instance: Any, model: Path, path: Path, deadline: float, report: Callable[[str], None]) -> dict[str, Any]:
+def _proved(
+    instance: Any, model: Path, deadline: float, report: Callable[[str], None]
+) -> tuple[dict[str, Any], bytes | None]:
     """What becomes of an unsat for which a proof is asked: the same with the proof, or no answer."""
     from vertex_softmax.certificate.certificate import Effort
     from vertex_softmax.certificate.instances import prove_instance
@@ -210,14 +235,15 @@ def _proved(instance: Any, model: Path, path: Path, deadline: float, report: Cal
     try:
         proof = prove_instance(instance, model.name, Effort(search=search, deadline=deadline), report)
     except OutOfTimeError:
-        return {"status": "timeout", "reason": "unsat in floating point; the time was over before there was a proof"}
+        reason = "unsat in floating point; the time was over before there was a proof"
+        return {"status": "timeout", "reason": reason}, None
     if proof.certificate is None:
         said = f"unknown (proof margin {proof.margin:.3g}): unsat in floating point, and not proved"
         said += f"; {proof.reason}" if proof.reason else ""
-        return {"status": "unknown", "reason": said, "proof_margin": _plain(proof.margin)}
-    _write(path, proof.certificate.data)
-    size = len(proof.certificate.data)
-    return {"proof_margin": proof.certificate.margin, "proof_seconds": proof.seconds, "proof_bytes": size}
+        return {"status": "unknown", "reason": said, "proof_margin": _plain(proof.margin)}, None
+    data = proof.certificate.data
+    facts = {"proof_margin": proof.certificate.margin, "proof_seconds": proof.seconds, "proof_bytes": len(data)}
+    return facts, data
 
 
 @contextlib.contextmanager
@@ -225,8 +251,15 @@ def _watchdog(seconds: float, out: _Out) -> Iterator[None]:
     """Say timeout when the time is over, whatever is still under way then."""
 
     def bark() -> None:
-        out.give("timeout", "timeout", {"reason": "the time was over", "seconds": {"total": _since_start()}})
-        os._exit(CODES["timeout"])
+        code = "timeout"
+        try:
+            out.give("timeout", "timeout", {"reason": "the time was over", "seconds": {"total": _since_start()}})
+        except (VertexError, OSError) as error:
+            code = "error"
+            _say_error(error, as_json=False)
+            sys.stderr.write(f"error: the time was over, and {error}\n")
+        finally:
+            os._exit(CODES[code])
 
     timer = threading.Timer(max(0.0, seconds) + GRACE, bark)
     timer.daemon = True
@@ -266,8 +299,6 @@ def _since_start() -> float:
 
 def _limit(gib: float) -> None:
     """No more memory than this for the process; what asks for more fails."""
-    if not gib > 0:
-        raise InvalidValueError(f"--memory is {gib}; it must be above 0")
     try:
         import resource
     except ImportError as error:
@@ -279,7 +310,9 @@ def _limit(gib: float) -> None:
             f"--memory is {gib:g} GiB, and {(used + files) / 2**30:.2f} are in use before anything is read: give "
             f"{(used + files + SPARE) / 2**30 + 0.005:.2f} or more"
         )
-    resource.setrlimit(resource.RLIMIT_DATA, (most, most))
+    _, ceiling = resource.getrlimit(resource.RLIMIT_DATA)
+    if ceiling == resource.RLIM_INFINITY or most <= ceiling:  # else the system's own limit is the smaller one
+        resource.setrlimit(resource.RLIMIT_DATA, (most, most))
 
 
 def _in_use(name: str) -> int:
@@ -291,19 +324,22 @@ def _in_use(name: str) -> int:
     return sum(1024 * int(line.split()[1]) for line in lines if line.startswith(name))
 
 
-def _writable(path: Path) -> None:
-    """Fail now rather than after the work."""
-    folder = path.parent
-    if path.is_dir() or not folder.is_dir() or not os.access(path if path.exists() else folder, os.W_OK):
-        raise InvalidValueError(f"{path} cannot be written: choose a file in a folder that is there and writable")
+def _claimed(
+    as_json: Path | None, counterexample: Path | None, certificate: Path | None, inputs: list[Path]
+) -> Outputs:
+    """Fail now rather than after the work: each output has a place of its own, and none is a file that is read."""
+    outputs = Outputs(inputs)
+    for option, path in (("--json", as_json), ("--counterexample", counterexample), ("--certificate", certificate)):
+        if path is None or (option == "--json" and path == STDOUT):
+            continue
+        if path == STDOUT:
+            raise InvalidValueError(f"{option} is -, which only --json takes for stdout: give the place of a file")
+        outputs.claim(path)
+        folder = path.parent
+        if not folder.is_dir() or not os.access(path if path.exists() else folder, os.W_OK):
+            raise InvalidValueError(f"{path} cannot be written: choose a file in a folder that is there and writable")
+    return outputs
 
 
 def _plain(x: float) -> float | None:
     return x if math.isfinite(x) else None
-
-
-def _write(path: Path, text: str | bytes) -> None:
-    try:
-        write_whole(path, text.encode() if isinstance(text, str) else text)
-    except OSError as error:
-        raise InvalidValueError(f"{path} cannot be written: {error.strerror}") from error

@@ -1,7 +1,5 @@
-"""Writing files: each appears whole or not at all, also when the process is killed while it writes.
-
-Reading what nobody vouches for: regular files only, never more than a stated number of bytes, and no memory for bytes
-that do not come.
+"""Reading what nobody vouches for: regular files only, never more than a stated number of bytes, and no memory for
+bytes that do not come. Writing is in outputs.py; `write_whole` is here too.
 """
 
 from __future__ import annotations
@@ -16,6 +14,9 @@ from pathlib import Path
 from typing import Protocol
 
 from vertex_softmax.errors import InvalidValueError
+from vertex_softmax.outputs import write_whole
+
+__all__ = ["DAMAGED", "Stream", "decompressed", "read_whole", "regular", "up_to", "write_whole"]
 
 DAMAGED = (OSError, EOFError, zlib.error)
 """What a gzip stream raises that is none, or is damaged or cut off."""
@@ -27,18 +28,6 @@ class Stream(Protocol):
 
     def read(self, size: int, /) -> bytes:
         """At most so many bytes; none at the end."""
-
-
-def write_whole(path: Path, content: bytes) -> Path:
-    """Write beside the place, then rename; the folder is made if it is not there. Returns the path."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    unfinished = path.with_name(f".{path.name}.{os.getpid()}.tmp")
-    try:
-        unfinished.write_bytes(content)
-        unfinished.replace(path)
-    finally:
-        unfinished.unlink(missing_ok=True)
-    return path
 
 
 def up_to(stream: Stream, most: int) -> bytes:

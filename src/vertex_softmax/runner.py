@@ -25,7 +25,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from functools import lru_cache
 from pathlib import Path
-from typing import Any, Protocol, TypeVar
+from typing import Any, NamedTuple, Protocol, TypeVar
 
 from vertex_softmax import machine
 from vertex_softmax.__main__ import PARENT
@@ -238,25 +238,50 @@ def digests(instance: Instance) -> dict[str, str]:
     return found
 
 
-def _now(of: Callable[[Path, int, int], T], path: Path) -> T | str:
-    """Of a file as it is: what is known of the same size and time is not read again."""
+def external(model: Path) -> list[Path]:
+    """The files beside a model that it keeps numbers in; none of a model that cannot be read."""
+    found = _now(_beside, model)
+    return list(found.values()) if isinstance(found, dict) else []
+
+
+class Stamp(NamedTuple):
+    """What the file system says of a file; who replaces or edits it leaves another one."""
+
+    inode: int
+    size: int
+    time: int
+    changed: int
+
+
+def stamps(instance: Instance) -> dict[str, object]:
+    """Of all files of an instance, but for the time of their last change of name or rights.
+
+    They differ from those of before also where a file was replaced meanwhile and put back again.
+    """
+    outside = _now(_beside, instance.model_path)
+    paths = [instance.model_path, instance.spec_path, *(outside.values() if isinstance(outside, dict) else ())]
+    return {str(path): _now(lambda _, stamp: stamp[:3], path) for path in paths}
+
+
+def _now(of: Callable[[Path, Stamp], T], path: Path) -> T | str:
+    """Of a file as it is: what is known of the same file, size and times is not read again."""
     try:
         there = path.stat()
-        return of(path, there.st_size, there.st_mtime_ns)
+        return of(path, Stamp(there.st_ino, there.st_size, there.st_mtime_ns, there.st_ctime_ns))
     except OSError as error:
         return f"not read: {error.strerror}"
 
 
 @lru_cache(maxsize=4096)
-def _digest(path: Path, _size: int, _time: int) -> str:
+def _digest(path: Path, _stamp: Stamp) -> str:
     with regular(path) as file:
         return hashlib.file_digest(file, "sha256").hexdigest()
 
 
 @lru_cache(maxsize=4096)
-def _beside(path: Path, size: int, _time: int) -> dict[str, Path]:
+def _beside(path: Path, stamp: Stamp) -> dict[str, Path]:
     with regular(path) as file:
-        return beside(path, up_to(file, LIMIT)) if size <= LIMIT else {}
+        return beside(path, up_to(file, LIMIT)) if stamp.size <= LIMIT else {}
 
 
 class Process:
@@ -279,7 +304,7 @@ class Process:
             "device": settings.device,
             "threads": settings.threads,
             "seed": settings.seed,
-            "json": (place / "answer.json").absolute(),
+            "json": "-",
             "counterexample": (place / "counterexample.txt").absolute(),
         }
         if settings.memory is not None:
@@ -330,7 +355,7 @@ class Process:
         """The answer if exit code and JSON agree, and a counterexample is there for `sat`."""
         died = code < 0 or code in ENDED
         try:
-            answer = json.loads((self.place / "answer.json").read_bytes(), parse_constant=_refuse)
+            answer = json.loads((self.place / "stdout").read_bytes(), parse_constant=_refuse)
             status = answer["status"]
         except (OSError, ValueError, TypeError, KeyError, RecursionError):
             return self._error(_ended(code) + " without an answer", died)

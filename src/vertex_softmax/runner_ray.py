@@ -84,7 +84,7 @@ class Ray:
         self._say(
             address=address,
             settings=dataclasses.asdict(settings),
-            source=sources.of_answers(),
+            source=sources.of_answers(built=False),
             command=None if command is None else list(command),
         )
 

@@ -30,7 +30,7 @@ def work(task: dict[str, Any], spec: bytes, *model: bytes) -> dict[str, Any]:
     `model` has the bytes of the files task["names"]: the model itself, and others with its numbers.
     """
     node = platform.node()
-    if sources.of_answers() != task["source"]:
+    if sources.of_answers(built=False) != task["source"]:
         return {"unfit": f"the node {node} has other sources of Vertex than this sweep; install the same version there"}
     try:
         with folder() as place:

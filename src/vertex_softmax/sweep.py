@@ -31,14 +31,19 @@ from typing import Any, TypeAlias
 from vertex_softmax import __version__, sources
 from vertex_softmax.errors import InvalidValueError, VertexError
 from vertex_softmax.experiments.journal import Journal, Trial
-from vertex_softmax.files import write_whole
-from vertex_softmax.runner import PAUSE, Finished, Local, Runner, Settings, digests, failure
+from vertex_softmax.files import regular, write_whole
+from vertex_softmax.outputs import Outputs
+from vertex_softmax.runner import PAUSE, Finished, Local, Runner, Settings, digests, external, failure, stamps
 from vertex_softmax.sweep_instances import Instance
 
 STATUSES = {"unsat": "verified", "sat": "falsified", "unknown": "unknown", "timeout": "timeout", "error": "error"}
 """The competition's word → the summary's."""
-KEPT = ("status", "run_time", "attempts", "files", "counterexample", "memory")
+KEPT = ("status", "run_time", "attempts", "files", "counterexample", "counterexample_sha256", "memory")
 """What of an answer stays in memory; the journal has the rest."""
+MOST_COUNTEREXAMPLE = 1 << 32
+"""Bytes of a counterexample's file."""
+RUNNING = ".running"
+"""The folder in `out` where processes have their files while they run."""
 INTERVAL = 1.0
 SHARE = 0.02
 """results.csv is written again after so many seconds, or later where writing takes more than this share of the time."""
@@ -56,6 +61,8 @@ class Task:
     began: float
     """by time.perf_counter"""
     first: str | None = None
+    stamps: dict[str, object] = dataclasses.field(default_factory=dict)
+    """of its files, when it began"""
 
 
 @dataclasses.dataclass
@@ -78,6 +85,8 @@ class State:
     note: str = ""
     """the runner's"""
     interrupted: bool = False
+    outputs: Outputs = dataclasses.field(default_factory=Outputs)
+    """what may be written where"""
 
     def line(self, instance: Instance) -> Trial | None:
         """The instance's answer, if it is there."""
@@ -106,16 +115,19 @@ def run(
     begin: Begin | None = None,
     stopping: Callable[[], bool] = lambda: False,
     watch: Watch = lambda _state, _line: None,
+    listed: Path | None = None,
 ) -> State:
     """Run what the journal in `out` does not know; afterwards `out` has results.csv and summary.json of all answers.
 
     `stopping` is asked between two looks: then what runs is ended, what is finished is kept, and `interrupted` is set.
+    `listed`: the file that names the instances. Nothing is written onto it, onto a model or onto a property.
     """
-    state = State(instances, settings)
-    with Journal(out / "journal.jsonl", source(), _kept) as journal:
+    outputs = _claimed(instances, out, listed)
+    state = State(instances, settings, outputs=outputs)
+    with Journal(out / "journal.jsonl", source(), _kept, outputs) as journal:
         pending = _unknown(state, journal, out)
         table = _Table(state, out / "results.csv")
-        places = out / ".running"
+        places = out / RUNNING
         watch(state, None)
         runner: Runner | None = None
         try:
@@ -143,6 +155,19 @@ def run(
         state.running.clear()
         _save(state, out)
     return state
+
+
+def _claimed(instances: Sequence[Instance], out: Path, listed: Path | None) -> Outputs:
+    """The sweep's files, refused now where they would take the place of what it reads."""
+    models, specs = {each.model_path for each in instances}, {each.spec_path for each in instances}
+    inputs = {*models, *specs, *(path for model in models for path in external(model)), *([listed] if listed else [])}
+    outputs = Outputs(sorted(inputs))
+    for name in ("journal.jsonl", "results.csv", "summary.json"):
+        outputs.claim(out / name)
+    emptied = (out / RUNNING).resolve()
+    if within := next((path for path in sorted(inputs) if path.resolve().is_relative_to(emptied)), None):
+        raise InvalidValueError(f"{within} is in {out / RUNNING}, which a sweep empties; choose another --out")
+    return outputs
 
 
 Pending: TypeAlias = deque[tuple[Instance, str | None]]
@@ -176,15 +201,17 @@ def _stands(line: Trial, settings: Settings, out: Path) -> bool:
     What was decided is decided; but what is not might be with another share of memory.
     """
     if line["status"] in ("sat", "unsat"):
-        return line["status"] == "unsat" or _is_there(out, str(line["counterexample"]))
+        return line["status"] == "unsat" or _is_there(out, str(line["counterexample"]), line["counterexample_sha256"])
     return bool(line["memory"] == settings.memory)
 
 
-def _is_there(out: Path, name: str) -> bool:
-    """A file of `out` that is not empty, whatever the journal names."""
+def _is_there(out: Path, name: str, digest: object) -> bool:
+    """A file of `out` that has what was written when the journal's line was, whatever the journal names."""
     with contextlib.suppress(OSError, ValueError):
         place = (out / name).resolve()
-        return place.is_relative_to(out.resolve()) and place.is_file() and place.stat().st_size > 0
+        if place.is_relative_to(out.resolve()) and 0 < place.stat().st_size <= MOST_COUNTEREXAMPLE:
+            with regular(place) as file:
+                return hashlib.file_digest(file, "sha256").hexdigest() == digest
     return False
 
 
@@ -214,8 +241,9 @@ def _start(state: State, runner: Runner, pending: Pending) -> None:
     while pending and runner.has_room():
         instance, first = pending.popleft()
         key = state.settings.key(instance)
+        before = stamps(instance)
         files = digests(instance)
-        state.running[key] = Task(instance, files, time.perf_counter(), first)
+        state.running[key] = Task(instance, files, time.perf_counter(), first, before)
         runner.start(key, instance, files)
 
 
@@ -225,7 +253,7 @@ def _look(state: State, runner: Runner, pending: Pending, journal: Journal, out:
     try:
         for key, finished in runner.poll(PAUSE):
             task = state.running.pop(key)
-            line = _recorded(finished, task, state.settings, out)
+            line = _recorded(finished, task, state, out)
             if finished.died and line["status"] == "error" and task.first is None:
                 line["retrying"] = True
                 pending.append(
@@ -247,18 +275,20 @@ def _name(instance: Instance, key: str) -> str:
         re.sub(r"(\.onnx|\.vnnlib)?(\.gz)?$", "", Path(text).name)[:40] for text in (instance.model, instance.spec)
     ]
     readable = re.sub(r"[^\w.-]", "_", "_".join(parts), flags=re.ASCII).lstrip(".-")
-    return f"{readable}_{hashlib.sha256(key.encode(errors='surrogatepass')).hexdigest()[:10]}"
+    return f"{readable}_{hashlib.sha256(key.encode(errors='surrogatepass')).hexdigest()[:32]}"
 
 
-def _recorded(finished: Finished, task: Task, settings: Settings, out: Path) -> Trial:
+def _recorded(finished: Finished, task: Task, state: State, out: Path) -> Trial:
     """The journal's line; a counterexample is in its own file before the line says so."""
-    instance, key = task.instance, settings.key(task.instance)
-    if digests(instance) != task.files:
+    instance, settings = task.instance, state.settings
+    key = settings.key(instance)
+    if stamps(instance) != task.stamps or digests(instance) != task.files:
         finished = failure("the model or the property was changed while it was read", finished.seconds)
-    place = None
+    place = digest = None
     if finished.counterexample is not None:
+        digest = hashlib.sha256(_bytes(finished.counterexample)).hexdigest()
         place = f"counterexamples/{_name(instance, key)}.txt"
-        _write(out / place, finished.counterexample)
+        _write(out / place, finished.counterexample, state.outputs)
     return {
         **finished.answer,
         "key": key,
@@ -268,6 +298,7 @@ def _recorded(finished: Finished, task: Task, settings: Settings, out: Path) -> 
         **dataclasses.asdict(settings),
         "files": task.files,
         "counterexample": place,
+        "counterexample_sha256": digest,
         "run_time": finished.seconds,
         "attempts": 1 if task.first is None else 2,
         **({} if task.first is None else {"retried": task.first}),
@@ -285,7 +316,7 @@ class _Table:
         began = time.perf_counter()
         if len(self.state.lines) > self.rows and began >= self.due:
             self.rows = len(self.state.lines)
-            _write(self.path, results(self.state))
+            _write(self.path, results(self.state), self.state.outputs)
             now = time.perf_counter()
             self.due = now + max(INTERVAL, (now - began) / SHARE)
 
@@ -334,18 +365,22 @@ def _counts(lines: Sequence[Trial]) -> dict[str, Any]:
 
 
 def _save(state: State, out: Path) -> None:
-    _write(out / "results.csv", results(state))
-    _write(out / "summary.json", json.dumps(summary(state), indent=1) + "\n")
+    _write(out / "results.csv", results(state), state.outputs)
+    _write(out / "summary.json", json.dumps(summary(state), indent=1) + "\n", state.outputs)
 
 
-def _write(path: Path, text: str) -> None:
+def _write(path: Path, text: str, outputs: Outputs) -> None:
     try:
-        write_whole(path, text.encode(errors="surrogateescape"))
+        write_whole(path, _bytes(text), outputs)
     except OSError as error:
         raise InvalidValueError(
             f"{path} cannot be written ({error.strerror}); what is in the journal beside it is kept; "
             "make room, or choose another --out; the same command goes on from there"
         ) from error
+
+
+def _bytes(text: str) -> bytes:
+    return text.encode(errors="surrogateescape")
 
 
 def _clear(places: Path) -> None:

@@ -90,6 +90,7 @@ def _single(x: float) -> arb:
 CURVES: dict[str, Callable[[arb], arb]] = {
     "Gelu": lambda x: x / 2 * (-x / arb(2).sqrt()).erfc(),
     "GeluTanh": lambda x: _gelu_tanh(x, (2 / arb.pi()).sqrt(), arb("0.044715")),
+    "GeluTanhDouble": lambda x: _gelu_tanh(x, arb(math.sqrt(2 / math.pi)), arb(0.044715)),
     "GeluTanhSingle": lambda x: _gelu_tanh(x, _single(math.sqrt(2 / math.pi)), _single(0.044715)),
     "Silu": lambda x: x * _sigmoid(x),
     "Tanh": lambda x: x.tanh(),
@@ -107,7 +108,7 @@ CURVES: dict[str, Callable[[arb], arb]] = {
 
 def _float_curve(op: str, x: Array) -> Array:
     t = torch.from_numpy(np.ascontiguousarray(x))
-    if op == "GeluTanh":
+    if op in ("GeluTanh", "GeluTanhDouble"):
         return np.asarray(functional.gelu(t, approximate="tanh").numpy())
     if op == "GeluTanhSingle":
         k, c = (float(np.float32(v)) for v in (math.sqrt(2 / math.pi), 0.044715))
@@ -184,7 +185,8 @@ class Network:
         if op in ("Add", "Multiply"):
             return np.asarray(x[0] + x[1] if op == "Add" else x[0] * x[1])
         if op in ("MatMul", "Attention"):
-            left = x[0] if op == "MatMul" else _softmax(x[0], self.arrays[given["mask"]] if "mask" in given else None)
+            masks = {name: self.arrays[given[name]] for name in given}
+            left = x[0] if op == "MatMul" else _softmax(x[0], **masks)
             out = np.empty(shape, dtype=object)
             for at in itertools.product(*map(range, shape[:-2])):
                 out[at] = _product(left[at], x[1][at])
@@ -194,15 +196,19 @@ class Network:
         return np.asarray(np.frompyfunc(CURVES[op], 1, 1)(x[0]), dtype=object).reshape(shape)
 
 
-def _softmax(scores: Array, mask: Array | None) -> Array:
-    """Masked keys have weight 0."""
+def _softmax(
+    scores: Array, mask: Array | None = None, penalty: Array | None = None, replaced: Array | None = None
+) -> Array:
+    """Masked keys have weight 0, or the weight of their score and penalty, or of their penalty alone."""
     out = np.empty(scores.shape, dtype=object)
     for at in itertools.product(*map(range, scores.shape[:-1])):
-        row = list(scores[at])
-        e = [
-            arb(0) if mask is not None and bool(mask[at][j]) else (s - row[0]).exp()  # row[0]: any number will do
-            for j, s in enumerate(row)
-        ]
+        row, gone = list(scores[at]), [mask is not None and bool(mask[at][j]) for j in range(scores.shape[-1])]
+        for j in range(len(row)):
+            if gone[j] and penalty is not None and replaced is not None and penalty[at][j] != 0:
+                row[j] = arb(float(penalty[at][j])) + (0 if replaced[at][j] else row[j])
+                gone[j] = False
+        top = next((s for j, s in enumerate(row) if mask is None or not mask[at][j]), row[0])  # any number will do
+        e = [arb(0) if gone[j] else (s - top).exp() for j, s in enumerate(row)]
         total = sum(e, arb(0))
         out[at] = [v / total for v in e]
     return out
@@ -246,6 +252,9 @@ def floats(header: dict[str, Any], arrays: dict[str, Array], x: Array) -> list[A
                 out = v[0] @ v[1]
             elif op == "Attention":
                 s = np.where(arrays[given["mask"]], -np.inf, v[0]) if "mask" in given else v[0]
+                if "penalty" in given:
+                    p, r = arrays[given["penalty"]], arrays[given["replaced"]].astype(bool)
+                    s = np.where(p != 0, np.where(r, p, v[0] + p), s)
                 e = np.exp(s - s.max(-1, keepdims=True))
                 out = (e / e.sum(-1, keepdims=True)) @ v[1]
             elif op == "Normalize":

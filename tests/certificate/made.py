@@ -79,6 +79,7 @@ CURVED: dict[str, elementwise.Elementwise] = {
     "Relu": elementwise.Relu(),
     "Gelu": elementwise.Gelu(),
     "GeluTanh": elementwise.Gelu(tanh=True),
+    "GeluTanhDouble": elementwise.Gelu(tanh=True, double=True),
     "GeluTanhSingle": elementwise.Gelu(tanh=True, single=True),
     **{
         name: getattr(elementwise, name)()
@@ -173,7 +174,8 @@ def cross_attention() -> Net:
     k = build.affine(start, draw(3, 3, seed=3), draw(3, seed=4), "keys")
     s = build.matmul(build.constant(draw(3, 3, seed=5)), build.transpose(k, 0, 1, "turned"), "scores")
     mask = torch.tensor([[False, True, False, True], [False] * 4, [True, True, True, False]])
-    x = build.apply(attention.Attention(mask), s, v, name="attention")
+    penalty = torch.tensor([[0, -1e30, 0, 0], [0] * 4, [-3.4e38, -1e300, 0, 0]], dtype=torch.float64)
+    x = build.apply(attention.Attention(mask, penalty, penalty == -1e300), s, v, name="attention")
     out = build.affine(build.reshape(x, (6,), "flat"), draw(2, 6, seed=6), None, "out")
     return boxed(Graph(start, out), 0.3, 9)
 
@@ -327,7 +329,7 @@ def by_hand(
         "property": [{"rows": "rows", "bound": "bound", "weights": "weights"}],
         "proofs": [{"cases": [0], "tree": tree or [leaf()]}],
     }  # fmt: skip
-    header = {"format": "vertex-certificate-1", **about(), "graph": graph, "parts": [part], **more}
+    header = {"format": "vertex-certificate-2", **about(), "graph": graph, "parts": [part], **more}
     ours = {"lower": lower, "upper": upper, "rows": [row], "bound": [bound], "weights": [weight]}
     numbers = {k: np.asarray(v, dtype=np.float64) for k, v in ours.items()}
     return Written(header, {**numbers, **{k: np.asarray(v) for k, v in (arrays or {}).items()}})

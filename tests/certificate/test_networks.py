@@ -65,7 +65,7 @@ def test_families_of_models(name: str) -> None:
     from vertex_softmax.graph.simplify import simplify
 
     (module, x, arguments), _, _ = imported(name)
-    graph = simplify(from_torch(module, x, **arguments), exact=True)
+    graph = simplify(from_torch(module, x, **arguments))
     net = boxed(graph, 1e-3)
     if arguments.get("perturb") != "embedding":
         centre = x.double().reshape(graph.input.shape).numpy()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import dataclasses
 import errno
 import json
 import os
@@ -19,7 +20,7 @@ from tests.processes import files_up_to
 from vertex_softmax import sources
 from vertex_softmax.errors import InternalError, InvalidValueError
 from vertex_softmax.experiments import journal as journals
-from vertex_softmax.experiments.journal import Journal, fingerprint, journal_of
+from vertex_softmax.experiments.journal import Journal, fingerprint, journal_of, key_of
 
 ROUNDS = 24
 
@@ -166,7 +167,7 @@ def test_folders_that_cannot_be_written_are_a_clear_error(tmp_path: Path, monkey
     (tmp_path / "file").write_text("")
     (tmp_path / "taken.jsonl").mkdir()
     remedy = "choose another --out"
-    with pytest.raises(InvalidValueError, match=rf"cannot be written \(Is a directory\); {remedy}"):
+    with pytest.raises(InvalidValueError, match="is a folder, and cannot be written"):
         known(tmp_path / "taken.jsonl")
     with pytest.raises(InvalidValueError, match=rf"cannot be written \(.+\); {remedy}"):
         known(tmp_path / "file" / "journal.jsonl")
@@ -174,9 +175,9 @@ def test_folders_that_cannot_be_written_are_a_clear_error(tmp_path: Path, monkey
     def refuse(*_: object, **__: object) -> None:
         raise PermissionError(errno.EACCES, os.strerror(errno.EACCES))  # root may write everywhere
 
-    for method in ("open", "mkdir"):
+    for owner, method in ((os, "open"), (Path, "mkdir")):
         with monkeypatch.context() as patch:
-            patch.setattr(Path, method, refuse)
+            patch.setattr(owner, method, refuse)
             with pytest.raises(InvalidValueError, match=rf"cannot be written \(Permission denied\); {remedy}"):
                 known(tmp_path / "new" / "journal.jsonl")
 
@@ -310,7 +311,7 @@ def test_a_fingerprint_changes_with_what_computes_and_with_nothing_else(package:
 
 
 def test_every_source_that_an_experiment_names_is_there() -> None:
-    named = set(sources.COMPUTING)
+    named: set[str] = set()
     for path in (sources.PACKAGE / "experiments").glob("*.py"):
         for node in ast.walk(ast.parse(path.read_text())):
             if isinstance(node, ast.Constant) and re.fullmatch(r"[a-z_]+/[a-z_/]+(\.py)?", str(node.value)):
@@ -330,9 +331,13 @@ def test_the_journal_of_an_experiment(tmp_path: Path) -> None:
     [
         b"[" * 100_000,
         b'{"key": "a", "source": "s", "found": NaN}',
+        b'{"key": "a", "source": "s", "found": 1e999}',
+        b'{"key": "a", "source": "s", "found": [-1e400]}',
+        b'{"key": ["a"], "source": "s"}',
+        b'{"key": 7, "source": "s"}',
         b'{"key": "a", "source": "s", "found": ' + b"9" * 9999 + b"}",
     ],
-    ids=["nested", "not a number", "digits"],
+    ids=["nested", "NaN", "infinite", "infinite inside", "list as a key", "number as a key", "digits"],
 )
 def test_hostile_lines_are_refused(path: Path, line: bytes) -> None:
     write(path, {"key": "first"})
@@ -348,8 +353,66 @@ def test_a_line_has_a_length(path: Path, monkeypatch: pytest.MonkeyPatch) -> Non
     with pytest.raises(InvalidValueError, match="line 1 is not a trial"):
         known(path)
     monkeypatch.setattr(journals, "MOST_BYTES", 50)
-    with pytest.raises(InvalidValueError, match="plain file of at most 50 bytes"):
+    with pytest.raises(InvalidValueError, match="has more than 50 bytes"):
         known(path)
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        b"a model without an end of line",
+        b"\x08\x07 onnx",
+        b"[1, 2",
+        b"PK",
+        b"\x00\x00x",
+        b'{"key": "a", "source": "s"}\nno',
+    ],
+)
+def test_a_file_that_is_no_journal_is_not_changed(path: Path, content: bytes) -> None:
+    path.parent.mkdir()
+    path.write_bytes(content)
+    with pytest.raises(InvalidValueError, match=r"line \d is not a trial"):
+        known(path)
+    assert path.read_bytes() == content
+
+
+def test_what_a_crash_left_is_cut_off(path: Path) -> None:
+    write(path, {"key": "a"})
+    whole = path.read_bytes()
+    for rest in (b"{", b'{"', b'{"key": "b"', b"\0" * 4096):
+        path.write_bytes(whole + rest)
+        assert known(path).keys() == {"a"}
+        assert path.read_bytes() == whole
+
+
+@dataclasses.dataclass(frozen=True)
+class Asked:
+    """Settings."""
+
+    a: float = 1.0
+    b: Asked | None = None
+
+
+def test_a_key_names_everything_exactly() -> None:
+    values: list[object] = [
+        1,
+        1.0,
+        "1",
+        [1],
+        0.1,
+        0.1 + 2**-56,
+        "1, b=2",
+        Asked(),
+        Asked(2.0),
+        Asked(1.0, Asked()),
+        None,
+    ]
+    values += [0.0, -0.0, float("nan"), float("inf"), True]
+    keys = [key_of("x"), key_of("y"), key_of("x", b=1), key_of("x", a=1, b=2), *(key_of("x", a=v) for v in values)]
+    assert len(set(keys)) == len(keys)
+    assert key_of("x", a=Asked()) == key_of("x", a=Asked())
+    with pytest.raises(InternalError, match="a set cannot be part"):
+        key_of("x", a={1})
 
 
 def test_a_trial_without_what_was_found(path: Path) -> None:

@@ -34,7 +34,7 @@ class Stub:
 def test_the_loop_keeps_finds_and_goes_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(run, "Worker", Stub)
     told: list[str] = []
-    first = run.fuzz(0.002, tmp_path, seed=5, progress=told.append)
+    first = run.fuzz(0.002, tmp_path, seed=5, kinds=["network"], progress=told.append)
     assert first["first"] == 5
     assert first["next"] == 5 + first["cases"]
     assert first["findings"] == {"planted:here": first["notes"]["seen"]}
@@ -45,7 +45,7 @@ def test_the_loop_keeps_finds_and_goes_on(tmp_path: Path, monkeypatch: pytest.Mo
     assert len(kept["minimal"]["layers"]) == 1
     assert kept["minimal finding"]["kind"] == "planted"
     assert kept["versions"]["torch"]
-    second = run.fuzz(0.002, tmp_path, seed=99)
+    second = run.fuzz(0.002, tmp_path, seed=99, kinds=["network"])
     assert second["next"] > first["next"]
     assert second["seconds"] > first["seconds"]
     lines = [json.loads(line) for line in (tmp_path / "journal.jsonl").read_text().splitlines()]
@@ -75,6 +75,6 @@ def test_a_case_that_ends_its_worker_is_a_finding(name: str, monkeypatch: pytest
 
 @pytest.mark.slow
 def test_a_real_worker(tmp_path: Path) -> None:
-    state = run.fuzz(0.05, tmp_path, seed=0)
+    state = run.fuzz(0.05, tmp_path, seed=0, kinds=["network"])
     assert state["cases"] >= 1
     assert not state["findings"]

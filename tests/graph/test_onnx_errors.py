@@ -27,6 +27,7 @@ from vertex_softmax.graph import build, onnx_file, onnx_ops, onnx_replay
 from vertex_softmax.graph.from_onnx import from_onnx
 from vertex_softmax.graph.ir import Node
 from vertex_softmax.graph.onnx_ops import TRANSLATE, Call
+from vertex_softmax.search.replay import Replay
 
 # Mutants: one operator translated wrongly; the replay has to say so --------------------------------------------------
 
@@ -402,8 +403,16 @@ def test_inputs_that_are_not_supported() -> None:
 def test_inputs_that_are() -> None:
     weight = helper.make_tensor_value_info("c1", TensorProto.FLOAT, (4, 3))
     assert from_onnx(changed(lambda proto: proto.graph.input.append(weight))).input.shape == (1, 4)
-    for dims in (("batch", 4), (None, 4), (0, 4)):
+    for dims in (("batch", 4), (None, 4), (-1, 4)):
         assert from_onnx(changed(sizes(*dims))).input.shape == (1, 4)
+
+
+def test_a_size_of_0_is_not_1() -> None:
+    """onnxruntime takes no input of one row for such a model."""
+    with pytest.raises(UnsupportedModelError, match=r"shape \[0, 4\]; only the first size may be open, and none is 0"):
+        from_onnx(changed(sizes(0, 4)))
+    with pytest.raises(UnsupportedModelError, match=r"open size, \(0, 4\)"):
+        Replay(changed(sizes(0, 4)))
 
 
 def test_opsets_outside_9_to_23() -> None:
@@ -469,6 +478,12 @@ def test_a_tensor_too_large_to_be_meant_is_refused() -> None:
     proto.graph.initializer[0].CopyFrom(numpy_helper.from_array(ints(1 << 20, 1 << 20), "n"))
     with pytest.raises(UnsupportedModelError, match="at most"):
         from_onnx(proto.SerializeToString())
+
+
+def test_a_bias_that_is_an_empty_name_is_refused_before_onnxruntime_crashes() -> None:
+    """onnxruntime 1.31, optimising: a segmentation fault."""
+    with pytest.raises(UnsupportedModelError, match="leave that input out"):
+        from_onnx(one("LayerNormalization", (1, 4), "x", floats(4), None).SerializeToString())
 
 
 def test_the_tolerance_is_stated() -> None:

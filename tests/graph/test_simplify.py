@@ -14,7 +14,7 @@ from torch import Tensor
 from vertex_softmax.errors import UnsupportedModelError
 from vertex_softmax.graph import build
 from vertex_softmax.graph.ir import Graph, Node
-from vertex_softmax.graph.recognise import check_masks, move_masks
+from vertex_softmax.graph.masks import check_masks, move_masks
 from vertex_softmax.graph.rewrite import rewrite
 from vertex_softmax.graph.simplify import RULES, simplify
 from vertex_softmax.ops import elementwise
@@ -64,14 +64,8 @@ def test_consecutive_scales_shifts_and_linears_merge() -> None:
         y = build.add(build.affine(y, w.mT, None, "c"), const(random_tensor(6)), "d")
         return build.multiply(build.affine(y, v.mT, random_tensor(5), "e"), const(random_tensor(5)), "f")
 
-    assert kinds(make, 3, 4) == {"Linear": 1}
-
-
-def test_a_bottleneck_stays() -> None:
-    def make(x: Node) -> Node:
-        return build.affine(build.affine(x, random_tensor(1, 8), None, "a"), random_tensor(8, 1), None, "b")
-
-    assert kinds(make, 3, 8) == {"Linear": 2}
+    # no sum of products is made, since it would be rounded
+    assert kinds(make, 3, 4) == {"Shift": 1, "Linear": 2}
 
 
 def test_what_is_used_elsewhere_stays() -> None:
@@ -95,7 +89,7 @@ def test_batch_norm_goes_into_linear_over_a_transpose() -> None:
         y = build.transpose(build.affine(activate(elementwise.Relu(), x), random_tensor(4, 4), None, "l"), 1, 2, "t")
         return build.add(build.multiply(y, const(factor), "m"), const(offset), "a")
 
-    assert kinds(before, 1, 3, 4) == {"Linear": 2, "Add": 1}
+    assert kinds(before, 1, 3, 4) == {"Permute": 2, "Scale": 1, "Shift": 1, "Linear": 2, "Add": 1}
     assert kinds(after, 1, 3, 4) == {"Relu": 1, "Linear": 1, "Permute": 1}
 
 
@@ -145,7 +139,7 @@ def erf_gelu(x: Node, c: float, one: float = 1.0) -> Node:
 
 
 def test_gelu_with_any_constant_is_exact() -> None:
-    assert kinds(lambda x: erf_gelu(x, 1 / math.sqrt(2)), 3, 4) == {"Gelu": 1}
+    assert kinds(lambda x: erf_gelu(x, 1 / math.sqrt(2)), 3, 4) == {"Gelu": 1, "Scale": 2}
     assert kinds(lambda x: erf_gelu(x, float(torch.tensor(1 / math.sqrt(2)))), 3, 4) == {"Gelu": 1, "Scale": 2}
     assert kinds(lambda x: erf_gelu(x, -3.0), 3, 4) == {"Gelu": 1, "Scale": 2}
 

@@ -275,12 +275,3 @@ def test_autocast_around_the_call_changes_nothing() -> None:
     label = module(X.float()).argmax(-1)
     with torch.autocast("cpu", torch.bfloat16):
         assert certify(module, LinfBall(X, 1e-6), label, "crown").verdict == "verified"
-
-
-def test_a_rounded_graph_has_no_certificate() -> None:
-    graph = identity()
-    object.__setattr__(graph, "rounded", True)
-    assert certify(graph, BALL, 0, "ibp").verdict == "verified"
-    for asked in ({"certificate": True}, {"rigorous": True}):
-        with pytest.raises(InvalidValueError, match="simplify\\(graph, exact=True\\)"):
-            certify(graph, BALL, 0, "ibp", **asked)  # type: ignore[arg-type]

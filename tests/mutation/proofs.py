@@ -11,12 +11,33 @@ from .mutant import Mutant, mutants
 MUTANTS: list[Mutant] = [
     *mutants(
         "proofs",
+        "certificate/checker/rows.py",
+        "certificate/test_masks.py",
+        {
+            "every masked key is negligible": ("if not (gap <= -NEGLIGIBLE).all():", "if not (gap <= np.inf).all():"),
+            "a masked key below any other": (
+                "masked.max(-1) - others.max(-1)",
+                "masked.max(-1) - others.max(-1) - 1000",
+            ),
+        },
+    ),
+    *mutants(
+        "proofs",
+        "certificate/checker/network.py",
+        "certificate/test_masks.py",
+        {
+            "penalties are not looked at": ('if "penalty" in node.arrays:', 'if "penalties" in node.arrays:'),
+            "a penalty anywhere": ("return fine and not (penalty[~mask] != 0).any() and", "return fine and"),
+        },
+    ),
+    *mutants(
+        "proofs",
         "certificate/lowering.py",
         "certificate/test_lowering.py",
         {
             "the mask is forgotten": (
-                'return found.add("Attention", x, dims, mask=mask)',
-                'return found.add("Attention", x, dims, mask=None)',
+                'return found.add("Attention", x, dims, **_masks(op, node.inputs[0].shape))',
+                'return found.add("Attention", x, dims)',
             ),
             "eps is forgotten": (
                 "(found.reshaped(x[0], flat),), flat, eps=op.eps)",

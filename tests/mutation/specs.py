@@ -63,7 +63,16 @@ MUTANTS: list[Mutant] = [
                 "(flat >= self.inner_lower) & (flat <= self.inner_upper)",
                 "(flat >= self.lower) & (flat <= self.upper)",
             ),
-            "the matrix's sign": ("C[i, k] = float(a)", "C[i, k] = -float(a)"),
+            "the matrix's sign": ("C[i, k] = a", "C[i, k] = -a"),
+            "limits to the nearest number": ("if Fraction(float(near)) < value:", "if not value:"),
+            "limits of single precision to the nearest number": (
+                "rounded_up(self.limit * factor, single=single)",
+                "float(np.float32(float(self.limit * factor))) if single else rounded_up(self.limit * factor)",
+            ),
+            "rows are not scaled": ("shift = 0 if abs(top) <= plain else -top", "shift = 0"),
+            "limits are not scaled with their rows": ("rounded_up(self.limit * factor,", "rounded_up(self.limit,"),
+            "rows of any span": ("if top - bottom > span or", "if False or"),
+            "declared shapes are any": ("_core(shape) != _core(declared)", "len(shape) < 0"),
         },
     ),
     *mutants(

@@ -155,6 +155,7 @@ def _linear() -> list[Case]:
         *(Case(linear.Scale(f), ((2, 3),), size=lambda x, f=f: x * f.abs(), name=n) for n, f in factors.items()),
         *(Case(linear.Shift(f), ((2, 3),), size=lambda x, f=f: x + f.abs(), name=n) for n, f in factors.items()),
         Case(linear.Scale(torch.zeros(3, dtype=torch.float64)), ((2, 3),), name="zero"),
+        Case(linear.Divide.by(factors["row"]), ((2, 3),), size=lambda x: x / factors["row"].abs()),
         Case(linear.Add(), ((2, 3), (2, 3)), size=torch.add),
         Case(linear.Subtract(), ((2, 3), (2, 3)), size=torch.add),
         Case(linear.Sum((1,), 3, (4,)), ((2, 4, 3),), size=lambda x: x.sum(-2, keepdim=True)),
@@ -197,6 +198,7 @@ def _elementwise() -> list[Case]:
         Case(e.Relu(), ((2, 1, 5),), rules=RELUS, name="more"),
         Case(e.Gelu(), dims, size=lambda x: x + 1),
         Case(e.Gelu(tanh=True), dims, size=lambda x: x + 1, name="tanh"),
+        Case(e.Gelu(tanh=True, double=True), dims, size=lambda x: x + 1, name="tanh in double"),
         Case(e.Silu(), dims, size=lambda x: x + 1),
         Case(e.Tanh(), dims),
         Case(e.Sigmoid(), dims),
@@ -215,6 +217,8 @@ def _elementwise() -> list[Case]:
 def _relaxed() -> list[Case]:
     mask = _attention_mask()
     padding = torch.tensor([False, True, False, False, True])
+    least = torch.where(padding, -3.4e38, 0.0).double()
+    replaced = torch.tensor([False, False, False, False, True])
 
     def weights(s: Tensor) -> Tensor:
         return torch.ones_like(s)
@@ -231,11 +235,19 @@ def _relaxed() -> list[Case]:
         Case(softmax.Softmax(), ((2, 3, 2),), size=weights, name="heads"),
         Case(softmax.Softmax(mask), ((5, 5),), size=weights, name="causal"),
         Case(softmax.Softmax(padding), ((2, 5),), size=weights, name="padding"),
+        Case(softmax.Softmax(padding, least), ((2, 5),), size=weights, name="penalty"),
         Case(attention.Attention(), ((3, 4), (4, 2)), rules=ATTENTIONS, size=mixed),
         Case(attention.Attention(), ((2, 3, 4), (2, 4, 3)), rules=ATTENTIONS, size=mixed, name="heads"),
         Case(attention.Attention(), ((3, 1), (1, 2)), rules=ATTENTIONS, size=mixed, name="one key"),
         Case(attention.Attention(mask), ((2, 5, 5), (2, 5, 2)), rules=ATTENTIONS, size=mixed, name="causal"),
         Case(attention.Attention(padding), ((3, 5), (5, 2)), rules=ATTENTIONS, size=mixed, name="padding"),
+        Case(
+            attention.Attention(padding, least, replaced),
+            ((3, 5), (5, 2)),
+            rules=ATTENTIONS,
+            size=mixed,
+            name="penalty",
+        ),
     ]
     for eps, count in itertools.product((1e-5, 1e-12, 0.0), (1, 2)):
         dims = ((2, 4),) if count == 1 else ((2, 2, 3),)

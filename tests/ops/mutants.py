@@ -109,8 +109,8 @@ def fields(owner: Any, name: str, **changes: Callable[[Any], Any]) -> AbstractCo
     return altered(owner, name, lambda found, *_: found._replace(**{k: change(found) for k, change in changes.items()}))
 
 
-def unmasked(module: Any) -> AbstractContextManager[None]:
-    return altered(module, "score_box", lambda _found, box, _mask: box)
+def unmasked(owner: Any) -> AbstractContextManager[None]:
+    return altered(owner, "score_box", lambda _found, _self, box: box)
 
 
 def without_pivot(c: Tensor, rows: softmax.RowBounds) -> tuple[Tensor, Tensor]:
@@ -310,8 +310,8 @@ MUTANTS: dict[str, tuple[Callable[[], AbstractContextManager[Any]], Check]] = {
         affine_forms,
     ),
     # softmax and attention
-    "softmax: the mask forgotten": (lambda: unmasked(softmax), one("Softmax")),
-    "attention: the mask forgotten": (lambda: unmasked(attention), one("Attention")),
+    "softmax: the mask forgotten": (lambda: unmasked(softmax.Softmax), one("Softmax")),
+    "attention: the mask forgotten": (lambda: unmasked(attention.Attention), one("Attention")),
     "softmax: p^L and p^U swapped": (
         lambda: altered(softmax, "softmax_box_probabilities", upper_as_lower),
         one("Softmax"),

@@ -23,7 +23,7 @@ from vertex_softmax.ops.attention import (
     shifted_box,
 )
 from vertex_softmax.ops.registry import Centred, Interval, Place, Rules
-from vertex_softmax.ops.softmax import score_box
+from vertex_softmax.ops.softmax import MaskedSoftmax
 
 TOLERANCE = 1e-12
 N, K, D = 3, 4, 2
@@ -175,7 +175,7 @@ def check_log_probabilities(kind: str, mask: Tensor | None, keys: int = K) -> No
     for seed in range(3):
         plain = family(kind, mask, keys, seed)
         for found in (plain, other_weights(plain, seed)):
-            scores = score_box(found.box, mask)
+            scores = MaskedSoftmax(mask).score_box(found.box)
             box = shifted_box(found.centred, scores)
             there = scores.upper > -torch.inf
             assert ((box.upper > -torch.inf) == there).all()
@@ -210,8 +210,11 @@ def test_a_single_key() -> None:
 def test_centred_scores_are_worth_their_box() -> None:
     """Where the common part is large the ranges of log p are those of the rest, of second order beyond it."""
     found = family("common")
-    low, high = (minorant(score_box(found.box, None)).log_low, minorant(score_box(found.box, None)).log_high)
-    tight = minorant(score_box(found.box, None), found.centred)
+    low, high = (
+        minorant(MaskedSoftmax().score_box(found.box)).log_low,
+        minorant(MaskedSoftmax().score_box(found.box)).log_high,
+    )
+    tight = minorant(MaskedSoftmax().score_box(found.box), found.centred)
     assert (tight.log_high - tight.log_low <= high - low + 1e-12).all()
     assert float((tight.log_high - tight.log_low).mean()) < 0.3 * float((high - low).mean())
 
@@ -223,7 +226,7 @@ def test_every_row_is_in_a_piece(kind: str, count: int) -> None:
     for name, mask in MASKS.items():
         for centred in (False, True):
             found = family(kind, mask, seed=5)
-            row = minorant(score_box(found.box, mask), found.centred if centred else None, count)
+            row = minorant(MaskedSoftmax(mask).score_box(found.box), found.centred if centred else None, count)
             low, high = (x.squeeze(1) for x in row.pieces)
             assert low.shape[-2] == count
             slack = TOLERANCE * (10 + found.scores.abs().amax())

@@ -9,10 +9,15 @@ import torch
 from tests.runs.made import inputs, network, subject_of
 
 from vertex_softmax.errors import VertexError
+from vertex_softmax.experiments.journal import key_of
+from vertex_softmax.graph.identity import graph_identity
+from vertex_softmax.methods.bounding import Options
 from vertex_softmax.methods.certify import certify
 from vertex_softmax.runs import evaluate as module
-from vertex_softmax.runs.evaluate import Part, Plan, contradictions, evaluate
+from vertex_softmax.runs.evaluate import Part, Plan, asked_of, contradictions, evaluate
 from vertex_softmax.runs.run import Run, read, unpacked
+from vertex_softmax.runs.subject import Inputs, Subject
+from vertex_softmax.search.branch_and_bound import Search
 
 EPS = (0.05, 0.3)
 METHODS = ("ibp", "crown", "joint")
@@ -158,7 +163,7 @@ def test_a_journal_is_nobodys_word(run: Run, place: Path, tmp_path: Path, found:
     some = inputs()
     for kind in ("certify", "attack"):
         lines = [json.loads(line) for line in (place / "journal.jsonl").read_text().splitlines()]
-        line = next(line for line in lines if line["key"].startswith(kind))
+        line = next(line for line in lines if json.loads(line["key"])["question"] == kind)
         if found == "right but moved":
             said = line["found"] if kind == "certify" else line["found"]["attacks"]
             said[0]["input"], said[1]["input"] = said[1]["input"], said[0]["input"]
@@ -166,4 +171,56 @@ def test_a_journal_is_nobodys_word(run: Run, place: Path, tmp_path: Path, found:
             line["found"] = found
         (tmp_path / "journal.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
         with pytest.raises(VertexError, match="remove"):
+            evaluate(subject_of(some), some, METHODS, EPS, tmp_path, PLAN)
+
+
+def test_everything_an_answer_hangs_on_is_in_its_key() -> None:
+    some = inputs()
+    first = subject_of(some)
+    plan = Plan()
+
+    def key(subject: Subject = first, data: Inputs = some, eps: float = 0.1, plan: Plan = plan) -> str:
+        return key_of("certify", eps=eps, options=plan.options(eps), **asked_of(subject, data))
+
+    moved = some.x.clone()
+    moved[0, 0, 0, 0] = torch.nextafter(moved[0, 0, 0, 0], torch.tensor(9.0).double())
+    labels = (some.labels + 1) % 3
+    search = Options(search=Search(seconds=11.0))
+    others = [
+        key(dataclasses.replace(first, sha256="0" * 63 + "1")),
+        key(dataclasses.replace(first, graph=first.graph.to(torch.float32))),
+        key(dataclasses.replace(first, sha256=graph_identity(first.graph.to(torch.float32)))),
+        key(data=dataclasses.replace(some, x=moved)),
+        key(data=dataclasses.replace(some, labels=labels)),
+        key(data=dataclasses.replace(some, clip=None)),
+        key(data=dataclasses.replace(some, clip=(0.0, 2.0))),
+        key(data=some.at([0, 1])),
+        key(data=dataclasses.replace(some, x=some.x.reshape(5, 4, 4, 1))),
+        key(eps=0.1 + 2**-56),
+        key(plan=Plan(bounds_at=())),
+        key(plan=Plan(search=search)),
+        key(plan=Plan(search=Options(product=0.5 + 2**-53))),
+    ]
+    assert len({key(), *others}) == len(others) + 1
+    assert first.sha256 in key()
+    assert some.sha256 in key()
+    threads = torch.get_num_threads()
+    try:
+        before = key()
+        torch.set_num_threads(threads + 1)
+        assert key() != before
+    finally:
+        torch.set_num_threads(threads)
+
+
+def test_a_line_that_the_network_itself_contradicts_is_refused(run: Run, place: Path, tmp_path: Path) -> None:
+    """The last input is misclassified; no bound can be above the margin at the input itself."""
+    some = inputs()
+    last = len(some) - 1
+    for number, change in ((last, {"verdict": "verified"}), (0, {"bound": run.inputs[0].clean + 1e-6})):
+        lines = [json.loads(line) for line in (place / "journal.jsonl").read_text().splitlines()]
+        line = next(line for line in lines if json.loads(line["key"])["question"] == "certify")
+        line["found"][number] |= change
+        (tmp_path / "journal.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
+        with pytest.raises(VertexError, match=f"input {number} .* the line is not of this network; remove the file"):
             evaluate(subject_of(some), some, METHODS, EPS, tmp_path, PLAN)

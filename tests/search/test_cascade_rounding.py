@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import math
+import random
 from fractions import Fraction
 
 import numpy as np
@@ -73,6 +74,26 @@ def test_a_walk_with_a_problem_excludes_nothing(monkeypatch) -> None:
         answer = ask(bent(), prop(2, case(WHOLE, conjunction(({0: 1}, -5)))), method=method)
         assert (answer.status, answer.bounds) == ("unknown", ((-math.inf,),))
         assert "two bounds cross" in answer.reason
+
+
+def test_tiny_coefficients_are_not_zero() -> None:
+    """1e-330·y ≤ -1e-320 is y ≤ -1e10, and true of y = x in [-1e11, 0]."""
+    graph = graph_of(affine([[1.0]], [0.0]))
+    tiny = conjunction(({0: Fraction(1, 10**330)}, Fraction(-1, 10**320)))
+    for ends, status in (((-1e11, 0), "sat"), ((-1e9, 0), "unsat")):
+        for row in (tiny, conjunction(({0: 1}, -(10**10)))):
+            assert ask(graph, prop(1, case([ends], row))).status == status
+
+
+@pytest.mark.parametrize("seed", range(30))
+def test_rows_that_cancel_exclude_nothing(seed: int) -> None:
+    """ε y ≤ ε a and -δ y ≤ -δ a are true of y = a: no mix of the two may be found to be positive by its rounding."""
+    rng = random.Random(seed)
+    first, second = (Fraction(rng.randrange(1, 10**6), 10 ** rng.randrange(12, 16)) for _ in range(2))
+    a = Fraction(rng.randrange(-(10**6), 10**6), 1_000_003)
+    spec = prop(1, case([(-1, 1)], conjunction(({0: first}, first * a), ({0: -second}, -second * a))))
+    answer = verify(graph_of(affine([[1.0]], [0.0])), spec, lambda _: None, budget=BLIND, options=QUICK)
+    assert answer.status == "unknown"
 
 
 @pytest.mark.parametrize("dtype", [torch.float64, torch.float32], ids=str)

@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from vertex_softmax.certificate import checker
+from vertex_softmax.certificate.checker import model
 from vertex_softmax.errors import InvalidValueError, VertexError
 from vertex_softmax.experiments.journal import Journal
 from vertex_softmax.files import read_whole, regular
@@ -78,7 +79,7 @@ def test_a_certificate_that_is_no_file_is_rejected(kind: str, tmp_path: Path) ->
     _made(tmp_path / "proof.vertex", kind)
     assert not checker.check(tmp_path / "proof.vertex").accepted
     with pytest.raises((checker.Rejected, OSError)):
-        checker.file.sha256(tmp_path / "proof.vertex")
+        model.identity_of_file(tmp_path / "proof.vertex")
 
 
 @pytest.mark.parametrize("kind", ["pipe", "device"])

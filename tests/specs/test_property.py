@@ -8,6 +8,8 @@ from fractions import Fraction
 import numpy as np
 import pytest
 import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from vertex_softmax.errors import InvalidValueError
 from vertex_softmax.specs.property import Case, Conjunction, Inequality, Property
@@ -91,3 +93,97 @@ def test_a_network_has_the_propertys_numbers_of_inputs_and_outputs() -> None:
         spec.require((3,), (4,))
     with pytest.raises(InvalidValueError, match=r"the network has 1 outputs, the property speaks of 3$"):
         spec.require((2,), ())
+
+
+@pytest.mark.parametrize(
+    ("declared", "theirs", "fits"),
+    [
+        ((2, 3), (2, 3), True),
+        ((1, 2, 3), (2, 3), True),
+        ((2, 3), (1, 1, 2, 3), True),
+        ((3, 2), (2, 3), False),
+        ((6,), (2, 3), False),
+        ((2, 3, 1), (2, 3), False),
+        ((2, 1, 3), (2, 3), False),
+    ],
+)
+def test_a_declared_shape_is_the_networks(declared: tuple[int, ...], theirs: tuple[int, ...], fits: bool) -> None:
+    box = np.zeros(6)
+    spec = Property((Case(box, box, box, box, ()),), 6, 6, declared, None)
+    back = Property(spec.cases, 6, 6, None, declared)
+    if fits:
+        spec.require(theirs, (6,))
+        back.require((6,), theirs)
+        return
+    with pytest.raises(InvalidValueError, match=r"the network's input has shape .* and the property declares"):
+        spec.require(theirs, (6,))
+    with pytest.raises(InvalidValueError, match="the network's output has shape"):
+        back.require((6,), theirs)
+    Property(spec.cases, 1, 1, (), (1, 1)).require((1,), ())
+
+
+BITS = st.integers(-(2**60), 2**60)
+NUMBERS = st.builds(
+    lambda top, bottom, power: Fraction(top, bottom) * Fraction(2) ** power,
+    BITS, st.integers(1, 2**60), st.integers(-1400, 1400),
+)  # fmt: skip
+NEAR = st.builds(
+    lambda top, bottom, power: Fraction(top, bottom) * Fraction(2) ** power,
+    BITS, st.integers(1, 2**60), st.integers(-60, 60),
+)  # fmt: skip
+
+
+@settings(max_examples=300, deadline=None)
+@given(st.dictionaries(st.integers(0, 4), NEAR, max_size=5), NEAR | NUMBERS, st.integers(-1300, 1300), st.booleans())
+def test_rows_are_scaled_and_rounded_as_promised(
+    near: dict[int, Fraction], limit: Fraction, power: int, single: bool
+) -> None:
+    """Whatever the exponents: exact arithmetic says how far off a row is, and none is silently 0."""
+    dtype, unit = (torch.float32, Fraction(1, 2**24)) if single else (torch.float64, Fraction(1, 2**53))
+    kind = np.float32 if single else np.float64
+    far = Fraction(2) ** power
+    given = Inequality({k: a * far for k, a in near.items()}, limit * far)
+    try:
+        row = given.scaled(dtype)
+    except InvalidValueError:
+        sizes = [abs(a) for a in near.values() if a]
+        least, most = min(sizes, default=1), max(sizes, default=1)
+        apart = most / least > Fraction(2) ** (58 if single else 398)
+        assert apart or abs(limit) * max(far, 1 / most) > Fraction(2) ** (90 if single else 900)
+        return
+    held = {k: a for k, a in given.coefficients.items() if a}
+    assert row.coefficients.keys() == held.keys()
+    factors = {Fraction(2) ** _power_of(row.coefficients[k], a) for k, a in held.items()}
+    assert len(factors) <= 1
+    factor = factors.pop() if factors else Fraction(1)
+    for k, a in held.items():
+        found = row.coefficients[k]
+        assert found == kind(found)
+        assert abs(found) >= np.finfo(kind).tiny
+        assert abs(Fraction(found) - a * factor) <= unit * (1 + unit) * abs(a * factor)
+    assert row.limit == kind(row.limit)
+    assert Fraction(row.limit) >= given.limit * factor
+    below = np.nextafter(kind(row.limit), kind(-np.inf))
+    assert not np.isfinite(below) or Fraction(float(below)) < given.limit * factor
+
+
+def _power_of(found: float, exact: Fraction) -> int:
+    """The nearest e with found ≈ exact · 2^e."""
+    ratio = Fraction(found) / exact
+    power = ratio.numerator.bit_length() - ratio.denominator.bit_length()
+    return min((power - 1, power, power + 1), key=lambda e: abs(ratio / Fraction(2) ** e - 1))
+
+
+def test_a_row_keeps_its_numbers_where_it_can() -> None:
+    assert Inequality({0: Fraction(3), 1: Fraction(-1, 4)}, Fraction(7)).scaled() == ({0: 3.0, 1: -0.25}, 7.0)
+    tiny = Inequality({0: Fraction(1, 10**330)}, Fraction(-1, 10**320))
+    row = tiny.scaled()
+    assert 0.5 < row.coefficients[0] < 2
+    assert row.limit / row.coefficients[0] == pytest.approx(-1e10)
+    with pytest.raises(InvalidValueError, match=r"coefficients from 2\^.* are not held by float64"):
+        Inequality({0: Fraction(1), 1: Fraction(1, 10**200)}, Fraction(0)).scaled()
+    with pytest.raises(InvalidValueError, match="are not held by float32"):
+        Inequality({0: Fraction(1), 1: Fraction(1, 10**30)}, Fraction(0)).scaled(torch.float32)
+    with pytest.raises(InvalidValueError, match="are not held by float64"):
+        Inequality({0: Fraction(1, 10**300)}, Fraction(10**300)).scaled()
+    assert Inequality({0: Fraction(0)}, Fraction(-1, 10**400)).scaled() == ({}, -0.0)

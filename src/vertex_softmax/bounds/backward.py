@@ -21,7 +21,7 @@ from vertex_softmax.bounds.generate import generate
 from vertex_softmax.bounds.interval import node_interval
 from vertex_softmax.bounds.linear import Linear
 from vertex_softmax.bounds.memory import MOST_FORM_NUMBERS, Memory
-from vertex_softmax.errors import OutOfTimeError
+from vertex_softmax.errors import OutOfTimeError, UnsupportedModelError
 from vertex_softmax.graph.ir import Constant, Graph, Node
 from vertex_softmax.ops.generators import Generators
 from vertex_softmax.ops.registry import ROUNDING, AffineForm, Centred, Interval, Place, Rules, Step
@@ -32,6 +32,17 @@ HELD = ("at_least", "at_most")
 """Names of the multipliers, on a node, of its own box's two sides (`Walk.back`)."""
 TARGETS = ("target_at_least", "target_at_most")
 """Names of what the coefficients on the node are to be, NaN where they may be anything: more multiplier, if need be."""
+
+
+def require_dimensions(graph: Graph) -> None:
+    """Raise unless every tensor that depends on the input has a dimension: bounds are of rows of numbers."""
+    for node in graph.nodes():
+        if not node.shape and not isinstance(node.op, Constant):
+            what = {graph.input: "the input", graph.output: "the output"}.get(node, f"the tensor {node.name!r}")
+            raise UnsupportedModelError(
+                f"{what} of the network is a single number without dimensions; bounds need one: give it the shape "
+                "(1,), by reshape, unsqueeze or keepdims"
+            )
 
 
 class Problem(NamedTuple):
@@ -47,6 +58,7 @@ class Walk:
     """Boxes of a graph's nodes over one input box, and the backward passes that make and use them."""
 
     def __init__(self, graph: Graph, lower: Tensor, upper: Tensor, *, memory: Memory | None = None) -> None:
+        require_dimensions(graph)
         self.graph = graph
         self.memory: Memory = memory or Memory()
         self.nodes: list[Node] = graph.nodes()
@@ -344,9 +356,10 @@ class Walk:
     def _parallel(self, node: Node) -> bool:
         """Do all ops above a node have parallel rules?"""
         if node not in self._parallels:
-            op = node.op
-            fine = op.affine or op.parallels or isinstance(op, Constant) or node is self.graph.input
-            self._parallels[node] = fine and all(self._parallel(i) for i in node.inputs)
+            for at in self.above(node):
+                op = at.op
+                fine = op.affine or op.parallels or isinstance(op, Constant) or at is self.graph.input
+                self._parallels[at] = fine and all(self._parallels[i] for i in at.inputs)
         return self._parallels[node]
 
     def relaxed(self, node: Node, rules: Rules) -> object:

@@ -7,7 +7,6 @@ every bound that is reported was proved.
 from __future__ import annotations
 
 import dataclasses
-import hashlib
 import math
 import time
 from pathlib import Path
@@ -17,9 +16,9 @@ import torch
 from torch import Tensor
 
 from vertex_softmax.certificate.certificate import Certificate, Effort, Part, Proof, prove
-from vertex_softmax.certificate.checker.file import sha256
-from vertex_softmax.certificate.lowering import lowered
+from vertex_softmax.certificate.checker.model import identity_of_file
 from vertex_softmax.certificate.prove import Case
+from vertex_softmax.graph.identity import graph_identity
 from vertex_softmax.graph.ir import Graph
 from vertex_softmax.methods.bounding import METHODS, Options
 from vertex_softmax.result import Certification, Verdict
@@ -40,7 +39,7 @@ def with_proofs(
     effort = Effort(options.ascent, options.pieces, best=rigorous)
     if METHODS[found.method].branched:
         effort = dataclasses.replace(effort, search=options.search)
-    about = {"model": {"sha256": network_hash(graph) if model is None else sha256(model)}}
+    about = {"model": {"sha256": network_hash(graph) if model is None else identity_of_file(model)}}
     bounds, verdicts, reasons = found.lower.clone(), list(found.verdicts), list(found.reasons)
     seconds = dict(found.seconds)
     certificates: list[Certificate | None] = [None] * len(verdicts)
@@ -78,11 +77,5 @@ def _judged(proof: Proof, verdict: Verdict, reason: str) -> tuple[Verdict, str]:
 
 
 def network_hash(graph: Graph) -> str:
-    """SHA-256 of a network that is no file: of its ops and numbers as a certificate has them."""
-    low = lowered(graph)
-    found = hashlib.sha256()
-    for entry in low.entries:
-        found.update(repr(sorted((k, str(v)) for k, v in entry.items())).encode())
-        for name in entry["arrays"].values():
-            found.update(low.arrays[name].tobytes())
-    return found.hexdigest()
+    """The SHA-256 by which a certificate names a network that is no file: its one identity."""
+    return graph_identity(graph)

@@ -1,7 +1,7 @@
 """Certificates for a model file and a VNNLIB property, and whether a certificate's network is a model's.
 
 Invariant: the cases of the certificate hold whenever the property's do: boxes and limits are rounded outward, and rows
-are exact or refused.
+are exact, up to a positive factor for each, or refused.
 """
 
 from __future__ import annotations
@@ -18,10 +18,13 @@ from vertex_softmax.certificate.lowering import lowered
 from vertex_softmax.certificate.prove import Case
 from vertex_softmax.errors import UnsupportedModelError
 from vertex_softmax.graph.ir import Graph
-from vertex_softmax.specs.property import Conjunction
+from vertex_softmax.specs.property import Conjunction, Inequality, Row, rounded_up, shown
 
 if TYPE_CHECKING:
     from vertex_softmax.search.verify_files import Instance
+
+PLAIN = (Fraction(2) ** -500, Fraction(2) ** 500)
+"""Coefficients of ordinary size."""
 
 
 def prove_instance(instance: Instance, name: str, effort: Effort, report: Report | None = None) -> Proof:
@@ -41,21 +44,44 @@ def prove_instance(instance: Instance, name: str, effort: Effort, report: Report
 
 
 def _case(conjunction: Conjunction, outputs: int) -> Case:
-    """The rows as they are, the limits rounded up."""
+    """The rows times positive numbers that make their coefficients exact doubles, the limits rounded up."""
     C = np.zeros((len(conjunction.inequalities), outputs))
     d = np.zeros(len(C))
     for i, inequality in enumerate(conjunction.inequalities):
-        for k, a in inequality.coefficients.items():
-            C[i, k] = float(a)
-            if Fraction(float(a)) != a:
-                raise UnsupportedModelError(
-                    f"no certificate: the coefficient {a} of the property is no double precision number; multiply the "
-                    "inequality by its denominator"
-                )
-        d[i] = float(inequality.limit)
-        if Fraction(d[i]) < inequality.limit:
-            d[i] = math.nextafter(d[i], math.inf)
+        row = exact_row(inequality)
+        for k, a in row.coefficients.items():
+            C[i, k] = a
+        d[i] = row.limit
     return Case(C, d, None)
+
+
+def exact_row(inequality: Inequality) -> Row:
+    """The inequality times a positive rational: its coefficients are exact, its limit is rounded up.
+
+    The factor is 1 where every coefficient is a double of ordinary size, else the one that makes them whole numbers
+    without a common divisor: 0.1·y ≤ 0.3 is y ≤ 3. Raises where one of those is no double.
+    """
+    held = {k: Fraction(a) for k, a in inequality.coefficients.items() if a}
+    factor = Fraction(1)
+    if not all(_is_double(a) and PLAIN[0] <= abs(a) <= PLAIN[1] for a in held.values()):
+        whole = math.lcm(*(a.denominator for a in held.values()))
+        factor = Fraction(whole, math.gcd(*(int(a * whole) for a in held.values())))
+    found = {k: a * factor for k, a in held.items()}
+    for k, a in found.items():
+        if not _is_double(a):
+            raise UnsupportedModelError(
+                f"no certificate: the coefficient {shown(held[k])} of output {k} and the others of its inequality "
+                "are not multiples of one number by doubles; write them with fewer digits"
+            )
+    return Row({k: float(a) for k, a in found.items()}, rounded_up(inequality.limit * factor))
+
+
+def _is_double(value: Fraction) -> bool:
+    """Is the number a double precision number, exactly?"""
+    try:
+        return Fraction(float(value)) == value
+    except OverflowError:
+        return False
 
 
 def difference(file: File, graph: Graph) -> str:

@@ -107,8 +107,7 @@ def _lower(found: Lowered, node: Node) -> int:
         minus = found.add("Scale", (x[1],), dims, factor=-torch.ones(dims))
         return found.add("Add", (x[0], minus), dims)
     if isinstance(op, attention.Attention):
-        mask = None if op.mask is None else op.mask.expand(node.inputs[0].shape)
-        return found.add("Attention", x, dims, mask=mask)
+        return found.add("Attention", x, dims, **_masks(op, node.inputs[0].shape))
     if isinstance(op, softmax.Softmax):
         return _softmax(found, node, op, x[0])
     if isinstance(op, normalization.Normalize):
@@ -116,7 +115,8 @@ def _lower(found: Lowered, node: Node) -> int:
         found.at[node] = found.add("Normalize", (found.reshaped(x[0], flat),), flat, eps=op.eps)
         return found.reshaped(found.at[node], dims)
     if isinstance(op, elementwise.Gelu):
-        return found.add("Gelu" + ("Tanh" if op.tanh else "") + ("Single" if op.tanh and op.single else ""), x, dims)
+        precision = "Single" if op.single else "Double" if op.double else ""
+        return found.add(f"GeluTanh{precision}" if op.tanh else "Gelu", x, dims)
     if isinstance(op, elementwise.Elementwise | bilinear.Multiply | bilinear.MatMul | linear.Add):
         return found.add(type(op).__name__, x, dims)
     raise UnsupportedModelError(f"no certificate: the checker has no {type(op).__name__} ({node.name})")
@@ -157,6 +157,18 @@ def _softmax(found: Lowered, node: Node, op: softmax.Softmax, x: int) -> int:
     dims = node.shape if len(node.shape) > 1 else (1, *node.shape)
     eye = torch.eye(dims[-1]).expand(*dims[:-2], dims[-1], dims[-1])
     values = found.add("Constant", (), tuple(eye.shape), value=eye)
-    mask = None if op.mask is None else op.mask.expand(node.shape).reshape(dims)
-    found.at[node] = found.add("Attention", (found.reshaped(x, dims), values), dims, mask=mask)
+    masks = {name: value.reshape(dims) for name, value in _masks(op, node.shape).items()}
+    found.at[node] = found.add("Attention", (found.reshaped(x, dims), values), dims, **masks)
     return found.reshaped(found.at[node], node.shape)
+
+
+def _masks(op: softmax.MaskedSoftmax, dims: tuple[int, ...]) -> dict[str, Any]:
+    """Which keys are masked, by what finite number if not −∞, and whether that stands in place of the score."""
+    if op.mask is None:
+        return {}
+    found = {"mask": op.mask.expand(dims)}
+    if op.penalty is not None:
+        nowhere = torch.zeros((), dtype=torch.bool)
+        found["penalty"] = op.penalty.expand(dims)
+        found["replaced"] = (nowhere if op.replaced is None else op.replaced).expand(dims)
+    return found

@@ -226,9 +226,15 @@ class Prover:
         number, limit = len(self.header["proofs"]), float(self.cases[case].weighed() @ self.cases[case].bound)
         arrays: dict[str, NDArray[Any]] = {}
 
-        def grow(mine: list[Domain], depth: int, known: Known) -> float:
+        worst = math.inf
+        waiting: list[tuple[list[Domain], int, Known, int, str]] = [(leaves, 0, self.known, -1, "")]
+        while waiting:  # each branch to its end, left before right; not by recursion: a tree may be of any depth
+            mine, depth, known, above, side = waiting.pop()
             self._in_time()
             at = len(entries)
+            if side:
+                entries[above][side] = at
+                known = known.part(entries[above]["split"], side == "left")
             entries.append({})
             if len(mine) == 1 and len(mine[0].splits) == depth:
                 sub, _ = tree.subsets(mine)
@@ -240,18 +246,16 @@ class Prover:
                     arrays.update({names[str(node)][k]: v for k, v in of.items()})
                 entries[at] = {"rule": "affine", "pieces": pieces, "chosen": names}
                 with np.errstate(all="ignore"):
-                    return float(proof.bounds(known, len(self.nodes) - 1, A.numpy(), How("affine", pieces, settled))[0])
+                    how = How("affine", pieces, settled)
+                    bound = float(proof.bounds(known, len(self.nodes) - 1, A.numpy(), how)[0])
+                worst = min(worst, -math.inf if math.isnan(bound) else bound)
+                continue
             split = mine[0].splits[depth]
-            place = [self._number(split), split.place, split.point, split.inner]
-            entries[at]["split"] = place
-            worst = math.inf
-            for side in ("left", "right"):
-                part = [leaf for leaf in mine if leaf.splits[depth].at_least == (side == "right")]
-                entries[at][side] = len(entries)
-                worst = min(worst, grow(part, depth + 1, known.part(tuple(place), side == "left")))  # type: ignore[arg-type]
-            return worst
-
-        margin = grow(leaves, 0, self.known) - limit
+            entries[at]["split"] = [self._number(split), split.place, split.point, split.inner]
+            for branch in ("right", "left"):  # the last is taken first
+                part = [leaf for leaf in mine if leaf.splits[depth].at_least == (branch == "right")]
+                waiting.append((part, depth + 1, known, at, branch))
+        margin = worst - limit
         if margin > self.margins[case]:
             self.margins[case] = margin
             self.arrays.update(arrays)

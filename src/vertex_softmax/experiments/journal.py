@@ -4,25 +4,28 @@ Invariant: after `add` returned, its trials survive `kill -9` and a crash of the
 writing is cut off when the file is opened again; a later line of the same trial takes the place of an earlier one.
 
 Each line names the sources it was made by (`fingerprint`): answers of other sources are kept in the file and not used.
-What a line says is nobody's word: its length is limited, and who uses a trial looks at what is in it.
+What a line says is nobody's word: its length is limited, and who uses a trial looks at what is in it. A file that is
+not a journal is never changed.
 """
 
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import errno
 import json
+import math
 import os
-import stat
 from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from types import TracebackType
 from typing import Any, TypeAlias
 
 from vertex_softmax.errors import InternalError, InvalidValueError
+from vertex_softmax.outputs import Outputs
 from vertex_softmax.sources import fingerprint
 
-__all__ = ["Journal", "Trial", "fingerprint", "journal_of"]
+__all__ = ["Journal", "Trial", "fingerprint", "journal_of", "key_of"]
 
 Trial: TypeAlias = dict[str, Any]
 """A finished trial, as plain JSON; `key` says which."""
@@ -38,26 +41,45 @@ def journal_of(name: str, out: Path, *files: str) -> Journal:
     return Journal(out / "journals" / f"{name}.jsonl", fingerprint(*files))
 
 
+def key_of(question: str, **about: Any) -> str:
+    """A key that names a question by everything its answer hangs on: no two questions have one key.
+
+    Numbers are written exactly; settings are dataclasses of plain values. What cannot be written is an error.
+    """
+    return json.dumps({"question": question, **about}, ensure_ascii=False, default=_plain)
+
+
+def _plain(value: Any) -> Any:
+    if dataclasses.is_dataclass(value) and not isinstance(value, type):
+        fields = {field.name: getattr(value, field.name) for field in dataclasses.fields(value)}
+        return {"class": type(value).__qualname__, **fields}
+    raise InternalError(f"a {type(value).__name__} cannot be part of a journal's key")
+
+
 class Journal:
     """The trials of one experiment: `known` by key, `add` to write; open it with `with`, one process at a time."""
 
-    def __init__(self, path: Path, source: str, keep: Callable[[Trial], Trial] = lambda trial: trial) -> None:
-        """`keep`: what of each trial stays in memory; the file has all of it."""
-        self.path, self.source, self.keep = path, source, keep
+    def __init__(
+        self,
+        path: Path,
+        source: str,
+        keep: Callable[[Trial], Trial] = lambda trial: trial,
+        outputs: Outputs | None = None,
+    ) -> None:
+        """`keep`: what of each trial stays in memory; the file has all of it. `outputs`: of a run that reads files."""
+        self.path, self.source, self.keep, self.outputs = path, source, keep, outputs or Outputs()
         self.known: dict[str, Trial] = {}
         self._file: Any = None
 
     def __enter__(self) -> Journal:
         there = next(folder for folder in self.path.absolute().parents if folder.exists())
         try:
-            self.path.parent.mkdir(parents=True, exist_ok=True)
-            self._file = self.path.open("a+b")
+            self._file = self.outputs.append(self.path)
         except OSError as error:
             raise self._refused(error) from error
         try:
-            about = os.fstat(self._file.fileno())
-            if not stat.S_ISREG(about.st_mode) or about.st_size > MOST_BYTES:
-                raise InvalidValueError(f"{self.path} is not a plain file of at most {MOST_BYTES} bytes; move it away")
+            if os.fstat(self._file.fileno()).st_size > MOST_BYTES:
+                raise InvalidValueError(f"{self.path} has more than {MOST_BYTES} bytes; move it away")
             self._lock()
             self._read()
             if not self._file.tell():  # nothing was promised before
@@ -128,10 +150,12 @@ class Journal:
         whole = 0
         for number, line in enumerate(iter(lambda: self._file.readline(MOST_LINE), b""), 1):
             try:
-                trial = json.loads(line, parse_constant=_refuse)
-                key, source = str(trial["key"]), trial["source"]
+                trial = json.loads(line, parse_constant=_refuse, parse_float=_finite)
+                key, source = trial["key"], trial["source"]
+                if not isinstance(key, str):
+                    raise TypeError("its key is no text")
             except (ValueError, KeyError, TypeError, RecursionError) as error:
-                if line.endswith(b"\n") or len(line) == MOST_LINE:
+                if line.endswith(b"\n") or len(line) == MOST_LINE or not _torn(line):
                     raise self._no_trial(number, error) from error
                 break
             if not line.endswith(b"\n"):
@@ -148,6 +172,15 @@ class Journal:
 
 def _refuse(text: str) -> float:
     raise ValueError(f"it has the number {text}")
+
+
+def _finite(text: str) -> float:
+    return number if math.isfinite(number := float(text)) else _refuse(text)
+
+
+def _torn(line: bytes) -> bool:
+    """Could it be the beginning of a line that a killed run was writing? A crash may leave zeros in its place."""
+    return b'{"'.startswith(line[:2]) or not line.strip(b"\0")
 
 
 def _sync_folders(path: Path, highest: Path) -> None:

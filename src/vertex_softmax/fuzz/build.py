@@ -11,15 +11,11 @@ import math
 import torch
 from torch import Tensor, nn
 
-from vertex_softmax.errors import InvalidValueError
 from vertex_softmax.fuzz import layers as made
+from vertex_softmax.fuzz.asking import UnfitError
 from vertex_softmax.fuzz.attentions import Attention
 from vertex_softmax.fuzz.recipe import Layer, Recipe
 from vertex_softmax.sets import Box, InputSet, LinfBall, TokenBall
-
-
-class UnfitError(InvalidValueError):
-    """The layers of a recipe do not fit together."""
 
 
 def module_of(recipe: Recipe) -> nn.Module:

@@ -11,20 +11,14 @@ are float32, 1e-5 and 30 times; proofs 1e-13 and 1e-8, which is for the sampled 
 from __future__ import annotations
 
 import copy
-import dataclasses
-import time
-import traceback
-import warnings
-from collections import Counter
-from collections.abc import Callable
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
 import torch
 from torch import Tensor
 
 from vertex_softmax.bounds.optimize import Ascent
-from vertex_softmax.errors import InternalError, VertexError
+from vertex_softmax.fuzz.asking import Asking, Finding, Report, Stop
 from vertex_softmax.fuzz.build import module_of, set_of
 from vertex_softmax.fuzz.points import Seen, linear_corners, samples
 from vertex_softmax.fuzz.recipe import Recipe
@@ -35,44 +29,14 @@ from vertex_softmax.result import Certification, Verdict
 from vertex_softmax.search.attack import pgd
 from vertex_softmax.search.branch_and_bound import Search
 
-T = TypeVar("T")
 POINTS = 45
 FLOAT64, FLOAT32, ONNX, PROOF = (1e-9, 1e-6), (1e-4, 30.0), (1e-5, 30.0), (1e-13, 1e-8)
 
 
-@dataclasses.dataclass(frozen=True)
-class Finding:
-    """A promise that was broken: what, by what, and by how much."""
-
-    kind: str
-    where: str
-    text: str
-
-    @property
-    def signature(self) -> str:
-        """What two findings of one cause share."""
-        return f"{self.kind}:{self.where}"
+__all__ = ["FLOAT32", "FLOAT64", "ONNX", "PROOF", "Case", "Finding", "Report", "Stop"]
 
 
-@dataclasses.dataclass
-class Report:
-    """What came of a case."""
-
-    findings: list[Finding] = dataclasses.field(default_factory=list)
-    notes: Counter[str] = dataclasses.field(default_factory=Counter)
-    seconds: dict[str, float] = dataclasses.field(default_factory=dict)
-
-    def to_json(self) -> dict[str, Any]:
-        """As a plain object."""
-        findings = [dataclasses.asdict(f) for f in self.findings]
-        return {"findings": findings, "notes": dict(self.notes), "seconds": self.seconds}
-
-
-class Stop(Exception):  # noqa: N818 - not an error
-    """Nothing more can be asked of this case."""
-
-
-class Case:
+class Case(Asking):
     """What all checks of one recipe share."""
 
     labels: Tensor
@@ -94,43 +58,6 @@ class Case:
         self.found: dict[str, Certification] = {}
 
     # What is asked ---------------------------------------------------------------------------------------------------
-
-    def find(self, kind: str, where: str, text: str) -> None:
-        """Note a broken promise."""
-        self.report.findings.append(Finding(kind, where, text))
-
-    def note(self, name: str) -> None:
-        """Count what is allowed."""
-        self.report.notes[name] += 1
-
-    def ask(self, call: Callable[[], T], what: str) -> T | None:
-        """The call's answer; None where the library refused (a note) or broke (a finding)."""
-        begin = time.perf_counter()
-        try:
-            with warnings.catch_warnings(record=True) as heard:
-                warnings.simplefilter("always")
-                answer = call()
-        except InternalError as error:
-            self.find("internal", f"{what}", str(error)[:500])
-            return None
-        except VertexError as error:
-            self.note(f"refused {what.split(maxsplit=1)[0]}: {type(error).__name__}: {str(error).splitlines()[0][:90]}")
-            return None
-        except Exception as error:  # noqa: BLE001 - whatever a call raises is what is looked for
-            self.find("error", f"{what}:{type(error).__name__}:{_place(error)}", str(error)[:500])
-            return None
-        finally:
-            self.report.seconds[what] = self.report.seconds.get(what, 0.0) + time.perf_counter() - begin
-        for warning in heard:
-            self.find("warning", f"{what}:{warning.category.__name__}", f"{warning.message}"[:300])
-        return answer
-
-    def must(self, call: Callable[[], T], what: str) -> T:
-        """The call's answer, or the end of the case."""
-        answer = self.ask(call, what)
-        if answer is None:
-            raise Stop
-        return answer
 
     def certified(self, graph: Graph, method: str, options: Options, **more: Any) -> Certification | None:
         """certify on the whole set; by `bab`, which takes its time and inputs one by one, on the first input."""
@@ -212,11 +139,3 @@ class Case:
         odd = values.isfinite().all(2) != there.isfinite().all(2)
         if bool((far > 0).any()) or bool(odd.any()):
             self.find("values differ", where, f"by {float((values - there).abs().max()):.3g} at a point of the set")
-
-
-def _place(error: BaseException) -> str:
-    """Where in Vertex an exception came from: file and function."""
-    for frame in reversed(traceback.extract_tb(error.__traceback__)):
-        if "vertex_softmax" in frame.filename and "fuzz" not in frame.filename:
-            return f"{Path(frame.filename).name}:{frame.name}"
-    return "?"

@@ -5,7 +5,6 @@ from __future__ import annotations
 import dataclasses
 import math
 import time
-import traceback
 import warnings
 from collections.abc import Iterator
 from pathlib import Path
@@ -17,8 +16,8 @@ from torch import Tensor
 from vertex_softmax.bounds.backward import Walk
 from vertex_softmax.bounds.memory import Memory
 from vertex_softmax.bounds.optimize import Ascent
-from vertex_softmax.fuzz.build import UnfitError
-from vertex_softmax.fuzz.case import FLOAT32, FLOAT64, ONNX, PROOF, Case, Finding, Report, Stop
+from vertex_softmax.fuzz.asking import reported
+from vertex_softmax.fuzz.case import FLOAT32, FLOAT64, ONNX, PROOF, Case, Report, Stop
 from vertex_softmax.fuzz.points import Seen, seen
 from vertex_softmax.fuzz.recipe import Recipe
 from vertex_softmax.graph.ir import Node
@@ -39,18 +38,7 @@ ORDER = (
 
 def check(recipe: Recipe, *, device: str = "cpu", folder: Path | None = None) -> Report:
     """All findings of a recipe; `folder` is where an ONNX file may be written (none: no ONNX)."""
-    report = Report()
-    try:
-        _Case(recipe, report, device, folder).run()
-    except UnfitError:
-        report.notes["unfit"] += 1
-    except Stop:
-        pass
-    except Exception as error:  # noqa: BLE001 - the fuzzer's own, or of a module that cannot run: told, not hidden
-        last = traceback.extract_tb(error.__traceback__)[-1]
-        where = f"{type(error).__name__}:{Path(last.filename).name}:{last.name}"
-        report.findings.append(Finding("harness", where, str(error)[:500]))
-    return report
+    return reported(lambda report: _Case(recipe, report, device, folder).run())
 
 
 class _Case(Case):

@@ -10,6 +10,7 @@ import time
 from collections.abc import Callable, Iterator
 from typing import Any
 
+from vertex_softmax.fuzz.kinds import kind_of, simple
 from vertex_softmax.fuzz.recipe import Layer, Recipe
 
 Judge = Callable[[Recipe], bool]
@@ -48,6 +49,28 @@ def minimised(recipe: Recipe, judge: Judge, seconds: float = 90.0, tries: int = 
 
 def _smaller(recipe: Recipe) -> Iterator[Recipe]:
     """One change each, the largest first."""
+    return _smaller_plain(recipe, simple(recipe)) if kind_of(recipe) != "network" else _smaller_network(recipe)
+
+
+def _smaller_plain(value: Any, known: dict[str, Any]) -> Iterator[Any]:
+    """Of a recipe of any other kind: entries of lists go, and keys become what is simple for them, one at a time."""
+    if isinstance(value, list):
+        for i in range(len(value)):
+            yield value[:i] + value[i + 1 :]
+        for i, entry in enumerate(value):
+            for other in _smaller_plain(entry, known):
+                yield [*value[:i], other, *value[i + 1 :]]
+    if isinstance(value, dict):
+        for key, entry in value.items():
+            if key in known and entry != known[key]:
+                yield {**value, key: copy.deepcopy(known[key])}
+        for key, entry in value.items():
+            for other in _smaller_plain(entry, known):
+                yield {**value, key: other}
+
+
+def _smaller_network(recipe: Recipe) -> Iterator[Recipe]:
+    """Layers go first, then sizes and scales fall."""
 
     def changed(**new: Any) -> Recipe:
         return {**copy.deepcopy(recipe), **copy.deepcopy(new)}
@@ -73,9 +96,9 @@ def _smaller(recipe: Recipe) -> Iterator[Recipe]:
         if recipe[key] != value:
             yield changed(**{key: value})
     how = recipe["set"]
-    for key, simple in (("kind", "linf"), ("spread", 1.0), ("same_tokens", False), ("eps", 0.1)):
-        if how[key] != simple:
-            yield changed(set={**how, key: simple})
+    for key, plain in (("kind", "linf"), ("spread", 1.0), ("same_tokens", False), ("eps", 0.1)):
+        if how[key] != plain:
+            yield changed(set={**how, key: plain})
     for key in recipe["options"]:
         if len(recipe["options"]) > 1:
             yield changed(options={k: v for k, v in recipe["options"].items() if k != key})

@@ -23,7 +23,7 @@ def main(device: str) -> None:
         _limit_memory()
     import torch
 
-    from vertex_softmax.fuzz.check import check
+    from vertex_softmax.fuzz.kinds import check
 
     torch.set_num_threads(1)
     logging.disable(logging.CRITICAL)

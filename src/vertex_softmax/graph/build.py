@@ -11,6 +11,7 @@ from __future__ import annotations
 import contextlib
 import math
 from collections.abc import Callable, Sequence
+from fractions import Fraction
 
 import torch
 from torch import Tensor
@@ -159,7 +160,8 @@ def divide(x: Node, y: Node, name: str) -> Node:
     if cx is not None and cy is not None:
         return folded(torch.div, cx, cy, name=name)
     if cy is not None:
-        return _with_constant(x, 1 / cy, linear.Scale, name)
+        wide = expand(x, torch.broadcast_shapes(x.shape, cy.shape), name)
+        return apply(linear.Divide.by(cy), wide, name=name)
     return multiply(x, apply(elementwise.Reciprocal(), y, name=name), name)
 
 
@@ -297,8 +299,7 @@ def total(x: Node, dims: Sequence[int] | None, keepdim: bool, name: str) -> Node
 def mean(x: Node, dims: Sequence[int] | None, keepdim: bool, name: str) -> Node:
     """torch.mean; no dimensions: all."""
     count = math.prod(x.shape[d] for d in _dims(x, dims))
-    factor = constant(torch.tensor(1.0 / count, dtype=torch.float64))
-    return multiply(total(x, dims, keepdim, name), factor, name)
+    return divide(total(x, dims, keepdim, name), constant(torch.tensor(float(count), dtype=torch.float64)), name)
 
 
 def maximum(x: Node, dims: Sequence[int] | None, keepdim: bool, name: str) -> Node:
@@ -311,12 +312,12 @@ def maximum(x: Node, dims: Sequence[int] | None, keepdim: bool, name: str) -> No
     return reshape(y, [(1 if d in over else n) for d, n in enumerate(x.shape) if keepdim or d not in over], name)
 
 
-def softmax(x: Node, dim: int, name: str, mask: Tensor | None = None) -> Node:
-    """torch.softmax along one dimension; entries where `mask` (broadcasts to x) is True have weight 0."""
+def softmax(x: Node, dim: int, name: str, mask: Tensor | None = None, penalty: Tensor | None = None) -> Node:
+    """torch.softmax along one dimension; `mask` and `penalty` broadcast to x, and are as `Softmax` has them."""
     last, dim = len(x.shape) - 1, dim % len(x.shape)
-    if mask is not None and dim != last:
-        mask = mask.expand(x.shape).transpose(dim, last)
-    return transpose(apply(Softmax(mask), transpose(x, dim, last, name), name=name), dim, last, name)
+    if dim != last:
+        mask, penalty = (None if t is None else t.expand(x.shape).transpose(dim, last) for t in (mask, penalty))
+    return transpose(apply(Softmax(mask, penalty), transpose(x, dim, last, name), name=name), dim, last, name)
 
 
 def _last(x: Node, dims: Sequence[int] | None, change: Callable[[Node], Node], name: str) -> Node:
@@ -334,12 +335,16 @@ WIDEST_CENTRING = 1024
 """Dimensions up to this size are centred by one Linear, whose bounds keep x and its mean together."""
 
 
-def centre(x: Node, dims: Sequence[int] | None, name: str) -> Node:
-    """x minus its mean over some dimensions, as x (I − 11ᵀ/d)."""
+def centre(x: Node, dims: Sequence[int] | None, name: str, share: Fraction | None = None) -> Node:
+    """x minus its mean over some dimensions, as x (I − 11ᵀ/d); `share`: another number in place of 1/d, exactly.
+
+    Every number of the matrix is rounded once from the exact one.
+    """
     d = math.prod(x.shape[i] for i in _dims(x, dims))
-    if d > WIDEST_CENTRING:
+    if d > WIDEST_CENTRING and share is None:
         return subtract(x, mean(x, dims, True, name), name)
-    matrix = torch.eye(d, dtype=torch.float64) - 1.0 / d
+    part = Fraction(1, d) if share is None else share
+    matrix = torch.full((d, d), float(-part), dtype=torch.float64).fill_diagonal_(float(1 - part))
     return _last(x, dims, lambda y: apply(linear.Linear(matrix), y, name=name), name)
 
 

@@ -2,7 +2,7 @@
 
 Invariant: the graph returned computes the model's output, for every input of the stated shape, as the ONNX standard
 defines it on real numbers; where the importer cannot promise that, it raises. `check` (the default) holds it to that:
-onnxruntime runs the model at random points, and every tensor both sides know has to agree (onnx_replay.py).
+onnxruntime runs the file itself at random points, and every tensor both sides know has to agree (onnx_replay.py).
 
 >>> graph = from_onnx("model.onnx")                                                    # doctest: +SKIP
 >>> graph.evaluate(torch.zeros(graph.input.shape, dtype=torch.float64))                # doctest: +SKIP
@@ -12,11 +12,9 @@ from __future__ import annotations
 
 import dataclasses
 import math
-import os
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Any
 
-import torch
 from torch import Tensor
 
 from vertex_softmax.errors import InvalidValueError, UnsupportedModelError, VertexError
@@ -25,40 +23,56 @@ from vertex_softmax.graph import onnx_attention as _attention  # noqa: F401
 from vertex_softmax.graph import onnx_shapes as _shapes  # noqa: F401
 from vertex_softmax.graph import onnx_windows as _windows  # noqa: F401
 from vertex_softmax.graph.ir import Graph, Node
-from vertex_softmax.graph.onnx_file import DTYPES, load, opset, packages, to_tensor
+from vertex_softmax.graph.masks import check_masks, move_masks
+from vertex_softmax.graph.onnx_file import Source, opset, packages, to_tensor
+from vertex_softmax.graph.onnx_functions import inlined
 from vertex_softmax.graph.onnx_ops import TRANSLATE, Call, Unsupported, limited
-from vertex_softmax.graph.onnx_parts import needed
-from vertex_softmax.graph.recognise import check_masks, move_masks
+from vertex_softmax.graph.onnx_original import Original
+from vertex_softmax.graph.onnx_parts import standard
+from vertex_softmax.graph.onnx_time import Clock
 
 if TYPE_CHECKING:
     import onnx
 
 FACTOR = 8
 """How many times the numbers of its file the tensors of a model may have, beside what every model may have."""
+SECONDS = 600.0
+"""How long an import may take, its comparison with onnxruntime included, if nothing else is said."""
 WRONG = (RuntimeError, ValueError, IndexError, TypeError, KeyError, ArithmeticError)
 """What torch and Python raise on arguments that do not fit together."""
 
 
 def from_onnx(
-    source: str | os.PathLike[str] | bytes,
+    source: Source,
     *,
     output: str | None = None,
     points: Iterable[Tensor] = (),
     check: bool = True,
     seed: int = 0,
+    seconds: float | None = SECONDS,
 ) -> Graph:
-    """The graph of an .onnx or .onnx.gz file (a path, or its bytes); constants are float64.
+    """The graph of an .onnx or .onnx.gz file (a path, its bytes, or an `OnnxFile`); constants are float64.
 
     The model has one floating-point input that is not an initializer; a first dimension without a number is 1.
     `output` names the output, by default the first of the model. `check` compares the graph with onnxruntime at random
-    points (of `seed`) and at `points`, tensors of the input's shape.
+    points (of `seed`) and at `points`, tensors of the input's shape. After `seconds` an OutOfTimeError is raised; None
+    is without end.
     """
-    model = load(source)
-    made = _Importer(model, output).run()
-    check_masks(made.final)
+    clock = Clock(seconds)
+    original = Original(source, output=output)
+    made = translated(original, clock)
     if check:
-        onnx_replay.replay(model, made, list(points), seed)
+        onnx_replay.replay(original, made, list(points), seed, clock)
     return made.final
+
+
+def translated(original: Original, clock: Clock) -> onnx_replay.Made:
+    """What the importer makes of a model, not compared with it yet."""
+    clock.check("reading the model")
+    model = inlined(original.model, original.file.name)
+    made = _Importer(model, original, clock).run()
+    check_masks(made.final)
+    return made
 
 
 @dataclasses.dataclass
@@ -66,7 +80,8 @@ class _Importer:
     """One pass over the nodes; `tensors` holds what is known by its ONNX name."""
 
     model: onnx.ModelProto
-    wanted: str | None
+    original: Original
+    clock: Clock
     tensors: dict[str, Node] = dataclasses.field(default_factory=dict)
     problems: list[str] = dataclasses.field(default_factory=list)
     seen: set[Node] = dataclasses.field(default_factory=set)
@@ -76,20 +91,18 @@ class _Importer:
     used: set[str] = dataclasses.field(default_factory=set)
 
     def run(self) -> onnx_replay.Made:
-        graph = self.model.graph
-        if graph.sparse_initializer:
-            raise UnsupportedModelError(f"initializer {graph.sparse_initializer[0].values.name!r} is sparse")
-        output = self._output()
-        nodes = needed(graph, output)
-        self.used = {name for node in nodes for name in node.input if name} | {output}
+        graph, output = self.model.graph, self.original.output
+        self.used = {name for node in graph.node for name in node.input if name} | {output}
         for proto in graph.initializer:
-            if proto.name in self.used:
-                value = to_tensor(proto, f"initializer {proto.name!r}")
-                self.tensors[proto.name] = build.constant(value, proto.name)
+            if proto.name in self.tensors:
+                raise InvalidValueError(f"initializer {proto.name!r} is there twice: export the model again")
+            value = to_tensor(proto, f"initializer {proto.name!r}")
+            self.tensors[proto.name] = build.constant(value, proto.name)
         source = self._source()
         self.most = build.LARGEST + FACTOR * sum(math.prod(node.shape) for node in self.tensors.values())
         self.tensors[source.name] = source
-        for node in nodes:
+        for node in graph.node:
+            self.clock.check("the import of the model")
             self._translate(node)
         if self.problems:
             listed = "\n".join(f"  {i}. {line}" for i, line in enumerate(self.problems, start=1))
@@ -102,50 +115,21 @@ class _Importer:
             raise InvalidValueError(f"output {output!r} is made by no node of the model")
         if build.value_of(self.tensors[output]) is not None:
             raise UnsupportedModelError(f"output {output!r} does not depend on the input: there is nothing to verify")
+        if not math.prod(self.tensors[output].shape):
+            raise UnsupportedModelError(f"output {output!r} has no numbers: there is nothing to verify")
         made = Graph(source, self.tensors[output])
-        return onnx_replay.Made(made, move_masks(made), self.tensors, output)
-
-    def _output(self) -> str:
-        names = [o.name for o in self.model.graph.output]
-        if self.wanted is not None and self.wanted not in names:
-            raise InvalidValueError(f"the model has no output {self.wanted!r}; it has {', '.join(names)}")
-        return self.wanted if self.wanted is not None else names[0]
+        return onnx_replay.Made(self.model, made, move_masks(made), self.tensors)
 
     def _source(self) -> Node:
-        """The one real input; a first dimension without a number is set to 1."""
-        fixed = {proto.name for proto in self.model.graph.initializer}
-        inputs = [i for i in self.model.graph.input if i.name not in fixed]
-        if len(inputs) != 1:
-            found = ", ".join(repr(i.name) for i in inputs) or "none"
-            raise UnsupportedModelError(
-                f"the model has {len(inputs)} inputs ({found}), one is supported: "
-                "make the others constants before export"
-            )
-        kind = inputs[0].type.tensor_type
-        if DTYPES.get(kind.elem_type) not in (torch.float32, torch.float64):
-            raise UnsupportedModelError(
-                f"input {inputs[0].name!r} is not float32 or float64; a model of tokens is exported from behind its "
-                "embedding, a float16 model in float32"
-            )
-        if not kind.HasField("shape"):
-            raise UnsupportedModelError(f"input {inputs[0].name!r} has no shape: export the model with fixed sizes")
-        dims = [int(d.dim_value) if d.HasField("dim_value") else -1 for d in kind.shape.dim]
-        dims = [1 if i == 0 and n < 1 else n for i, n in enumerate(dims)]
-        if any(n < 1 for n in dims):
-            said = [d.dim_param or d.dim_value or "?" for d in kind.shape.dim]
-            raise UnsupportedModelError(
-                f"input {inputs[0].name!r} has shape {said}; only the first size may be open: "
-                "export the model with the others fixed"
-            )
+        name, _, shape = self.original.input
         try:
-            return build.source(limited(dims), inputs[0].name)
+            return build.source(limited(shape), name)
         except Unsupported as error:
-            raise UnsupportedModelError(f"input {inputs[0].name!r}: {error}") from error
+            raise UnsupportedModelError(f"input {name!r}: {error}") from error
 
     def _translate(self, node: onnx.NodeProto) -> None:
         """Add the node's outputs, or a line to the problems. Nodes behind a problem are only looked up."""
-        domain = "" if node.domain == "ai.onnx" else node.domain
-        function = TRANSLATE.get((domain, node.op_type))
+        function = None if node.overload else TRANSLATE.get((standard(node.domain), node.op_type))
         known = all(name in self.tensors for name in node.input if name)
         if function is None:
             self._problem(node, "the operator is not supported")
@@ -167,6 +151,8 @@ class _Importer:
         except WRONG as error:
             raise InvalidValueError(f"{self._place(node)} does not fit its inputs: {error}") from error
         for name, made in zip(node.output, outs, strict=False):
+            if name in self.tensors:
+                raise InvalidValueError(f"{self._place(node)} makes {name!r}, which is there already")
             if name:
                 self.tensors[name] = made
 

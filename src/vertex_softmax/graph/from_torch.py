@@ -23,7 +23,7 @@ from torch.fx.node import map_arg
 from vertex_softmax.errors import InvalidValueError, UnsupportedModelError
 from vertex_softmax.graph import build, torch_attention, torch_shapes
 from vertex_softmax.graph.ir import Graph, Node
-from vertex_softmax.graph.recognise import check_masks, move_masks
+from vertex_softmax.graph.masks import check_masks, move_masks
 from vertex_softmax.graph.torch_module import Cut, Original, check_example, constant, traceable
 from vertex_softmax.graph.torch_ops import TRANSLATIONS, Call
 from vertex_softmax.graph.torch_replay import Case, replay

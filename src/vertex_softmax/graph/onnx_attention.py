@@ -9,8 +9,8 @@ from torch import Tensor
 
 from vertex_softmax.graph import build
 from vertex_softmax.graph.ir import Node
+from vertex_softmax.graph.masks import split_mask
 from vertex_softmax.graph.onnx_ops import Call, Unsupported, limited, number, translates
-from vertex_softmax.graph.recognise import split_mask
 from vertex_softmax.ops import attention, elementwise
 
 
@@ -42,20 +42,20 @@ def _attention(call: Call) -> Node:
             raise Unsupported("softcap together with a mask is not supported")
         small = build.multiply(scores, number(1 / cap), name)
         scores = build.multiply(build.apply(elementwise.Tanh(), small, name=name), number(cap), name)
-    masked, added = _mask(call, scores.shape)
+    masked, penalty, added = _mask(call, scores.shape)
     scores = scores if added is None else build.add(scores, build.constant(added), name)
-    out = attend(scores, v, masked, name)
+    out = attend(scores, v, masked, penalty, name)
     if not flat:
         return out
     out = build.permute(out, (0, 2, 1, 3), name)
     return build.reshape(out, (*out.shape[:2], out.shape[2] * out.shape[3]), name)
 
 
-def attend(scores: Node, values: Node, masked: Tensor | None, name: str) -> Node:
-    """softmax(scores) @ values, as one op if both are variable."""
+def attend(scores: Node, values: Node, masked: Tensor | None, penalty: Tensor | None, name: str) -> Node:
+    """softmax(scores) @ values, as one op if both are variable; masks as `Attention` has them."""
     if build.value_of(scores) is None and build.value_of(values) is None:
-        return build.apply(attention.Attention(masked), scores, values, name=name)
-    return build.matmul(build.softmax(scores, -1, name, masked), values, name)
+        return build.apply(attention.Attention(masked, penalty), scores, values, name=name)
+    return build.matmul(build.softmax(scores, -1, name, masked, penalty), values, name)
 
 
 def _shared(x: Node, count: int, name: str) -> Node:
@@ -67,22 +67,25 @@ def _shared(x: Node, count: int, name: str) -> Node:
     return build.take(x, 1, torch.arange(count) // (count // x.shape[1]), name)
 
 
-def _mask(call: Call, shape: tuple[int, ...]) -> tuple[Tensor | None, Tensor | None]:
-    """(True where a key has weight 0, what is added to the scores); None is nowhere and nothing."""
+def _mask(call: Call, shape: tuple[int, ...]) -> tuple[Tensor | None, Tensor | None, Tensor | None]:
+    """(where a key is masked, by which finite number if not −∞, what else is added); None is nowhere and nothing."""
     masked = torch.zeros(limited(shape[-2:]), dtype=torch.bool)
     if call.get("is_causal", 0):
         masked = ~torch.ones(shape[-2:], dtype=torch.bool).tril()
     added: Tensor | None = None
+    penalty: Tensor | None = None
     if call.has(3):
         mask = call.value(3, "the mask")
         if mask.dim() > 4 or mask.shape[-1] != shape[-1]:
             raise Unsupported(f"a mask of shape {tuple(mask.shape)} for scores of shape {shape} is not supported")
-        added, gone = split_mask(mask)
+        added, gone, penalty = split_mask(mask)
+        if penalty is not None:  # −∞ by is_causal remains −∞
+            penalty = torch.where(masked, 0.0, penalty)
         masked = masked if gone is None else masked | gone
         added = added if bool(added.any()) else None
     if bool(masked.expand(torch.broadcast_shapes(masked.shape, shape)).all(-1).any()):
         raise Unsupported("a row of the mask leaves no key")
-    return (masked if bool(masked.any()) else None), added
+    return (masked if bool(masked.any()) else None), penalty, added
 
 
 @translates("RotaryEmbedding")

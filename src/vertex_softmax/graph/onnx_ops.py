@@ -14,6 +14,7 @@ import math
 from collections.abc import Callable, Sequence
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -80,8 +81,13 @@ class Call:
         return [int(v) for v in self.value(i, what).reshape(-1).tolist()]
 
     def get(self, name: str, default: Any) -> Any:
-        """An attribute."""
-        return self.attributes.get(name, default)
+        """An attribute; ONNX's defaults are float32, as all its attributes that are floats: 0.01 is 0.01f."""
+        return self.attributes.get(name, single(default) if isinstance(default, float) else default)
+
+
+def single(value: float) -> float:
+    """The float32 number next to it."""
+    return float(np.float32(value))
 
 
 def _dtype(x: Node) -> torch.dtype:
@@ -269,7 +275,8 @@ def _hard_sigmoid(call: Call) -> Node:
 
 @translates("HardSwish")
 def _hard_swish(call: Call) -> Node:
-    return build.multiply(call[0], hard_sigmoid(call[0], 1 / 6, 0.5, call.name), call.name)
+    """x · HardSigmoid(x), whose 1/6 is a float32 in the standard's own definition."""
+    return build.multiply(call[0], hard_sigmoid(call[0], single(1 / 6), 0.5, call.name), call.name)
 
 
 def hard_sigmoid(x: Node, alpha: float, beta: float, name: str) -> Node:
@@ -352,6 +359,8 @@ def _normalized_dims(call: Call) -> list[int]:
 @translates("LayerNormalization")
 def _layer_norm(call: Call) -> Node:
     dims, eps = _normalized_dims(call), float(call.get("epsilon", 1e-5))
+    if len(call.inputs) > 2 and not call.has(2):
+        raise Unsupported("its bias is an empty name, by which onnxruntime's optimiser crashes: leave that input out")
     out = build.normalize(build.centre(call[0], dims, call.name), dims, eps, call.name)
     out = build.multiply(out, call[1], call.name)
     return build.add(out, call[2], call.name) if call.has(2) else out

@@ -1,7 +1,8 @@
-"""Replay an import on onnxruntime: every tensor that both sides know has to agree, not only the output.
+"""Replay an import on onnxruntime: every tensor that both sides know has to agree, and the output with the file's own.
 
 Invariant: `replay` returns only if, at every point, each integer tensor is equal and each floating-point tensor differs
-by no more than float32 rounding explains; otherwise it raises and names the first tensor that differs.
+by no more than float32 rounding explains; otherwise it raises and names the first tensor that differs. The tensors are
+those of the model with its functions expanded; the output is compared with the file's besides, as it is on the disk.
 
 The tolerance is measured, not chosen. onnxruntime computes in float32, the graph in float64; so the graph is also run
 in float32, and its own distance from float64, relative to the tensor's largest number, is what rounding does to this
@@ -14,7 +15,6 @@ float64, DOUBLE of the largest number is the tolerance.
 
 from __future__ import annotations
 
-import contextlib
 import dataclasses
 import math
 from collections.abc import Iterator, Mapping, Sequence
@@ -27,8 +27,9 @@ from torch import Tensor
 from vertex_softmax.errors import InvalidValueError, UnsupportedModelError
 from vertex_softmax.graph import build
 from vertex_softmax.graph.ir import Graph, Node
-from vertex_softmax.graph.onnx_file import packages
-from vertex_softmax.graph.onnx_parts import only
+from vertex_softmax.graph.onnx_original import Original, run, with_outputs
+from vertex_softmax.graph.onnx_original import session as opened
+from vertex_softmax.graph.onnx_time import Clock
 from vertex_softmax.ops.linear import Convolution, LeftLinear, Linear
 
 if TYPE_CHECKING:
@@ -38,7 +39,12 @@ POINTS = 6
 MARGIN = 16.0
 FLOOR = 2.0**-20
 DOUBLE = 1e-10
-OPTIMISED = "the output, with onnxruntime's optimisations"
+NEARBY, NEAR = 8, 1e-3
+"""So many points beside one, within this share of its largest number, tell what rounding does there."""
+WORK = 1 << 24
+"""Numbers of all nodes, at all points that are evaluated at once."""
+ITSELF = "the output of the file itself, functions not expanded"
+OPTIMISED = "the output of the file itself, with onnxruntime's optimisations"
 """Held to float32's tolerance in float64 models too: fused operators keep eps and scale as float32."""
 VAGUE = 1e-2
 """Rounding that changes the output by more than this share of it leaves nothing to compare."""
@@ -48,44 +54,140 @@ VAGUE = 1e-2
 class Made:
     """What the importer made of a model."""
 
+    model: onnx.ModelProto
+    """The model, functions expanded."""
     graph: Graph
     """As translated, node by node."""
     final: Graph
     """With masks in their softmax; what the caller gets."""
     tensors: Mapping[str, Node]
-    """ONNX names → nodes of `graph`."""
-    output: str
-    """The name of the output."""
+    """Names in `model` → nodes of `graph`."""
 
 
-def replay(model: onnx.ModelProto, made: Made, points: Sequence[Tensor], seed: int) -> None:
-    """Compare what was made of a model, tensor by tensor, with onnxruntime."""
-    graph, final, output = made.graph, made.final, made.output
-    fixed = {proto.name for proto in model.graph.initializer}
+def replay(original: Original, made: Made, points: Sequence[Tensor], seed: int, clock: Clock | None = None) -> None:
+    """Compare what was made of a model, tensor by tensor, with onnxruntime on the model and on its file."""
+    graph, final, output, clock = made.graph, made.final, original.output, clock or Clock()
+    fixed = {proto.name for proto in made.model.graph.initializer}
     names = [name for name in made.tensors if name not in fixed and name != graph.input.name]
     ratios = _Ratios(names, output, floor(graph))
-    model = _sized(only(model, output), graph.input)
-    session, plain = _session(model, names, optimised=False), _session(model, [output], optimised=True)
-    dtype = np.float64 if session.get_inputs()[0].type == "tensor(double)" else np.float32
+    session = opened(with_outputs(made.model, names), optimised=False)
     single, last = graph.to(torch.float32), final.to(torch.float32)
     twin = dict(zip(graph.nodes(), single.nodes(), strict=True))
-    for point in _points(graph, points, seed):
-        feed = point.numpy().astype(dtype)
-        x = torch.from_numpy(feed).double()
-        with _refusals("onnxruntime cannot run the model"):
-            found = dict(zip(names, session.run(names, {graph.input.name: feed}), strict=True))
-            optimised = plain.run([output], {graph.input.name: feed})[0]
-        exact, rough = graph.values(x), single.values(x.float())
-        for name in names:
-            node = made.tensors[name]
-            value = build.value_of(node)
-            if value is not None:
-                _same_constant(name, value, found[name])
-            elif node in exact:
-                ratios.add(name, exact[node], rough[twin[node]], found[name])
-        ratios.add(OPTIMISED, exact[graph.output], rough[single.output], optimised)
-        ratios.add(output, final.evaluate(x), last.evaluate(x.float()), found[output])
+    with clock.running("the comparison of the import with onnxruntime") as options:
+        for point in _points(graph, points, seed):
+            clock.check("the comparison of the import with onnxruntime")
+            feed = np.asarray(point.numpy(), dtype=original.dtype)
+            x = torch.from_numpy(feed).double()
+            found = dict(zip(names, run(session, names, {graph.input.name: feed}, options), strict=True))
+            exact, rough = graph.values(x), single.values(x.float())
+            for name in names:
+                node = made.tensors[name]
+                value = build.value_of(node)
+                if value is not None:
+                    _same_constant(name, value, found[name])
+                elif node in exact:
+                    ratios.add(name, exact[node], rough[twin[node]], found[name])
+            ratios.add(output, final.evaluate(x), last.evaluate(x.float()), found[output])
+            for name, optimised in ((ITSELF, False), (OPTIMISED, True)):
+                itself = original.run(feed, optimised=optimised, options=options)
+                ratios.add(name, exact[graph.output], rough[single.output], itself)
     ratios.judge()
+
+
+def require_same(original: Original, graph: Graph, points: Tensor, *, clock: Clock | None = None) -> None:
+    """Raise unless the graph's output is the file's at every point; points (n, *input shape), all of them finite.
+
+    The file runs point by point, unoptimised and not expanded; the graph, simplified or not, in batches. A difference
+    that rounding does not explain is an UnsupportedModelError, which names the first tensor that differs if it can.
+    """
+    clock = clock or Clock()
+    shape = graph.input.shape
+    if tuple(points.shape[1:]) != shape or not bool(points.isfinite().all()):
+        raise InvalidValueError(f"the points have shape {tuple(points.shape)} or are not finite; an input is {shape}")
+    if shape != original.shape:
+        raise InvalidValueError(f"the graph takes inputs of shape {shape}, and the model's are {original.shape}")
+    if not len(points):
+        return
+    x = torch.from_numpy(points.detach().cpu().double().numpy().astype(original.dtype))
+    judge = _Judge(graph, x, clock, double=original.double)
+    with clock.running("the comparison of the import with onnxruntime") as options:
+        for i in range(len(x)):
+            found = original.run(x[i].numpy(), options=options)
+            if found.shape != graph.output.shape:
+                raise UnsupportedModelError(
+                    f"the import's output has shape {graph.output.shape}, and the model's {found.shape}; please report "
+                    "this model"
+                )
+            if reason := judge.reason(i, torch.from_numpy(found.astype(np.float64)).reshape(-1)):
+                _name_the_tensor(original, x[i].double())
+                raise UnsupportedModelError(
+                    f"at input {i}, the output {original.output!r} of the import {reason}: nothing can be said about "
+                    "this model. Please report it."
+                )
+
+
+class _Judge:
+    """What an output may differ by at each of some points: its own rounding, measured, and no less than the usual.
+
+    No point is judged by what rounding does at others, where outputs may be larger. But at one point rounding may be
+    small by chance, so a difference is measured again at points beside it before it counts.
+    """
+
+    def __init__(self, graph: Graph, x: Tensor, clock: Clock, *, double: bool) -> None:
+        self.graph, self.single, self.x, self.clock = graph.to(torch.float64), graph.to(torch.float32), x, clock
+        self.double, self.least = double, DOUBLE if double else floor(graph)
+        self.exact, self.rounding = self._measured(x)
+        self.size = torch.where(self.exact.isfinite(), self.exact, 0.0).abs().amax(1)
+        self.usual = float(self.size.median())
+
+    def _measured(self, x: Tensor) -> tuple[Tensor, Tensor]:
+        """The outputs (n, outputs), and by how much float32 changes them (n); infinite where it makes no number."""
+        exact = _batched(self.graph, x.double(), self.clock).reshape(len(x), -1)
+        rough = _batched(self.single, x.float(), self.clock).reshape(len(x), -1).double()
+        gap = (exact - rough).abs().nan_to_num(torch.inf, torch.inf)
+        return exact, torch.where(exact.isfinite(), gap, 0.0).amax(1)
+
+    def tolerance(self, i: int) -> float:
+        """At point i; of a float64 model, rounding is that of float32 less the 29 bits."""
+        rounding = float(self.rounding[i]) * (2.0**-29 if self.double else 1.0)
+        return max(self.least * float(self.size[i]), MARGIN * rounding)
+
+    def reason(self, i: int, found: Tensor) -> str:
+        """Why the output that was found is another one; empty if it is not."""
+        worst = _relative(self.exact[i], found, 1.0)
+        if worst > self.tolerance(i):
+            generator = torch.Generator().manual_seed(0)
+            x = self.x[i].double()
+            shift = torch.rand(NEARBY, *x.shape, generator=generator, dtype=torch.float64) - 0.5
+            _, near = self._measured((x + shift * NEAR * float(x.abs().max())).to(self.x.dtype))
+            self.rounding[i] = self.rounding[i].maximum(near.max())
+        size, rounding = max(float(self.size[i]), self.usual), float(self.rounding[i])
+        if worst > self.tolerance(i):
+            return (
+                f"differs from onnxruntime on the file by {worst:.3g}, where its largest number is "
+                f"{float(self.size[i]):.3g} and rounding explains {self.tolerance(i):.3g}"
+            )
+        if not self.double and rounding > VAGUE * size:
+            return f"is changed by float32 rounding by {rounding:.3g}, where it is {size:.3g}, and cannot be compared"
+        return ""
+
+
+def _batched(graph: Graph, x: Tensor, clock: Clock) -> Tensor:
+    """(n, *output shape), in parts that fit in memory."""
+    each = sum(math.prod(node.shape) for node in graph.nodes())
+    count = max(1, WORK // max(each, 1))
+    parts = []
+    for start in range(0, len(x), count):
+        clock.check("the comparison of the import with onnxruntime")
+        parts.append(graph.evaluate(x[start : start + count]))
+    return torch.cat(parts)
+
+
+def _name_the_tensor(original: Original, point: Tensor) -> None:
+    """Raise if an import that is made again, tensor by tensor, differs at this point; else a later step is at fault."""
+    from vertex_softmax.graph.from_onnx import from_onnx
+
+    from_onnx(original.file, output=original.output, points=[point])
 
 
 def floor(graph: Graph) -> float:
@@ -106,7 +208,7 @@ class _Ratios:
     """Per tensor, the largest relative difference from onnxruntime and from the graph in float32, over the points."""
 
     def __init__(self, names: Sequence[str], output: str, least: float) -> None:
-        self.names, self.output, self.least = [*names, OPTIMISED], output, least
+        self.names, self.output, self.least = [*names, ITSELF, OPTIMISED], output, least
         self.found: dict[str, float] = {}
         self.rounding: dict[str, float] = {}
         self.finite = False
@@ -186,44 +288,3 @@ def _points(graph: Graph, given: Sequence[Tensor], seed: int) -> Iterator[Tensor
         if tuple(x.shape) != shape or not bool(x.isfinite().all()):
             raise InvalidValueError(f"points[{i}] has shape {tuple(x.shape)} or is not finite; the input is {shape}")
         yield x.detach().cpu().double()
-
-
-def _sized(model: onnx.ModelProto, source: Node) -> onnx.ModelProto:
-    """The model with every size of its input a number: the open first one is 1."""
-    sized = type(model)()
-    sized.CopyFrom(model)
-    for value in sized.graph.input:
-        if value.name == source.name:
-            for dim, size in zip(value.type.tensor_type.shape.dim, source.shape, strict=True):
-                dim.dim_value = size
-    return sized
-
-
-def _session(model: onnx.ModelProto, names: Sequence[str], *, optimised: bool) -> Any:
-    """One thread; with optimisation off, the file's own operators, and every named tensor as an output."""
-    onnx, runtime = packages()
-    options = runtime.SessionOptions()
-    options.intra_op_num_threads = options.inter_op_num_threads = 1
-    options.log_severity_level = 4
-    if not optimised:
-        options.graph_optimization_level = runtime.GraphOptimizationLevel.ORT_DISABLE_ALL
-    open_model = type(model)()
-    open_model.CopyFrom(model)
-    there = {o.name for o in open_model.graph.output}
-    open_model.graph.output.extend(onnx.ValueInfoProto(name=name) for name in names if name not in there)
-    with _refusals("onnxruntime does not load the model"):
-        return runtime.InferenceSession(open_model.SerializeToString(), options, providers=["CPUExecutionProvider"])
-
-
-@contextlib.contextmanager
-def _refusals(what: str) -> Iterator[None]:
-    from onnxruntime.capi import onnxruntime_pybind11_state as state
-
-    refusals = [c for c in vars(state).values() if isinstance(c, type) and issubclass(c, Exception)]
-    known: tuple[type[Exception], ...] = (*refusals, ValueError, RuntimeError)
-    try:
-        yield
-    except known as error:
-        raise UnsupportedModelError(
-            f"{what}, so the import cannot be checked (check=False leaves the check out): {error}"
-        ) from error

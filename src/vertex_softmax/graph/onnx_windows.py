@@ -49,6 +49,8 @@ def _convolution(call: Call) -> Node:
     bias = call.value(2, "the bias") if call.has(2) else None
     if weight.dim() not in (3, 4, 5):
         raise Unsupported(f"the weight has shape {tuple(weight.shape)}; 1 to 3 dimensions are supported")
+    if tuple(call.get("kernel_shape", weight.shape[2:])) != tuple(weight.shape[2:]):
+        raise Unsupported(f"kernel_shape is {call.get('kernel_shape', [])}, the weight {tuple(weight.shape)}")
     strides, dilations, pads = _window(call, weight.shape[2:])
     if any(a != b for a, b in pads):
         for d, (before, after) in enumerate(pads):

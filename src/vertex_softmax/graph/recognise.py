@@ -1,145 +1,102 @@
-"""Rules that recognise what a model wrote out: GELU, SiLU, softmax, normalisation, masks, attention.
+"""Rules that recognise what a model wrote out: GELU, SiLU, softmax, normalisation, attention.
 
 Each rule's invariant is its equation: what it returns equals what it was given, in real arithmetic, at every input.
+Numbers are compared as exact fractions; a function is recognised exactly or not at all. Numbers that a rule makes are
+rounded once, and one that is not 1 never becomes 1 (`stored`).
 """
 
 from __future__ import annotations
 
 import math
+from fractions import Fraction
 
 import torch
-from torch import Tensor
 
-from vertex_softmax.errors import UnsupportedModelError
 from vertex_softmax.graph import build
-from vertex_softmax.graph.ir import Graph, Node
-from vertex_softmax.graph.rewrite import View, broadcasts, moved, moves, peel, rewrite, uniform
+from vertex_softmax.graph.ir import Node
+from vertex_softmax.graph.masks import ignore_masked, mask_scores
+from vertex_softmax.graph.rewrite import (
+    ONE_UP,
+    View,
+    broadcasts,
+    factor_of,
+    moved,
+    moves,
+    offset_of,
+    peel,
+    stored,
+)
 from vertex_softmax.ops import attention as attention_op
 from vertex_softmax.ops import bilinear, elementwise, linear, shape
+from vertex_softmax.ops.registry import Op
 from vertex_softmax.ops.softmax import Softmax
-
-MASKED = -1e30
-"""Scores with this or less added have weight 0."""
-LEAST_FACTOR = 1e-6
-"""A masked score that is scaled by less than this, or turned round, may count again: then it is not a mask."""
-
-# Masks ---------------------------------------------------------------------------------------------------------------
-
-
-def split_mask(mask: Tensor) -> tuple[Tensor, Tensor | None]:
-    """(what to add, where the weight is 0 or None) of a boolean mask (True: attend) or of an additive one."""
-    masked = ~mask if mask.dtype == torch.bool else mask <= MASKED
-    added = torch.zeros_like(mask, dtype=torch.float64) if mask.dtype == torch.bool else mask.double()
-    return added.masked_fill(masked, 0.0), masked if bool(masked.any()) else None
-
-
-def mask_scores(node: Node, view: View) -> Node | None:
-    """softmax(… scores + mask …) = softmax with weight 0 where the mask is −1e30 or less."""
-    if not isinstance(node.op, Softmax | attention_op.Attention):
-        return None
-    between: list[Node] = []
-    for link in moves(node.inputs[0], also=(linear.Shift, linear.Scale))[0]:
-        if isinstance(link.op, linear.Shift) and bool((link.op.offset <= MASKED).any()):
-            break
-        if isinstance(link.op, linear.Scale) and not bool((link.op.factor >= LEAST_FACTOR).all()):
-            return None
-        between.append(link)
-    else:
-        return None
-    added, masked = split_mask(link.op.offset)
-    if masked is None:
-        return None
-    scores = link.inputs[0]
-    if bool(added.any()):
-        scores = build.add(scores, build.constant(added), link.name)
-    for c in reversed(between):
-        scores = build.apply(c.op, scores, name=c.name)
-    below = [c for c in between if not isinstance(c.op, linear.Shift | linear.Scale)]
-    mask = moved(masked.expand(link.shape), below)
-    if node.op.mask is not None:
-        mask = mask | node.op.mask
-    return build.apply(type(node.op)(mask), scores, *node.inputs[1:], name=node.name)
-
-
-def ignore_masked(node: Node, view: View) -> Node | None:
-    """What is done to a masked score does not matter: a Scale or Shift of masked scores alone goes away."""
-    if not isinstance(node.op, Softmax | attention_op.Attention) or node.op.mask is None:
-        return None
-    scores = node.inputs[0]
-    mask = node.op.mask.expand(scores.shape)
-    if isinstance(scores.op, linear.Scale):
-        same = scores.op.factor.expand(scores.shape)[~mask] == 1
-    elif isinstance(scores.op, linear.Shift):
-        same = scores.op.offset.expand(scores.shape)[~mask] == 0
-    else:
-        return None
-    return build.apply(node.op, scores.inputs[0], *node.inputs[1:], name=node.name) if bool(same.all()) else None
-
-
-def move_masks(graph: Graph) -> Graph:
-    """The graph with masks in Softmax and Attention instead of −∞ in a Shift."""
-    while (new := rewrite(graph, mask_scores)) is not graph:
-        graph = new
-    return graph
-
-
-def check_masks(graph: Graph) -> None:
-    """Every row of scores has a key, and no infinite number (nor one meant as such) is left in a constant."""
-    for node in graph.nodes():
-        if isinstance(node.op, Softmax | attention_op.Attention) and node.op.mask is not None:
-            dead = node.op.mask.expand(node.inputs[0].shape).all(-1)
-            if bool(dead.any()):
-                row = tuple(dead.nonzero()[0].tolist())
-                raise UnsupportedModelError(
-                    f"{node.name}: every key of row {row} is masked, so its softmax is undefined; "
-                    "leave each query at least one key, or drop such queries from the input"
-                )
-        for value in vars(node.op).values():
-            if isinstance(value, Tensor) and value.is_floating_point() and not bool((value.abs() < -MASKED).all()):
-                raise UnsupportedModelError(
-                    f"{node.name}: {type(node.op).__name__} holds infinity, NaN or a number beyond {-MASKED:g}; "
-                    "masks are understood where they are added to scores before a softmax"
-                )
-
 
 # Functions of one number --------------------------------------------------------------------------------------------
 
 
-def polynomial(node: Node, x: Node, degree: int = 3) -> dict[int, float] | None:
+MOST_TERMS = 64
+"""Nodes of a written-out polynomial; real ones have ten."""
+
+
+def polynomial(node: Node, x: Node, degree: int = 3) -> dict[int, Fraction] | None:
     """The coefficients of node as a polynomial in x, by power; None if it is not one of at most this degree."""
-    op = node.op
-    if node is x:
-        return {1: 1.0}
-    if isinstance(op, linear.Scale) and (factor := uniform(op.factor)) is not None:
-        inner = polynomial(node.inputs[0], x, degree)
-        return None if inner is None else {p: factor * c for p, c in inner.items()}
-    if isinstance(op, linear.Shift) and (offset := uniform(op.offset)) is not None:
-        inner = polynomial(node.inputs[0], x, degree)
-        return None if inner is None else {**inner, 0: inner.get(0, 0.0) + offset}
-    if not isinstance(op, linear.Add | linear.Subtract | bilinear.Multiply | elementwise.Square):
-        return None
-    a, b = (polynomial(i, x, degree) for i in (node.inputs[0], node.inputs[-1]))
-    if a is None or b is None:
-        return None
-    result: dict[int, float] = {}
-    if isinstance(op, linear.Add | linear.Subtract):
-        sign = 1.0 if isinstance(op, linear.Add) else -1.0
-        for part, s in ((a, 1.0), (b, sign)):
+    known: dict[Node, dict[int, Fraction]] = {x: {1: Fraction(1)}}
+    stack = [node]
+    while stack:
+        at = stack[-1]
+        missing = [i for i in at.inputs if i not in known]
+        if at in known:
+            stack.pop()
+        elif not _is_term(at) or len(known) + len(stack) > MOST_TERMS:
+            return None
+        elif missing:
+            stack.extend(missing)
+        else:
+            stack.pop()
+            known[at] = _term(at, [known[i] for i in at.inputs])
+            if max(known[at], default=0) > degree:
+                return None
+    return known[node]
+
+
+def _is_term(node: Node) -> bool:
+    """Is it a sum, a difference, a product, or a product or sum with one number?"""
+    plain = isinstance(node.op, linear.Add | linear.Subtract | bilinear.Multiply | elementwise.Square)
+    return plain or factor_of(node.op) is not None or offset_of(node.op) is not None
+
+
+def _term(node: Node, inputs: list[dict[int, Fraction]]) -> dict[int, Fraction]:
+    """The polynomial of a node from those of its inputs."""
+    factor, offset = factor_of(node.op), offset_of(node.op)
+    a, b = inputs[0], inputs[-1]
+    if factor is not None:
+        return {p: factor * c for p, c in a.items()}
+    if offset is not None:
+        return {**a, 0: a.get(0, Fraction(0)) + offset}
+    found: dict[int, Fraction] = {}
+    if isinstance(node.op, linear.Add | linear.Subtract):
+        sign = 1 if isinstance(node.op, linear.Add) else -1
+        for part, s in ((a, 1), (b, sign)):
             for p, c in part.items():
-                result[p] = result.get(p, 0.0) + s * c
+                found[p] = found.get(p, Fraction(0)) + s * c
     else:
         for p, c in a.items():
             for q, d in b.items():
-                result[p + q] = result.get(p + q, 0.0) + c * d
-    return result if max(result) <= degree else None
+                found[p + q] = found.get(p + q, Fraction(0)) + c * d
+    return {p: c for p, c in found.items() if c}
 
 
-def _scaled(x: Node, factor: float, name: str) -> Node:
-    return (
-        x
-        if abs(factor - 1) < 1e-14
-        else build.multiply(x, build.constant(torch.tensor(factor, dtype=torch.float64)), name)
-    )
+def _scaled(x: Node, factor: Fraction | float | None, name: str) -> Node | None:
+    """x times a number: an exact one, or a float that is near one that is meant; None if there is no number."""
+    if isinstance(factor, Fraction):
+        if factor == 1:
+            return x
+        factor = stored(factor)
+    elif factor == 1:  # near 1, which is not the same
+        factor = ONE_UP
+    if factor is None or not 0 < abs(factor) < math.inf:
+        return None
+    return build.multiply(x, build.constant(torch.tensor(factor, dtype=torch.float64)), name)
 
 
 def sigmoid(node: Node, view: View) -> Node | None:
@@ -160,36 +117,40 @@ def gated(node: Node, view: View) -> Node | None:
     for factor, gate in (node.inputs, node.inputs[::-1]):
         x, p, zero = peel(factor)
         g, a, b = peel(gate)
-        if zero != 0 or a == 0:
+        if zero != 0 or a == 0 or p == 0:
             continue
         inner = None if not g.inputs else polynomial(g.inputs[0], x)
-        if inner is None or inner.get(0, 0.0) != 0 or inner.get(2, 0.0) != 0 or inner.get(1, 0.0) == 0:
+        if inner is None or not set(inner) <= {1, 3} or 1 not in inner:
             continue
-        c, cubic = inner[1], inner.get(3, 0.0)
+        c, cubic = inner[1], inner.get(3, Fraction(0))
         if isinstance(g.op, elementwise.Sigmoid) and b == 0 and cubic == 0:
             return _gate(elementwise.Silu(), x, c, p * a / c, node.name)
         if a != b:
             continue
-        if isinstance(g.op, elementwise.Erf) and cubic == 0:
-            k = c * math.sqrt(2)
-            return _gate(elementwise.Gelu(), x, k, 2 * p * a / k, node.name)
-        single = _gelu_tanh(c, cubic) if isinstance(g.op, elementwise.Tanh) else None
-        if single is not None:
-            return _gate(elementwise.Gelu(tanh=True, single=single), x, 1.0, 2 * p * a, node.name)
+        if isinstance(g.op, elementwise.Erf) and cubic == 0 and (near := stored(c)) is not None:
+            k = near * math.sqrt(2)
+            return _gate(elementwise.Gelu(), x, k, float(2 * p * a) / k, node.name)
+        form = _tanh_form(c, cubic) if isinstance(g.op, elementwise.Tanh) else None
+        if form is not None:
+            return _gate(form, x, Fraction(1), 2 * p * a, node.name)
     return None
 
 
-def _gate(op: elementwise.Gelu | elementwise.Silu, x: Node, k: float, outer: float, name: str) -> Node:
-    return _scaled(build.apply(op, _scaled(x, k, name), name=name), outer, name)
+def _gate(
+    op: elementwise.Gelu | elementwise.Silu, x: Node, k: Fraction | float, outer: Fraction | float, name: str
+) -> Node | None:
+    """outer · op(k x)"""
+    inner = _scaled(x, k, name)
+    return None if inner is None else _scaled(build.apply(op, inner, name=name), outer, name)
 
 
-def _gelu_tanh(c: float, cubic: float) -> bool | None:
-    """Are c, cubic = √(2/π), √(2/π) · 0.044715 to 1e-12: False; as float32 rounds them: True; else None."""
-    root = math.sqrt(2 / math.pi)
-    exact = abs(c / root - 1) < 1e-12 and abs(cubic / (root * 0.044715) - 1) < 1e-12
-    single = torch.tensor([root, 0.044715]).double()  # rounded to float32
-    near = abs(c / float(single[0]) - 1) < 1e-12 and abs(cubic / float(single[0] * single[1]) - 1) < 1e-12
-    return False if exact else (True if near else None)
+def _tanh_form(c: Fraction, cubic: Fraction) -> elementwise.Gelu | None:
+    """The GELU whose constants c = k and cubic = k · 0.044715 are, exactly, as double or single precision has them."""
+    for op in (elementwise.Gelu(tanh=True, double=True), elementwise.Gelu(tanh=True, single=True)):
+        k, third = (Fraction(constant) for constant in op.constants())
+        if c == k and cubic == k * third:
+            return op
+    return None
 
 
 # Softmax and normalisation ------------------------------------------------------------------------------------------
@@ -226,32 +187,40 @@ def centring(node: Node, view: View) -> Node | None:
     if not isinstance(node.op, linear.Subtract):
         return None
     x, mean = node.inputs
-    total = _mean_of(mean, node)
-    if total is None or total.inputs[0] is not x or not isinstance(total.op, linear.Sum):
+    found = _mean_of(mean, node)
+    if found is None or found[0].inputs[0] is not x or not isinstance(found[0].op, linear.Sum):
         return None
-    if math.prod(total.op.sizes) > build.WIDEST_CENTRING:
+    share, count = found[1], math.prod(found[0].op.sizes)
+    if count > build.WIDEST_CENTRING or stored(share) is None or (share != 1 and stored(1 - share) is None):
         return None
-    return build.centre(x, total.op.dims, node.name)
+    return build.centre(x, found[0].op.dims, node.name, share)
 
 
-def _mean_of(mean: Node, at: Node) -> Node | None:
-    """The Sum whose mean is broadcast to the shape of `at`."""
+def _mean_of(mean: Node, at: Node) -> tuple[Node, Fraction] | None:
+    """The Sum whose mean is broadcast to the shape of `at`, and what it is multiplied by: nearly one over the count."""
     outer, scaled = moves(mean)
     total, scale, shift = peel(scaled)
     if not isinstance(total.op, linear.Sum):
         inner, total = moves(total)
         outer = [*outer, *inner]
-    if not isinstance(total.op, linear.Sum) or shift != 0 or abs(scale * math.prod(total.op.sizes) - 1) > 1e-14:
+    if not isinstance(total.op, linear.Sum) or shift != 0 or abs(scale * math.prod(total.op.sizes) - 1) > NEARLY:
         return None
-    return total if broadcasts(at, total, outer) else None
+    return (total, scale) if broadcasts(at, total, outer) else None
+
+
+NEARLY = Fraction(1, 10**6)
+"""How far a factor may be from the inverse of a count for a sum to be worth treating as a mean."""
 
 
 def variance(node: Node, view: View) -> Node | None:
     """mean(x²) − mean(x)² = mean((x − mean(x))²)"""
     if not isinstance(node.op, linear.Subtract) or not isinstance(node.inputs[1].op, elementwise.Square):
         return None
-    square, plain = (_mean_of(n, n) for n in (node.inputs[0], node.inputs[1].inputs[0]))
-    if square is None or plain is None or not isinstance(plain.op, linear.Sum) or plain.op != square.op:
+    means = [_mean_of(n, n) for n in (node.inputs[0], node.inputs[1].inputs[0])]
+    if any(found is None or found[1] * math.prod(found[0].op.sizes) != 1 for found in means):  # type: ignore[attr-defined]
+        return None
+    square, plain = (found[0] for found in means if found is not None)
+    if not isinstance(plain.op, linear.Sum) or plain.op != square.op:
         return None
     if not isinstance(square.inputs[0].op, elementwise.Square) or square.inputs[0].inputs[0] is not plain.inputs[0]:
         return None
@@ -274,12 +243,16 @@ def normalisation(node: Node, view: View) -> Node | None:
             continue
         dims = total.op.dims  # type: ignore[attr-defined]
         weight = alpha * r * r * math.prod(y.shape[d] for d in dims)  # α Σ (r y)² = weight · mean y²
-        if weight > 0 and eps >= 0 and math.isfinite(eps / weight):
-            return _scaled(build.normalize(y, dims, eps / weight, node.name), s / math.sqrt(weight), node.name)
+        if weight <= 0 or eps < 0 or stored(weight) is None or (inner := stored(eps / weight)) is None:
+            continue
+        if inner == ONE_UP:  # there is no product with an eps to leave out
+            inner = float(eps / weight)
+        factor: Fraction | float = s if weight == 1 else float(s) / math.sqrt(weight)
+        return _scaled(build.normalize(y, dims, inner, node.name), factor, node.name)
     return None
 
 
-def _square_sum(divisor: Node) -> tuple[Node, float, float, list[Node]] | None:
+def _square_sum(divisor: Node) -> tuple[Node, Fraction, Fraction, list[Node]] | None:
     """(Σ w², α, ε, moves) of 1/√(α Σ w² + ε) broadcast, however the root and its reciprocal are written."""
     chain, node = moves(divisor)
     if isinstance(node.op, elementwise.Reciprocal):
@@ -294,7 +267,7 @@ def _square_sum(divisor: Node) -> tuple[Node, float, float, list[Node]] | None:
             return None
     elif not isinstance(node.op, elementwise.Rsqrt):
         return None
-    alpha, eps, total = 1.0, 0.0, node.inputs[0]
+    alpha, eps, total = Fraction(1), Fraction(0), node.inputs[0]
     while True:
         more, total = moves(total)
         chain += more
@@ -320,30 +293,35 @@ def attention(node: Node, view: View) -> Node | None:
         if not isinstance(base.op, Softmax):
             continue
         dim: int | None = len(base.shape) - 1
-        factor: float | None = 1.0
-        for link in reversed(chain):
-            if isinstance(link.op, linear.Scale):
-                u = uniform(link.op.factor)
-                factor = None if u is None or factor is None else factor * u
-            elif dim is not None:
+        scales = [link for link in chain if isinstance(link.op, linear.Scale)]
+        below = [link for link in chain if not isinstance(link.op, linear.Scale)]
+        for link in reversed(below):
+            if dim is not None:
                 dim = follow(link, dim)
-        if dim != len(weights.shape) - 1 - side or factor is None:
+        if dim != len(weights.shape) - 1 - side or any(factor_of(link.op) is None for link in scales):
             continue
-        below = [c for c in chain if not isinstance(c.op, linear.Scale)]
-        scores, mask = base.inputs[0], base.op.mask
+        scores, op = base.inputs[0], base.op
         for link in reversed(below):
             scores = build.apply(link.op, scores, name=link.name)
-        if mask is not None:
-            mask = moved(mask.expand(base.shape), below)
+        masks = [None if t is None else moved(t.expand(base.shape), below) for t in (op.mask, op.penalty, op.replaced)]
         if side == 0:
-            out = build.apply(attention_op.Attention(mask), scores, values, name=node.name)
+            out = build.apply(attention_op.Attention(*masks), scores, values, name=node.name)
         else:
             scores, values = (build.transpose(n, -1, -2, node.name) for n in (scores, values))
-            mask = None if mask is None else mask.mT
-            out = build.apply(attention_op.Attention(mask), scores, values, name=node.name)
+            masks = [None if t is None else t.mT for t in masks]
+            out = build.apply(attention_op.Attention(*masks), scores, values, name=node.name)
             out = build.transpose(out, -1, -2, node.name)
-        return _scaled(out, factor, node.name)
+        for link in reversed(scales):
+            out = build.apply(single(link.op), out, name=link.name)
+        return out
     return None
+
+
+def single(op: Op) -> Op:
+    """A Scale by one number, as an op that fits any shape."""
+    if isinstance(op, linear.Divide):
+        return linear.Divide.by(op.divisor.reshape(-1)[0])
+    return linear.Scale(op.factor.reshape(-1)[0].clone()) if isinstance(op, linear.Scale) else op
 
 
 def follow(link: Node, dim: int) -> int | None:
@@ -389,15 +367,6 @@ def pooled(node: Node, view: View) -> Node | None:
     return None
 
 
-RULES = (
-    mask_scores,
-    ignore_masked,
-    sigmoid,
-    gated,
-    written_softmax,
-    centring,
-    variance,
-    normalisation,
-    pooled,
-    attention,
-)
+EXACT_RULES = (sigmoid, gated, variance, normalisation)
+"""Rules that compare numbers: they are right of the numbers that the model has, not of products that were rounded."""
+RULES = (mask_scores, ignore_masked, written_softmax, centring, pooled, attention)

@@ -6,7 +6,9 @@ rules never see each other's half-made work; what it returns is built on nodes o
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
+from fractions import Fraction
 
 import torch
 from torch import Tensor
@@ -17,10 +19,11 @@ from vertex_softmax.ops.registry import Op
 
 
 class View:
-    """A graph and who uses what in it."""
+    """A graph, who uses what in it, and whether rules may round the products of its numbers."""
 
-    def __init__(self, graph: Graph) -> None:
+    def __init__(self, graph: Graph, *, rounding: bool = False) -> None:
         self.graph: Graph = graph
+        self.rounding: bool = rounding
         self.nodes: list[Node] = graph.nodes()
         self._users: dict[Node, list[Node]] = {node: [] for node in self.nodes}
         for node in self.nodes:
@@ -39,9 +42,12 @@ class View:
 Rule = Callable[[Node, View], Node | None]
 
 
-def rewrite(graph: Graph, rule: Rule) -> Graph:
-    """The graph with a rule applied once at every node where it says something; the same object if nowhere."""
-    view = View(graph)
+def rewrite(graph: Graph, rule: Rule, *, rounding: bool = False) -> Graph:
+    """The graph with a rule applied once at every node where it says something; the same object if nowhere.
+
+    `rounding`: rules may multiply numbers of the graph where the product is rounded (`product`).
+    """
+    view = View(graph, rounding=rounding)
     said = {node: new for node in view.nodes if (new := rule(node, view)) is not None}
     return substitute(graph, said) if said else graph
 
@@ -155,15 +161,97 @@ def uniform(t: Tensor) -> float | None:
     return first if bool((t == first).all()) else None
 
 
-def peel(node: Node) -> tuple[Node, float, float]:
-    """node = scale · base + shift with numbers scale and shift, as far as uniform Scales and Shifts go."""
-    scale, shift = 1.0, 0.0
-    while True:
-        op = node.op
-        if isinstance(op, linear.Scale) and (factor := uniform(op.factor)) is not None:
+def factor_of(op: Op) -> Fraction | None:
+    """The number that a Scale multiplies everything by, exactly; None if it is another op, or has several numbers."""
+    if not isinstance(op, linear.Scale):
+        return None
+    if isinstance(op, linear.Divide):
+        divisor = uniform(op.divisor)
+        return Fraction(1) / Fraction(divisor) if divisor and math.isfinite(divisor) else None
+    factor = uniform(op.factor)
+    return Fraction(factor) if factor is not None and math.isfinite(factor) else None
+
+
+def offset_of(op: Op) -> Fraction | None:
+    """The number that a Shift adds everywhere, exactly; None if it is another op, or has several numbers."""
+    offset = uniform(op.offset) if isinstance(op, linear.Shift) else None
+    return Fraction(offset) if offset is not None and math.isfinite(offset) else None
+
+
+def peel(node: Node) -> tuple[Node, Fraction, Fraction]:
+    """node = scale · base + shift with exact numbers scale and shift, as far as uniform Scales and Shifts go."""
+    scale, shift = Fraction(1), Fraction(0)
+    for _ in range(MOST_PEELED):
+        factor, offset = factor_of(node.op), offset_of(node.op)
+        if factor is not None:
             scale *= factor
-        elif isinstance(op, linear.Shift) and (offset := uniform(op.offset)) is not None:
+        elif offset is not None:
             shift += scale * offset
         else:
-            return node, scale, shift
+            break
         node = node.inputs[0]
+    return node, scale, shift
+
+
+MOST_PEELED = 64
+"""Scales and Shifts in a row that `peel` looks through; their exact product has some thousand bits then."""
+
+
+# Numbers that are multiplied or added up ----------------------------------------------------------------------------
+
+ONE_UP = math.nextafter(1.0, 2.0)
+LEAST_PRODUCT = 2.0**-900
+"""Below this, products are subnormal or nearly so and may have lost digits; no rule makes such a number."""
+
+
+def stored(value: Fraction) -> float | None:
+    """The double nearest to a number; None if its relative error is above 2⁻⁵³ there (it overflows or underflows).
+
+    A number that is not 1 never becomes 1, since a product with 1 is left out of the graph: it becomes the next double.
+    """
+    try:
+        near = float(value)
+    except OverflowError:
+        return None
+    if value and not LEAST_PRODUCT < abs(near) < math.inf:
+        return None
+    return ONE_UP if near == 1 and value != 1 else near
+
+
+def product(a: Tensor, b: Tensor, *, rounding: bool) -> Tensor | None:
+    """a · b in double precision; None where that overflows, underflows or (unless `rounding`) is not exact.
+
+    Every number has a relative error of at most 2⁻⁵³; one that is not 1 never becomes 1, but the next double (2⁻⁵²).
+    """
+    a, b = torch.broadcast_tensors(a.double(), b.double())
+    found = a * b
+    lost = found.isfinite().logical_not() | ((found.abs() < LEAST_PRODUCT) & (a != 0) & (b != 0))
+    if bool(lost.any()):
+        return None
+    exact = _product_error(a, b, found) == 0
+    if bool(exact.all()):
+        return found
+    return torch.where(~exact & (found == 1), ONE_UP, found) if rounding else None
+
+
+def _product_error(a: Tensor, b: Tensor, rounded: Tensor) -> Tensor:
+    """a · b − rounded, exactly (Dekker, Veltkamp); not 0 where the parts overflow."""
+    (high_a, low_a), (high_b, low_b) = (_halves(x) for x in (a, b))
+    error = low_a * low_b - (((rounded - high_a * high_b) - low_a * high_b) - high_a * low_b)
+    return error.nan_to_num(nan=torch.inf)
+
+
+def _halves(x: Tensor) -> tuple[Tensor, Tensor]:
+    """x as a sum of two numbers of 26 bits each."""
+    wide = x * (2.0**27 + 1)
+    high = wide - (wide - x)
+    return high, x - high
+
+
+def exact_sum(a: Tensor, b: Tensor) -> Tensor | None:
+    """a + b if no number of it is rounded, else None."""
+    a, b = torch.broadcast_tensors(a.double(), b.double())
+    found = a + b
+    part = found - a
+    error = (a - (found - part)) + (b - part)
+    return found if bool((error == 0).all()) and bool(found.isfinite().all()) else None

@@ -1,75 +1,100 @@
 """A smaller graph of the same function: named rules, applied until none has anything to say.
 
-Invariant: `simplify(graph).evaluate(x)` equals `graph.evaluate(x)` in real arithmetic for every x. Each rule replaces a
-node by one of the same value (rewrite.py has the machinery, recognise.py the rules for attention, norms, activations).
-A rule makes the graph smaller, or moves an affine map to where it disappears into another.
+Invariant: `simplify(graph).evaluate(x)` equals `graph.evaluate(x)` in real arithmetic for every x, if each number of
+the result is allowed to differ by 2⁻⁴⁷ of itself. Each rule replaces a node by one of the same value (rewrite.py has
+the machinery, masks.py and recognise.py the rules for masks, attention, norms, activations). A rule makes the graph
+smaller, or moves an affine map to where it disappears into another.
+
+No rule adds numbers up where the sum is rounded: 2⁶⁰ + 1 − 2⁶⁰ would be 0, and who sees the sum alone could not tell.
+Products are rounded by 2⁻⁵³ of themselves, so they may be, some of them in a row (MOST_FACTORS). But first, while all
+numbers are still the model's own, come the rules that compare them.
 """
 
 from __future__ import annotations
 
 import dataclasses
 import math
+import time
 from collections.abc import Sequence
 
 import torch
 from torch import Tensor
 
-from vertex_softmax.errors import InternalError
+from vertex_softmax.errors import InternalError, OutOfTimeError
 from vertex_softmax.graph import build, recognise
 from vertex_softmax.graph.ir import Constant, Graph, Node
-from vertex_softmax.graph.rewrite import Rule, View, moved, moves, rewrite, share, uniform, unmoved
+from vertex_softmax.graph.rewrite import (
+    Rule,
+    View,
+    exact_sum,
+    factor_of,
+    moved,
+    moves,
+    product,
+    rewrite,
+    share,
+    uniform,
+    unmoved,
+)
 from vertex_softmax.ops import bilinear, linear, shape
 from vertex_softmax.ops.registry import Op
 
 ROUNDS = 1000
 PARTS = (shape.Slice, shape.Take)
+MOST_FACTORS = 24
+"""Factors in a row whose products may be rounded: each adds at most 3 · 2⁻⁵³, and 2⁻⁴⁷ is 64 · 2⁻⁵³."""
+MOST_SELECTED = 40
+"""Moves between a selection and the Linear that it selects from."""
 
 
-def simplify(graph: Graph, *, exact: bool = False) -> Graph:
+def simplify(graph: Graph, *, deadline: float | None = None) -> Graph:
     """The graph after every rule, again and again, until nothing changes.
 
-    `exact`: numbers are only moved, or multiplied with each other, which rounds each by a few units in its last place;
-    no rule that adds numbers up is applied. What a certificate says of the graph then holds of the model.
+    `deadline`, on time.perf_counter's clock: what is still under way then raises OutOfTimeError.
     """
+    graph = _until_nothing_changes(graph, (*BEFORE, *recognise.RULES, *recognise.EXACT_RULES, *AFTER), False, deadline)
+    if _factors_in_a_row(graph) > MOST_FACTORS:
+        return graph
+    return _until_nothing_changes(graph, (*BEFORE, *recognise.RULES, *AFTER), True, deadline)
+
+
+def _until_nothing_changes(graph: Graph, rules: Sequence[Rule], rounding: bool, deadline: float | None) -> Graph:
     for _ in range(ROUNDS):
         before = graph
         graph = share(graph)
-        for rule in RULES:
-            graph = rewrite(graph, _adding_nothing(rule) if exact else rule)
+        for rule in rules:
+            if deadline is not None and time.perf_counter() > deadline:
+                raise OutOfTimeError("the time for reading the model was over before its graph was simplified")
+            graph = rewrite(graph, rule, rounding=rounding)
         if graph is before:
             return graph
     raise InternalError(f"simplify did not come to an end in {ROUNDS} rounds; please report the model")
 
 
-def _adding_nothing(rule: Rule) -> Rule:
-    """The rule, but where it would add numbers up."""
-
-    def alone(node: Node, view: View) -> Node | None:
-        return None if _adds(rule, node) else rule(node, view)
-
-    return alone
-
-
-def _adds(rule: Rule, node: Node) -> bool:
-    op = node.op
-    if rule is fold:
-        return not isinstance(op, shape.Moving | linear.Scale | bilinear.Multiply)
-    if rule is same_twice:
-        return isinstance(op, linear.Shift)
-    if rule is into_linear_above and isinstance(op, linear.Shift):
-        return getattr(moves(node.inputs[0])[1].op, "bias", None) is not None
-    if rule is into_linear_below and node.inputs:
-        return isinstance(moves(node.inputs[0], also=PARTS)[1].op, linear.Shift)
-    return rule is linear_of_linear
+def _factors_in_a_row(graph: Graph) -> int:
+    """The most Scales on any path that rules could make one number of: through affine ops and products."""
+    found: dict[Node, int] = {}
+    for node in graph.nodes():
+        through = node.op.affine or isinstance(node.op, bilinear.MatMul | bilinear.Multiply)
+        before = max((found[i] for i in node.inputs), default=0) if through else 0
+        found[node] = before + isinstance(node.op, linear.Scale)
+    return max(found.values())
 
 
 # Nothing to do, or the same twice -------------------------------------------------------------------------------------
 
 
 def fold(node: Node, view: View) -> Node | None:
-    """op(constants) is a constant."""
-    if node.inputs and all(isinstance(i.op, Constant) for i in node.inputs):
+    """Moved constants, and products of them, are constants."""
+    values = [i.op.value for i in node.inputs if isinstance(i.op, Constant)]
+    if not node.inputs or len(values) < len(node.inputs):
+        return None
+    if isinstance(node.op, shape.Moving):
         return build.apply(node.op, *node.inputs, name=node.name)
+    if isinstance(node.op, linear.Scale | bilinear.Multiply):
+        other = node.op.factor if isinstance(node.op, linear.Scale) else values[1]
+        found = product(values[0], other, rounding=view.rounding)
+        return None if found is None else build.constant(found, node.name)
     return None
 
 
@@ -77,7 +102,7 @@ def identity(node: Node, view: View) -> Node | None:
     """x · 1 = x + 0 = x; a move that moves nothing."""
     op = node.op
     nothing = (
-        (isinstance(op, linear.Scale) and uniform(op.factor) == 1)
+        (isinstance(op, linear.Scale) and factor_of(op) == 1)
         or (isinstance(op, linear.Shift) and uniform(op.offset) == 0)
         or (isinstance(op, shape.Reshape | shape.Expand) and op.before == op.after)
         or (isinstance(op, shape.Permute) and op.dims == tuple(range(len(op.dims))))
@@ -89,19 +114,25 @@ def identity(node: Node, view: View) -> Node | None:
 
 def same_twice(node: Node, view: View) -> Node | None:
     """Reshape of Reshape, Permute of Permute, Expand of Expand, Scale of Scale, Shift of Shift: one of them."""
-    if len(node.inputs) != 1 or type(node.op) is not type(node.inputs[0].op):
+    if len(node.inputs) != 1 or len(node.inputs[0].inputs) != 1:
         return None
     op, first, x = node.op, node.inputs[0].op, node.inputs[0].inputs[0]
+    if isinstance(op, linear.Scale) and isinstance(first, linear.Scale):
+        both = product(op.factor, first.factor, rounding=view.rounding)
+        if both is None or (not view.rounding and isinstance(op, linear.Divide) | isinstance(first, linear.Divide)):
+            return None
+        return build.multiply(x, build.constant(both), node.name)
+    if type(op) is not type(first):
+        return None
     if isinstance(op, shape.Reshape):
         return build.reshape(x, op.after, node.name)
     if isinstance(op, shape.Permute) and isinstance(first, shape.Permute):
         return build.permute(x, [first.dims[d] for d in op.dims], node.name)
     if isinstance(op, shape.Expand):
         return build.expand(x, op.after, node.name)
-    if isinstance(op, linear.Scale) and isinstance(first, linear.Scale):
-        return build.multiply(x, build.constant(op.factor * first.factor), node.name)
     if isinstance(op, linear.Shift) and isinstance(first, linear.Shift):
-        return build.add(x, build.constant(op.offset + first.offset), node.name)
+        total = exact_sum(op.offset, first.offset)
+        return None if total is None else build.add(x, build.constant(total), node.name)
     return None
 
 
@@ -158,13 +189,13 @@ def into_linear_above(node: Node, view: View) -> Node | None:
         back = unmoved(term.expand(node.shape), chain)
     if back is None:
         return None
-    new = _absorb(base, node.op, back)
+    new = _absorb(base, node.op, back, view)
     for link in reversed(chain if new is not None else []):
         new = build.apply(link.op, new, name=link.name)  # type: ignore[arg-type]
     return new
 
 
-def _absorb(base: Node, after: linear.Scale | linear.Shift, term: Tensor) -> Node | None:
+def _absorb(base: Node, after: linear.Scale | linear.Shift, term: Tensor, view: View) -> Node | None:
     """base (a Linear or Convolution) with a Scale or Shift by `term`, of its shape, taken in; None if unfit."""
     op = base.op
     if isinstance(op, linear.Convolution):
@@ -177,51 +208,68 @@ def _absorb(base: Node, after: linear.Scale | linear.Shift, term: Tensor) -> Nod
         return None
     if vector is None or column is None:
         return None
+    weight, bias = op.weight, op.bias
     if isinstance(after, linear.Scale):
-        new = dataclasses.replace(op, weight=op.weight * column, bias=None if op.bias is None else op.bias * vector)
-    else:
-        new = dataclasses.replace(op, bias=vector if op.bias is None else op.bias + vector)
-    return build.apply(new, base.inputs[0], name=base.name)
+        scaled = _scaled(weight, column, after, view)
+        if scaled is None:
+            return None
+        weight = scaled
+    if bias is not None:
+        found = _scaled(bias, vector, after, view) if isinstance(after, linear.Scale) else exact_sum(bias, vector)
+        if found is None:
+            return None
+        bias = found
+    elif isinstance(after, linear.Shift):
+        bias = vector
+    return build.apply(dataclasses.replace(op, weight=weight, bias=bias), base.inputs[0], name=base.name)
+
+
+def _scaled(value: Tensor, factor: Tensor, by: linear.Scale, view: View) -> Tensor | None:
+    """A product with (part of) the factor of an op; a quotient is one that was rounded."""
+    if isinstance(by, linear.Divide) and not view.rounding:
+        return None
+    return product(value, factor, rounding=view.rounding)
 
 
 def into_linear_below(node: Node, view: View) -> Node | None:
-    """Linear of a Scale or Shift per input channel, moves between or not: in its weight and bias.
+    """Linear of a Scale per input channel, moves between or not: in its weight.
 
-    Only where every use of the Scale or Shift ends in a Linear, so that it goes away.
+    Only where every use of the Scale ends in a Linear, so that it goes away.
     """
     op = _plain(node)
     if op is None:
         return None
     chain, source = moves(node.inputs[0], also=PARTS)
-    if not isinstance(source.op, linear.Scale | linear.Shift) or not _all_end(source, (linear.Linear,), PARTS, view):
+    if not isinstance(source.op, linear.Scale) or not _all_end(source, (linear.Linear,), PARTS, view):
         return None
-    term = source.op.factor if isinstance(source.op, linear.Scale) else source.op.offset
-    vector = _per_last(moved(term.expand(source.shape), chain), node.inputs[0].shape)
+    vector = _per_last(moved(source.op.factor.expand(source.shape), chain), node.inputs[0].shape)
     if vector is None:
         return None
-    if isinstance(source.op, linear.Scale):
-        new = linear.Linear(vector[:, None] * op.weight, op.bias)
-    else:
-        added = vector @ op.weight
-        new = linear.Linear(op.weight, added if op.bias is None else op.bias + added)
+    weight = _scaled(vector[:, None], op.weight, source.op, view)
+    if weight is None:
+        return None
     x = source.inputs[0]
     for link in reversed(chain):
         x = build.apply(link.op, x, name=link.name)
-    return build.apply(new, x, name=node.name)
+    return build.apply(linear.Linear(weight, op.bias), x, name=node.name)
 
 
 def _all_end(node: Node, ends: tuple[type[Op], ...], also: tuple[type[Op], ...], view: View) -> bool:
     """Does every use of a node, over moves (and what is also one here), end in one of these ops?"""
-    if node is view.graph.output:
-        return False
-    return all(
-        isinstance(user.op, ends)
-        or (
-            isinstance(user.op, (shape.Reshape, shape.Permute, shape.Expand, *also))
-            and _all_end(user, ends, also, view)
-        )
-        for user in view.users(node)
-    )
+    between = (shape.Reshape, shape.Permute, shape.Expand, *also)
+    waiting, seen = [node], {node}
+    while waiting:
+        at = waiting.pop()
+        if at is view.graph.output:
+            return False
+        for user in view.users(at):
+            if isinstance(user.op, ends) or user in seen:
+                continue
+            if not isinstance(user.op, between):
+                return False
+            seen.add(user)
+            waiting.append(user)
+    return True
 
 
 def scale_before_shift(node: Node, view: View) -> Node | None:
@@ -229,40 +277,23 @@ def scale_before_shift(node: Node, view: View) -> Node | None:
     shift = node.inputs[0] if node.inputs else node
     if not isinstance(node.op, linear.Scale) or not isinstance(shift.op, linear.Shift) or not view.sole(shift):
         return None
-    scaled = build.multiply(shift.inputs[0], build.constant(node.op.factor), node.name)
-    return build.add(scaled, build.constant(shift.op.offset * node.op.factor), shift.name)
-
-
-def linear_of_linear(node: Node, view: View) -> Node | None:
-    """(x W + b) V + c = x (W V) + (b V + c), where W V holds no more numbers than W and V and W has no other use."""
-    second = _plain(node)
-    first = _plain(node.inputs[0]) if second is not None and view.sole(node.inputs[0]) else None
-    if first is None or second is None:
+    offset = _scaled(shift.op.offset, node.op.factor, node.op, view)
+    if offset is None:
         return None
-    if first.weight.shape[0] * second.weight.shape[1] > first.weight.numel() + second.weight.numel():
-        return None
-    bias = second.bias
-    if first.bias is not None:
-        bias = first.bias @ second.weight if bias is None else first.bias @ second.weight + bias
-    return build.apply(
-        linear.Linear(first.weight @ second.weight, bias), node.inputs[0].inputs[0], name=node.inputs[0].name
-    )
+    return build.add(build.apply(node.op, shift.inputs[0], name=node.name), build.constant(offset), shift.name)
 
 
 def scale_of_scores(node: Node, view: View) -> Node | None:
     """s · (Q K) = (s Q) K, where s disappears into the Linear that makes Q, or else the one that makes K."""
-    scale = uniform(node.op.factor) if isinstance(node.op, linear.Scale) else None
-    product = node.inputs[0] if node.inputs else node
-    if scale is None or not isinstance(product.op, bilinear.MatMul) or not view.sole(product):
+    scores = node.inputs[0] if node.inputs else node
+    if factor_of(node.op) is None or not isinstance(scores.op, bilinear.MatMul) or not view.sole(scores):
         return None
     for side in (0, 1):
-        chain, base = moves(product.inputs[side])
+        chain, base = moves(scores.inputs[side])
         if isinstance(base.op, linear.Linear) and all(view.sole(n) for n in (*chain, base)):
-            sides = list(product.inputs)
-            sides[side] = build.multiply(
-                sides[side], build.constant(torch.tensor(scale, dtype=torch.float64)), node.name
-            )
-            return build.apply(product.op, *sides, name=product.name)
+            sides = list(scores.inputs)
+            sides[side] = build.apply(recognise.single(node.op), sides[side], name=node.name)
+            return build.apply(scores.op, *sides, name=scores.name)
     return None
 
 
@@ -278,21 +309,23 @@ def part_of_linear(node: Node, view: View) -> Node | None:
     return _select(node.inputs[0], op.dim, index) if len(index) < op.size else None
 
 
-def _select(node: Node, dim: int, index: Tensor) -> Node | None:
+def _select(node: Node, dim: int, index: Tensor, depth: int = 0) -> Node | None:
     """node with the given indices of one dimension, if they can be picked from the columns of a Linear's weight."""
     op = node.op
+    if depth > MOST_SELECTED:
+        return None
     if isinstance(op, linear.Linear) and dim == len(node.shape) - 1:
         bias = None if op.bias is None else op.bias[index]
         return build.apply(linear.Linear(op.weight[..., index], bias), node.inputs[0], name=node.name)
     if isinstance(op, shape.Permute):
-        part = _select(node.inputs[0], op.dims[dim], index)
+        part = _select(node.inputs[0], op.dims[dim], index, depth + 1)
         return None if part is None else build.permute(part, op.dims, node.name)
     if isinstance(op, shape.Reshape):
-        return _select_reshaped(node, op, dim, index)
+        return _select_reshaped(node, op, dim, index, depth)
     return None
 
 
-def _select_reshaped(node: Node, op: shape.Reshape, dim: int, index: Tensor) -> Node | None:
+def _select_reshaped(node: Node, op: shape.Reshape, dim: int, index: Tensor, depth: int) -> Node | None:
     """Where one dimension before became several (or stayed), `dim` among them: the same indices of that one."""
     for d, size in enumerate(op.before):
         left = math.prod(op.before[:d])
@@ -302,23 +335,12 @@ def _select_reshaped(node: Node, op: shape.Reshape, dim: int, index: Tensor) -> 
                 if math.prod(op.after[:first]) != left or math.prod(group) != size or not first <= dim <= last:
                     continue
                 places = torch.arange(size).reshape(group).index_select(dim - first, index).reshape(-1)
-                part = _select(node.inputs[0], d, places)
+                part = _select(node.inputs[0], d, places, depth + 1)
                 if part is not None:
                     return build.reshape(part, (*op.after[:dim], len(index), *op.after[dim + 1 :]), node.name)
     return None
 
 
-RULES = (
-    fold,
-    identity,
-    same_twice,
-    permute_of_ones,
-    permutes_around_ones,
-    *recognise.RULES,
-    part_of_linear,
-    scale_before_shift,
-    into_linear_above,
-    into_linear_below,
-    scale_of_scores,
-    linear_of_linear,
-)
+BEFORE: tuple[Rule, ...] = (fold, identity, same_twice, permute_of_ones, permutes_around_ones)
+AFTER: tuple[Rule, ...] = (part_of_linear, into_linear_above, into_linear_below, scale_before_shift, scale_of_scores)
+RULES: tuple[Rule, ...] = (*BEFORE, *recognise.RULES, *recognise.EXACT_RULES, *AFTER)

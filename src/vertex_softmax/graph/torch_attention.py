@@ -12,7 +12,7 @@ from torch import Tensor
 from vertex_softmax.errors import UnsupportedModelError
 from vertex_softmax.graph import build
 from vertex_softmax.graph.ir import Node
-from vertex_softmax.graph.recognise import split_mask
+from vertex_softmax.graph.masks import split_mask
 from vertex_softmax.graph.torch_ops import Call, Value, dims_of, node, number, tensor, times, translates
 from vertex_softmax.ops import attention, elementwise
 
@@ -46,7 +46,7 @@ def _attention(
     scale: float | None = None,
     enable_gqa: bool = False,
 ) -> Node:
-    """softmax(scale · Q Kᵀ + mask) V; where the mask is −1e30 or less (or False), the key has weight 0."""
+    """softmax(scale · Q Kᵀ + mask) V; where the mask is −∞ (or False), the key has weight 0."""
     if dropout_p > 0:
         raise UnsupportedModelError("dropout_p > 0: pass dropout_p=0.0 when the model is not training")
     place = call.name.rpartition("/")[0]
@@ -61,21 +61,22 @@ def _attention(
         scores_name,
     )
     masked: Tensor | None = None
+    penalty: Tensor | None = None
     if is_causal:
         masked = torch.ones(scores.shape[-2:], dtype=torch.bool).triu(1)
     elif isinstance(attn_mask, Node):
         scores = build.add(scores, attn_mask, scores_name)
     elif attn_mask is not None:
-        added, masked = split_mask(torch.as_tensor(attn_mask))
+        added, masked, penalty = split_mask(torch.as_tensor(attn_mask))
         scores = build.expand(scores, torch.broadcast_shapes(scores.shape, added.shape), scores_name)
         if bool(added.any()):
             scores = build.add(scores, build.constant(added), scores_name)
     scores, v = _same_lead(scores, v, call.name)
     weights = build.value_of(scores)
     if weights is not None:
-        p = build.softmax(build.constant(weights), -1, call.name, masked)
+        p = build.softmax(build.constant(weights), -1, call.name, masked, penalty)
         return build.matmul(p, v, call.name)
-    return build.apply(attention.Attention(masked), scores, v, name=call.name)
+    return build.apply(attention.Attention(masked, penalty), scores, v, name=call.name)
 
 
 def _same_lead(x: Node, y: Node, name: str) -> tuple[Node, Node]:

@@ -62,7 +62,7 @@ def certify(
     place = _device(device, checked(input_set))
     labels = _labels(label, len(input_set))
     original = read(model)
-    groups = original.groups(input_set, exact=proofs)
+    groups = original.groups(input_set)
     seconds = {"import": time.perf_counter() - begin}
     peak = _PeakMemory(place)
     ask = _Asked(method, options, dtype, place, rigorous if proofs else None, original.file)

@@ -12,9 +12,8 @@ so every row of ids is read by itself.
 from __future__ import annotations
 
 import dataclasses
-import importlib
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, TypeAlias, Union
 
@@ -47,12 +46,12 @@ class Loaded(ABC):
     """Where it came from, if that is a file."""
 
     @abstractmethod
-    def groups(self, input_set: InputSet, *, exact: bool = False) -> list[Group]:
-        """The graphs for the inputs of a set, simplified (`exact`: see `simplify`); every input is in one group."""
+    def groups(self, input_set: InputSet) -> list[Group]:
+        """The graphs for the inputs of a set, simplified; every input is in one group."""
 
-    def graph(self, input_set: InputSet, *, exact: bool = False) -> Graph:
+    def graph(self, input_set: InputSet) -> Graph:
         """The one graph for all inputs of a set."""
-        found = self.groups(input_set, exact=exact)
+        found = self.groups(input_set)
         if len(found) != 1:
             raise InvalidValueError(
                 f"the {len(input_set)} inputs need {len(found)} graphs, as masks, positions or indices differ with "
@@ -89,9 +88,9 @@ def read(model: Model, *, kwargs: Mapping[str, Any] | None = None) -> Loaded:
     )
 
 
-def load(model: Model, input_set: InputSet, *, exact: bool = False) -> Graph:
-    """The graph of a model, simplified (`exact`: see `simplify`), for the inputs of the set, held against the model."""
-    return read(model).graph(checked(input_set), exact=exact)
+def load(model: Model, input_set: InputSet) -> Graph:
+    """The graph of a model, simplified, for the inputs of the set, held against the model."""
+    return read(model).graph(checked(input_set))
 
 
 def checked(input_set: InputSet) -> InputSet:
@@ -111,13 +110,8 @@ class _Graph(Loaded):
     def __init__(self, graph: Graph) -> None:
         self.given = graph
 
-    def groups(self, input_set: InputSet, *, exact: bool = False) -> list[Group]:
+    def groups(self, input_set: InputSet) -> list[Group]:
         _refuse_ids(input_set, "a Graph is fixed at the ids it was read at, and does not know them")
-        if exact and getattr(self.given, "rounded", False):
-            raise InvalidValueError(
-                "the graph's numbers were added up when it was simplified, so that a proof about it would not be one "
-                "about the model: give the model itself, or simplify(graph, exact=True)"
-            )
         return [Group(tuple(range(len(input_set))), self.given)]
 
 
@@ -134,50 +128,20 @@ class _File(Loaded):
     """An ONNX file, read once."""
 
     def __init__(self, path: Path) -> None:
-        self.file = path
-        self.simplified: dict[bool, Graph] = {}
-        self.imported: Graph | None = None
-        self.original: Any = None
-
-    def groups(self, input_set: InputSet, *, exact: bool = False) -> list[Group]:
+        from vertex_softmax.graph.from_onnx import from_onnx
+        from vertex_softmax.graph.onnx_original import Original
         from vertex_softmax.graph.simplify import simplify
 
+        self.file = path
+        self.original = Original(path)
+        self.simplified: Graph = simplify(from_onnx(self.original.file))
+
+    def groups(self, input_set: InputSet) -> list[Group]:
+        from vertex_softmax.graph.onnx_replay import require_same
+
         _refuse_ids(input_set, "an ONNX file is given numbers")
-        self._read()
-        if self.imported is None:  # pragma: no cover
-            raise InvalidValueError(f"{self.file} was not read")
-        if exact not in self.simplified:
-            self.simplified[exact] = simplify(self.imported, exact=exact)
-        graph = self.simplified[exact]
-        self._replay(graph, points_of(input_set, graph.input.shape).flatten(0, 1))
-        return [Group(tuple(range(len(input_set))), graph)]
-
-    def _read(self) -> None:
-        from vertex_softmax.graph.from_onnx import from_onnx
-
-        if self.imported is None and self.file is not None:
-            tools = _onnx_original()
-            self.original = tools[0](self.file) if tools else None
-            self.imported = from_onnx(self.original.file if tools else self.file)
-
-    def _replay(self, graph: Graph, points: Tensor) -> None:
-        from vertex_softmax.graph.from_onnx import from_onnx
-
-        tools = _onnx_original()
-        if tools:
-            tools[1](self.original, graph, points)
-        elif self.file is not None:
-            from_onnx(self.file, points=list(points))
-
-
-def _onnx_original() -> tuple[Callable[..., Any], Callable[..., Any]] | None:
-    """Original and require_same, where this version of the importer has them."""
-    try:
-        original = importlib.import_module("vertex_softmax.graph.onnx_original")
-    except ModuleNotFoundError:
-        return None
-    replay = importlib.import_module("vertex_softmax.graph.onnx_replay")
-    return original.Original, replay.require_same
+        require_same(self.original, self.simplified, points_of(input_set, self.simplified.input.shape).flatten(0, 1))
+        return [Group(tuple(range(len(input_set))), self.simplified)]
 
 
 class _Module(Loaded):
@@ -190,7 +154,7 @@ class _Module(Loaded):
         self.programs: dict[tuple[object, ...], Any] = {}
         self.readings: dict[tuple[object, ...], _Reading] = {}
 
-    def groups(self, input_set: InputSet, *, exact: bool = False) -> list[Group]:
+    def groups(self, input_set: InputSet) -> list[Group]:
         from vertex_softmax.graph.torch_replay import Case, replay
 
         ids = getattr(input_set, "ids", None)
@@ -203,7 +167,7 @@ class _Module(Loaded):
         answers = []
         for which in groups.values():
             reading = found[which[0]]
-            graph = reading.graph(exact=exact)
+            graph = reading.simplified
             points = points_of(input_set[which], graph.input.shape)
             cases = [Case(i, p, found[i].made.cut) for i, p in zip(which, points, strict=True)]
             replay(graph, reading.made, self.original, cases, batches=True)
@@ -244,18 +208,12 @@ class _Reading:
     """A graph as it was read at some ids, and what was made of it."""
 
     def __init__(self, made: Any) -> None:
-        self.made = made
-        self.identity = graph_identity(made.graph)
-        self.start: Tensor = made.start
-        self.simplified: dict[bool, Graph] = {}
-
-    def graph(self, *, exact: bool) -> Graph:
-        """Simplified."""
         from vertex_softmax.graph.simplify import simplify
 
-        if exact not in self.simplified:
-            self.simplified[exact] = simplify(self.made.graph, exact=exact)
-        return self.simplified[exact]
+        self.made = made
+        self.identity: str = graph_identity(made.graph)
+        self.start: Tensor = made.start
+        self.simplified: Graph = simplify(made.graph)
 
 
 def _check_centres(input_set: InputSet, found: Sequence[_Reading]) -> None:

@@ -23,7 +23,6 @@ from vertex_softmax.ops.generators import Ellipsoid, ellipsoid, functional_radiu
 from vertex_softmax.ops.registry import (
     Centred,
     Interval,
-    Op,
     Place,
     Range,
     Shape,
@@ -33,7 +32,7 @@ from vertex_softmax.ops.registry import (
     spread,
     sum_to,
 )
-from vertex_softmax.ops.softmax import RowBounds, RowChoice, probabilities, row_below, row_bounds, score_box
+from vertex_softmax.ops.softmax import MaskedSoftmax, RowBounds, RowChoice, probabilities, row_below, row_bounds
 from vertex_softmax.softmax_box import softmax_box_max, softmax_box_min
 from vertex_softmax.softmax_box.affine import log_probabilities, minorant_constant
 
@@ -94,10 +93,8 @@ class Heads(NamedTuple):
 
 @register
 @dataclasses.dataclass(frozen=True)
-class Attention(Op):
-    """softmax(scores) @ values; keys where `mask` (broadcasts to the scores) is True have weight 0."""
-
-    mask: Tensor | None = None
+class Attention(MaskedSoftmax):
+    """softmax(scores) @ values; some keys may be masked."""
 
     stage = "softmax rows"
     ranges: ClassVar[dict[str, Range]] = {
@@ -113,12 +110,11 @@ class Attention(Op):
 
     def evaluate(self, *xs: Tensor) -> Tensor:
         """scores (..., n, K), values (..., K, d) → (..., n, d)"""
-        scores = xs[0] if self.mask is None else xs[0].masked_fill(self.mask, -torch.inf)
-        return scores.softmax(-1) @ xs[1]
+        return self.masked(xs[0]).softmax(-1) @ xs[1]
 
     def interval(self, *boxes: Interval) -> Interval:
         """Per component: the exact optimum over the score box with the values at their ends; never wider than IBP."""
-        scores, values = score_box(boxes[0], self.mask), boxes[1]
+        scores, values = self.score_box(boxes[0]), boxes[1]
         plain = product_interval(probabilities(scores), values)
         fine = ~plain.lower.isnan().any(-1) & values.lower.isfinite().flatten(-2).all(-1, keepdim=True)
         fine = fine & values.upper.isfinite().flatten(-2).all(-1, keepdim=True)
@@ -134,7 +130,7 @@ class Attention(Op):
 
     def relax(self, place: Place) -> Heads:
         """Score box, values, and for "lse" the linear softmax bounds."""
-        scores, values = score_box(place.boxes[0], self.mask), place.boxes[1]
+        scores, values = self.score_box(place.boxes[0]), place.boxes[1]
         form = place.forms[1]()
         broken = (scores.lower.isnan() | scores.upper.isnan() | (scores.upper == torch.inf)).any(-1)
         bad = None
@@ -246,14 +242,13 @@ class Attention(Op):
 
     def reference(self, i: int, box: Interval) -> Tensor | None:
         """The scores, less their mean by the softmax at the centre."""
-        return _centre(score_box(box, self.mask)).softmax(-1) if i == 0 else None
+        return _centre(self.score_box(box)).softmax(-1) if i == 0 else None
 
     splits: ClassVar[tuple[int, ...]] = (0,)
 
     def bend(self, i: int, A: Tensor, slope: Tensor, xs: tuple[Tensor, ...], points: tuple[Tensor, ...]) -> Tensor:
         """The range of p·w − a·s in each row as one score moves: p_j of it is the key's, the rest keeps its shares."""
-        scores = xs[0] if self.mask is None else xs[0].masked_fill(self.mask, -torch.inf)
-        p, w = scores.softmax(-1), A @ xs[1].mT
+        p, w = self.masked(xs[0]).softmax(-1), A @ xs[1].mT
         value = (p * w).sum(-1, keepdim=True)
         rest = (1 - p).clamp(min=0)
         others = torch.where(

@@ -222,26 +222,29 @@ def _outside(c: float) -> Pieces:
 class Gelu(Valley):
     """x Φ(x), or with `tanh` its usual approximation x/2 (1 + tanh(k (x + c x³))).
 
-    k = √(2/π) and c = 0.044715; with `single` both as float32 rounds them, as models written out in float32 have them.
+    k = √(2/π) and c = 0.044715, as real numbers; with `single` both as float32 rounds them, as models written out in
+    float32 have them, and with `double` as float64 does.
     """
 
     tanh: bool = False
     single: bool = False
+    double: bool = False
 
-    def _constants(self) -> tuple[float, float]:
-        return (0.7978845834732056, 0.044714998453855515) if self.single else (math.sqrt(2 / math.pi), 0.044715)
+    def constants(self) -> tuple[float, float]:
+        """k and c of the tanh form: exactly these where `single` or `double` is set, else the doubles next to them."""
+        return (0.7978845834732056, 0.044714998453855515) if self.single else (0.7978845608028654, 0.044715)
 
     def evaluate(self, *xs: Tensor) -> Tensor:
         """x Φ(x)"""
         if self.tanh and self.single:
-            k, c = self._constants()
+            k, c = self.constants()
             return 0.5 * xs[0] * (1 + torch.tanh(k * (xs[0] + c * xs[0] ** 3)))
         return torch.nn.functional.gelu(xs[0], approximate="tanh" if self.tanh else "none")
 
     def derivative(self, x: Tensor) -> Tensor:
         """Φ(x) + x φ(x)"""
         if self.tanh:
-            k, c = self._constants()
+            k, c = self.constants()
             x = x.clamp(-1e3, 1e3)  # beyond 8 it is 0 or 1 to the last bit; x³ would overflow
             t = torch.tanh(k * (x + c * x**3))
             return 0.5 * (1 + t) + 0.5 * x * (1 - t * t) * k * (1 + 3 * c * x * x)

@@ -144,6 +144,22 @@ class Scale(Op):
 
 @register
 @dataclasses.dataclass(frozen=True)
+class Divide(Scale):
+    """x / divisor, elementwise, as a Scale whose factor is 1 / divisor, rounded.
+
+    What it stands for is the exact quotient: rules that recognise functions ask for the divisor.
+    """
+
+    divisor: Tensor
+
+    @classmethod
+    def by(cls, divisor: Tensor) -> Divide:
+        """The op that divides by these numbers, in double precision."""
+        return cls(1 / divisor.double(), divisor.double())
+
+
+@register
+@dataclasses.dataclass(frozen=True)
 class Shift(Op):
     """x + offset, elementwise; offset broadcasts to x's shape."""
 

@@ -10,7 +10,7 @@ Since Σ p_j = 1, any number may be taken off all c_j first and added to b.
 from __future__ import annotations
 
 import dataclasses
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
 import torch
 from torch import Tensor
@@ -19,15 +19,94 @@ from vertex_softmax.ops.lines import chord_slope
 from vertex_softmax.ops.registry import Interval, Op, Place, Shape, Step, beside, register, sum_to
 from vertex_softmax.softmax_box import softmax_box_probabilities
 
+NEGLIGIBLE = 2000.0
+"""Scores of masked keys lie at least this far below some other score of their row, or there is no bound.
 
-def score_box(box: Interval, mask: Tensor | None) -> Interval:
-    """The box with masked keys at −inf, which the primitive takes as weight 0; a score that overflowed is NaN."""
-    nan = torch.full_like(box.lower, torch.nan)
-    over = box.lower.isinf() | box.upper.isinf()
-    lower, upper = torch.where(over, nan, box.lower), torch.where(over, nan, box.upper)
-    if mask is None:
-        return Interval(lower, upper)
-    return Interval(lower.masked_fill(mask, -torch.inf), upper.masked_fill(mask, -torch.inf))
+Their weights are then below e⁻²⁰⁰⁰: times any double, less than the least double there is, and far less than what boxes
+are rounded outward by.
+"""
+
+
+@dataclasses.dataclass(frozen=True)
+class MaskedSoftmax(Op):
+    """What ops have in common that take the softmax of scores (..., K), some of whose keys may be masked.
+
+    A key where `mask` is True (it broadcasts to the scores; None: nowhere) has no weight: its score is −∞. Where
+    `penalty` is not 0 the score is finite instead: score + penalty, or the penalty alone where `replaced` is True.
+    Bounds take such a key's weight as 0 too, once `score_box` has found it to be negligible.
+    """
+
+    mask: Tensor | None = None
+    penalty: Tensor | None = None
+    replaced: Tensor | None = None
+
+    def masked(self, scores: Tensor) -> Tensor:
+        """The scores that the softmax is taken of."""
+        if self.mask is None:
+            return scores
+        if self.penalty is None:
+            return scores.masked_fill(self.mask, -torch.inf)
+        found = scores + self.penalty
+        if self.replaced is not None:
+            found = torch.where(self.replaced, self.penalty, found)
+        return found.masked_fill(self.mask & (self.penalty == 0), -torch.inf)
+
+    def score_box(self, box: Interval) -> Interval:
+        """The box with masked keys at −inf, which the primitive takes as weight 0.
+
+        A score that overflowed is NaN, and so are all scores of a row in which the weight of a masked key is not
+        certainly negligible.
+        """
+        nan = torch.full_like(box.lower, torch.nan)
+        over = box.lower.isinf() | box.upper.isinf()
+        lower, upper = torch.where(over, nan, box.lower), torch.where(over, nan, box.upper)
+        if self.mask is None:
+            return Interval(lower, upper)
+        found = Interval(lower.masked_fill(self.mask, -torch.inf), upper.masked_fill(self.mask, -torch.inf))
+        if self.penalty is None:
+            return found
+        fine = self._negligible(Interval(lower, upper), self.mask, self.penalty)
+        return Interval(*(torch.where(fine, end, nan) for end in found))
+
+    def _negligible(self, box: Interval, mask: Tensor, penalty: Tensor) -> Tensor:
+        """In which rows every masked key has a weight below e^−NEGLIGIBLE, (..., 1); NaN is no proof of it."""
+        rounding = 8 * torch.finfo(box.lower.dtype).eps
+        highest = box.upper + penalty + rounding * (box.upper.abs() + penalty.abs())
+        if self.replaced is not None:
+            highest = torch.where(self.replaced, penalty + rounding * penalty.abs(), highest)
+        highest = torch.where(box.lower.isnan(), torch.nan, highest)
+        highest = highest.masked_fill(~(mask & (penalty != 0)), -torch.inf).amax(-1, keepdim=True)
+        some = (box.lower - rounding * box.lower.abs()).masked_fill(mask, -torch.inf).amax(-1, keepdim=True)
+        return highest <= some - NEGLIGIBLE * (1 + rounding)
+
+    def also_masked(self: M, mask: Tensor, penalty: Tensor | None) -> M:
+        """The op with more masked keys; penalties of a key add up, and −∞ remains −∞."""
+        if self.mask is None:
+            return dataclasses.replace(self, mask=mask, penalty=penalty)
+        whole = mask | self.mask
+        if penalty is None and self.penalty is None:
+            return dataclasses.replace(self, mask=whole)
+        zero = torch.zeros((), dtype=torch.float64)
+        mine, new = (zero if x is None else x for x in (self.penalty, penalty))
+        # what is done to a score does not reach what stands in its place
+        reached = torch.ones_like(whole) if self.replaced is None else ~self.replaced
+        hard = (mask & (new == 0) & reached) | (self.mask & (mine == 0))
+        least = -torch.finfo(torch.float64).max
+        total = torch.where(hard, 0.0, torch.where(reached, (mine + new).clamp(min=least), mine))
+        return dataclasses.replace(self, mask=whole, penalty=total if bool(total.any()) else None)
+
+    def with_replaced(self: M, where: Tensor) -> M:
+        """The op with the penalty in place of some keys' scores."""
+        if not bool(where.any()):
+            return self
+        return dataclasses.replace(self, replaced=where if self.replaced is None else where | self.replaced)
+
+    def with_penalty(self: M, penalty: Tensor | None) -> M:
+        """The op with other penalties."""
+        return dataclasses.replace(self, penalty=penalty)
+
+
+M = TypeVar("M", bound=MaskedSoftmax)
 
 
 def probabilities(box: Interval) -> Interval:
@@ -178,19 +257,16 @@ def _row_below(c: Tensor, rows: RowBounds, pivot: Tensor) -> tuple[Tensor, Tenso
 
 @register
 @dataclasses.dataclass(frozen=True)
-class Softmax(Op):
-    """softmax along the last dimension; keys where `mask` (broadcasts; None: nowhere) is True have weight 0."""
-
-    mask: Tensor | None = None
+class Softmax(MaskedSoftmax):
+    """softmax along the last dimension, of which some keys may be masked."""
 
     def evaluate(self, *xs: Tensor) -> Tensor:
         """(..., K) → (..., K)"""
-        scores = xs[0] if self.mask is None else xs[0].masked_fill(self.mask, -torch.inf)
-        return scores.softmax(-1)
+        return self.masked(xs[0]).softmax(-1)
 
     def interval(self, *boxes: Interval) -> Interval:
         """Exact for every component."""
-        return probabilities(score_box(boxes[0], self.mask))
+        return probabilities(self.score_box(boxes[0]))
 
     def needs(self) -> tuple[int, ...]:
         """The scores."""
@@ -198,7 +274,7 @@ class Softmax(Op):
 
     def relax(self, place: Place) -> RowBounds:
         """Linear bounds of the components."""
-        return row_bounds(score_box(place.boxes[0], self.mask))
+        return row_bounds(self.score_box(place.boxes[0]))
 
     def backward(self, A: Tensor, relaxed: Any, keep: int | None = None) -> Step:
         """A combination of components per row."""

@@ -15,6 +15,7 @@ from typing import Any
 
 from vertex_softmax.errors import InvalidValueError
 from vertex_softmax.files import write_whole
+from vertex_softmax.outputs import Outputs
 from vertex_softmax.report import templates
 
 SHARED = ("core.js", "charts.js", "table.js")
@@ -48,9 +49,9 @@ def embedded(data: Mapping[str, Any]) -> str:
     return text
 
 
-def written(page: bytes, out: Path) -> Path:
-    """Write the page, whole or not at all; return its path."""
+def written(page: bytes, out: Path, inputs: Sequence[Path]) -> Path:
+    """Write the page, whole or not at all, and onto none of the files it was made from; return its path."""
     try:
-        return write_whole(out, page)
+        return write_whole(out, page, Outputs(inputs))
     except OSError as error:
         raise InvalidValueError(f"{out} cannot be written ({error.strerror}); choose another --out") from error

@@ -14,7 +14,8 @@ from vertex_softmax.files import read_whole
 from vertex_softmax.report import svg
 from vertex_softmax.report.assembled import assembled, written
 from vertex_softmax.report.run_data import Facts, page_data, radius_summary
-from vertex_softmax.runs.run import Plain, Run, read
+from vertex_softmax.runs.run import JOURNAL, Plain, Run, read
+from vertex_softmax.runs.run import NAME as RUN
 
 NAME = "report.html"
 PICTURE = "theorem.svg"
@@ -26,7 +27,8 @@ def write(folder: Path, out: Path | None = None) -> Path:
     """Write the page of a run (its folder, or run.json itself); return its path, FOLDER/report.html unless given."""
     run = read(folder)
     place = folder if folder.is_dir() else folder.parent
-    return written(page(run, _theorem(place / PICTURE)), place / NAME if out is None else out)
+    inputs = (place / RUN if folder.is_dir() else folder, place / JOURNAL, place / PICTURE)
+    return written(page(run, _theorem(place / PICTURE)), place / NAME if out is None else out, inputs)
 
 
 def page(run: Run, theorem: str = "") -> bytes:

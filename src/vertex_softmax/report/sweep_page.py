@@ -30,7 +30,8 @@ SHOWN = ("benchmark", "method", "seed", "device", "runner", "jobs", "threads", "
 
 def write(folder: Path, out: Path | None = None) -> Path:
     """Write the page of a sweep's folder; return its path, FOLDER/report.html unless given."""
-    return written(page(folder), folder / NAME if out is None else out)
+    inputs = [folder / name for name in (JOURNAL, RESULTS, SUMMARY)]
+    return written(page(folder), folder / NAME if out is None else out, inputs)
 
 
 def page(folder: Path) -> bytes:

@@ -22,10 +22,24 @@ import torch
 
 from vertex_softmax import __version__
 from vertex_softmax.errors import InvalidValueError
-from vertex_softmax.experiments.journal import Journal, fingerprint
+from vertex_softmax.experiments.journal import Journal, fingerprint, key_of
 from vertex_softmax.methods.bounding import METHODS, Options
 from vertex_softmax.methods.certify import certify
-from vertex_softmax.runs.run import Answer, Attacked, Data, Input, Model, Run, SlackMap, finite, made, packed, write
+from vertex_softmax.runs.run import (
+    JOURNAL,
+    Answer,
+    Attacked,
+    Data,
+    Input,
+    Model,
+    Run,
+    SlackMap,
+    claimed,
+    finite,
+    made,
+    packed,
+    write,
+)
 from vertex_softmax.runs.slack import slack_map
 from vertex_softmax.runs.subject import Inputs, Subject
 from vertex_softmax.search.attack import pgd
@@ -85,14 +99,16 @@ def evaluate(
     out: Path,
     plan: Plan | None = None,
     watch: Watch = lambda _part: None,
+    files: Sequence[Path] = (),
 ) -> Run:
-    """Every method at every ε on every input; writes OUT/run.json and returns it."""
+    """Every method at every ε on every input; writes OUT/run.json and returns it. `files`: that the run reads."""
     plan = plan or Plan()
     methods, radii = _asked(methods, eps)
     begin = time.perf_counter()
+    outputs = claimed(out, files)
     shown = inputs_of(subject, inputs)
-    with Journal(out / "journal.jsonl", fingerprint("methods", "runs")) as journal:
-        work = _Work(subject, inputs, plan, journal, watch)
+    with Journal(out / JOURNAL, fingerprint("runs/evaluate.py"), outputs=outputs) as journal:
+        work = _Work(subject, inputs, plan, journal, watch, [x.clean for x in shown])
         answers = [answer for e in radii for method in methods for answer in work.answers(method, e)]
         attacks = work.attacks(radii)
         slack = work.slack(answers, radii)
@@ -117,7 +133,7 @@ def evaluate(
         },
         seconds=time.perf_counter() - begin,
     )
-    write(run, out)
+    write(run, out, outputs)
     return run
 
 
@@ -175,6 +191,23 @@ def _asked(methods: Sequence[str], eps: Sequence[float]) -> tuple[tuple[str, ...
     return tuple(dict.fromkeys(methods)), tuple(sorted(set(map(float, eps))))
 
 
+def asked_of(subject: Subject, inputs: Inputs) -> dict[str, Any]:
+    """What every answer of a run hangs on, for the journal's keys: network, inputs, and how it is computed."""
+    return {
+        "model": subject.sha256,
+        "data": inputs.sha256,
+        "precision": str(subject.graph.dtype),
+        "device": subject.graph.device.type,
+        "threads": torch.get_num_threads(),
+    }
+
+
+def _impossible(answer: Answer, clean: float, rounding: float) -> bool:
+    """Is the bound above the margin of a point of the ball, or is a misclassified input verified?"""
+    above = answer.bound is not None and answer.bound > clean + rounding * max(1.0, abs(clean))
+    return above or (answer.verdict == "verified" and clean < 0)
+
+
 def _part(found: Any, name: str, kind: type[T]) -> T:
     """A part of what the journal says, if it is of this type."""
     part = found.get(name) if isinstance(found, dict) else None
@@ -186,10 +219,20 @@ def _part(found: Any, name: str, kind: type[T]) -> T:
 class _Work:
     """The pieces of a run, each computed once."""
 
-    def __init__(self, subject: Subject, inputs: Inputs, plan: Plan, journal: Journal, watch: Watch) -> None:
+    def __init__(
+        self,
+        subject: Subject,
+        inputs: Inputs,
+        plan: Plan,
+        journal: Journal,
+        watch: Watch,
+        clean: Sequence[float],
+    ) -> None:
+        """clean: the margins at the inputs themselves, which no bound can exceed."""
         self.subject, self.inputs, self.plan, self.journal, self.watch = subject, inputs, plan, journal, watch
-        self.graph = subject.graph
-        self.known = f"{subject.sha256[:16]} {inputs.sha256[:16]}"
+        self.graph, self.clean = subject.graph, clean
+        self.rounding = ROUNDING if self.graph.dtype == torch.float64 else 1e-3
+        self.known = asked_of(subject, inputs)
         self.pieces = [range(i, min(i + PIECE, len(inputs))) for i in range(0, len(inputs), PIECE)]
 
     def answers(self, method: str, eps: float) -> list[Answer]:
@@ -197,7 +240,8 @@ class _Work:
         options = self.plan.options(eps)
         found: list[Answer] = []
         for piece in self.pieces:
-            key = f"certify {method} {eps!r} {piece.start}-{piece.stop} {self.known} {options}"
+            about = {"method": method, "eps": eps, "inputs": [piece.start, piece.stop], "options": options}
+            key = key_of("certify", **about, **self.known)
             lines = self.journal.once(key, self._certified, method, eps, piece, options)
             found += self._said(Answer, lines, piece, eps, {"method": method})
             self._tell(method, eps, found)
@@ -230,7 +274,8 @@ class _Work:
             spent = 0.0
             for piece in self.pieces:
                 plan = self.plan
-                key = f"attack {e!r} {piece.start}-{piece.stop} {plan.attack_steps} {plan.attack_restarts} {self.known}"
+                how = {"steps": plan.attack_steps, "restarts": plan.attack_restarts}
+                key = key_of("attack", eps=e, inputs=[piece.start, piece.stop], **how, **self.known)
                 lines = self.journal.once(key, self._attacked, e, piece)
                 here += self._said(Attacked, _part(lines, "attacks", list), piece, e, {})
                 spent += _part(lines, "seconds", float)
@@ -255,6 +300,13 @@ class _Work:
         for i, line in zip(piece, lines, strict=True):
             if any(line.get(name) != value for name, value in {"input": i, "eps": eps, **more}.items()):
                 raise InvalidValueError(f"{where} is about something else than its key says; remove it or the file")
+        for i, answer in zip(piece, found, strict=True):
+            clean = self.clean[i]
+            if isinstance(answer, Answer) and _impossible(answer, clean, self.rounding):
+                raise InvalidValueError(
+                    f"{where} says that input {i} is {answer.verdict} with a bound of {answer.bound}, but the margin "
+                    f"at the input itself is {clean:g}: the line is not of this network; remove the file"
+                )
         return found
 
     def _attacked(self, eps: float, piece: range) -> dict[str, Any]:
@@ -283,7 +335,7 @@ class _Work:
         chosen = chosen[: self.plan.slack_inputs]
         if not chosen:
             return None
-        key = f"slack {e!r} {[(a.input, a.target) for a in chosen]} {self.known}"
+        key = key_of("slack", eps=e, inputs=[[a.input, a.target] for a in chosen], **self.known)
         return made(SlackMap, self.journal.once(key, self._slack, e, chosen), "slack")
 
     def _slack(self, eps: float, chosen: Sequence[Answer]) -> dict[str, Any]:

@@ -24,11 +24,11 @@ from torch import Tensor
 
 from vertex_softmax import __version__
 from vertex_softmax.errors import InvalidValueError
-from vertex_softmax.experiments.journal import Journal, fingerprint
+from vertex_softmax.experiments.journal import Journal, fingerprint, key_of
 from vertex_softmax.methods.bounding import METHODS, Options
 from vertex_softmax.methods.certify import certify
-from vertex_softmax.runs.evaluate import PIECE, described, inputs_of
-from vertex_softmax.runs.run import Input, Model, Radius, Run, write
+from vertex_softmax.runs.evaluate import PIECE, asked_of, described, inputs_of
+from vertex_softmax.runs.run import JOURNAL, Input, Model, Radius, Run, claimed, write
 from vertex_softmax.runs.subject import Inputs, Subject
 from vertex_softmax.search.attack import pgd
 
@@ -92,8 +92,12 @@ def radii(
     how: Bisection | None = None,
     options: Options | None = None,
     watch: Watch = lambda _what, _done, _total: None,
+    files: Sequence[Path] = (),
 ) -> Run:
-    """The radii of every input by every method; writes OUT/run.json and returns it. A misclassified input has 0."""
+    """The radii of every input by every method; writes OUT/run.json and returns it. A misclassified input has 0.
+
+    `files`: that the run reads; nothing is written onto them.
+    """
     how = how or Bisection()
     for method in methods:
         if method not in METHODS:
@@ -101,8 +105,9 @@ def radii(
     if not methods:
         raise InvalidValueError("there is nothing to do: give at least one method")
     begin = time.perf_counter()
+    outputs = claimed(out, files)
     shown = inputs_of(subject, inputs)
-    with Journal(out / "journal.jsonl", fingerprint("methods", "runs")) as journal:
+    with Journal(out / JOURNAL, fingerprint("runs/radius.py"), outputs=outputs) as journal:
         search = _Search(subject, inputs, how, dataclasses.replace(options or Options(), goal=0.0), journal, watch)
         found = [radius for method in dict.fromkeys(methods) for radius in search.radii(method, shown)]
     run = Run(
@@ -124,7 +129,7 @@ def radii(
         },
         seconds=time.perf_counter() - begin,
     )
-    write(run, out)
+    write(run, out, outputs)
     return run
 
 
@@ -136,7 +141,7 @@ class _Search:
     ) -> None:
         self.subject, self.inputs, self.how = subject, inputs, how
         self.options, self.journal, self.watch = options, journal, watch
-        self.known = f"{subject.sha256[:16]} {inputs.sha256[:16]}"
+        self.known = asked_of(subject, inputs)
         self.seconds: dict[tuple[str, int], float] = {}
         self.done: dict[tuple[str, int], _Bracket] = {}
 
@@ -172,8 +177,9 @@ class _Search:
                 which = rest.nonzero().flatten()
                 eps = bracket.middle(self.how)[which]
                 asked = [piece[int(j)] for j in which]
-                question = f"{what} {[(i, e) for i, e in zip(asked, eps.tolist(), strict=True)]} {self._settings(what)}"
-                answer = self.journal.once(f"{question} {self.known}", self._answer, what, asked, eps)
+                each = [[i, e] for i, e in zip(asked, eps.tolist(), strict=True)]
+                question = key_of("radius", method=what, inputs=each, how=self._settings(what), **self.known)
+                answer = self.journal.once(question, self._answer, what, asked, eps)
                 holds, seconds = _believed(answer, len(asked), self.journal.path)
                 self.seconds[key] += seconds
                 bracket.learn(eps, holds, which)
@@ -193,9 +199,8 @@ class _Search:
             self.seconds[what, piece.start] = self.seconds[CHEAP, piece.start]
         return _Bracket(low, high)
 
-    def _settings(self, what: str) -> str:
-        how = self.how
-        return f"{how.attack_steps} {how.attack_restarts}" if what == "attack" else str(self.options)
+    def _settings(self, what: str) -> Any:
+        return [self.how.attack_steps, self.how.attack_restarts] if what == "attack" else self.options
 
     def _answer(self, what: str, asked: Sequence[int], eps: Tensor) -> dict[str, Any]:
         """Which of some inputs hold at their ε."""

@@ -27,9 +27,11 @@ from numpy.typing import NDArray
 
 from vertex_softmax.errors import InvalidValueError
 from vertex_softmax.files import read_whole, write_whole
+from vertex_softmax.outputs import Outputs
 
 FORMAT = "vertex-run/1"
 NAME = "run.json"
+JOURNAL = "journal.jsonl"
 MOST_BYTES = 1 << 30
 MOST_METHODS, MOST_EPS = 64, 4096
 """Pages have a curve for every method, and a point on it for every ε."""
@@ -210,10 +212,18 @@ def unpacked(text: str, shape: Sequence[int]) -> Floats:
     return found.reshape(tuple(shape)).astype(np.float64)
 
 
-def write(run: Run, folder: Path) -> Path:
+def claimed(folder: Path, files: Sequence[Path] = ()) -> Outputs:
+    """What a run writes in this folder, refused now where it would take the place of one of the files it reads."""
+    outputs = Outputs(files)
+    for name in (JOURNAL, NAME):
+        outputs.claim(folder / name)
+    return outputs
+
+
+def write(run: Run, folder: Path, outputs: Outputs | None = None) -> Path:
     """Write FOLDER/run.json, whole or not at all; return its path."""
     try:
-        return write_whole(folder / NAME, json.dumps(run.json(), allow_nan=False).encode())
+        return write_whole(folder / NAME, json.dumps(run.json(), allow_nan=False).encode(), outputs)
     except OSError as error:
         raise InvalidValueError(
             f"{folder / NAME} cannot be written ({error.strerror}); choose another folder"

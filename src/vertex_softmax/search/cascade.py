@@ -35,6 +35,8 @@ from vertex_softmax.specs.property import Floats, Property
 GUARD = {torch.float64: 1e-12, torch.float32: 5e-4}
 """A bound excludes if it is above the limit by this share of all terms of its pass: what rounding may have taken."""
 CASCADE = ("attack", "crown", "joint", "bab")
+ROWS = 1000
+"""Rows of a conjunction whose mix GUARD pays for; of more, as much more."""
 MIXING = 40
 """Steps that look for the mix of a conjunction's rows."""
 
@@ -166,7 +168,7 @@ class _Cascade:
         self.deadline = self.begin + budget.seconds
         self.dtype, self.device = graph.dtype, graph.device
         self.targets = [
-            _Target(i, j, *self._matrix(conjunction.matrix(prop.outputs)))
+            _Target(i, j, *self._matrix(conjunction.matrix(prop.outputs, self.dtype)))
             for i, case in enumerate(prop.cases)
             for j, conjunction in enumerate(case.conjunctions)
         ]
@@ -176,7 +178,7 @@ class _Cascade:
         self.problem = ""
 
     def _matrix(self, rows: tuple[Tensor, Tensor]) -> tuple[Tensor, Tensor, Tensor]:
-        C, d = (x.to(self.dtype).to(self.device) for x in rows)
+        C, d = (x.to(self.device) for x in rows)
         return C.reshape(-1, *self.graph.output.shape), d, torch.full_like(d, -torch.inf)
 
     def run(self) -> Answer:
@@ -300,10 +302,13 @@ class _Cascade:
         for target in self._open(i):
             if len(target.d) > 1:
                 weights = mix(walk, target.C, target.d)
+                lost = float(weights @ terms(walk, target.C, target.d))
                 target.C = torch.cat([target.C, torch.tensordot(weights, target.C, 1).unsqueeze(0)])
                 target.d = torch.cat([target.d, (weights @ target.d).unsqueeze(0)])
                 target.rows = torch.cat([target.rows, torch.full_like(target.rows[:1], -torch.inf)])
-                target.guard = max(target.guard, guard(walk, target.C, target.d))
+                lost *= max(1.0, len(weights) / ROWS)
+                mixed = GUARD[self.dtype] * lost if math.isfinite(lost) else math.inf
+                target.guard = max(target.guard, mixed, guard(walk, target.C, target.d))
                 with torch.no_grad():
                     target.learn(
                         walk.bound(self.graph.output, Part(target.C.unsqueeze(0)), Rules(attention="affine"))[0]
@@ -351,12 +356,23 @@ class _Cascade:
 
 
 def guard(walk: Walk, C: Tensor, d: Tensor) -> float:
-    """How far above its limit a bound has to be, for rows C (m, *shape) and limits d (m,)."""
+    """How far above its limit a bound has to be, for rows C (m, *shape) and limits d (m,).
+
+    GUARD of the terms of a row, Σ |C_k|·|y_k| + |d| and those further back, pays for what a pass rounds, and for what
+    was rounded before it: a coefficient is off by 2^-53 of itself (2^-24 in float32), so C y by 2^-53·Σ |C_k|·|y_k|,
+    a ten-thousandth of GUARD's share; limits are rounded up and need nothing (`Inequality.scaled`). A mix λ·C, λ·d of
+    m rows is off by (m + 1)·2^-53·Σ λ_i·(Σ_k |C_ik|·|y_k| + |d_i|), which may be far more than its own terms where the
+    rows cancel: whoever mixes pays GUARD of the rows' terms, mixed (`_bound_mixes`).
+    """
+    largest = float(terms(walk, C, d).max())
+    return GUARD[C.dtype] * largest if math.isfinite(largest) else math.inf
+
+
+def terms(walk: Walk, C: Tensor, d: Tensor) -> Tensor:
+    """The sum of the absolute values of all terms of a pass, for rows C (m, *shape) with limits d (m,): (m,)."""
     with torch.no_grad():
         size = walk.back(walk.graph.output, Part(C.unsqueeze(0)), Rules(attention="affine"), sizes=True).size
-    terms = d.abs() if size is None else size[0] + d.abs()
-    largest = float(terms.max())
-    return GUARD[C.dtype] * largest if math.isfinite(largest) else math.inf
+    return d.abs() if size is None else size[0] + d.abs()
 
 
 def mix(walk: Walk, C: Tensor, d: Tensor) -> Tensor:

@@ -1,7 +1,8 @@
-"""Counterexamples, shown by running the model itself: onnxruntime on the file, in the file's own precision.
+"""Counterexamples, shown by running the model itself: onnxruntime on the file's own bytes, in the file's own precision.
 
 Invariant: `Replay.confirms` returns only inputs that lie in the property's box as the file writes it, without
-tolerance, and whose output, all of it finite and as the model computes it, breaks the property in exact arithmetic.
+tolerance, and whose output, all of it finite and as the model computes it, breaks the property in exact arithmetic:
+with onnxruntime's optimisations, and without any.
 
     replay = Replay("model.onnx")
     found = replay.confirms(prop, x)                # x near a case's box: rounded into it, run, judged
@@ -10,32 +11,23 @@ tolerance, and whose output, all of it finite and as the model computes it, brea
 
 from __future__ import annotations
 
-import contextlib
 import dataclasses
 import functools
 import math
-import os
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from decimal import Decimal
 from fractions import Fraction
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import Any
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from vertex_softmax.errors import InvalidTypeError, InvalidValueError, UnsupportedModelError
-from vertex_softmax.graph.onnx_file import load, packages
-from vertex_softmax.graph.onnx_parts import only
+from vertex_softmax.errors import InvalidTypeError, InvalidValueError
+from vertex_softmax.graph.onnx_file import Source
+from vertex_softmax.graph.onnx_original import Array, Original
 from vertex_softmax.specs.property import Case, Property
-
-if TYPE_CHECKING:
-    import onnx
-
-Array: TypeAlias = NDArray[np.floating]
-TYPES: dict[str, type[np.floating]] = {"tensor(float)": np.float32, "tensor(double)": np.float64}
-"""onnxruntime's name of an input's type → numpy's; the importer reads models of these two."""
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -54,30 +46,19 @@ class Counterexample:
 class Replay:
     """A model as what it does to one input, in its own precision; on the CPU, in one thread, always the same.
 
-    The model comes through `onnx_file.load`, so onnxruntime is handed bytes and opens no file. A first size that is
-    open is 1; `output` names the output, by default the first.
+    onnxruntime is handed bytes and opens no file (graph/onnx_original.py). A first size that is open is 1; `output`
+    names the output, by default the first.
     """
 
-    def __init__(self, source: str | os.PathLike[str] | bytes, *, output: str | None = None) -> None:
-        model = load(source)
-        _refuse_sparse(model.graph)
-        names = [o.name for o in model.graph.output]
-        if output is not None and output not in names:
-            raise InvalidValueError(f"the model has no output {output!r}; it has {', '.join(names)}")
-        wanted = names[0] if output is None else output
-        model = only(model, wanted)
-        name, self.shape = _fix_sizes(model)
-        session = _session(model)
-        kind = session.get_inputs()[0].type
-        if kind not in TYPES:
-            raise UnsupportedModelError(f"input {name!r} is a {kind}; models of float32 or float64 are run")
-        self.dtype = np.dtype(TYPES[kind])
-
-        def run(x: Array) -> Array:
-            with _refusals("onnxruntime cannot run the model"):
-                return np.asarray(session.run([wanted], {name: x})[0])
-
-        self._run: Callable[[Array], Array] = run
+    def __init__(self, source: Source | Original, *, output: str | None = None) -> None:
+        original = source if isinstance(source, Original) else Original(source, output=output)
+        if output is not None and original.output != output:
+            raise InvalidValueError(f"the model was opened for its output {original.output!r}, not {output!r}")
+        original.open(optimised=True)
+        self.shape, self.dtype = original.shape, original.dtype
+        self._run: Callable[[Array], Array] = functools.partial(original.run, optimised=True)
+        self._again: Callable[[Array], Array] | None = original.run
+        """The same without optimisations."""
         self._floats: tuple[Property, Array, Array] | None = None
 
     @classmethod
@@ -101,7 +82,7 @@ class Replay:
             return found
 
         made = cls.__new__(cls)
-        made.shape, made._run, made._floats = tuple(shape), run, None
+        made.shape, made._run, made._again, made._floats = tuple(shape), run, None, None
         made.dtype = np.dtype(np.float32 if dtype == torch.float32 else np.float64)
         return made
 
@@ -131,12 +112,11 @@ class Replay:
             case, y = prop.cases[i], self.output(inside)
             if y.size != prop.outputs:
                 raise InvalidValueError(f"the model has {y.size} outputs, the property speaks of {prop.outputs}")
-            if not np.isfinite(y).all() or not case.contains(inside):
+            if not case.contains(inside):
                 continue
-            flat = [float(v) for v in y.reshape(-1)]
-            for j, conjunction in enumerate(case.conjunctions):
-                if conjunction.holds(flat):
-                    return Counterexample(inside, y, case, (i, j))
+            j = _broken(case, y)
+            if j is not None and (self._again is None or _broken(case, self._again(inside)) is not None):
+                return Counterexample(inside, y, case, (i, j))
         return None
 
     def _ends(self, prop: Property) -> tuple[Array, Array]:
@@ -151,6 +131,14 @@ class Replay:
             upper = np.array([case.inner_upper for case in prop.cases]).reshape(shape)
             self._floats = (prop, -rounded_down(-lower, self.dtype), rounded_down(upper, self.dtype))
         return self._floats[1], self._floats[2]
+
+
+def _broken(case: Case, y: Array) -> int | None:
+    """The number of the first conjunction that an output satisfies; of an output that is not finite there is none."""
+    if not np.isfinite(y).all():
+        return None
+    flat = [float(v) for v in y.reshape(-1)]
+    return next((j for j, conjunction in enumerate(case.conjunctions) if conjunction.holds(flat)), None)
 
 
 def rounded_down(x: NDArray[np.float64], dtype: np.dtype[Any]) -> Array:
@@ -174,59 +162,3 @@ def _decimal(value: float, lower: float, upper: float) -> str:
     """The shortest decimal of a float64; if that leaves the box by its rounding, all digits."""
     short = repr(value)
     return short if lower <= Fraction(short) <= upper else str(Decimal(value))
-
-
-def _fix_sizes(model: onnx.ModelProto) -> tuple[str, tuple[int, ...]]:
-    """The name and shape of the one real input; a first size that is open becomes 1, in the model too."""
-    fixed = {proto.name for proto in model.graph.initializer}
-    inputs = [i for i in model.graph.input if i.name not in fixed]
-    if len(inputs) != 1:
-        found = ", ".join(repr(i.name) for i in inputs) or "none"
-        raise UnsupportedModelError(f"the model has {len(inputs)} inputs ({found}), one is supported")
-    dims = inputs[0].type.tensor_type.shape.dim
-    if len(dims) > 0 and dims[0].dim_value < 1:
-        dims[0].dim_value = 1
-    shape = tuple(int(d.dim_value) for d in dims)
-    if not inputs[0].type.tensor_type.HasField("shape") or any(n < 1 for n in shape):
-        raise UnsupportedModelError(
-            f"input {inputs[0].name!r} has an open size, {shape}: export the model with fixed sizes"
-        )
-    return inputs[0].name, shape
-
-
-def _refuse_sparse(graph: onnx.GraphProto) -> None:
-    """Sparse tensors are the ones `load` does not bring in."""
-    attributes = [a for node in graph.node for a in node.attribute]
-    if graph.sparse_initializer or any(a.HasField("sparse_tensor") or a.sparse_tensors for a in attributes):
-        raise UnsupportedModelError("the model has sparse tensors, which are not read")
-    for a in attributes:
-        for inner in (*([a.g] if a.HasField("g") else []), *a.graphs):
-            _refuse_sparse(inner)
-
-
-def _session(model: onnx.ModelProto) -> Any:
-    """onnxruntime as it comes, optimisations included, but for threads: one, so that sums keep their order."""
-    _, runtime = packages()
-    options = runtime.SessionOptions()
-    options.intra_op_num_threads = options.inter_op_num_threads = 1
-    options.use_deterministic_compute = True
-    options.log_severity_level = 4
-    with _refusals("onnxruntime does not load the model"):
-        return runtime.InferenceSession(model.SerializeToString(), options, providers=["CPUExecutionProvider"])
-
-
-@functools.cache
-def _known() -> tuple[type[Exception], ...]:
-    """What onnxruntime raises: classes of its own, most of which share no base but Exception."""
-    from onnxruntime.capi import onnxruntime_pybind11_state as state
-
-    refusals = [c for c in vars(state).values() if isinstance(c, type) and issubclass(c, Exception)]
-    return (*refusals, ValueError, RuntimeError)
-
-
-@contextlib.contextmanager
-def _refusals(what: str) -> Iterator[None]:
-    try:
-        yield
-    except _known() as error:
-        raise UnsupportedModelError(f"{what}: {error}") from error

@@ -1,7 +1,9 @@
 """From two files, a model and a property, to an answer.
 
 Invariant: what is proved is said of the model in the ONNX file as real arithmetic over its stored weights; what is
-refuted is refuted by onnxruntime on the same file.
+refuted is refuted by onnxruntime on the same file. Each file is read once, so both are about one state of it; and
+before anything is said, the graph that is proved about gave what onnxruntime gives on the file's own bytes, in the
+middle of every box of the property.
 """
 
 from __future__ import annotations
@@ -10,23 +12,35 @@ import dataclasses
 import hashlib
 import math
 import time
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
 import torch
+from torch import Tensor
 
-from vertex_softmax.graph.from_onnx import from_onnx
+from vertex_softmax.bounds.backward import require_dimensions
+from vertex_softmax.graph.from_onnx import SECONDS, translated
 from vertex_softmax.graph.ir import Graph
-from vertex_softmax.graph.onnx_file import read
+from vertex_softmax.graph.onnx_file import OnnxFile
+from vertex_softmax.graph.onnx_original import Original
+from vertex_softmax.graph.onnx_replay import replay, require_same
+from vertex_softmax.graph.onnx_time import Clock
 from vertex_softmax.graph.simplify import simplify
 from vertex_softmax.methods.bounding import Options
 from vertex_softmax.search.cascade import Answer, Budget, Report, Status, verify
 from vertex_softmax.search.replay import Replay
-from vertex_softmax.specs.property import Property
+from vertex_softmax.specs.property import Case, Property
 from vertex_softmax.specs.vnnlib import read_vnnlib
 
 MEMORY = ("not enough memory", "can't allocate memory", "out of memory", "std::bad_alloc")
 """How torch says that it has none left."""
+
+
+ENDS = 256
+"""Of so many boxes both ends are replayed too; the middle is of all."""
+NUMBERS = 1 << 20
+"""Of all points that are compared at once."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -37,23 +51,47 @@ class Instance:
     prop: Property
     replay: Replay
     model_hash: str
-    """SHA-256 of the model file's bytes, decompressed; external data does not count"""
+    """The identity of the model (certificate/checker/model.py): SHA-256, with the files that it keeps numbers in."""
 
 
-def load_instance(model: Path, spec: Path, *, exact: bool = False) -> Instance:
-    """Read both files; the import is compared with onnxruntime inside the property's boxes.
+def load_instance(model: Path | OnnxFile, spec: Path, *, seconds: float | None = SECONDS) -> Instance:
+    """Read both files, once; the import is compared with onnxruntime inside each of the property's boxes.
 
-    `exact`: see `simplify`; what a certificate needs.
+    `seconds`: see `from_onnx`.
     """
-    data, _ = read(model)
-    shape = from_onnx(model, check=False)
-    inputs, outputs = math.prod(shape.input.shape), math.prod(shape.output.shape)
+    clock = Clock(seconds)
+    original = Original(model)
+    made = translated(original, clock)
+    inputs, outputs = math.prod(made.final.input.shape), math.prod(made.final.output.shape)
     prop = read_vnnlib(spec, inputs=inputs, outputs=outputs)
-    case = prop.cases[0]
-    ends = [torch.from_numpy(end).reshape(shape.input.shape) for end in (case.lower, case.upper)]
-    points = [ends[0], (ends[0] + ends[1]) / 2, ends[1]]
-    graph = simplify(from_onnx(model, points=points), exact=exact)
-    return Instance(graph, prop, Replay(model), hashlib.sha256(data).hexdigest())
+    shape = made.final.input.shape
+    prop.require(shape, made.final.output.shape)
+    replay(original, made, [point for part in _points(prop.cases[:1], shape) for point in part], 0, clock)
+    graph = simplify(made.final, deadline=clock.end)
+    require_dimensions(graph)
+    for points in _points(prop.cases, shape):
+        require_same(original, graph, points, clock=clock)
+    return Instance(graph, prop, Replay(original), original.identity)
+
+
+def _points(cases: Sequence[Case], shape: tuple[int, ...]) -> Iterator[Tensor]:
+    """In parts (n, *shape): the middle of every box, and the ends of the first ENDS; equal boxes are one."""
+    seen: set[bytes] = set()
+    part: list[Tensor] = []
+    most = max(1, NUMBERS // max(1, math.prod(shape)))
+    for case in cases:
+        key = hashlib.sha256(case.lower.tobytes() + case.upper.tobytes()).digest()
+        if key in seen:
+            continue
+        seen.add(key)
+        lower, upper = (torch.from_numpy(end).reshape(shape) for end in (case.lower, case.upper))
+        middle = lower / 2 + upper / 2
+        part += [lower, middle, upper] if len(seen) <= ENDS else [middle]
+        if len(part) >= most:
+            yield torch.stack(part)
+            part = []
+    if part:
+        yield torch.stack(part)
 
 
 def verify_instance(

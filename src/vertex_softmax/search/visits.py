@@ -91,7 +91,7 @@ class Goals:
 
     @staticmethod
     def of(prop: Property, dtype: torch.dtype) -> Goals:
-        """The property's conjunctions, to nearest."""
+        """The property's conjunctions in floats, each inequality scaled (`Inequality.scaled`)."""
         every = [c for case in prop.cases for c in case.conjunctions]
         slots = max((len(case.conjunctions) for case in prop.cases), default=1)
         rows = max((len(c.inequalities) for c in every), default=1)
@@ -103,9 +103,10 @@ class Goals:
             for j, conjunction in enumerate(case.conjunctions):
                 limit[i, j] = np.inf  # an inequality that is not there always
                 for k, inequality in enumerate(conjunction.inequalities):
-                    limit[i, j, k] = float(inequality.limit)
-                    for m, (output, a) in enumerate(inequality.coefficients.items()):
-                        index[i, j, k, m], weight[i, j, k, m] = output, float(a)
+                    row = inequality.scaled(dtype)
+                    limit[i, j, k] = row.limit
+                    for m, (output, a) in enumerate(row.coefficients.items()):
+                        index[i, j, k, m], weight[i, j, k, m] = output, a
         counts = np.array([len(case.conjunctions) for case in prop.cases], dtype=np.int64)
         real = torch.from_numpy(np.arange(shape[1]) < counts[:, None])
         weights, limits = (torch.from_numpy(a).to(dtype) for a in (weight, limit))

@@ -139,6 +139,8 @@ class _Walk:
                 self._place(what),
                 f"the {what} {declared[0].name} has elements of type {kind}; use real or a float type",
             )
+        if any(n < 1 for n in shape):
+            raise PlacedError(self._place(what), f"the {what} has shape {list(shape)}; every size is 1 or more")
         most = min(NUMBERS, len(self.plain)) if what == "input" else NUMBERS  # every input has bounds in the text
         if math.prod(shape) > most:
             raise PlacedError(

@@ -94,7 +94,14 @@ CURVES = {
     "the reciprocal the other way": ("-1 / (x * x), ABOVE, BELOW", "-1 / (x * x), BELOW, ABOVE"),
     "gelu's inflection one float up": ("_bump(1.414213562373095,", "_bump(1.4142135623730951,"),
     "silu's inflection one float up": ("_bump(2.3993572805154676,", "_bump(2.399357280515468,"),
-    "the inflection of the tanh form one float down": ("1.4185040087908283", "1.418504008790828"),
+    "the inflection of the tanh form one float down": (
+        "1.4185040087908283, -0.7524614220710163",
+        "1.418504008790828, -0.7524614220710163",
+    ),
+    "the inflection of the tanh form in double, one float down": (
+        "1.4185040087908283, -0.7524614220710162\n",
+        "1.418504008790828, -0.7524614220710162\n",
+    ),
     "the inflection of the other constants": ("1.4185039771280708", "1.4185040087908283"),
     "the constants of float32 in double": ("arb(0.7978845834732056)", "arb(0.7978845608028654)"),
     "0.044715 as a double": ("arb(44715) / 1000000", "arb(0.0447)"),

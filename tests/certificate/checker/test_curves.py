@@ -19,7 +19,8 @@ from certificate.checker.helpers import PRECISION, Array, above, below, holds, m
 
 curves, file = module("curves"), module("file")
 NAMES = sorted(curves.CURVES)
-BUMPS = ("Gelu", "GeluTanh", "GeluTanhSingle", "Silu")
+BUMPS = ("Gelu", "GeluTanh", "GeluTanhDouble", "GeluTanhSingle", "Silu")
+TANH = ("GeluTanh", "GeluTanhDouble", "GeluTanhSingle")
 POSITIVE = ("Log", "Sqrt", "Rsqrt")
 TINIEST = 5e-324
 
@@ -27,7 +28,9 @@ SINGLE = tuple(float(np.float32(x)) for x in (math.sqrt(2 / math.pi), 0.044715))
 
 
 def constants(name: str) -> tuple[arb, arb]:
-    """k and c of tanh(k (x + c x³)): real numbers, or rounded to float32."""
+    """k and c of tanh(k (x + c x³)): real numbers, or rounded to float64 or float32."""
+    if name == "GeluTanhDouble":
+        return arb(math.sqrt(2 / math.pi)), arb(0.044715)
     if name == "GeluTanh":
         return (2 / arb.pi()).sqrt(), arb(fmpq(44715, 10**6))
     return arb(SINGLE[0]), arb(SINGLE[1])
@@ -44,7 +47,7 @@ def value(name: str, x: Any) -> Any:
     """f of a ball or of a power series, without cancellation: far from 0 too."""
     if name == "Gelu":
         return x * (-x / arb(2).sqrt()).erfc() / 2
-    if name in ("GeluTanh", "GeluTanhSingle"):
+    if name in TANH:
         k, c = constants(name)
         return x * sigmoid(2 * k * (x + c * x * x * x))
     if name == "Tanh":
@@ -64,7 +67,7 @@ def value(name: str, x: Any) -> Any:
 
 def bend(name: str, x: arb) -> arb:
     """A number with the sign of f''(x), for a ball x."""
-    if name in ("GeluTanh", "GeluTanhSingle"):
+    if name in TANH:
         k, c = constants(name)
         y = c * x * x
         return 1 - k * x * (k * x * (1 + y)).tanh() * (1 + 9 * y * y / (1 + 6 * y))

@@ -79,6 +79,9 @@ CURVES: dict[str, Curve] = {
     "GeluTanh": _tanh_gelu(
         lambda: ((2 / arb.pi()).sqrt(), arb(44715) / 1000000), 1.4185040087908283, -0.7524614220710163
     ),
+    "GeluTanhDouble": _tanh_gelu(
+        lambda: (arb(0.7978845608028654), arb(0.044715)), 1.4185040087908283, -0.7524614220710162
+    ),
     "GeluTanhSingle": _tanh_gelu(
         lambda: (arb(0.7978845834732056), arb(0.044714998453855515)), 1.4185039771280708, -0.7524614044087226
     ),

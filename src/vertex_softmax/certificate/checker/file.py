@@ -6,14 +6,12 @@ and places are compared with the file's before anything is read, and every numbe
 
 from __future__ import annotations
 
-import gzip
-import hashlib
 import io
 import json
 import math
 import os
 import stat
-from typing import Any, BinaryIO, NamedTuple, cast
+from typing import Any, BinaryIO, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -21,7 +19,7 @@ from numpy.typing import NDArray
 MOST_BYTES = 1 << 33
 MOST_HEADER = 1 << 26
 TYPES = {"F64": "<f8", "F32": "<f4", "I64": "<i8", "BOOL": "u1"}
-FORMAT = "vertex-certificate-1"
+FORMAT = "vertex-certificate-2"
 Path = str | os.PathLike[str]
 
 
@@ -65,11 +63,11 @@ def read(source: Path | bytes) -> File:
     """The file, or bytes of one; the header is looked at before the rest is read."""
     if isinstance(source, bytes):
         return _parse(io.BytesIO(source), len(source))
-    with _opened(source) as stream:
+    with opened(source) as stream:
         return _parse(stream, os.fstat(stream.fileno()).st_size)
 
 
-def _opened(path: Path) -> BinaryIO:
+def opened(path: Path) -> BinaryIO:
     """A plain file, open; a pipe's writer is not waited for, and a device is not read."""
     stream = open(path, "rb", opener=lambda name, flags: os.open(name, flags | os.O_NONBLOCK))  # noqa: SIM115
     about = os.fstat(stream.fileno())
@@ -108,19 +106,3 @@ def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     if len({key for key, _ in pairs}) != len(pairs):
         raise Rejected("a name occurs twice in the header")
     return dict(pairs)
-
-
-def sha256(path: Path) -> str:
-    """Of a file's content, decompressed if it is gzip's."""
-    found = hashlib.sha256()
-    left = MOST_BYTES
-    with _opened(path) as raw:
-        packed = raw.read(2) == b"\x1f\x8b"
-        raw.seek(0)
-        with cast(BinaryIO, gzip.open(raw)) if packed else raw as stream:
-            while part := stream.read(1 << 20):
-                found.update(part)
-                left -= len(part)
-                if left < 0:
-                    raise Rejected(f"{os.fspath(path)!r} has more than {MOST_BYTES} bytes")
-    return found.hexdigest()

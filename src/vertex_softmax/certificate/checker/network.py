@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import itertools
 import math
+import time
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -52,6 +53,9 @@ def network(file: File) -> list[Node]:
             arrays[name] = file.array(given[name], "i") if op == "Move" else file.numbers(given[name])
         elif op == "Attention" and "mask" in given:
             arrays["mask"] = file.array(given["mask"], "b")
+            if "penalty" in given:
+                arrays["penalty"] = file.numbers(given["penalty"])
+                arrays["replaced"] = file.array(given["replaced"], "b")
         elif op not in PLAIN:
             raise Rejected(f"node {number}: there is no op {op!r}")
         node = Node(op, inputs, shape, arrays, float(entry.get("eps", 0.0)))
@@ -76,7 +80,7 @@ def _fits(node: Node, shapes: list[Shape]) -> bool:
     if op in ("MatMul", "Attention"):
         x, y = shapes
         fine = len(x) == len(y) >= 2 and x[:-2] == y[:-2] and x[-1] == y[-2] and shape == (*x[:-1], y[-1])
-        return fine and ("mask" not in arrays or (arrays["mask"].shape == x and not arrays["mask"].all(-1).any()))
+        return fine and ("mask" not in arrays or _masks_fit(arrays, x))
     if op in ("Add", "Multiply"):
         return shapes == [shape, shape]
     if op == "Linear":
@@ -90,13 +94,34 @@ def _fits(node: Node, shapes: list[Shape]) -> bool:
     return shapes == [shape] and len(shape) > 0 and (op != "Scale" or arrays["factor"].shape == shape)
 
 
+def _masks_fit(arrays: dict[str, NDArray[Any]], shape: Shape) -> bool:
+    """Do masks have the scores' shape, and leave a key in every row; are there penalties at masked keys alone?"""
+    mask = arrays["mask"]
+    if mask.shape != shape or mask.all(-1).any():
+        return False
+    if "penalty" not in arrays:
+        return True
+    penalty, replaced = arrays["penalty"], arrays["replaced"]
+    fine = penalty.shape == replaced.shape == shape
+    return fine and not (penalty[~mask] != 0).any() and not (replaced & (penalty == 0)).any()
+
+
 class Known:
     """What has been proved of a network so far, and what was made of it."""
 
-    def __init__(self, nodes: list[Node], lower: Array, upper: Array, spent: list[int] | None = None) -> None:
+    def __init__(
+        self,
+        nodes: list[Node],
+        lower: Array,
+        upper: Array,
+        spent: list[int] | None = None,
+        ends: float = math.inf,
+    ) -> None:
         self.nodes = nodes
         self.costs = list(itertools.accumulate(_cost(node, nodes) for node in nodes))
         self.spent = [0] if spent is None else spent
+        self.ends = ends
+        """by time.monotonic"""
         self.boxes: dict[int, Interval] = {0: Interval(lower, upper)}
         self.zonotopes: dict[int, zonotopes.Zonotope] = {}
         self.centred: dict[int, tuple[Array, Interval]] = {}
@@ -109,10 +134,13 @@ class Known:
         self.spent[0] += work
         if self.spent[0] > MOST_WORK:
             raise Rejected(f"to check it takes more than {MOST_WORK:.0e} multiplications, the most that are done")
+        if time.monotonic() > self.ends:
+            raise Rejected("to check it takes more time than there is; give more seconds if you trust where it is from")
 
     def reach(self, number: int) -> None:
         """Boxes of all nodes up to one."""
         for k in range(len(self.boxes), number + 1):
+            self.charge(LOOK)
             self.boxes[k] = self.image(k)
 
     def image(self, number: int) -> Interval:
@@ -192,6 +220,10 @@ class Known:
         node = self.nodes[number]
         scores = self.boxes[node.inputs[0]]
         there = ~node.arrays["mask"] if "mask" in node.arrays else np.ones(scores.lo.shape, dtype=bool)
+        if "penalty" in node.arrays:
+            penalty = node.arrays["penalty"]
+            most = (Interval(np.where(node.arrays["replaced"], 0.0, scores.hi)) + _stored(penalty)).hi
+            rows.negligible(np.where(penalty != 0, most, -np.inf), np.where(there, scores.lo, -np.inf))
         return rows.rows(scores, there, self.centred.get(number), pieces)
 
     def _norm(self, number: int, _: int) -> Norm:

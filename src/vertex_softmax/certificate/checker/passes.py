@@ -248,6 +248,9 @@ class Pass:
         w = self._functionals(j, A)
         pieces = chosen["mu"].shape[-1] if "a" in chosen else 1
         row: rows.Rows = self.known.make(number, "rows", pieces)
+        if "penalty" in self.known.nodes[number].arrays:  # see rows.negligible
+            each = np.abs(A).sum(-2, keepdims=True) * (1 + rounding(A.shape[-2]))
+            self._pay(np.broadcast_to(each, (len(A), *self.known.nodes[j].shape)), self.known.boxes[j].size, 1)
         if self.how.rule == "vertex":
             self._add(rows.vertex(row, w.lo))
             return

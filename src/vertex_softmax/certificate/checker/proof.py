@@ -16,22 +16,36 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from .file import File, Path, Rejected, place, read, sha256
+from .claim import Claim, cases_of, claim
+from .file import File, Path, Rejected, place, read
+from .model import identity_of_file
 from .network import Known, Node, network
 from .passes import LOST, MOST_COLUMNS, How, Pass, joined, wanted
 from .rounding import MORE, Array, Interval, rounding
 from .zonotopes import Zonotope
 
 STATEMENT = (
-    "For every real input x with lower ≤ x ≤ upper, number by number, for one of the parts of this file, the network "
-    "written in it (graph: its ops in order, each number standing for all reals within 2^-46 of it relatively, "
-    "evaluated in real arithmetic; masked keys have weight 0) has an output y for which no case of the part's property "
-    "holds: in every case some row has rows y > bound. The network is what Vertex reads from the model of the given "
-    "SHA-256; that reading, not this proof, is what connects the two."
+    "What is proved. Let N be the network that is written in this file: its operations in their order, applied to its "
+    "stored numbers, in real arithmetic, without any rounding; every stored number stands for each real number within "
+    "2^-46 of it, relatively, and what follows holds whichever of these it is. Let x be an input of which every number "
+    "lies between the numbers of 'lower' and 'upper' of a part of this file, both included, and let y be the output of "
+    "N at x. Then no case of that part's property is true of y: in every case there is a row of 'rows' whose product "
+    "with y is greater than its number in 'bound'. A masked key of an attention has weight 0 where its additive mask "
+    "is minus infinity; where the mask is finite, the proof shows that the weight is below e^-700, and counts it. "
+    "On what assumptions. That the checker, Python, numpy, python-flint and the machine they run on do what they are "
+    "specified to do. Nothing that the file claims is assumed: every claim is proved again from its numbers. "
+    "What is not proved. That N is a certain model: the file names one by SHA-256, and whether N is what Vertex reads "
+    "from it is compared by 'vertex check', not by this proof. How far a program that runs the model in floating point "
+    "is from N. Anything about inputs outside of the parts. That this property is the one that is wanted: compare it "
+    "with the specification."
 )
+SECONDS = 3600.0
+"""The longest that a check takes, unless more is asked for."""
 WORK = 1 << 22
 """Numbers per objective and node that are handled at once."""
 WRONG = (KeyError, TypeError, ValueError, IndexError, AttributeError, ArithmeticError, RecursionError, MemoryError)
+UNREADABLE = (*WRONG, OSError, EOFError, zlib.error, np.linalg.LinAlgError, Rejected)
+"""What a file raises that is no certificate."""
 
 
 class Verdict(NamedTuple):
@@ -42,44 +56,61 @@ class Verdict(NamedTuple):
     margin: float
     statement: str
     seconds: float
+    claim: Claim | None = None
+    """what exactly is proved, if it is accepted"""
 
 
-def check(source: Path | bytes, model: Path | None = None) -> Verdict:
-    """Replay a certificate; with a model file, its SHA-256 must be the certificate's."""
+def check(source: Path | bytes | File, model: Path | None = None, seconds: float = SECONDS) -> Verdict:
+    """Replay a certificate; with a model file, its identity (model.py) must be the certificate's.
+
+    `seconds`: a certificate that takes longer is rejected. The clock is looked at between passes and before the box of
+    each node, so that the last of these may go on for a while.
+    """
     begin = time.perf_counter()
-    margin, statement = float("-inf"), ""
+    margin, statement, claimed = float("-inf"), "", None
     try:
         with np.errstate(all="ignore"):
             if not (np.full(64, 5e-324) * 1.0 > 0).all():
                 raise Rejected(
                     "this process flushes small numbers to zero: nextafter and sums are not IEEE's; use another"
                 )
-            file = read(source)
-            if model is not None and sha256(model) != file.header["model"]["sha256"]:
+            if not seconds > 0:
+                raise Rejected(f"there is no time for a check: {seconds} seconds")
+            file = source if isinstance(source, File) else read(source)
+            if model is not None and identity_of_file(model) != file.header["model"]["sha256"]:
                 raise Rejected("the certificate is for another model: the SHA-256 of the file is not the one it names")
             if file.header["statement"] != STATEMENT:
                 raise Rejected("the certificate claims to prove something else than a certificate can")
-            margin, statement = replay(file), STATEMENT
+            margin, statement = replay(file, time.monotonic() + seconds), STATEMENT
+            claimed = claim(file)
         reason = "" if margin > 0 else f"the bound that was proved is not positive: margin {margin:.3g}"
-    except Rejected as error:
-        reason = str(error)
-    except (*WRONG, OSError, EOFError, zlib.error, np.linalg.LinAlgError) as error:
-        reason = f"the certificate makes no sense: {type(error).__name__}: {error}"
-    return Verdict(not reason, reason, margin, statement if not reason else "", time.perf_counter() - begin)
+    except UNREADABLE as error:
+        reason = why(error)
+    took = time.perf_counter() - begin
+    return Verdict(False, reason, margin, "", took) if reason else Verdict(True, "", margin, statement, took, claimed)
 
 
-def replay(file: File) -> float:
-    """The margin: the least over all boxes and cases of the best bound that was proved."""
+def why(error: Exception) -> str:
+    """The reason for which a certificate that raised this is rejected."""
+    return (
+        str(error)
+        if isinstance(error, Rejected)
+        else f"the certificate makes no sense: {type(error).__name__}: {error}"
+    )
+
+
+def replay(file: File, ends: float = float("inf")) -> float:
+    """The margin: the least over all boxes and cases of the best bound that was proved. `ends`: by time.monotonic."""
     nodes, spent = network(file), [0]
-    return min(_part(nodes, part, file, spent) for part in file.header["parts"])
+    return min(_part(nodes, part, file, spent, ends) for part in file.header["parts"])
 
 
-def _part(nodes: list[Node], part: dict[str, Any], file: File, spent: list[int]) -> float:
+def _part(nodes: list[Node], part: dict[str, Any], file: File, spent: list[int], ends: float) -> float:
     """The margin over one box of inputs."""
     lower, upper = (file.numbers(part[end], nodes[0].shape) for end in ("lower", "upper"))
     if not (lower <= upper).all():
         raise Rejected("the input set is empty: a lower end is above its upper end")
-    known = Known(nodes, lower, upper, spent)
+    known = Known(nodes, lower, upper, spent, ends)
     for number, names in part["lines"].items():
         shape = nodes[int(number)].shape
         shapes = [(2, *shape) if k in (1, 3, 5, 6) else shape for k in range(7)]
@@ -164,11 +195,8 @@ def _property(known: Known, part: dict[str, Any], file: File) -> float:
     """Every case, by a pass over the whole box or by a tree."""
     shape, last = known.nodes[-1].shape, len(known.nodes) - 1
     rows, limits = [], []
-    for case in part["property"]:
-        d, omega = file.numbers(case["bound"]), file.numbers(case["weights"])
-        C = file.numbers(case["rows"], (len(d), int(np.prod(shape))))
-        if d.ndim != 1 or d.shape != omega.shape or (omega < 0).any() or not (omega > 0).any():
-            raise Rejected("a case of the property has no rows, or weights that are not ≥ 0, or all 0")
+    for case, (C, d, _) in zip(part["property"], cases_of(part, file, int(np.prod(shape))), strict=True):
+        omega = file.numbers(case["weights"])
         rows.append((omega @ C).reshape(shape))
         size = known.boxes[last].size.ravel()
         paid = rounding(len(d)) * ((omega @ np.abs(C)) @ size) * MORE + LOST * size.sum()

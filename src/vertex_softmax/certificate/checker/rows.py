@@ -27,6 +27,21 @@ FEW = rounding(12)
 SMALL = 2.0**-900
 
 
+NEGLIGIBLE = 2000.0
+
+
+def negligible(masked: Array, others: Array) -> None:
+    """Reject unless every masked key has a weight below e⁻²⁰⁰⁰, from what its score is at most and others at least.
+
+    (..., n, K) both, −inf where a key is none of them. Bounds take such a weight as 0. With K keys, of weight ϖ ≤
+    K e⁻²⁰⁰⁰ together, Σ p_j w_j differs from the same sum over the others' softmax by at most 2 ϖ max |w_j|, which
+    whoever uses it pays: 2⁻⁵³ Σ |w_j| is more, for any K that fits into memory.
+    """
+    gap = up(masked.max(-1) - others.max(-1))
+    if not (gap <= -NEGLIGIBLE).all():
+        raise Rejected("a masked key has a finite penalty, which is not proved to leave it no weight")
+
+
 class Rows(NamedTuple):
     """What is known of log p_j over a score box: (..., n, M, K) in M pieces; masked keys have 0 and are not `there`."""
 

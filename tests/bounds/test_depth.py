@@ -1,0 +1,122 @@
+"""No recursion in the depth of a network: chains of 600 and of 3,000 ops have bounds by every method, and proofs.
+
+The chains hold few nonlinearities, so that the passes are few: each one goes through all the ops before it.
+"""
+
+from __future__ import annotations
+
+import sys
+from functools import cache
+
+import pytest
+import torch
+from torch import Tensor
+
+from vertex_softmax.bounds.backward import Walk
+from vertex_softmax.bounds.optimize import Ascent
+from vertex_softmax.certificate import checker
+from vertex_softmax.graph import build
+from vertex_softmax.graph.identity import graph_identity
+from vertex_softmax.graph.ir import Graph, Node
+from vertex_softmax.methods.bounding import METHODS, Options
+from vertex_softmax.methods.certify import certify
+from vertex_softmax.ops import attention, bilinear, elementwise, linear, normalization, shape
+from vertex_softmax.ops.registry import Op
+from vertex_softmax.search.branch_and_bound import Search
+from vertex_softmax.sets import LinfBall
+
+BENT = 4
+"""nonlinearities in a chain"""
+ROWS = (2, 3)
+OPTIONS = Options(ascent=Ascent(steps=1), search=Search(seconds=1.0))
+
+
+def numbers(*values: float) -> Tensor:
+    return torch.tensor(values, dtype=torch.float64)
+
+
+def step(i: int) -> Op:
+    """Ops that keep the size of what goes through them."""
+    turned = torch.eye(3, dtype=torch.float64)[[1, 2, 0]]
+    return (linear.Linear(turned), linear.Shift(numbers(0.01, -0.02, 0.03)), linear.Scale(numbers(-1)))[i % 3]
+
+
+def bent(i: int) -> Op:
+    return (elementwise.Relu(), elementwise.Tanh(), elementwise.Gelu(), normalization.Normalize(1.0))[i % 4]
+
+
+@cache
+def chain(count: int, kind: str) -> Graph:
+    """`count` ops one after the other, or as residual blocks; then attention, and two classes."""
+    x = node = build.source(ROWS)
+    for i in range(count if kind == "chain" else count // 2):
+        last = node
+        op = bent(i * BENT // count) if i % max(1, count // BENT) == 0 else step(i)
+        if kind == "residual" and not op.affine:
+            small = Node(f"small{i}", linear.Scale(numbers(0.1)), (node,), ROWS)
+            node = Node(f"sum{i}", linear.Add(), (last, Node(f"branch{i}", op, (small,), ROWS)), ROWS)
+        elif kind == "residual":
+            zero = Node(f"branch{i}", linear.Scale(numbers(0.0)), (node,), ROWS)
+            node = Node(f"sum{i}", linear.Subtract(), (last, zero), ROWS)
+        else:
+            node = Node(f"op{i}", op, (node,), ROWS)
+    keys = Node("keys", shape.Permute((1, 0)), (node,), (3, 2))
+    scores = Node("scores", bilinear.MatMul(), (node, keys), (2, 2))
+    mixed = Node("attention", attention.Attention(), (scores, node), ROWS)
+    flat = Node("flat", shape.Reshape(ROWS, (1, 6)), (mixed,), (1, 6))
+    weight = torch.linspace(-1, 1, 12, dtype=torch.float64).sin().reshape(6, 2)
+    return Graph(x, Node("classes", linear.Linear(weight), (flat,), (1, 2)))
+
+
+def depth() -> int:
+    frame, found = sys._getframe(), 0
+    while (frame := frame.f_back) is not None:  # type: ignore[assignment]
+        found += 1
+    return found
+
+
+ASKED = [(600, kind, method) for kind in ("chain", "residual") for method in METHODS]
+ASKED += [(3000, "chain", "joint"), (3000, "residual", "crown")]
+
+
+@pytest.mark.parametrize(("count", "kind", "method"), ASKED)
+def test_every_method_bounds_deep_networks(count: int, kind: str, method: str) -> None:
+    assert count * 2 > sys.getrecursionlimit()
+    graph = chain(count, kind)
+    x = numbers(0.4, -0.3, 0.2, -0.6, 0.5, 0.1).reshape(1, *ROWS)
+    scores = graph.evaluate(x).flatten()
+    label = int(scores.argmax())
+    found = certify(graph, LinfBall(x, 1e-3), torch.tensor([label]), method, options=OPTIONS)
+    margin = float(scores[label] - scores[1 - label])
+    bound = float(found.lower[0, 1 - label])
+    assert margin - 1 < bound < margin
+    assert method == "ibp" or bool(found.certified.all())
+
+
+@pytest.mark.parametrize("kind", ["chain", "residual"])
+def test_deep_networks_are_proved_and_checked(kind: str) -> None:
+    graph = chain(600, kind)
+    x = numbers(0.4, -0.3, 0.2, -0.6, 0.5, 0.1).reshape(1, *ROWS)
+    label = graph.evaluate(x).flatten(1).argmax(1)
+    found = certify(graph, LinfBall(x, 1e-3), label, "joint", options=OPTIONS, certificate=True)
+    assert found.certificates is not None
+    proof = found.certificates[0]
+    assert proof is not None, found.reasons
+    assert checker.check(proof.data).accepted
+
+
+def test_a_walk_needs_no_more_frames_for_a_deeper_network() -> None:
+    """With 100 frames to spare everything works that works with a thousand."""
+    x = numbers(0.4, -0.3, 0.2, -0.6, 0.5, 0.1).reshape(1, *ROWS)
+    graph = chain(600, "residual")
+    walk = Walk(graph, x - 1e-3, x + 1e-3)
+    limit = sys.getrecursionlimit()
+    sys.setrecursionlimit(depth() + 100)
+    try:
+        assert walk._parallel(graph.output) == all(
+            node.op.affine or node.op.parallels or node is graph.input for node in graph.nodes()
+        )
+        assert len(graph_identity(graph)) == 64
+        walk.run(lambda _walk, _node: None)
+    finally:
+        sys.setrecursionlimit(limit)

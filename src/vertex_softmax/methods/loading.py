@@ -44,6 +44,8 @@ class Loaded(ABC):
 
     file: Path | None = None
     """Where it came from, if that is a file."""
+    identity: str | None = None
+    """Of the file's content, if it came from one."""
 
     @abstractmethod
     def groups(self, input_set: InputSet) -> list[Group]:
@@ -134,6 +136,7 @@ class _File(Loaded):
 
         self.file = path
         self.original = Original(path)
+        self.identity = self.original.identity
         self.simplified: Graph = simplify(from_onnx(self.original.file))
 
     def groups(self, input_set: InputSet) -> list[Group]:

@@ -102,8 +102,6 @@ class CachedPart(Plain):
 class CopiedTrick(Plain):
     """Its copy is another module."""
 
-    evil = True
-
     def __deepcopy__(self, memo: dict[int, Any]) -> nn.Module:
         found = Plain()
         found.load_state_dict(self.state_dict())
@@ -111,6 +109,13 @@ class CopiedTrick(Plain):
 
     def forward(self, x: Tensor) -> Tensor:
         return super().forward(x).flip(-1)
+
+
+class CopiedTrickAlone(CopiedTrick):
+    """And takes one input at a time."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        return super().forward(x.reshape(1, 3))
 
 
 class DoubleTrick(Plain):
@@ -167,6 +172,17 @@ class ElsewhereInTheSet(Plain):
         return y if at_a_centre else y.flip(-1)
 
 
+class ElsewhereInTheSecondSet(Plain):
+    """Right at every centre and around the first one."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        y = super().forward(x)
+        if torch.compiler.is_compiling():
+            return y
+        far = (x - X[1:].to(x)).abs().amax(1)
+        return y.flip(-1) if bool(((far > 1e-7) & (far < 0.1)).any()) else y
+
+
 def monkeypatched() -> nn.Module:
     module = Plain().eval()
     true = module.forward
@@ -201,6 +217,7 @@ EVIL = {
         FirstCall,
         CachedPart,
         CopiedTrick,
+        CopiedTrickAlone,
         DoubleTrick,
         ByBatch,
         PythonRandom,
@@ -209,6 +226,7 @@ EVIL = {
         Clock,
         ByGrad,
         ElsewhereInTheSet,
+        ElsewhereInTheSecondSet,
     )
 } | {"monkeypatched": monkeypatched, "hooked": hooked, "hooked_by_count": hooked_by_count}
 

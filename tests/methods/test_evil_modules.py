@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import random
 import time
+import warnings
 from typing import Any
 
 import numpy as np
@@ -12,7 +13,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from vertex_softmax import LinfBall, bound, certify
+from vertex_softmax import LinfBall, TokenBall, bound, certify
 from vertex_softmax.errors import UnsupportedModelError
 from vertex_softmax.methods.loading import load, read
 
@@ -279,3 +280,32 @@ def test_a_batch_of_one_that_only_takes_one_is_no_trouble() -> None:
             return super().forward(x.reshape(1, 3))
 
     assert certify(Alone().eval(), LinfBall(X, 0.001), 0, "crown").verdict == "verified"
+
+
+def test_the_fused_encoder_that_leaves_padding_out_is_told() -> None:
+    """torch's own fast path gives 0 for masked tokens, which a mean over all tokens sees."""
+
+    class Mean(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.table, self.head = nn.Embedding(10, 8), nn.Linear(8, 3)
+            with warnings.catch_warnings():
+                warnings.simplefilter("ignore")
+                layer = nn.TransformerEncoderLayer(8, 2, 12, batch_first=True)
+                self.encoder = nn.TransformerEncoder(layer, 1)
+
+        def forward(self, ids: Tensor) -> Tensor:
+            return self.head(self.encoder(self.table(ids), src_key_padding_mask=ids == 0).mean(1))
+
+    torch.manual_seed(0)
+    module, ids = Mean().eval(), torch.tensor([[1, 2, 3, 0, 0]])
+    ball = TokenBall.of(module, ids, 1e-6)
+    with pytest.raises(UnsupportedModelError, match="enable_nested_tensor=False"):
+        certify(module, ball, 0, "crown")
+    torch.backends.mha.set_fastpath_enabled(False)
+    try:
+        with torch.no_grad():
+            label = int(module(ids).argmax())
+        assert certify(module, ball, label, "crown").verdict == "verified"
+    finally:
+        torch.backends.mha.set_fastpath_enabled(True)

@@ -24,7 +24,7 @@ from torch import Tensor
 from vertex_softmax.errors import UnsupportedModelError
 from vertex_softmax.graph.ir import Graph
 from vertex_softmax.graph.onnx_replay import DOUBLE, MARGIN, floor
-from vertex_softmax.graph.torch_module import Cut, Original
+from vertex_softmax.graph.torch_module import Cut, Original, traceable
 
 if TYPE_CHECKING:
     from vertex_softmax.graph.from_torch import Reading
@@ -36,6 +36,11 @@ TF32 = 2.0**-11
 VAGUE = {torch.float64: 1e-4, torch.float32: 1e-2, torch.float16: 0.1, torch.bfloat16: 0.1}
 TOGETHER = 64
 """Points that are evaluated at once."""
+FUSED = (
+    "It is torch's fused kernel of nn.TransformerEncoder that does something else (where tokens are masked, it gives 0 "
+    "or leaves them out): build it with enable_nested_tensor=False, or call "
+    "torch.backends.mha.set_fastpath_enabled(False) wherever the module is used"
+)
 BEYOND = (
     "the model's own numbers are finite, but not those of its graph: something on the way underflows or overflows, as "
     "log_softmax does where logits are more than 745 apart and logsumexp beyond 709. Return the logits themselves "
@@ -68,6 +73,8 @@ class _Call:
     kind: torch.dtype
     """The precision it computes in."""
     who: str
+    own: bool = True
+    """Was it the user's object, or its copy?"""
 
 
 def replay(graph: Graph, reading: Reading, original: Original, cases: Sequence[Case], *, batches: bool = False) -> None:
@@ -111,7 +118,7 @@ class _Held:
     def twin(self, case: Case, j: int) -> _Call:
         """Its copy in float64 at a point of a case."""
         found = self.original.twin_at(case.points[j], case.cut)
-        return _Call(case, case.points[j], found, self._less(torch.float64), "the module in float64")
+        return _Call(case, case.points[j], found, self._less(torch.float64), "the module in float64", own=False)
 
     def _less(self, kind: torch.dtype) -> torch.dtype:
         """The precision of a call: float32 at most, if the module casts something to that."""
@@ -163,8 +170,14 @@ class _Held:
         if off > allowed:
             raise UnsupportedModelError(
                 f"at {call.case.said}, or near it in its set, {call.who} differs by {off:.3g} from the graph that was "
-                f"read from it, where rounding explains {allowed:.3g}. {self._why(call)}"
+                f"read from it, where rounding explains {allowed:.3g}. {self._why(call, exact, allowed)}"
             )
+
+    def _fused(self, call: _Call, exact: Tensor, allowed: float) -> bool:
+        """Does the user's object agree without torch's fused kernels?"""
+        with traceable():
+            found, _, _ = self.original.own_at(call.point, call.case.cut)
+        return found.shape == exact.shape and float((found - exact).abs().max()) <= allowed
 
     def _allowed(self, kind: torch.dtype, exact: Tensor, rough: Tensor) -> float:
         """What rounding may do to the output in this precision."""
@@ -178,8 +191,10 @@ class _Held:
         allowed = max(least * size, MARGIN * noise * unit / UNITS[torch.float32])
         return min(allowed, VAGUE[kind] * size) if size > 0 else allowed
 
-    def _why(self, call: _Call) -> str:
+    def _why(self, call: _Call, exact: Tensor, allowed: float) -> str:
         """Which tensor of the program differs first from the graph; or that none does."""
+        if call.own and self._fused(call, exact, allowed):
+            return FUSED
         place = self.reading.first_difference(call.point)
         if place is not None:
             return f"The first tensor that differs is {place}: it was read wrongly. Please report the model"

@@ -137,6 +137,21 @@ def test_the_type_of_a_setting_counts() -> None:
             graph_identity(of(Holds((1, value)), (3,)))
 
 
+def test_odd_values_are_told_apart_or_refused() -> None:
+    @dataclasses.dataclass(frozen=True)
+    class Holds(Op):
+        """Some value."""
+
+        value: Any
+
+    huge = 10**5000  # Python refuses to write so many decimal digits
+    assert graph_identity(of(Holds(huge), (3,))) != graph_identity(of(Holds(huge + 1), (3,)))
+    itself: list[Any] = []
+    itself.append(itself)
+    with pytest.raises(UnsupportedModelError, match=r"out \(Holds\): it holds itself"):
+        graph_identity(of(Holds(itself), (3,)))
+
+
 def residual(order: int = 0, join: type[Op] = Subtract, name: str = "h") -> Graph:
     """relu(h) − h, or h − relu(h), of h = x W + b."""
     x = build.source((3,))

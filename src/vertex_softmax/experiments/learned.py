@@ -88,7 +88,7 @@ class Case:
 
     def key(self, epsilon: float, image: int) -> str:
         """Which trial; the checksums are those of the weights and of the data."""
-        made = f"{self.record['sha256']} {self.record['checksum']} | {' '.join(self.setting.methods)}"
+        made = f"{self.record['sha256']} {self.record['checksum']}"
         return f"{self.setting.name} | {made} | seed {self.seed} | ε {epsilon!r} | image {image}"
 
 

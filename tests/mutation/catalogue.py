@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from certificate.checker import mutants as checker
 
-from . import importers, kernel, primitive, products, proofs, relaxations, search, specs, verdicts, walks
+from . import identities, importers, kernel, primitive, products, proofs, relaxations, search, specs, verdicts, walks
 from .mutant import Mutant
 
-PARTS = (relaxations, products, walks, primitive, kernel, verdicts, search, specs, importers, proofs)
+PARTS = (relaxations, products, walks, primitive, kernel, verdicts, identities, search, specs, importers, proofs)
 AREAS = ("relaxations", "walks", "primitive", "verdicts", "search", "specs", "importers", "proofs", "checker")
 
 

@@ -189,7 +189,8 @@ def test_input_output_shape_and_sharing_count() -> None:
     graphs = [
         Graph(x, x), Graph(x, relu), Graph(x, tanh), Graph(x, out), Graph(y, out), Graph(x, twice), Graph(x, copies),
         Graph(x, wide), Graph(y, relu), Graph(x, Node("out", Subtract(), (relu, tanh), (3,))),
-        Graph(x, Node("out", Subtract(), (tanh, relu), (3,))), Graph(relu, twice), Graph(relu, x), Graph(relu, relu), Graph(build.source((3, 1)), x),
+        Graph(x, Node("out", Subtract(), (tanh, relu), (3,))), Graph(relu, twice), Graph(relu, x),
+        Graph(relu, relu), Graph(build.source((3, 1)), x),
         *(Graph(x, Node("c", Constant(torch.zeros(n)), (), (3,))) for n in (3, 1)),
     ]  # fmt: skip
     found = [graph_identity(graph) for graph in graphs]

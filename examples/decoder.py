@@ -22,7 +22,7 @@ from torch.nn import functional
 
 import vertex_softmax as vx
 from vertex_softmax.methods.bounding import Options
-from vertex_softmax.methods.certify import load
+from vertex_softmax.methods.loading import read
 from vertex_softmax.search.attack import pgd
 from vertex_softmax.zoo.train import one_thread
 
@@ -98,16 +98,16 @@ def main(arguments: Sequence[str] | None = None) -> None:
     with one_thread():
         model, share = trained(150 if asked.quick else 300)
         ids = torch.tensor([prompt(*numbers) for numbers in shown])
-        embeddings = model.embedding(ids).detach()
         earlier = torch.arange(ids.shape[1]) < ids.shape[1] - 1  # all but the "="
         said = model(ids).argmax(-1)
-        graph = load(model, vx.TokenBall(embeddings, 0.0, earlier, ids))
+        network = read(model)  # once, for every set
+        graph = network.graph(vx.TokenBall.of(network, ids, 0.0, earlier))  # what the attack climbs on
         best: dict[str, list[float]] = {method: [0.0] * len(ids) for method in methods}
         fooled = [torch.inf] * len(ids)
         for eps in sizes:
-            ball = vx.TokenBall(embeddings, eps, earlier, ids)
+            ball = vx.TokenBall.of(network, ids, eps, earlier)
             for method in methods:
-                found = vx.certify(graph, ball, said, method, options=Options(goal=0.0))
+                found = vx.certify(network, ball, said, method, options=Options(goal=0.0))
                 best[method] = [eps if ok else b for ok, b in zip(found.certified, best[method], strict=True)]
             margins = pgd(graph, ball, said).worst
             fooled = [min(f, eps) if m < 0 else f for f, m in zip(fooled, margins, strict=True)]

@@ -24,7 +24,7 @@ from torch.nn import functional
 
 import vertex_softmax as vx
 from vertex_softmax.methods.bounding import Options
-from vertex_softmax.methods.certify import load
+from vertex_softmax.methods.loading import read
 from vertex_softmax.search.attack import pgd
 from vertex_softmax.zoo.train import one_thread
 
@@ -88,18 +88,18 @@ def trained(epochs: int) -> tuple[Classifier, float]:
 def per_word(model: Classifier, ids: Tensor, method: str, steps: int) -> tuple[Tensor, Tensor]:
     """For each word of a sentence, ids (6): the largest ε certified, and the least at which an attack succeeds."""
     words = len(ids)
-    embeddings = model.words(ids).detach().expand(words, -1, -1)  # a copy of the sentence for each word …
+    every = ids.expand(words, -1)  # a copy of the sentence for each word …
     alone = torch.eye(words, dtype=torch.bool)  # … in which only that word moves
     label = int(model(ids[None]).argmax())
-    every = ids.expand(words, -1)
-    graph = load(model, vx.TokenBall(embeddings, 0.0, alone, every))
+    network = read(model)  # once, for every set
+    graph = network.graph(vx.TokenBall.of(network, every, 0.0, alone))  # what the attack climbs on
 
     def verified(eps: Tensor) -> Tensor:
-        ball = vx.TokenBall(embeddings, eps, alone, every)
-        return vx.certify(graph, ball, label, method, options=Options(goal=0.0)).certified
+        ball = vx.TokenBall.of(network, every, eps, alone)
+        return vx.certify(network, ball, label, method, options=Options(goal=0.0)).certified
 
     def not_fooled(eps: Tensor) -> Tensor:
-        return pgd(graph, vx.TokenBall(embeddings, eps, alone, every), label).worst > 0
+        return pgd(graph, vx.TokenBall.of(network, every, eps, alone), label).worst > 0
 
     return bisected(verified, words, steps)[0], bisected(not_fooled, words, steps)[1]
 

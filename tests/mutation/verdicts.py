@@ -84,15 +84,13 @@ MUTANTS: list[Mutant] = [
             "single precision: the set is rounded inward": (
                 (
                     "lower = _placed(input_set.lower, graph, dtype, device, -torch.inf)\n    upper = "
-                    "_placed(input_set.upper, graph, dtype, device, torch.inf)\n    options = options or "
-                    "Options()\n    size = options.together(graph, _method(method), lower.device, dtype)\n    "
-                    "parts"
+                    "_placed(input_set.upper, graph, dtype, device, torch.inf)\n    size = "
+                    "options.together(graph, method, device, dtype)\n"
                 ),
                 (
                     "lower = _placed(input_set.lower, graph, dtype, device, torch.inf)\n    upper = "
-                    "_placed(input_set.upper, graph, dtype, device, -torch.inf)\n    options = options or "
-                    "Options()\n    size = options.together(graph, _method(method), lower.device, dtype)\n    "
-                    "parts"
+                    "_placed(input_set.upper, graph, dtype, device, -torch.inf)\n    size = "
+                    "options.together(graph, method, device, dtype)\n"
                 ),
             ),
         },
@@ -109,6 +107,66 @@ MUTANTS: list[Mutant] = [
             ),
         },
         only="label or batch",
+    ),
+    *mutants(
+        "verdicts",
+        "methods/loading.py",
+        "methods/test_token_ids.py",
+        {
+            "every sentence is read as the first": (
+                'return self._reading(rows[i : i + 1], "embedding")',
+                'return self._reading(rows[:1], "embedding")',
+            ),
+            "sentences of different masks are bounded together": (
+                "groups.setdefault(reading.identity, [])",
+                'groups.setdefault("", [])',
+            ),
+            "the set is not compared with the table": ("        if len(wrong):\n", "        if len(wrong) > 1000:\n"),
+            "ids are forgotten where a graph is given": (
+                '    if getattr(input_set, "ids", None) is not None:\n',
+                '    if getattr(input_set, "none", None) is not None:\n',
+            ),
+        },
+    ),
+    *mutants(
+        "verdicts",
+        "result.py",
+        "methods/test_token_ids.py",
+        {
+            "groups are put together out of order": (
+                "return torch.cat(list(parts))[index.argsort()]",
+                "return torch.cat(list(parts))",
+            ),
+        },
+        only="what_its_sentences_are",
+    ),
+    *mutants(
+        "verdicts",
+        "graph/torch_replay.py",
+        "methods/test_evil_modules.py",
+        {
+            "any difference from the module is rounding": ("        if off > allowed:\n", "        if off > 1e9:\n"),
+            "only the copy is asked": (
+                "found, given, kind = self.original.own_at(case.points[j], case.cut, moved=j > 0)",
+                "found, given, kind = self.original.twin_at(case.points[j], case.cut), case.points[j], torch.float64",
+            ),
+            "the module is not asked beside another input": (
+                "held.beside(cases[0]) if batches else []",
+                "[]",
+            ),
+            "one point is enough": (
+                "calls += [held.twin(case, j) for case in some for j in range(len(case.points))]",
+                "calls += [held.twin(case, j) for case in some[:0] for j in range(len(case.points))]",
+            ),
+        },
+    ),
+    *mutants(
+        "verdicts",
+        "graph/torch_module.py",
+        "methods/test_evil_modules.py",
+        {
+            "chance is not noticed": ("        if drawn:\n", "        if len(drawn) > 9:\n"),
+        },
     ),
     *mutants(
         "verdicts",

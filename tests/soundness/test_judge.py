@@ -56,7 +56,7 @@ def test_a_bound_just_above_the_minimum_is_told(key: Key, monkeypatch: pytest.Mo
 
 
 def test_a_verifier_that_loses_the_hat_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
-    honest = judge.load
+    honest = judge.read
 
     def losing(module: Hatted, *given: Any) -> Any:
         height, module.height = module.height, 0.0
@@ -65,7 +65,7 @@ def test_a_verifier_that_loses_the_hat_is_told(monkeypatch: pytest.MonkeyPatch) 
         finally:
             module.height = height
 
-    monkeypatch.setattr(judge, "load", losing)
+    monkeypatch.setattr(judge, "read", losing)
     assert "verified" in judge.judged(HAT, ("hybrid",))["answers"][0]["wrong"]
 
 

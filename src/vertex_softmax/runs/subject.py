@@ -87,7 +87,7 @@ class Subject:
     graph: Graph
     """For inputs of one shape; what attacks and pictures are made with."""
     sha256: str
-    """Its identity."""
+    """Its identity: of the graph, and of the file's content where it came from one."""
     accuracy: float | None = None
     facts: dict[str, Plain] = field(default_factory=dict)
     original: Loaded | None = None
@@ -103,7 +103,10 @@ def subject(model: Model, inputs: Inputs, name: str = "") -> Subject:
     """A module, a graph or an ONNX file as the subject of a run over these inputs."""
     original = read(model)
     graph = original.graph(inputs.ball(0.0)[:1])
-    return Subject(name or type(model).__name__, graph, graph_identity(graph), original=original)
+    identity = graph_identity(graph)
+    if original.identity is not None:
+        identity = hashlib.sha256(f"{identity} {original.identity}".encode()).hexdigest()
+    return Subject(name or type(model).__name__, graph, identity, original=original)
 
 
 def read_model(path: Path, inputs: Inputs) -> Subject:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import json
 import os
 import subprocess
@@ -76,7 +77,11 @@ def verified(
     from vertex_softmax.search.cascade import Budget
     from vertex_softmax.search.verify_files import described, load_instance, verify_instance
 
+<<<<<<< HEAD
     instance = load_instance(model, spec)
+=======
+    instance = known(load_instance, model, spec, exact=certificate)
+>>>>>>> w-fuzz
     budget = Budget(seconds=seconds) if attack else Budget(seconds=seconds, first=0.0, second=0.0, most=0.0)
     facts = described(verify_instance(instance, budget, method=method))
     point = facts["counterexample"] or {}
@@ -87,6 +92,12 @@ def verified(
     if proof.certificate is None:
         return found._replace(status="unknown")
     return found._replace(certificate=proof.certificate.data)
+
+
+def known(function: Any, *arguments: Any, **more: Any) -> Any:
+    """A call with those keywords that the function has: one fuzzer is run on the code before a change and after it."""
+    has = inspect.signature(function).parameters
+    return function(*arguments, **{name: value for name, value in more.items() if name in has})
 
 
 def command(*arguments: object, seconds: float = 60.0) -> tuple[int, str, str]:

@@ -103,11 +103,7 @@ class _Case(Asking):
         limit = min(gaps) - self.recipe["gap"] * (max(gaps) - min(gaps) + 1e-3)
         text = f"(<= (+ Y_0 (* -1.0 Y_1)) {limit:.6f})"
         self.spec.write_text(property_text(low, high, self.recipe["classes"], [text]))
-<<<<<<< HEAD
         instance = self.must(lambda: load_instance(self.path, self.spec), "load")
-=======
-        instance = self.must(lambda: known(load_instance, self.path, self.spec, exact=True), "load")
->>>>>>> w-fuzz
         effort = Effort(ascent=Ascent(steps=1), search=Search(seconds=4.0, domains=128, tried=2, root=Ascent(steps=1)))
         proof = self.must(lambda: prove_instance(instance, self.path.name, effort), "prove")
         if proof.certificate is None:
@@ -134,11 +130,7 @@ class _Case(Asking):
         other.write_bytes(program.onnx().SerializeToString())
         if checked(data, other).accepted:
             self.find("another model accepted", "hash", f"{name} is one ulp off")
-<<<<<<< HEAD
         graph = self.ask(lambda: simplify(from_onnx(other)), "import other")
-=======
-        graph = self.ask(lambda: known(simplify, from_onnx(other), exact=True), "import other")
->>>>>>> w-fuzz
         if graph is not None and not difference(read(data), graph):
             self.find("another network accepted", "difference", f"{name} at {at} is one ulp off")
 
@@ -171,11 +163,7 @@ class _Case(Asking):
         from vertex_softmax.graph.from_onnx import from_onnx
         from vertex_softmax.graph.simplify import simplify
 
-<<<<<<< HEAD
         return bool(difference(file, simplify(from_onnx(self.path, check=False))))
-=======
-        return bool(difference(file, known(simplify, from_onnx(self.path, check=False), exact=True)))
->>>>>>> w-fuzz
 
     def _broken(self, y: list[Any], part: dict[str, Any], arrays: dict[str, Array]) -> bool:
         """Is every row of a case true of the outputs?"""

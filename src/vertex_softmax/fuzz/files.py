@@ -77,11 +77,7 @@ def verified(
     from vertex_softmax.search.cascade import Budget
     from vertex_softmax.search.verify_files import described, load_instance, verify_instance
 
-<<<<<<< HEAD
     instance = load_instance(model, spec)
-=======
-    instance = known(load_instance, model, spec, exact=certificate)
->>>>>>> w-fuzz
     budget = Budget(seconds=seconds) if attack else Budget(seconds=seconds, first=0.0, second=0.0, most=0.0)
     facts = described(verify_instance(instance, budget, method=method))
     point = facts["counterexample"] or {}

@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 from vertex_softmax.bounds.optimize import Ascent
 from vertex_softmax.fuzz.asking import Asking, Report, Stop, reported
 from vertex_softmax.fuzz.exact import Exact, balls
-from vertex_softmax.fuzz.files import Runtime, known, property_text
+from vertex_softmax.fuzz.files import Runtime, property_text
 from vertex_softmax.fuzz.programs import centre_of, program_of
 from vertex_softmax.fuzz.recipe import Recipe
 from vertex_softmax.fuzz.styles import ordinary

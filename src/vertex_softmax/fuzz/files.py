@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import inspect
 import json
 import os
 import subprocess
@@ -88,12 +87,6 @@ def verified(
     if proof.certificate is None:
         return found._replace(status="unknown")
     return found._replace(certificate=proof.certificate.data)
-
-
-def known(function: Any, *arguments: Any, **more: Any) -> Any:
-    """A call with those keywords that the function has: one fuzzer is run on the code before a change and after it."""
-    has = inspect.signature(function).parameters
-    return function(*arguments, **{name: value for name, value in more.items() if name in has})
 
 
 def command(*arguments: object, seconds: float = 60.0) -> tuple[int, str, str]:

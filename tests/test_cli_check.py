@@ -208,13 +208,13 @@ def test_the_certificate_is_read_once(files: Path, monkeypatch: pytest.MonkeyPat
     verify(files, "holds.vnnlib")
     from vertex_softmax.certificate.checker import file
 
-    real, seen = file._opened, []
+    real, seen = file.opened, []
 
     def once(path: Path):
         seen.append(Path(path).name)
         return real(path)
 
-    monkeypatch.setattr(file, "_opened", once)
+    monkeypatch.setattr(file, "opened", once)
     assert check(files).exit_code == 0
     assert seen.count("proof.vertex") == 1
 

@@ -135,3 +135,30 @@ def test_another_network_in_the_same_folder_is_not_answered_from_the_journal(tmp
     for out in ("both", "both again"):
         assert told(found[out, "r"]) == told(found["one", "r"])
         assert told(found[out, "h"]) == told(found["other", "h"])
+
+
+def test_edited_inputs_are_not_answered_from_the_journal(files: Path, tmp_path: Path) -> None:
+    """Another label, another number, another clip, another order: each is another question."""
+    some = inputs()
+    x, labels = some.x.numpy().copy(), some.labels.numpy().copy()
+    moved, swapped = x.copy(), x[[1, 0, *range(2, len(x))]]
+    moved[0, 0, 0, 0] = np.nextafter(moved[0, 0, 0, 0], 2)
+    given = [(x, labels, "0,1"), (moved, labels, "0,1"), (x, (labels + 1) % 3, "0,1"), (x, labels, "-1,2")]
+    given.append((swapped, labels, "0,1"))
+
+    def lines() -> int:
+        place = tmp_path / "out" / "journal.jsonl"
+        return len(place.read_text().splitlines()) if place.exists() else 0
+
+    def asked(inputs: Any, labels: Any, clip: str) -> int:
+        """How many lines the journal got."""
+        before = lines()
+        np.savez(tmp_path / "data.npz", inputs=inputs, labels=labels)
+        where = (str(files / "model"), "--data", str(tmp_path / "data.npz"), "--clip", clip)
+        called(
+            "certify", *where, "--out", str(tmp_path / "out"), "--eps", "0.05", "--methods", "ibp", "--verdicts-only"
+        )
+        return lines() - before
+
+    assert [asked(*each) > 0 for each in given] == [True] * len(given)
+    assert [asked(*each) for each in given] == [0] * len(given)

@@ -165,13 +165,8 @@ def sent(instance: Instance, command: tuple[str, ...] | None, **more: Any) -> di
         names.append(name)
         contents.append(content)
     task = {"model": str(instance.model_path), "spec": str(instance.spec_path), "timeout": instance.timeout}
-    task |= {
-        "names": names,
-        "settings": vars(SETTINGS),
-        "source": sources.of_answers(built=False),
-        "command": command,
-        **more,
-    }
+    task |= {"names": names, "settings": vars(SETTINGS), "source": sources.of_answers(built=False)}
+    task |= {"command": command, **more}
     return runner_ray_worker.work(task, instance.spec_path.read_bytes(), *contents)
 
 

@@ -10,6 +10,7 @@ import json
 import os
 import sys
 import threading
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -63,10 +64,10 @@ def check(
         raise InvalidValueError("python-flint is missing: pip install 'vertex-softmax[proof]'") from error
     with _limited(timeout, as_json):
         asked = None if spec is None else _asked(spec)
-        verdict, file = _replayed(certificate, model, timeout)
+        verdict, file = _replayed(certificate, timeout)
         reason = verdict.reason
         if verdict.accepted and file is not None:
-            reason = _other_network(file, model) or _other_question(file, asked)
+            reason = _other_network(file, model, timeout) or _other_question(file, asked)
     _tell(verdict, reason, None if spec is None else str(spec), as_json)
     raise typer.Exit(1 if reason else 0)
 
@@ -77,7 +78,7 @@ def _asked(spec: Path) -> Property:
     return read_vnnlib(spec)
 
 
-def _replayed(certificate: Path, model: Path, seconds: float) -> tuple[Verdict, File | None]:
+def _replayed(certificate: Path, seconds: float) -> tuple[Verdict, File | None]:
     """The verdict, and the certificate as it was read: once, so that all that is said is of the same bytes."""
     from vertex_softmax.certificate.checker import Verdict
     from vertex_softmax.certificate.checker import check as replay
@@ -88,7 +89,7 @@ def _replayed(certificate: Path, model: Path, seconds: float) -> tuple[Verdict, 
         file = read(certificate)
     except UNREADABLE as error:
         return Verdict(False, why(error), float("-inf"), "", 0.0), None
-    return replay(file, model, seconds), file
+    return replay(file, seconds=seconds), file
 
 
 def _tell(verdict: Verdict, reason: str, spec: str | None, as_json: bool) -> None:
@@ -117,14 +118,20 @@ def _plain(x: float) -> float | None:
     return x if abs(x) < float("inf") else None
 
 
-def _other_network(file: File, model: Path) -> str:
-    """Why the certificate's network is not the model's; empty if it is."""
+def _other_network(file: File, model: Path, seconds: float) -> str:
+    """Why the certificate is not about this model, which is read once; empty if it is."""
     from vertex_softmax.certificate.instances import difference
     from vertex_softmax.graph.from_onnx import from_onnx
+    from vertex_softmax.graph.onnx_file import OnnxFile
     from vertex_softmax.graph.simplify import simplify
 
+    deadline = time.perf_counter() + seconds
     try:
-        return difference(file, simplify(from_onnx(model)))
+        source = OnnxFile.read(model)
+        about = file.header.get("model")
+        if not isinstance(about, dict) or source.identity != about.get("sha256"):
+            return "the certificate is for another model: the SHA-256 of the file is not the one it names"
+        return difference(file, simplify(from_onnx(source, seconds=seconds), deadline=deadline))
     except VertexError as error:
         return f"the model cannot be read: {error}"
 

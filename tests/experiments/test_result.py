@@ -14,6 +14,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from vertex_softmax import outputs
 from vertex_softmax.errors import InternalError, MissingDependencyError
 from vertex_softmax.experiments import EXPERIMENTS, Column, ExperimentResult, Request, interval
 from vertex_softmax.experiments.result import LATEX, machine, new_figure, save_figure, versions
@@ -176,12 +177,10 @@ def test_a_failed_save_leaves_the_old_file(tmp_path: Path, monkeypatch: pytest.M
     example().save(tmp_path)
     before = {path.name: path.read_bytes() for path in tmp_path.iterdir()}
 
-    def full_disk(self: Path, data: bytes) -> int:
-        with self.open("wb") as file:
-            file.write(data[:5])
+    def full_disk(_number: int) -> None:
         raise OSError("no space left on device")
 
-    monkeypatch.setattr(Path, "write_bytes", full_disk)
+    monkeypatch.setattr(outputs.os, "fsync", full_disk)
     with pytest.raises(OSError, match="no space"):
         example(seconds=9.0).save(tmp_path)
     assert {path.name: path.read_bytes() for path in tmp_path.iterdir()} == before

@@ -97,6 +97,14 @@ def test_the_sign_of_zero_counts() -> None:
     assert graph_identity(of(Normalize(0.0), (3,))) != graph_identity(of(Normalize(-0.0), (3,)))
 
 
+def test_the_type_of_the_same_bits_counts() -> None:
+    bits = torch.tensor([1, 0, 1, 0, 0, 0, 0, 0], dtype=torch.uint8)
+    types = (torch.uint8, torch.int8, torch.bool, torch.float8_e5m2)
+    wide = (torch.int16, torch.float16, torch.bfloat16), (torch.int32, torch.float32), (torch.int64, torch.float64)
+    for group in (types, *wide):
+        assert len({graph_identity(of(Shift(bits.view(dtype)), (3,))) for dtype in group}) == len(group)
+
+
 def test_every_registered_op_counts() -> None:
     known = {graph_identity(of(cls.__new__(cls), (3,))) for cls in OPS.values()}  # without fields
     assert len(known) == len(OPS)
@@ -137,6 +145,21 @@ def test_the_type_of_a_setting_counts() -> None:
             graph_identity(of(Holds((1, value)), (3,)))
 
 
+def test_odd_values_are_told_apart_or_refused() -> None:
+    @dataclasses.dataclass(frozen=True)
+    class Holds(Op):
+        """Some value."""
+
+        value: Any
+
+    huge = 10**5000  # Python refuses to write so many decimal digits
+    assert graph_identity(of(Holds(huge), (3,))) != graph_identity(of(Holds(huge + 1), (3,)))
+    itself: list[Any] = []
+    itself.append(itself)
+    with pytest.raises(UnsupportedModelError, match=r"out \(Holds\): it holds itself"):
+        graph_identity(of(Holds(itself), (3,)))
+
+
 def residual(order: int = 0, join: type[Op] = Subtract, name: str = "h") -> Graph:
     """relu(h) − h, or h − relu(h), of h = x W + b."""
     x = build.source((3,))
@@ -166,7 +189,8 @@ def test_input_output_shape_and_sharing_count() -> None:
     graphs = [
         Graph(x, x), Graph(x, relu), Graph(x, tanh), Graph(x, out), Graph(y, out), Graph(x, twice), Graph(x, copies),
         Graph(x, wide), Graph(y, relu), Graph(x, Node("out", Subtract(), (relu, tanh), (3,))),
-        Graph(x, Node("out", Subtract(), (tanh, relu), (3,))), Graph(relu, twice), Graph(build.source((3, 1)), x),
+        Graph(x, Node("out", Subtract(), (tanh, relu), (3,))), Graph(relu, twice), Graph(relu, x),
+        Graph(relu, relu), Graph(build.source((3, 1)), x),
         *(Graph(x, Node("c", Constant(torch.zeros(n)), (), (3,))) for n in (3, 1)),
     ]  # fmt: skip
     found = [graph_identity(graph) for graph in graphs]

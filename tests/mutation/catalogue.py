@@ -4,10 +4,26 @@ from __future__ import annotations
 
 from certificate.checker import mutants as checker
 
-from . import importers, kernel, onnx_edge, primitive, products, proofs, relaxations, search, specs, verdicts, walks
+from . import (
+    identities,
+    importers,
+    kernel,
+    onnx_edge,
+    primitive,
+    products,
+    proofs,
+    relaxations,
+    search,
+    specs,
+    verdicts,
+    walks,
+)
 from .mutant import Mutant
 
-PARTS = (relaxations, products, walks, primitive, kernel, verdicts, search, specs, importers, onnx_edge, proofs)
+PARTS = (
+    *(relaxations, products, walks, primitive, kernel, verdicts, identities),
+    *(search, specs, importers, onnx_edge, proofs),
+)
 AREAS = ("relaxations", "walks", "primitive", "verdicts", "search", "specs", "importers", "proofs", "checker")
 
 

@@ -59,6 +59,10 @@ MUTANTS: list[Mutant] = [
                 "            return\n        for target, rows in zip(open_, bounds[0]",
                 "        for target, rows in zip(open_, bounds[0]",
             ),
+            "a mix pays for its own terms alone": (
+                "max(target.guard, mixed, guard(walk, target.C, target.d))",
+                "max(target.guard, guard(walk, target.C, target.d))",
+            ),
         },
     ),
     *mutants(

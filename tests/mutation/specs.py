@@ -86,4 +86,34 @@ MUTANTS: list[Mutant] = [
             ),
         },
     ),
+    *mutants(
+        "specs",
+        "certificate/comparison.py",
+        "certificate/test_comparison.py",
+        {
+            "boxes need not contain": (
+                "return bool((self.lower <= case.lower).all() and (case.upper <= self.upper).all())",
+                "return bool((self.lower <= case.lower).all())",
+            ),
+            "limits of any height": ("rows[direction] <= limit", "rows[direction] is not None"),
+            "one row of a case is enough": (
+                "return all(direction in rows and",
+                "return any(direction in rows and",
+            ),
+            "multiples of either sign": ("size = abs(held[0][1]) if held", "size = held[0][1] if held"),
+            "the highest limit of a direction": ("min(limit, found.get", "max(limit, found.get"),
+        },
+    ),
+    *mutants(
+        "specs",
+        "certificate/instances.py",
+        "certificate/test_comparison.py",
+        {
+            "rows that are nearly exact": ("if not _is_double(a):", "if not a:"),
+            "limits are not scaled with exact rows": (
+                "rounded_up(inequality.limit * factor)",
+                "rounded_up(inequality.limit)",
+            ),
+        },
+    ),
 ]

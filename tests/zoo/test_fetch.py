@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from data_files import cifar_archive, cifar_files, mnist_files, registered, write
+from vertex_softmax import outputs
 from vertex_softmax.errors import InvalidValueError
 from vertex_softmax.zoo.datasets import dataset
 from vertex_softmax.zoo.fetch import fetch
@@ -162,10 +163,10 @@ def test_an_interrupted_write_leaves_nothing(tmp_path: Path, monkeypatch) -> Non
     source = registered(monkeypatch, "mnist", mnist_files())
     mirror = write(tmp_path / "mirror", mnist_files())
 
-    def interrupted(self: Path, target: Path) -> None:
+    def interrupted(*_: object, **__: object) -> None:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(Path, "replace", interrupted)
+    monkeypatch.setattr(outputs.os, "replace", interrupted)
     with pytest.raises(KeyboardInterrupt):
         fetch(source, tmp_path / "data", address=mirror.as_uri())
     assert everything_in(tmp_path / "data") == {}

@@ -9,14 +9,12 @@ from __future__ import annotations
 import dataclasses
 import math
 import time
-from pathlib import Path
 
 import numpy as np
 import torch
 from torch import Tensor
 
 from vertex_softmax.certificate.certificate import Certificate, Effort, Part, Proof, prove
-from vertex_softmax.certificate.checker.model import identity_of_file
 from vertex_softmax.certificate.prove import Case
 from vertex_softmax.graph.identity import graph_identity
 from vertex_softmax.graph.ir import Graph
@@ -33,13 +31,16 @@ def with_proofs(
     options: Options,
     *,
     rigorous: bool,
-    model: str | Path | None = None,
+    identity: str | None = None,
 ) -> Certification:
-    """The certification with a certificate for each input that is verified; lower and upper (batch, *input shape)."""
+    """The certification with a certificate for each input that is verified; lower and upper (batch, *input shape).
+
+    `identity`: of the model's file, as it was read; None if the model is no file.
+    """
     effort = Effort(options.ascent, options.pieces, best=rigorous)
     if METHODS[found.method].branched:
         effort = dataclasses.replace(effort, search=options.search)
-    about = {"model": {"sha256": network_hash(graph) if model is None else identity_of_file(model)}}
+    about = {"model": {"sha256": network_hash(graph) if identity is None else identity}}
     bounds, verdicts, reasons = found.lower.clone(), list(found.verdicts), list(found.reasons)
     seconds = dict(found.seconds)
     certificates: list[Certificate | None] = [None] * len(verdicts)

@@ -177,7 +177,9 @@ class Prover:
             with np.errstate(all="ignore"):
                 A = (ways @ case.rows).reshape(-1, *self.nodes[-1].shape)
                 bounds = proof.bounds(self.known, len(self.nodes) - 1, A, How()) - ways @ case.bound
-            ways = ways[[int(np.argmax(bounds / np.abs(ways @ case.rows).sum(-1)))]]
+                sizes = np.abs(ways @ case.rows).sum(-1)
+                promise = np.where(sizes > 0, bounds / sizes, -np.inf)  # rows that cancel altogether promise nothing
+            ways = ways[[int(np.argmax(np.nan_to_num(promise, nan=-np.inf)))]]
         return case._replace(weights=ways[0])
 
     def by_rule(self, rule: str) -> None:

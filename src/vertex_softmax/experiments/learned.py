@@ -88,8 +88,8 @@ class Case:
 
     def key(self, epsilon: float, image: int) -> str:
         """Which trial; the checksums are those of the weights and of the data."""
-        made = f"{self.record['sha256'][:12]} {self.record['checksum'][:12]}"
-        return f"{self.setting.name} | {made} | seed {self.seed} | ε {epsilon:g} | image {image}"
+        made = f"{self.record['sha256']} {self.record['checksum']}"
+        return f"{self.setting.name} | {made} | seed {self.seed} | ε {epsilon!r} | image {image}"
 
 
 @dataclass

@@ -119,7 +119,7 @@ def _proofs(setting: Setting, epsilon: float, found: Found, request: Request) ->
     sure = [trial for trial in trials if _certified(trial, "joint")]
     cases: dict[int, Case] = {}
     margins = []
-    with journal_of(f"{NAME}-proofs", request.out, "experiments/learned.py", "certificate") as journal:
+    with journal_of(f"{NAME}-proofs", request.out, "experiments/learned.py", "experiments/numerical.py") as journal:
         for done, trial in enumerate(sure):
             request.progress(f"proofs, {setting.name}", done, len(sure))
             seed = int(trial["seed"])

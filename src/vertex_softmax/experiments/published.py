@@ -109,16 +109,16 @@ def published_bounds(graph: Graph, ball: LinfBall, labels: Tensor) -> list[dict[
     return found
 
 
-def published_journal(name: str, request: Request) -> Journal:
-    """OUT/journals/NAME-published.jsonl."""
-    return journal_of(f"{name}-published", request.out, "experiments/published.py")
+def published_journal(name: str, request: Request, *files: str) -> Journal:
+    """OUT/journals/NAME-published.jsonl; `files`: sources of what is bounded."""
+    return journal_of(f"{name}-published", request.out, "experiments/published.py", *files)
 
 
 def with_published(name: str, settings: Sequence[Setting], found: Found, request: Request) -> Found:
     """The trials with the paper's CROWN and Hybrid among their bounds."""
     trials: list[Trial] = []
     folder = request.data_dir or places.default_folder()
-    with published_journal(name, request) as journal:
+    with published_journal(name, request, "experiments/learned.py") as journal:
         for setting in settings:
             here = found.of(setting.name)
             if not here:

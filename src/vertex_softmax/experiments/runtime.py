@@ -30,6 +30,7 @@ from vertex_softmax.zoo.datasets import dataset, source_of
 from vertex_softmax.zoo.train import one_thread
 
 NAME = "runtime"
+SOURCES = tuple(f"experiments/{name}.py" for name in ("runtime", "published", "learned"))
 TITLE = "Runtime by stage, full block"
 IMAGES, QUICK_IMAGES = 20, 3
 COLUMNS = (
@@ -98,7 +99,7 @@ def _stages(request: Request) -> dict[str, float]:
     found = case(setting, dataset(setting.data, request.data_dir), request.seed, request)
     graph = load(found.model, LinfBall(found.data.eval_images[:1], 0.0))
     measured: list[dict[str, float]] = []
-    with journal_of(NAME, request.out, "experiments/runtime.py", "experiments/published.py") as journal:
+    with journal_of(NAME, request.out, *SOURCES) as journal:
         for i in range(_count(request)):
             request.progress(NAME, i, _count(request))
             ball = LinfBall(found.data.eval_images[i : i + 1], _epsilon(request), clip=(0, 1))

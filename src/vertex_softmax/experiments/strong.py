@@ -78,7 +78,7 @@ class Block:
     @property
     def name(self) -> str:
         """As the paper calls it."""
-        return f"K={self.keys}, d={self.width}, ε={self.epsilon:g}"
+        return f"K={self.keys}, d={self.width}, ε={self.epsilon!r}"
 
 
 BLOCKS = (
@@ -182,7 +182,7 @@ def _heads(block: Block, request: Request) -> list[Trial]:
     seconds = QUICK_SECONDS if request.quick else SECONDS
     with (
         journal_of(NAME, request.out, *SOURCES) as journal,
-        published_journal(NAME, request) as published,
+        published_journal(NAME, request, *SOURCES) as published,
         journal_of(f"{NAME}-{BRANCHED}", request.out, *SOURCES) as branched,
     ):
         for at, seed in enumerate(seeds):
@@ -194,7 +194,7 @@ def _heads(block: Block, request: Request) -> list[Trial]:
                     journal.add([{"key": key, "seed": seed, **measure(head, block.epsilon)}])
                 trial = journal.known[key]
                 theirs = published.once(key, _published_of, head, block)
-                split = branched.once(f"{key} | {seconds:g} s", branch, head, block.epsilon, seconds)
+                split = branched.once(f"{key} | {seconds!r} s", branch, head, block.epsilon, seconds)
                 found.append({**trial, "bounds": {**trial["bounds"], **theirs, BRANCHED: split}})
     request.progress(block.name, len(seeds) * count, len(seeds) * count)
     return found

@@ -188,7 +188,7 @@ def _journal(request: Request) -> Journal:
 def measured(size: Size, request: Request) -> list[Trial]:
     """The trials of one size, from the journals where they are there; a batch of at most 50 is measured together."""
     seeds, found = request.chosen(size.seeds), []
-    label = f"K = {size.keys}, ε = {size.epsilon:g}"
+    label = f"K = {size.keys}, ε = {size.epsilon!r}"
     with _journal(request) as journal, head_journal(f"{NAME}-network", request) as network:
         for at, seed in enumerate(seeds):
             start = 0

@@ -230,7 +230,11 @@ class _Case(Asking):
         worst = torch.full((len(ball),), torch.inf, dtype=torch.float64)
         for number in range(24):
             draws = torch.rand(centre.shape, generator=generator, dtype=torch.float64)
-            x = torch.where(draws < 0.5, ball.lower, ball.upper) if number % 2 else ball.lower + draws * recipe["eps"]
+            x = (
+                torch.where(draws < 0.5, ball.lower, ball.upper)
+                if number % 2
+                else ball.lower + draws * (ball.upper - ball.lower)
+            )
             for b in range(len(ball)):
                 out = module(x[b : b + 1].to(dtype)).detach().double()[0]
                 margin = (out[labels[b]] - out)[[k for k in range(3) if k != int(labels[b])]].min()

@@ -86,7 +86,7 @@ class _Loop:
                 report = worker.check(recipe)
                 with self.lock:
                     self._counted(number, kind_of(recipe), report)
-                for finding in report["findings"]:
+                for finding in {signature(f): f for f in report["findings"]}.values():
                     _keep(self.out, self.state, recipe, finding, worker, self.progress)
 
     def spend(self) -> None:

@@ -56,9 +56,10 @@ def graph_identity(graph: Graph) -> str:
     for node in nodes:
         try:
             _write(found, node.op)
-        except _NotExactError as error:
+        except (_NotExactError, RecursionError) as error:
+            why = "it holds itself, or nests too deeply" if isinstance(error, RecursionError) else error
             raise UnsupportedModelError(
-                f"{node.name} ({type(node.op).__name__}): {error}, so the network has no identity and no answer about "
+                f"{node.name} ({type(node.op).__name__}): {why}, so the network has no identity and no answer about "
                 "it can be kept or certified; give the op fields that are tensors, numbers, strings or tuples of them"
             ) from error
         _write(found, tuple(number[i] for i in node.inputs))
@@ -91,7 +92,7 @@ def _write(sink: Sink, value: Any) -> None:
     elif isinstance(value, bool):
         _head(sink, "bool", int(value))
     elif isinstance(value, int):
-        _bytes(sink, "int", str(int(value)).encode())
+        _bytes(sink, "int", f"{int(value):x}".encode())  # of any length
     elif isinstance(value, float):
         _bytes(sink, "float", struct.pack("<d", value))
     elif isinstance(value, complex):

@@ -7,7 +7,6 @@ import math
 import sys
 import time
 from collections.abc import Sequence
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -16,17 +15,21 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from vertex_softmax.bounds.backward import CROSSING, Walk
+from vertex_softmax.bounds.coefficients import Part
 from vertex_softmax.errors import InvalidTypeError, InvalidValueError
 from vertex_softmax.graph.ir import Graph
 from vertex_softmax.methods.bounding import METHODS, Options, lower_bounds
 from vertex_softmax.methods.loading import Model, checked, load, placed, read
 from vertex_softmax.ops.elementwise import Log
-from vertex_softmax.ops.registry import Interval
+from vertex_softmax.ops.registry import Interval, Rules
 from vertex_softmax.ops.softmax import Softmax
 from vertex_softmax.result import Certification, Verdict, in_order, together
 from vertex_softmax.sets import InputSet, outward
 
 __all__ = ["Model", "bound", "certify", "load"]
+
+GUARD = {torch.float64: 1e-12, torch.float32: 1e-5}
+"""`verified` is said of a bound above 0 by this share of all terms of its pass: what rounding may have taken."""
 
 
 def certify(
@@ -65,7 +68,7 @@ def certify(
     groups = original.groups(input_set)
     seconds = {"import": time.perf_counter() - begin}
     peak = _PeakMemory(place)
-    ask = _Asked(method, options, dtype, place, rigorous if proofs else None, original.file)
+    ask = _Asked(method, options, dtype, place, rigorous if proofs else None, original.identity)
     parts = [_answer(group.graph, input_set[list(group.which)], labels[list(group.which)], ask) for group in groups]
     found = together(parts, [group.which for group in groups])
     seconds = {**seconds, **found.seconds}
@@ -83,7 +86,7 @@ class _Asked:
     device: torch.device
     rigorous: bool | None
     """None: no proofs."""
-    file: Path | None
+    identity: str | None
 
 
 def _answer(graph: Graph, input_set: InputSet, labels: Tensor, ask: _Asked) -> Certification:
@@ -109,7 +112,7 @@ def _answer(graph: Graph, input_set: InputSet, labels: Tensor, ask: _Asked) -> C
     )
     if ask.rigorous is None:
         return found
-    return _proved(found, graph, lower, upper, labels, options, ask.file, rigorous=ask.rigorous)
+    return _proved(found, graph, lower, upper, labels, options, ask.identity, rigorous=ask.rigorous)
 
 
 def _logits(graph: Graph) -> Graph:
@@ -128,7 +131,7 @@ def _proved(
     upper: Tensor,
     labels: Tensor,
     options: Options,
-    file: Path | None,
+    identity: str | None,
     *,
     rigorous: bool,
 ) -> Certification:
@@ -138,7 +141,7 @@ def _proved(
     except ImportError as error:
         raise InvalidValueError(f"{error.name} is missing: pip install 'vertex-softmax[proof]'") from error
     cpu = graph.to(torch.float64, torch.device("cpu"))
-    return with_proofs(found, cpu, lower.cpu(), upper.cpu(), labels, options, rigorous=rigorous, model=file)
+    return with_proofs(found, cpu, lower.cpu(), upper.cpu(), labels, options, rigorous=rigorous, identity=identity)
 
 
 def _certify(
@@ -157,7 +160,10 @@ def _certify(
         clean = _margins((C @ graph.evaluate(centre).reshape(batch, classes, 1)).squeeze(-1), others, classes)
         found = lower_bounds(walk, C.reshape(batch, classes - 1, *graph.output.shape), method, options)
     margins = _margins(found, others, classes)
-    verdicts, reasons = _judge(walk, margins, clean)
+    guard = None
+    if bool((found > 0).any()):
+        guard = _guard(walk, C.reshape(batch, classes - 1, *graph.output.shape), method, options.product)
+    verdicts, reasons = _judge(walk, margins, clean, guard)
     for stage, spent in walk.seconds.items():
         seconds[stage] = seconds.get(stage, 0.0) + spent
     return margins, verdicts, reasons, clean
@@ -322,7 +328,26 @@ def _margins(values: Tensor, others: Tensor, classes: int) -> Tensor:
     return whole.scatter(1, others, values)
 
 
-def _judge(walk: Walk, margins: Tensor, clean: Tensor) -> tuple[tuple[Verdict, ...], tuple[str, ...]]:
+def _guard(walk: Walk, C: Tensor, method: str, product: float) -> Tensor:
+    """How far above 0 the bounds of objectives C (batch, S, *output shape) must be for `verified`, (batch,).
+
+    GUARD of the sum of the absolute values of all terms of the last pass, over all nodes: what rounding may have taken.
+    """
+    rules = METHODS[method].last or METHODS[(METHODS[method].parts or (method,))[0]].last
+    with torch.no_grad():
+        if rules:
+            known = Rules(attention=rules[0], product=product, sums=True)  # of the last pass: what is relaxed is known
+            size = walk.back(walk.graph.output, Part(C), known, sizes=True).size
+        else:
+            most = torch.maximum(*(end.abs() for end in walk.boxes[walk.graph.output])).unsqueeze(1)
+            size = (C.abs() * most).flatten(2).sum(-1)
+    terms = torch.zeros_like(C.flatten(2)[..., 0]) if size is None else size
+    return GUARD[C.dtype] * terms.amax(1)
+
+
+def _judge(
+    walk: Walk, margins: Tensor, clean: Tensor, guard: Tensor | None
+) -> tuple[tuple[Verdict, ...], tuple[str, ...]]:
     verdicts, reasons = [], []
     trouble = ["" for _ in range(margins.shape[0])]
     for problem in walk.problems:
@@ -338,9 +363,16 @@ def _judge(walk: Walk, margins: Tensor, clean: Tensor) -> tuple[tuple[Verdict, .
         elif text or not known:
             verdicts.append(Verdict.UNKNOWN)
             reasons.append(f"{text or 'the final bound is not finite'}; a smaller set may help")
-        elif least > 0:
+        elif least > 0 and guard is not None and least > float(guard[b]):
             verdicts.append(Verdict.VERIFIED)
             reasons.append("")
+        elif least > 0:
+            needed = math.inf if guard is None else float(guard[b])
+            verdicts.append(Verdict.UNKNOWN)
+            reasons.append(
+                f"the margin bound {least:.6g} to class {int(margins[b].argmin())} is positive, but rounding may have "
+                f"taken more: it has to be above {needed:.6g}"
+            )
         else:
             verdicts.append(Verdict.UNKNOWN)
             reasons.append(f"the margin bound {least:.6g} to class {int(margins[b].argmin())} is not positive")

@@ -42,10 +42,8 @@ class Group:
 class Loaded(ABC):
     """A model that was read."""
 
-    file: Path | None = None
-    """Where it came from, if that is a file."""
     identity: str | None = None
-    """Of the file's content, if it came from one."""
+    """Of the file that was read (certificate/checker/model.py); None if it is no file."""
 
     @abstractmethod
     def groups(self, input_set: InputSet) -> list[Group]:
@@ -134,7 +132,6 @@ class _File(Loaded):
         from vertex_softmax.graph.onnx_original import Original
         from vertex_softmax.graph.simplify import simplify
 
-        self.file = path
         self.original = Original(path)
         self.identity = self.original.identity
         self.simplified: Graph = simplify(from_onnx(self.original.file))
@@ -156,10 +153,13 @@ class _Module(Loaded):
         self.original = Original(module, torch.zeros((), dtype=torch.float64), kwargs)
         self.programs: dict[tuple[object, ...], Any] = {}
         self.readings: dict[tuple[object, ...], _Reading] = {}
+        self.module, self.state = module, _state(module)
 
     def groups(self, input_set: InputSet) -> list[Group]:
         from vertex_softmax.graph.torch_replay import Case, replay
 
+        if _state(self.module) != self.state:
+            raise InvalidValueError("the module's parameters or buffers have changed since it was read: read it again")
         ids = getattr(input_set, "ids", None)
         found = self._readings(input_set.shape[1:], len(input_set), ids)
         if ids is not None:
@@ -175,6 +175,7 @@ class _Module(Loaded):
             cases = [Case(i, p, found[i].made.cut) for i, p in zip(which, points, strict=True)]
             replay(graph, reading.made, self.original, cases, batches=True)
             answers.append(Group(tuple(which), graph))
+        self.state = _state(self.module)  # a module that was run may have put something away for later
         return answers
 
     def rows(self, ids: Tensor) -> Tensor:
@@ -205,6 +206,12 @@ class _Module(Loaded):
         if row not in self.readings:
             self.readings[row] = _Reading(self.programs[key].at(x))
         return self.readings[row]
+
+
+def _state(module: nn.Module) -> list[tuple[str, int, int]]:
+    """Which tensors a module has, and how often each was written to."""
+    named = [*module.named_parameters(remove_duplicate=False), *module.named_buffers(remove_duplicate=False)]
+    return [(name, id(value), value._version) for name, value in named]
 
 
 class _Reading:

@@ -97,7 +97,7 @@ def bench(
     if seeds < 1 or first < 0:
         raise InvalidValueError(f"seeds is {seeds} from {first}; give at least one, from 0 on")
     names = names_of(families, seeds, first, quick=quick)
-    with Journal(out / "soundness.jsonl", f"{fingerprint(*SOURCES)} {seconds:g}") as journal:
+    with Journal(out / "soundness.jsonl", f"{fingerprint(*SOURCES)} {seconds!r}") as journal:
         left = [name for name in names if name not in journal.known]
         progress(f"{len(names)} instances, {len(names) - len(left)} of them in {journal.path}")
         for row in _rows(left, jobs or cores(), seconds, progress):

@@ -31,7 +31,7 @@ STATEMENT = (
     "lies between the numbers of 'lower' and 'upper' of a part of this file, both included, and let y be the output of "
     "N at x. Then no case of that part's property is true of y: in every case there is a row of 'rows' whose product "
     "with y is greater than its number in 'bound'. A masked key of an attention has weight 0 where its additive mask "
-    "is minus infinity; where the mask is finite, the proof shows that the weight is below e^-700, and counts it. "
+    "is minus infinity; where the mask is finite, the proof shows that the weight is below e^-2000, and counts it. "
     "On what assumptions. That the checker, Python, numpy, python-flint and the machine they run on do what they are "
     "specified to do. Nothing that the file claims is assumed: every claim is proved again from its numbers. "
     "What is not proved. That N is a certain model: the file names one by SHA-256, and whether N is what Vertex reads "

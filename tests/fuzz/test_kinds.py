@@ -38,7 +38,7 @@ def test_kinds_are_chosen_by_name() -> None:
         kinds.chosen(["nothing"])
 
 
-def careless(walk: Any, margins: Any, _clean: Any) -> Any:
+def careless(_walk: Any, margins: Any, *_: Any) -> Any:
     return tuple(Verdict.VERIFIED for _ in margins), tuple("" for _ in margins)
 
 

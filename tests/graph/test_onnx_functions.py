@@ -279,3 +279,15 @@ def test_an_initializer_that_nothing_uses_and_that_is_an_input_too() -> None:
     proto = model([node("Relu", ["x"], "y")], constants={"w": np.ones(3, np.float32)})
     proto.graph.input.append(helper.make_tensor_value_info("w", TensorProto.FLOAT, [3]))
     assert same_as_onnxruntime(proto)[0] == [0.0, 2.0, 0.0, 4.0]
+
+
+def test_a_function_named_as_an_operator_with_other_inputs_is_refused() -> None:
+    """onnxruntime 1.31 ends the process over it, even unoptimised (found by `vertex bench fuzz`, seed 5000584)."""
+    body = [helper.make_node("Relu", ["a"], ["b"])]
+    own = helper.make_function("own", "Add", ["a"], ["b"], body, [helper.make_opsetid("", 17)])
+    x, y = (helper.make_tensor_value_info(name, onnx.TensorProto.FLOAT, [1, 2]) for name in "xy")
+    graph = helper.make_graph([helper.make_node("Add", ["x"], ["y"], domain="own")], "g", [x], [y])
+    imports = [helper.make_opsetid("", 17), helper.make_opsetid("own", 1)]
+    written = helper.make_model(graph, functions=[own], opset_imports=imports, ir_version=9)
+    with pytest.raises(UnsupportedModelError, match="Give the function another name"):
+        from_onnx(written.SerializeToString())

@@ -172,9 +172,22 @@ def _functions(model: Any, rng: random.Random) -> Any:
 
 
 def _colliding(model: Any, rng: random.Random) -> Any:
-    """Functions of a domain of their own, named as operators are."""
+    """Functions of a domain of their own, named as operators are that have as many inputs.
+
+    With another number of inputs onnxruntime ends the process; `onnx_functions` refuses such.
+    """
+    from onnx import defs
+
     names = ("Relu", "Softmax", "Add", "Gelu", "Identity")
-    return _wrapped(model, rng, lambda node: (rng.choice((node.op_type, *names)), "own"), 3)
+    found = _wrapped(model, rng, lambda node: (rng.choice((node.op_type, *names)), "own"), 3)
+    for function in found.functions:
+        schema = defs.get_schema(function.name)
+        if not schema.min_input <= len(function.input) <= schema.max_input:
+            for node in found.graph.node:
+                if (node.domain, node.op_type) == (function.domain, function.name):
+                    node.op_type = f"Own{function.name}"
+            function.name = f"Own{function.name}"
+    return found
 
 
 def _nested(model: Any, rng: random.Random) -> Any:

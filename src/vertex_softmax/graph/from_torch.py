@@ -121,7 +121,7 @@ class Program:
     def at(self, x: Tensor) -> Reading:
         """The graph at this input (perturb='embedding': at these ids, (1, tokens)); not replayed yet."""
         with torch.no_grad(), traceable():
-            return Reading(self.exported, x, self.perturb, self.original.dtype)
+            return Reading(self.exported, x, self.perturb, self.original.dtype, self.original.table())
 
 
 def _export(wrapped: nn.Module, x: Tensor) -> torch.export.ExportedProgram:
@@ -144,8 +144,16 @@ def _export(wrapped: nn.Module, x: Tensor) -> torch.export.ExportedProgram:
 class Reading:
     """One walk over the exported program: what depends on the input becomes nodes, the rest is computed."""
 
-    def __init__(self, exported: torch.export.ExportedProgram, x: Tensor, perturb: str, dtype: torch.dtype) -> None:
-        self.exported, self.x, self.dtype = exported, x, dtype
+    def __init__(
+        self,
+        exported: torch.export.ExportedProgram,
+        x: Tensor,
+        perturb: str,
+        dtype: torch.dtype,
+        words: Tensor | None = None,
+    ) -> None:
+        """`words`: the table of input embeddings, where the module says which of its tables that is."""
+        self.exported, self.x, self.dtype, self.words = exported, x, dtype, words
         self.found: dict[Fx, Any] = {}
         self.problems: list[str] = []
         self.rounded = False
@@ -177,8 +185,12 @@ class Reading:
         return fixed
 
     def _embeddings(self) -> list[Fx]:
-        """The first embedding of the ids, and others that look up the same ids in the same table."""
+        """The embedding of the ids, and others that look up the same ids in the same table.
+
+        If the module has several tables for its ids, the one is meant that its `get_input_embeddings` gives.
+        """
         nodes = [n for n in self.exported.graph.nodes if _op_name(n) == "embedding" and self._same_ids(n.args[1])]
+        nodes = self._of_words(nodes)
         if not nodes:
             raise UnsupportedModelError(
                 "perturb='embedding': no embedding of the ids was found; pass embeddings with perturb='input' instead"
@@ -199,6 +211,20 @@ class Reading:
                     "ambiguous. Give a module that takes embeddings instead of ids"
                 )
         return cuts
+
+    def _of_words(self, nodes: list[Fx]) -> list[Fx]:
+        """The look-ups in the table of input embeddings; all, if there is one table only."""
+        held = [self.fixed.get(getattr(n.args[0], "name", "")) for n in nodes]
+        places = [None if table is None else table.data_ptr() for table in held]
+        if self.words is not None and self.words.data_ptr() in places:
+            return [n for n, at in zip(nodes, places, strict=True) if at == self.words.data_ptr()]
+        if len(set(places)) > 1:
+            raise UnsupportedModelError(
+                f"the ids are looked up in {len(set(places))} tables, {_place(nodes[0], 'embedding')} first: which of "
+                "them moves? Give the module a method get_input_embeddings() that returns the one, or pass embeddings "
+                "with perturb='input' instead"
+            )
+        return nodes
 
     def _same_ids(self, at: Any) -> bool:
         while isinstance(at, Fx) and at is not self.given and _op_name(at) in SAME_IDS:

@@ -5,7 +5,8 @@ inliner and onnxruntime agree what that is; where they do not, it raises. They d
 onnxruntime 1.31), so each is refused, but for defaults, which are written into the calls first:
 
 - defaults of attributes (`attribute_proto`): onnx's inliner drops them;
-- a function with the name of an operator: the inliner takes the function, onnxruntime the operator;
+- a function with the name of an operator: the inliner takes the function, onnxruntime the operator, or, in another
+  domain and with another number of inputs, the process's end;
 - a function whose operators mean something else in the version of the standard that the model names: onnxruntime
   takes the model's version;
 - a body that uses a name from outside the function: both let it, the standard does not;
@@ -81,12 +82,20 @@ class _Check:
         library, _ = packages()
         taken = {standard(schema.domain) for schema in library.defs.get_all_schemas_with_history()}
         taken |= {domain for domain, _ in TRANSLATE}
+        operators = {schema.name: schema for schema in library.defs.get_all_schemas() if not standard(schema.domain)}
         for key, function in self.functions.items():
             if key.domain in taken or key.domain.startswith(RESERVED):
                 raise UnsupportedModelError(
                     f"{self.name} has a function {function.name!r} in the domain {function.domain!r}, whose operators "
                     "are the standard's or onnxruntime's: programs differ in which of the two a node means. Move the "
                     "function to a domain of your own"
+                )
+            schema = operators.get(function.name)
+            if schema is not None and not schema.min_input <= len(function.input) <= schema.max_input:
+                raise UnsupportedModelError(
+                    f"{self.name} has a function {function.name!r} with {len(function.input)} inputs; the operator of "
+                    "this name has others, and onnxruntime takes one for the other and ends the process. Give the "
+                    "function another name"
                 )
         for key, function in self.functions.items():
             self._body(key, function)

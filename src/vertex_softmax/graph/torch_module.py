@@ -15,7 +15,7 @@ import dataclasses
 import random
 import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import Any
+from typing import Any, TypeAlias
 
 import numpy as np
 import torch
@@ -24,6 +24,9 @@ from torch.nn.parameter import is_lazy
 from torch.utils._python_dispatch import TorchDispatchMode, is_traceable_wrapper_subclass
 
 from vertex_softmax.errors import InvalidTypeError, InvalidValueError, UnsupportedModelError, VertexError
+
+Mode: TypeAlias = Callable[[], contextlib.AbstractContextManager[Any]]
+"""How torch treats gradients while a module is called."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -100,12 +103,21 @@ class Original:
                 handle.remove()
         return next((name for name, differs in seen.items() if name and differs == [True]), None)  # called once
 
+    def table(self) -> Tensor | None:
+        """The twin's table of input embeddings, if the module says which it is (`get_input_embeddings`)."""
+        ask = getattr(self.twin, "get_input_embeddings", None)
+        try:
+            found = getattr(ask(), "weight", None) if callable(ask) else None
+        except NotImplementedError:  # as transformers' base class answers
+            return None
+        return found.detach() if isinstance(found, Tensor) else None
+
     def own_at(
-        self, point: Tensor, cut: Cut | None = None, *, moved: bool = True
+        self, point: Tensor, cut: Cut | None = None, *, moved: bool = True, mode: Mode = torch.no_grad
     ) -> tuple[Tensor, Tensor, torch.dtype]:
         """What the user's object gives at a point, the point as it was given to it (both float64), and its precision.
 
-        moved=False: the ids alone, whose embeddings are `point`.
+        moved=False: the ids alone, whose embeddings are `point`. mode: torch.no_grad, enable_grad or inference_mode.
         """
         place = self.place
         for kind in self.kinds:
@@ -113,7 +125,7 @@ class Original:
             x = given.to(place) if cut is None else cut.ids.to(place)
             try:
                 with _given(self.own, cut if moved else None, given.to(place)):
-                    found = _called("the module", self._own(kind), x)
+                    found = _called("the module", self._own(kind), x, mode)
             except UnsupportedModelError:
                 if kind is self.kinds[-1]:
                     raise
@@ -340,8 +352,8 @@ def traceable() -> Iterator[None]:
         torch.backends.mha.set_fastpath_enabled(before)
 
 
-def _called(who: str, module: nn.Module, x: Tensor) -> Tensor:
-    with torch.no_grad(), warnings.catch_warnings(), torch.autocast(x.device.type, enabled=False):
+def _called(who: str, module: nn.Module, x: Tensor, mode: Mode = torch.no_grad) -> Tensor:
+    with mode(), warnings.catch_warnings(), torch.autocast(x.device.type, enabled=False):
         warnings.simplefilter("ignore")
         try:
             found = module(x)

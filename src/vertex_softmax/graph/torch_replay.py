@@ -24,7 +24,7 @@ from torch import Tensor
 from vertex_softmax.errors import UnsupportedModelError
 from vertex_softmax.graph.ir import Graph
 from vertex_softmax.graph.onnx_replay import DOUBLE, MARGIN, floor
-from vertex_softmax.graph.torch_module import Cut, Original, traceable
+from vertex_softmax.graph.torch_module import Cut, Mode, Original, traceable
 
 if TYPE_CHECKING:
     from vertex_softmax.graph.from_torch import Reading
@@ -96,8 +96,11 @@ def _replay(held: _Held, cases: Sequence[Case], *, batches: bool) -> None:
         calls = [held.own(case, j) for case in some for j in range(len(case.points) if double else 1)]
         if not double:
             calls += [held.twin(case, j) for case in some for j in range(len(case.points))]
+        for case in some:
+            calls += held.otherwise(case, torch.enable_grad, "the module, called with gradients enabled,")
         held.check(calls)
     beside = held.beside(cases[0]) if batches else []
+    beside += held.otherwise(cases[0], torch.inference_mode, "the module, called in inference mode,")
     last = min(1, len(cases[0].points) - 1)
     held.check([first, *beside, held.own(cases[0], last), held.twin(cases[0], 0), held.twin(cases[0], last)])
 
@@ -114,6 +117,20 @@ class _Held:
         """The user's object at a point of a case."""
         found, given, kind = self.original.own_at(case.points[j], case.cut, moved=j > 0)
         return _Call(case, given, found, self._less(kind), "the module")
+
+    def otherwise(self, case: Case, mode: Mode, who: str) -> list[_Call]:
+        """The user's object at a case's points beside its centre, with gradients or in inference mode.
+
+        Nothing if it cannot be called so.
+        """
+        calls = []
+        for j in range(min(1, len(case.points) - 1), len(case.points)):
+            try:
+                found, given, kind = self.original.own_at(case.points[j], case.cut, moved=j > 0, mode=mode)
+            except UnsupportedModelError:
+                return []
+            calls.append(_Call(case, given, found, self._less(kind), who))
+        return calls
 
     def twin(self, case: Case, j: int) -> _Call:
         """Its copy in float64 at a point of a case."""

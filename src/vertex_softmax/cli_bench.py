@@ -91,6 +91,7 @@ def bench_fuzz(
     cli_values.number("--minutes", minutes, 0, cli_values.MOST_MINUTES)
     cli_values.seed("--seed", seed)
     cli_values.seconds("--limit", limit)
+    cli_values.threads("--workers", workers)
     names = None if kinds is None else [name.strip() for name in kinds.split(",") if name.strip()]
     state = fuzz(minutes, out, seed=seed, device=device, limit=limit, workers=workers, kinds=names, progress=say)
     typer.echo(f"{sum(state['findings'].values())} findings in {state['cases']} cases")

@@ -178,8 +178,7 @@ def _answer(
     """The answer; `proved`: unsat is said only with a proof. The files that the model keeps numbers in are inputs."""
     import torch
 
-    from vertex_softmax.graph.onnx_file import packages
-    from vertex_softmax.runner import external
+    from vertex_softmax.graph.onnx_file import OnnxFile, packages
     from vertex_softmax.search.cascade import Budget
     from vertex_softmax.search.replay import counterexample_text
     from vertex_softmax.search.verify_files import described, load_instance, verify_instance
@@ -193,8 +192,9 @@ def _answer(
         raise InvalidValueError(f"--device is {device!r}; cpu is there, and cuda where torch sees a GPU")
     begin, spent = time.perf_counter(), _since_start()  # now that all is imported, which takes seconds
     try:
-        outputs.reads(external(model))
-        instance = load_instance(model, spec)
+        file = OnnxFile.read(model)
+        outputs.reads(file.beside)
+        instance = load_instance(file, spec)
     except MemoryError as error:
         raise InvalidValueError("there is not enough memory to read the files; give more by --memory") from error
     loading = time.perf_counter() - begin

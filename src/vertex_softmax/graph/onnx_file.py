@@ -75,6 +75,8 @@ class OnnxFile:
     """See certificate/checker/model.py; the checker computes the same from the files."""
     complete: bool
     """Does the model keep all its numbers in itself? Then `data` is the model."""
+    beside: tuple[Path, ...] = ()
+    """The other files that were read for its numbers."""
 
     @classmethod
     def read(cls, source: Source) -> OnnxFile:
@@ -104,7 +106,7 @@ class OnnxFile:
                 f"{name} uses opset {opset(model)}; opsets {OPSETS[0]} to {OPSETS[1]} are read: export it again with "
                 "one"
             )
-        return cls(name, data, model, identity, complete)
+        return cls(name, data, model, identity, complete, tuple(beside.contents))
 
     def __repr__(self) -> str:
         return f"OnnxFile({self.name!r}, {len(self.data)} bytes, {self.identity[:12]}…)"

@@ -45,7 +45,9 @@ BAD: dict[str, dict[str, tuple[str, ...]]] = {
     "demo": {"--seed": SEED, "--images": (*COUNT, "361", HUGE)},
     "reproduce": {"--seeds": ("", "-1", "nan", HUGE, "3-1", "0-99999999")},
     "data fetch": {"--timeout": SECONDS},
-    "bench fuzz": {"--minutes": ("-1", "nan", "inf", "1e400"), "--seed": SEED, "--limit": SECONDS, "--workers": THREADS},
+    "bench fuzz": {
+        "--minutes": ("-1", "nan", "inf", "1e400"), "--seed": SEED, "--limit": SECONDS, "--workers": THREADS,
+    },
     "bench soundness": {"--seeds": (*COUNT, HUGE), "--first": SEED, "--seconds": SECONDS, "--jobs": THREADS},
 }  # fmt: skip
 """What each command must refuse, by option."""

@@ -181,8 +181,8 @@ def _colliding(model: Any, rng: random.Random) -> Any:
     names = ("Relu", "Softmax", "Add", "Gelu", "Identity")
     found = _wrapped(model, rng, lambda node: (rng.choice((node.op_type, *names)), "own"), 3)
     for function in found.functions:
-        schema = defs.get_schema(function.name)
-        if not schema.min_input <= len(function.input) <= schema.max_input:
+        schema = defs.get_schema(function.name) if defs.has(function.name) else None
+        if schema is not None and not schema.min_input <= len(function.input) <= schema.max_input:
             for node in found.graph.node:
                 if (node.domain, node.op_type) == (function.domain, function.name):
                     node.op_type = f"Own{function.name}"

@@ -66,6 +66,34 @@ def test_terms_are_not_lost_in_merged_weights(method: str) -> None:
     assert found.verdicts[0] is not vx.Verdict.VERIFIED
 
 
+class Losing(nn.Module):
+    """Class 0 has ((x + 2⁶⁰) − 1) − 2⁶⁰ + ½ = x − ½ against 0; with the 1 lost in a sum it would have x + ½."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.layers = nn.Sequential(*(nn.Linear(1, 1).double() for _ in range(3)), nn.Linear(1, 2).double())
+        with torch.no_grad():
+            for layer, bias in zip(self.layers, (2.0**60, -1.0, -(2.0**60), 0.0), strict=True):
+                layer.weight.fill_(1.0)
+                layer.bias.fill_(bias)
+            self.layers[3].weight.copy_(torch.tensor([[1.0], [0.0]]))
+            self.layers[3].bias.copy_(torch.tensor([0.5, 0.0]))
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.layers(x)  # type: ignore[no-any-return]
+
+
+@pytest.mark.parametrize("loaded", [False, True])
+@pytest.mark.parametrize("certificate", [False, True])
+def test_a_loaded_graph_has_no_false_proof(loaded: bool, certificate: bool) -> None:
+    """What `load` gives has no sum in which the 1 is lost, so that a certificate of it is one of the model."""
+    ball = vx.LinfBall(torch.zeros(1, 1, dtype=torch.float64), 0.1)
+    model = Losing().eval()
+    found = vx.certify(load(model, ball) if loaded else model, ball, 0, "crown", certificate=certificate)
+    assert found.verdicts[0] is not vx.Verdict.VERIFIED
+    assert not any(found.certificates or ())
+
+
 def test_no_rule_multiplies_matrices() -> None:
     x = build.source((1, 3))
     y = build.affine(build.affine(x, torch.eye(3).double(), None, "a"), torch.ones(2, 3).double(), None, "b")

@@ -31,16 +31,16 @@ def with_proofs(
     options: Options,
     *,
     rigorous: bool,
-    identity: str | None = None,
+    file: dict[str, str] | None = None,
 ) -> Certification:
     """The certification with a certificate for each input that is verified; lower and upper (batch, *input shape).
 
-    `identity`: of the model's file, as it was read; None if the model is no file.
+    `file`: the name and the identity of the model's file, as it was read; None or empty if the model is no file.
     """
     effort = Effort(options.ascent, options.pieces, best=rigorous)
     if METHODS[found.method].branched:
         effort = dataclasses.replace(effort, search=options.search)
-    about = {"model": {"sha256": network_hash(graph) if identity is None else identity}}
+    about = {"model": file or {"sha256": network_hash(graph)}}
     bounds, verdicts, reasons = found.lower.clone(), list(found.verdicts), list(found.reasons)
     seconds = dict(found.seconds)
     certificates: list[Certificate | None] = [None] * len(verdicts)

@@ -19,7 +19,7 @@ from vertex_softmax.bounds.coefficients import Part
 from vertex_softmax.errors import InvalidTypeError, InvalidValueError
 from vertex_softmax.graph.ir import Graph
 from vertex_softmax.methods.bounding import METHODS, Options, lower_bounds
-from vertex_softmax.methods.loading import Model, checked, load, placed, read
+from vertex_softmax.methods.loading import Loaded, Model, checked, load, placed, read
 from vertex_softmax.ops.elementwise import Log
 from vertex_softmax.ops.registry import Interval, Rules
 from vertex_softmax.ops.softmax import Softmax
@@ -68,7 +68,7 @@ def certify(
     groups = original.groups(input_set)
     seconds = {"import": time.perf_counter() - begin}
     peak = _PeakMemory(place)
-    ask = _Asked(method, options, dtype, place, rigorous if proofs else None, original.identity)
+    ask = _Asked(method, options, dtype, place, rigorous if proofs else None, _named(original))
     parts = [_answer(group.graph, input_set[list(group.which)], labels[list(group.which)], ask) for group in groups]
     found = together(parts, [group.which for group in groups])
     seconds = {**seconds, **found.seconds}
@@ -86,7 +86,7 @@ class _Asked:
     device: torch.device
     rigorous: bool | None
     """None: no proofs."""
-    identity: str | None
+    file: dict[str, str]
 
 
 def _answer(graph: Graph, input_set: InputSet, labels: Tensor, ask: _Asked) -> Certification:
@@ -112,7 +112,12 @@ def _answer(graph: Graph, input_set: InputSet, labels: Tensor, ask: _Asked) -> C
     )
     if ask.rigorous is None:
         return found
-    return _proved(found, graph, lower, upper, labels, options, ask.identity, rigorous=ask.rigorous)
+    return _proved(found, graph, lower, upper, labels, options, ask.file, rigorous=ask.rigorous)
+
+
+def _named(original: Loaded) -> dict[str, str]:
+    """How a certificate names the file that a model was read from; nothing if it is no file."""
+    return {} if original.identity is None else {"sha256": original.identity, "file": original.name}
 
 
 def _logits(graph: Graph) -> Graph:
@@ -131,7 +136,7 @@ def _proved(
     upper: Tensor,
     labels: Tensor,
     options: Options,
-    identity: str | None,
+    file: dict[str, str],
     *,
     rigorous: bool,
 ) -> Certification:
@@ -141,7 +146,7 @@ def _proved(
     except ImportError as error:
         raise InvalidValueError(f"{error.name} is missing: pip install 'vertex-softmax[proof]'") from error
     cpu = graph.to(torch.float64, torch.device("cpu"))
-    return with_proofs(found, cpu, lower.cpu(), upper.cpu(), labels, options, rigorous=rigorous, identity=identity)
+    return with_proofs(found, cpu, lower.cpu(), upper.cpu(), labels, options, rigorous=rigorous, file=file)
 
 
 def _certify(

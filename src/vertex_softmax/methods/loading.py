@@ -44,6 +44,8 @@ class Loaded(ABC):
 
     identity: str | None = None
     """Of the file that was read (certificate/checker/model.py); None if it is no file."""
+    name: str = ""
+    """Of the file that was read; empty if it is no file."""
 
     @abstractmethod
     def groups(self, input_set: InputSet) -> list[Group]:
@@ -133,7 +135,7 @@ class _File(Loaded):
         from vertex_softmax.graph.simplify import simplify
 
         self.original = Original(path)
-        self.identity = self.original.identity
+        self.identity, self.name = self.original.identity, path.name
         self.simplified: Graph = simplify(from_onnx(self.original.file))
 
     def groups(self, input_set: InputSet) -> list[Group]:

@@ -238,7 +238,7 @@ print(graph_identity(load(model, LinfBall(torch.zeros(1, 3, 4).double(), 0.1))))
 
 def test_it_is_the_same_in_every_process() -> None:
     found = set()
-    for seed in ("0", "1", "77"):
+    for seed in ("0", "77"):
         made = subprocess.run(
             [sys.executable, "-c", SCRIPT],
             env={**os.environ, "PYTHONHASHSEED": seed},

@@ -80,7 +80,9 @@ def test_every_sentence_has_the_label_that_the_model_gives_it(name: str) -> None
         assert verdicts == tuple("verified" if int(label) == wrong else "falsified" for label in labels)
 
 
-@pytest.mark.parametrize("name", MAKE)
+@pytest.mark.parametrize(
+    "name", [pytest.param(name, marks=pytest.mark.slow if name == "gemma" else ()) for name in MAKE]
+)
 def test_a_batch_is_what_its_sentences_are(name: str) -> None:
     module = model(name)
     ids = torch.cat([IDS, IDS.flip(0), torch.tensor([[3, 4, 11, 12, 1]])])

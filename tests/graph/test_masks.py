@@ -17,6 +17,7 @@ from vertex_softmax.graph.ir import Graph, Node
 from vertex_softmax.graph.masks import check_masks, move_masks, split_mask
 from vertex_softmax.graph.simplify import simplify
 from vertex_softmax.methods.bounding import METHODS
+from vertex_softmax.ops import linear
 from vertex_softmax.ops.attention import Attention
 from vertex_softmax.ops.registry import Interval
 from vertex_softmax.ops.softmax import NEGLIGIBLE, MaskedSoftmax, Softmax
@@ -133,6 +134,17 @@ def test_a_fill_stands_in_place_of_the_score() -> None:
     assert bool(op.score_box(Interval(x[None], x[None])).lower.isnan().all())
     near = torch.tensor([[0.5, 0.25, 1e35]], dtype=torch.float64)
     assert bool((op.score_box(Interval(near[None], near[None])).upper[..., :2] == near[..., :2]).all())
+
+
+def test_an_offset_of_masked_scores_is_a_part_of_the_penalty() -> None:
+    x = build.source((1, 3))
+    scores = build.add(build.add(x, const([0.0, 0.0, 5e30]), "offset"), const([0.0, 0.0, -1e32]), "mask")
+    graph = simplify(move_masks(Graph(x, build.apply(Softmax(), scores, name="softmax"))))
+    assert listed(softmax_of(graph).penalty) == [0, 0, -1e32 + 5e30]
+    assert not any(isinstance(node.op, linear.Shift) for node in graph.nodes())
+    back = build.add(build.add(x, const([0.0, 0.0, 1e32]), "offset"), const([0.0, 0.0, -1e32]), "mask")
+    kept = simplify(move_masks(Graph(x, build.apply(Softmax(), back, name="softmax"))))
+    assert any(isinstance(node.op, linear.Shift) for node in kept.nodes())  # the two cancel: it is no mask
 
 
 def test_a_second_mask_does_not_reach_what_was_replaced() -> None:

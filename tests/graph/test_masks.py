@@ -171,6 +171,12 @@ def test_how_far_below_is_enough(kind: type[MaskedSoftmax], gap: float) -> None:
     assert found.lower[0, 1].tolist() == [0, 0, -math.inf]
 
 
+def test_a_masked_key_is_not_what_others_are_compared_with() -> None:
+    op = Softmax(torch.tensor([False, False, True]), torch.tensor([0.0, 0.0, -1e6]).double())
+    x = torch.tensor([[[0.0, 0.0, 1e7]]], dtype=torch.float64)  # with its penalty 9e6, which is not below its own 1e7
+    assert bool(op.score_box(Interval(x, x)).lower.isnan().all())
+
+
 def test_in_single_precision_too() -> None:
     model = Masked([0.0, 0.0, LEAST]).eval()
     x = torch.tensor([[0.3, -0.2, 5.0]], dtype=torch.float64)

@@ -185,6 +185,17 @@ def test_the_variance_needs_exact_means() -> None:
     assert "Linear" not in kinds(graph(False))
 
 
+def test_a_norm_by_nearly_the_mean_is_nearly_a_norm() -> None:
+    """Σ y² · fl(1/3) is not the mean of y²: what is left of the factor is near 1, and stays in the graph."""
+    x = build.source((1, 3))
+    total = build.total(build.apply(elementwise.Square(), x, name="2"), [1], True, "t")
+    mean = build.add(build.multiply(total, const(1 / 3), "m"), const(0.5), "e")
+    root = build.apply(elementwise.Rsqrt(), mean, name="r")
+    graph = simplify(Graph(x, build.multiply(x, root, "n")))
+    assert kinds(graph) == ["Input", "Normalize", "Scale"]
+    assert [float(v) for v in graph.constants()] == [ONE_UP]
+
+
 def test_sigmoid_needs_equal_numbers() -> None:
     def graph(scale: float, one: float) -> Graph:
         x = build.source((1, 3))

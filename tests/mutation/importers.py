@@ -200,10 +200,6 @@ MUTANTS: list[Mutant] = [
         "graph/test_exactness.py",
         {
             "factors without end": ("if _factors_in_a_row(graph) > MOST_FACTORS:", "if False:"),
-            "quotients are merged before functions are recognised": (
-                "if isinstance(by, linear.Divide) and not view.rounding:",
-                "if False:",
-            ),
         },
     ),
     *mutants(

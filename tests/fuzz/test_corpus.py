@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 import json
-import logging
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
-import torch
 from tests.slowly import few
 
 from vertex_softmax.fuzz import layers, recipe
@@ -18,14 +16,7 @@ from vertex_softmax.fuzz.check import check
 CORPUS = sorted((Path(__file__).parent / "corpus").glob("*.json"))
 
 
-@pytest.fixture(autouse=True)
-def _quiet() -> Iterator[None]:
-    threads = torch.get_num_threads()
-    torch.set_num_threads(1)
-    logging.disable(logging.CRITICAL)
-    yield
-    torch.set_num_threads(threads)
-    logging.disable(logging.NOTSET)
+pytestmark = pytest.mark.usefixtures("one_quiet_thread")
 
 
 def read(path: Path) -> dict[str, Any]:

@@ -7,13 +7,10 @@ of issue 19 it is, `found` what the fuzzer called it on the code of before.
 from __future__ import annotations
 
 import json
-import logging
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
-import torch
 from tests.slowly import few
 
 from vertex_softmax.fuzz import kinds
@@ -23,14 +20,7 @@ NAMES = sorted(path.stem for path in EDGES.glob("*.json"))
 SLOW = ("1-gpt2",)
 
 
-@pytest.fixture(autouse=True)
-def _quiet() -> Iterator[None]:
-    threads = torch.get_num_threads()
-    torch.set_num_threads(1)
-    logging.disable(logging.CRITICAL)
-    yield
-    torch.set_num_threads(threads)
-    logging.disable(logging.NOTSET)
+pytestmark = pytest.mark.usefixtures("one_quiet_thread")
 
 
 def read(name: str) -> dict[str, Any]:

@@ -11,8 +11,10 @@ from typing import Any
 
 import numpy as np
 from tests.search.small import network
+from typer.testing import CliRunner
 
 from vertex_softmax import __main__
+from vertex_softmax.cli import app
 from vertex_softmax.runner import Finished, Settings
 from vertex_softmax.sweep_instances import Instance
 
@@ -164,3 +166,8 @@ def without_times(out: Path) -> tuple[list[list[str]], dict[str, Any]]:
         return [plain(each) for each in part] if isinstance(part, list) else part
 
     return table, plain(json.loads((out / "summary.json").read_text()))
+
+
+def vertex(*arguments: str | Path | float) -> Any:
+    """`vertex sweep` with these arguments, in this process."""
+    return CliRunner().invoke(app, ["sweep", *map(str, arguments)])

@@ -4,38 +4,19 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
-from typing import Any
 
 import pytest
 from tests.sweeps import (
     UNSAT,
     benchmark,
-    child,
     ran,
     rows,
+    vertex,
 )
-from typer.testing import CliRunner
 
-from vertex_softmax import runner, sweep
-from vertex_softmax.cli import app
 from vertex_softmax.sweep_instances import read_instances
 
-
-@pytest.fixture(autouse=True)
-def _one_thread(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("OMP_NUM_THREADS", "1")
-    monkeypatch.setattr(sweep, "source", lambda: "these sources")  # they may change between two runs of a test
-
-
-@pytest.fixture
-def fake(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> tuple[str, ...]:
-    """The command of the small program, which the sweeps of this test run."""
-    monkeypatch.setattr(runner, "COMMAND", command := child(tmp_path))
-    return command
-
-
-def vertex(*arguments: str | Path | float) -> Any:
-    return CliRunner().invoke(app, ["sweep", *map(str, arguments)])
+pytestmark = pytest.mark.usefixtures("one_source_and_thread")
 
 
 @pytest.mark.parametrize(

@@ -4,7 +4,7 @@ SHELL := /bin/bash
 VENV := .venv
 PYTHON ?= $(shell command -v python3.11 || command -v python3)
 BIN := $(VENV)/bin
-SETUP := pyproject.toml constraints.txt hatch_build.py $(wildcard src/vertex_softmax/softmax_box/native/*.[ch])
+SETUP := pyproject.toml lab/pyproject.toml constraints.txt hatch_build.py $(wildcard src/vertex_softmax/softmax_box/native/*.[ch])
 PIP := $(BIN)/python -m pip --disable-pip-version-check install --quiet --constraint constraints.txt
 
 .PHONY: help demo test test-all lint bench figures docs clean
@@ -32,8 +32,8 @@ lint: $(VENV)/.dev ## ruff and mypy, as CI runs them
 bench: $(VENV)/.demo ## the benchmarks; JSON under out/bench
 	$(BIN)/vertex bench softmax-box --out out/bench
 
-figures: $(VENV)/.python ## the README's figures, from benchmarks/runs and results
-	$(BIN)/python benchmarks/readme_figures.py
+figures: $(VENV)/.python ## the README's figures, from lab/benchmarks/runs and results
+	$(BIN)/python lab/benchmarks/readme_figures.py
 
 docs: $(VENV)/.docs ## the pages, into out/docs/index.html
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet
@@ -48,7 +48,7 @@ $(VENV)/.python:
 	@touch $@
 
 $(VENV)/.demo: $(VENV)/.python $(SETUP)
-	$(PIP) --editable '.[proof,report]'
+	$(PIP) --editable '.[proof,report]' --editable ./lab
 	@touch $@
 
 $(VENV)/.docs: $(VENV)/.python $(SETUP)
@@ -56,5 +56,5 @@ $(VENV)/.docs: $(VENV)/.python $(SETUP)
 	@touch $@
 
 $(VENV)/.dev: $(VENV)/.demo
-	$(PIP) --editable '.[dev]'
+	$(PIP) --editable '.[dev]' --editable ./lab
 	@touch $@

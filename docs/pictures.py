@@ -17,14 +17,14 @@ import matplotlib
 import numpy as np
 from matplotlib.figure import Figure
 
-from vertex_softmax import demo
-from vertex_softmax.report import plots
-from vertex_softmax.report.figures import plot_rates, plot_softmax_box
+from vertex_lab.zoo.datasets import digits
+from vertex_softmax.runs.demo import demo
+from vertex_softmax.runs.demo.model import PatchTransformer
+from vertex_softmax.runs.demo.training import one_thread, train
 from vertex_softmax.runs.evaluate import Plan, evaluate
+from vertex_softmax.runs.report import plots
+from vertex_softmax.runs.report.figures import plot_rates, plot_softmax_box
 from vertex_softmax.runs.subject import read_inputs, subject
-from vertex_softmax.zoo.datasets import digits
-from vertex_softmax.zoo.models import PatchTransformer
-from vertex_softmax.zoo.train import one_thread, train
 
 HERE = Path(__file__).parent
 SIZES = (0.01, 0.02, 0.04, 0.06, 0.08, 0.1)

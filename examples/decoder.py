@@ -22,9 +22,9 @@ from torch.nn import functional
 
 import vertex_softmax as vx
 from vertex_softmax.methods.bounding import Options
-from vertex_softmax.methods.loading import read
+from vertex_softmax.runs.demo.training import one_thread
 from vertex_softmax.search.attack import pgd
-from vertex_softmax.zoo.train import one_thread
+from vertex_softmax.sets.loading import read
 
 DIGITS = 4
 TOKENS = (*(str(n) for n in range(3 * DIGITS - 2)), "+", "=")

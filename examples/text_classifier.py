@@ -24,9 +24,9 @@ from torch.nn import functional
 
 import vertex_softmax as vx
 from vertex_softmax.methods.bounding import Options
-from vertex_softmax.methods.loading import read
+from vertex_softmax.runs.demo.training import one_thread
 from vertex_softmax.search.attack import pgd
-from vertex_softmax.zoo.train import one_thread
+from vertex_softmax.sets.loading import read
 
 FIRST = ("the", "this", "our")
 SUBJECT = ("film", "story", "meal", "room")

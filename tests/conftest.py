@@ -42,14 +42,14 @@ def _sigint_is_not_ignored() -> Iterator[None]:
 def one_source_and_thread(monkeypatch: pytest.MonkeyPatch) -> None:
     """Sweeps of one thread each, whose answers stand although the sources may change between two runs of a test."""
     monkeypatch.setenv("OMP_NUM_THREADS", "1")
-    monkeypatch.setattr("vertex_softmax.sweep.source", lambda: "these sources")
+    monkeypatch.setattr("vertex_softmax.runs.sweep.sweep.source", lambda: "these sources")
 
 
 @pytest.fixture
 def fake(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> tuple[str, ...]:
     """The command of the small program, which the sweeps of this test run."""
-    from tests.sweeps import child
+    from tests.runs.sweep.sweeps import child
 
     command = child(tmp_path)
-    monkeypatch.setattr("vertex_softmax.runner.COMMAND", command)
+    monkeypatch.setattr("vertex_softmax.runs.sweep.runner.COMMAND", command)
     return command

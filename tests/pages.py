@@ -21,6 +21,7 @@ import tomllib
 from pathlib import Path
 
 import pytest
+
 from tests.tiny_files import vertex
 
 ROOT = Path(__file__).parents[1]

@@ -12,6 +12,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+
 from tests.processes import gone
 from tests.search.small import network
 

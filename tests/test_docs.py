@@ -13,10 +13,10 @@ from types import ModuleType
 
 import pytest
 import torch
+
 from tests.pages import ROOT, blocks, run_page, same_text
 from tests.tiny_files import write_files
-
-from vertex_softmax.graph.from_torch import TRANSLATIONS  # all of them: others register theirs when it is imported
+from vertex_softmax.graph.from_torch.importer import TRANSLATIONS
 from vertex_softmax.ops import OPS
 
 PAGES = sorted((ROOT / "docs").glob("*.md"))

@@ -7,10 +7,10 @@ import tomllib
 from pathlib import Path
 
 import torch
-from tests.pages import run_page
-from tests.tiny_files import write_files
 
 import vertex_softmax
+from tests.pages import run_page
+from tests.tiny_files import write_files
 
 ROOT = Path(__file__).parents[1]
 SOURCES = sorted((ROOT / "src").rglob("*.py"))
@@ -41,7 +41,7 @@ def test_the_primitive_imports_nothing_else_of_the_package() -> None:
     for path in (ROOT / "src" / "vertex_softmax" / "softmax_box").glob("*.py"):
         for node in ast.walk(ast.parse(path.read_text())):
             if isinstance(node, ast.ImportFrom) and (node.module or "").startswith("vertex_softmax"):
-                assert node.module.startswith(("vertex_softmax.softmax_box", "vertex_softmax.errors")), path
+                assert node.module.startswith(("vertex_softmax.softmax_box", "vertex_softmax.foundation.errors")), path
 
 
 def test_the_version_is_told_once() -> None:

@@ -60,7 +60,7 @@ def test_modules_are_there_without_an_import_of_their_own() -> None:
 def test_pictures_are_there_and_read_when_used() -> None:
     code = "import vertex_softmax as v\nfor name in dir(v):\n    if name.startswith('plot_'): getattr(v, name)"
     assert "matplotlib" not in read(code)
-    assert vertex_softmax.plot_bounds.__module__ == "vertex_softmax.report.figures"
+    assert vertex_softmax.plot_bounds.__module__ == "vertex_softmax.runs.report.figures"
 
 
 def test_a_name_that_is_not_there() -> None:

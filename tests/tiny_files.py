@@ -8,11 +8,11 @@ from typing import Any
 from unittest import mock
 
 import numpy as np
-from tests.search.small import network
 from typer.testing import CliRunner
 
-from vertex_softmax.zoo.models import PatchTransformer
-from vertex_softmax.zoo.train import save
+from tests.search.small import network
+from vertex_softmax.runs.demo.model import PatchTransformer
+from vertex_softmax.runs.demo.training import save
 
 MODEL = network(
     (np.array([[1.0, 1.0], [1.0, -1.0]]), np.array([0.0, 0.5])), "Relu", (np.array([[1.0, 1.0]]), np.array([0.25]))
@@ -38,8 +38,8 @@ def write_files(folder: Path) -> Path:
 
 def vertex(*arguments: str) -> Any:
     """The command, in this process and in the current folder; its time counts from now, its first attack is short."""
-    from vertex_softmax import cli_verify
-    from vertex_softmax.cli import app
+    from vertex_softmax.cli import verify as cli_verify
+    from vertex_softmax.cli.main import app
     from vertex_softmax.search import cascade
 
     short = functools.partial(cascade.Budget, first=1e-3)

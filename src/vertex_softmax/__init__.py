@@ -6,16 +6,16 @@ can help, complete and complain without them.
 
 from typing import TYPE_CHECKING
 
-from vertex_softmax.errors import VertexError
+from vertex_softmax.foundation.errors import VertexError
 
 if TYPE_CHECKING:
-    from vertex_softmax.methods.certify import bound, certify
-    from vertex_softmax.report.figures import plot_bounds as plot_bounds
-    from vertex_softmax.report.figures import plot_radii as plot_radii
-    from vertex_softmax.report.figures import plot_rates as plot_rates
-    from vertex_softmax.report.figures import plot_slack as plot_slack
-    from vertex_softmax.report.figures import plot_softmax_box as plot_softmax_box
-    from vertex_softmax.result import Certification, Verdict
+    from vertex_softmax.runs.certification import Certification, Verdict
+    from vertex_softmax.runs.certify import bound, certify
+    from vertex_softmax.runs.report.figures import plot_bounds as plot_bounds
+    from vertex_softmax.runs.report.figures import plot_radii as plot_radii
+    from vertex_softmax.runs.report.figures import plot_rates as plot_rates
+    from vertex_softmax.runs.report.figures import plot_slack as plot_slack
+    from vertex_softmax.runs.report.figures import plot_softmax_box as plot_softmax_box
     from vertex_softmax.sets import Box, LinfBall, TokenBall
     from vertex_softmax.softmax_box import (
         is_lower_bound,
@@ -47,11 +47,11 @@ __all__ = [
     "softmax_box_probabilities",
 ]
 
-_HOMES = ("softmax_box", "methods.certify", "result", "sets")
+_HOMES = ("softmax_box", "runs.certify", "runs.certification", "sets")
 """Modules that the names come from; the primitive is first, the others stand on it."""
 _PLOTS = ("plot_bounds", "plot_radii", "plot_rates", "plot_slack", "plot_softmax_box")
 """Pictures, with the extra `report`; not among the names of `import *`."""
-_MODULES = ("bounds", "graph", "methods", "ops", "result", "sets", "softmax_box")
+_MODULES = ("bounds", "graph", "methods", "ops", "runs", "sets", "softmax_box")
 """Modules that are there with the names, as `vertex_softmax.sets`."""
 
 if not TYPE_CHECKING:  # a type checker would take any name for one of ours
@@ -60,7 +60,7 @@ if not TYPE_CHECKING:  # a type checker would take any name for one of ours
         from importlib import import_module
 
         if name in _PLOTS:
-            return getattr(import_module(f"{__name__}.report.figures"), name)
+            return getattr(import_module(f"{__name__}.runs.report.figures"), name)
         if name not in __all__ and name not in _MODULES:
             raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
         found = globals()

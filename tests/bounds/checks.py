@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from bounds.networks import descend, samples
+from tests.bounds.networks import descend, samples
 from vertex_softmax.bounds.backward import Walk
 from vertex_softmax.bounds.memory import Memory
 from vertex_softmax.bounds.optimize import Ascent

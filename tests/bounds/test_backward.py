@@ -9,10 +9,10 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from tests.slowly import few
 
-from bounds.checks import SMALL, check_network, objectives, walked
-from bounds.networks import ACTIVATIONS, Config, input_box, transformer
+from tests.bounds.checks import SMALL, check_network, objectives, walked
+from tests.bounds.networks import ACTIVATIONS, Config, input_box, transformer
+from tests.slowly import few
 from vertex_softmax.bounds.backward import Walk
 from vertex_softmax.bounds.coefficients import Part
 from vertex_softmax.bounds.interval import interval_bounds

@@ -9,12 +9,12 @@ from unittest import mock
 import pytest
 import torch
 from hypothesis import given, settings
-from tests.slowly import few
 from torch import Tensor
 
-from bounds.checks import TOLERANCE, check_bounds, check_boxes, hard_points, objectives
-from bounds.networks import Config, input_box, transformer
-from bounds.test_backward import CONFIGS, LARGEST, configs, radii, usable
+from tests.bounds.checks import TOLERANCE, check_bounds, check_boxes, hard_points, objectives
+from tests.bounds.networks import Config, input_box, transformer
+from tests.bounds.test_backward import CONFIGS, LARGEST, configs, radii, usable
+from tests.slowly import few
 from vertex_softmax.bounds import generate as generate_module
 from vertex_softmax.bounds.backward import Walk
 from vertex_softmax.bounds.coefficients import Part

@@ -7,9 +7,9 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from bounds.checks import check_boxes, hard_points, walked
-from bounds.networks import input_box, transformer
-from bounds.test_backward import CONFIGS, Config, configs, usable
+from tests.bounds.checks import check_boxes, hard_points, walked
+from tests.bounds.networks import input_box, transformer
+from tests.bounds.test_backward import CONFIGS, Config, configs, usable
 from vertex_softmax.bounds.interval import interval_bounds
 
 

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import pytest
 import torch
-from tests.extremes.networks import inputs, network
 
+from tests.extremes.networks import inputs, network
 from vertex_softmax.bounds.memory import Memory
-from vertex_softmax.errors import InvalidValueError, NotEnoughMemoryError
+from vertex_softmax.foundation.errors import InvalidValueError, NotEnoughMemoryError
 from vertex_softmax.methods.bounding import METHODS, Options
-from vertex_softmax.methods.certify import bound, certify, load
+from vertex_softmax.runs.certify import bound, certify, load
 from vertex_softmax.sets import LinfBall
 
 CPU = torch.device("cpu")

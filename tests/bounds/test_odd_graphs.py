@@ -8,7 +8,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from bounds.checks import check_network
+from tests.bounds.checks import check_network
 from vertex_softmax.graph import build
 from vertex_softmax.graph.ir import Graph, Node
 from vertex_softmax.methods.bounding import METHODS

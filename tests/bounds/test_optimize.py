@@ -9,12 +9,12 @@ import pytest
 import torch
 from torch import Tensor
 
-from bounds.checks import check_bounds, check_boxes, hard_points, objectives
-from bounds.networks import Config, input_box, transformer
+from tests.bounds.checks import check_bounds, check_boxes, hard_points, objectives
+from tests.bounds.networks import Config, input_box, transformer
 from vertex_softmax.bounds.backward import Walk
 from vertex_softmax.bounds.coefficients import Part
 from vertex_softmax.bounds.optimize import LET_GO, Ascent, _better, ascended_box, optimized_bound, parameters
-from vertex_softmax.errors import InvalidValueError
+from vertex_softmax.foundation.errors import InvalidValueError
 from vertex_softmax.methods.bounding import Options, make_boxes
 from vertex_softmax.ops.registry import Rules
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 import torch
 
-from bounds.checks import QUICK, objectives
-from bounds.networks import Config, input_box, transformer
+from tests.bounds.checks import QUICK, objectives
+from tests.bounds.networks import Config, input_box, transformer
 from vertex_softmax.bounds.backward import Walk
 from vertex_softmax.bounds.coefficients import Part
 from vertex_softmax.bounds.linear import Linear

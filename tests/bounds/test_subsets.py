@@ -9,13 +9,13 @@ import pytest
 import torch
 from torch import Tensor
 
-from bounds.checks import objectives
-from bounds.networks import Config, descend, input_box, samples, transformer
+from tests.bounds.checks import objectives
+from tests.bounds.networks import Config, descend, input_box, samples, transformer
 from vertex_softmax.bounds.backward import HELD, TARGETS, Walk
 from vertex_softmax.bounds.coefficients import Part
 from vertex_softmax.bounds.optimize import Ascent, Held, optimise, parameters
 from vertex_softmax.bounds.subsets import Subsets
-from vertex_softmax.errors import InvalidValueError, OutOfTimeError
+from vertex_softmax.foundation.errors import InvalidValueError, OutOfTimeError
 from vertex_softmax.graph import build
 from vertex_softmax.graph.ir import Constant, Graph, Node
 from vertex_softmax.methods.bounding import Options, make_boxes

@@ -8,13 +8,13 @@ from typing import Any
 import numpy as np
 import torch
 from flint import arb
+
 from tests.certificate import exact
 from tests.certificate.exact import Array, Network, Written, broken_cases, broken_claims, inside, outside
 from tests.certificate.made import (
     Net,
     made,
 )
-
 from vertex_softmax.certificate.checker import curves, proof
 from vertex_softmax.certificate.checker.network import Known
 from vertex_softmax.certificate.checker.passes import How, Pass

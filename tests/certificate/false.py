@@ -7,6 +7,7 @@ from collections.abc import Callable
 from typing import Any
 
 import numpy as np
+
 from tests.certificate.exact import Written
 from tests.certificate.made import by_hand, flat_lines, leaf, node
 

@@ -9,10 +9,10 @@ from typing import Any, NamedTuple
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from tests.bounds.networks import Config, transformer
-from tests.certificate.exact import Array, Written, inside
 from torch import Tensor
 
+from tests.bounds.networks import Config, transformer
+from tests.certificate.exact import Array, Written, inside
 from vertex_softmax.certificate import certificate, checker
 from vertex_softmax.certificate.lowering import lowered
 from vertex_softmax.certificate.prove import Case, Prover, written

@@ -13,11 +13,11 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+
 from tests.bounds.networks import Config, transformer
 from tests.certificate import exact
 from tests.certificate.exact import Array, Written
 from tests.certificate.made import Net, boxed, by_rule, with_choices
-
 from vertex_softmax.certificate import checker
 from vertex_softmax.certificate.checker import Verdict, check
 

@@ -10,10 +10,11 @@ import torch
 from torch import nn
 
 import vertex_softmax as vx
-from vertex_softmax.certificate import certified, checker
+from vertex_softmax.certificate import checker
 from vertex_softmax.certificate.certificate import Proof
-from vertex_softmax.errors import InvalidValueError
-from vertex_softmax.methods import certify as module
+from vertex_softmax.foundation.errors import InvalidValueError
+from vertex_softmax.runs import certify as module
+from vertex_softmax.runs import proofs as certified
 
 
 class Small(nn.Module):

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from vertex_softmax.certificate.checker.file import File
 from vertex_softmax.certificate.comparison import missing
 from vertex_softmax.certificate.instances import exact_row
-from vertex_softmax.errors import UnsupportedModelError, VertexError
+from vertex_softmax.foundation.errors import UnsupportedModelError, VertexError
 from vertex_softmax.specs.property import Case, Conjunction, Inequality, Property
 
 SMALL = st.integers(-3, 3)

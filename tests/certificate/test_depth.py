@@ -8,16 +8,16 @@ import sys
 import numpy as np
 import pytest
 import torch
+
 from tests.certificate import exact
 from tests.certificate.made import about, boxed, rows_of
-
+from vertex_softmax.bounds.branch_and_bound import Domain, Search, Split, Tree
 from vertex_softmax.certificate.checker import check, proof
 from vertex_softmax.certificate.prove import Case, Prover, written
 from vertex_softmax.graph import build
 from vertex_softmax.graph.ir import Graph, Node
 from vertex_softmax.ops import elementwise, linear
 from vertex_softmax.ops.registry import Rules
-from vertex_softmax.search.branch_and_bound import Domain, Search, Split, Tree
 
 DEPTH = 100
 

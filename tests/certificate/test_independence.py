@@ -10,9 +10,9 @@ import sys
 from pathlib import Path
 
 import pytest
+
 from tests.bounds.networks import Config, transformer
 from tests.certificate.made import boxed, by_hand, by_rule, leaf, node, with_choices
-
 from vertex_softmax.certificate import checker
 
 FOLDER = Path(checker.__file__).parent

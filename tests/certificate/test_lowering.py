@@ -7,14 +7,14 @@ import dataclasses
 import numpy as np
 import pytest
 import torch
+from torch import Tensor
+
 from tests.certificate.exact import Array, Network, floats
 from tests.certificate.made import NETS, boxed, draw, lowered_file, made
 from tests.graph.models import FAMILIES
 from tests.ops.cases import CASES, Case, boxes, points
-from torch import Tensor
-
 from vertex_softmax.certificate.lowering import lowered
-from vertex_softmax.errors import UnsupportedModelError
+from vertex_softmax.foundation.errors import UnsupportedModelError
 from vertex_softmax.graph import build
 from vertex_softmax.graph.ir import Constant, Graph, Node
 from vertex_softmax.ops import elementwise, linear, maximum, shape
@@ -82,7 +82,7 @@ def test_whole_networks(name: str) -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize("name", FAMILIES)
 def test_families_of_models(name: str) -> None:
-    from vertex_softmax.graph.from_torch import from_torch
+    from vertex_softmax.graph.from_torch.importer import from_torch
     from vertex_softmax.graph.simplify import simplify
 
     module, x, arguments = FAMILIES[name]()

@@ -5,6 +5,11 @@ from __future__ import annotations
 import math
 
 import pytest
+
+from tests.certificate.claims import (
+    attack_passes,
+    everything_holds,
+)
 from tests.certificate.made import (
     NETS,
     Net,
@@ -16,11 +21,6 @@ from tests.certificate.made import (
     proved,
 )
 from tests.graph.models import FAMILIES, imported
-
-from certificate.claims import (
-    attack_passes,
-    everything_holds,
-)
 from vertex_softmax.bounds.optimize import Ascent
 from vertex_softmax.certificate.certificate import Effort
 
@@ -61,7 +61,7 @@ def test_what_is_claimed_holds_at_many_points(name: str) -> None:
 @pytest.mark.parametrize("name", FAMILIES)
 def test_families_of_models(name: str) -> None:
     """Everything that is imported from torch can be certified, with a small enough box."""
-    from vertex_softmax.graph.from_torch import from_torch
+    from vertex_softmax.graph.from_torch.importer import from_torch
     from vertex_softmax.graph.simplify import simplify
 
     (module, x, arguments), _, _ = imported(name)

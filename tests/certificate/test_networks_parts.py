@@ -9,17 +9,9 @@ from typing import Any
 import numpy as np
 import pytest
 from flint import arb, ctx
-from tests.certificate import exact
-from tests.certificate.exact import Network, inside, outside
-from tests.certificate.made import (
-    NETS,
-    accepted,
-    boxed,
-    by_rule,
-    made,
-)
 
-from certificate.claims import (
+from tests.certificate import exact
+from tests.certificate.claims import (
     assert_boxes,
     attack_passes,
     deviations,
@@ -27,6 +19,14 @@ from certificate.claims import (
     objectives,
     pass_holds,
     value_of,
+)
+from tests.certificate.exact import Network, inside, outside
+from tests.certificate.made import (
+    NETS,
+    accepted,
+    boxed,
+    by_rule,
+    made,
 )
 from vertex_softmax.certificate.checker import Rejected, curves, passes, proof, rows, zonotopes
 from vertex_softmax.certificate.checker.file import File

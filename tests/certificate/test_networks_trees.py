@@ -8,7 +8,16 @@ import numpy as np
 import pytest
 import torch
 from flint import arb, ctx
+
 from tests.certificate import exact
+from tests.certificate.claims import (
+    assert_boxes,
+    everything_holds,
+    pass_holds,
+    points_of,
+    silly,
+    value_of,
+)
 from tests.certificate.exact import Array, Network, Written, inside, outside
 from tests.certificate.made import (
     Net,
@@ -21,15 +30,7 @@ from tests.certificate.made import (
     node,
     rows_of,
 )
-
-from certificate.claims import (
-    assert_boxes,
-    everything_holds,
-    pass_holds,
-    points_of,
-    silly,
-    value_of,
-)
+from vertex_softmax.bounds.branch_and_bound import Search
 from vertex_softmax.bounds.optimize import Ascent
 from vertex_softmax.certificate.checker import Rejected, check, curves, proof
 from vertex_softmax.certificate.checker.file import File
@@ -40,7 +41,6 @@ from vertex_softmax.certificate.prove import written as in_a_file
 from vertex_softmax.graph import build
 from vertex_softmax.graph.ir import Graph
 from vertex_softmax.ops import elementwise
-from vertex_softmax.search.branch_and_bound import Search
 
 
 def leaf_of(written: Written, tree: list[dict[str, Any]], values: list[Array]) -> tuple[int, list[tuple[Any, bool]]]:

@@ -10,11 +10,11 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+
 from tests.certificate import exact
 from tests.certificate.exact import Network, Written, broken_claims, inside, write
 from tests.certificate.false import FALSE
-
-from certificate.tampering import (
+from tests.certificate.tampering import (
     NAMES,
     certificate,
     flips,

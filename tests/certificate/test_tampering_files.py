@@ -11,12 +11,12 @@ from typing import Any
 
 import numpy as np
 import pytest
+
 from tests.bounds.networks import Config
 from tests.certificate.exact import Written, write
 from tests.certificate.false import FALSE, GOOD, ONE, attention, nothing_special
 from tests.certificate.made import about, by_hand, by_rule, leaf, node
-
-from certificate.tampering import (
+from tests.certificate.tampering import (
     _net,
     alone,
     certificate,

@@ -8,12 +8,12 @@ from typing import Any
 
 import numpy as np
 import pytest
+
 from tests.bounds.networks import Config
 from tests.certificate import exact
 from tests.certificate.exact import Written, inside
 from tests.certificate.made import by_rule, leaf, with_choices
-
-from certificate.tampering import (
+from tests.certificate.tampering import (
     NAMES,
     _net,
     _splits,

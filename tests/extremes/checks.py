@@ -15,16 +15,16 @@ from collections.abc import Iterable
 import torch
 from torch import Tensor, nn
 
+from vertex_lab.fuzz.case import FLOAT32, FLOAT64
+from vertex_lab.fuzz.check import ORDER
+from vertex_lab.fuzz.points import Seen, linear_corners, samples, seen
+from vertex_softmax.bounds.branch_and_bound import Search
 from vertex_softmax.bounds.optimize import Ascent
-from vertex_softmax.fuzz.case import FLOAT32, FLOAT64
-from vertex_softmax.fuzz.check import ORDER
-from vertex_softmax.fuzz.points import Seen, linear_corners, samples, seen
 from vertex_softmax.graph.ir import Graph
 from vertex_softmax.methods.bounding import METHODS, Options
-from vertex_softmax.methods.certify import certify, load
-from vertex_softmax.result import Certification, Verdict
+from vertex_softmax.runs.certification import Certification, Verdict
+from vertex_softmax.runs.certify import certify, load
 from vertex_softmax.search.attack import pgd
-from vertex_softmax.search.branch_and_bound import Search
 from vertex_softmax.sets import InputSet
 
 QUICK = Options(

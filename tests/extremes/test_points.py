@@ -11,15 +11,15 @@ import itertools
 
 import pytest
 import torch
+
 from tests.extremes.checks import QUICK
 from tests.extremes.networks import inputs, network
 from tests.graph.models import FAMILIES, imported
 from tests.slowly import few
-
 from vertex_softmax.methods.bounding import METHODS
-from vertex_softmax.methods.certify import bound, certify, load
+from vertex_softmax.runs.certify import bound, certify, load
+from vertex_softmax.runs.demo.model import PatchTransformer
 from vertex_softmax.sets import Box, LinfBall
-from vertex_softmax.zoo.models import PatchTransformer
 
 NEAR = dict.fromkeys(METHODS, 64 * 2.0 ** (-52)) | {"vertex": 1e-9, "ibp": 1e-5}
 NOW = ("multihead_masked", "sdpa_float_mask", "attention_pooling", "decoder_rms_norm")

@@ -6,14 +6,14 @@ from typing import Any
 
 import pytest
 import torch
+from torch import nn
+
 from tests.extremes.checks import QUICK, check_all, check_sound, labels_of, watched
 from tests.extremes.networks import inputs, network
 from tests.slowly import few
-from torch import nn
-
-from vertex_softmax.fuzz.case import FLOAT32, FLOAT64
-from vertex_softmax.methods.certify import certify, load
-from vertex_softmax.result import Verdict
+from vertex_lab.fuzz.case import FLOAT32, FLOAT64
+from vertex_softmax.runs.certification import Verdict
+from vertex_softmax.runs.certify import certify, load
 from vertex_softmax.sets import LinfBall
 
 Regime = tuple[dict[str, Any], float]

@@ -8,11 +8,11 @@ from collections.abc import Callable
 from typing import Any
 
 import torch
-from tests.graph.hugging import bert, vit
 from torch import Tensor, nn
 from torch.nn import functional
 
-from vertex_softmax.graph.from_torch import from_torch
+from tests.graph.hugging import bert, vit
+from vertex_softmax.graph.from_torch.importer import from_torch
 from vertex_softmax.graph.ir import Graph
 from vertex_softmax.graph.simplify import simplify
 

@@ -6,17 +6,17 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from tests.bounds.networks import Config, input_box, samples, transformer
 
-from vertex_softmax.errors import InvalidValueError
+from tests.bounds.networks import Config, input_box, samples, transformer
+from vertex_softmax.foundation.errors import InvalidValueError
 from vertex_softmax.graph import build
 from vertex_softmax.graph.decompose import decompose
 from vertex_softmax.graph.ir import Graph
 from vertex_softmax.methods.bounding import Options
-from vertex_softmax.methods.certify import certify
 from vertex_softmax.ops.attention import Attention
 from vertex_softmax.ops.elementwise import Exp, Reciprocal
 from vertex_softmax.ops.softmax import Softmax
+from vertex_softmax.runs.certify import certify
 from vertex_softmax.sets import Box
 
 configs = st.builds(

@@ -12,14 +12,14 @@ from hypothesis import strategies as st
 from torch import Tensor, nn
 
 import vertex_softmax as vx
-from vertex_softmax.errors import OutOfTimeError
+from vertex_softmax.foundation.errors import OutOfTimeError
 from vertex_softmax.graph import build
 from vertex_softmax.graph.ir import Graph, Node
 from vertex_softmax.graph.rewrite import ONE_UP, exact_sum, peel, product, stored
 from vertex_softmax.graph.simplify import MOST_FACTORS, simplify
 from vertex_softmax.methods.bounding import METHODS
-from vertex_softmax.methods.certify import load
 from vertex_softmax.ops import elementwise, linear
+from vertex_softmax.runs.certify import load
 
 ROOT, THIRD = math.sqrt(2 / math.pi), 0.044715
 

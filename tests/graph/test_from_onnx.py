@@ -15,12 +15,12 @@ import numpy as np
 import onnx
 import pytest
 import torch
-from tests.graph.models import FAMILIES, imported
-from tests.graph.onnx_models import run
 from torch import Tensor, nn
 
-from vertex_softmax.errors import UnsupportedModelError
-from vertex_softmax.graph.from_onnx import from_onnx
+from tests.graph.models import FAMILIES, imported
+from tests.graph.onnx_models import run
+from vertex_softmax.foundation.errors import UnsupportedModelError
+from vertex_softmax.graph.from_onnx.importer import from_onnx
 from vertex_softmax.graph.ir import Graph
 from vertex_softmax.graph.simplify import simplify
 

@@ -8,6 +8,9 @@ from collections.abc import Callable
 
 import pytest
 import torch
+from torch import Tensor, nn
+from torch.nn import functional
+
 from tests.graph.models import (
     BY_HAND,
     FAMILIES,
@@ -21,11 +24,8 @@ from tests.graph.models import (
     ready,
     value_at,
 )
-from torch import Tensor, nn
-from torch.nn import functional
-
-from vertex_softmax.errors import InvalidTypeError, InvalidValueError, UnsupportedModelError
-from vertex_softmax.graph.from_torch import from_torch
+from vertex_softmax.foundation.errors import InvalidTypeError, InvalidValueError, UnsupportedModelError
+from vertex_softmax.graph.from_torch.importer import from_torch
 from vertex_softmax.graph.ir import Graph
 from vertex_softmax.graph.simplify import simplify
 

@@ -10,9 +10,9 @@ import torch
 from torch import Tensor, nn
 
 import vertex_softmax as vx
-from vertex_softmax.errors import UnsupportedModelError
+from vertex_softmax.foundation.errors import UnsupportedModelError
 from vertex_softmax.graph import build
-from vertex_softmax.graph.from_torch import from_torch
+from vertex_softmax.graph.from_torch.importer import from_torch
 from vertex_softmax.graph.ir import Graph, Node
 from vertex_softmax.graph.masks import check_masks, move_masks, split_mask
 from vertex_softmax.graph.simplify import simplify
@@ -21,7 +21,7 @@ from vertex_softmax.ops import linear
 from vertex_softmax.ops.attention import Attention
 from vertex_softmax.ops.registry import Interval
 from vertex_softmax.ops.softmax import NEGLIGIBLE, MaskedSoftmax, Softmax
-from vertex_softmax.result import Verdict
+from vertex_softmax.runs.certification import Verdict
 
 LEAST = torch.finfo(torch.float32).min
 

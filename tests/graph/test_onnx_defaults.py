@@ -14,13 +14,23 @@ import onnx.defs
 import pytest
 import torch
 from onnx import TensorProto, helper
-from tests.graph.onnx_models import floats, model, one
 
-from vertex_softmax.graph import from_onnx as importer
-from vertex_softmax.graph import onnx_attention, onnx_ops, onnx_shapes, onnx_windows
-from vertex_softmax.graph.from_onnx import from_onnx
-from vertex_softmax.graph.onnx_file import OPSETS
-from vertex_softmax.graph.onnx_ops import TRANSLATE, Call
+from tests.graph.onnx_models import floats, model, one
+from vertex_softmax.graph.from_onnx import (
+    attention as onnx_attention,
+)
+from vertex_softmax.graph.from_onnx import (
+    ops as onnx_ops,
+)
+from vertex_softmax.graph.from_onnx import (
+    shapes as onnx_shapes,
+)
+from vertex_softmax.graph.from_onnx import (
+    windows as onnx_windows,
+)
+from vertex_softmax.graph.from_onnx.file import OPSETS
+from vertex_softmax.graph.from_onnx.importer import from_onnx, importer
+from vertex_softmax.graph.from_onnx.ops import TRANSLATE, Call
 
 MODULES = (onnx_ops, onnx_shapes, onnx_attention, onnx_windows)
 FUNCTIONS = {

@@ -14,19 +14,22 @@ import onnx
 import pytest
 import torch
 from onnx import TensorProto, helper, numpy_helper
-from tests.graph.onnx_models import floats, ints, model, one, run
 
-from vertex_softmax.errors import (
+from tests.graph.onnx_models import floats, ints, model, one, run
+from vertex_softmax.foundation.errors import (
     InvalidTypeError,
     InvalidValueError,
     MissingDependencyError,
     UnsupportedModelError,
     VertexError,
 )
-from vertex_softmax.graph import build, onnx_file, onnx_ops, onnx_replay
-from vertex_softmax.graph.from_onnx import from_onnx
+from vertex_softmax.graph import build
+from vertex_softmax.graph.from_onnx import file as onnx_file
+from vertex_softmax.graph.from_onnx import ops as onnx_ops
+from vertex_softmax.graph.from_onnx import replay as onnx_replay
+from vertex_softmax.graph.from_onnx.importer import from_onnx
+from vertex_softmax.graph.from_onnx.ops import TRANSLATE, Call
 from vertex_softmax.graph.ir import Node
-from vertex_softmax.graph.onnx_ops import TRANSLATE, Call
 from vertex_softmax.search.replay import Replay
 
 # Mutants: one operator translated wrongly; the replay has to say so --------------------------------------------------

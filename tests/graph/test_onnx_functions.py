@@ -7,14 +7,14 @@ import onnx
 import pytest
 import torch
 from onnx import AttributeProto, TensorProto, helper
+
 from tests.graph.onnx_calls import call, function, model, node
 from tests.graph.onnx_models import ints, run
-
-from vertex_softmax.errors import InvalidValueError, UnsupportedModelError, VertexError
-from vertex_softmax.graph import onnx_functions
-from vertex_softmax.graph.from_onnx import from_onnx
-from vertex_softmax.graph.onnx_original import Original
-from vertex_softmax.graph.onnx_parts import only
+from vertex_softmax.foundation.errors import InvalidValueError, UnsupportedModelError, VertexError
+from vertex_softmax.graph.from_onnx import functions as onnx_functions
+from vertex_softmax.graph.from_onnx.importer import from_onnx
+from vertex_softmax.graph.from_onnx.original import Original
+from vertex_softmax.graph.from_onnx.parts import only
 from vertex_softmax.search.replay import Replay
 
 X = np.array([[-1.0, 2.0, -3.0, 4.0]], dtype=np.float32)

@@ -13,11 +13,12 @@ import onnx
 import pytest
 import torch
 from onnx import TensorProto, helper, numpy_helper
-from tests.graph.onnx_models import floats, ints, model, one
 
-from vertex_softmax.errors import InvalidValueError, UnsupportedModelError, VertexError
-from vertex_softmax.graph import build, onnx_parts
-from vertex_softmax.graph.from_onnx import from_onnx
+from tests.graph.onnx_models import floats, ints, model, one
+from vertex_softmax.foundation.errors import InvalidValueError, UnsupportedModelError, VertexError
+from vertex_softmax.graph import build
+from vertex_softmax.graph.from_onnx import parts as onnx_parts
+from vertex_softmax.graph.from_onnx.importer import from_onnx
 from vertex_softmax.search.replay import Replay
 
 HUGE = 1 << 40

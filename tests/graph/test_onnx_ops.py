@@ -8,9 +8,9 @@ import numpy as np
 import onnx
 import pytest
 import torch
-from tests.graph.onnx_models import floats, ints, one, run
 
-from vertex_softmax.graph.from_onnx import from_onnx
+from tests.graph.onnx_models import floats, ints, one, run
+from vertex_softmax.graph.from_onnx.importer import from_onnx
 
 I64 = np.iinfo(np.int64)
 BN = [floats(3), floats(3), floats(3), np.abs(floats(3)) + 0.1]

@@ -15,20 +15,21 @@ import onnx
 import pytest
 import torch
 from onnx import TensorProto, helper, numpy_helper
+
 from tests.certificate.checker.test_model import WEIGHT, network, outside
 from tests.graph.onnx_calls import call, function, model, node
 from tests.graph.onnx_models import floats, run
-
-from vertex_softmax.errors import InvalidTypeError, InvalidValueError, OutOfTimeError, UnsupportedModelError
-from vertex_softmax.graph import build, onnx_original, onnx_replay
-from vertex_softmax.graph import from_onnx as importer
-from vertex_softmax.graph.from_onnx import from_onnx
+from vertex_softmax.foundation.errors import InvalidTypeError, InvalidValueError, OutOfTimeError, UnsupportedModelError
+from vertex_softmax.graph import build
+from vertex_softmax.graph.from_onnx import original as onnx_original
+from vertex_softmax.graph.from_onnx import replay as onnx_replay
+from vertex_softmax.graph.from_onnx.file import OnnxFile
+from vertex_softmax.graph.from_onnx.importer import from_onnx, importer
+from vertex_softmax.graph.from_onnx.ops import TRANSLATE
+from vertex_softmax.graph.from_onnx.original import Original
+from vertex_softmax.graph.from_onnx.replay import require_same
+from vertex_softmax.graph.from_onnx.time_limit import Clock
 from vertex_softmax.graph.ir import Graph
-from vertex_softmax.graph.onnx_file import OnnxFile
-from vertex_softmax.graph.onnx_ops import TRANSLATE
-from vertex_softmax.graph.onnx_original import Original
-from vertex_softmax.graph.onnx_replay import require_same
-from vertex_softmax.graph.onnx_time import Clock
 from vertex_softmax.graph.simplify import simplify
 from vertex_softmax.ops import elementwise
 

@@ -7,13 +7,13 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from tests.graph.onnx_styles import network, styles
 
+from tests.graph.onnx_styles import network, styles
 from vertex_softmax.certificate.checker.model import identity_of_file
-from vertex_softmax.graph.from_onnx import from_onnx
-from vertex_softmax.graph.onnx_file import OnnxFile
-from vertex_softmax.graph.onnx_original import Original
-from vertex_softmax.graph.onnx_replay import require_same
+from vertex_softmax.graph.from_onnx.file import OnnxFile
+from vertex_softmax.graph.from_onnx.importer import from_onnx
+from vertex_softmax.graph.from_onnx.original import Original
+from vertex_softmax.graph.from_onnx.replay import require_same
 from vertex_softmax.graph.simplify import simplify
 
 

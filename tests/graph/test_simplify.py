@@ -11,7 +11,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from vertex_softmax.errors import UnsupportedModelError
+from vertex_softmax.foundation.errors import UnsupportedModelError
 from vertex_softmax.graph import build
 from vertex_softmax.graph.ir import Graph, Node
 from vertex_softmax.graph.masks import check_masks, move_masks

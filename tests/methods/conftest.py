@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from vertex_softmax.search.branch_and_bound import Search
+from vertex_softmax.bounds.branch_and_bound import Search
 
 
 @pytest.fixture(autouse=True)

@@ -9,23 +9,23 @@ from typing import Any
 
 import pytest
 import torch
-from tests.slowly import few
 from torch import Tensor
 
-from bounds.networks import Config, samples, transformer
+from tests.bounds.networks import Config, samples, transformer
+from tests.slowly import few
 from vertex_softmax.bounds.backward import Problem, Walk
 from vertex_softmax.bounds.linear import Linear
 from vertex_softmax.bounds.memory import Memory
 from vertex_softmax.bounds.optimize import Ascent
-from vertex_softmax.errors import InvalidTypeError, InvalidValueError, VertexError
+from vertex_softmax.foundation.errors import InvalidTypeError, InvalidValueError, VertexError
 from vertex_softmax.graph import build
 from vertex_softmax.graph.ir import Graph, Node
-from vertex_softmax.methods import certify as api
 from vertex_softmax.methods.bounding import METHODS, Options
 from vertex_softmax.ops import attention, elementwise, linear
 from vertex_softmax.ops.attention import Attention
 from vertex_softmax.ops.registry import Interval, Step
-from vertex_softmax.result import Verdict
+from vertex_softmax.runs import certify as api
+from vertex_softmax.runs.certification import Verdict
 from vertex_softmax.sets import Box, LinfBall
 
 QUICK = Options(ascent=Ascent(steps=2))
@@ -432,7 +432,7 @@ def test_a_row_with_every_key_masked_is_an_error() -> None:
 
 
 def test_a_set_in_single_precision_is_rounded_outward() -> None:
-    from vertex_softmax.methods.certify import _placed
+    from vertex_softmax.runs.certify import _placed
 
     node = build.source((1, 3))
     graph = Graph(node, node)

@@ -14,8 +14,8 @@ import torch
 from torch import Tensor, nn
 
 from vertex_softmax import LinfBall, TokenBall, bound, certify
-from vertex_softmax.errors import UnsupportedModelError
-from vertex_softmax.methods.loading import load, read
+from vertex_softmax.foundation.errors import UnsupportedModelError
+from vertex_softmax.sets.loading import load, read
 
 X = torch.tensor([[0.3, -0.2, 0.5], [0.1, 0.4, -0.6]])
 BIAS = torch.tensor([0.5, 0.0])

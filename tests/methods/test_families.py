@@ -7,12 +7,12 @@ import itertools
 
 import pytest
 import torch
+
 from tests.graph.models import FAMILIES, imported
 from tests.slowly import few
-
 from vertex_softmax.bounds.optimize import Ascent
 from vertex_softmax.methods.bounding import METHODS, Options
-from vertex_softmax.methods.certify import bound
+from vertex_softmax.runs.certify import bound
 from vertex_softmax.sets import Box
 
 POINTS = 1000

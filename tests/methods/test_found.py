@@ -5,14 +5,14 @@ from __future__ import annotations
 import pytest
 import torch
 
-from bounds.checks import QUICK
+from tests.bounds.checks import QUICK
 from vertex_softmax.graph import build
 from vertex_softmax.graph.ir import Graph
 from vertex_softmax.methods.bounding import Options
-from vertex_softmax.methods.certify import bound, certify
 from vertex_softmax.ops import elementwise
 from vertex_softmax.ops.attention import Attention
-from vertex_softmax.result import Verdict
+from vertex_softmax.runs.certification import Verdict
+from vertex_softmax.runs.certify import bound, certify
 from vertex_softmax.sets import Box
 
 HERE = (-torch.ones(1, 2, 2, dtype=torch.float64), torch.ones(1, 2, 2, dtype=torch.float64))

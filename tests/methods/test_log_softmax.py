@@ -6,7 +6,7 @@ import pytest
 import torch
 from torch import nn
 
-from vertex_softmax.methods.certify import certify
+from vertex_softmax.runs.certify import certify
 from vertex_softmax.sets import LinfBall
 
 

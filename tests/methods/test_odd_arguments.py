@@ -12,10 +12,10 @@ import torch
 from torch import Tensor, nn
 
 from vertex_softmax import LinfBall, bound, certify
-from vertex_softmax.errors import InvalidTypeError, InvalidValueError, UnsupportedModelError, VertexError
+from vertex_softmax.foundation.errors import InvalidTypeError, InvalidValueError, UnsupportedModelError, VertexError
 from vertex_softmax.graph import build
 from vertex_softmax.graph.ir import Graph
-from vertex_softmax.methods.loading import load
+from vertex_softmax.sets.loading import load
 
 X = torch.tensor([[1.0, 0.0, 0.0], [0.9, 0.1, 0.0]], dtype=torch.float64)
 BALL = LinfBall(X, 0.01)

@@ -8,18 +8,18 @@ from collections.abc import Iterable
 import pytest
 import torch
 from hypothesis import given, settings
-from tests.slowly import few
 from torch import Tensor
 
-from bounds.checks import check_bounds, check_boxes, hard_points, objectives, walked
-from bounds.networks import Config, input_box, transformer
-from bounds.test_backward import CONFIGS, configs, radii, usable
+from tests.bounds.checks import check_bounds, check_boxes, hard_points, objectives, walked
+from tests.bounds.networks import Config, input_box, transformer
+from tests.bounds.test_backward import CONFIGS, configs, radii, usable
+from tests.slowly import few
 from vertex_softmax.bounds.backward import Walk
 from vertex_softmax.bounds.optimize import Ascent
 from vertex_softmax.graph.ir import Graph
 from vertex_softmax.methods.bounding import METHODS, Options, lower_bounds
-from vertex_softmax.methods.certify import certify
-from vertex_softmax.result import Verdict
+from vertex_softmax.runs.certification import Verdict
+from vertex_softmax.runs.certify import certify
 from vertex_softmax.sets import Box
 
 QUICK = Options(ascent=Ascent(steps=3))

@@ -12,14 +12,14 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from tests.graph.models import TextClassifier, ready
 from torch import Tensor, nn
 
+from tests.graph.models import TextClassifier, ready
 from vertex_softmax import LinfBall, TokenBall, bound, certify
-from vertex_softmax.errors import InvalidTypeError, InvalidValueError, UnsupportedModelError, VertexError
-from vertex_softmax.graph.from_torch import from_torch
+from vertex_softmax.foundation.errors import InvalidTypeError, InvalidValueError, UnsupportedModelError, VertexError
+from vertex_softmax.graph.from_torch.importer import from_torch
 from vertex_softmax.graph.simplify import simplify
-from vertex_softmax.methods.loading import load, read
+from vertex_softmax.sets.loading import load, read
 
 IDS = torch.tensor([[5, 6, 7, 8, 9], [3, 4, 11, 1, 1]])
 SIZE = {"hidden_size": 8, "num_hidden_layers": 1, "num_attention_heads": 2, "intermediate_size": 12, "num_labels": 3}

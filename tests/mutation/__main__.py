@@ -85,7 +85,7 @@ def main(arguments: list[str]) -> int:
 def _report(table: dict[str, Any], found: list[Outcome], jobs: int, begin: float) -> dict[str, Any]:
     commit = subprocess.run(["git", "rev-parse", "HEAD"], cwd=ROOT, capture_output=True, text=True, check=False).stdout
     return {
-        "command": "python -m tests.mutation --out benchmarks/runs/mutation.json",
+        "command": "python -m tests.mutation --out lab/benchmarks/runs/mutation.json",
         "commit": commit.strip(),
         "machine": {"python": platform.python_version(), "torch": torch.__version__},
         "jobs": jobs,

@@ -72,7 +72,7 @@ def test_a_handful_is_killed_and_nothing_else(tmp_path: Path) -> None:
 
 
 def test_the_score_that_is_published_is_whole() -> None:
-    report = json.loads((TESTS.parent / "benchmarks" / "runs" / "mutation.json").read_text())
+    report = json.loads((TESTS.parent / "lab" / "benchmarks" / "runs" / "mutation.json").read_text())
     assert report["areas"]["all"]["killed"] == report["areas"]["all"]["total"] == len(report["mutants"])
     bounds = sum(report["areas"][area]["total"] for area in ("relaxations", "walks", "primitive"))
     assert bounds >= 60

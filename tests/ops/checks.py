@@ -12,7 +12,7 @@ from collections.abc import Iterator
 import torch
 from torch import Tensor
 
-from ops.cases import BATCH, Case, boxes, generator, points
+from tests.ops.cases import BATCH, Case, boxes, generator, points
 from vertex_softmax.bounds.coefficients import Part, dense
 from vertex_softmax.ops.registry import AffineForm, Interval, Op, Place, Rules, Step
 

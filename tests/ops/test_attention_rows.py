@@ -10,11 +10,11 @@ import dataclasses
 
 import pytest
 import torch
-from tests.slowly import few
 from torch import Tensor
 
-from ops.cases import BATCH, generator
-from ops.checks import coefficients
+from tests.ops.cases import BATCH, generator
+from tests.ops.checks import coefficients
+from tests.slowly import few
 from vertex_softmax.ops.attention import (
     Attention,
     _pieces,

@@ -7,8 +7,8 @@ import dataclasses
 import pytest
 import torch
 
-from ops.cases import CASES, KINDS, Case, boxes
-from ops.checks import (
+from tests.ops.cases import CASES, KINDS, Case, boxes
+from tests.ops.checks import (
     check_backward,
     check_batch,
     check_exact,

@@ -6,9 +6,9 @@ import pytest
 import torch
 from torch import Tensor
 
-from ops.cases import BATCH, generator
-from ops.checks import coefficients, place
-from ops.test_forms import INPUTS, Rows, at, corners, rows, widths
+from tests.ops.cases import BATCH, generator
+from tests.ops.checks import coefficients, place
+from tests.ops.test_forms import INPUTS, Rows, at, corners, rows, widths
 from vertex_softmax.ops.bilinear import MatMul
 from vertex_softmax.ops.corners import Corners, planes
 from vertex_softmax.ops.corners import corners as touching

@@ -9,8 +9,8 @@ import pytest
 import torch
 from torch import Tensor
 
-from ops.cases import BATCH, Case, generator
-from ops.checks import backward, check_backward, concrete
+from tests.ops.cases import BATCH, Case, generator
+from tests.ops.checks import backward, check_backward, concrete
 from vertex_softmax.ops.attention import Attention
 from vertex_softmax.ops.bilinear import MatMul
 from vertex_softmax.ops.forms import ellipsoid_radius, functional_box, functional_radius, product_radius, row_form

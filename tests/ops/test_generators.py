@@ -9,7 +9,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from ops.cases import BATCH, generator
+from tests.ops.cases import BATCH, generator
 from vertex_softmax.ops.generators import (
     SQUARINGS,
     Ellipsoid,

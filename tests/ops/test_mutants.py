@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 
-from ops.mutants import MUTANTS, affine_forms, contract, network
+from tests.ops.mutants import MUTANTS, affine_forms, contract, network
 from vertex_softmax.ops import OPS
 
 

@@ -8,8 +8,8 @@ import pytest
 import torch
 from torch import Tensor
 
-from ops.cases import BATCH, generator
-from ops.test_parallel import drawn, members
+from tests.ops.cases import BATCH, generator
+from tests.ops.test_parallel import drawn, members
 from vertex_softmax.ops.generators import Generators
 from vertex_softmax.ops.normalization import Norm, Normalize, _band
 from vertex_softmax.ops.registry import Interval, Place, Rules

@@ -11,10 +11,10 @@ import pytest
 import torch
 from torch import Tensor
 
-from ops.cases import BATCH, CASES, KINDS, Case, boxes, generator, points
-from ops.checks import TOLERANCE, backward, coefficients, concrete, scale, sizes
-from ops.test_contract import suits
-from vertex_softmax.errors import InvalidValueError
+from tests.ops.cases import BATCH, CASES, KINDS, Case, boxes, generator, points
+from tests.ops.checks import TOLERANCE, backward, coefficients, concrete, scale, sizes
+from tests.ops.test_contract import suits
+from vertex_softmax.foundation.errors import InvalidValueError
 from vertex_softmax.ops import OPS
 from vertex_softmax.ops.attention import Attention
 from vertex_softmax.ops.bilinear import MatMul

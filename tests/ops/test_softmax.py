@@ -8,8 +8,8 @@ import pytest
 import torch
 from torch import Tensor
 
-from ops.cases import Case
-from ops.checks import backward, check_backward, concrete
+from tests.ops.cases import Case
+from tests.ops.checks import backward, check_backward, concrete
 from vertex_softmax.ops.attention import Attention
 from vertex_softmax.ops.elementwise import Log
 from vertex_softmax.ops.registry import Interval, Rules

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 
-from ops.tightening_mutants import CHECKS, MUTANTS
+from tests.ops.tightening_mutants import CHECKS, MUTANTS
 
 
 @pytest.fixture(autouse=True)

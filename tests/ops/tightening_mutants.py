@@ -11,17 +11,17 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from bounds import test_generators as of_networks
-from bounds import test_optimize as of_ascent
-from bounds.networks import Config, input_box
-from ops import test_attention_rows as of_rows
-from ops import test_corners as of_corners
-from ops import test_generators as of_generators
-from ops import test_lines as of_lines
-from ops import test_normalization as of_norms
-from ops import test_parallel as of_parallel
-from ops.cases import CASES, boxes
-from ops.mutants import altered, fields, halved, replaced
+from tests.bounds import test_generators as of_networks
+from tests.bounds import test_optimize as of_ascent
+from tests.bounds.networks import Config, input_box
+from tests.ops import test_attention_rows as of_rows
+from tests.ops import test_corners as of_corners
+from tests.ops import test_generators as of_generators
+from tests.ops import test_lines as of_lines
+from tests.ops import test_normalization as of_norms
+from tests.ops import test_parallel as of_parallel
+from tests.ops.cases import CASES, boxes
+from tests.ops.mutants import altered, fields, halved, replaced
 from vertex_softmax.bounds import backward, optimize
 from vertex_softmax.ops import attention, bilinear, generators, lines, normalization
 from vertex_softmax.ops.registry import Interval, Step

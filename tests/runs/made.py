@@ -6,8 +6,8 @@ from functools import cache
 
 import torch
 
+from vertex_softmax.runs.demo.model import PatchTransformer
 from vertex_softmax.runs.subject import Inputs, Subject, subject
-from vertex_softmax.zoo.models import PatchTransformer
 
 
 @cache

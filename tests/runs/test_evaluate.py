@@ -6,18 +6,18 @@ from pathlib import Path
 
 import pytest
 import torch
-from tests.runs.made import inputs, network, subject_of
 
-from vertex_softmax.errors import VertexError
-from vertex_softmax.experiments.journal import key_of
+from tests.runs.made import inputs, network, subject_of
+from vertex_softmax.bounds.branch_and_bound import Search
+from vertex_softmax.foundation.errors import VertexError
 from vertex_softmax.graph.identity import graph_identity
 from vertex_softmax.methods.bounding import Options
-from vertex_softmax.methods.certify import certify
 from vertex_softmax.runs import evaluate as module
+from vertex_softmax.runs.certify import certify
 from vertex_softmax.runs.evaluate import Part, Plan, asked_of, contradictions, evaluate
+from vertex_softmax.runs.journal import key_of
 from vertex_softmax.runs.run import Run, read, unpacked
 from vertex_softmax.runs.subject import Inputs, Subject
-from vertex_softmax.search.branch_and_bound import Search
 
 EPS = (0.05, 0.3)
 METHODS = ("ibp", "crown", "joint")

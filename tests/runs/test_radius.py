@@ -6,12 +6,12 @@ from pathlib import Path
 
 import pytest
 import torch
-from tests.runs.made import inputs, network, subject_of
 
-from vertex_softmax.errors import VertexError
+from tests.runs.made import inputs, network, subject_of
+from vertex_softmax.foundation.errors import VertexError
 from vertex_softmax.methods.bounding import Options
-from vertex_softmax.methods.certify import certify
 from vertex_softmax.runs import radius
+from vertex_softmax.runs.certify import certify
 from vertex_softmax.runs.radius import Bisection, radii
 from vertex_softmax.runs.run import Run, read
 from vertex_softmax.search.attack import pgd

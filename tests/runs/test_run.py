@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from vertex_softmax.errors import VertexError
+from vertex_softmax.foundation.errors import VertexError
 from vertex_softmax.runs.run import (
     Answer,
     Attacked,

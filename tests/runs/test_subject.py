@@ -8,12 +8,12 @@ import numpy as np
 import pytest
 import torch
 from safetensors.numpy import save_file
-from tests.runs.made import inputs, network, subject_of
 
-from vertex_softmax.errors import VertexError
+from tests.runs.made import inputs, network, subject_of
+from vertex_softmax.foundation.errors import VertexError
 from vertex_softmax.runs import subject as module
+from vertex_softmax.runs.demo.training import save
 from vertex_softmax.runs.subject import read_inputs, read_model
-from vertex_softmax.zoo.train import save
 
 X = np.linspace(0, 1, 32, dtype=np.float32).reshape(2, 1, 4, 4)
 Y = np.array([0, 2])

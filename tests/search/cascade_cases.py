@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import torch
 
-from bounds.networks import samples
+from tests.bounds.networks import samples
+from vertex_softmax.bounds.branch_and_bound import Search
 from vertex_softmax.bounds.optimize import Ascent
 from vertex_softmax.graph import build
 from vertex_softmax.graph.ir import Graph, Node
 from vertex_softmax.methods.bounding import METHODS, Options
 from vertex_softmax.ops.elementwise import Relu
-from vertex_softmax.search.branch_and_bound import Search
 from vertex_softmax.search.cascade import CASCADE, Answer, Budget, Status, verify
 from vertex_softmax.search.replay import Replay
 from vertex_softmax.specs.property import Case, Property

@@ -6,13 +6,13 @@ import pytest
 import torch
 from torch import nn
 
-from vertex_softmax.errors import InvalidTypeError, InvalidValueError
+from vertex_softmax.foundation.errors import InvalidTypeError, InvalidValueError
 from vertex_softmax.graph import build
 from vertex_softmax.graph.ir import Graph
+from vertex_softmax.runs.demo.model import PatchTransformer
 from vertex_softmax.search import attack
 from vertex_softmax.search.attack import pgd
 from vertex_softmax.sets import Box, LinfBall, TokenBall
-from vertex_softmax.zoo.models import PatchTransformer
 
 
 def weights(classes: int = 4, inputs: int = 6) -> torch.Tensor:

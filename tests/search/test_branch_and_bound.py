@@ -11,6 +11,9 @@ import numpy as np
 import pytest
 import torch
 from scipy.optimize import linprog
+from torch import Tensor
+
+from tests.bounds.networks import Config, input_box, transformer
 from tests.search.branching_cases import (
     CONFIGS,
     MARGINS,
@@ -26,13 +29,10 @@ from tests.search.branching_cases import (
     slack,
 )
 from tests.slowly import few
-from torch import Tensor
-
-from bounds.networks import Config, input_box, transformer
+from vertex_softmax.bounds import branch_and_bound as module
 from vertex_softmax.bounds.backward import Walk
+from vertex_softmax.bounds.branch_and_bound import Domain, Search
 from vertex_softmax.bounds.optimize import Ascent
-from vertex_softmax.search import branch_and_bound as module
-from vertex_softmax.search.branch_and_bound import Domain, Search
 
 torch.set_num_threads(1)
 

@@ -9,6 +9,9 @@ import time
 
 import pytest
 import torch
+from torch import Tensor
+
+from tests.bounds.networks import input_box, transformer
 from tests.search.branching_cases import (
     CONFIGS,
     MARGINS,
@@ -22,18 +25,15 @@ from tests.search.branching_cases import (
     ready,
     slack,
 )
-from torch import Tensor
-
-from bounds.networks import input_box, transformer
+from vertex_softmax.bounds import branch_and_bound as module
 from vertex_softmax.bounds.backward import Walk
+from vertex_softmax.bounds.branch_and_bound import Domain, Search
 from vertex_softmax.bounds.optimize import Ascent
-from vertex_softmax.errors import InvalidValueError, OutOfTimeError
+from vertex_softmax.foundation.errors import InvalidValueError, OutOfTimeError
 from vertex_softmax.graph import build
 from vertex_softmax.graph.ir import Graph
 from vertex_softmax.methods.bounding import Options, lower_bounds
 from vertex_softmax.ops.elementwise import Relu
-from vertex_softmax.search import branch_and_bound as module
-from vertex_softmax.search.branch_and_bound import Domain, Search
 
 torch.set_num_threads(1)
 

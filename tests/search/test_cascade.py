@@ -7,10 +7,10 @@ from fractions import Fraction
 
 import pytest
 import torch
+
 from tests.search.cascade_cases import BLIND, QUICK, WHOLE, affine, ask, bent, check_bounds, graph_of
 from tests.search.small import UNIT, case, conjunction, prop
-
-from vertex_softmax.errors import InvalidValueError
+from vertex_softmax.foundation.errors import InvalidValueError
 from vertex_softmax.graph import build
 from vertex_softmax.methods.bounding import METHODS, Options
 from vertex_softmax.ops.elementwise import Relu

@@ -12,18 +12,18 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
+
+from tests.bounds.networks import Config, input_box, samples, transformer
 from tests.search.cascade_cases import BLIND, QUICK, WHOLE, affine, ask, bent, graph_of, tensor
 from tests.search.small import UNIT, case, conjunction, prop
-
-from bounds.networks import Config, input_box, samples, transformer
 from vertex_softmax.bounds.backward import Problem, Walk
+from vertex_softmax.bounds.branch_and_bound import Search
 from vertex_softmax.bounds.optimize import Ascent
 from vertex_softmax.graph import build
 from vertex_softmax.graph.ir import Graph, Node
 from vertex_softmax.methods.bounding import Options, make_boxes
 from vertex_softmax.ops.elementwise import Exp, Reciprocal, Relu
 from vertex_softmax.search import cascade as module
-from vertex_softmax.search.branch_and_bound import Search
 from vertex_softmax.search.cascade import GUARD, Budget, _Cascade, _Target, guard, mix, verify
 from vertex_softmax.search.replay import Replay
 from vertex_softmax.specs.property import Case, Property

@@ -9,10 +9,10 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from tests.search.small import UNIT, case, conjunction, network, prop, record, run, wavy
 
-from vertex_softmax.errors import InvalidTypeError, InvalidValueError
-from vertex_softmax.graph.from_onnx import from_onnx
+from tests.search.small import UNIT, case, conjunction, network, prop, record, run, wavy
+from vertex_softmax.foundation.errors import InvalidTypeError, InvalidValueError
+from vertex_softmax.graph.from_onnx.importer import from_onnx
 from vertex_softmax.graph.ir import Graph
 from vertex_softmax.search import falsify as module
 from vertex_softmax.search.falsify import Found, falsify

@@ -13,9 +13,9 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 from onnx import TensorProto, helper, numpy_helper
-from tests.search.small import case, conjunction, network, prop, run
 
-from vertex_softmax.errors import InvalidTypeError, InvalidValueError, UnsupportedModelError
+from tests.search.small import case, conjunction, network, prop, run
+from vertex_softmax.foundation.errors import InvalidTypeError, InvalidValueError, UnsupportedModelError
 from vertex_softmax.search.replay import Replay, counterexample_text, rounded_down
 
 torch.set_num_threads(1)

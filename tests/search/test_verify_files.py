@@ -11,20 +11,20 @@ import onnx
 import pytest
 import torch
 from onnx import TensorProto, helper
+from typer.testing import CliRunner
+
 from tests.certificate.checker.test_model import outside
 from tests.graph.onnx_calls import call, function, model, node
 from tests.search.small import case, conjunction, network, prop
-from typer.testing import CliRunner
-
-from vertex_softmax import cli_verify
 from vertex_softmax.certificate import checker
 from vertex_softmax.certificate.checker.model import identity_of_file
-from vertex_softmax.cli import app
-from vertex_softmax.errors import OutOfTimeError, UnsupportedModelError
+from vertex_softmax.cli import verify as cli_verify
+from vertex_softmax.cli.main import app
+from vertex_softmax.foundation.errors import OutOfTimeError, UnsupportedModelError
 from vertex_softmax.graph import build
+from vertex_softmax.graph.from_onnx.file import OnnxFile
+from vertex_softmax.graph.from_onnx.original import Original
 from vertex_softmax.graph.ir import Graph
-from vertex_softmax.graph.onnx_file import OnnxFile
-from vertex_softmax.graph.onnx_original import Original
 from vertex_softmax.ops import elementwise
 from vertex_softmax.search import verify_files
 from vertex_softmax.search.cascade import Budget, Status

@@ -7,9 +7,9 @@ from fractions import Fraction
 import numpy as np
 import pytest
 import torch
-from tests.search.small import UNIT, case, conjunction, network, prop, record, wavy
 
-from vertex_softmax.graph.from_onnx import from_onnx
+from tests.search.small import UNIT, case, conjunction, network, prop, record, wavy
+from vertex_softmax.graph.from_onnx.importer import from_onnx
 from vertex_softmax.search import falsify as module
 from vertex_softmax.search import visits
 from vertex_softmax.search.falsify import falsify

@@ -1,4 +1,4 @@
-"""Past finds of `benchmarks/parsers`, through the same functions and without the fuzzer: none is a find any more."""
+"""Past finds of `lab/benchmarks/parsers`, through the same functions and without the fuzzer: none is one any more."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-HERE = Path(__file__).parents[2] / "benchmarks" / "parsers"
+HERE = Path(__file__).parents[2] / "lab" / "benchmarks" / "parsers"
 sys.path.append(str(HERE))  # scripts, not a package
 
 import seeds  # noqa: E402

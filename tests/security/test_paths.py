@@ -9,20 +9,21 @@ from typing import Any
 
 import pytest
 
+from vertex_lab.experiments import summary
+from vertex_lab.zoo.datasets import dataset
 from vertex_softmax.certificate import checker
 from vertex_softmax.certificate.checker import model
-from vertex_softmax.errors import InvalidValueError, VertexError
-from vertex_softmax.experiments.journal import Journal
-from vertex_softmax.files import read_whole, regular
-from vertex_softmax.graph.from_onnx import from_onnx
-from vertex_softmax.report import summary, sweep_page
-from vertex_softmax.runner import digests
+from vertex_softmax.foundation.errors import InvalidValueError, VertexError
+from vertex_softmax.foundation.files import read_whole, regular
+from vertex_softmax.graph.from_onnx.importer import from_onnx
 from vertex_softmax.runs import run
+from vertex_softmax.runs.demo import training as train
+from vertex_softmax.runs.journal import Journal
+from vertex_softmax.runs.report import sweep_page
 from vertex_softmax.runs.subject import read_inputs
+from vertex_softmax.runs.sweep.instances import Instance, read_instances
+from vertex_softmax.runs.sweep.runner import digests
 from vertex_softmax.specs.vnnlib import read_vnnlib
-from vertex_softmax.sweep_instances import Instance, read_instances
-from vertex_softmax.zoo import train
-from vertex_softmax.zoo.datasets import dataset
 
 
 def _journal(path: Path) -> None:

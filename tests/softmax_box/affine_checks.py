@@ -16,8 +16,8 @@ import torch
 from flint import arb
 from torch import Tensor
 
-from softmax_box.affine_rows import Rows, rows, worst_points
-from softmax_box.helpers import error_from, floats
+from tests.softmax_box.affine_rows import Rows, rows, worst_points
+from tests.softmax_box.helpers import error_from, floats
 from vertex_softmax.softmax_box.log_ranges import Pieces, log_probabilities, pieces
 from vertex_softmax.softmax_box.outward import LIMITS
 

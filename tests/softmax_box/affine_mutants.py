@@ -8,7 +8,7 @@ from unittest import mock
 import torch
 from torch import Tensor
 
-from softmax_box.affine_checks import Minorant
+from tests.softmax_box.affine_checks import Minorant
 from vertex_softmax.softmax_box import affine_minorant
 from vertex_softmax.softmax_box import affine_outward as proof
 from vertex_softmax.softmax_box.log_ranges import Pieces, pieces

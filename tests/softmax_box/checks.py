@@ -15,8 +15,8 @@ from flint import arb
 from torch import Tensor
 
 import vertex_softmax as vx
-from softmax_box.boxes import Boxes, family
-from softmax_box.helpers import (
+from tests.softmax_box.boxes import Boxes, family
+from tests.softmax_box.helpers import (
     Implementation,
     error_from,
     exact_mins,

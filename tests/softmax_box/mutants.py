@@ -11,7 +11,7 @@ from unittest import mock
 import torch
 from torch import Tensor
 
-from softmax_box.helpers import Implementation, exact_mins, finished
+from tests.softmax_box.helpers import Implementation, exact_mins, finished
 from vertex_softmax.softmax_box import log_domain, torch_backend
 from vertex_softmax.softmax_box import outward as proof
 

@@ -14,7 +14,7 @@ import pytest
 import torch
 from flint import arb
 
-from softmax_box.affine_checks import (
+from tests.softmax_box.affine_checks import (
     check_not_vacuous,
     check_outward,
     check_points,
@@ -25,8 +25,8 @@ from softmax_box.affine_checks import (
     lists,
     tolerance,
 )
-from softmax_box.affine_rows import Rows, awkward, excess, extreme, rows, worst_points
-from softmax_box.helpers import DTYPES
+from tests.softmax_box.affine_rows import Rows, awkward, excess, extreme, rows, worst_points
+from tests.softmax_box.helpers import DTYPES
 from vertex_softmax.softmax_box import affine, affine_minorant, reference, softmax_box_min
 from vertex_softmax.softmax_box.affine import least, log_probabilities
 from vertex_softmax.softmax_box.affine_outward import LOG_ULPS, proved_ranges

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import torch
 
-from vertex_softmax.errors import InvalidTypeError, InvalidValueError, VertexError
+from vertex_softmax.foundation.errors import InvalidTypeError, InvalidValueError, VertexError
 from vertex_softmax.softmax_box import affine_minorant
 
 NAMES = ("lower", "upper", "value_lower", "value_upper", "a", "m", "mu")

@@ -7,8 +7,8 @@ import functools
 import pytest
 import torch
 
-from softmax_box import affine_mutants as mutants
-from softmax_box.affine_checks import (
+from tests.softmax_box import affine_mutants as mutants
+from tests.softmax_box.affine_checks import (
     Known,
     Minorant,
     Rows,
@@ -19,7 +19,7 @@ from softmax_box.affine_checks import (
     known,
     tolerance,
 )
-from softmax_box.helpers import DTYPES
+from tests.softmax_box.helpers import DTYPES
 from vertex_softmax.softmax_box import affine_minorant
 from vertex_softmax.softmax_box.affine_outward import proved_ranges
 

@@ -7,9 +7,9 @@ import pytest
 import torch
 
 import vertex_softmax as vx
-from softmax_box.boxes import FAMILIES
-from softmax_box.checks import check_vertex, known
-from softmax_box.helpers import DTYPES
+from tests.softmax_box.boxes import FAMILIES
+from tests.softmax_box.checks import check_vertex, known
+from tests.softmax_box.helpers import DTYPES
 
 
 @pytest.mark.parametrize("dtype", DTYPES)

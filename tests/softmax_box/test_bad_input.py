@@ -9,7 +9,7 @@ import pytest
 import torch
 
 import vertex_softmax as vx
-from vertex_softmax.errors import InvalidTypeError, InvalidValueError, VertexError
+from vertex_softmax.foundation.errors import InvalidTypeError, InvalidValueError, VertexError
 
 FUNCTIONS = {
     "min": vx.softmax_box_min,

@@ -13,7 +13,7 @@ import pytest
 import torch
 from flint import arb
 
-from softmax_box.helpers import DTYPES, native_min, native_variants
+from tests.softmax_box.helpers import DTYPES, native_min, native_variants
 from vertex_softmax.softmax_box import native
 from vertex_softmax.softmax_box.outward import EXP_ULPS, LIMITS
 

@@ -10,7 +10,7 @@ import pytest
 import torch
 
 import vertex_softmax as vx
-from vertex_softmax.errors import VertexError
+from vertex_softmax.foundation.errors import VertexError
 from vertex_softmax.softmax_box.outward import gradual_underflow, round_down
 
 TINY = {np.float64: 16 * 2.3e-308, np.float32: 16 * 1.2e-38}

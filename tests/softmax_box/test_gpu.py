@@ -6,8 +6,8 @@ import pytest
 import torch
 
 import vertex_softmax as vx
-from softmax_box.boxes import FAMILIES
-from softmax_box.checks import (
+from tests.softmax_box.boxes import FAMILIES
+from tests.softmax_box.checks import (
     check_lower_bound_agrees,
     check_not_vacuous,
     check_outward,
@@ -15,8 +15,8 @@ from softmax_box.checks import (
     check_vertex,
     known,
 )
-from softmax_box.helpers import DTYPES
-from vertex_softmax.errors import InvalidValueError
+from tests.softmax_box.helpers import DTYPES
+from vertex_softmax.foundation.errors import InvalidValueError
 from vertex_softmax.softmax_box import ThresholdVertex, torch_backend, triton_backend
 
 pytestmark = pytest.mark.gpu

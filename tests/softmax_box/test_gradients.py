@@ -11,8 +11,8 @@ from torch import Tensor
 from torch.autograd import gradcheck, gradgradcheck
 
 import vertex_softmax as vx
-from softmax_box.boxes import family
-from softmax_box.helpers import DTYPES
+from tests.softmax_box.boxes import family
+from tests.softmax_box.helpers import DTYPES
 
 SHAPES = [((3, 4, 6), (3, 4, 6), (3, 4, 6)), ((5, 1, 6), (3, 6), (3, 6)), ((6,), (4, 6), (6,)), ((1,), (2, 1), (2, 1))]
 

@@ -9,8 +9,8 @@ import pytest
 import torch
 
 import vertex_softmax as vx
-from softmax_box.boxes import family
-from softmax_box.helpers import DTYPES, native_variants
+from tests.softmax_box.boxes import family
+from tests.softmax_box.helpers import DTYPES, native_variants
 from vertex_softmax.softmax_box import native, torch_backend
 from vertex_softmax.softmax_box.layout import merged_dims
 

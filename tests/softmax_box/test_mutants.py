@@ -9,8 +9,8 @@ import pytest
 import torch
 
 import vertex_softmax as vx
-from softmax_box import mutants
-from softmax_box.checks import (
+from tests.softmax_box import mutants
+from tests.softmax_box.checks import (
     Known,
     accepted,
     check_acceptance,
@@ -22,7 +22,7 @@ from softmax_box.checks import (
     check_vertex,
     known,
 )
-from softmax_box.helpers import DTYPES, IMPLEMENTATIONS
+from tests.softmax_box.helpers import DTYPES, IMPLEMENTATIONS
 from vertex_softmax.softmax_box import ThresholdVertex
 from vertex_softmax.softmax_box.outward import SAFETY
 

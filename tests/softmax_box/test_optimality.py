@@ -9,7 +9,7 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 
 import vertex_softmax as vx
-from softmax_box.helpers import exact_ratio, tolerance
+from tests.softmax_box.helpers import exact_ratio, tolerance
 
 MASK = (-np.inf, -np.inf)
 number = st.floats(-50, 50, allow_subnormal=False)

@@ -10,8 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import vertex_softmax as vx
-from softmax_box.checks import check_probabilities, known
-from softmax_box.helpers import DTYPES, exact_probabilities, exact_ratio
+from tests.softmax_box.checks import check_probabilities, known
+from tests.softmax_box.helpers import DTYPES, exact_probabilities, exact_ratio
 from vertex_softmax.softmax_box import reference
 
 NAMES = (

@@ -10,10 +10,10 @@ import pytest
 import torch
 
 import vertex_softmax as vx
-from softmax_box.boxes import FAMILIES
-from softmax_box.checks import check_enclosure, known
-from softmax_box.helpers import DTYPES, exact_min
-from vertex_softmax.errors import InvalidValueError, MissingDependencyError
+from tests.softmax_box.boxes import FAMILIES
+from tests.softmax_box.checks import check_enclosure, known
+from tests.softmax_box.helpers import DTYPES, exact_min
+from vertex_softmax.foundation.errors import InvalidValueError, MissingDependencyError
 from vertex_softmax.softmax_box import rigorous
 
 HALF = (np.array([0.0, 1.0]), np.zeros(2), np.zeros(2))

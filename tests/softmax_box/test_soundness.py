@@ -11,8 +11,8 @@ import pytest
 import torch
 
 import vertex_softmax as vx
-from softmax_box.boxes import FAMILIES, Boxes
-from softmax_box.checks import (
+from tests.softmax_box.boxes import FAMILIES, Boxes
+from tests.softmax_box.checks import (
     Known,
     check_enclosure,
     check_lower_bound_agrees,
@@ -20,7 +20,7 @@ from softmax_box.checks import (
     check_outward,
     known,
 )
-from softmax_box.helpers import DTYPES, IMPLEMENTATIONS
+from tests.softmax_box.helpers import DTYPES, IMPLEMENTATIONS
 
 ROWS = {
     1: 50, 2: 800, 3: 600, 4: 240, 5: 240, 8: 160, 9: 130, 16: 100, 17: 70, 33: 50, 64: 24, 65: 24, 127: 10,

@@ -8,9 +8,9 @@ import torch
 from flint import arb
 
 import vertex_softmax as vx
-from softmax_box.boxes import FAMILIES, family
-from softmax_box.checks import check_values, known
-from softmax_box.helpers import DTYPES, IMPLEMENTATIONS, enumerated_min, exact_min, exact_mins, tolerance
+from tests.softmax_box.boxes import FAMILIES, family
+from tests.softmax_box.checks import check_values, known
+from tests.softmax_box.helpers import DTYPES, IMPLEMENTATIONS, enumerated_min, exact_min, exact_mins, tolerance
 from vertex_softmax.softmax_box import reference
 
 SIZES = {1: 10, 2: 60, 3: 60, 5: 40, 8: 20, 9: 20, 16: 20, 17: 10, 33: 10, 65: 10, 130: 4, 200: 4}

@@ -11,9 +11,9 @@ import sys
 
 import torch
 
-from softmax_box.boxes import family
-from softmax_box.checks import Known, check_outward, check_values
-from softmax_box.helpers import DTYPES, exact_mins
+from tests.softmax_box.boxes import family
+from tests.softmax_box.checks import Known, check_outward, check_values
+from tests.softmax_box.helpers import DTYPES, exact_mins
 from vertex_softmax.softmax_box import torch_backend, triton_backend
 
 NAMES = ("ordinary", "wide", "dominating", "near_ties", "masked_with_large_coefficients", "rounded_scores")

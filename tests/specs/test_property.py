@@ -11,7 +11,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from vertex_softmax.errors import InvalidValueError
+from vertex_softmax.foundation.errors import InvalidValueError
 from vertex_softmax.specs.property import Case, Conjunction, Inequality, Property
 
 TENTH = Inequality({0: Fraction(1), 2: Fraction(-1)}, Fraction(1, 10))

@@ -11,9 +11,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from specs import made, sexpr
-from specs.vnnlib_cases import DOWN, LARGEST, MORE, UP, F, only, read, same, text
-from vertex_softmax.errors import InvalidValueError
+from tests.specs import made, sexpr
+from tests.specs.vnnlib_cases import DOWN, LARGEST, MORE, UP, F, only, read, same, text
+from vertex_softmax.foundation.errors import InvalidValueError
 from vertex_softmax.specs import formula, normal_form
 from vertex_softmax.specs.property import Property
 from vertex_softmax.specs.vnnlib import read_vnnlib, write_vnnlib

@@ -14,8 +14,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from specs.test_vnnlib import same
-from vertex_softmax.errors import InvalidValueError, MissingDependencyError, VertexError
+from tests.specs.test_vnnlib import same
+from vertex_softmax.foundation.errors import InvalidValueError, MissingDependencyError, VertexError
 from vertex_softmax.specs.property import Property
 from vertex_softmax.specs.vnnlib import read_vnnlib
 

@@ -14,8 +14,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from specs.vnnlib_cases import MORE, UP, F, only, read, same, text
-from vertex_softmax.errors import InvalidTypeError, InvalidValueError, VertexError
+from tests.specs.vnnlib_cases import MORE, UP, F, only, read, same, text
+from vertex_softmax.foundation.errors import InvalidTypeError, InvalidValueError, VertexError
 from vertex_softmax.specs import normal_form, vnnlib, vnnlib1
 from vertex_softmax.specs.property import Case, Conjunction, Inequality, Property
 from vertex_softmax.specs.vnnlib import read_vnnlib, write_vnnlib

@@ -21,7 +21,7 @@ from vertex_softmax.bounds.generate import generate
 from vertex_softmax.bounds.interval import node_interval
 from vertex_softmax.bounds.linear import Linear
 from vertex_softmax.bounds.memory import MOST_FORM_NUMBERS, Memory
-from vertex_softmax.errors import OutOfTimeError, UnsupportedModelError
+from vertex_softmax.foundation.errors import OutOfTimeError, UnsupportedModelError
 from vertex_softmax.graph.ir import Constant, Graph, Node
 from vertex_softmax.ops.generators import Generators
 from vertex_softmax.ops.registry import ROUNDING, AffineForm, Centred, Interval, Place, Rules, Step

@@ -7,7 +7,7 @@ import math
 
 import torch
 
-from vertex_softmax.errors import InvalidValueError, NotEnoughMemoryError
+from vertex_softmax.foundation.errors import InvalidValueError, NotEnoughMemoryError
 from vertex_softmax.graph.ir import Constant, Graph
 
 

@@ -19,7 +19,7 @@ from torch import Tensor
 
 from vertex_softmax.bounds.backward import HELD, Walk
 from vertex_softmax.bounds.coefficients import Part
-from vertex_softmax.errors import InvalidValueError
+from vertex_softmax.foundation.errors import InvalidValueError
 from vertex_softmax.graph.ir import Node
 from vertex_softmax.ops.registry import Interval, Range, Rules
 

@@ -13,7 +13,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from vertex_softmax.bounds.backward import Walk
-from vertex_softmax.errors import InvalidValueError
+from vertex_softmax.foundation.errors import InvalidValueError
 from vertex_softmax.graph.ir import Node
 from vertex_softmax.ops.registry import AffineForm, Interval, Rules
 

@@ -16,13 +16,13 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from vertex_softmax.bounds.branch_and_bound import Search
 from vertex_softmax.bounds.optimize import Ascent
 from vertex_softmax.certificate import checker
 from vertex_softmax.certificate.prove import Case, Prover, written
-from vertex_softmax.errors import OutOfTimeError
-from vertex_softmax.files import write_whole
+from vertex_softmax.foundation.errors import OutOfTimeError
+from vertex_softmax.foundation.files import write_whole
 from vertex_softmax.graph.ir import Graph
-from vertex_softmax.search.branch_and_bound import Search
 
 RULES: tuple[tuple[str, ...], ...] = (("affine",), ("affine", "vertex"))
 """By which rules boxes are made: if the first are not enough, the second."""

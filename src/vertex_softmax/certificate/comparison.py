@@ -18,7 +18,7 @@ import numpy as np
 
 from vertex_softmax.certificate.checker.claim import cases_of
 from vertex_softmax.certificate.checker.file import File, Rejected
-from vertex_softmax.errors import InvalidValueError
+from vertex_softmax.foundation.errors import InvalidValueError
 from vertex_softmax.specs.property import Case, Conjunction, Floats, Inequality, Property, shown
 
 Direction: TypeAlias = tuple[tuple[int, Fraction], ...]

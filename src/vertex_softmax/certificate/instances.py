@@ -16,7 +16,7 @@ from vertex_softmax.certificate.certificate import Effort, Part, Proof, Report, 
 from vertex_softmax.certificate.checker.file import File
 from vertex_softmax.certificate.lowering import lowered
 from vertex_softmax.certificate.prove import Case
-from vertex_softmax.errors import UnsupportedModelError
+from vertex_softmax.foundation.errors import UnsupportedModelError
 from vertex_softmax.graph.ir import Graph
 from vertex_softmax.specs.property import Conjunction, Inequality, Row, rounded_up, shown
 

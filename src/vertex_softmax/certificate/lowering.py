@@ -15,7 +15,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from vertex_softmax.errors import UnsupportedModelError
+from vertex_softmax.foundation.errors import UnsupportedModelError
 from vertex_softmax.graph.ir import Constant, Graph, Node
 from vertex_softmax.ops import attention, bilinear, elementwise, linear, normalization, shape, softmax
 

@@ -19,6 +19,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from vertex_softmax.bounds.backward import HELD, TARGETS, Walk
+from vertex_softmax.bounds.branch_and_bound import Domain, Progress, Search, Split, Tree, branch_and_bound
 from vertex_softmax.bounds.coefficients import Part, dense
 from vertex_softmax.bounds.optimize import Ascent, Chosen, optimise
 from vertex_softmax.certificate.checker import curves, passes, proof
@@ -27,13 +28,12 @@ from vertex_softmax.certificate.checker.network import Known, network
 from vertex_softmax.certificate.checker.passes import How
 from vertex_softmax.certificate.checker.rounding import Interval
 from vertex_softmax.certificate.lowering import lowered
-from vertex_softmax.errors import InternalError, OutOfTimeError
+from vertex_softmax.foundation.errors import InternalError, OutOfTimeError
 from vertex_softmax.graph.ir import Graph, Node
 from vertex_softmax.ops.elementwise import Elementwise
 from vertex_softmax.ops.generators import Generators
 from vertex_softmax.ops.registry import Centred, Rules
 from vertex_softmax.ops.registry import Interval as Box
-from vertex_softmax.search.branch_and_bound import Domain, Progress, Search, Split, Tree, branch_and_bound
 from vertex_softmax.search.cascade import mix
 
 SPARE = 1e-10

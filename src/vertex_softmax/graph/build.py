@@ -16,7 +16,7 @@ from fractions import Fraction
 import torch
 from torch import Tensor
 
-from vertex_softmax.errors import InvalidValueError
+from vertex_softmax.foundation.errors import InvalidValueError
 from vertex_softmax.graph.ir import Constant, Input, Node
 from vertex_softmax.ops import bilinear, elementwise, linear, normalization, shape
 from vertex_softmax.ops.maximum import Maximum

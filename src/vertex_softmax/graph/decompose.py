@@ -9,7 +9,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from vertex_softmax.errors import InvalidValueError
+from vertex_softmax.foundation.errors import InvalidValueError
 from vertex_softmax.graph import build
 from vertex_softmax.graph.ir import Graph, Node
 from vertex_softmax.graph.rewrite import View, rewrite

@@ -30,7 +30,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from vertex_softmax.errors import UnsupportedModelError
+from vertex_softmax.foundation.errors import UnsupportedModelError
 from vertex_softmax.graph.ir import Graph
 from vertex_softmax.ops.registry import Op
 

@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterator
 import torch
 from torch import Tensor
 
-from vertex_softmax.errors import InvalidValueError
+from vertex_softmax.foundation.errors import InvalidValueError
 from vertex_softmax.ops.registry import Interval, Op, Shape
 
 

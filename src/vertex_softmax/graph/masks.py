@@ -14,7 +14,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from vertex_softmax.errors import UnsupportedModelError
+from vertex_softmax.foundation.errors import UnsupportedModelError
 from vertex_softmax.graph import build
 from vertex_softmax.graph.ir import Graph, Node
 from vertex_softmax.graph.rewrite import View, moved, moves, rewrite

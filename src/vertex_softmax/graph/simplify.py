@@ -20,7 +20,7 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
-from vertex_softmax.errors import InternalError, OutOfTimeError
+from vertex_softmax.foundation.errors import InternalError, OutOfTimeError
 from vertex_softmax.graph import build, recognise
 from vertex_softmax.graph.ir import Constant, Graph, Node
 from vertex_softmax.graph.rewrite import (

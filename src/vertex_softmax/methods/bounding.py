@@ -22,15 +22,15 @@ import torch
 from torch import Tensor
 
 from vertex_softmax.bounds.backward import Walk
+from vertex_softmax.bounds.branch_and_bound import Search, branch_and_bound
 from vertex_softmax.bounds.coefficients import Part
 from vertex_softmax.bounds.generate import most_numbers
 from vertex_softmax.bounds.memory import LEAST, MOST_GENERATOR_NUMBERS, Memory, needed, needed_once
 from vertex_softmax.bounds.optimize import Ascent, ascended_box, optimized_bound
 from vertex_softmax.bounds.slack import attained
-from vertex_softmax.errors import InvalidValueError
+from vertex_softmax.foundation.errors import InvalidValueError
 from vertex_softmax.graph.ir import Graph, Node
 from vertex_softmax.ops.registry import Rules
-from vertex_softmax.search.branch_and_bound import Search, branch_and_bound
 
 
 @dataclasses.dataclass(frozen=True)

@@ -21,10 +21,10 @@ from typing import Any, TypeAlias, TypeVar
 import torch
 
 from vertex_softmax import __version__
-from vertex_softmax.errors import InvalidValueError
-from vertex_softmax.experiments.journal import Journal, fingerprint, key_of
+from vertex_softmax.foundation.errors import InvalidValueError
 from vertex_softmax.methods.bounding import METHODS, Options
-from vertex_softmax.methods.certify import certify
+from vertex_softmax.runs.certify import certify
+from vertex_softmax.runs.journal import Journal, fingerprint, key_of
 from vertex_softmax.runs.run import (
     JOURNAL,
     Answer,

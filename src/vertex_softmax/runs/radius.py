@@ -23,11 +23,11 @@ import torch
 from torch import Tensor
 
 from vertex_softmax import __version__
-from vertex_softmax.errors import InvalidValueError
-from vertex_softmax.experiments.journal import Journal, fingerprint, key_of
+from vertex_softmax.foundation.errors import InvalidValueError
 from vertex_softmax.methods.bounding import METHODS, Options
-from vertex_softmax.methods.certify import certify
+from vertex_softmax.runs.certify import certify
 from vertex_softmax.runs.evaluate import PIECE, asked_of, described, inputs_of
+from vertex_softmax.runs.journal import Journal, fingerprint, key_of
 from vertex_softmax.runs.run import JOURNAL, Input, Model, Radius, Run, claimed, write
 from vertex_softmax.runs.subject import Inputs, Subject
 from vertex_softmax.search.attack import pgd

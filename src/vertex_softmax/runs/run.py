@@ -25,9 +25,9 @@ from typing import Any, TypeVar, Union, cast, get_args, get_origin, get_type_hin
 import numpy as np
 from numpy.typing import NDArray
 
-from vertex_softmax.errors import InvalidValueError
-from vertex_softmax.files import read_whole, write_whole
-from vertex_softmax.outputs import Outputs
+from vertex_softmax.foundation.errors import InvalidValueError
+from vertex_softmax.foundation.files import read_whole, write_whole
+from vertex_softmax.foundation.outputs import Outputs
 
 FORMAT = "vertex-run/1"
 NAME = "run.json"

@@ -26,16 +26,16 @@ from numpy.typing import NDArray
 from safetensors import numpy as safetensors_numpy
 from torch import Tensor
 
-from vertex_softmax.errors import InvalidValueError, VertexError
-from vertex_softmax.files import DAMAGED, up_to
+from vertex_softmax.foundation.errors import InvalidValueError, VertexError
+from vertex_softmax.foundation.files import DAMAGED, up_to
+from vertex_softmax.foundation.reading import content_of
 from vertex_softmax.graph.identity import graph_identity
 from vertex_softmax.graph.ir import Graph
-from vertex_softmax.methods.loading import Loaded, Model, read
+from vertex_softmax.runs.demo import training as train
+from vertex_softmax.runs.named_data import is_name, named_data, names
 from vertex_softmax.runs.run import Plain, facts_of
 from vertex_softmax.sets import LinfBall
-from vertex_softmax.zoo import train
-from vertex_softmax.zoo.datasets import NAMES, dataset
-from vertex_softmax.zoo.reading import content_of
+from vertex_softmax.sets.loading import Loaded, Model, read
 
 MOST_BYTES = 1 << 31
 """Of a file, and of what is in it, unpacked."""
@@ -141,14 +141,14 @@ def read_inputs(
 
     clip: None is (0, 1) for a data set's images, and no limits for a file.
     """
-    if data in NAMES:
-        known = dataset(data, data_dir)
+    if is_name(data):
+        known = named_data(data, data_dir)
         x, labels, clip = known.eval_images, known.eval_labels, clip or (0.0, 1.0)
     else:
         path = Path(data)
         if path.suffix not in (".npz", ".safetensors"):
             raise InvalidValueError(
-                f"--data is {data!r}: give one of {', '.join(NAMES)}, or a file .npz or .safetensors with the arrays "
+                f"--data is {data!r}: give one of {', '.join(names())}, or a file .npz or .safetensors with the arrays "
                 "`inputs` and `labels`"
             )
         x, labels = _arrays(path)
@@ -164,11 +164,12 @@ def _arrays(path: Path) -> tuple[Tensor, Tensor]:
     content = content_of(path, MOST_BYTES)
     arrays = _from_npz(path, content) if path.suffix == ".npz" else _from_safetensors(path, content)
     chosen = []
-    for names in (INPUTS, LABELS):
-        name = next((name for name in names if name in arrays), None)
+    for accepted in (INPUTS, LABELS):
+        name = next((name for name in accepted if name in arrays), None)
         if name is None:
             raise InvalidValueError(
-                f"{path} has no array {' or '.join(map(repr, names))}; it has {', '.join(map(repr, arrays)) or 'none'}"
+                f"{path} has no array {' or '.join(map(repr, accepted))}; "
+                f"it has {', '.join(map(repr, arrays)) or 'none'}"
             )
         chosen.append(arrays[name])
     x, labels = chosen

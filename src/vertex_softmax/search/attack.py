@@ -18,7 +18,7 @@ from typing import TypeAlias
 import torch
 from torch import Tensor, nn
 
-from vertex_softmax.errors import InvalidTypeError, InvalidValueError
+from vertex_softmax.foundation.errors import InvalidTypeError, InvalidValueError
 from vertex_softmax.graph.ir import Graph
 from vertex_softmax.sets import InputSet
 

@@ -20,16 +20,16 @@ import torch
 from torch import Tensor
 
 from vertex_softmax.bounds.backward import Walk
+from vertex_softmax.bounds.branch_and_bound import Outcome, branch_and_bound
 from vertex_softmax.bounds.coefficients import Part
-from vertex_softmax.errors import InvalidValueError, OutOfTimeError
+from vertex_softmax.foundation.errors import InvalidValueError, OutOfTimeError
 from vertex_softmax.graph.ir import Graph
 from vertex_softmax.methods.bounding import METHODS, Options, lower_bounds, make_boxes
 from vertex_softmax.ops.registry import Rules
-from vertex_softmax.search.branch_and_bound import Outcome, branch_and_bound
 from vertex_softmax.search.falsify import falsify
 from vertex_softmax.search.replay import Counterexample
 from vertex_softmax.search.visits import Confirm
-from vertex_softmax.sets import outward
+from vertex_softmax.sets.rounding import outward
 from vertex_softmax.specs.property import Floats, Property
 
 GUARD = {torch.float64: 1e-12, torch.float32: 5e-4}

@@ -21,7 +21,7 @@ from typing import TypeAlias
 import torch
 from torch import Tensor
 
-from vertex_softmax.errors import InvalidValueError
+from vertex_softmax.foundation.errors import InvalidValueError
 from vertex_softmax.graph.ir import Graph
 from vertex_softmax.search.visits import Confirm, Found, Visits, boxes
 from vertex_softmax.specs.property import Property

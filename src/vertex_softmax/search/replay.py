@@ -24,9 +24,9 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from vertex_softmax.errors import InvalidTypeError, InvalidValueError
-from vertex_softmax.graph.onnx_file import Source
-from vertex_softmax.graph.onnx_original import Array, Original
+from vertex_softmax.foundation.errors import InvalidTypeError, InvalidValueError
+from vertex_softmax.graph.from_onnx.file import Source
+from vertex_softmax.graph.from_onnx.original import Array, Original
 from vertex_softmax.specs.property import Case, Property
 
 

@@ -20,12 +20,12 @@ import torch
 from torch import Tensor
 
 from vertex_softmax.bounds.backward import require_dimensions
-from vertex_softmax.graph.from_onnx import SECONDS, translated
+from vertex_softmax.graph.from_onnx.file import OnnxFile
+from vertex_softmax.graph.from_onnx.importer import SECONDS, translated
+from vertex_softmax.graph.from_onnx.original import Original
+from vertex_softmax.graph.from_onnx.replay import replay, require_same
+from vertex_softmax.graph.from_onnx.time_limit import Clock
 from vertex_softmax.graph.ir import Graph
-from vertex_softmax.graph.onnx_file import OnnxFile
-from vertex_softmax.graph.onnx_original import Original
-from vertex_softmax.graph.onnx_replay import replay, require_same
-from vertex_softmax.graph.onnx_time import Clock
 from vertex_softmax.graph.simplify import simplify
 from vertex_softmax.methods.bounding import Options
 from vertex_softmax.search.cascade import Answer, Budget, Report, Status, verify

@@ -21,7 +21,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from vertex_softmax.errors import InvalidTypeError, InvalidValueError
+from vertex_softmax.foundation.errors import InvalidTypeError, InvalidValueError
 from vertex_softmax.graph.ir import Graph
 from vertex_softmax.search.replay import Counterexample, rounded_down
 from vertex_softmax.specs.property import Property

@@ -12,7 +12,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from vertex_softmax.errors import InternalError, InvalidValueError
+from vertex_softmax.foundation.errors import InternalError, InvalidValueError
 from vertex_softmax.softmax_box import log_domain, native, torch_backend
 from vertex_softmax.softmax_box.arguments import Array, all_valid, diagnose, tensors
 from vertex_softmax.softmax_box.outward import gradual_underflow

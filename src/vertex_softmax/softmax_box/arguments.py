@@ -16,7 +16,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from vertex_softmax.errors import InvalidTypeError, InvalidValueError
+from vertex_softmax.foundation.errors import InvalidTypeError, InvalidValueError
 
 Array: TypeAlias = "NDArray[np.floating] | Tensor"
 

@@ -16,7 +16,7 @@ import math
 import torch
 from torch import Tensor
 
-from vertex_softmax.errors import InternalError
+from vertex_softmax.foundation.errors import InternalError
 from vertex_softmax.softmax_box.arguments import Array, diagnose, tensors
 from vertex_softmax.softmax_box.outward import LIMITS, SAFETY, gradual_underflow, round_down
 

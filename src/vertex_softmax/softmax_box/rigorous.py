@@ -17,7 +17,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from vertex_softmax.errors import InvalidTypeError, InvalidValueError, MissingDependencyError
+from vertex_softmax.foundation.errors import InvalidTypeError, InvalidValueError, MissingDependencyError
 from vertex_softmax.softmax_box.arguments import Array, diagnose, tensors
 from vertex_softmax.softmax_box.outward import gradual_underflow
 from vertex_softmax.softmax_box.reference import newton_min

@@ -18,8 +18,8 @@ import re
 from fractions import Fraction
 from pathlib import Path
 
-from vertex_softmax.errors import InvalidTypeError, InvalidValueError
-from vertex_softmax.files import DAMAGED, decompressed, read_whole
+from vertex_softmax.foundation.errors import InvalidTypeError, InvalidValueError
+from vertex_softmax.foundation.files import DAMAGED, decompressed, read_whole
 from vertex_softmax.specs.formula import DIGITS, PlacedError
 from vertex_softmax.specs.property import Case, Conjunction, Property
 from vertex_softmax.specs.vnnlib1 import Reader

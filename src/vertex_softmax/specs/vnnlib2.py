@@ -14,7 +14,7 @@ import re
 from collections.abc import Sequence
 from typing import Any
 
-from vertex_softmax.errors import MissingDependencyError
+from vertex_softmax.foundation.errors import MissingDependencyError
 from vertex_softmax.specs.formula import (
     ONE,
     ZERO,

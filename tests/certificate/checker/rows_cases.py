@@ -9,7 +9,7 @@ import numpy as np
 from flint import arb, fmpq
 from numpy.typing import NDArray
 
-from certificate.checker.helpers import Array, exact, module, rational
+from tests.certificate.checker.helpers import Array, exact, module, rational
 
 rows, rounding, file = module("rows"), module("rounding"), module("file")
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from tests.certificate.made import Written, by_hand, leaf, node
 
+from tests.certificate.made import Written, by_hand, leaf, node
 from vertex_softmax.certificate.checker import check
 
 ONE = [node("Input", shape=[1])]

@@ -15,7 +15,7 @@ from flint import arb, arb_series, ctx, fmpq
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
-from certificate.checker.helpers import PRECISION, Array, above, below, holds, module, precisely
+from tests.certificate.checker.helpers import PRECISION, Array, above, below, holds, module, precisely
 
 curves, file = module("curves"), module("file")
 NAMES = sorted(curves.CURVES)

@@ -21,8 +21,8 @@ from hypothesis import strategies as st
 from onnx import TensorProto, helper, numpy_helper
 
 from vertex_softmax.certificate.checker import Rejected, model
-from vertex_softmax.errors import InvalidValueError
-from vertex_softmax.graph.onnx_file import OnnxFile
+from vertex_softmax.foundation.errors import InvalidValueError
+from vertex_softmax.graph.from_onnx.file import OnnxFile
 
 WEIGHT = np.arange(12, dtype=np.float32).reshape(4, 3)
 

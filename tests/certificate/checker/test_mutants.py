@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from certificate.checker import mutants
+from tests.certificate.checker import mutants
 
 
 @pytest.mark.slow

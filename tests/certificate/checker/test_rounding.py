@@ -15,7 +15,7 @@ from flint import arb, ctx, fmpq
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from certificate.checker.helpers import (
+from tests.certificate.checker.helpers import (
     FAMILIES,
     PRECISION,
     Array,

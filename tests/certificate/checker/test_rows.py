@@ -12,8 +12,8 @@ from flint import arb, ctx
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from certificate.checker.helpers import PRECISION, above, below, holds, precisely
-from certificate.checker.rows_cases import (
+from tests.certificate.checker.helpers import PRECISION, above, below, holds, precisely
+from tests.certificate.checker.rows_cases import (
     FAMILIES,
     Case,
     Interval,

@@ -12,8 +12,8 @@ from flint import arb, ctx
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from certificate.checker.helpers import PRECISION, Array, above, below, precisely
-from certificate.checker.rows_cases import (
+from tests.certificate.checker.helpers import PRECISION, Array, above, below, precisely
+from tests.certificate.checker.rows_cases import (
     FAMILIES,
     Case,
     Interval,

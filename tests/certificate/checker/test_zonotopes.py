@@ -10,8 +10,8 @@ from flint import arb, fmpq
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from certificate.checker.helpers import above, below, dot, exact, precisely
-from certificate.checker.zonotopes_cases import (
+from tests.certificate.checker.helpers import above, below, dot, exact, precisely
+from tests.certificate.checker.zonotopes_cases import (
     ERRORS,
     KINDS,
     functionals,

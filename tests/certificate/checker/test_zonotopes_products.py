@@ -10,8 +10,8 @@ import numpy as np
 import pytest
 from flint import arb, fmpq
 
-from certificate.checker.helpers import Array, above, below, dot, exact, precisely, size
-from certificate.checker.zonotopes_cases import (
+from tests.certificate.checker.helpers import Array, above, below, dot, exact, precisely, size
+from tests.certificate.checker.zonotopes_cases import (
     ERRORS,
     KINDS,
     functionals,

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 from flint import fmpq
 
-from certificate.checker.helpers import Array, dot, floats, module, size
+from tests.certificate.checker.helpers import Array, dot, floats, module, size
 
 zonotopes = module("zonotopes")
 

@@ -1,0 +1,174 @@
+"""What makes the README's figures: one command for each file of lab/benchmarks/runs and results, and what it needs.
+
+`measure` runs commands, each into a folder of its own under out/measure, and takes over what it made: a command that
+makes nothing leaves the old file. Nothing is taken over that was there before the command began.
+"""
+
+from __future__ import annotations
+
+import shlex
+import shutil
+import subprocess
+import sys
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from importlib import import_module
+from pathlib import Path
+
+ROOT = Path(__file__).parents[2]
+SHARED = ROOT.parent / "shared"
+RUNS, RESULTS = ROOT / "lab" / "benchmarks" / "runs", ROOT / "results"
+CHECKOUT = "CHECKOUT"
+"""In a command: a checkout of auto_LiRPA 0.7.1; lab/benchmarks/anchors.py says what it needs."""
+Say = Callable[[str], None]
+
+
+@dataclass(frozen=True)
+class Measure:
+    """A command as the README shows it, what sends its files to a folder {to}, and which of them are kept as what."""
+
+    command: str
+    output: str
+    made: dict[str, str]
+    needs: tuple[str, ...] = ()
+    """Of: shared/… (a folder), GPU, peer, hours."""
+    where: Path = field(default=RUNS)
+
+    def words(self, to: Path, peer: Path | None = None) -> list[str]:
+        """What is run; in the repository's root."""
+        first, *rest = shlex.split(f"{self.command} {self.output}".replace("SHARED", str(SHARED)))
+        start = {"python": [sys.executable], "vertex": [sys.executable, "-m", "vertex_softmax"]}[first]
+        return [*start, *(str(peer) if word == CHECKOUT else word.replace("{to}", str(to)) for word in rest)]
+
+    def missing(self, peer: Path | None = None) -> list[str]:
+        """Why it cannot be run here."""
+        program = self.program()
+        reasons = [] if program is None or program.exists() else [f"there is no {program.relative_to(ROOT)}"]
+        for need in self.needs:
+            if need.startswith("shared/") and not (SHARED / need.removeprefix("shared/")).exists():
+                reasons.append(f"there is no ../{need}")
+            elif need == "GPU" and not _has_gpu():
+                reasons.append("torch finds no CUDA device")
+            elif need == "peer" and not (peer and (peer / "auto_LiRPA").is_dir()):
+                reasons.append("it needs --peer CHECKOUT, of auto_LiRPA 0.7.1")
+        return reasons
+
+    def program(self) -> Path | None:
+        """The script or the package that `python` is given; None of a command of `vertex`."""
+        words = self.command.split()
+        if words[0] == "vertex":
+            return None
+        return ROOT / (words[2].replace(".", "/") if words[1] == "-m" else words[1])
+
+
+def _script(name: str, file: str, options: str = "", needs: tuple[str, ...] = ()) -> Measure:
+    """A script with --out FILE."""
+    return Measure(f"python benchmarks/{name}.py {options}".strip(), f"--out {{to}}/{file}", {file: file}, needs)
+
+
+def _experiment(name: str, *needs: str) -> Measure:
+    """A table of the paper. Data sets that are not in the folder are rows that are not run."""
+    files = {f"{name}.{ending}": f"{name}.{ending}" for ending in ("json", "md", "csv", "tex", "svg")}
+    output = "--out {to}" + " --data-dir SHARED/data" * ("shared/data" in needs)
+    return Measure(f"vertex reproduce {name}", output, files, needs, RESULTS)
+
+
+ONE_BLOCK, VIT = "shared/anchors", "shared/data/vit"
+TWO = "bin16_eps0.03 ten16_eps0.02"
+MEASURES: dict[str, Measure] = {
+    "anchors": _script("anchors", "anchors.json", needs=(ONE_BLOCK,)),
+    "anchors-peer": _script("anchors", "anchors-peer.json", "--images 6 --peer CHECKOUT", (ONE_BLOCK, "peer")),
+    "anchors-alpha": _script(
+        "anchors",
+        "anchors-alpha.json",
+        f"--images 1 --repeats 1 --files {TWO} --peer CHECKOUT --peer-alpha 1",
+        (ONE_BLOCK, "peer"),
+    ),
+    "vit": _script("vit", "vit.json", needs=(VIT, ONE_BLOCK, "hours")),
+    "vit-peer": _script(
+        "vit", "vit-peer.json", "--instances 3 --methods crown --peer CHECKOUT", (VIT, ONE_BLOCK, "peer")
+    ),
+    "vit-verify": Measure(
+        "python lab/benchmarks/vit_verify.py",
+        "--out {to}/vit-verify.json --work {to}/work",
+        {"vit-verify.json": "vit-verify.json"},
+        (VIT, "hours"),
+    ),
+    "certificates": _script("certificates", "certificates.json", needs=(ONE_BLOCK, VIT, "hours")),
+    "soundness": Measure("vertex bench soundness", "--out {to}", {"soundness.json": "soundness.json"}, ("hours",)),
+    "mutation": Measure(
+        "python -m tests.mutation", "--out {to}/mutation.json", {"mutation.json": "mutation.json"}, ("hours",)
+    ),
+    "limits": _script("limits", "limits.json", needs=("hours",)),
+    "radius": Measure(
+        "python lab/benchmarks/radius.py --images 20 --steps 7",
+        "--out {to}",
+        {"radius-digits.json": "radius-digits.json"},
+    ),
+    "deep-memory": _script("deep_memory", "deep-memory.json", "--methods crown", ("hours",)),
+    "gpu-batch": Measure(
+        "python lab/benchmarks/gpu_batch.py", "--out {to}", {"gpu-batch.json": "gpu-batch-h200.json"}, ("GPU",)
+    ),
+    "softmax-box": Measure(
+        "vertex bench softmax-box",
+        "--out {to}",
+        {name: name for name in ("softmax-box-cpu.json", "softmax-box-growth.svg")},
+    ),
+    "softmax-box-cuda": Measure(
+        "vertex bench softmax-box --device cuda",
+        "--out {to}",
+        {"softmax-box-cuda.json": "softmax-box-cuda.json"},
+        ("GPU",),
+    ),
+    **{name: _experiment(name) for name in ("slack", "threshold", "interval")},
+    "sweep": _experiment("sweep", "hours"),
+    **{name: _experiment(name, "shared/data", "hours") for name in ("patch", "block", "strong", "numerical")},
+}
+"""By the names that `--measure` takes."""
+
+
+def _has_gpu() -> bool:
+    try:
+        return bool(import_module("torch").cuda.is_available())
+    except ImportError:
+        return False
+
+
+def measure(names: Sequence[str], say: Say, peer: Path | None = None, into: Path | None = None) -> list[str]:
+    """Run these, or all that can be run here; the names of those that were asked for and made no files.
+
+    What they make goes to its place in the repository, or all of it `into` a folder.
+    """
+    unknown = [name for name in names if name not in MEASURES]
+    if unknown:
+        raise SystemExit(f"there is no {', '.join(unknown)} to measure; choose of {', '.join(MEASURES)}")
+    failed = []
+    for name in names or MEASURES:
+        what = MEASURES[name]
+        if reasons := what.missing(peer):
+            say(f"{name}: not run here: {'; '.join(reasons)}")
+            failed += [name] * (name in names)
+        elif not _run(name, what, say, peer, into):
+            failed.append(name)
+    return failed
+
+
+def _run(name: str, what: Measure, say: Say, peer: Path | None, into: Path | None) -> bool:
+    """One command; False if it did not make its JSON. Its folder stays until it did: a killed one may go on from it."""
+    to = ROOT / "out" / "measure" / name
+    to.mkdir(parents=True, exist_ok=True)
+    for file in what.made:
+        (to / file).unlink(missing_ok=True)
+    words = what.words(to, peer)
+    say(f"{name}: {shlex.join(words)}{' (hours)' * ('hours' in what.needs)}")
+    status = subprocess.run(words, cwd=ROOT, check=False).returncode
+    made = [file for file in what.made if (to / file).exists()]
+    target = into or what.where
+    target.mkdir(parents=True, exist_ok=True)
+    for file in made:
+        shutil.copyfile(to / file, target / what.made[file])
+    say(f"{name}: exit status {status}; {', '.join(str(target / what.made[file]) for file in made) or 'nothing made'}")
+    done = any(file.endswith(".json") for file in made)
+    if done:
+        shutil.rmtree(to)
+    return done

@@ -1,0 +1,135 @@
+"""What is left between joint and the attack on the one-block models, and which op it belongs to.
+
+python lab/benchmarks/slack.py [--images N] [--files ...] [--out FILE]
+
+For the worst target of each image, at the corner where the optimised linear bound is least: the slack of the score
+products, of the attention rows and of the ReLUs adds up to (value there − bound). Our attack reaches a little less than
+that value, the recorded one far more.
+
+Then what tighter boxes could give at most, which is not a bound but an estimate: the same ascent with the boxes of
+scores (and of scores less their means), or of pre-activations, replaced by what SAMPLES random and corner inputs reach.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import statistics
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import torch
+from anchors import DATA, FILES, ROOT, facts, read
+from rich.console import Console
+from rich.table import Table
+from torch import Tensor
+
+from vertex_softmax.bounds.backward import Walk
+from vertex_softmax.bounds.optimize import optimise
+from vertex_softmax.bounds.slack import slack
+from vertex_softmax.foundation.files import write_whole
+from vertex_softmax.methods.bounding import Options, make_boxes
+from vertex_softmax.ops.attention import Attention
+from vertex_softmax.ops.bilinear import MatMul
+from vertex_softmax.ops.elementwise import Relu
+from vertex_softmax.ops.registry import Centred, Interval, Rules
+from vertex_softmax.runs.certify import load
+from vertex_softmax.search.attack import pgd
+from vertex_softmax.sets import LinfBall
+
+SAMPLES = 4000
+KINDS = {MatMul: "products", Attention: "rows", Relu: "relus"}
+RULES = Rules(attention="affine", pieces=2)
+
+
+def margins(label: int, classes: int) -> Tensor:
+    """(1, classes − 1, classes)"""
+    C = -torch.eye(classes, dtype=torch.float64)[[j for j in range(classes) if j != label]]
+    C[:, label] = 1
+    return C.unsqueeze(0)
+
+
+def sampled(walk: Walk, kinds: tuple[str, ...]) -> None:
+    """Replace boxes by the ranges of sampled values: an estimate, and not sound."""
+    lower, upper = walk.boxes[walk.graph.input]
+    t = torch.rand(SAMPLES, *lower.shape, generator=torch.Generator().manual_seed(0), dtype=lower.dtype)
+    t[SAMPLES // 2 :] = (t[SAMPLES // 2 :] < 0.5).to(t.dtype)
+    values = walk.graph.values(lower + (upper - lower) * t)
+    for node in walk.nodes:
+        users = walk.users(node)
+        if "scores" in kinds and any(isinstance(u.op, Attention) and u.inputs[0] is node for u in users):
+            walk.boxes[node] = Interval(values[node].amin(0), values[node].amax(0))
+            for (of, user), known in list(walk.centred.items()):
+                if of is node:
+                    off = values[node] - (values[node] * known.weights).sum(-1, keepdim=True)
+                    walk.centred[of, user] = Centred(known.weights, Interval(off.amin(0), off.amax(0)))
+        if "pre-activations" in kinds and any(isinstance(u.op, Relu) for u in users):
+            walk.boxes[node] = Interval(values[node].amin(0), values[node].amax(0))
+
+
+def one(graph: Any, ball: LinfBall, label: int, classes: int, options: Options) -> dict[str, float]:
+    """The parts for the worst target of one image."""
+    C = margins(label, classes)
+    C = C.reshape(1, classes - 1, *graph.output.shape)
+
+    def bounded(kinds: tuple[str, ...]) -> tuple[Walk, Any]:
+        walk = Walk(graph, ball.lower.reshape(1, *graph.input.shape), ball.upper.reshape(1, *graph.input.shape))
+        make_boxes(walk, ("affine",), options, tightened=True)
+        if kinds:
+            sampled(walk, kinds)
+            walk.forget()
+        return walk, optimise(walk, graph.output, C, RULES, options.ascent)
+
+    with torch.no_grad():
+        walk, found = bounded(())
+        worst = int(found.bound.argmin())
+        parts = slack(walk, graph.output, C, RULES, found.chosen)
+        answer = {"bound": float(parts.bound[0, worst]), "value": float(parts.value[0, worst])}
+        for kind, name in KINDS.items():
+            answer[name] = sum(float(part[0, worst]) for at, part in parts.parts.items() if isinstance(at.op, kind))
+        for name in ("scores", "pre-activations"):
+            answer[f"sampled {name}"] = float(bounded((name,))[1].bound.min())
+    return answer
+
+
+def run_file(name: str, images: int | None) -> dict[str, Any]:
+    """All images of one file, and their means."""
+    model, pictures, labels, anchor = read(DATA, name)
+    everything = LinfBall(pictures, anchor["epsilon"], clip=(0, 1))
+    graph = load(model, everything[:1])
+    rows = []
+    for recorded in anchor["rows"][:images]:
+        i = recorded["image"]
+        found = one(graph, everything[i], int(labels[i]), model.cls.out_features, Options())
+        attack = pgd(model, everything[i], int(labels[i])).worst.item()
+        rows.append({"image": i, **found, "attack": attack, "recorded": recorded["pgd"]})
+    mean = {key: statistics.fmean(row[key] for row in rows) for key in rows[0] if key != "image"}
+    return {"file": name, "images": len(rows), "mean": mean, "rows": rows}
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--images", type=int, metavar="N", help="only the first N of each file")
+    parser.add_argument("--files", nargs="+", choices=FILES, default=FILES)
+    parser.add_argument("--out", type=Path, default=ROOT / "lab" / "benchmarks" / "runs" / "slack.json")
+    asked = parser.parse_args(arguments)
+    torch.set_num_threads(1)
+    console = Console()
+    with Console(stderr=True).status("slack"):
+        results = [run_file(name, asked.images) for name in asked.files]
+    keys = list(results[0]["mean"])
+    table = Table(title="joint's slack, means over the images", title_justify="left")
+    for heading in ("", *keys):
+        table.add_column(heading, justify="right")
+    for result in results:
+        table.add_row(result["file"], *(f"{result['mean'][key]:.3f}" for key in keys))
+    console.print(table)
+    whole = {"benchmark": "slack", "versions": facts(), "files": results}
+    console.print(f"saved {write_whole(asked.out, json.dumps(whole, indent=1).encode())}")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,215 @@
+"""What every command shares: -q, -v and --debug, errors, remarks and progress, all of them on stderr.
+
+A command is a function with the decorator `reporting`, registered by one line in cli.py, and its docstring is its help:
+the first paragraph says what it does; the indented lines under `Examples:` are commands that work as they stand. `say`
+is for remarks, which -q leaves out, `detail` for what only -v shows; errors are said in any case.
+"""
+
+from __future__ import annotations
+
+import functools
+import inspect
+import os
+import re
+import sys
+import time
+import typing
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
+from dataclasses import dataclass
+from typing import Annotated, Any, TypeVar
+
+import typer
+from rich.console import Console
+
+from vertex_softmax.foundation.errors import VertexError
+
+Command = TypeVar("Command", bound=Callable[..., None])
+errors = Console(stderr=True)
+
+_LAST: dict[str, Any] = {"rich_help_panel": "On every command", "show_default": False}
+Quiet = Annotated[int, typer.Option("--quiet", "-q", count=True, metavar="", help="Only results and errors.", **_LAST)]
+Verbose = Annotated[
+    int, typer.Option("--verbose", "-v", count=True, metavar="", help="Also stages, times and versions.", **_LAST)
+]
+Debug = Annotated[bool, typer.Option("--debug", metavar="", help="Show the traceback of an error.", **_LAST)]
+SHARED: dict[str, Any] = {"quiet": Quiet, "verbose": Verbose, "debug": Debug}
+MEMORY = ("can't allocate memory", "not enough memory", "out of memory")
+"""What torch says, in errors of several classes, where there is no more."""
+CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f]")
+PIPE_CLOSED = 141
+"""Exit code where the reader of stdout has gone, as of a program that the signal for it has ended."""
+
+
+@dataclass(frozen=True)
+class Manner:
+    """How a command talks: as -q, -v and --debug say."""
+
+    quiet: bool = False
+    verbose: bool = False
+    debug: bool = False
+
+    @classmethod
+    def of(cls, context: typer.Context, quiet: int, verbose: int, debug: bool) -> Manner:
+        """What is asked for here or before the command: each once, and not both."""
+        before = context.find_object(cls) or cls()
+        if quiet + before.quiet > 1 or verbose + before.verbose > 1:
+            raise typer.BadParameter("-q and -v have one level: give one of them, once")
+        found = cls(before.quiet or quiet > 0, before.verbose or verbose > 0, before.debug or debug)
+        if found.quiet and found.verbose:
+            raise typer.BadParameter("-q and -v contradict each other: give one of them")
+        return found
+
+
+PLAIN = Manner()
+_manner: ContextVar[Manner] = ContextVar("manner", default=PLAIN)
+"""Of the command that runs."""
+
+
+def say(text: str, style: str | None = None) -> None:
+    """A remark, in one line and as it is: paths may hold what rich takes for markup. Left out by -q."""
+    if not quiet():
+        _print(text, style)
+
+
+def detail(text: str) -> None:
+    """A remark that only -v shows."""
+    if _manner.get().verbose:
+        _print(text, "dim")
+
+
+def complain(text: str, style: str = "red") -> None:
+    """What nobody may miss: not even -q leaves it out."""
+    _print(text, style)
+
+
+def quiet() -> bool:
+    """-q is given: no remarks and no progress."""
+    return _manner.get().quiet
+
+
+def watched() -> bool:
+    """Somebody wants to see how far it is: on a terminal, or because -v is given."""
+    return _manner.get().verbose or (errors.is_terminal and not quiet())
+
+
+def reporting(command: Command) -> Command:
+    """An error is one line on stderr and an exit code: 2 where the caller can mend it, 1 where Vertex is wrong.
+
+    The command takes -q, -v and --debug too, also before its name; --debug shows tracebacks.
+    """
+
+    @functools.wraps(command)
+    def wrapped(context: typer.Context, **given: Any) -> None:
+        manner = Manner.of(context, *(given.pop(name) for name in SHARED))
+        token = _manner.set(manner)
+        began = time.perf_counter()
+        try:
+            if manner.verbose:
+                detail(_versions())
+            try:
+                command(**given)
+            finally:
+                sys.stdout.flush()  # here, where it can be told that nobody reads any more
+        except (typer.Exit, typer.Abort, typer.BadParameter):
+            raise
+        except (Exception, KeyboardInterrupt) as error:
+            if manner.debug and not isinstance(error, BrokenPipeError):
+                raise
+            raise typer.Exit(_told(error)) from None
+        except SystemExit as error:
+            if isinstance(error.__context__, BrokenPipeError):  # rich makes that of it
+                raise typer.Exit(PIPE_CLOSED) from None
+            raise
+        finally:
+            detail(f"ended after {time.perf_counter() - began:.1f} s")
+            _manner.reset(token)
+
+    hints = {"context": typer.Context, **SHARED, **typing.get_type_hints(command, include_extras=True)}
+    own = list(inspect.signature(command).parameters.values())
+    more = [inspect.Parameter("context", inspect.Parameter.KEYWORD_ONLY)]
+    more += [inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=False) for name in SHARED]
+    parameters = [parameter.replace(annotation=hints[parameter.name]) for parameter in (*own, *more)]
+    wrapped.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
+    wrapped.__annotations__ = hints
+    wrapped.__doc__ = laid_out(inspect.getdoc(command) or "")
+    return wrapped  # type: ignore[return-value]
+
+
+def group(text: str) -> typer.Typer:
+    """Commands under one name, or at the top, with this help text."""
+    return typer.Typer(help=laid_out(text), no_args_is_help=True, pretty_exceptions_enable=False, add_completion=False)
+
+
+def laid_out(text: str) -> str:
+    """A help text for terminals of any width: paragraphs are one line each, but lines under `Examples:` stay.
+
+    Brackets are no markup. The empty markup keeps typer from taking the indentation away.
+    """
+    parts = inspect.cleandoc(text).replace("[", r"\[").split("\n\n")
+    lines = [part if part.startswith("Examples:\n") else part.replace("\n", " ") for part in parts]
+    return "\n\n".join(lines).replace("Examples:\n", "[bold]Examples[/bold]\n[bold][/bold]\n")
+
+
+def _told(error: BaseException) -> int:
+    """Say what happened, in one line; the exit code."""
+    if isinstance(error, BrokenPipeError):
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # nothing is left to complain at the end
+        return PIPE_CLOSED
+    if isinstance(error, KeyboardInterrupt):
+        complain("interrupted", "yellow")
+        return 130
+    if isinstance(error, VertexError):
+        text = str(error)
+    elif isinstance(error, MemoryError) or (isinstance(error, RuntimeError) and any(x in str(error) for x in MEMORY)):
+        text = "there is not enough memory: take less at a time, or a machine with more"
+    elif isinstance(error, OSError) and error.strerror:
+        text = f"{error.strerror}: {error.filename}" if error.filename else error.strerror
+    else:
+        text = f"{type(error).__name__}: {error}".rstrip(": ")
+        complain(f"internal error: {text}; run it again with --debug, and please report what that shows")
+        return 1
+    complain(f"error: {text}")
+    return 2
+
+
+def _print(text: str, style: str | None) -> None:
+    """What a file's names would tell the terminal to do is shown instead."""
+    text = CONTROL.sub(lambda found: f"\\x{ord(found[0]):02x}", text)
+    errors.print(text, style=style, highlight=False, markup=False, soft_wrap=True)
+
+
+def _versions() -> str:
+    """What runs, without reading it."""
+    import platform
+    from importlib import metadata
+
+    from vertex_softmax import __version__
+
+    return f"vertex {__version__}, Python {platform.python_version()}, torch {metadata.version('torch')}"
+
+
+@contextmanager
+def progress_bar() -> Iterator[Callable[[str, int, int], None]]:
+    """A progress bar with an estimate of the time left, on stderr; silent where that is not a terminal, and by -q."""
+    from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
+
+    columns = (
+        TextColumn("{task.description}"),
+        BarColumn(),
+        TextColumn("{task.completed}/{task.total}"),
+        TimeElapsedColumn(),
+        TextColumn("left"),
+        TimeRemainingColumn(),
+    )
+    with Progress(*columns, console=errors, transient=True, disable=quiet() or not errors.is_terminal) as bar:
+        tasks: dict[str, Any] = {}
+
+        def report(what: str, done: int, total: int) -> None:
+            if what not in tasks:
+                tasks[what] = bar.add_task(what, total=total)
+                detail(what)
+            bar.update(tasks[what], completed=done, total=total)
+
+        yield report

@@ -1,0 +1,76 @@
+"""The command line. Results go to stdout, progress, remarks and errors to stderr.
+
+Exit codes: 0 done; 1 a check in the result does not hold, or Vertex itself is wrong; 2 bad input or a missing
+dependency; 130 interrupted; 141 the reader of stdout has gone. `vertex verify` has its own besides.
+
+Nothing here or in the modules of the commands reads torch, numpy or the library before a command runs (a test sees to
+it): what a command needs it imports in its function. So a new command is its module and one line below.
+"""
+
+from __future__ import annotations
+
+import io
+import platform
+import sys
+from typing import Annotated
+
+import typer
+
+from vertex_softmax import __version__
+from vertex_softmax.cli import certify, check, demo, report, sweep, verify
+from vertex_softmax.cli.common import Debug, Manner, Quiet, Verbose, laid_out
+from vertex_softmax.cli.plugins import add_commands
+
+HELP = laid_out(
+    """Exact optimisation through softmax, and proofs about softmax-attention networks.
+
+    Examples:
+        vertex demo --images 4
+        vertex verify model.onnx property.vnnlib --timeout 100
+        vertex certify out/demo/model --eps 0.02 --count 5
+        vertex verify --help
+    """
+)
+app = typer.Typer(name="vertex", help=HELP, no_args_is_help=True, pretty_exceptions_enable=False)
+app.command()(verify.verify)
+app.command()(check.check)
+app.command()(sweep.sweep)
+app.command()(certify.certify)
+app.command()(certify.radius)
+app.command()(report.report)
+app.command()(demo.demo)
+add_commands(app)
+
+
+def main() -> None:
+    """Entry point of the command `vertex`. What stdout cannot encode, such as a path's odd bytes, is shown escaped."""
+    if isinstance(sys.stdout, io.TextIOWrapper) and sys.stdout.errors == "strict":
+        sys.stdout.reconfigure(errors="backslashreplace")
+    app(prog_name="vertex")
+
+
+def _version(show: bool) -> None:
+    if show:
+        import torch
+
+        from vertex_softmax.softmax_box import native
+
+        cuda = f"CUDA {torch.version.cuda}" if torch.cuda.is_available() else "no CUDA"
+        kernel = native.variant() or "none (pure torch)"
+        versions = f"Python {platform.python_version()}, torch {torch.__version__}, {cuda}, CPU kernel {kernel}"
+        typer.echo(f"vertex {__version__}, {versions}")
+        raise typer.Exit
+
+
+@app.callback(help=HELP)
+def options(
+    context: typer.Context,
+    quiet: Quiet = 0,
+    verbose: Verbose = 0,
+    debug: Debug = False,
+    _show: Annotated[
+        bool, typer.Option("--version", callback=_version, is_eager=True, help="Say which versions run.")
+    ] = False,
+) -> None:
+    """Take what may stand before a command."""
+    context.obj = Manner.of(context, quiet, verbose, debug)

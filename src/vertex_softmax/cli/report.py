@@ -1,0 +1,46 @@
+"""`vertex report`: a run, or a sweep, as one HTML file."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from vertex_softmax.cli.common import reporting
+from vertex_softmax.foundation.errors import InvalidValueError
+
+
+@reporting
+def report(
+    run: Annotated[Path, typer.Argument(help="The folder of a run (run.json) or of a sweep.", show_default=False)],
+    out: Annotated[Path | None, typer.Option(help="Where the page goes.", show_default="RUN/report.html")] = None,
+    show: Annotated[bool, typer.Option("--open", help="Open the page in the browser.")] = False,
+) -> None:
+    """Make a page of a run: certified rates, tightness against time, every input, where the bound loses, all answers.
+
+    One HTML file that loads nothing from anywhere, made from RUN/run.json alone; RUN/theorem.svg is added if it is
+    there. Of a sweep's folder: verdicts per model, instances decided against time, bounds, all instances. The path of
+    the page is on stdout.
+
+    Examples:
+        vertex report out/demo
+        vertex report out/benchmark --out benchmark.html
+    """
+    from vertex_softmax.runs.report import run_page, sweep_page
+    from vertex_softmax.runs.run import NAME
+
+    if run.is_file() or (run / NAME).is_file():
+        page = run_page.write(run, out)
+    elif (run / sweep_page.RESULTS).is_file():
+        page = sweep_page.write(run, out)
+    else:
+        raise InvalidValueError(
+            f"{run} has neither {NAME} nor {sweep_page.RESULTS}: give the folder that `vertex demo`, `vertex certify`, "
+            "`vertex radius` or `vertex sweep` wrote"
+        )
+    typer.echo(page)
+    if show:
+        import webbrowser
+
+        webbrowser.open(page.absolute().as_uri())

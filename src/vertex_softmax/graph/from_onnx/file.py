@@ -1,0 +1,292 @@
+"""Read an ONNX file without trusting it, once.
+
+Invariant: an `OnnxFile` is one state of a model: its bytes, what they say with the numbers that it keeps in other files
+filled in, and the identity of all of it, from one reading of each file. At most LIMIT bytes are read, from nowhere but
+the file itself and (external data) regular files inside its folder.
+
+>>> file = OnnxFile.read("model.onnx")                                                 # doctest: +SKIP
+>>> graph, original = from_onnx(file), Original(file)                                  # doctest: +SKIP
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import hashlib
+import os
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TypeAlias
+
+import torch
+from torch import Tensor
+
+from vertex_softmax.certificate.checker import Rejected
+from vertex_softmax.certificate.checker import model as reading
+from vertex_softmax.foundation.errors import (
+    InvalidTypeError,
+    InvalidValueError,
+    MissingDependencyError,
+    UnsupportedModelError,
+)
+from vertex_softmax.foundation.files import DAMAGED, decompressed, read_whole
+from vertex_softmax.graph.from_onnx.parts import LIMIT, ModelInput, refuse_expansion, standard, tensors
+
+if TYPE_CHECKING:
+    import onnx
+
+OPSETS = (9, 23)
+DTYPES: dict[int, torch.dtype] = {
+    1: torch.float32,
+    2: torch.uint8,
+    3: torch.int8,
+    5: torch.int16,
+    6: torch.int32,
+    7: torch.int64,
+    9: torch.bool,
+    10: torch.float16,
+    11: torch.float64,
+    16: torch.bfloat16,
+}
+"""ONNX's number of an element type → torch's type."""
+
+
+def packages() -> tuple[Any, Any]:
+    """onnx, with the modules used here, and onnxruntime."""
+    try:
+        import onnx
+        import onnx.defs
+        import onnx.helper
+        import onnx.inliner
+        import onnx.numpy_helper
+        import onnxruntime
+    except ImportError as error:
+        raise MissingDependencyError(
+            f"{error.name} is not installed, and ONNX models need it: pip install 'vertex-softmax[onnx]'"
+        ) from error
+    return onnx, onnxruntime
+
+
+@dataclasses.dataclass(frozen=True, eq=False, repr=False)
+class OnnxFile:
+    """A model as it was read."""
+
+    name: str
+    """The path, or 'the model' where bytes were given."""
+    data: bytes
+    """The model's own bytes, decompressed."""
+    proto: onnx.ModelProto
+    """What they say, functions as written, with the numbers of other files filled in and without training; nobody
+    changes it: who needs another model copies it."""
+    identity: str
+    """See certificate/checker/model.py; the checker computes the same from the files."""
+    complete: bool
+    """Does the model keep all its numbers in itself? Then `data` is the model."""
+    beside: tuple[Path, ...] = ()
+    """The other files that were read for its numbers."""
+
+    @classmethod
+    def read(cls, source: Source) -> OnnxFile:
+        """The file of a path, .onnx or .onnx.gz, or of its bytes; a file that was read before is the same one."""
+        if isinstance(source, OnnxFile):
+            return source
+        library, _ = packages()
+        from google.protobuf.message import DecodeError  # type: ignore[import-untyped]
+
+        data, folder, name = _content(source)
+        model: onnx.ModelProto = library.ModelProto()
+        try:
+            model.ParseFromString(data)
+        except DecodeError as error:
+            raise InvalidValueError(f"{name} is not an ONNX file, or it is damaged: {error}") from error
+        if not model.graph.output or not model.opset_import:
+            raise InvalidValueError(f"{name} is not an ONNX file: it has no graph with outputs, or names no opset")
+        model.ClearField("training_info")
+        beside = _Beside(folder, LIMIT - len(data))
+        for tensor in tensors(model):
+            beside.bring_in(tensor)
+        identity, complete = beside.identity(data, name)
+        refuse_expansion(model, name)
+        valid(model, name)
+        if not OPSETS[0] <= opset(model) <= OPSETS[1]:
+            raise UnsupportedModelError(
+                f"{name} uses opset {opset(model)}; opsets {OPSETS[0]} to {OPSETS[1]} are read: export it again with "
+                "one"
+            )
+        return cls(name, data, model, identity, complete, tuple(beside.contents))
+
+    def __repr__(self) -> str:
+        return f"OnnxFile({self.name!r}, {len(self.data)} bytes, {self.identity[:12]}…)"
+
+    def output(self, wanted: str | None) -> str:
+        """The name of an output, by default the first."""
+        names = [value.name for value in self.proto.graph.output]
+        if wanted is not None and wanted not in names:
+            raise InvalidValueError(f"the model has no output {wanted!r}; it has {', '.join(names)}")
+        return names[0] if wanted is None else wanted
+
+
+Source: TypeAlias = str | os.PathLike[str] | bytes | OnnxFile
+
+
+def _content(source: str | os.PathLike[str] | bytes) -> tuple[bytes, Path | None, str]:
+    """The model's bytes, decompressed if they are gzip; its folder (None for bytes), and its name in errors."""
+    if isinstance(source, bytes | bytearray):
+        return _decompressed(bytes(source), "the model"), None, "the model"
+    if not isinstance(source, str | os.PathLike):
+        raise InvalidTypeError(f"the model is a {type(source).__name__}; give a path to an .onnx file, or its bytes")
+    path = Path(source)
+    if not path.is_file():
+        raise InvalidValueError(f"{path} is not a file")
+    return _decompressed(read_whole(path, LIMIT, "give a file that can be read"), str(path)), path.parent, str(path)
+
+
+def _decompressed(data: bytes, name: str) -> bytes:
+    try:
+        data = decompressed(data, LIMIT + 1)
+    except DAMAGED as error:
+        raise InvalidValueError(f"{name} is a damaged gzip file: {error}") from error
+    if len(data) > LIMIT:
+        raise InvalidValueError(f"{name} has more than {LIMIT} bytes; models up to that size are read")
+    if not data:
+        raise InvalidValueError(f"{name} is empty")
+    return data
+
+
+class _Beside:
+    """The files that a model keeps numbers in: each is read once, whole."""
+
+    def __init__(self, folder: Path | None, budget: int) -> None:
+        self.folder, self.budget, self.filled = folder, budget, budget
+        self.contents: dict[Path, bytes] = {}
+        self.hashes: dict[str, str] = {}
+
+    def read(self, location: str, where: str) -> bytes:
+        if self.folder is None:
+            raise InvalidValueError(f"{where}, which bytes do not come with: give the path of the model instead")
+        try:
+            path = reading.beside(self.folder, location)
+        except Rejected as error:
+            raise InvalidValueError(
+                f"{where}, which is not a file inside the model's folder {self.folder.resolve()}"
+            ) from error
+        if path not in self.contents:
+            try:
+                content = read_whole(path, self.budget, "give a file that can be read")
+            except InvalidValueError as error:
+                raise InvalidValueError(
+                    f"{where}; with it the model has more than {LIMIT} bytes, or it cannot be read: {error}"
+                ) from error
+            self.budget -= len(content)
+            self.contents[path] = content
+        if location not in self.hashes:
+            self.hashes[location] = hashlib.sha256(self.contents[path]).hexdigest()
+        return self.contents[path]
+
+    def bring_in(self, tensor: onnx.TensorProto) -> None:
+        """External data into the tensor."""
+        entries = {e.key: e.value for e in tensor.external_data}
+        where = f"tensor {tensor.name[:200]!r} keeps its data in the file {str(entries.get('location'))[:200]!r}"
+        if tensor.data_location != type(tensor).EXTERNAL:
+            if tensor.external_data:
+                raise InvalidValueError(f"{where}, and says that it does not: export the model again")
+            return
+        if len(entries) < len(tensor.external_data):
+            raise InvalidValueError(f"{where}, or in another: an entry is there twice; export the model again")
+        content = self.read(entries.get("location", ""), where)
+        try:
+            offset, length = int(entries.get("offset", 0)), int(entries.get("length", LIMIT))
+        except ValueError as error:
+            raise InvalidValueError(f"{where}, with an offset or length that is not a number") from error
+        length = min(length, len(content) - offset)
+        if offset < 0 or length < 0:
+            raise InvalidValueError(f"{where}, outside that file: offset {offset}, length {length}")
+        self.filled -= length
+        if self.filled < 0:
+            raise InvalidValueError(f"{where}; with it the model has more than {LIMIT} bytes")
+        tensor.raw_data = content[offset : offset + length]
+        tensor.data_location = type(tensor).DEFAULT
+        del tensor.external_data[:]
+
+    def identity(self, data: bytes, name: str) -> tuple[str, bool]:
+        """The identity of the model of these bytes and its files; and whether it has none."""
+        try:
+            names = reading.locations(data)
+            for location in names:  # what is only used in training was not read yet
+                self.read(location, f"{name} keeps numbers in the file {location[:200]!r}")
+            return reading.identity(data, self.hashes), not names
+        except Rejected as error:
+            raise InvalidValueError(f"{name} is not an ONNX file, or it is damaged: {error}") from error
+
+
+def valid(model: onnx.ModelProto, name: str) -> None:
+    """Raise if the model is not valid by onnx's checker, or names versions of the standard that contradict."""
+    library, _ = packages()
+    try:
+        library.checker.check_model(model)
+    except (library.checker.ValidationError, ValueError, RuntimeError) as error:
+        if not str(error).startswith("No Op registered"):  # the importer lists the operators it does not know
+            raise InvalidValueError(f"{name} is not a valid ONNX model: {error}") from error
+    versions: dict[str, int] = {}
+    for entry in model.opset_import:
+        if versions.setdefault(standard(entry.domain), entry.version) != entry.version:
+            raise InvalidValueError(
+                f"{name} names two versions of the operators of domain {entry.domain!r}, {entry.version} and "
+                f"{versions[standard(entry.domain)]}: export it again"
+            )
+
+
+def opset(model: onnx.ModelProto) -> int:
+    """The version of the standard operators, 0 if there is none."""
+    return next((int(o.version) for o in model.opset_import if not standard(o.domain)), 0)
+
+
+def model_input(graph: onnx.GraphProto) -> ModelInput:
+    """The one input of a model that is not an initializer, float32 or float64; an open first size is 1."""
+    fixed = {proto.name for proto in graph.initializer}
+    inputs = [i for i in graph.input if i.name not in fixed]
+    if len(inputs) != 1:
+        found = ", ".join(repr(i.name) for i in inputs) or "none"
+        raise UnsupportedModelError(
+            f"the model has {len(inputs)} inputs ({found}), one is supported: make the others constants before export"
+        )
+    name, kind = inputs[0].name, inputs[0].type.tensor_type
+    if DTYPES.get(kind.elem_type) not in (torch.float32, torch.float64):
+        raise UnsupportedModelError(
+            f"input {name!r} is not float32 or float64; a model of tokens is exported from behind its embedding, a "
+            "float16 model in float32"
+        )
+    if not kind.HasField("shape"):
+        raise UnsupportedModelError(f"input {name!r} has no shape: export the model with fixed sizes")
+    dims = [int(d.dim_value) if d.HasField("dim_value") else -1 for d in kind.shape.dim]
+    said = [d.dim_param or (d.dim_value if d.HasField("dim_value") else "?") for d in kind.shape.dim]
+    if 0 in dims:
+        raise UnsupportedModelError(
+            f"input {name!r} has shape {said}, which holds no number: there is nothing to verify"
+        )
+    if any(n < 0 for n in dims[1:]):
+        raise UnsupportedModelError(
+            f"input {name!r} has shape {said}; only the first size may be open: export the model with the others fixed"
+        )
+    return ModelInput(name, kind.elem_type, tuple(max(n, 1) for n in dims))
+
+
+def to_tensor(proto: onnx.TensorProto, name: str) -> Tensor:
+    """The tensor in its own type, every number as stored."""
+    onnx, _ = packages()
+    dtype = DTYPES.get(proto.data_type)
+    if dtype is None:
+        known = onnx.TensorProto.DataType.DESCRIPTOR.values_by_number
+        kind = known[proto.data_type].name if proto.data_type in known else proto.data_type
+        raise UnsupportedModelError(f"{name} has elements of type {kind}, which Vertex does not read")
+    if any(n < 0 for n in proto.dims) or proto.data_location == onnx.TensorProto.EXTERNAL:
+        raise InvalidValueError(f"{name} is damaged: its shape is {list(proto.dims)}, or its data is not there")
+    try:
+        array = onnx.numpy_helper.to_array(proto)
+    except (ValueError, TypeError) as error:
+        raise InvalidValueError(f"{name} is damaged: {error}") from error
+    if dtype == torch.bfloat16:
+        array = array.astype("float32")
+    value: Tensor = torch.from_numpy(array.copy()).to(dtype)
+    if value.is_floating_point() and bool((value.isnan() | (value == torch.inf)).any()):
+        at = tuple((value.isnan() | (value == torch.inf)).nonzero()[0].tolist())
+        raise InvalidValueError(f"{name} holds {value[at].item()} at {at}; weights are finite, masks may hold -inf")
+    return value

@@ -1,0 +1,206 @@
+"""ONNX models in: opsets 9 to 23, read as data, translated node by node, and replayed.
+
+Invariant: the graph returned computes the model's output, for every input of the stated shape, as the ONNX standard
+defines it on real numbers; where the importer cannot promise that, it raises. `check` (the default) holds it to that:
+onnxruntime runs the file itself at random points, and every tensor both sides know has to agree (onnx_replay.py).
+
+>>> graph = from_onnx("model.onnx")                                                    # doctest: +SKIP
+>>> graph.evaluate(torch.zeros(graph.input.shape, dtype=torch.float64))                # doctest: +SKIP
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from collections.abc import Iterable, Sequence
+from typing import TYPE_CHECKING, Any
+
+from torch import Tensor
+
+from vertex_softmax.foundation.errors import InvalidValueError, UnsupportedModelError, VertexError
+from vertex_softmax.graph import build
+from vertex_softmax.graph.from_onnx import attention as _attention  # noqa: F401
+from vertex_softmax.graph.from_onnx import replay as onnx_replay
+from vertex_softmax.graph.from_onnx import shapes as _shapes  # noqa: F401
+from vertex_softmax.graph.from_onnx import windows as _windows  # noqa: F401
+from vertex_softmax.graph.from_onnx.file import Source, opset, packages, to_tensor
+from vertex_softmax.graph.from_onnx.functions import inlined
+from vertex_softmax.graph.from_onnx.ops import TRANSLATE, Call, Unsupported, limited
+from vertex_softmax.graph.from_onnx.original import Original
+from vertex_softmax.graph.from_onnx.parts import standard
+from vertex_softmax.graph.from_onnx.time_limit import Clock
+from vertex_softmax.graph.ir import Graph, Node
+from vertex_softmax.graph.masks import check_masks, move_masks
+
+if TYPE_CHECKING:
+    import onnx
+
+FACTOR = 8
+"""How many times the numbers of its file the tensors of a model may have, beside what every model may have."""
+SECONDS = 600.0
+"""How long an import may take, its comparison with onnxruntime included, if nothing else is said."""
+WRONG = (RuntimeError, ValueError, IndexError, TypeError, KeyError, ArithmeticError)
+"""What torch and Python raise on arguments that do not fit together."""
+
+
+def from_onnx(
+    source: Source,
+    *,
+    output: str | None = None,
+    points: Iterable[Tensor] = (),
+    check: bool = True,
+    seed: int = 0,
+    seconds: float | None = SECONDS,
+) -> Graph:
+    """The graph of an .onnx or .onnx.gz file (a path, its bytes, or an `OnnxFile`); constants are float64.
+
+    The model has one floating-point input that is not an initializer; a first dimension without a number is 1.
+    `output` names the output, by default the first of the model. `check` compares the graph with onnxruntime at random
+    points (of `seed`) and at `points`, tensors of the input's shape. After `seconds` an OutOfTimeError is raised; None
+    is without end.
+    """
+    clock = Clock(seconds)
+    original = Original(source, output=output)
+    made = translated(original, clock)
+    if check:
+        onnx_replay.replay(original, made, list(points), seed, clock)
+    return made.final
+
+
+def translated(original: Original, clock: Clock) -> onnx_replay.Made:
+    """What the importer makes of a model, not compared with it yet."""
+    clock.check("reading the model")
+    model = inlined(original.model, original.file.name)
+    made = _Importer(model, original, clock).run()
+    check_masks(made.final)
+    return made
+
+
+@dataclasses.dataclass
+class _Importer:
+    """One pass over the nodes; `tensors` holds what is known by its ONNX name."""
+
+    model: onnx.ModelProto
+    original: Original
+    clock: Clock
+    tensors: dict[str, Node] = dataclasses.field(default_factory=dict)
+    problems: list[str] = dataclasses.field(default_factory=list)
+    seen: set[Node] = dataclasses.field(default_factory=set)
+    made: int = 0
+    """Numbers of all nodes seen, and of the constants in their ops."""
+    most: int = 0
+    used: set[str] = dataclasses.field(default_factory=set)
+
+    def run(self) -> onnx_replay.Made:
+        graph, output = self.model.graph, self.original.output
+        self.used = {name for node in graph.node for name in node.input if name} | {output}
+        for proto in graph.initializer:
+            if proto.name in self.tensors:
+                raise InvalidValueError(f"initializer {proto.name!r} is there twice: export the model again")
+            value = to_tensor(proto, f"initializer {proto.name!r}")
+            self.tensors[proto.name] = build.constant(value, proto.name)
+        source = self._source()
+        self.most = build.LARGEST + FACTOR * sum(math.prod(node.shape) for node in self.tensors.values())
+        self.tensors[source.name] = source
+        for node in graph.node:
+            self.clock.check("the import of the model")
+            self._translate(node)
+        if self.problems:
+            listed = "\n".join(f"  {i}. {line}" for i, line in enumerate(self.problems, start=1))
+            raise UnsupportedModelError(
+                f"the model has {len(self.problems)} unsupported nodes:\n{listed}\n"
+                "Rewrite these parts of the model with supported operators (MatMul, Softmax, LayerNormalization, …), "
+                "or export it with another exporter or opset (torch.onnx.export with dynamo=True, opset 18 to 23)."
+            )
+        if output not in self.tensors:
+            raise InvalidValueError(f"output {output!r} is made by no node of the model")
+        if build.value_of(self.tensors[output]) is not None:
+            raise UnsupportedModelError(f"output {output!r} does not depend on the input: there is nothing to verify")
+        if not math.prod(self.tensors[output].shape):
+            raise UnsupportedModelError(f"output {output!r} has no numbers: there is nothing to verify")
+        made = Graph(source, self.tensors[output])
+        return onnx_replay.Made(self.model, made, move_masks(made), self.tensors)
+
+    def _source(self) -> Node:
+        name, _, shape = self.original.input
+        try:
+            return build.source(limited(shape), name)
+        except Unsupported as error:
+            raise UnsupportedModelError(f"input {name!r}: {error}") from error
+
+    def _translate(self, node: onnx.NodeProto) -> None:
+        """Add the node's outputs, or a line to the problems. Nodes behind a problem are only looked up."""
+        function = None if node.overload else TRANSLATE.get((standard(node.domain), node.op_type))
+        known = all(name in self.tensors for name in node.input if name)
+        if function is None:
+            self._problem(node, "the operator is not supported")
+            return
+        if not known:
+            return
+        call = self._call(node)
+        try:
+            out = function(call)
+            outs: Sequence[Node] = [out] if isinstance(out, Node) else out
+            if call.constant:
+                outs = [_typed(o, call) for o in outs]
+            self._count(outs)
+        except Unsupported as reason:
+            self._problem(node, str(reason))
+            return
+        except VertexError:
+            raise
+        except WRONG as error:
+            raise InvalidValueError(f"{self._place(node)} does not fit its inputs: {error}") from error
+        for name, made in zip(node.output, outs, strict=False):
+            if name in self.tensors:
+                raise InvalidValueError(f"{self._place(node)} makes {name!r}, which is there already")
+            if name:
+                self.tensors[name] = made
+
+    def _count(self, outs: Sequence[Node]) -> None:
+        """A model of many tensors, each of a size that is allowed, is refused when they are too much together."""
+        stack = list(outs)
+        while stack:
+            node = stack.pop()
+            if node not in self.seen:
+                self.seen.add(node)
+                held = sum(value.numel() for value in vars(node.op).values() if isinstance(value, Tensor))
+                self.made += max(math.prod(node.shape), held)
+                stack.extend(node.inputs)
+        if self.made > self.most:
+            raise InvalidValueError(
+                f"the model's nodes have more than {self.most} numbers together, {FACTOR} times those in its file and "
+                f"{build.LARGEST} more: export a smaller one"
+            )
+
+    def _call(self, node: onnx.NodeProto) -> Call:
+        name = node.name or next((o for o in node.output if o), node.op_type)
+        inputs = tuple(self.tensors[i] if i else None for i in node.input)
+        used = max((i + 1 for i, o in enumerate(node.output) if o in self.used), default=1)
+        attributes = {a.name: _attribute(a, f"attribute {a.name!r} of {name!r}") for a in node.attribute}
+        return Call(node.op_type, name, opset(self.model), inputs, attributes, len(node.output), used)
+
+    def _place(self, node: onnx.NodeProto) -> str:
+        shapes = ", ".join(str(list(self.tensors[i].shape)) if i in self.tensors else "?" for i in node.input)
+        domain = f"{node.domain}." if node.domain else ""
+        return f"{domain}{node.op_type} {node.name or node.output[0]!r} of inputs ({shapes})"
+
+    def _problem(self, node: onnx.NodeProto, reason: str) -> None:
+        self.problems.append(f"{self._place(node)}: {reason}")
+
+
+def _typed(out: Node, call: Call) -> Node:
+    """A folded constant in the type of the node's first floating-point input, as ONNX computes it."""
+    value = build.value_of(out)
+    dtype = next((d for d in call.dtypes if d is not None and d.is_floating_point), None)
+    if value is None or dtype is None or not value.is_floating_point() or call.kind in ("Cast", "CastLike", "EyeLike"):
+        return out
+    return build.constant(value.to(dtype), out.name)
+
+
+def _attribute(proto: Any, where: str) -> Any:
+    onnx, _ = packages()
+    value = onnx.helper.get_attribute_value(proto)
+    if isinstance(value, bytes):
+        return value.decode("utf-8", "replace")
+    return to_tensor(value, where) if isinstance(value, onnx.TensorProto) else value

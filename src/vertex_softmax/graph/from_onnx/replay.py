@@ -1,0 +1,290 @@
+"""Replay an import on onnxruntime: every tensor that both sides know has to agree, and the output with the file's own.
+
+Invariant: `replay` returns only if, at every point, each integer tensor is equal and each floating-point tensor differs
+by no more than float32 rounding explains; otherwise it raises and names the first tensor that differs. The tensors are
+those of the model with its functions expanded; the output is compared with the file's besides, as it is on the disk.
+
+The tolerance is measured, not chosen. onnxruntime computes in float32, the graph in float64; so the graph is also run
+in float32, and its own distance from float64, relative to the tensor's largest number, is what rounding does to this
+tensor of this model at these points. A tensor may differ by MARGIN times that (another order of summation, another
+e^x), or by FLOOR where the graph happens to round less: FLOOR is for sums of 16 terms, and grows with the root of the
+longest sum in the model (seen: 2.3e-6 behind a convolution of 768 terms, where torch had rounded by 1.6e-7). Wrong
+axes, transposes, masks and scales differ by orders of magnitude more. Where all tensors that onnxruntime returns are
+float64, DOUBLE of the largest number is the tolerance.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from vertex_softmax.foundation.errors import InvalidValueError, UnsupportedModelError
+from vertex_softmax.graph import build
+from vertex_softmax.graph.from_onnx.original import Original, run, with_outputs
+from vertex_softmax.graph.from_onnx.original import session as opened
+from vertex_softmax.graph.from_onnx.time_limit import Clock
+from vertex_softmax.graph.ir import Graph, Node
+from vertex_softmax.ops.linear import Convolution, LeftLinear, Linear
+
+if TYPE_CHECKING:
+    import onnx
+
+POINTS = 6
+MARGIN = 16.0
+FLOOR = 2.0**-20
+DOUBLE = 1e-10
+NEARBY, NEAR = 8, 1e-3
+"""So many points beside one, within this share of its largest number, tell what rounding does there."""
+WORK = 1 << 24
+"""Numbers of all nodes, at all points that are evaluated at once."""
+ITSELF = "the output of the file itself, functions not expanded"
+OPTIMISED = "the output of the file itself, with onnxruntime's optimisations"
+"""Held to float32's tolerance in float64 models too: fused operators keep eps and scale as float32."""
+VAGUE = 1e-2
+"""Rounding that changes the output by more than this share of it leaves nothing to compare."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Made:
+    """What the importer made of a model."""
+
+    model: onnx.ModelProto
+    """The model, functions expanded."""
+    graph: Graph
+    """As translated, node by node."""
+    final: Graph
+    """With masks in their softmax; what the caller gets."""
+    tensors: Mapping[str, Node]
+    """Names in `model` → nodes of `graph`."""
+
+
+def replay(original: Original, made: Made, points: Sequence[Tensor], seed: int, clock: Clock | None = None) -> None:
+    """Compare what was made of a model, tensor by tensor, with onnxruntime on the model and on its file."""
+    graph, final, output, clock = made.graph, made.final, original.output, clock or Clock()
+    fixed = {proto.name for proto in made.model.graph.initializer}
+    names = [name for name in made.tensors if name not in fixed and name != graph.input.name]
+    ratios = _Ratios(names, output, floor(graph))
+    session = opened(with_outputs(made.model, names), optimised=False)
+    single, last = graph.to(torch.float32), final.to(torch.float32)
+    twin = dict(zip(graph.nodes(), single.nodes(), strict=True))
+    with clock.running("the comparison of the import with onnxruntime") as options:
+        for point in _points(graph, points, seed):
+            clock.check("the comparison of the import with onnxruntime")
+            feed = np.asarray(point.numpy(), dtype=original.dtype)
+            x = torch.from_numpy(feed).double()
+            found = dict(zip(names, run(session, names, {graph.input.name: feed}, options), strict=True))
+            exact, rough = graph.values(x), single.values(x.float())
+            for name in names:
+                node = made.tensors[name]
+                value = build.value_of(node)
+                if value is not None:
+                    _same_constant(name, value, found[name])
+                elif node in exact:
+                    ratios.add(name, exact[node], rough[twin[node]], found[name])
+            ratios.add(output, final.evaluate(x), last.evaluate(x.float()), found[output])
+            for name, optimised in ((ITSELF, False), (OPTIMISED, True)):
+                itself = original.run(feed, optimised=optimised, options=options)
+                ratios.add(name, exact[graph.output], rough[single.output], itself)
+    ratios.judge()
+
+
+def require_same(original: Original, graph: Graph, points: Tensor, *, clock: Clock | None = None) -> None:
+    """Raise unless the graph's output is the file's at every point; points (n, *input shape), all of them finite.
+
+    The file runs point by point, unoptimised and not expanded; the graph, simplified or not, in batches. A difference
+    that rounding does not explain is an UnsupportedModelError, which names the first tensor that differs if it can.
+    """
+    clock = clock or Clock()
+    shape = graph.input.shape
+    if tuple(points.shape[1:]) != shape or not bool(points.isfinite().all()):
+        raise InvalidValueError(f"the points have shape {tuple(points.shape)} or are not finite; an input is {shape}")
+    if shape != original.shape:
+        raise InvalidValueError(f"the graph takes inputs of shape {shape}, and the model's are {original.shape}")
+    if not len(points):
+        return
+    x = torch.from_numpy(points.detach().cpu().double().numpy().astype(original.dtype))
+    judge = _Judge(graph, x, clock, double=original.double)
+    with clock.running("the comparison of the import with onnxruntime") as options:
+        for i in range(len(x)):
+            found = original.run(x[i].numpy(), options=options)
+            if found.shape != graph.output.shape:
+                raise UnsupportedModelError(
+                    f"the import's output has shape {graph.output.shape}, and the model's {found.shape}; please report "
+                    "this model"
+                )
+            if reason := judge.reason(i, torch.from_numpy(found.astype(np.float64)).reshape(-1)):
+                _name_the_tensor(original, x[i].double())
+                raise UnsupportedModelError(
+                    f"at input {i}, the output {original.output!r} of the import {reason}: nothing can be said about "
+                    "this model. Please report it."
+                )
+
+
+class _Judge:
+    """What an output may differ by at each of some points: its own rounding, measured, and no less than the usual.
+
+    No point is judged by what rounding does at others, where outputs may be larger. But at one point rounding may be
+    small by chance, so a difference is measured again at points beside it before it counts.
+    """
+
+    def __init__(self, graph: Graph, x: Tensor, clock: Clock, *, double: bool) -> None:
+        self.graph, self.single, self.x, self.clock = graph.to(torch.float64), graph.to(torch.float32), x, clock
+        self.double, self.least = double, DOUBLE if double else floor(graph)
+        self.exact, self.rounding = self._measured(x)
+        self.size = torch.where(self.exact.isfinite(), self.exact, 0.0).abs().amax(1)
+        self.usual = float(self.size.median())
+
+    def _measured(self, x: Tensor) -> tuple[Tensor, Tensor]:
+        """The outputs (n, outputs), and by how much float32 changes them (n); infinite where it makes no number."""
+        exact = _batched(self.graph, x.double(), self.clock).reshape(len(x), -1)
+        rough = _batched(self.single, x.float(), self.clock).reshape(len(x), -1).double()
+        gap = (exact - rough).abs().nan_to_num(torch.inf, torch.inf)
+        return exact, torch.where(exact.isfinite(), gap, 0.0).amax(1)
+
+    def tolerance(self, i: int) -> float:
+        """At point i; of a float64 model, rounding is that of float32 less the 29 bits."""
+        rounding = float(self.rounding[i]) * (2.0**-29 if self.double else 1.0)
+        return max(self.least * float(self.size[i]), MARGIN * rounding)
+
+    def reason(self, i: int, found: Tensor) -> str:
+        """Why the output that was found is another one; empty if it is not."""
+        worst = _relative(self.exact[i], found, 1.0)
+        if worst > self.tolerance(i):
+            generator = torch.Generator().manual_seed(0)
+            x = self.x[i].double()
+            shift = torch.rand(NEARBY, *x.shape, generator=generator, dtype=torch.float64) - 0.5
+            _, near = self._measured((x + shift * NEAR * float(x.abs().max())).to(self.x.dtype))
+            self.rounding[i] = self.rounding[i].maximum(near.max())
+        size, rounding = max(float(self.size[i]), self.usual), float(self.rounding[i])
+        if worst > self.tolerance(i):
+            return (
+                f"differs from onnxruntime on the file by {worst:.3g}, where its largest number is "
+                f"{float(self.size[i]):.3g} and rounding explains {self.tolerance(i):.3g}"
+            )
+        if not self.double and rounding > VAGUE * size:
+            return f"is changed by float32 rounding by {rounding:.3g}, where it is {size:.3g}, and cannot be compared"
+        return ""
+
+
+def _batched(graph: Graph, x: Tensor, clock: Clock) -> Tensor:
+    """(n, *output shape), in parts that fit in memory."""
+    each = sum(math.prod(node.shape) for node in graph.nodes())
+    count = max(1, WORK // max(each, 1))
+    parts = []
+    for start in range(0, len(x), count):
+        clock.check("the comparison of the import with onnxruntime")
+        parts.append(graph.evaluate(x[start : start + count]))
+    return torch.cat(parts)
+
+
+def _name_the_tensor(original: Original, point: Tensor) -> None:
+    """Raise if an import that is made again, tensor by tensor, differs at this point; else a later step is at fault."""
+    from vertex_softmax.graph.from_onnx.importer import from_onnx
+
+    from_onnx(original.file, output=original.output, points=[point])
+
+
+def floor(graph: Graph) -> float:
+    """What rounding may do to any tensor of a model whose longest sum is as long as this one's."""
+    longest = 16
+    for node in graph.nodes():
+        op = node.op
+        if isinstance(op, Linear):
+            longest = max(longest, op.weight.shape[-2])
+        elif isinstance(op, LeftLinear):
+            longest = max(longest, op.weight.shape[-1])
+        elif isinstance(op, Convolution):
+            longest = max(longest, op.weight[0].numel())
+    return FLOOR * math.sqrt(longest / 16)
+
+
+class _Ratios:
+    """Per tensor, the largest relative difference from onnxruntime and from the graph in float32, over the points."""
+
+    def __init__(self, names: Sequence[str], output: str, least: float) -> None:
+        self.names, self.output, self.least = [*names, ITSELF, OPTIMISED], output, least
+        self.found: dict[str, float] = {}
+        self.rounding: dict[str, float] = {}
+        self.finite = False
+        self.double = True
+
+    def add(self, name: str, exact: Tensor, rough: Tensor, found: Any) -> None:
+        ours, theirs = exact, torch.from_numpy(np.asarray(found))
+        if tuple(theirs.shape) != tuple(ours.shape):
+            raise InvalidValueError(
+                f"tensor {name!r}: the import has shape {tuple(ours.shape)}, onnxruntime {tuple(theirs.shape)}; "
+                "please report this model"
+            )
+        self.double = self.double and theirs.dtype == torch.float64
+        real = exact.isfinite()
+        size = float(exact[real].abs().max()) if bool(real.any()) else 0.0
+        self.finite = self.finite or (name == self.output and bool(real.all()))
+        self.found[name] = max(self.found.get(name, 0.0), _relative(exact, theirs.double(), size))
+        self.rounding[name] = max(self.rounding.get(name, 0.0), _relative(exact, rough.double(), size))
+
+    def judge(self) -> None:
+        if not self.finite:
+            raise InvalidValueError(
+                "the model's output is not finite at any random point, so the import cannot be checked: "
+                "give `points` from its input set"
+            )
+        for name in self.names:
+            if name in self.found and self.found[name] > self.tolerance(name):
+                raise UnsupportedModelError(
+                    f"tensor {name!r} of the import differs from onnxruntime by {self.found[name]:.3g} of its largest "
+                    f"number; rounding explains {self.tolerance(name):.3g}. The import of the node that makes it is "
+                    "wrong, or onnxruntime is: nothing can be said about this model. Please report it."
+                )
+        if self.rounding[self.output] > VAGUE:
+            raise UnsupportedModelError(
+                f"float32 rounding changes the model's output by {self.rounding[self.output]:.3g} of it, so the import "
+                "cannot be checked against onnxruntime; give `points` where the model is better conditioned"
+            )
+
+    def tolerance(self, name: str) -> float:
+        return DOUBLE if self.double and name != OPTIMISED else max(self.least, MARGIN * self.rounding[name])
+
+
+def _relative(exact: Tensor, other: Tensor, size: float) -> float:
+    """max |exact − other| / size; infinite where one is not finite and the other is another number."""
+    same = (exact == other) | (exact.isnan() & other.isnan())
+    gap = torch.where(same, 0.0, (exact - other).abs().nan_to_num(torch.inf, torch.inf))
+    worst = float(gap.max()) if gap.numel() else 0.0
+    return worst / size if size > 0 else (0.0 if worst == 0 else torch.inf)
+
+
+def _same_constant(name: str, ours: Tensor, theirs: Any) -> None:
+    """A folded constant has the type, shape and numbers that onnxruntime computes (floats: a few ulps)."""
+    there = torch.from_numpy(np.asarray(theirs))
+    if ours.is_floating_point() and there.is_floating_point():
+        agree = ours.shape == there.shape and torch.allclose(
+            ours.double(), there.double(), rtol=1e-5, atol=1e-6, equal_nan=True
+        )
+    else:
+        agree = ours.dtype == there.dtype and torch.equal(ours, there)
+    if not agree:
+        raise UnsupportedModelError(
+            f"constant {name!r} was folded to another value than onnxruntime computes "
+            f"({ours.dtype} {tuple(ours.shape)}, {there.dtype} {tuple(there.shape)}); please report this model"
+        )
+
+
+def _points(graph: Graph, given: Sequence[Tensor], seed: int) -> Iterator[Tensor]:
+    """Images, standard normals, and both small and large numbers; then the given points."""
+    generator = torch.Generator().manual_seed(seed)
+    shape = graph.input.shape
+    for i in range(POINTS):
+        if i % 2:
+            yield torch.randn(shape, generator=generator, dtype=torch.float64) * (1.0, 0.1, 3.0)[i // 2 % 3]
+        else:
+            yield torch.rand(shape, generator=generator, dtype=torch.float64)
+    for i, x in enumerate(given):
+        if tuple(x.shape) != shape or not bool(x.isfinite().all()):
+            raise InvalidValueError(f"points[{i}] has shape {tuple(x.shape)} or is not finite; the input is {shape}")
+        yield x.detach().cpu().double()

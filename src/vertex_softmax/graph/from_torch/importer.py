@@ -1,0 +1,424 @@
+"""A PyTorch module as a graph of ops, through torch.export.
+
+Invariant: the graph computes what the module computes in eval mode, in real arithmetic: constants are the module's, in
+float64; a cast between floating-point types is the identity. Every import is replayed against the module itself, run
+eagerly, before it is returned (torch_replay.py).
+
+`Program` is what torch.export recorded for one input shape; it is read once for every row of token ids, since masks,
+positions and indices are computed from these.
+"""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Mapping
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.fx import Interpreter
+from torch.fx import Node as Fx
+from torch.fx.node import map_arg
+
+from vertex_softmax.foundation.errors import InvalidValueError, UnsupportedModelError
+from vertex_softmax.graph import build
+from vertex_softmax.graph.from_torch import attention as torch_attention
+from vertex_softmax.graph.from_torch import shapes as torch_shapes
+from vertex_softmax.graph.from_torch.module import Cut, Original, check_example, constant, traceable
+from vertex_softmax.graph.from_torch.ops import TRANSLATIONS, Call
+from vertex_softmax.graph.from_torch.replay import Case, replay
+from vertex_softmax.graph.ir import Graph, Node
+from vertex_softmax.graph.masks import check_masks, move_masks
+
+_ = torch_attention, torch_shapes  # their translations are registered by importing them
+
+aten = torch.ops.aten
+KEPT = ["scaled_dot_product_attention", "layer_norm", "rms_norm", "linear", "matmul", "softmax.int", "log_softmax.int"]
+KEPT += ["logsumexp", "silu", "gelu", "conv1d", "conv2d", "conv3d", "softplus", "elu"]
+"""Ops that torch.export shall not take apart: each is one op here, or one line in an error message."""
+SAME_IDS = (
+    "clone",
+    "view",
+    "_to_copy",
+    "to",
+    "unsqueeze",
+    "squeeze",
+    "alias",
+    "reshape",
+    "expand",
+    "detach",
+    "contiguous",
+)
+LOOK_UPS = ("embedding", "index", "index_select", "gather", "take", "embedding_bag", "_embedding_bag")
+"""Ops that take rows of their first argument."""
+SHAPE_ONLY = ("full_like", "zeros_like", "ones_like", "empty_like", "new_full", "new_zeros", "new_ones", "new_empty")
+"""Ops that look at the shape of their first argument alone: their value is a constant."""
+HINTS = {
+    "a branch on perturbed values: use relu, clamp or a constant mask": "gt lt ge le eq ne where logical_not",
+    "an index that depends on perturbed values: return logits, the property compares them": "argmax argmin topk sort",
+    "use average pooling, or amax over a reshaped view": "max_pool2d max_pool2d_with_indices max_pool1d",
+    "use ReLU, GELU, SiLU, tanh, sigmoid or exp": "elu softplus mish hardswish hardsigmoid log1p expm1 sin cos",
+    "it is not continuous": "floor ceil round sign trunc fmod remainder",
+    "ids that are perturbed: use perturb='embedding'": "embedding",
+    "a random number: the model has to be a function of its input": "rand rand_like randn randn_like bernoulli",
+}
+
+NO_HINT = "Vertex has no such op: write it with +, *, @, relu, exp, softmax, … or open an issue"
+
+
+def from_torch(
+    module: nn.Module,
+    example: Tensor | tuple[Any, ...] | Mapping[str, Any],
+    *,
+    perturb: str = "input",
+    kwargs: Mapping[str, Any] | None = None,
+    batch_dim: int | None = 0,
+) -> Graph:
+    """The graph that computes module(example, **kwargs) as a function of the example: one input, batch 1.
+
+    >>> from torch import nn
+    >>> layer = nn.TransformerEncoderLayer(8, 2, 16, batch_first=True).eval()
+    >>> from_torch(layer, torch.zeros(1, 5, 8)).output.shape
+    (1, 5, 8)
+
+    `module` has to be in eval mode; it is copied to float64 on the CPU and never changed. A tuple or mapping as
+    `example` gives several arguments: the first is perturbed, the others (masks, positions) are constants, as are
+    `kwargs`. Of a model's output, `.logits` are taken if it has them, else the first tensor of a tuple or mapping.
+
+    perturb="embedding": the example holds token ids, and the graph's input is the output (1, tokens, d) of their first
+    embedding; what else depends on the ids (masks, positions, other tables) stays as it is at the example.
+
+    Additive masks: an entry of −1e30 or less (−inf, the least float32) in scores + mask means that the key has weight
+    0, which it becomes exactly; greater entries (−1e4, −1e9) are added as they are. A row with all keys masked is
+    refused.
+
+    batch_dim: where the batch of 1 stands in the example; None if the model takes unbatched input.
+    """
+    original = Original(module, example, kwargs)
+    x = constant(check_example(original.example, perturb, batch_dim))
+    program = Program(original, x, perturb)
+    reading = program.at(x)
+    generator = torch.Generator().manual_seed(0)
+    noise = torch.randn(2, *reading.start.shape, generator=generator, dtype=torch.float64)
+    points = torch.stack([reading.start, reading.start + 0.01 * noise[0], reading.start + noise[1]])
+    replay(reading.graph, reading, original, [Case(None, points, reading.cut)])
+    return reading.graph
+
+
+class Program:
+    """What torch.export recorded of a module, for inputs of one shape."""
+
+    def __init__(self, original: Original, x: Tensor, perturb: str) -> None:
+        self.original, self.perturb = original, perturb
+        with torch.no_grad():
+            if perturb == "input":
+                original.call(x)  # a module that cannot be called says so itself
+            try:
+                with traceable():
+                    self.exported = _export(original.wrapped, x)
+            except UnsupportedModelError:
+                original.call(x)
+                raise
+
+    def at(self, x: Tensor) -> Reading:
+        """The graph at this input (perturb='embedding': at these ids, (1, tokens)); not replayed yet."""
+        with torch.no_grad(), traceable():
+            return Reading(self.exported, x, self.perturb, self.original.dtype, self.original.table())
+
+
+def _export(wrapped: nn.Module, x: Tensor) -> torch.export.ExportedProgram:
+    table = torch.export.default_decompositions()
+    for name in KEPT:
+        packet, _, overload = name.partition(".")
+        table.pop(getattr(getattr(aten, packet), overload or "default"), None)
+    try:
+        exported = torch.export.export(wrapped, (x,), strict=False)
+        decomposed: torch.export.ExportedProgram = exported.run_decompositions(table)
+    except Exception as error:  # torch.export has no root class of its errors
+        reason = str(error).strip().partition("\n")[0]
+        raise UnsupportedModelError(
+            f"torch.export cannot trace the module: {type(error).__name__}: {reason}\n"
+            "Control flow and shapes may not depend on the values of tensors; give every size as a Python number."
+        ) from error
+    return decomposed
+
+
+class Reading:
+    """One walk over the exported program: what depends on the input becomes nodes, the rest is computed."""
+
+    def __init__(
+        self,
+        exported: torch.export.ExportedProgram,
+        x: Tensor,
+        perturb: str,
+        dtype: torch.dtype,
+        words: Tensor | None = None,
+    ) -> None:
+        """`words`: the table of input embeddings, where the module says which of its tables that is."""
+        self.exported, self.x, self.dtype, self.words = exported, x, dtype, words
+        self.found: dict[Fx, Any] = {}
+        self.problems: list[str] = []
+        self.rounded = False
+        """Does anything that depends on the input pass through less than float64?"""
+        self.fixed = self._placeholders()
+        self.given = next(n for n in exported.graph.nodes if n.name in exported.graph_signature.user_inputs)
+        self.cuts = [self.given] if perturb == "input" else self._embeddings()
+        self.cut = None if perturb == "input" else Cut(self._name_of_table(), x)
+        self.input = build.source(self.cuts[0].meta["val"].shape)
+        self.raw = self._read()
+        """As translated, node by node."""
+        self.graph = move_masks(self.raw)
+        check_masks(self.graph)
+
+    def _placeholders(self) -> dict[str, Tensor]:
+        signature, state = self.exported.graph_signature, {**self.exported.state_dict, **self.exported.constants}
+        changed = [*signature.buffers_to_mutate.values(), *signature.user_inputs_to_mutate.values()]
+        if changed:
+            raise UnsupportedModelError(
+                f"the module changes {', '.join(changed)} when it is called; it has to be a function"
+            )
+        fixed: dict[str, Tensor] = {name: self.x for name in signature.user_inputs if isinstance(name, str)}
+        for held in (
+            signature.inputs_to_parameters,
+            signature.inputs_to_buffers,
+            signature.inputs_to_lifted_tensor_constants,
+        ):
+            fixed.update({name: state[target].detach() for name, target in held.items()})
+        return fixed
+
+    def _embeddings(self) -> list[Fx]:
+        """The embedding of the ids, and others that look up the same ids in the same table.
+
+        If the module has several tables for its ids, the one is meant that its `get_input_embeddings` gives.
+        """
+        nodes = [n for n in self.exported.graph.nodes if _op_name(n) == "embedding" and self._same_ids(n.args[1])]
+        nodes = self._of_words(nodes)
+        if not nodes:
+            raise UnsupportedModelError(
+                "perturb='embedding': no embedding of the ids was found; pass embeddings with perturb='input' instead"
+            )
+        table, shape = nodes[0].args[0], nodes[0].meta["val"].shape
+        if not isinstance(table, Fx) or table.op != "placeholder":
+            raise UnsupportedModelError(
+                f"{_place(nodes[0], 'embedding')}: the table of the ids is computed when the module is called; it "
+                "has to be a parameter or a buffer. Or pass embeddings with perturb='input' instead"
+            )
+        self._check_ids(self.fixed[table.name], _place(nodes[0], "embedding"))
+        cuts = [n for n in nodes if self._is(n.args[0], table) and n.meta["val"].shape == shape]
+        for n in self._after_ids():
+            if n not in cuts and _op_name(n) in LOOK_UPS and self._is(n.args[0], table):
+                raise UnsupportedModelError(
+                    f"{_place(n, _op_name(n))} looks other ids, made from those given, up in the table of the "
+                    "embeddings that move (as an encoder-decoder does that shifts its ids): which of them moves is "
+                    "ambiguous. Give a module that takes embeddings instead of ids"
+                )
+        return cuts
+
+    def _of_words(self, nodes: list[Fx]) -> list[Fx]:
+        """The look-ups in the table of input embeddings; all, if there is one table only."""
+        held = [self.fixed.get(getattr(n.args[0], "name", "")) for n in nodes]
+        places = [None if table is None else table.data_ptr() for table in held]
+        if self.words is not None and self.words.data_ptr() in places:
+            return [n for n, at in zip(nodes, places, strict=True) if at == self.words.data_ptr()]
+        if len(set(places)) > 1:
+            raise UnsupportedModelError(
+                f"the ids are looked up in {len(set(places))} tables, {_place(nodes[0], 'embedding')} first: which of "
+                "them moves? Give the module a method get_input_embeddings() that returns the one, or pass embeddings "
+                "with perturb='input' instead"
+            )
+        return nodes
+
+    def _same_ids(self, at: Any) -> bool:
+        while isinstance(at, Fx) and at is not self.given and _op_name(at) in SAME_IDS:
+            at = at.args[0]
+        return at is self.given
+
+    def _is(self, n: Any, table: Fx) -> bool:
+        """Is this the table, by whatever name?"""
+        while isinstance(n, Fx) and n.op != "placeholder" and _op_name(n) in SAME_IDS and n.args:
+            n = n.args[0]
+        if not isinstance(n, Fx) or n.name not in self.fixed:
+            return False
+        return n is table or self.fixed[n.name].data_ptr() == self.fixed[table.name].data_ptr()
+
+    def _after_ids(self) -> list[Fx]:
+        """Everything that depends on the ids."""
+        found, seen = [], {self.given}
+        for n in self.exported.graph.nodes:
+            if any(i in seen for i in n.all_input_nodes):
+                seen.add(n)
+                found.append(n)
+        return found
+
+    def _check_ids(self, table: Tensor, place: str) -> None:
+        wrong = ((self.x < 0) | (self.x >= len(table))).nonzero()
+        if len(wrong):
+            at = tuple(wrong[0].tolist())
+            raise InvalidValueError(
+                f"id {int(self.x[at])} at token {at[-1]} is not in the table of {place}, which has {len(table)} rows, "
+                "counted from 0"
+            )
+
+    def _name_of_table(self) -> str:
+        signature, table = self.exported.graph_signature, self.cuts[0].args[0]
+        name = table.name if isinstance(table, Fx) else ""
+        held = {**signature.inputs_to_parameters, **signature.inputs_to_buffers}
+        if name not in held:
+            raise UnsupportedModelError("the table of the ids is neither a parameter nor a buffer of the module")
+        return str(held[name]).removeprefix("module.")
+
+    def _read(self) -> Graph:
+        """The graph; one error lists everything that has no translation."""
+        output: Any = None
+        for n in self.exported.graph.nodes:
+            if n in self.cuts:
+                self._check_same(n)
+                self.found[n] = self.input
+            elif n.op == "placeholder":
+                self.found[n] = self.fixed[n.name]
+            elif n.op == "output":
+                output = map_arg(n.args[0], self.found.__getitem__)[0]
+            elif n.users:
+                self.found[n] = self._value(n)
+        if self.problems:
+            lines = "\n".join(f"  {p}" for p in self.problems)
+            raise UnsupportedModelError(f"the model holds {len(self.problems)} unsupported operation(s):\n{lines}")
+        if not isinstance(output, Node):
+            raise UnsupportedModelError("the output does not depend on the perturbed input")
+        return Graph(self.input, output)
+
+    def _check_same(self, n: Fx) -> None:
+        """At the cut the ids themselves are looked up, not what a cast made of them."""
+        if n is self.given:
+            return
+        index = map_arg(n.args[1], self.found.__getitem__)
+        if not isinstance(index, Tensor) or not torch.equal(index.reshape(-1).long(), self.x.reshape(-1).long()):
+            raise UnsupportedModelError(f"{_place(n, 'embedding')} looks up other ids than those given")
+
+    @property
+    def start(self) -> Tensor:
+        """The graph's input at the example: of ids, their rows in the table."""
+        n = self.cuts[0]
+        if n is self.given:
+            return self.x
+        return n.target(*map_arg(n.args, self.found.__getitem__), **n.kwargs)  # type: ignore[operator,no-any-return]
+
+    def values(self, point: Tensor) -> dict[Fx, Any]:
+        """Every value of the exported program, with the graph's input given."""
+        names = [n.name for n in self.exported.graph.nodes if n.op == "placeholder"]
+        run = _FromCut(self.exported.graph_module, self.cuts, point)
+        with torch.no_grad(), traceable():
+            run.run(*(self.x if name == self.given.name else self.fixed[name] for name in names))
+        return {n: run.seen[n.name] for n in self.exported.graph.nodes if n.name in run.seen}
+
+    def first_difference(self, point: Tensor) -> str | None:
+        """The first node of the exported program whose value is not its node's in the graph, but for rounding."""
+        with torch.no_grad():
+            ours = self.raw.values(point)
+            for n, theirs in self.values(point).items():
+                node = self.found.get(n)
+                if isinstance(node, Node) and node in ours and isinstance(theirs, Tensor):
+                    mine = ours[node]
+                    size = float(theirs.abs().nan_to_num().max()) if theirs.numel() else 0.0
+                    if mine.shape != theirs.shape or float((mine - theirs).abs().nan_to_num().max()) > 1e-5 * size:
+                        return f"{_place(n, _op_name(n))!r} ({n.target})"
+        return None
+
+    def parts(self, point: Tensor) -> dict[str, Tensor]:
+        """The last value that each part of the module made, in the exported program, by the part's name."""
+        found: dict[str, Tensor] = {}
+        for n, value in self.values(point).items():
+            for path, _ in (n.meta.get("nn_module_stack") or {}).values():
+                if isinstance(value, Tensor):
+                    found[str(path).removeprefix("module").removeprefix(".")] = value
+        return found
+
+    def _value(self, n: Fx) -> Any:
+        args: Any = map_arg(n.args, self.found.__getitem__)
+        kwargs: Any = map_arg(n.kwargs, self.found.__getitem__)
+        if n.op == "call_function" and n.target is operator.getitem and isinstance(args[0], tuple | list):
+            if args[1] < len(args[0]):
+                return args[0][args[1]]
+            return self._problem(n, "only its first result is supported")
+        if not _any_node((args, kwargs)):
+            return self._computed(n, args, kwargs)
+        name = _op_name(n)
+        if name in SHAPE_ONLY:
+            return n.target(torch.zeros(args[0].shape, dtype=torch.float64), *args[1:], **kwargs)  # type: ignore[operator]
+        translation = TRANSLATIONS.get(name)
+        if translation is None:
+            return self._problem(n, next((hint for hint, names in HINTS.items() if name in names.split()), NO_HINT))
+        value = n.meta.get("val")
+        self._note_rounding(n, kwargs)
+        try:
+            call = Call(_place(n, name), tuple(value.shape) if isinstance(value, Tensor) else (), self.dtype)
+            return translation(call, *args, **kwargs)
+        except (UnsupportedModelError, InvalidValueError) as error:
+            return self._problem(n, str(error))
+        except TypeError as error:
+            return self._problem(n, f"arguments that Vertex does not know: {error}")
+
+    def _computed(self, n: Fx, args: Any, kwargs: Any) -> Any:
+        """A value that does not depend on what is perturbed."""
+        try:
+            return n.target(*args, **kwargs)  # type: ignore[operator]
+        except (RuntimeError, IndexError, ValueError, TypeError) as error:
+            raise UnsupportedModelError(
+                f"{_place(n, _op_name(n))} ({n.target}) cannot be computed at this input: {error}"
+            ) from error
+
+    def _note_rounding(self, n: Fx, kwargs: Mapping[str, Any]) -> None:
+        values = n.meta.get("val")
+        kinds = [v.dtype for v in (values if isinstance(values, tuple | list) else [values]) if isinstance(v, Tensor)]
+        no_eps = _op_name(n) == "rms_norm" and len(n.args) < 4 and kwargs.get("eps") is None
+        self.rounded |= any(k in (torch.float32, torch.float16, torch.bfloat16) for k in kinds) or no_eps
+
+    def _problem(self, n: Fx, why: str) -> Any:
+        """Note it, and go on with a stand-in of the same shape, to find all problems at once."""
+        line = next((s for s in reversed((n.meta.get("stack_trace") or "").splitlines()) if "File" in s), "").strip()
+        self.problems.append(f"{_place(n, _op_name(n))} ({n.target}){f' at {line}' if line else ''}: {why}")
+        value = n.meta.get("val")
+        if isinstance(value, tuple | list):
+            return tuple(build.source(v.shape) for v in value)
+        return build.source(getattr(value, "shape", ()))
+
+
+def _op_name(n: Fx) -> str:
+    target = n.target
+    return target._schema.name.partition("::")[2] if isinstance(target, torch._ops.OpOverload) else str(target)
+
+
+def _place(n: Fx, name: str) -> str:
+    stack = list((n.meta.get("nn_module_stack") or {}).values())
+    path = str(stack[-1][0]).removeprefix("module").removeprefix(".") if stack else ""
+    return f"{path}/{name}" if path else name
+
+
+def _any_node(values: Any) -> bool:
+    if isinstance(values, tuple | list):
+        return any(_any_node(v) for v in values)
+    return any(_any_node(v) for v in values.values()) if isinstance(values, dict) else isinstance(values, Node)
+
+
+# Values --------------------------------------------------------------------------------------------------------------
+
+
+class _FromCut(Interpreter):
+    """The exported program with the embedding's output given; remembers the value of every node."""
+
+    def __init__(self, module: torch.fx.GraphModule, cut: list[Fx], value: Tensor) -> None:
+        super().__init__(module, garbage_collect_values=False)
+        self.names, self.value = {n.name for n in cut}, value
+        self.seen: dict[str, Any] = {}
+
+    def run_node(self, n: Fx) -> Any:
+        """A node's value; the given one at the cut."""
+        value = super().run_node(n) if n.op == "placeholder" or n.name not in self.names else None
+        self.seen[n.name] = value = self.value if n.name in self.names else value
+        return value
+
+    def call_function(self, target: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        """A function's value; views may have to copy, as the strides are not those of the export."""
+        if target is torch.ops.aten.view.default:
+            return args[0].reshape(args[1])
+        return super().call_function(target, args, kwargs)

@@ -1,0 +1,369 @@
+"""What each aten op computes, in Vertex's ops: one small function per op, found by its name.
+
+Invariant: `TRANSLATIONS[name](call, …)` is the op's value at every input, in real arithmetic. Arguments are those of
+the aten op, with graph nodes where it depends on the network's input and plain tensors or numbers where it does not.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from collections.abc import Callable, Sequence
+from typing import Any, TypeVar
+
+import torch
+from torch import Tensor
+
+from vertex_softmax.foundation.errors import UnsupportedModelError
+from vertex_softmax.graph import build
+from vertex_softmax.graph.ir import Node
+from vertex_softmax.ops import elementwise, linear
+
+Value = Node | Tensor | float
+"""A node where it depends on the network's input, else a constant."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Call:
+    """One call of an aten op: where it stands in the model, and the shape of what it returns."""
+
+    name: str
+    shape: tuple[int, ...]
+    dtype: torch.dtype
+    """Of the user's model, before it was made float64: what eps=None refers to."""
+
+
+Translation = Callable[..., Any]
+TRANSLATIONS: dict[str, Translation] = {}
+T = TypeVar("T", bound=Translation)
+
+
+def translates(*names: str) -> Callable[[T], T]:
+    """Register a translation under the names of aten ops (all their overloads)."""
+
+    def add(function: T) -> T:
+        TRANSLATIONS.update(dict.fromkeys(names, function))
+        return function
+
+    return add
+
+
+def node(value: Value) -> Node:
+    """A node, made of a constant if need be."""
+    return value if isinstance(value, Node) else build.constant(tensor(value))
+
+
+def tensor(value: Tensor | float) -> Tensor:
+    """A constant in float64; a Python number is not rounded to float32 on the way."""
+    return value.double() if isinstance(value, Tensor) else torch.tensor(value, dtype=torch.float64)
+
+
+def number(value: Any, what: str) -> Any:
+    """A value that has to be a constant."""
+    if isinstance(value, Node):
+        raise UnsupportedModelError(f"{what} depends on the perturbed input; it has to be a constant")
+    return value
+
+
+def _parameter(value: Value | None, what: str) -> Tensor | None:
+    return None if value is None else tensor(number(value, what))
+
+
+# Arithmetic ----------------------------------------------------------------------------------------------------------
+
+
+@translates("add")
+def _add(call: Call, x: Value, y: Value, *, alpha: float = 1) -> Node:
+    return build.add(node(x), times(call, y, alpha), call.name)
+
+
+@translates("sub")
+def _subtract(call: Call, x: Value, y: Value, *, alpha: float = 1) -> Node:
+    return build.subtract(node(x), times(call, y, alpha), call.name)
+
+
+@translates("rsub")
+def _subtract_from(call: Call, x: Value, y: Value, alpha: float = 1) -> Node:
+    return build.subtract(node(y), times(call, x, alpha), call.name)
+
+
+def times(call: Call, x: Value, factor: float) -> Node:
+    """x · factor"""
+    return node(x) if factor == 1 else build.multiply(node(x), node(factor), call.name)
+
+
+@translates("mul")
+def _multiply(call: Call, x: Value, y: Value) -> Node:
+    return build.multiply(node(x), node(y), call.name)
+
+
+@translates("div", "true_divide")
+def _divide(call: Call, x: Value, y: Value, *, rounding_mode: str | None = None) -> Node:
+    if rounding_mode is not None:
+        raise UnsupportedModelError("division with rounding is not continuous")
+    if not isinstance(y, Node) and bool((tensor(y) == 0).any()):
+        raise UnsupportedModelError("division by a constant that is 0")
+    return build.divide(node(x), node(y), call.name)
+
+
+@translates("neg")
+def _negate(call: Call, x: Node) -> Node:
+    return build.negate(x, call.name)
+
+
+@translates("pow")
+def _power(call: Call, x: Value, exponent: Value) -> Node:
+    power = tensor(number(exponent, "the exponent"))
+    base = node(x)
+    roots = {0.5: elementwise.Sqrt, -0.5: elementwise.Rsqrt, -1.0: elementwise.Reciprocal}
+    if power.numel() != 1 or not isinstance(x, Node):
+        raise UnsupportedModelError("only powers with one constant exponent are supported")
+    p = float(power)
+    if p in roots:
+        return build.apply(roots[p](), base, name=call.name)
+    if p != round(p) or p == 0 or abs(p) > 64:
+        raise UnsupportedModelError(f"the exponent {p} is not supported; use a whole number, 0.5, -0.5 or -1")
+    result = _whole_power(call, base, int(abs(p)))
+    return result if p > 0 else build.apply(elementwise.Reciprocal(), result, name=call.name)
+
+
+def _whole_power(call: Call, x: Node, p: int) -> Node:
+    if p == 1:
+        return x
+    half = _whole_power(call, x, p // 2)
+    square = build.apply(elementwise.Square(), half, name=call.name)
+    return square if p % 2 == 0 else build.multiply(x, square, call.name)
+
+
+ELEMENTWISE = {
+    "relu": elementwise.Relu,
+    "silu": elementwise.Silu,
+    "tanh": elementwise.Tanh,
+    "sigmoid": elementwise.Sigmoid,
+    "erf": elementwise.Erf,
+    "exp": elementwise.Exp,
+    "log": elementwise.Log,
+    "reciprocal": elementwise.Reciprocal,
+    "sqrt": elementwise.Sqrt,
+    "rsqrt": elementwise.Rsqrt,
+    "square": elementwise.Square,
+}
+
+
+def _elementwise(op: type) -> Translation:
+    return lambda call, x: build.apply(op(), x, name=call.name)
+
+
+for _name, _op in ELEMENTWISE.items():
+    translates(_name)(_elementwise(_op))
+
+
+@translates("gelu")
+def _gelu(call: Call, x: Node, *, approximate: str = "none") -> Node:
+    return build.apply(elementwise.Gelu(tanh=approximate == "tanh"), x, name=call.name)
+
+
+def _relu(call: Call, x: Node) -> Node:
+    return build.apply(elementwise.Relu(), x, name=call.name)
+
+
+@translates("abs")
+def _absolute(call: Call, x: Node) -> Node:
+    """|x| = relu(x) + relu(−x)"""
+    return build.add(_relu(call, x), _relu(call, build.negate(x, call.name)), call.name)
+
+
+@translates("leaky_relu")
+def _leaky_relu(call: Call, x: Node, slope: float = 0.01) -> Node:
+    """relu(x) − slope · relu(−x)"""
+    return build.subtract(_relu(call, x), times(call, _relu(call, build.negate(x, call.name)), slope), call.name)
+
+
+@translates("maximum", "clamp_min")
+def _maximum(call: Call, x: Value, y: Value) -> Node:
+    """max(x, y) = y + relu(x − y)"""
+    return build.add(node(y), _relu(call, build.subtract(node(x), node(y), call.name)), call.name)
+
+
+@translates("minimum", "clamp_max")
+def _minimum(call: Call, x: Value, y: Value) -> Node:
+    """min(x, y) = y − relu(y − x)"""
+    return build.subtract(node(y), _relu(call, build.subtract(node(y), node(x), call.name)), call.name)
+
+
+@translates("clamp", "hardtanh")
+def _clamp(call: Call, x: Node, low: Value | None = None, high: Value | None = None) -> Node:
+    if (
+        low is not None
+        and high is not None
+        and bool((tensor(number(low, "an end")) > tensor(number(high, "an end"))).any())
+    ):
+        raise UnsupportedModelError("clamp with its lower end above its upper end")
+    y = x if low is None else _maximum(call, x, number(low, "an end of clamp"))
+    return y if high is None else _minimum(call, y, number(high, "an end of clamp"))
+
+
+@translates("where")
+def _where(call: Call, condition: Value, x: Value, y: Value) -> Node:
+    """x where the constant condition holds, else y; −∞ goes into a Shift, whence `move_masks` takes it."""
+    chosen = torch.as_tensor(number(condition, "the condition of where"))
+    return build.add(_keep(call, chosen, x), _keep(call, ~chosen, y), call.name)
+
+
+def _keep(call: Call, chosen: Tensor, x: Value) -> Node:
+    if isinstance(x, Node):
+        return build.multiply(x, node(chosen), call.name)
+    return node(torch.where(chosen, tensor(x), 0.0))
+
+
+@translates("masked_fill")
+def _masked_fill(call: Call, x: Value, mask: Value, fill: Value) -> Node:
+    return _where(call, mask, fill, x)
+
+
+# Affine maps ---------------------------------------------------------------------------------------------------------
+
+
+@translates("linear")
+def _linear(call: Call, x: Node, weight: Value, bias: Value | None = None) -> Node:
+    if isinstance(weight, Node):
+        y = build.matmul(x, build.transpose(weight, -1, -2, call.name), call.name)
+        return y if bias is None else build.add(y, node(bias), call.name)
+    return build.affine(x, tensor(weight), _parameter(bias, "the bias"), call.name)
+
+
+@translates("matmul", "mm", "bmm", "mv", "dot")
+def _matmul(call: Call, x: Value, y: Value) -> Node:
+    return build.matmul(node(x), node(y), call.name)
+
+
+@translates("addmm", "baddbmm")
+def _add_matmul(call: Call, start: Value, x: Value, y: Value, *, beta: float = 1, alpha: float = 1) -> Node:
+    product = times(call, _matmul(call, x, y), alpha)
+    return product if beta == 0 else build.add(times(call, start, beta), product, call.name)
+
+
+@translates("conv1d", "conv2d", "conv3d")
+def _convolution(
+    call: Call,
+    x: Node,
+    weight: Value,
+    bias: Value | None = None,
+    stride: Sequence[int] = (1,),
+    padding: Sequence[int] | str = (0,),
+    dilation: Sequence[int] = (1,),
+    groups: int = 1,
+) -> Node:
+    w = _parameter(weight, "the weight of a convolution")
+    if isinstance(padding, str) or w is None:
+        raise UnsupportedModelError(f"padding={padding!r}: give the number of zeros instead")
+    n = w.dim() - 2
+    if len(x.shape) == n + 1:
+        raise UnsupportedModelError("a convolution without a batch dimension: add one of size 1")
+    by, zeros, apart = (tuple(v) * (n if len(v) == 1 else 1) for v in (stride, padding, dilation))
+    return build.convolution(x, w, _parameter(bias, "the bias"), by, zeros, apart, groups, call.name)
+
+
+@translates("avg_pool1d", "avg_pool2d")
+def _average_pool(
+    call: Call,
+    x: Node,
+    kernel: Sequence[int],
+    stride: Sequence[int] = (),
+    padding: Sequence[int] = (0,),
+    ceil_mode: bool = False,
+    count_include_pad: bool = True,
+    divisor_override: int | None = None,
+) -> Node:
+    """A convolution of every channel with a constant kernel."""
+    if ceil_mode or divisor_override is not None or (any(padding) and not count_include_pad):
+        raise UnsupportedModelError("average pooling with ceil_mode, divisor_override or count_include_pad=False")
+    n = 2 if call.name.endswith("2d") else 1
+    size, channels = tuple(kernel) * (n if len(kernel) == 1 else 1), x.shape[1]
+    weight = torch.full((channels, 1, *size), 1.0 / math.prod(size), dtype=torch.float64)
+    return _convolution(call, x, weight, None, stride or size, padding, (1,), channels)
+
+
+@translates("_native_batch_norm_legit_no_training")
+def _batch_norm(
+    call: Call,
+    x: Node,
+    weight: Value | None,
+    bias: Value | None,
+    mean: Value,
+    variance: Value,
+    momentum: float,
+    eps: float,
+) -> tuple[Node]:
+    """Shift, Scale and Shift of every channel, by the running statistics."""
+    shape = (-1, *[1] * (len(x.shape) - 2))
+    factor = (tensor(number(variance, "the running variance")) + eps).rsqrt()
+    if weight is not None:
+        factor = factor * number(weight, "the weight")
+    y = build.subtract(x, node(tensor(number(mean, "the running mean")).reshape(shape)), call.name)
+    y = build.multiply(y, node(factor.reshape(shape)), call.name)
+    if bias is not None:
+        y = build.add(y, node(tensor(number(bias, "the bias")).reshape(shape)), call.name)
+    return (y,)
+
+
+# Sums, means, maxima ------------------------------------------------------------------------------------------------
+
+
+def dims_of(dims: int | Sequence[int] | None) -> list[int] | None:
+    """Dimensions as a list; None is all of them."""
+    return [dims] if isinstance(dims, int) else None if dims is None else list(dims)
+
+
+@translates("sum")
+def _sum(call: Call, x: Node, dims: Any = None, keepdim: bool = False, *, dtype: Any = None) -> Node:
+    return build.total(x, dims_of(dims), keepdim, call.name)
+
+
+@translates("mean")
+def _mean(call: Call, x: Node, dims: Any = None, keepdim: bool = False, *, dtype: Any = None) -> Node:
+    return build.mean(x, dims_of(dims), keepdim, call.name)
+
+
+@translates("amax")
+def _amax(call: Call, x: Node, dims: Any = (), keepdim: bool = False) -> Node:
+    return build.maximum(x, dims_of(dims), keepdim, call.name)
+
+
+@translates("max")
+def _max(call: Call, x: Node, dim: Any = None, keepdim: bool = False) -> Any:
+    if isinstance(dim, Node | Tensor):
+        return _maximum(call, x, dim)
+    return _amax(call, x) if dim is None else (_amax(call, x, dim, keepdim),)
+
+
+@translates("amin")
+def _amin(call: Call, x: Node, dims: Any = (), keepdim: bool = False) -> Node:
+    return build.negate(_amax(call, build.negate(x, call.name), dims, keepdim), call.name)
+
+
+@translates("var")
+def _variance(call: Call, x: Node, dims: Any = None, *, correction: float | None = None, keepdim: bool = False) -> Node:
+    """Σ (x − mean)² / (count − correction)"""
+    over = dims_of(dims) or list(range(len(x.shape)))
+    squares = build.apply(elementwise.Square(), build.centre(x, over, call.name), name=call.name)
+    count = math.prod(x.shape[d] for d in over) - (1 if correction is None else correction)
+    if count <= 0:
+        raise UnsupportedModelError("a variance of too few numbers")
+    return times(call, build.total(squares, over, keepdim, call.name), 1.0 / count)
+
+
+@translates("linalg_vector_norm")
+def _norm(call: Call, x: Node, order: float = 2, dims: Any = None, keepdim: bool = False, *, dtype: Any = None) -> Node:
+    if order != 2:
+        raise UnsupportedModelError(f"the {order}-norm is not supported; the 2-norm is")
+    squares = build.apply(elementwise.Square(), x, name=call.name)
+    return build.apply(elementwise.Sqrt(), build.total(squares, dims_of(dims), keepdim, call.name), name=call.name)
+
+
+@translates("cumsum")
+def _cumsum(call: Call, x: Node, dim: int, *, dtype: Any = None) -> Node:
+    n = x.shape[dim]
+    y = build.transpose(x, dim, -1, call.name)
+    y = build.apply(linear.Linear(torch.ones(n, n, dtype=torch.float64).triu()), y, name=call.name)
+    return build.transpose(y, dim, -1, call.name)

@@ -1,0 +1,212 @@
+"""What a certification says, and why.
+
+Invariant: `verified` is said only of an input whose every margin bound is finite and > 0, all bounds on the way being
+finite and uncrossed. `falsified` is said only with an input of the set that the network itself gets wrong.
+
+    result.rows()        # one plain dict per input; nothing but Python's own types, None where there is no number
+    result.to_json()     # all of it
+    result.to_pandas()   # the rows as a table
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import html
+import json
+import math
+from collections.abc import Iterable, Sequence
+from enum import StrEnum
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch import Tensor
+
+from vertex_softmax.foundation.errors import InvalidValueError, MissingDependencyError
+
+if TYPE_CHECKING:
+    import pandas
+    from rich.table import Table
+
+    from vertex_softmax.certificate.certificate import Certificate
+
+SHOWN = 20
+"""Inputs that a table shows."""
+COLUMNS = ("input", "verdict", "bound", "target", "clean", "reason")
+"""Of such a table."""
+
+
+class Verdict(StrEnum):
+    """The three answers."""
+
+    VERIFIED = "verified"
+    FALSIFIED = "falsified"
+    UNKNOWN = "unknown"
+
+
+STYLES = {Verdict.VERIFIED: "green", Verdict.FALSIFIED: "red", Verdict.UNKNOWN: "yellow"}
+
+
+@dataclasses.dataclass(frozen=True)
+class Certification:
+    """The answer for each input of a batch."""
+
+    lower: Tensor
+    """Lower bounds of the margin of the label to each class, (batch, classes); inf at the label."""
+    verdicts: tuple[Verdict, ...]
+    reasons: tuple[str, ...]
+    """Per input, why the verdict is not `verified`, and what may help; empty if it is."""
+    method: str
+    clean: Tensor
+    """The margins at the centre of the set, (batch, classes); inf at the label."""
+    seconds: dict[str, float]
+    """By stage, and `total`."""
+    certificates: tuple[Certificate | None, ...] = ()
+    """per input, if they were asked for: the proof of what is verified"""
+    peak_bytes: int | None = None
+    """Most memory in use: by tensors on a CUDA device, else by the process so far; None where that is not known."""
+
+    @property
+    def verdict(self) -> Verdict:
+        """The one verdict of the batch: falsified if one input is, verified if all are, else unknown."""
+        if Verdict.FALSIFIED in self.verdicts:
+            return Verdict.FALSIFIED
+        return Verdict.VERIFIED if all(v is Verdict.VERIFIED for v in self.verdicts) else Verdict.UNKNOWN
+
+    @property
+    def certified(self) -> Tensor:
+        """Which inputs are verified, (batch,) bool."""
+        return self.lower.new_tensor([v is Verdict.VERIFIED for v in self.verdicts]).bool()
+
+    @property
+    def worst(self) -> Tensor:
+        """The least margin bound of each input, (batch,)."""
+        return self.lower.amin(-1)
+
+    @property
+    def counts(self) -> dict[str, int]:
+        """How many inputs have each verdict."""
+        return {str(verdict): self.verdicts.count(verdict) for verdict in Verdict}
+
+    def rows(self) -> list[dict[str, Any]]:
+        """One plain dict per input.
+
+        `input` its number; `verdict`; `label`; `bound` the least margin bound and `target` the class it is about;
+        `clean` the least margin at the centre; `reason`; `proof_margin` of its certificate; `method`; `seconds`, its
+        share of the batch's. None where there is no finite number.
+        """
+        lower, clean = self.lower.detach().cpu(), self.clean.detach().cpu()
+        own = (lower == math.inf) & (clean == math.inf)  # the margin to oneself
+        labels = zip(own.int().argmax(-1).tolist(), own.sum(-1).tolist(), strict=True)
+        columns: dict[str, Iterable[Any]] = {
+            "input": range(len(self.verdicts)),
+            "verdict": map(str, self.verdicts),
+            "label": (label if count == 1 else None for label, count in labels),
+            "bound": map(_finite, lower.amin(-1).tolist()),
+            "target": lower.argmin(-1).tolist(),
+            "clean": map(_finite, clean.amin(-1).tolist()),
+            "reason": self.reasons,
+            "proof_margin": (proof and _finite(proof.margin) for proof in self.certificates or [None] * len(lower)),
+            "method": [self.method] * len(lower),
+            "seconds": [_finite(self.seconds.get("total", math.nan) / max(1, len(lower)))] * len(lower),
+        }
+        return [dict(zip(columns, row, strict=True)) for row in zip(*columns.values(), strict=True)]
+
+    def to_dict(self) -> dict[str, Any]:
+        """All but the certificates themselves, in Python's own types: ready for JSON."""
+        tables = {"lower": self.lower, "clean": self.clean}
+        numbers = {name: table.detach().cpu().tolist() for name, table in tables.items()}
+        return {
+            "method": self.method,
+            "verdict": str(self.verdict),
+            "counts": self.counts,
+            "seconds": {stage: _finite(spent) for stage, spent in self.seconds.items()},
+            "peak_bytes": self.peak_bytes,
+            "inputs": self.rows(),
+            **{name: [[_finite(x) for x in row] for row in table] for name, table in numbers.items()},
+        }
+
+    def to_json(self, indent: int | None = None) -> str:
+        """`to_dict` as JSON; what is no finite number is null."""
+        return json.dumps(self.to_dict(), indent=indent, ensure_ascii=False, allow_nan=False)
+
+    def to_pandas(self) -> pandas.DataFrame:
+        """The rows as a table with one line per input."""
+        try:
+            import pandas
+        except ImportError as error:
+            raise MissingDependencyError("pandas is missing: pip install pandas; rows() needs nothing") from error
+        return pandas.DataFrame(self.rows(), columns=[*COLUMNS, "label", "proof_margin", "method", "seconds"])
+
+    def __repr__(self) -> str:
+        said = ", ".join(f"{n} {verdict}" for verdict, n in self.counts.items() if n) or "no inputs"
+        least = f"; least bound {float(self.worst.amin()):.4g}" if self.lower.numel() else ""
+        return f"Certification({self.method}: {said}{least}; {self.seconds.get('total', math.nan):.2f} s)"
+
+    def __rich__(self) -> Table:
+        """For rich's print: the inputs as a table."""
+        from rich.table import Table
+        from rich.text import Text
+
+        table = Table(title=Text(repr(self)), caption=self._more())
+        for name in COLUMNS:
+            table.add_column(name, justify="left" if name in {"verdict", "reason"} else "right")
+        for row in self.rows()[:SHOWN]:
+            cells = [Text(_cell(row[name])) for name in COLUMNS]
+            cells[1].stylize(STYLES[Verdict(row["verdict"])])
+            table.add_row(*cells)
+        return table
+
+    def _repr_html_(self) -> str:
+        """For notebooks: the same, and nothing in it is taken for markup."""
+        head = "".join(f"<th>{name}</th>" for name in COLUMNS)
+        body = "".join(
+            "<tr>" + "".join(f"<td>{html.escape(_cell(row[name]))}</td>" for name in COLUMNS) + "</tr>"
+            for row in self.rows()[:SHOWN]
+        )
+        title, more = html.escape(repr(self)), html.escape(self._more() or "")
+        return f"<table><caption>{title}</caption><tr>{head}</tr>{body}</table><p>{more}</p>"
+
+    def _more(self) -> str | None:
+        left = len(self.verdicts) - SHOWN
+        return f"and {left} more: rows() has them" if left > 0 else None
+
+
+def _finite(x: float) -> float | None:
+    return x if math.isfinite(x) else None
+
+
+def _cell(value: Any) -> str:
+    return "–" if value is None else f"{value:.4g}" if isinstance(value, float) else str(value)
+
+
+def together(parts: Sequence[Certification], order: Sequence[Sequence[int]]) -> Certification:
+    """The answers of groups of a batch as the answer of the batch; order[i] are the inputs that parts[i] is about."""
+    if len(parts) == 1:
+        return parts[0]
+    places = {n: (i, j) for i, which in enumerate(order) for j, n in enumerate(which)}
+    where = [places[n] for n in range(len(places))]
+    seconds: dict[str, float] = {}
+    for part in parts:
+        for stage, spent in part.seconds.items():
+            seconds[stage] = seconds.get(stage, 0.0) + spent
+    return Certification(
+        lower=in_order([part.lower for part in parts], order),
+        verdicts=tuple(parts[i].verdicts[j] for i, j in where),
+        reasons=tuple(parts[i].reasons[j] for i, j in where),
+        method=parts[0].method,
+        clean=in_order([part.clean for part in parts], order),
+        seconds=seconds,
+        certificates=tuple(parts[i].certificates[j] for i, j in where) if parts[0].certificates else (),
+    )
+
+
+def in_order(parts: Sequence[Tensor], order: Sequence[Sequence[int]]) -> Tensor:
+    """Rows of groups of a batch, in the batch's order; order[i] are the inputs that parts[i] is about."""
+    if len(parts) == 1:
+        return parts[0]
+    if len({tuple(part.shape[1:]) for part in parts}) != 1:
+        raise InvalidValueError(
+            "the outputs of the inputs have different shapes; ask about those of one shape together"
+        )
+    index = torch.tensor([n for which in order for n in which])
+    return torch.cat(list(parts))[index.argsort()]

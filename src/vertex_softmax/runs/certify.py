@@ -1,0 +1,404 @@
+"""`certify` and `bound`: a model, an input set, a method; a verdict or an interval."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+import sys
+import time
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from vertex_softmax.bounds.backward import CROSSING, Walk
+from vertex_softmax.bounds.coefficients import Part
+from vertex_softmax.foundation.errors import InvalidTypeError, InvalidValueError
+from vertex_softmax.graph.ir import Graph
+from vertex_softmax.methods.bounding import METHODS, Options, lower_bounds
+from vertex_softmax.ops.elementwise import Log
+from vertex_softmax.ops.registry import Interval, Rules
+from vertex_softmax.ops.softmax import Softmax
+from vertex_softmax.runs.certification import Certification, Verdict, in_order, together
+from vertex_softmax.sets import InputSet
+from vertex_softmax.sets.loading import Loaded, Model, checked, load, placed, read
+from vertex_softmax.sets.rounding import outward
+
+__all__ = ["Model", "bound", "certify", "load"]
+
+GUARD = {torch.float64: 1e-12, torch.float32: 1e-5}
+"""`verified` is said of a bound above 0 by this share of all terms of its pass: what rounding may have taken."""
+
+
+def certify(
+    model: Model,
+    input_set: InputSet,
+    label: int | Sequence[int] | Tensor,
+    method: str = "joint",
+    *,
+    options: Options | None = None,
+    dtype: torch.dtype = torch.float64,
+    device: torch.device | str | None = None,
+    certificate: bool = False,
+    rigorous: bool = False,
+) -> Certification:
+    """Is the label the largest output for every input of the set? One answer per input of the batch.
+
+    `model`: a PyTorch module in eval mode, a path to an ONNX file, a Graph, or what `methods.loading.read` made of one,
+    which is then not read again. The set's tensors are (batch, ...); the module sees them one at a time. Before
+    anything is said, the graph that is bounded is held against the model itself at every input, at its centre and at
+    points of its set: the module run eagerly, or onnxruntime. Bounds are floating point (float64 unless told
+    otherwise): `lower` may exceed the true bound by rounding.
+
+    `certificate`: prove every `verified` so that it survives floating point (`Certification.certificates`); what cannot
+    be proved is unknown, with the margin of the proof as reason. `rigorous`: besides, `lower` is only what was proved
+    (−inf where nothing was tried: at inputs that are falsified). Both need the extra `proof`.
+    """
+    begin = time.perf_counter()
+    options, method = _options(options), _method(method)
+    proofs = certificate or rigorous
+    _dtype(dtype)
+    if proofs and dtype != torch.float64:
+        raise InvalidValueError(f"dtype is {dtype}; certificates are made in torch.float64")
+    place = _device(device, checked(input_set))
+    labels = _labels(label, len(input_set))
+    original = read(model)
+    groups = original.groups(input_set)
+    seconds = {"import": time.perf_counter() - begin}
+    peak = _PeakMemory(place)
+    ask = _Asked(method, options, dtype, place, rigorous if proofs else None, _named(original))
+    parts = [_answer(group.graph, input_set[list(group.which)], labels[list(group.which)], ask) for group in groups]
+    found = together(parts, [group.which for group in groups])
+    seconds = {**seconds, **found.seconds}
+    seconds["total"] = time.perf_counter() - begin
+    return dataclasses.replace(found, seconds=seconds, peak_bytes=peak.bytes())
+
+
+@dataclasses.dataclass(frozen=True)
+class _Asked:
+    """How every group of inputs is answered."""
+
+    method: str
+    options: Options
+    dtype: torch.dtype
+    device: torch.device
+    rigorous: bool | None
+    """None: no proofs."""
+    file: dict[str, str]
+
+
+def _answer(graph: Graph, input_set: InputSet, labels: Tensor, ask: _Asked) -> Certification:
+    """The answer for inputs that have one graph."""
+    dtype, device, options = ask.dtype, ask.device, ask.options
+    graph = (graph if ask.rigorous is not None else _logits(graph)).to(dtype, device)
+    lower = _placed(input_set.lower, graph, dtype, device, -torch.inf)
+    upper = _placed(input_set.upper, graph, dtype, device, torch.inf)
+    labels = _classed(labels.to(device), lower.shape[0], _classes(graph))
+    size = options.together(graph, ask.method, device, dtype)
+    seconds: dict[str, float] = {}
+    parts = [
+        _certify(graph, low, high, which, ask.method, options, seconds)
+        for low, high, which in zip(lower.split(size), upper.split(size), labels.split(size), strict=True)
+    ]
+    found = Certification(
+        lower=torch.cat([margins for margins, _, _, _ in parts]),
+        verdicts=tuple(verdict for _, verdicts, _, _ in parts for verdict in verdicts),
+        reasons=tuple(reason for _, _, reasons, _ in parts for reason in reasons),
+        method=ask.method,
+        clean=torch.cat([clean for _, _, _, clean in parts]),
+        seconds=seconds,
+    )
+    if ask.rigorous is None:
+        return found
+    return _proved(found, graph, lower, upper, labels, options, ask.file, rigorous=ask.rigorous)
+
+
+def _named(original: Loaded) -> dict[str, str]:
+    """How a certificate names the file that a model was read from; nothing if it is no file."""
+    return {} if original.identity is None else {"sha256": original.identity, "file": original.name}
+
+
+def _logits(graph: Graph) -> Graph:
+    """The graph without a log-softmax of its output at the end: margins are the same, whatever is taken from all."""
+    top = graph.output
+    below = top.inputs[0] if isinstance(top.op, Log) else top
+    if below is top or not isinstance(below.op, Softmax) or below.op.mask is not None:
+        return graph
+    return dataclasses.replace(graph, output=below.inputs[0])
+
+
+def _proved(
+    found: Certification,
+    graph: Graph,
+    lower: Tensor,
+    upper: Tensor,
+    labels: Tensor,
+    options: Options,
+    file: dict[str, str],
+    *,
+    rigorous: bool,
+) -> Certification:
+    """The certification with proofs; see certificate/certified.py."""
+    try:
+        from vertex_softmax.runs.proofs import with_proofs
+    except ImportError as error:
+        raise InvalidValueError(f"{error.name} is missing: pip install 'vertex-softmax[proof]'") from error
+    cpu = graph.to(torch.float64, torch.device("cpu"))
+    return with_proofs(found, cpu, lower.cpu(), upper.cpu(), labels, options, rigorous=rigorous, file=file)
+
+
+def _certify(
+    graph: Graph, lower: Tensor, upper: Tensor, labels: Tensor, method: str, options: Options, seconds: dict[str, float]
+) -> tuple[Tensor, tuple[Verdict, ...], tuple[str, ...], Tensor]:
+    """Margins, verdicts, reasons and clean margins of inputs that are bounded together; adds to the stages' seconds."""
+    batch, classes = lower.shape[0], _classes(graph)
+    others = torch.arange(classes, device=lower.device).expand(batch, classes)
+    others = others[others != labels[:, None]].reshape(batch, classes - 1)
+    C = torch.zeros(batch, classes - 1, classes, dtype=lower.dtype, device=lower.device)
+    C.scatter_(2, labels[:, None, None].expand(-1, classes - 1, 1), 1.0)
+    C.scatter_add_(2, others[..., None], torch.full_like(C[..., :1], -1.0))
+    walk = Walk(graph, lower, upper, memory=options.memory)
+    with torch.no_grad():
+        centre = (lower + upper) / 2
+        clean = _margins((C @ graph.evaluate(centre).reshape(batch, classes, 1)).squeeze(-1), others, classes)
+        found = lower_bounds(walk, C.reshape(batch, classes - 1, *graph.output.shape), method, options)
+    margins = _margins(found, others, classes)
+    guard = None
+    if bool((found > 0).any()):
+        guard = _guard(walk, C.reshape(batch, classes - 1, *graph.output.shape), method, options.product)
+    verdicts, reasons = _judge(walk, margins, clean, guard)
+    for stage, spent in walk.seconds.items():
+        seconds[stage] = seconds.get(stage, 0.0) + spent
+    return margins, verdicts, reasons, clean
+
+
+def bound(
+    model: Model,
+    input_set: InputSet,
+    method: str = "joint",
+    *,
+    options: Options | None = None,
+    dtype: torch.dtype = torch.float64,
+    device: torch.device | str | None = None,
+) -> Interval:
+    """An interval for every output over the set, (batch, *output shape); NaN where there is no bound."""
+    options, method = _options(options), _method(method)
+    place = _device(device, checked(input_set))
+    _dtype(dtype)
+    groups = read(model).groups(input_set)
+    found = [_interval(group.graph, input_set[list(group.which)], method, options, dtype, place) for group in groups]
+    order = [group.which for group in groups]
+    return Interval(in_order([part.lower for part in found], order), in_order([part.upper for part in found], order))
+
+
+def _interval(
+    graph: Graph, input_set: InputSet, method: str, options: Options, dtype: torch.dtype, device: torch.device
+) -> Interval:
+    """The interval of every output for inputs that have one graph."""
+    graph = graph.to(dtype, device)
+    lower = _placed(input_set.lower, graph, dtype, device, -torch.inf)
+    upper = _placed(input_set.upper, graph, dtype, device, torch.inf)
+    size = options.together(graph, method, device, dtype)
+    parts = [
+        _bound(graph, low, high, method, options)
+        for low, high in zip(lower.split(size), upper.split(size), strict=True)
+    ]
+    return Interval(torch.cat([part.lower for part in parts]), torch.cat([part.upper for part in parts]))
+
+
+def _bound(graph: Graph, lower: Tensor, upper: Tensor, method: str, options: Options) -> Interval:
+    """The interval of every output for inputs that are bounded together."""
+    batch, size, shape = lower.shape[0], math.prod(graph.output.shape), graph.output.shape
+    eye = torch.eye(size, dtype=lower.dtype, device=lower.device)
+    C = torch.cat([eye, -eye]).reshape(1, 2 * size, *shape).expand(batch, -1, *shape)
+    walk = Walk(graph, lower, upper, memory=options.memory)
+    with torch.no_grad():
+        found = lower_bounds(walk, C, method, options)
+    for problem in walk.problems:
+        found = torch.where(problem.where[:, None], torch.full_like(found, torch.nan), found)
+    return Interval(found[:, :size].reshape(batch, *shape), -found[:, size:].reshape(batch, *shape))
+
+
+def _method(method: object) -> str:
+    if not isinstance(method, str) or method not in METHODS:
+        raise InvalidValueError(f"method is {method!r}; choose one of {', '.join(METHODS)}")
+    return method
+
+
+def _options(options: object) -> Options:
+    if options is None:
+        return Options()
+    if not isinstance(options, Options):
+        raise InvalidTypeError(f"options is a {type(options).__name__}; give vertex_softmax.methods.bounding.Options")
+    return options
+
+
+def _device(device: object, input_set: InputSet) -> torch.device:
+    """The device asked for, or the set's, if something can be computed there."""
+    if device is None:
+        return input_set.lower.device
+    if not isinstance(device, torch.device | str):
+        raise InvalidTypeError(f"device is {device!r}; give 'cpu', 'cuda', or a torch.device")
+    try:
+        place = torch.device(device)
+        if place.type == "meta":
+            raise InvalidValueError("device is 'meta', where tensors have no numbers; choose 'cpu' or 'cuda'")
+        torch.zeros(1, device=place).add(1)
+    except (RuntimeError, AssertionError, NotImplementedError, ImportError, IndexError) as error:
+        reason = str(error).strip().partition("\n")[0]
+        raise InvalidValueError(
+            f"device is {str(device)!r}, on which nothing can be computed here: {reason}"
+        ) from error
+    return place
+
+
+def _dtype(dtype: object) -> torch.dtype:
+    if not isinstance(dtype, torch.dtype) or dtype not in CROSSING:
+        raise InvalidValueError(f"dtype is {dtype}; choose torch.float64 or torch.float32")
+    return dtype
+
+
+def _placed(x: Tensor, graph: Graph, dtype: torch.dtype, device: torch.device | str | None, way: float) -> Tensor:
+    """One end of the set, (batch, ...), as (batch, *graph input shape), rounded outward if it must be rounded."""
+    return placed(outward(x, dtype, way).to(device if device is not None else x.device), graph.input.shape)
+
+
+def _classes(graph: Graph) -> int:
+    shape, size = graph.output.shape, math.prod(graph.output.shape)
+    if size < 2 or (shape and size != shape[-1]):
+        raise InvalidValueError(
+            f"the network's output has shape {shape}; margins need one row of at least two class scores. "
+            "Use `bound` for other outputs"
+        )
+    return size
+
+
+def _labels(label: object, batch: int) -> Tensor:
+    """One class number per input, (batch) of int64 on the CPU."""
+    array = _integers(label)
+    if array.ndim > 1:
+        raise InvalidValueError(
+            f"label has shape {array.shape}; give one class number for each of {batch} inputs, or one for all"
+        )
+    numbers = [int(n) for n in array.reshape(-1)]
+    if len(numbers) == 1:
+        numbers *= batch
+    if len(numbers) != batch:
+        raise InvalidValueError(f"there are {len(numbers)} labels for {batch} inputs; give one each, or one for all")
+    for i, number in enumerate(numbers):
+        if not 0 <= number < 1 << 31:
+            raise InvalidValueError(f"label {number} at index {i} is not a class; classes are counted from 0")
+    return torch.tensor(numbers, dtype=torch.long)
+
+
+def _integers(label: object) -> NDArray[Any]:
+    """An array of integers of any size, however they were given."""
+    wrong = "give class numbers as integers"
+    if isinstance(label, Tensor):
+        if label.is_meta or label.layout != torch.strided or label.is_quantized:
+            raise InvalidTypeError(f"label is a meta, sparse or quantised tensor; {wrong}")
+        if label.is_floating_point() or label.is_complex() or label.dtype == torch.bool:
+            raise InvalidTypeError(f"label has dtype {label.dtype}; {wrong}")
+        return label.detach().cpu().numpy()
+    if isinstance(label, np.ma.MaskedArray):
+        raise InvalidTypeError(f"label is a masked array; {wrong}")
+    try:
+        array = np.asarray(label)
+    except (ValueError, TypeError, OverflowError, RuntimeError) as error:
+        raise InvalidTypeError(f"label cannot be read as class numbers: {error}") from error
+    big = array.dtype.kind == "O" and all(type(n) is int for n in array.reshape(-1))
+    if array.dtype.kind not in "iu" and not big:
+        raise InvalidTypeError(f"label has dtype {array.dtype}; {wrong}")
+    return array
+
+
+def _classed(labels: Tensor, batch: int, classes: int) -> Tensor:
+    """The labels, if each is a class; a set that is one input of the network's whole shape has one."""
+    if len(labels) != batch and bool((labels == labels[0]).all()):
+        labels = labels[:1].expand(batch)
+    if len(labels) != batch:
+        raise InvalidValueError(f"there are {len(labels)} labels for {batch} inputs; give one each, or one for all")
+    wrong = labels >= classes
+    if bool(wrong.any()):
+        at = int(wrong.nonzero()[0])
+        raise InvalidValueError(f"label {int(labels[at])} at index {at} is not a class; there are {classes}, from 0")
+    return labels
+
+
+def _margins(values: Tensor, others: Tensor, classes: int) -> Tensor:
+    """(batch, classes − 1) at the other classes → (batch, classes), inf at the label."""
+    whole = torch.full((values.shape[0], classes), torch.inf, dtype=values.dtype, device=values.device)
+    return whole.scatter(1, others, values)
+
+
+def _guard(walk: Walk, C: Tensor, method: str, product: float) -> Tensor:
+    """How far above 0 the bounds of objectives C (batch, S, *output shape) must be for `verified`, (batch,).
+
+    GUARD of the sum of the absolute values of all terms of the last pass, over all nodes: what rounding may have taken.
+    """
+    rules = METHODS[method].last or METHODS[(METHODS[method].parts or (method,))[0]].last
+    with torch.no_grad():
+        if rules:
+            known = Rules(attention=rules[0], product=product, sums=True)  # of the last pass: what is relaxed is known
+            size = walk.back(walk.graph.output, Part(C), known, sizes=True).size
+        else:
+            most = torch.maximum(*(end.abs() for end in walk.boxes[walk.graph.output])).unsqueeze(1)
+            size = (C.abs() * most).flatten(2).sum(-1)
+    terms = torch.zeros_like(C.flatten(2)[..., 0]) if size is None else size
+    return GUARD[C.dtype] * terms.amax(1)
+
+
+def _judge(
+    walk: Walk, margins: Tensor, clean: Tensor, guard: Tensor | None
+) -> tuple[tuple[Verdict, ...], tuple[str, ...]]:
+    verdicts, reasons = [], []
+    trouble = ["" for _ in range(margins.shape[0])]
+    for problem in walk.problems:
+        for b in problem.where.nonzero().flatten().tolist():
+            trouble[b] = trouble[b] or f"{problem.text} at {problem.node.name!r}"
+    for b, text in enumerate(trouble):
+        least, centre = float(margins[b].amin()), float(clean[b].amin())
+        label = clean[b] == torch.inf
+        known = bool((label | margins[b].isfinite()).all()) and int(label.sum()) == 1
+        if centre < 0 and bool((label | clean[b].isfinite()).all()):
+            verdicts.append(Verdict.FALSIFIED)
+            reasons.append(f"the centre of the set is itself misclassified (margin {centre:.6g})")
+        elif text or not known:
+            verdicts.append(Verdict.UNKNOWN)
+            reasons.append(f"{text or 'the final bound is not finite'}; a smaller set may help")
+        elif least > 0 and guard is not None and least > float(guard[b]):
+            verdicts.append(Verdict.VERIFIED)
+            reasons.append("")
+        elif least > 0:
+            needed = math.inf if guard is None else float(guard[b])
+            verdicts.append(Verdict.UNKNOWN)
+            reasons.append(
+                f"the margin bound {least:.6g} to class {int(margins[b].argmin())} is positive, but rounding may have "
+                f"taken more: it has to be above {needed:.6g}"
+            )
+        else:
+            verdicts.append(Verdict.UNKNOWN)
+            reasons.append(f"the margin bound {least:.6g} to class {int(margins[b].argmin())} is not positive")
+    return tuple(verdicts), tuple(reasons)
+
+
+class _PeakMemory:
+    """Most bytes in use since it was made: by tensors on a CUDA device, else by the whole process, ever."""
+
+    def __init__(self, device: torch.device) -> None:
+        self.device = device
+        if device.type == "cuda":
+            torch.cuda.reset_peak_memory_stats(device)
+
+    def bytes(self) -> int | None:
+        if self.device.type == "cuda":
+            return torch.cuda.max_memory_allocated(self.device)
+        try:
+            import resource
+        except ImportError:  # not on Windows
+            return None
+        unit = 1 if sys.platform == "darwin" else 1024
+        return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * unit

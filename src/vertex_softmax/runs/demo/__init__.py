@@ -1,0 +1,1 @@
+"""The demonstration: a small transformer, its data and training, and one attention row."""

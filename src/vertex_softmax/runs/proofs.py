@@ -1,0 +1,82 @@
+"""Certificates for a batch that was certified: every `verified` is proved, or is no longer said.
+
+Invariant: afterwards `verified` is said only of inputs with a certificate that the checker accepted; if `rigorous`,
+every bound that is reported was proved.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+import time
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from vertex_softmax.certificate.certificate import Certificate, Effort, Part, Proof, prove
+from vertex_softmax.certificate.prove import Case
+from vertex_softmax.graph.identity import graph_identity
+from vertex_softmax.graph.ir import Graph
+from vertex_softmax.methods.bounding import METHODS, Options
+from vertex_softmax.runs.certification import Certification, Verdict
+
+
+def with_proofs(
+    found: Certification,
+    graph: Graph,
+    lower: Tensor,
+    upper: Tensor,
+    labels: Tensor,
+    options: Options,
+    *,
+    rigorous: bool,
+    file: dict[str, str] | None = None,
+) -> Certification:
+    """The certification with a certificate for each input that is verified; lower and upper (batch, *input shape).
+
+    `file`: the name and the identity of the model's file, as it was read; None or empty if the model is no file.
+    """
+    effort = Effort(options.ascent, options.pieces, best=rigorous)
+    if METHODS[found.method].branched:
+        effort = dataclasses.replace(effort, search=options.search)
+    about = {"model": file or {"sha256": network_hash(graph)}}
+    bounds, verdicts, reasons = found.lower.clone(), list(found.verdicts), list(found.reasons)
+    seconds = dict(found.seconds)
+    certificates: list[Certificate | None] = [None] * len(verdicts)
+    for b, verdict in enumerate(found.verdicts):
+        if verdict is not Verdict.VERIFIED and not (rigorous and verdict is Verdict.UNKNOWN):
+            if rigorous:
+                bounds[b] = torch.where(bounds[b] == math.inf, math.inf, -math.inf)
+            continue
+        label, classes = int(labels[b]), bounds.shape[1]
+        others = [k for k in range(classes) if k != label]
+        eye = np.eye(classes)
+        cases = [Case((eye[label] - eye[k])[None], np.zeros(1), np.ones(1)) for k in others]
+        part = Part(lower[b].cpu().numpy(), upper[b].cpu().numpy(), cases)
+        begin = time.perf_counter()
+        way = effort if verdict is Verdict.VERIFIED else dataclasses.replace(effort, search=None)
+        proof = prove(graph, [part], way, about=about)
+        seconds["proofs"] = seconds.get("proofs", 0.0) + time.perf_counter() - begin
+        if rigorous:
+            proved = proof.margins[0] if len(proof.margins[0]) == len(others) else [-math.inf] * len(others)
+            bounds[b, others] = torch.tensor(proved, dtype=bounds.dtype, device=bounds.device)
+        certificates[b] = proof.certificate
+        verdicts[b], reasons[b] = _judged(proof, verdict, reasons[b])
+    seconds["total"] = found.seconds.get("total", 0.0) + seconds.get("proofs", 0.0)
+    changed = {"lower": bounds, "verdicts": tuple(verdicts), "reasons": tuple(reasons), "seconds": seconds}
+    return dataclasses.replace(found, certificates=tuple(certificates), **changed)  # type: ignore[arg-type]
+
+
+def _judged(proof: Proof, verdict: Verdict, reason: str) -> tuple[Verdict, str]:
+    if proof.certificate is not None:
+        return Verdict.VERIFIED, ""
+    if verdict is Verdict.VERIFIED:
+        said = f"unknown (proof margin {proof.margin:.3g}): positive in floating point, but not proved"
+        return Verdict.UNKNOWN, f"{said}; {proof.reason}" if proof.reason else said
+    return verdict, f"the proved margin {proof.margin:.6g} is not positive" if proof.margins else reason
+
+
+def network_hash(graph: Graph) -> str:
+    """The SHA-256 by which a certificate names a network that is no file: its one identity."""
+    return graph_identity(graph)

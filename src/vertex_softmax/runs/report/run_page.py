@@ -1,0 +1,161 @@
+"""The page of a run: one HTML file made from RUN/run.json, with the theorem's picture if RUN has one.
+
+Invariant: the page loads nothing and computes no bound; what it shows is what the run says, and where the run
+contradicts itself the page says so first. Needs the extra `report` (jinja2 alone).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from vertex_softmax.foundation.files import read_whole
+from vertex_softmax.runs.report import svg
+from vertex_softmax.runs.report.assembled import assembled, written
+from vertex_softmax.runs.report.run_data import Facts, page_data, radius_summary
+from vertex_softmax.runs.run import JOURNAL, Plain, Run, read
+from vertex_softmax.runs.run import NAME as RUN
+
+NAME = "report.html"
+PICTURE = "theorem.svg"
+SCRIPTS = ("pictures.js", "heat.js", "rates.js", "cards.js", "slack.js", "run.js")
+MOST_PICTURE = 1 << 24
+
+
+def write(folder: Path, out: Path | None = None) -> Path:
+    """Write the page of a run (its folder, or run.json itself); return its path, FOLDER/report.html unless given."""
+    run = read(folder)
+    place = folder if folder.is_dir() else folder.parent
+    inputs = (place / RUN if folder.is_dir() else folder, place / JOURNAL, place / PICTURE)
+    return written(page(run, _theorem(place / PICTURE)), place / NAME if out is None else out, inputs)
+
+
+def page(run: Run, theorem: str = "") -> bytes:
+    """The page. theorem: an <svg> element as `svg.inlined` gives it; without it there is no such section."""
+    facts = Facts.of(run)
+    return assembled(
+        "run.html.j2",
+        SCRIPTS,
+        page_data(facts),
+        run=run,
+        lede=lede(facts),
+        warnings=facts.contradictions(),
+        compared=_compared(facts),
+        about=_about(run),
+        rates=_rates(facts),
+        radii=_radii(facts),
+        everything=f"all {_inputs(len(run.inputs))}" if len(run.inputs) != 1 else "one input",
+        theorem=theorem,
+    )
+
+
+def _theorem(path: Path) -> str:
+    if not path.is_file():
+        return ""
+    return svg.inlined(read_whole(path, MOST_PICTURE, "move it away"), "theorem-", str(path))
+
+
+def lede(facts: Facts) -> list[str]:
+    """What a reader should know first, in sentences."""
+    run, whole = facts.run, len(facts.run.inputs)
+    if not whole:
+        return ["This run has no inputs."]
+    said = []
+    k = facts.telling()
+    if k is not None:
+        rates = {m: r[k] for m, r in facts.rates.items()}
+        known = sorted(((round(r * whole), m) for m, r in rates.items() if r is not None), key=lambda pair: -pair[0])
+        if known:
+            best, *rest = known
+            others = f", {_listed([f'{m} {count}' for count, m in rest])}" if rest else ""
+            said.append(f"At ε = {run.eps[k]:g}, {best[1]} certifies {best[0]} of {_inputs(whole)}{others}.")
+        said.extend(_ceiling(facts, k))
+    medians = [(s["median"], m) for m, s in _summaries(run).items() if s is not None and s["median"] is not None]
+    if medians:
+        text = _listed([f"{median:.3g} ({m})" for median, m in sorted(medians, reverse=True)])
+        said.append(f"The median certified radius of {_inputs(whole)} is {text}.")
+    return said or [f"This run has {_inputs(whole)} and no complete answer yet."]
+
+
+def _ceiling(facts: Facts, k: int) -> list[str]:
+    share, whole = facts.ceiling[k], len(facts.run.inputs)
+    if share is None:
+        return []
+    most = round(share * whole)
+    wrong = sum(facts.misclassified(i) for i in range(whole))
+    fooled = max(0, whole - most - wrong)
+    return [
+        f"The attack fools {fooled}, and {wrong} are misclassified as they are: no method can certify more than {most}."
+    ]
+
+
+def _inputs(count: int) -> str:
+    return f"{count:,} input{'' if count == 1 else 's'}"
+
+
+def _listed(parts: Sequence[str]) -> str:
+    return parts[0] if len(parts) == 1 else f"{', '.join(parts[:-1])} and {parts[-1]}"
+
+
+def _summaries(run: Run) -> dict[str, dict[str, float | None] | None]:
+    return {m: radius_summary([(r.certified, r.seconds) for r in run.radii if r.method == m]) for m in run.methods}
+
+
+def _compared(facts: Facts) -> int:
+    """How many bounds stand beside a margin that the attack reached."""
+    return sum(a.bound is not None and (a.input, a.eps) in facts.attacks for a in facts.run.answers)
+
+
+def _about(run: Run) -> list[tuple[str, list[tuple[str, str]]]]:
+    """What the header's lists say: of the model, the data, the settings, the run."""
+    model: list[tuple[str, Plain]] = [("name", run.model.name)]
+    if run.model.accuracy is not None:
+        model.append(("accuracy", f"{100 * run.model.accuracy:.1f} %"))
+    model += list(run.model.facts.items())
+    if run.model.sha256:
+        model.append(("SHA-256", run.model.sha256))
+    data: list[tuple[str, Plain]] = [
+        ("name", run.data.name),
+        ("inputs", f"{len(run.inputs):,}"),
+        ("shape", " × ".join(map(str, run.data.shape)) or "one number"),
+    ]
+    if run.data.clip is not None:
+        data.append(("values within", f"[{run.data.clip[0]:g}, {run.data.clip[1]:g}]"))
+    if run.data.classes is not None:
+        data.append(("classes", str(len(run.data.classes))))
+    made: list[tuple[str, Plain]] = [("Vertex", run.version), ("made", run.created), ("seconds", f"{run.seconds:,.1f}")]
+    groups = (("Model", model), ("Data", data), ("Settings", list(run.settings.items())), ("Run", made))
+    return [(name, [(key, _plain(value)) for key, value in pairs]) for name, pairs in groups if pairs]
+
+
+def _plain(value: Plain) -> str:
+    if value is None:
+        return "–"
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    return f"{value:g}" if isinstance(value, float) else str(value)
+
+
+def _rates(facts: Facts) -> list[dict[str, Any]]:
+    """The chart of rates as a table: one row per method, and the attack's."""
+    if not facts.run.answers:
+        return []
+    rows = [{"name": m, "cells": [_percent(x) for x in facts.rates[m]]} for m in facts.run.methods]
+    if any(x is not None for x in facts.ceiling):
+        rows.append({"name": "not fooled by the attack", "cells": [_percent(x) for x in facts.ceiling]})
+    return rows
+
+
+def _radii(facts: Facts) -> list[dict[str, Any]]:
+    """Per method median, mean and seconds of its radii."""
+    rows = []
+    for method, found in _summaries(facts.run).items():
+        if found is not None:
+            cells = ["–" if found[key] is None else f"{found[key]:.3g}" for key in ("median", "mean", "seconds")]
+            rows.append({"name": method, "cells": cells})
+    return rows
+
+
+def _percent(share: float | None) -> str:
+    return "–" if share is None else f"{100 * share:.1f} %"

@@ -1,0 +1,13 @@
+"""What the input of a network may be: boxes, and balls in the maximum norm that become boxes.
+
+ball = LinfBall(images, 0.02, clip=(0, 1))
+len(ball), ball.lower, ball.upper, ball.centre
+ball[:10]                                       # the sets of the first ten inputs
+"""
+
+from vertex_softmax.sets.base import InputSet
+from vertex_softmax.sets.box import Box
+from vertex_softmax.sets.linf_ball import LinfBall
+from vertex_softmax.sets.token_ball import TokenBall
+
+__all__ = ["Box", "InputSet", "LinfBall", "TokenBall"]

@@ -1,0 +1,47 @@
+"""The benchmark measures what it says: the sort version is right, the JSON is whole. No assertion on seconds."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+import torch
+
+from vertex_lab import softmax_box_bench as benchmark
+from vertex_softmax import softmax_box_min
+from vertex_softmax.foundation.errors import InvalidValueError
+
+
+def test_the_sort_version_is_the_same_problem() -> None:
+    c, lower, upper = benchmark.boxes(50, 33, torch.float64, "cpu")
+    torch.testing.assert_close(
+        benchmark.sort_version(c, lower, upper), softmax_box_min(c, lower, upper), rtol=0, atol=1e-14
+    )
+
+
+def test_one_size() -> None:
+    timing = benchmark.time_size(16, 1600, torch.float64, "cpu", 1, None)
+    assert timing.entries == 1600
+    assert timing.speedup > 0
+    assert timing.outward_ratio > 0
+
+
+def test_a_whole_run_is_saved(tmp_path, monkeypatch) -> None:
+    monkeypatch.setattr(benchmark, "CPU_KEYS", (16,))
+    monkeypatch.setattr(benchmark, "GROWTH_KEYS", (16, 64))
+    threads = torch.get_num_threads()
+    result = benchmark.run(device="cpu", out=tmp_path, quick=True, progress=lambda _: None)
+    assert json.loads((tmp_path / "softmax-box-cpu.json").read_text())["timings"] == result["timings"]
+    assert [row["keys"] for row in result["growth"]] == [16, 64]
+    assert torch.get_num_threads() == threads
+
+
+def test_extra_memory_stays_below_one_block() -> None:
+    extra = benchmark.cpu_extra_bytes(128)
+    block = 32768 * 8 * 3
+    assert extra is None or extra < 1.2 * block
+
+
+def test_bad_device() -> None:
+    with pytest.raises(InvalidValueError, match="choose cpu or cuda"):
+        benchmark.run(device="tpu", out=None, quick=True, progress=lambda _: None)  # type: ignore[arg-type]

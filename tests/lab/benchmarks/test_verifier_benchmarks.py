@@ -1,0 +1,196 @@
+"""The verifier's benchmarks measure what they say: networks are rebuilt exactly, conditions are looked at, runs resume.
+
+No assertion on seconds.
+"""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import torch
+from tests.slowly import few
+
+ROOT = Path(__file__).parents[3]
+sys.path.append(str(ROOT / "lab" / "benchmarks"))  # scripts, not a package
+
+import anchors  # noqa: E402
+import deep_memory  # noqa: E402
+import vit  # noqa: E402
+
+needs_anchors = pytest.mark.skipif(not anchors.DATA.is_dir(), reason=f"no anchor files at {anchors.DATA}")
+VIT = vit.SHARED / "data" / "vit"
+needs_vit = pytest.mark.skipif(not VIT.is_dir(), reason=f"no VNN-COMP instances at {VIT}")
+SMALL = deep_memory.Size(blocks=1, dim=8, heads=2, mlp=8)
+
+
+@needs_anchors
+@pytest.mark.parametrize("name", anchors.FILES)
+def test_the_rebuilt_network_has_the_recorded_margins(name: str) -> None:
+    model, images, labels, anchor = anchors.read(anchors.DATA, name)
+    for row in anchor["rows"][:5]:
+        y = int(labels[row["image"]])
+        assert y == row["label"]
+        logits = model(images[row["image"]][None])[0]
+        others = torch.cat([logits[:y], logits[y + 1 :]])
+        assert float(logits[y] - others.max()) == pytest.approx(row["clean"], abs=1e-10)
+
+
+@needs_anchors
+def test_one_image_of_an_anchor_file(tmp_path: Path) -> None:
+    out = tmp_path / "anchors.json"
+    assert anchors.main(["--images", "1", "--files", "bin16_eps0.03", "--out", str(out)]) == 0
+    saved = json.loads(out.read_text())
+    (file,) = saved["files"]
+    assert file["summary"]["images"] == len(file["rows"]) == 1
+    assert file["summary"]["violations"] == []
+    assert file["rows"][0]["recorded"]["crown_lse"] < file["rows"][0]["recorded"]["pgd"]
+    assert saved["versions"]["torch"] == torch.__version__
+    assert saved["versions"]["source"] == anchors.fingerprint()
+
+
+GOOD = {"ibp": -9.0, "crown": 1.0, "alpha-crown": 1.1, "vertex": 0.5, "hybrid": 1.0, "joint": 1.2, "attack": 1.9}
+ROW = {"crown_lse": 1.0, "alpha_crown_lse_20": 1.15, "vertex_published": 0.5, "pgd": 2.0}
+
+
+def test_the_anchors_conditions_hold_where_they_should() -> None:
+    assert anchors.violations(GOOD, ROW) == []
+    assert anchors.violations(GOOD | {"crown": 0.991}, ROW) == []
+    assert anchors.violations(GOOD | {"vertex": -3.0}, {"crown_lse": 1.0, "pgd": 2.0}) == []
+
+
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        ({"crown": 0.98}, "crown looser"),
+        ({"vertex": 0.4}, "vertex looser"),
+        ({"hybrid": 0.9}, "hybrid looser"),
+        ({"joint": 1.05}, "joint looser"),
+        ({"joint": 1.15}, "joint not above"),
+        ({"ibp": 2.1}, "above the attack"),
+        ({"attack": 1.1}, "above the attack"),
+        ({"hybrid": float("nan")}, "hybrid looser"),
+    ],
+)
+def test_a_broken_condition_is_named(change: dict[str, float], said: str) -> None:
+    assert any(said in text for text in anchors.violations(GOOD | change, ROW))
+
+
+def test_the_conditions_on_a_whole_file() -> None:
+    mean, recorded = {"joint": 1.0}, {"affine_vertex_prototype_80": 1.0, "crown_lse": -1.0, "pgd": 2.0}
+    counts = {"joint": 6, "vertex_published": 2}
+    assert anchors.whole_file("ten16_eps0.02", mean, recorded, counts) == []
+    assert anchors.whole_file("blk10_eps0.01", mean, recorded, counts) == []
+    assert len(anchors.whole_file("ten16_eps0.02", {"joint": 0.9}, recorded, counts)) == 1
+    assert len(anchors.whole_file("ten16_eps0.02", mean, recorded, {**counts, "joint": 5})) == 1
+    assert len(anchors.whole_file("blk10_eps0.02", {"joint": 0.3}, {"crown_lse": -1.0, "pgd": 2.0}, counts)) == 1
+
+
+def test_alternating_pairs() -> None:
+    calls = []
+    row = anchors.alternate(lambda: calls.append("ours"), lambda: calls.append("theirs") or -1.5, repeats=2)
+    assert calls == ["ours", "theirs"] * 3
+    assert row["peer"] == -1.5
+    assert [len(row[kind]) for kind in anchors.KINDS] == [2, 2, 2]
+    side = anchors.paired(
+        [{"clock": [(1.0, 3.0), (1.0, 5.0)], "processor": [(1.0, 2.0)] * 2, "user": [(1.0, 1.0)] * 2}]
+    )
+    assert (side["ratio"], side["processor_ratio"], side["user_ratio"]) == (4.0, 2.0, 1.0)
+
+
+@needs_vit
+@pytest.mark.parametrize("model", vit.MODELS)
+def test_the_module_for_the_peer_is_the_network(model: str) -> None:
+    module, graph = vit.ViT(VIT / "onnx" / f"{model}.onnx.gz"), vit.read_model(VIT, model)
+    x = torch.rand(vit.SHAPE, dtype=torch.float64)
+    torch.testing.assert_close(
+        module(module.patches(x)).reshape(-1),
+        graph.evaluate(x[0].reshape(graph.input.shape)).reshape(-1),
+        rtol=0,
+        atol=1e-9,
+    )
+
+
+@needs_vit
+def test_one_vit_instance_and_its_journal(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    out, journal = tmp_path / "vit.json", tmp_path / "journal.jsonl"
+    order = [
+        "--models",
+        "pgd_2_3_16",
+        "--instances",
+        "1",
+        "--methods",
+        "ibp",
+        "--out",
+        str(out),
+        "--journal",
+        str(journal),
+    ]
+    assert vit.main(order) == 0
+    first = json.loads(out.read_text())
+    assert [row["finite"] for row in first["rows"]] == [True]
+    assert first["rows"][0]["peak_bytes"] > 2**20
+    with journal.open("a") as file:
+        file.write('{"source": "a line that was cut')
+    monkeypatch.setattr(vit, "measure", None)  # a second run has nothing left to measure
+    assert vit.main(order) == 0
+    assert json.loads(out.read_text())["rows"] == first["rows"]
+    monkeypatch.setattr(vit, "fingerprint", lambda: "other sources")
+    assert vit.Journal(journal).known == {}
+
+
+def test_vit_conditions() -> None:
+    rows = [
+        {"instance": "a", "method": "crown", "finite": False, "worst": None},
+        {"instance": "b", "method": "crown", "finite": True, "worst": 0.5},
+        {"instance": "c", "method": "crown", "finite": True, "worst": 0.5},
+    ]
+    broken = vit.violations(rows, {"b": {"pgd": 0.4}, "c": {}})
+    assert len(broken) == 2
+    assert "no finite bound" in broken[0]
+    assert "above the attack" in broken[1]
+
+
+@needs_vit
+def test_all_sixty_instances_are_listed() -> None:
+    every = vit.instances(VIT)
+    assert len(set(every)) == 60
+    assert {model for model, _ in every} == set(vit.MODELS)
+    box, label = vit.read_spec(VIT, every[0][1])
+    assert box.shape == vit.SHAPE
+    assert 0 <= label < 10
+
+
+@pytest.mark.parametrize("tokens", [5, 17, 33])
+def test_the_deep_network_has_the_tokens_asked_for(tokens: int) -> None:
+    model, ball, label = deep_memory.problem(tokens, SMALL)
+    assert model.position.shape == (tokens, SMALL.dim)
+    assert int(model(ball.x).argmax()) == label
+
+
+def test_a_deep_bound_in_its_own_process() -> None:
+    row = deep_memory.in_a_process(5, "crown", SMALL, 120, profile=False)
+    assert row["finite"], row
+    assert row["worst"] <= row["clean"]
+    assert row["resident_before"] <= row["peak_bytes"] < deep_memory.LIMIT
+    assert deep_memory.violations([row]) == []
+
+
+def test_a_process_that_fails_is_told() -> None:
+    row = deep_memory.in_a_process(5, "no such method", SMALL, 120, profile=False)
+    (told,) = deep_memory.violations([row])
+    assert "no such method" in told
+    assert "exit status 1" in told
+    late = deep_memory.in_a_process(5, "crown", SMALL, 0.01, profile=False)
+    assert "did not end" in late["failed"]
+
+
+@pytest.mark.parametrize("script", few(["vit.py", "anchors.py", "deep_memory.py"], lambda name: name == "vit.py"))
+def test_the_scripts_explain_themselves(script: str) -> None:
+    told = subprocess.run(
+        [sys.executable, ROOT / "lab" / "benchmarks" / script, "--help"], capture_output=True, text=True, check=True
+    )
+    assert f"python benchmarks/{script}" in told.stdout

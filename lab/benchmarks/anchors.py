@@ -47,10 +47,10 @@ from torch import Tensor, nn
 import vertex_softmax
 from vertex_lab.experiments.result import versions
 from vertex_lab.softmax_box_bench import _processor as processor
-from vertex_softmax.bounds.optimize import Ascent
+from vertex_softmax.bounds.ascent import Ascent
 from vertex_softmax.foundation.files import write_whole
 from vertex_softmax.graph.ir import Graph
-from vertex_softmax.methods.bounding import Options
+from vertex_softmax.methods.options import Options
 from vertex_softmax.runs.certify import certify, load
 from vertex_softmax.search.attack import pgd
 from vertex_softmax.sets import LinfBall

@@ -32,10 +32,11 @@ from vertex_lab.experiments.result import versions
 from vertex_softmax.bounds.backward import Walk
 from vertex_softmax.certificate.certificate import Effort, Part, prove
 from vertex_softmax.certificate.checker import check
-from vertex_softmax.certificate.prove import Case
+from vertex_softmax.certificate.prove import ForbiddenCase
 from vertex_softmax.foundation.files import write_whole
 from vertex_softmax.graph.ir import Graph
-from vertex_softmax.methods.bounding import Options, lower_bounds
+from vertex_softmax.methods.options import Options
+from vertex_softmax.methods.registry import lower_bounds
 from vertex_softmax.runs.certify import load
 from vertex_softmax.sets import LinfBall
 
@@ -120,7 +121,7 @@ def measure(task: Task) -> dict[str, Any]:
     row["joint"] = float(found.min())
     if not row["joint"] > 0 or walk.problems:
         return row
-    cases = [Case(c[None], limit[None], np.ones(1)) for c, limit in zip(task.C, task.d, strict=True)]
+    cases = [ForbiddenCase(c[None], limit[None], np.ones(1)) for c, limit in zip(task.C, task.d, strict=True)]
     proof = prove(task.graph, [Part(task.lower, task.upper, cases)], Effort())
     row |= {"proved": proof.certificate is not None, "proof": proof.margin, "prove_s": proof.seconds["prove"]}
     if proof.certificate is not None:

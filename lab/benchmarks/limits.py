@@ -34,10 +34,11 @@ from torch import Tensor
 
 from vertex_softmax.bounds.branch_and_bound import Search
 from vertex_softmax.bounds.memory import Memory
-from vertex_softmax.bounds.optimize import Ascent
+from vertex_softmax.bounds.ascent import Ascent
 from vertex_softmax.foundation.errors import NotEnoughMemoryError, VertexError
 from vertex_softmax.foundation.files import write_whole
-from vertex_softmax.methods.bounding import METHODS, Options
+from vertex_softmax.methods.options import Options
+from vertex_softmax.methods.registry import METHODS
 from vertex_softmax.runs.certify import certify, load
 from vertex_softmax.runs.demo.model import PatchTransformer
 from vertex_softmax.sets import LinfBall

@@ -26,7 +26,7 @@ from torch import Tensor
 from vertex_lab.zoo.datasets import digits
 from vertex_softmax import __version__
 from vertex_softmax.foundation.files import write_whole
-from vertex_softmax.methods.bounding import Options
+from vertex_softmax.methods.options import Options
 from vertex_softmax.runs.certify import certify, load
 from vertex_softmax.runs.demo.model import Architecture
 from vertex_softmax.runs.demo.training import prepared

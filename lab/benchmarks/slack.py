@@ -27,14 +27,17 @@ from rich.table import Table
 from torch import Tensor
 
 from vertex_softmax.bounds.backward import Walk
-from vertex_softmax.bounds.optimize import optimise
+from vertex_softmax.bounds.ascent import optimise
 from vertex_softmax.bounds.slack import slack
 from vertex_softmax.foundation.files import write_whole
-from vertex_softmax.methods.bounding import Options, make_boxes
+from vertex_softmax.methods.bounding import make_boxes
+from vertex_softmax.methods.options import Options
 from vertex_softmax.ops.attention import Attention
 from vertex_softmax.ops.bilinear import MatMul
 from vertex_softmax.ops.elementwise import Relu
-from vertex_softmax.ops.registry import Centred, Interval, Rules
+from vertex_softmax.ops.contract import CentredRows
+from vertex_softmax.ops.interval import Interval
+from vertex_softmax.ops.rules import Rules
 from vertex_softmax.runs.certify import load
 from vertex_softmax.search.attack import pgd
 from vertex_softmax.sets import LinfBall
@@ -64,7 +67,7 @@ def sampled(walk: Walk, kinds: tuple[str, ...]) -> None:
             for (of, user), known in list(walk.centred.items()):
                 if of is node:
                     off = values[node] - (values[node] * known.weights).sum(-1, keepdim=True)
-                    walk.centred[of, user] = Centred(known.weights, Interval(off.amin(0), off.amax(0)))
+                    walk.centred[of, user] = CentredRows(known.weights, Interval(off.amin(0), off.amax(0)))
         if "pre-activations" in kinds and any(isinstance(u.op, Relu) for u in users):
             walk.boxes[node] = Interval(values[node].amin(0), values[node].amax(0))
 

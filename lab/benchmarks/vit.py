@@ -39,12 +39,12 @@ from rich.console import Console
 from rich.table import Table
 from torch import Tensor, nn
 
-from vertex_softmax.bounds.optimize import Ascent
+from vertex_softmax.bounds.ascent import Ascent
 from vertex_softmax.foundation.files import write_whole
 from vertex_softmax.graph.from_onnx.importer import from_onnx
 from vertex_softmax.graph.ir import Graph
 from vertex_softmax.graph.simplify import simplify
-from vertex_softmax.methods.bounding import Options
+from vertex_softmax.methods.options import Options
 from vertex_softmax.runs.certify import certify
 from vertex_softmax.sets import Box
 

@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING
 from vertex_softmax.foundation.errors import VertexError
 
 if TYPE_CHECKING:
-    from vertex_softmax.runs.certification import Certification, Verdict
+    from vertex_softmax.methods.verdict import Verdict
+    from vertex_softmax.runs.certification import Certification
     from vertex_softmax.runs.certify import bound, certify
     from vertex_softmax.runs.report.figures import plot_bounds as plot_bounds
     from vertex_softmax.runs.report.figures import plot_radii as plot_radii

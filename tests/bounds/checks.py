@@ -8,9 +8,10 @@ from torch import Tensor
 from tests.bounds.networks import descend, samples
 from vertex_softmax.bounds.backward import Walk
 from vertex_softmax.bounds.memory import Memory
-from vertex_softmax.bounds.optimize import Ascent
+from vertex_softmax.bounds.ascent import Ascent
 from vertex_softmax.graph.ir import Constant, Graph, Node
-from vertex_softmax.methods.bounding import Options, lower_bounds
+from vertex_softmax.methods.options import Options
+from vertex_softmax.methods.registry import lower_bounds
 
 TOLERANCE = 1e-9
 """Of 1 + the size of the values: what depth and rounding may cost in float64."""

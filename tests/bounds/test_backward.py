@@ -17,12 +17,14 @@ from vertex_softmax.bounds.backward import Walk
 from vertex_softmax.bounds.coefficients import Part
 from vertex_softmax.bounds.interval import interval_bounds
 from vertex_softmax.bounds.memory import Memory
-from vertex_softmax.bounds.optimize import Ascent
+from vertex_softmax.bounds.ascent import Ascent
 from vertex_softmax.graph import build
 from vertex_softmax.graph.ir import Graph, Node
-from vertex_softmax.methods.bounding import METHODS, Options
+from vertex_softmax.methods.options import Options
+from vertex_softmax.methods.registry import METHODS
 from vertex_softmax.ops.elementwise import Relu
-from vertex_softmax.ops.registry import Interval, Rules
+from vertex_softmax.ops.interval import Interval
+from vertex_softmax.ops.rules import Rules
 
 LINEAR = [method for method in METHODS if method != "ibp"]
 SMALLEST = ("plain", "max pooling")

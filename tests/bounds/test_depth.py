@@ -14,14 +14,15 @@ from torch import Tensor
 
 from vertex_softmax.bounds.backward import Walk
 from vertex_softmax.bounds.branch_and_bound import Search
-from vertex_softmax.bounds.optimize import Ascent
+from vertex_softmax.bounds.ascent import Ascent
 from vertex_softmax.certificate import checker
 from vertex_softmax.graph import build
 from vertex_softmax.graph.identity import graph_identity
 from vertex_softmax.graph.ir import Graph, Node
-from vertex_softmax.methods.bounding import METHODS, Options
+from vertex_softmax.methods.options import Options
+from vertex_softmax.methods.registry import METHODS
 from vertex_softmax.ops import attention, bilinear, elementwise, linear, normalization, shape
-from vertex_softmax.ops.registry import Op
+from vertex_softmax.ops.contract import Op
 from vertex_softmax.runs.certify import certify
 from vertex_softmax.sets import LinfBall
 

@@ -19,11 +19,13 @@ from vertex_softmax.bounds import generate as generate_module
 from vertex_softmax.bounds.backward import Walk
 from vertex_softmax.bounds.coefficients import Part
 from vertex_softmax.bounds.memory import Memory
-from vertex_softmax.bounds.optimize import Ascent
+from vertex_softmax.bounds.ascent import Ascent
 from vertex_softmax.graph.ir import Constant, Graph, Node
-from vertex_softmax.methods.bounding import Options, lower_bounds, make_boxes
+from vertex_softmax.methods.bounding import make_boxes
+from vertex_softmax.methods.options import Options
+from vertex_softmax.methods.registry import lower_bounds
 from vertex_softmax.ops.generators import Generators
-from vertex_softmax.ops.registry import Rules
+from vertex_softmax.ops.rules import Rules
 
 AFFINE = Rules(attention="affine", exact=False)
 QUICK = Options(ascent=Ascent(steps=2))

@@ -8,7 +8,8 @@ import torch
 from tests.extremes.networks import inputs, network
 from vertex_softmax.bounds.memory import Memory
 from vertex_softmax.foundation.errors import InvalidValueError, NotEnoughMemoryError
-from vertex_softmax.methods.bounding import METHODS, Options
+from vertex_softmax.methods.options import Options
+from vertex_softmax.methods.registry import METHODS
 from vertex_softmax.runs.certify import bound, certify, load
 from vertex_softmax.sets import LinfBall
 

@@ -11,7 +11,7 @@ from torch import Tensor
 from tests.bounds.checks import check_network
 from vertex_softmax.graph import build
 from vertex_softmax.graph.ir import Graph, Node
-from vertex_softmax.methods.bounding import METHODS
+from vertex_softmax.methods.registry import METHODS
 from vertex_softmax.ops import elementwise as e
 from vertex_softmax.ops.attention import Attention
 from vertex_softmax.ops.softmax import Softmax

@@ -13,10 +13,11 @@ from tests.bounds.checks import check_bounds, check_boxes, hard_points, objectiv
 from tests.bounds.networks import Config, input_box, transformer
 from vertex_softmax.bounds.backward import Walk
 from vertex_softmax.bounds.coefficients import Part
-from vertex_softmax.bounds.optimize import LET_GO, Ascent, _better, ascended_box, optimized_bound, parameters
+from vertex_softmax.bounds.ascent import LET_GO, Ascent, _better, ascended_box, optimized_bound, parameters
 from vertex_softmax.foundation.errors import InvalidValueError
-from vertex_softmax.methods.bounding import Options, make_boxes
-from vertex_softmax.ops.registry import Rules
+from vertex_softmax.methods.bounding import make_boxes
+from vertex_softmax.methods.options import Options
+from vertex_softmax.ops.rules import Rules
 
 CONFIGS = {
     "plain": Config(seed=2),

@@ -15,7 +15,8 @@ from vertex_softmax.bounds.linear import Linear
 from vertex_softmax.graph import build
 from vertex_softmax.graph.ir import Graph, Node
 from vertex_softmax.ops.bilinear import MatMul
-from vertex_softmax.ops.registry import Interval, Rules
+from vertex_softmax.ops.interval import Interval
+from vertex_softmax.ops.rules import Rules
 
 Matrix = list[list[Fraction]]
 SIZE = 4

@@ -13,15 +13,17 @@ from tests.bounds.checks import objectives
 from tests.bounds.networks import Config, descend, input_box, samples, transformer
 from vertex_softmax.bounds.backward import HELD, TARGETS, Walk
 from vertex_softmax.bounds.coefficients import Part
-from vertex_softmax.bounds.optimize import Ascent, Held, optimise, parameters
+from vertex_softmax.bounds.ascent import Ascent, Held, optimise, parameters
 from vertex_softmax.bounds.subsets import Subsets
 from vertex_softmax.foundation.errors import InvalidValueError, OutOfTimeError
 from vertex_softmax.graph import build
 from vertex_softmax.graph.ir import Constant, Graph, Node
-from vertex_softmax.methods.bounding import Options, make_boxes
+from vertex_softmax.methods.bounding import make_boxes
+from vertex_softmax.methods.options import Options
 from vertex_softmax.ops.attention import Attention
 from vertex_softmax.ops.elementwise import Relu
-from vertex_softmax.ops.registry import Interval, Rules
+from vertex_softmax.ops.interval import Interval
+from vertex_softmax.ops.rules import Rules
 
 torch.set_num_threads(1)
 ULPS = 2.0**-40

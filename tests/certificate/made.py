@@ -15,7 +15,7 @@ from tests.bounds.networks import Config, transformer
 from tests.certificate.exact import Array, Written, inside
 from vertex_softmax.certificate import certificate, checker
 from vertex_softmax.certificate.lowering import lowered
-from vertex_softmax.certificate.prove import Case, Prover, written
+from vertex_softmax.certificate.prove import ForbiddenCase, Prover, written
 from vertex_softmax.graph import build
 from vertex_softmax.graph.ir import Graph
 from vertex_softmax.ops import attention, elementwise, linear
@@ -205,20 +205,20 @@ def rows_of(net: Net, count: int, seed: int = 0) -> Array:
     return np.random.default_rng(seed).standard_normal((count, int(np.prod(net.graph.output.shape))))
 
 
-def cases_below(net: Net, gap: float, count: int = 2, seed: int = 0) -> list[Case]:
+def cases_below(net: Net, gap: float, count: int = 2, seed: int = 0) -> list[ForbiddenCase]:
     """Random rows, each with a bound that lies `gap` below what was seen, relatively; one has two rows."""
     points = inside(net.lower, net.upper, 256, np.random.default_rng(seed))
     rows = rows_of(net, count, seed)
     seen = outputs(net, points) @ rows.T
     low, high = seen.min(0), seen.max(0)
     bound = low - gap * (high - low + 1e-3 * np.abs(low) + 1e-3)
-    found = [Case(rows[i : i + 1], bound[i : i + 1], np.ones(1)) for i in range(count)]
+    found = [ForbiddenCase(rows[i : i + 1], bound[i : i + 1], np.ones(1)) for i in range(count)]
     both = np.array([0.7, 0.3])
-    found.append(Case(rows[:2], bound[:2] - 0.1, both))
+    found.append(ForbiddenCase(rows[:2], bound[:2] - 0.1, both))
     return found
 
 
-def proved(net: Net, cases: Sequence[Case], effort: certificate.Effort | None = None) -> certificate.Proof:
+def proved(net: Net, cases: Sequence[ForbiddenCase], effort: certificate.Effort | None = None) -> certificate.Proof:
     return certificate.prove(
         net.graph, [certificate.Part(net.lower, net.upper, cases)], effort, about={"model": {"sha256": "0" * 64}}
     )
@@ -228,9 +228,9 @@ def by_rule(net: Net, rules: tuple[str, ...] = ("affine",), gap: float = 1.0) ->
     """A prover that knows its boxes, and a file of it whose bounds are below what it proved."""
     prover = Prover(net.graph, net.lower, net.upper, rules)
     rows = rows_of(net, 2)
-    prover.state([Case(rows[i : i + 1], np.full(1, -1e6), np.ones(1)) for i in range(2)])
+    prover.state([ForbiddenCase(rows[i : i + 1], np.full(1, -1e6), np.ones(1)) for i in range(2)])
     prover.by_rule("affine")
-    cases = [Case(rows[i : i + 1], np.array([prover.margins[i] - 1e6 - gap]), np.ones(1)) for i in range(2)]
+    cases = [ForbiddenCase(rows[i : i + 1], np.array([prover.margins[i] - 1e6 - gap]), np.ones(1)) for i in range(2)]
     other = Prover(net.graph, net.lower, net.upper, rules)
     other.state(cases)
     other.by_rule("affine")

@@ -13,11 +13,11 @@ from tests.certificate import exact
 from tests.certificate.made import about, boxed, rows_of
 from vertex_softmax.bounds.branch_and_bound import Domain, Search, Split, Tree
 from vertex_softmax.certificate.checker import check, proof
-from vertex_softmax.certificate.prove import Case, Prover, written
+from vertex_softmax.certificate.prove import ForbiddenCase, Prover, written
 from vertex_softmax.graph import build
 from vertex_softmax.graph.ir import Graph, Node
 from vertex_softmax.ops import elementwise, linear
-from vertex_softmax.ops.registry import Rules
+from vertex_softmax.ops.rules import Rules
 
 DEPTH = 100
 
@@ -47,7 +47,7 @@ def test_a_deep_tree_is_written_and_checked_with_few_frames(monkeypatch: pytest.
     out = Node("out", elementwise.Relu(), (inner,), (1, 2))
     net = boxed(Graph(x, out), 0.5)
     prover = Prover(net.graph, net.lower, net.upper, ("affine",))
-    prover.state([Case(rows_of(net, 1), np.array([-10.0]), np.ones(1))])
+    prover.state([ForbiddenCase(rows_of(net, 1), np.array([-10.0]), np.ones(1))])
     walk, rules = prover.walk(), Rules(attention="affine")
     A = torch.from_numpy(prover._objectives([0])).reshape(1, 1, 2)
     tree = Tree(walk, A, rules, Search(), None, None, None, None)

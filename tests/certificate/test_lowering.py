@@ -18,7 +18,8 @@ from vertex_softmax.foundation.errors import UnsupportedModelError
 from vertex_softmax.graph import build
 from vertex_softmax.graph.ir import Constant, Graph, Node
 from vertex_softmax.ops import elementwise, linear, maximum, shape
-from vertex_softmax.ops.registry import OPS, Op
+from vertex_softmax.ops.contract import Op
+from vertex_softmax.ops.registry import OPS
 
 REFUSED = {"Maximum"}
 ALONE = [case for case in CASES if type(case.op).__name__ not in REFUSED]
@@ -113,7 +114,7 @@ def assert_nothing_rounded(graph: Graph) -> None:
 def test_no_number_is_rounded(case: Case) -> None:
     """Every number of the lowered network is one of the graph's."""
     assert_nothing_rounded(alone(case))
-    single = dataclasses.replace(case, op=case.op.to(torch.float32, torch.device("cpu")))
+    single = dataclasses.replace(case, op=moved(case.op, torch.float32, torch.device("cpu")))
     assert_nothing_rounded(alone(single))
 
 

@@ -21,7 +21,7 @@ from tests.certificate.made import (
     proved,
 )
 from tests.graph.models import FAMILIES, imported
-from vertex_softmax.bounds.optimize import Ascent
+from vertex_softmax.bounds.ascent import Ascent
 from vertex_softmax.certificate.certificate import Effort
 
 POINTS = 16

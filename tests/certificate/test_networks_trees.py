@@ -31,12 +31,12 @@ from tests.certificate.made import (
     rows_of,
 )
 from vertex_softmax.bounds.branch_and_bound import Search
-from vertex_softmax.bounds.optimize import Ascent
+from vertex_softmax.bounds.ascent import Ascent
 from vertex_softmax.certificate.checker import Rejected, check, curves, proof
 from vertex_softmax.certificate.checker.file import File
 from vertex_softmax.certificate.checker.network import Known, network
 from vertex_softmax.certificate.checker.passes import How, Pass
-from vertex_softmax.certificate.prove import Case, Prover
+from vertex_softmax.certificate.prove import ForbiddenCase, Prover
 from vertex_softmax.certificate.prove import written as in_a_file
 from vertex_softmax.graph import build
 from vertex_softmax.graph.ir import Graph
@@ -135,13 +135,13 @@ def branched(name: str, radius: float, seed: int) -> tuple[Net, Prover]:
     row = rows_of(net, 1, 4)
     seen = float((outputs_of(net) @ row.T).min())
     prover = Prover(net.graph, net.lower, net.upper, ("affine", "vertex"))
-    prover.state([Case(row, np.full(1, seen), np.ones(1))])
+    prover.state([ForbiddenCase(row, np.full(1, seen), np.ones(1))])
     for rule in ("affine", "vertex"):
         prover.by_rule(rule)
     prover.by_ascent(Ascent(steps=40), 2)
     root = float(prover.margins[0]) + seen
     prover = Prover(net.graph, net.lower, net.upper, ("affine", "vertex"))
-    prover.state([Case(row, np.array([root + 0.3 * (seen - root)]), np.ones(1))])
+    prover.state([ForbiddenCase(row, np.array([root + 0.3 * (seen - root)]), np.ones(1))])
     prover.by_branching(Search(seconds=60, domains=2000, root=QUICK, ascent=QUICK), 2)
     return net, prover
 

@@ -19,10 +19,12 @@ from vertex_lab.fuzz.case import FLOAT32, FLOAT64
 from vertex_lab.fuzz.check import ORDER
 from vertex_lab.fuzz.points import Seen, linear_corners, samples, seen
 from vertex_softmax.bounds.branch_and_bound import Search
-from vertex_softmax.bounds.optimize import Ascent
+from vertex_softmax.bounds.ascent import Ascent
 from vertex_softmax.graph.ir import Graph
-from vertex_softmax.methods.bounding import METHODS, Options
-from vertex_softmax.runs.certification import Certification, Verdict
+from vertex_softmax.methods.options import Options
+from vertex_softmax.methods.registry import METHODS
+from vertex_softmax.methods.verdict import Verdict
+from vertex_softmax.runs.certification import Certification
 from vertex_softmax.runs.certify import certify, load
 from vertex_softmax.search.attack import pgd
 from vertex_softmax.sets import InputSet

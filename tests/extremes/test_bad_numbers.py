@@ -8,7 +8,7 @@ import torch
 from tests.extremes.checks import QUICK
 from tests.extremes.networks import inputs, network
 from vertex_softmax.foundation.errors import InvalidValueError, UnsupportedModelError
-from vertex_softmax.runs.certification import Verdict
+from vertex_softmax.methods.verdict import Verdict
 from vertex_softmax.runs.certify import certify, load
 from vertex_softmax.sets import Box, LinfBall
 

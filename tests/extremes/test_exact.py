@@ -11,7 +11,8 @@ from tests.extremes.checks import QUICK, check_all
 from tests.extremes.networks import Network, inputs, network
 from vertex_softmax.bounds.memory import Memory
 from vertex_softmax.graph.ir import Graph
-from vertex_softmax.methods.bounding import METHODS, Options
+from vertex_softmax.methods.options import Options
+from vertex_softmax.methods.registry import METHODS
 from vertex_softmax.runs.certify import certify, load
 from vertex_softmax.sets import LinfBall
 

@@ -16,7 +16,7 @@ from tests.extremes.checks import QUICK
 from tests.extremes.networks import inputs, network
 from tests.graph.models import FAMILIES, imported
 from tests.slowly import few
-from vertex_softmax.methods.bounding import METHODS
+from vertex_softmax.methods.registry import METHODS
 from vertex_softmax.runs.certify import bound, certify, load
 from vertex_softmax.runs.demo.model import PatchTransformer
 from vertex_softmax.sets import Box, LinfBall

@@ -12,7 +12,7 @@ from tests.extremes.checks import QUICK, check_all, check_sound, labels_of, watc
 from tests.extremes.networks import inputs, network
 from tests.slowly import few
 from vertex_lab.fuzz.case import FLOAT32, FLOAT64
-from vertex_softmax.runs.certification import Verdict
+from vertex_softmax.methods.verdict import Verdict
 from vertex_softmax.runs.certify import certify, load
 from vertex_softmax.sets import LinfBall
 

@@ -12,7 +12,7 @@ from vertex_softmax.foundation.errors import InvalidValueError
 from vertex_softmax.graph import build
 from vertex_softmax.graph.decompose import decompose
 from vertex_softmax.graph.ir import Graph
-from vertex_softmax.methods.bounding import Options
+from vertex_softmax.methods.options import Options
 from vertex_softmax.ops.attention import Attention
 from vertex_softmax.ops.elementwise import Exp, Reciprocal
 from vertex_softmax.ops.softmax import Softmax

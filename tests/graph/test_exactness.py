@@ -17,7 +17,7 @@ from vertex_softmax.graph import build
 from vertex_softmax.graph.ir import Graph, Node
 from vertex_softmax.graph.rewrite import ONE_UP, exact_sum, peel, product, stored
 from vertex_softmax.graph.simplify import MOST_FACTORS, simplify
-from vertex_softmax.methods.bounding import METHODS
+from vertex_softmax.methods.registry import METHODS
 from vertex_softmax.ops import elementwise, linear
 from vertex_softmax.runs.certify import load
 

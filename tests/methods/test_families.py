@@ -10,8 +10,9 @@ import torch
 
 from tests.graph.models import FAMILIES, imported
 from tests.slowly import few
-from vertex_softmax.bounds.optimize import Ascent
-from vertex_softmax.methods.bounding import METHODS, Options
+from vertex_softmax.bounds.ascent import Ascent
+from vertex_softmax.methods.options import Options
+from vertex_softmax.methods.registry import METHODS
 from vertex_softmax.runs.certify import bound
 from vertex_softmax.sets import Box
 

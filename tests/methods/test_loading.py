@@ -8,7 +8,7 @@ from torch import Tensor, nn
 
 import vertex_softmax as vx
 from vertex_softmax.foundation.errors import InvalidValueError
-from vertex_softmax.methods.bounding import METHODS
+from vertex_softmax.methods.registry import METHODS
 from vertex_softmax.sets.loading import read
 
 X = torch.full((1, 2), 0.25, dtype=torch.float64)

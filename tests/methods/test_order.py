@@ -15,10 +15,11 @@ from tests.bounds.networks import Config, input_box, transformer
 from tests.bounds.test_backward import CONFIGS, configs, radii, usable
 from tests.slowly import few
 from vertex_softmax.bounds.backward import Walk
-from vertex_softmax.bounds.optimize import Ascent
+from vertex_softmax.bounds.ascent import Ascent
 from vertex_softmax.graph.ir import Graph
-from vertex_softmax.methods.bounding import METHODS, Options, lower_bounds
-from vertex_softmax.runs.certification import Verdict
+from vertex_softmax.methods.options import Options
+from vertex_softmax.methods.registry import METHODS, lower_bounds
+from vertex_softmax.methods.verdict import Verdict
 from vertex_softmax.runs.certify import certify
 from vertex_softmax.sets import Box
 

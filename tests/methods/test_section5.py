@@ -17,10 +17,11 @@ from vertex_softmax.bounds.backward import Walk
 from vertex_softmax.bounds.coefficients import Part
 from vertex_softmax.graph import build
 from vertex_softmax.graph.ir import Graph, Node
-from vertex_softmax.methods.bounding import METHODS, Options, lower_bounds
+from vertex_softmax.methods.options import Options
+from vertex_softmax.methods.registry import METHODS, lower_bounds
 from vertex_softmax.ops.attention import Attention
 from vertex_softmax.ops.elementwise import Relu
-from vertex_softmax.ops.registry import Rules
+from vertex_softmax.ops.rules import Rules
 
 Array = NDArray[np.float64]
 

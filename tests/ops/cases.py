@@ -10,7 +10,9 @@ import torch
 from torch import Tensor
 
 from vertex_softmax.ops import attention, bilinear, elementwise, linear, maximum, normalization, shape, softmax
-from vertex_softmax.ops.registry import Interval, Op, Rules, Shape
+from vertex_softmax.ops.contract import Op, Shape
+from vertex_softmax.ops.interval import Interval
+from vertex_softmax.ops.rules import Rules
 
 BATCH = 3
 KINDS = (
@@ -54,7 +56,7 @@ class Case:
 
     def evaluate(self, *xs: Tensor) -> Tensor:
         """The function in float64, whatever the op's own precision."""
-        return self.op.to(torch.float64, torch.device("cpu")).evaluate(*(x.double() for x in xs))
+        return self.moved(op, torch.float64, torch.device("cpu")).evaluate(*(x.double() for x in xs))
 
 
 def boxes(case: Case, kind: str, seed: int = 0, dtype: torch.dtype = torch.float64) -> tuple[Interval, ...]:

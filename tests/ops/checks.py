@@ -14,7 +14,9 @@ from torch import Tensor
 
 from tests.ops.cases import BATCH, Case, boxes, generator, points
 from vertex_softmax.bounds.coefficients import Part, dense
-from vertex_softmax.ops.registry import AffineForm, Interval, Op, Place, Rules, Step
+from vertex_softmax.ops.contract import AffineForm, Context, Op, Step
+from vertex_softmax.ops.interval import Interval
+from vertex_softmax.ops.rules import Rules
 
 TOLERANCE = {torch.float64: 1e-12, torch.float32: 3e-5}
 Forms = tuple[AffineForm | None, ...]
@@ -22,7 +24,7 @@ Forms = tuple[AffineForm | None, ...]
 
 def place(box: tuple[Interval, ...], rules: Rules = Rules(), forms: Forms | None = None) -> Place:  # noqa: B008
     known = forms or (None,) * len(box)
-    return Place(box, tuple(lambda f=f: f for f in known), rules)
+    return Context(box, tuple(lambda f=f: f for f in known), rules)
 
 
 def largest(box: Interval) -> Tensor:
@@ -277,7 +279,7 @@ def check_float32(case: Case, box: tuple[Interval, ...], rules: Rules) -> None:
     A = coefficients(case.out, 13, torch.float32)[:, :6]  # not those of all sizes at once
     narrow = tuple(Interval(b.lower.float(), b.upper.float()) for b in box)
     wide = tuple(Interval(b.lower.double(), b.upper.double()) for b in narrow)
-    op32 = case.op.to(torch.float32, torch.device("cpu"))
+    op32 = moved(case.op, torch.float32, torch.device("cpu"))
     op64 = op32.to(torch.float64, torch.device("cpu"))
     single, double = backward(op32, A, narrow, rules), backward(op64, A.double(), wide, rules)
     xs = points(wide, 6)

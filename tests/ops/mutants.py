@@ -30,7 +30,9 @@ from vertex_softmax.ops import (
     shape,
     softmax,
 )
-from vertex_softmax.ops.registry import AffineForm, Interval, Step, sum_to
+from vertex_softmax.ops.contract import AffineForm, Step
+from vertex_softmax.ops.interval import Interval
+from vertex_softmax.ops.tensors import sum_to
 
 Check = Callable[[], None]
 

@@ -22,7 +22,9 @@ from vertex_softmax.ops.attention import (
     minorant,
     shifted_box,
 )
-from vertex_softmax.ops.registry import Centred, Interval, Place, Rules
+from vertex_softmax.ops.contract import CentredRows, Context
+from vertex_softmax.ops.interval import Interval
+from vertex_softmax.ops.rules import Rules
 from vertex_softmax.ops.softmax import MaskedSoftmax
 
 TOLERANCE = 1e-12
@@ -58,7 +60,7 @@ class Family:
 
     @property
     def centred(self) -> Centred:
-        return Centred(self.weights, Interval(self.shifted.amin(0), self.shifted.amax(0)))
+        return CentredRows(self.weights, Interval(self.shifted.amin(0), self.shifted.amax(0)))
 
     @property
     def log_p(self) -> Tensor:
@@ -120,7 +122,7 @@ def values_box(keys: int, seed: int, wide: float = 1.0) -> Interval:
 
 def relax(found: Family, values: Interval, rules: Rules, centred: bool = True):
     known = (found.centred if centred else None, None)
-    return Attention(found.mask).relax(Place((found.box, values), (lambda: None, lambda: None), rules, known))
+    return Attention(found.mask).relax(Context((found.box, values), (lambda: None, lambda: None), rules, known))
 
 
 def check_row(found: Family, values: Interval, relaxed: object, chosen: dict[str, Tensor] | None = None) -> None:

@@ -13,7 +13,9 @@ from vertex_softmax.ops.bilinear import MatMul
 from vertex_softmax.ops.corners import Corners, planes
 from vertex_softmax.ops.corners import corners as touching
 from vertex_softmax.ops.forms import product_radius, row_form
-from vertex_softmax.ops.registry import AffineForm, Interval, Rules, Step
+from vertex_softmax.ops.contract import AffineForm, Step
+from vertex_softmax.ops.interval import Interval
+from vertex_softmax.ops.rules import Rules
 
 KINDS = ("shared", "class token")
 """Rows that share their matrix: others have no corners."""

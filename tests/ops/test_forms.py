@@ -14,7 +14,9 @@ from tests.ops.checks import backward, check_backward, concrete
 from vertex_softmax.ops.attention import Attention
 from vertex_softmax.ops.bilinear import MatMul
 from vertex_softmax.ops.forms import ellipsoid_radius, functional_box, functional_radius, product_radius, row_form
-from vertex_softmax.ops.registry import AffineForm, Interval, Rules
+from vertex_softmax.ops.contract import AffineForm
+from vertex_softmax.ops.interval import Interval
+from vertex_softmax.ops.rules import Rules
 
 KINDS = ("shared", "per row", "class token", "dense", "no input")
 INPUTS = 6

@@ -19,7 +19,7 @@ from vertex_softmax.ops.generators import (
     most_eigenvalue,
     product_radius,
 )
-from vertex_softmax.ops.registry import Interval
+from vertex_softmax.ops.interval import Interval
 
 KINDS = ("plain", "no error", "no columns", "zero columns", "zero rows", "nothing", "parallel", "of all sizes")
 SCALES = (1.0, 1e-9, 1e-120, 1e120)

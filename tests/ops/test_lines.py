@@ -19,7 +19,9 @@ from vertex_softmax.ops import OPS
 from vertex_softmax.ops import elementwise as e
 from vertex_softmax.ops.elementwise import Curved, Elementwise, Gelu
 from vertex_softmax.ops.lines import Fan, Lines, below, chord_slope
-from vertex_softmax.ops.registry import Interval, Place, Rules
+from vertex_softmax.ops.contract import Context
+from vertex_softmax.ops.interval import Interval
+from vertex_softmax.ops.rules import Rules
 
 mp = mpmath.mp.clone()
 mp.dps = 40
@@ -232,7 +234,7 @@ TURNS = [(-1.0, -1.0), (1.0, 1.0), (-1.0, 1.0), (0.0, 0.0), (-0.37, 0.81), (0.5,
 def check_free_lines(name: str, low: float, high: float, turns: list[tuple[float, float]]) -> None:
     """Lines between those of the middle and of the two ends, on a grid."""
     op = FUNCTIONS[name][0]
-    fan = op.relax(Place((Interval(number(low), number(high)),), (lambda: None,), Rules(free=True)))
+    fan = op.relax(Context((Interval(number(low), number(high)),), (lambda: None,), Rules(free=True)))
     assert isinstance(fan, Fan)
     x = grid(low, high)
     f = op.evaluate(x)
@@ -264,10 +266,10 @@ def test_lines_between_those_of_the_ends_hold(name: str, ends: tuple[float, floa
 def test_the_middle_of_a_fan_is_the_default(name: str) -> None:
     op = FUNCTIONS[name][0]
     box = Interval(number(-1.3), number(2.1))
-    fan = op.relax(Place((box,), (lambda: None,), Rules(free=True)))
+    fan = op.relax(Context((box,), (lambda: None,), Rules(free=True)))
     start = op.parameters(fan)
     assert set(start) == {"below", "above"}
-    plain = op.relax(Place((box,), (lambda: None,), Rules()))
+    plain = op.relax(Context((box,), (lambda: None,), Rules()))
     for a, b in zip(op.with_parameters(fan, start), plain, strict=True):
         assert torch.equal(a, b)
     for turn, ends in ((-1.0, fan.left), (1.0, fan.right)):

@@ -12,7 +12,9 @@ from tests.ops.cases import BATCH, generator
 from tests.ops.test_parallel import drawn, members
 from vertex_softmax.ops.generators import Generators
 from vertex_softmax.ops.normalization import Norm, Normalize, _band
-from vertex_softmax.ops.registry import Interval, Place, Rules
+from vertex_softmax.ops.contract import Context
+from vertex_softmax.ops.interval import Interval
+from vertex_softmax.ops.rules import Rules
 
 D = 3
 EPS = (1e-2, 1e-5, 1e-12)
@@ -65,7 +67,7 @@ def rows(kind: str, seed: int) -> tuple[Interval, Generators | None, Tensor]:
 
 def relax(op: Normalize, box: Interval, made: Generators | None, rules: Rules = Rules()) -> Norm:  # noqa: B008
     table = None if made is None else op.table((made,))
-    return op.relax(Place((box,), (lambda: None,), rules, (), table))
+    return op.relax(Context((box,), (lambda: None,), rules, (), table))
 
 
 def check_inverse(eps: float, kind: str, seed: int = 0) -> None:

@@ -20,7 +20,9 @@ from vertex_softmax.ops.attention import Attention
 from vertex_softmax.ops.bilinear import MatMul
 from vertex_softmax.ops.generators import Generators
 from vertex_softmax.ops.normalization import Normalize
-from vertex_softmax.ops.registry import Interval, Op, Place, Rules, Step
+from vertex_softmax.ops.contract import Context, Op, Step
+from vertex_softmax.ops.interval import Interval
+from vertex_softmax.ops.rules import Rules
 
 PARALLEL = Rules(attention="affine", parallel=True)
 TRIED = [case for case in CASES if case.op.parallels and not case.op.affine]
@@ -122,7 +124,7 @@ def test_diagonal_objectives_have_the_same_error(case: Case) -> None:
     from vertex_softmax.bounds.coefficients import Part, dense
 
     box = boxes(case, "positive")
-    relaxed = case.op.relax(Place(box, (lambda: None,) * len(box), PARALLEL))
+    relaxed = case.op.relax(Context(box, (lambda: None,) * len(box), PARALLEL))
     A = coefficients(case.out, 7)[:, :4]
     for t in range(len(case.out)):
         kept = case.op.carries(t, case.out)
@@ -199,7 +201,7 @@ def check_tables(case: Case, tight: bool, scale_: float, seed: int = 0, *, corne
     assert table is not None
     sums = dataclasses.replace(PARALLEL, sums=True)
     for rules in (PARALLEL, sums, Rules(attention="affine"), Rules(attention="affine", sums=True), Rules(sums=True)):
-        step = op.backward(A, op.relax(Place(box, none, rules, (), table)))
+        step = op.backward(A, op.relax(Context(box, none, rules, (), table)))
         slack = TOLERANCE[torch.float64] * scale(A, step, box, sizes(case, box, values))
         gap = apart(step, xs, A, values)
         over = (gap.abs() - reach(step) if rules.parallel else -gap) - slack
@@ -251,6 +253,6 @@ def test_generators_are_worth_having() -> None:
         A = coefficients(case.out, 5)[:, :3]
         none = (lambda: None,) * len(box)
         with_, without = (
-            reach(op.backward(A, op.relax(Place(box, none, PARALLEL, (), table)))) for table in (op.table(given), None)
+            reach(op.backward(A, op.relax(Context(box, none, PARALLEL, (), table)))) for table in (op.table(given), None)
         )
         assert (with_ <= without * (1 + 1e-9) + 1e-12).all() or float(with_.sum()) < float(without.sum()), case.label

@@ -12,7 +12,8 @@ from tests.ops.cases import Case
 from tests.ops.checks import backward, check_backward, concrete
 from vertex_softmax.ops.attention import Attention
 from vertex_softmax.ops.elementwise import Log
-from vertex_softmax.ops.registry import Interval, Rules
+from vertex_softmax.ops.interval import Interval
+from vertex_softmax.ops.rules import Rules
 from vertex_softmax.ops.softmax import Softmax
 
 

@@ -24,7 +24,8 @@ from tests.ops.cases import CASES, boxes
 from tests.ops.mutants import altered, fields, halved, replaced
 from vertex_softmax.bounds import backward, optimize
 from vertex_softmax.ops import attention, bilinear, generators, lines, normalization
-from vertex_softmax.ops.registry import Interval, Step
+from vertex_softmax.ops.contract import Step
+from vertex_softmax.ops.interval import Interval
 
 Check = Callable[[], None]
 

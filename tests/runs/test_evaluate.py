@@ -11,7 +11,7 @@ from tests.runs.made import inputs, network, subject_of
 from vertex_softmax.bounds.branch_and_bound import Search
 from vertex_softmax.foundation.errors import VertexError
 from vertex_softmax.graph.identity import graph_identity
-from vertex_softmax.methods.bounding import Options
+from vertex_softmax.methods.options import Options
 from vertex_softmax.runs import evaluate as module
 from vertex_softmax.runs.certify import certify
 from vertex_softmax.runs.evaluate import Part, Plan, asked_of, contradictions, evaluate

@@ -9,7 +9,7 @@ import torch
 
 from tests.runs.made import inputs, network, subject_of
 from vertex_softmax.foundation.errors import VertexError
-from vertex_softmax.methods.bounding import Options
+from vertex_softmax.methods.options import Options
 from vertex_softmax.runs import radius
 from vertex_softmax.runs.certify import certify
 from vertex_softmax.runs.radius import Bisection, radii

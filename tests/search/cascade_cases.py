@@ -6,10 +6,11 @@ import torch
 
 from tests.bounds.networks import samples
 from vertex_softmax.bounds.branch_and_bound import Search
-from vertex_softmax.bounds.optimize import Ascent
+from vertex_softmax.bounds.ascent import Ascent
 from vertex_softmax.graph import build
 from vertex_softmax.graph.ir import Graph, Node
-from vertex_softmax.methods.bounding import METHODS, Options
+from vertex_softmax.methods.options import Options
+from vertex_softmax.methods.registry import METHODS
 from vertex_softmax.ops.elementwise import Relu
 from vertex_softmax.search.cascade import CASCADE, Answer, Budget, Status, verify
 from vertex_softmax.search.replay import Replay

@@ -32,7 +32,7 @@ from tests.slowly import few
 from vertex_softmax.bounds import branch_and_bound as module
 from vertex_softmax.bounds.backward import Walk
 from vertex_softmax.bounds.branch_and_bound import Domain, Search
-from vertex_softmax.bounds.optimize import Ascent
+from vertex_softmax.bounds.ascent import Ascent
 
 torch.set_num_threads(1)
 

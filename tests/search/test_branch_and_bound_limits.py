@@ -28,11 +28,12 @@ from tests.search.branching_cases import (
 from vertex_softmax.bounds import branch_and_bound as module
 from vertex_softmax.bounds.backward import Walk
 from vertex_softmax.bounds.branch_and_bound import Domain, Search
-from vertex_softmax.bounds.optimize import Ascent
+from vertex_softmax.bounds.ascent import Ascent
 from vertex_softmax.foundation.errors import InvalidValueError, OutOfTimeError
 from vertex_softmax.graph import build
 from vertex_softmax.graph.ir import Graph
-from vertex_softmax.methods.bounding import Options, lower_bounds
+from vertex_softmax.methods.options import Options
+from vertex_softmax.methods.registry import lower_bounds
 from vertex_softmax.ops.elementwise import Relu
 
 torch.set_num_threads(1)

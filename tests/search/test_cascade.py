@@ -12,7 +12,8 @@ from tests.search.cascade_cases import BLIND, QUICK, WHOLE, affine, ask, bent, c
 from tests.search.small import UNIT, case, conjunction, prop
 from vertex_softmax.foundation.errors import InvalidValueError
 from vertex_softmax.graph import build
-from vertex_softmax.methods.bounding import METHODS, Options
+from vertex_softmax.methods.options import Options
+from vertex_softmax.methods.registry import METHODS
 from vertex_softmax.ops.elementwise import Relu
 from vertex_softmax.search.cascade import CASCADE, Budget, verify
 from vertex_softmax.specs.property import Conjunction, Inequality

@@ -21,7 +21,7 @@ from targets import SOURCE, TABLE, joined
 
 from vertex_lab.experiments import Column, ExperimentResult
 from vertex_softmax.certificate.certificate import Effort, Part, prove
-from vertex_softmax.certificate.prove import Case
+from vertex_softmax.certificate.prove import ForbiddenCase
 from vertex_softmax.graph.from_onnx.importer import from_onnx
 from vertex_softmax.graph.simplify import simplify
 from vertex_softmax.runs.demo.model import PatchTransformer
@@ -221,7 +221,7 @@ def certificate() -> list[bytes]:
         shape, outputs = graph.input.shape, graph.output.shape[-1]
         value = graph.evaluate(torch.zeros(shape, dtype=torch.float64)).reshape(-1).numpy()
         rows = np.eye(outputs)[:2]
-        cases = [Case(rows[i : i + 1], value[i : i + 1] - 1.0, None) for i in range(2)]
+        cases = [ForbiddenCase(rows[i : i + 1], value[i : i + 1] - 1.0, None) for i in range(2)]
         lower = np.full(shape, -0.01)
         proof = prove(graph, [Part(lower, -lower, cases)], Effort(search=None), about={"model": {"sha256": "0" * 64}})
         if proof.certificate is not None:

@@ -27,10 +27,12 @@ from vertex_lab.zoo.datasets import dataset, restricted
 from vertex_softmax.bounds.backward import Walk
 from vertex_softmax.graph.decompose import decompose
 from vertex_softmax.graph.ir import Graph, Node
-from vertex_softmax.methods.bounding import Options, lower_bounds
+from vertex_softmax.methods.options import Options
+from vertex_softmax.methods.registry import lower_bounds
 from vertex_softmax.ops.elementwise import Exp
 from vertex_softmax.ops.lines import Lines, convex_lines
-from vertex_softmax.ops.registry import Interval, Rules
+from vertex_softmax.ops.interval import Interval
+from vertex_softmax.ops.rules import Rules
 from vertex_softmax.runs.certify import certify, load
 from vertex_softmax.runs.journal import Journal, Trial
 from vertex_softmax.sets import LinfBall

@@ -34,7 +34,7 @@ from vertex_lab.experiments.result import Column, ExperimentResult, Row, Timer, 
 from vertex_lab.experiments.synthetic import Heads, heads
 from vertex_lab.journals import journal_of
 from vertex_softmax.bounds.branch_and_bound import Search
-from vertex_softmax.methods.bounding import Options
+from vertex_softmax.methods.options import Options
 from vertex_softmax.runs.certify import certify
 from vertex_softmax.runs.demo.model import Architecture
 from vertex_softmax.runs.journal import Trial

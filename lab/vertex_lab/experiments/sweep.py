@@ -29,7 +29,7 @@ from vertex_lab.experiments.request import Request
 from vertex_lab.experiments.result import Cell, Column, ExperimentResult, Row, Timer, machine, new_figure, save_figure
 from vertex_lab.experiments.synthetic import BATCH, Heads, heads
 from vertex_lab.journals import journal_of
-from vertex_softmax.ops.registry import Interval
+from vertex_softmax.ops.interval import Interval
 from vertex_softmax.runs.demo.training import one_thread
 from vertex_softmax.runs.journal import Journal, Trial
 from vertex_softmax.search.attack import pgd

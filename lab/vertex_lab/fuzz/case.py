@@ -22,10 +22,11 @@ from vertex_lab.fuzz.build import module_of, set_of
 from vertex_lab.fuzz.points import Seen, linear_corners, samples
 from vertex_lab.fuzz.recipe import Recipe
 from vertex_softmax.bounds.branch_and_bound import Search
-from vertex_softmax.bounds.optimize import Ascent
+from vertex_softmax.bounds.ascent import Ascent
 from vertex_softmax.graph.ir import Graph
-from vertex_softmax.methods.bounding import Options
-from vertex_softmax.runs.certification import Certification, Verdict
+from vertex_softmax.methods.options import Options
+from vertex_softmax.methods.verdict import Verdict
+from vertex_softmax.runs.certification import Certification
 from vertex_softmax.runs.certify import certify
 from vertex_softmax.search.attack import pgd
 

@@ -23,7 +23,7 @@ from vertex_lab.fuzz.files import Runtime, property_text
 from vertex_lab.fuzz.programs import centre_of, program_of
 from vertex_lab.fuzz.recipe import Recipe
 from vertex_lab.fuzz.styles import ordinary
-from vertex_softmax.bounds.optimize import Ascent
+from vertex_softmax.bounds.ascent import Ascent
 
 SIMPLE: dict[str, Any] = {"tokens": 1, "d": 2, "classes": 2, "eps": 0.3, "boxes": 1}
 Array = NDArray[Any]

@@ -19,10 +19,11 @@ from vertex_lab.fuzz.points import Seen, seen
 from vertex_lab.fuzz.recipe import Recipe
 from vertex_softmax.bounds.backward import Walk
 from vertex_softmax.bounds.memory import Memory
-from vertex_softmax.bounds.optimize import Ascent
+from vertex_softmax.bounds.ascent import Ascent
 from vertex_softmax.graph.ir import Node
-from vertex_softmax.methods.bounding import METHODS, lower_bounds
-from vertex_softmax.runs.certification import Certification, Verdict
+from vertex_softmax.methods.registry import METHODS, lower_bounds
+from vertex_softmax.methods.verdict import Verdict
+from vertex_softmax.runs.certification import Certification
 from vertex_softmax.runs.certify import bound, certify, load
 
 ORDER = (

@@ -24,9 +24,9 @@ from vertex_lab.fuzz.files import Verified, property_text, verified
 from vertex_lab.fuzz.programs import centre_of, program_of
 from vertex_lab.fuzz.recipe import Layer, Recipe
 from vertex_softmax.bounds.branch_and_bound import Search
-from vertex_softmax.bounds.optimize import Ascent
-from vertex_softmax.methods.bounding import Options
-from vertex_softmax.runs.certification import Verdict
+from vertex_softmax.bounds.ascent import Ascent
+from vertex_softmax.methods.options import Options
+from vertex_softmax.methods.verdict import Verdict
 from vertex_softmax.runs.certify import certify
 from vertex_softmax.sets import Box
 

@@ -16,9 +16,9 @@ from torch.nn import functional
 
 from vertex_lab.fuzz.asking import Asking, Report, Stop, reported
 from vertex_lab.fuzz.recipe import Recipe
-from vertex_softmax.bounds.optimize import Ascent
-from vertex_softmax.methods.bounding import Options
-from vertex_softmax.runs.certification import Verdict
+from vertex_softmax.bounds.ascent import Ascent
+from vertex_softmax.methods.options import Options
+from vertex_softmax.methods.verdict import Verdict
 from vertex_softmax.runs.certify import certify
 from vertex_softmax.sets import LinfBall
 

@@ -19,8 +19,9 @@ from vertex_softmax.bounds.backward import Walk
 from vertex_softmax.bounds.coefficients import Part
 from vertex_softmax.bounds.slack import input_of
 from vertex_softmax.graph.ir import Graph
-from vertex_softmax.methods.bounding import Options, make_boxes
-from vertex_softmax.ops.registry import Rules
+from vertex_softmax.methods.bounding import make_boxes
+from vertex_softmax.methods.options import Options
+from vertex_softmax.ops.rules import Rules
 from vertex_softmax.sets import InputSet
 
 

@@ -15,7 +15,7 @@ from vertex_lab.fuzz.asking import Report, Stop, reported
 from vertex_lab.fuzz.case import FLOAT32, FLOAT64, Case
 from vertex_lab.fuzz.points import seen
 from vertex_lab.fuzz.recipe import Recipe, random_recipe
-from vertex_softmax.methods.bounding import METHODS
+from vertex_softmax.methods.registry import METHODS
 from vertex_softmax.runs.certify import load
 
 SIMPLE: dict[str, Any] = {"batch": 1, "classes": 2, "steps": 1, "pool": "first", "scale": 1.0, "loud": 1.0}

@@ -18,9 +18,10 @@ from vertex_lab.fuzz.files import command, property_text, verified
 from vertex_lab.fuzz.programs import centre_of, program_of
 from vertex_lab.fuzz.recipe import Recipe
 from vertex_lab.fuzz.styles import ordinary
-from vertex_softmax.bounds.optimize import Ascent
-from vertex_softmax.methods.bounding import Options
-from vertex_softmax.runs.certification import Certification, Verdict
+from vertex_softmax.bounds.ascent import Ascent
+from vertex_softmax.methods.options import Options
+from vertex_softmax.methods.verdict import Verdict
+from vertex_softmax.runs.certification import Certification
 from vertex_softmax.runs.certify import bound, certify, load
 from vertex_softmax.sets import Box, InputSet, LinfBall, TokenBall
 

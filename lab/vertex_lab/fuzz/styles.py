@@ -23,9 +23,10 @@ from vertex_lab.fuzz.files import Runtime, Verified, property_text, verified
 from vertex_lab.fuzz.onnx_styles import CHANGED, SAME, restyled, saved
 from vertex_lab.fuzz.programs import centre_of, program_of
 from vertex_lab.fuzz.recipe import Layer, Recipe
-from vertex_softmax.bounds.optimize import Ascent
-from vertex_softmax.methods.bounding import Options
-from vertex_softmax.runs.certification import Certification, Verdict
+from vertex_softmax.bounds.ascent import Ascent
+from vertex_softmax.methods.options import Options
+from vertex_softmax.methods.verdict import Verdict
+from vertex_softmax.runs.certification import Certification
 from vertex_softmax.runs.certify import certify
 from vertex_softmax.sets import Box
 

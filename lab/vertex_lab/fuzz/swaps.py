@@ -32,8 +32,8 @@ from vertex_lab.fuzz.files import Runtime, property_text, verified
 from vertex_lab.fuzz.programs import Program, centre_of, program_of
 from vertex_lab.fuzz.recipe import Recipe
 from vertex_lab.fuzz.styles import ordinary
-from vertex_softmax.bounds.optimize import Ascent
-from vertex_softmax.methods.bounding import Options
+from vertex_softmax.bounds.ascent import Ascent
+from vertex_softmax.methods.options import Options
 
 SIMPLE: dict[str, Any] = {"tokens": 1, "d": 2, "classes": 2, "eps": 0.01, "inputs": 1, "after": 1, "keep_time": False}
 CHANGES = ("edges", "constant", "ulp", "order", "slope", "eps", "outputs")

@@ -23,9 +23,10 @@ from vertex_lab.fuzz.case import FLOAT64
 from vertex_lab.fuzz.recipe import Recipe
 from vertex_lab.fuzz.token_models import FILLS, model_of
 from vertex_softmax.bounds.branch_and_bound import Search
-from vertex_softmax.bounds.optimize import Ascent
-from vertex_softmax.methods.bounding import Options
-from vertex_softmax.runs.certification import Certification, Verdict
+from vertex_softmax.bounds.ascent import Ascent
+from vertex_softmax.methods.options import Options
+from vertex_softmax.methods.verdict import Verdict
+from vertex_softmax.runs.certification import Certification
 from vertex_softmax.runs.certify import certify
 from vertex_softmax.sets import TokenBall
 

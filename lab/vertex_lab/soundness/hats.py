@@ -20,8 +20,8 @@ from vertex_lab.fuzz.recipe import ACTIVATIONS, ATTENTIONS, MOVES, NORMS, SAFE, 
 from vertex_lab.soundness.networks import Key, Network
 from vertex_lab.soundness.openings import PATCH, WORDS
 from vertex_softmax.foundation.errors import InternalError
-from vertex_softmax.methods.bounding import Options
-from vertex_softmax.runs.certification import Verdict
+from vertex_softmax.methods.options import Options
+from vertex_softmax.methods.verdict import Verdict
 from vertex_softmax.runs.certify import certify
 from vertex_softmax.sets import InputSet, LinfBall, TokenBall
 from vertex_softmax.sets.loading import read

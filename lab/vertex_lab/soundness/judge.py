@@ -14,9 +14,11 @@ import torch
 from vertex_lab.soundness.networks import Key, Network, made, rounding
 from vertex_softmax.bounds.branch_and_bound import Search
 from vertex_softmax.foundation.errors import VertexError
-from vertex_softmax.methods.bounding import METHODS, Options
+from vertex_softmax.methods.options import Options
+from vertex_softmax.methods.registry import METHODS
 from vertex_softmax.ops import OPS
-from vertex_softmax.runs.certification import Certification, Verdict
+from vertex_softmax.methods.verdict import Verdict
+from vertex_softmax.runs.certification import Certification
 from vertex_softmax.runs.certify import certify
 from vertex_softmax.search.attack import pgd
 from vertex_softmax.sets.loading import read

@@ -1,65 +1,113 @@
 """Coefficients of many objectives on one node, dense or diagonal along a dimension.
 
 Objectives that differ only in which token they look at (every pre-activation of a layer, every row of scores) have
-coefficients at that token alone until an attention mixes the tokens. Kept diagonal, they cost no more than one token's.
+coefficients at that token alone until an attention mixes the tokens. Stored diagonally, they cost no more than one
+token's.
 
-Invariant: `Part(A, t)` stands for the dense coefficients of the objectives (s, i), numbered s · n + i, whose entries at
-index i of dimension t are A[:, s] there, and 0 elsewhere.
+Invariant: `Coefficients(A, t)` stands for the dense coefficients of the objectives (s, i), numbered s · n + i, whose
+entries at index i of dimension t are A[:, s] there, and 0 elsewhere.
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import NamedTuple
 
 import torch
 from torch import Tensor
 
+from vertex_softmax.graph.ir import Node
+from vertex_softmax.ops.contract import Step
 
-class Part(NamedTuple):
-    """Coefficients (batch, S, *shape); `keep` is the diagonal dimension within the shape, None if dense."""
+
+class Coefficients(NamedTuple):
+    """A (batch, S, *shape); `diagonal` is the diagonal dimension within the shape, None if A is dense."""
 
     A: Tensor
-    keep: int | None = None
+    diagonal: int | None = None
+
+    @property
+    def objectives(self) -> int:
+        """How many objectives these are: S, or S · n if they are diagonal."""
+        count = self.A.shape[1]
+        return count if self.diagonal is None else count * self.A.shape[2 + self.diagonal]
+
+    def dense(self) -> Tensor:
+        """(batch, S, *shape), or from a diagonal (batch, S · n, *shape)."""
+        if self.diagonal is None:
+            return self.A
+        n = self.A.shape[2 + self.diagonal]
+        spread = self.A.new_zeros(self.A.shape[0], self.A.shape[1], n, *self.A.shape[2:])
+        _diagonal_of(spread, self.diagonal).copy_(self.A.movedim(2 + self.diagonal, -1))
+        return spread.flatten(1, 2)
 
 
-def dense(part: Part) -> Tensor:
-    """(batch, S, *shape), or from a diagonal (batch, S · n, *shape)."""
-    if part.keep is None:
-        return part.A
-    n = part.A.shape[2 + part.keep]
-    spread = part.A.new_zeros(part.A.shape[0], part.A.shape[1], n, *part.A.shape[2:])
-    _diagonal(spread, part.keep).copy_(part.A.movedim(2 + part.keep, -1))
-    return spread.flatten(1, 2)
+class Objective(NamedTuple):
+    """Linear functions Σ A·node of one node's value, each to be bounded from below."""
+
+    node: Node
+    coefficients: Coefficients
+
+    @staticmethod
+    def dense(node: Node, A: Tensor) -> Objective:
+        """From coefficients (batch, S, *shape of the node)."""
+        return Objective(node, Coefficients(A))
 
 
-def merge(parts: list[Part]) -> Part:
-    """The sum of parts on one node: diagonal if all are along the same dimension, else dense."""
-    kinds = {part.keep for part in parts}
+def total(parts: Sequence[Coefficients]) -> Coefficients:
+    """The sum of coefficients on one node: diagonal if all are along the same dimension, else dense."""
+    kinds = {part.diagonal for part in parts}
     if len(kinds) == 1:
-        total = parts[0].A
+        whole = parts[0].A
         for part in parts[1:]:
-            total = total + part.A
-        return Part(total, parts[0].keep)
-    full = [part for part in parts if part.keep is None]
-    total = full[0].A.clone() if full else dense(parts[0])
+            whole = whole + part.A
+        return Coefficients(whole, parts[0].diagonal)
+    full = [part for part in parts if part.diagonal is None]
+    whole = full[0].A.clone() if full else parts[0].dense()
     for part in full[1:] if full else []:
-        total += part.A
+        whole += part.A
     for part in parts[0 if full else 1 :]:
-        if part.keep is not None:
-            n = part.A.shape[2 + part.keep]
-            shaped = total.view(total.shape[0], -1, n, *total.shape[2:])
-            _diagonal(shaped, part.keep).add_(part.A.movedim(2 + part.keep, -1))
-    return Part(total)
+        if part.diagonal is not None:
+            n = part.A.shape[2 + part.diagonal]
+            shaped = whole.view(whole.shape[0], -1, n, *whole.shape[2:])
+            _diagonal_of(shaped, part.diagonal).add_(part.A.movedim(2 + part.diagonal, -1))
+    return Coefficients(whole)
+
+
+def fitting(node: Node, parts: Sequence[Coefficients]) -> list[Coefficients]:
+    """The coefficients on a node in the form its op takes.
+
+    An affine op takes them one kind at a time, any other op their sum; they are dense where the op cannot carry the
+    diagonal.
+    """
+    pieces = list(parts) if node.op.affine else [total(parts)]
+    if len(pieces) > 1:
+        kinds = {part.diagonal for part in pieces}
+        pieces = [total([part for part in pieces if part.diagonal == kind]) for kind in kinds]
+    return [
+        part
+        if part.diagonal is None or node.op.carries_diagonal(part.diagonal, node.shape) is not None
+        else Coefficients(part.dense())
+        for part in pieces
+    ]
+
+
+def hand_on(step: Step, node: Node, given: Coefficients, waiting: dict[Node, list[Coefficients]]) -> None:
+    """Add the coefficients of a step to what waits at the node's inputs."""
+    carried = node.op.carries_diagonal(given.diagonal, node.shape) if given.diagonal is not None else None
+    for i, A, diagonal in zip(node.inputs, step.coefficients, carried or (None,) * len(node.inputs), strict=True):
+        if A is not None:
+            waiting.setdefault(i, []).append(Coefficients(A, diagonal))
 
 
 def diagonal_dimension(shape: tuple[int, ...]) -> int | None:
-    """The dimension along which unit objectives are kept diagonal: the longest but the last."""
+    """The dimension along which unit objectives are stored diagonally: the longest except the last."""
     sizes = shape[:-1]
     if not sizes or max(sizes) == 1:
         return None
     return max(range(len(sizes)), key=sizes.__getitem__)
 
 
-def _diagonal(spread: Tensor, keep: int) -> Tensor:
+def _diagonal_of(spread: Tensor, dimension: int) -> Tensor:
     """The view (batch, S, rest..., n) of (batch, S, n, *shape) where the objective's index is the dimension's."""
-    return torch.diagonal(spread, dim1=2, dim2=3 + keep)
+    return torch.diagonal(spread, dim1=2, dim2=3 + dimension)

@@ -8,69 +8,77 @@ from __future__ import annotations
 
 import dataclasses
 import math
-from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor
 
-from vertex_softmax.bounds.coefficients import Part, diagonal_dimension
+from vertex_softmax.bounds.backward import Wanted, backward
+from vertex_softmax.bounds.boxes import Boxes
+from vertex_softmax.bounds.choice import DEFAULT
+from vertex_softmax.bounds.coefficients import Coefficients, Objective, diagonal_dimension
 from vertex_softmax.bounds.memory import MOST_GENERATOR_NUMBERS
+from vertex_softmax.bounds.question import Question
+from vertex_softmax.bounds.units import unit_objectives
+from vertex_softmax.foundation.tolerances import OUTWARD
 from vertex_softmax.graph.ir import Graph, Node
+from vertex_softmax.ops.contract import Summarising
 from vertex_softmax.ops.generators import Generators
-from vertex_softmax.ops.registry import ROUNDING, Rules
-
-if TYPE_CHECKING:
-    from vertex_softmax.bounds.backward import Walk
+from vertex_softmax.ops.rules import Rules
 
 
-def generate(walk: Walk, node: Node, rules: Rules) -> Generators | None:
-    """The generators of every number of a node; None where there are too many, or nothing depends on the input.
+def generate(question: Question, boxes: Boxes, node: Node, rules: Rules) -> Generators | None:
+    """The generators of every number of a node.
 
-    What single ops add has columns of its own as far as there is room, from the nearest op on; the rest is error.
+    None where some op above has no parallel rule, where there are too many numbers, or where nothing depends on the
+    input. What single ops add has its own columns as far as there is room, from the nearest op on; the rest is error.
     """
+    if node not in question.index.parallel:
+        return None
     rules = dataclasses.replace(rules, parallel=True)
-    box = walk.boxes[walk.start]
+    box = question.region.box
     centre, radius = box.centre.flatten(1).unsqueeze(-1), box.radius.flatten(1).unsqueeze(1)
     room = MOST_GENERATOR_NUMBERS // math.prod(node.shape) - radius.shape[-1]
     if room < 0:
         return None
-    keep = diagonal_dimension(node.shape)
+    diagonal = diagonal_dimension(node.shape)
     found: list[tuple[Tensor, ...]] = []
-    everything = torch.ones(node.shape, dtype=torch.bool, device=walk.device)
-    for _, A in walk.units_along(node, keep, everything, signs=1):
-        share = ROUNDING[walk.dtype]
-        back = walk.back(node, Part(A, keep), rules, columns=room, sizes=share > 0)
-        if back.coefficients is None:
+    everything = torch.ones(node.shape, dtype=torch.bool, device=question.device)
+    share = OUTWARD[question.dtype]
+    for units in unit_objectives(question, node, diagonal, everything, signs=1):
+        objective = Objective(node, Coefficients(units.A, diagonal))
+        bound = backward(question, boxes, objective, rules, DEFAULT, Wanted(columns=room, size=share > 0))
+        if bound.coefficients is None:
             return None
-        flat = back.coefficients.flatten(2)
-        error = torch.zeros_like(back.constant) if back.error is None else back.error.clamp(min=0)  # by rounding
-        if share > 0 and back.size is not None:
-            error = error + share * back.size
-        noise = torch.cat(back.noise, -1) if back.noise else flat[..., :0]
-        found.append((back.constant + (flat @ centre).squeeze(-1), flat * radius, error, noise))
+        flat = bound.coefficients.flatten(2)
+        # an error below 0 is rounding
+        error = torch.zeros_like(bound.constant) if bound.error is None else bound.error.clamp(min=0)
+        if share > 0 and bound.size is not None:
+            error = error + share * bound.size
+        noise = torch.cat(bound.noise, -1) if bound.noise else flat[..., :0]
+        found.append((bound.constant + (flat @ centre).squeeze(-1), flat * radius, error, noise))
     middle, columns, error, noise = (torch.cat(parts, 1) for parts in zip(*found, strict=True))
     used = (noise != 0).flatten(0, 1).any(0)
     columns = torch.cat([columns, noise[..., used]], -1)
-    return Generators(*(_shaped(x, node.shape, keep) for x in (middle, columns, error)))
+    return Generators(*(_shaped(x, node.shape, diagonal) for x in (middle, columns, error)))
 
 
-def _shaped(x: Tensor, shape: tuple[int, ...], keep: int | None) -> Tensor:
+def _shaped(x: Tensor, shape: tuple[int, ...], diagonal: int | None) -> Tensor:
     """(batch, S · n, ...) → (batch, *shape, ...)"""
     rest = x.shape[2:]
-    if keep is None:
+    if diagonal is None:
         return x.reshape(x.shape[0], *shape, *rest)
-    sizes = [size for d, size in enumerate(shape) if d != keep]
-    return x.reshape(x.shape[0], *sizes, shape[keep], *rest).movedim(1 + len(sizes), 1 + keep)
+    sizes = [size for d, size in enumerate(shape) if d != diagonal]
+    return x.reshape(x.shape[0], *sizes, shape[diagonal], *rest).movedim(1 + len(sizes), 1 + diagonal)
 
 
 def most_numbers(graph: Graph) -> int:
     """At most how many numbers the generators of one node have, for one input."""
     nodes = graph.nodes()
-    wanted = {user.inputs[i] for user in nodes for i in user.op.generated()}
+    wanted = {user.inputs[i] for user in nodes if isinstance(user.op, Summarising) for i in user.op.generator_inputs}
     columns, most = math.prod(graph.input.shape), 0
     for node in nodes:
         if node in wanted:
             most = max(most, min(MOST_GENERATOR_NUMBERS, math.prod(node.shape) * columns))
-        if node.op.parallels and not node.op.affine:
+        if node.op.has_parallel_rule and not node.op.affine:
             columns += math.prod(node.shape)
     return most

@@ -1,68 +1,63 @@
-"""What a backward pass adds up: constant + coefficients·start, and what that may be off by."""
+"""What a backward pass adds up: linear lower bounds in the input, and what they may be off by."""
 
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Mapping
 
 import torch
 from torch import Tensor
 
-from vertex_softmax.bounds.coefficients import Part
+from vertex_softmax.bounds.choice import Multipliers
+from vertex_softmax.bounds.coefficients import Coefficients
 from vertex_softmax.graph.ir import Node
-from vertex_softmax.ops.registry import Interval, sum_to
+from vertex_softmax.ops.contract import Step
+from vertex_softmax.sets.region import Region
 
 
-@dataclasses.dataclass
-class Linear:
-    """Constant + coefficients·start, and under parallel rules what it may be off by."""
+@dataclasses.dataclass(frozen=True, eq=False)
+class PassStep:
+    """One step of a pass through an op that is not affine."""
+
+    node: Node
+    coefficients: Coefficients
+    """on the op's output"""
+    step: Step
+    """what the op's relaxation made of them"""
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class LinearBound:
+    """Objective ≥ constant + Σ coefficients·start for every input of the set."""
 
     constant: Tensor
     """(batch, S)"""
-    coefficients: Tensor | None = None
-    """(batch, S, *shape of the start)"""
+    coefficients: Tensor | None
+    """(batch, S, *shape of the start); None where the objectives do not depend on the input"""
     error: Tensor | None = None
-    noise: list[Tensor] = dataclasses.field(default_factory=list)
-    """(batch, S, columns) of the ops with parallel rules that were met first"""
+    """(batch, S), under parallel rules: the objective is at most this far from the linear function"""
+    noise: tuple[Tensor, ...] = ()
+    """(batch, S, columns) each, under parallel rules: unknowns of single ops, from the nearest op on"""
     size: Tensor | None = None
-    """(batch, S), if asked for: Σ |coefficients|·|box| over all nodes, of which rounding is a share"""
-    held: dict[Node, tuple[Tensor, Tensor]] = dataclasses.field(default_factory=dict)
-    """the multipliers of boxes that were used, (batch, S, *shape) each"""
+    """(batch, S), if asked for: Σ |coefficients|·|box| over all nodes; what the pass rounds is a share of it"""
+    multipliers: Mapping[Node, Multipliers] = dataclasses.field(default_factory=dict)
+    """of the boxes that had multipliers, as they were used"""
+    steps: tuple[PassStep, ...] = ()
+    """if asked for, the steps of all ops that are not affine, in the order of the pass"""
 
-    def add(
-        self, constant: Tensor | None = None, *, coefficients: Tensor | None = None, error: Tensor | None = None
-    ) -> None:
-        """Add what one op gives."""
-        if constant is not None:
-            self.constant = self.constant + constant.flatten(1)
-        if coefficients is not None:
-            self.coefficients = coefficients if self.coefficients is None else self.coefficients + coefficients
-        if error is not None:
-            self.error = error.flatten(1) if self.error is None else self.error + error.flatten(1)
+    def least(self, region: Region) -> Tensor:
+        """The least values over the input set, (batch, S); an overflow to +inf is no bound, and NaN."""
+        if self.coefficients is None:
+            return no_overflow(self.constant)
+        return no_overflow(region.support(self.coefficients, self.constant))
 
-    def least(self, box: Interval) -> tuple[Tensor, Tensor]:
-        """The least values (batch, S) over the start's box, and the corners (batch, S, *shape) that have them.
+    def minimise(self, region: Region) -> tuple[Tensor, Tensor]:
+        """The least values (batch, S), and points (batch, S, *shape of the start) of the set that attain them."""
+        slopes = torch.zeros_like(region.box.lower).unsqueeze(1) if self.coefficients is None else self.coefficients
+        value, point = region.minimise(slopes, self.constant)
+        return no_overflow(value), point.expand(*value.shape, *point.shape[2:])
 
-        A corner's numbers are the box's own ends, not rounded, and its centre's where a coefficient is 0. A value that
-        is inf is none, and NaN.
-        """
-        centre, radius = box.centre.unsqueeze(1), box.radius.unsqueeze(1)
-        slopes = torch.zeros_like(centre) if self.coefficients is None else self.coefficients
-        value = self.constant + (slopes * centre).flatten(2).sum(-1) - (slopes.abs() * radius).flatten(2).sum(-1)
-        value = torch.where(value == torch.inf, torch.full_like(value, torch.nan), value)
-        lower, upper = (end.unsqueeze(1) for end in box)
-        corner = torch.where(slopes > 0, lower, torch.where(slopes < 0, upper, centre))
-        return value, corner.expand(*value.shape, *centre.shape[2:])
 
-    def weigh(self, parts: list[Part], box: Interval) -> None:
-        """Add a node's terms to the size."""
-        most = torch.maximum(box.lower.abs(), box.upper.abs()).unsqueeze(1)
-        for part in parts:
-            terms = sum_to(part.A.abs() * most, part.keep).flatten(1)
-            self.size = terms if self.size is None else self.size + terms
-
-    def hear(self, noise: Tensor, columns: int) -> None:
-        """Add an op's columns, as long as there are at most `columns`; beyond that they are error."""
-        if sum(part.shape[-1] for part in self.noise) + noise.shape[-1] <= columns:
-            self.noise.append(noise)
-        else:
-            self.add(error=noise.abs().sum(-1))
+def no_overflow(bound: Tensor) -> Tensor:
+    """A lower bound of +inf is an overflow, and no bound: NaN."""
+    return torch.where(bound == torch.inf, torch.full_like(bound, torch.nan), bound)

@@ -9,17 +9,19 @@ import torch
 
 from vertex_softmax.foundation.errors import InvalidValueError, NotEnoughMemoryError
 from vertex_softmax.graph.ir import Constant, Graph
+from vertex_softmax.ops.attention import Attention
 
 
 @dataclasses.dataclass(frozen=True)
 class Memory:
     """How many bytes a backward pass may use for coefficients; objectives beyond that go in chunks.
 
-    Besides, a walk holds for every input of the batch the box of each node (numbers in all activations), and per
-    attention a few tables of heads × rows × keys² numbers; and once, the affine forms of what is affine in the input
-    (numbers × inputs, at most MOST_FORM_NUMBERS each). `hybrid` holds the boxes of three walks, `joint` of four, and
-    `joint` for one attention at a time the generators of queries, keys and values (numbers × columns, at most
-    MOST_GENERATOR_NUMBERS each and input; `together` bounds fewer inputs at a time so that all of them have no more).
+    Besides, each set of boxes holds for every input of the batch an interval for each node (as many numbers as there
+    are activations), and its relaxations for each attention a few tables of heads × rows × keys² numbers; and once, the
+    affine forms of what is affine in the input (numbers × inputs, at most MOST_FORM_NUMBERS each). `hybrid` holds three
+    sets of boxes, `joint` four, and `joint` for one attention at a time the generators of queries, keys and values
+    (numbers × columns, at most MOST_GENERATOR_NUMBERS each and input; fewer inputs are bounded at a time so that all of
+    them together have no more).
     """
 
     bytes: int | None = None
@@ -58,18 +60,19 @@ class Memory:
         return max(1, (self.total - once) // max(1, need))
 
 
-def needed(graph: Graph, item: int, *, walks: int, linear: bool, tables: bool) -> int:
-    """Bytes that one input may need: boxes in every walk, coefficients of one objective, tables of softmax rows.
+def needed(graph: Graph, item: int, *, sets: int, linear: bool, tables: bool) -> int:
+    """Bytes that one input may need: `sets` of boxes, coefficients of one objective, tables of softmax rows.
 
     Larger than what was measured (benchmarks/limits.py), by up to a few times.
     """
     nodes = graph.nodes()
-    total = (20 + 4 * walks) * sum(math.prod(node.shape) for node in nodes)
-    rows = [math.prod(node.inputs[0].shape) * node.inputs[0].shape[-1] for node in nodes if node.op.stage]
+    total = (20 + 4 * sets) * sum(math.prod(node.shape) for node in nodes)
+    attentions = [node for node in nodes if isinstance(node.op, Attention)]
+    rows = [math.prod(node.inputs[0].shape) * node.inputs[0].shape[-1] for node in attentions]
     if rows and linear:
-        total += 16 * max(math.prod(node.inputs[0].shape) * node.inputs[1].shape[-1] for node in nodes if node.op.stage)
+        total += 16 * max(math.prod(node.inputs[0].shape) * node.inputs[1].shape[-1] for node in attentions)
     if rows and tables:
-        total += ROW_TABLES * max(rows) + 2 * walks * sum(rows)
+        total += ROW_TABLES * max(rows) + 2 * sets * sum(rows)
     return item * total
 
 

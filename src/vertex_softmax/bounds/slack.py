@@ -2,30 +2,37 @@
 
 Invariant: value − bound = Σ of the parts, and each part is ≥ 0, to rounding.
 
-At x*, the corner at which the linear bound is least, every backward rule says Σ A·out ≥ Σ A_i·x_i + constant; by how
-much, added over the ops, is exactly what lies between the objective at x* and the bound. What lies between that value
-and the true minimum belongs to no op. (x* is also a strong attack, for nothing.)
+At x*, the point of the set at which the linear bound is least, every backward rule says Σ A·out ≥ Σ A_i·x_i + constant;
+by how much, added over the ops, is exactly what lies between the objective at x* and the bound. What lies between that
+value and the true minimum belongs to no op. (x* is also a strong attack, for nothing.)
 """
 
 from __future__ import annotations
 
+import dataclasses
 import math
 from collections.abc import Mapping
-from typing import NamedTuple
 
 import torch
 from torch import Tensor
 
-from vertex_softmax.bounds.backward import Walk
-from vertex_softmax.bounds.coefficients import Part
+from vertex_softmax.bounds.backward import Wanted, backward
+from vertex_softmax.bounds.boxes import Boxes
+from vertex_softmax.bounds.choice import DEFAULT, Choice
+from vertex_softmax.bounds.coefficients import Objective
+from vertex_softmax.bounds.linear import LinearBound
+from vertex_softmax.bounds.question import Question
 from vertex_softmax.graph.ir import Node
-from vertex_softmax.ops.registry import Rules, Step
+from vertex_softmax.ops.attention import Attention
+from vertex_softmax.ops.contract import Step
+from vertex_softmax.ops.rules import Rules
 
 MOST_ROWS = 4096
-"""Of one attention, whose slack is told row by row."""
+"""An attention with more rows has no slack row by row."""
 
 
-class Slack(NamedTuple):
+@dataclasses.dataclass(frozen=True, eq=False)
+class Slack:
     """Of every objective, (batch, S)."""
 
     bound: Tensor
@@ -37,95 +44,75 @@ class Slack(NamedTuple):
     """(S, batch, *input shape)"""
 
 
-def slack(
-    walk: Walk,
-    node: Node,
-    objectives: Tensor,
-    rules: Rules,
-    chosen: Mapping[Node, dict[str, Tensor]] | None = None,
-) -> Slack:
-    """The slack of a backward pass from a node: objectives (batch, S, *shape), with free parameters as chosen."""
-    box = walk.boxes[walk.start]
-    bound, corner = walk.back(node, Part(objectives), rules, chosen).least(box)
-    centre = box.centre.unsqueeze(1)
-    point = input_of(walk, corner).transpose(0, 1)
-    values = {at: x.transpose(0, 1) for at, x in walk.graph.values(point).items()}  # (batch, S, *shape)
+class _AtMinimum:
+    """A pass, and the values of all nodes at the point where its bound is least."""
+
+    def __init__(self, question: Question, boxes: Boxes, objective: Objective, rules: Rules, choice: Choice) -> None:
+        self.linear: LinearBound = backward(question, boxes, objective, rules, choice, Wanted(steps=True))
+        self.bound, start = self.linear.minimise(question.region)
+        self.point = question.index.as_input(start).transpose(0, 1)
+        values = question.graph.values(self.point)
+        self.values = {node: value.transpose(0, 1) for node, value in values.items()}  # (batch, S, *shape)
+        self.offset = (start - question.region.box.centre.unsqueeze(1)).flatten(2)
+
+    def left(self, node: Node, A: Tensor, step: Step) -> Tensor:
+        """Σ A·out less what a step bounds it by, at the point, (batch, S)."""
+        left = (A * self.values[node]).flatten(2).sum(-1)
+        for i, coefficients in zip(node.inputs, step.coefficients, strict=True):
+            if coefficients is not None:
+                left = left - (coefficients * self.values[i]).flatten(2).sum(-1)
+        if step.constant is not None:
+            left = left - step.constant.flatten(1)
+        if step.start is not None:
+            left = left - (step.start * self.offset).sum(-1)
+        return left
+
+
+def slack(question: Question, boxes: Boxes, objective: Objective, rules: Rules, choice: Choice = DEFAULT) -> Slack:
+    """The slack of a backward pass with dense objectives (batch, S, *shape), with free parameters as chosen."""
+    found = _AtMinimum(question, boxes, objective, rules, choice)
     parts: dict[Node, Tensor] = {}
-
-    def watch(at: Node, piece: Part, step: Step) -> None:
-        left = _left(at, piece.A, step, values, (corner - centre).flatten(2))
-        parts[at] = parts[at] + left if at in parts else left
-
-    walk.back(node, Part(objectives), rules, chosen, watch=watch)
-    value = (objectives * values[node]).flatten(2).sum(-1)
-    return Slack(bound, value, parts, point)
+    for each in found.linear.steps:
+        left = found.left(each.node, each.coefficients.A, each.step)
+        parts[each.node] = parts[each.node] + left if each.node in parts else left
+    value = (objective.coefficients.A * found.values[objective.node]).flatten(2).sum(-1)
+    return Slack(bound=found.bound, value=value, parts=parts, point=found.point)
 
 
 def row_slack(
-    walk: Walk,
-    node: Node,
-    objectives: Tensor,
-    rules: Rules,
-    chosen: Mapping[Node, dict[str, Tensor]] | None = None,
-) -> dict[Node, Tensor]:
+    question: Question, boxes: Boxes, objective: Objective, rules: Rules, choice: Choice = DEFAULT
+) -> Mapping[Node, Tensor]:
     """The slack of every attention row, (batch, *shape of the output but for its last dimension), of one objective.
 
     Rows are bounded one by one, so that they add up to the attention's own part: each is asked for alone. An attention
-    with more than MOST_ROWS of them is left out. objectives: (batch, 1, *shape).
+    with more than MOST_ROWS of them is left out. The objective is (batch, 1, *shape).
     """
-    box = walk.boxes[walk.start]
-    _, corner = walk.back(node, Part(objectives), rules, chosen).least(box)
-    offset = (corner - box.centre.unsqueeze(1)).flatten(2)
-    point = input_of(walk, corner).transpose(0, 1)
-    values = {at: x.transpose(0, 1) for at, x in walk.graph.values(point).items()}
-    found: dict[Node, Tensor] = {}
-
-    def watch(at: Node, piece: Part, _step: Step) -> None:
-        count = math.prod(at.shape[:-1])
-        if not at.op.stage or count > MOST_ROWS or piece.keep is not None:
-            return
-        relaxed = walk.relaxed(at, rules)
-        if chosen is not None and at in chosen:
-            relaxed = at.op.with_parameters(relaxed, chosen[at])
-        every = torch.eye(count, dtype=walk.dtype, device=walk.device).reshape(count, *at.shape[:-1], 1)
-        widest = max(math.prod(i.shape) for i in (at, *at.inputs))
-        size = walk.memory.chunk(walk.batch * widest * walk.dtype.itemsize, walk.device)
+    found = _AtMinimum(question, boxes, objective, rules, choice)
+    rows: dict[Node, Tensor] = {}
+    for each in found.linear.steps:
+        node = each.node
+        count = math.prod(node.shape[:-1])
+        if not isinstance(node.op, Attention) or count > MOST_ROWS or each.coefficients.diagonal is not None:
+            continue
+        relaxation = question.relaxations.of(node, boxes, rules)
+        values = choice.parameters.get(node)
+        if values:
+            relaxation = relaxation.with_parameters(values)
+        every = torch.eye(count, dtype=question.dtype, device=question.device).reshape(count, *node.shape[:-1], 1)
+        widest = max(math.prod(i.shape) for i in (node, *node.inputs))
+        size = question.memory.chunk(question.batch * widest * question.dtype.itemsize, question.device)
         alone = [
-            _left(at, A, at.op.backward(A, relaxed), values, offset)
-            for A in (piece.A * rows for rows in every.split(size))
+            found.left(node, A, relaxation.backward(A))
+            for A in (each.coefficients.A * some for some in every.split(size))
         ]
-        rows = torch.cat(alone, 1).reshape(walk.batch, *at.shape[:-1])
-        found[at] = found[at] + rows if at in found else rows
-
-    walk.back(node, Part(objectives), rules, chosen, watch=watch)
-    return found
+        own = torch.cat(alone, 1).reshape(question.batch, *node.shape[:-1])
+        rows[node] = rows[node] + own if node in rows else own
+    return rows
 
 
-def _left(at: Node, A: Tensor, step: Step, values: Mapping[Node, Tensor], offset: Tensor) -> Tensor:
-    """Σ A·out less the bound of a step, at the point of the values, (batch, S); offset: the point less the centre."""
-    left = (A * values[at]).flatten(2).sum(-1)
-    for i, coefficients in zip(at.inputs, step.coefficients, strict=True):
-        if coefficients is not None:
-            left = left - (coefficients * values[i]).flatten(2).sum(-1)
-    if step.constant is not None:
-        left = left - step.constant.flatten(1)
-    if step.start is not None:
-        left = left - (step.start * offset).sum(-1)
-    return left
-
-
-def attained(walk: Walk, node: Node, objectives: Tensor, rules: Rules) -> Tensor:
-    """The objectives (batch, S, *shape) at the corners where their linear bounds are least, (batch, S)."""
-    _, corner = walk.back(node, Part(objectives), rules).least(walk.boxes[walk.start])
-    value = walk.graph.values(input_of(walk, corner).transpose(0, 1))[node].transpose(0, 1)
-    return (objectives * value).flatten(2).sum(-1)
-
-
-def input_of(walk: Walk, start: Tensor) -> Tensor:
-    """The input of which the walk's start, (batch, S, *shape), is a rearrangement."""
-    shape = walk.graph.input.shape
-    numbers = torch.arange(start.flatten(2).shape[-1], dtype=walk.dtype, device=start.device)
-    place = walk.graph.values(numbers.reshape(1, *shape))[walk.start].flatten().long()
-    whole = torch.empty_like(start.flatten(2))
-    whole[..., place] = start.flatten(2)
-    return whole.reshape(*start.shape[:2], *shape)
+def attained(question: Question, boxes: Boxes, objective: Objective, rules: Rules) -> Tensor:
+    """The values (batch, S) of dense objectives at the points where their linear bounds are least."""
+    _, start = backward(question, boxes, objective, rules).minimise(question.region)
+    values = question.graph.values(question.index.as_input(start).transpose(0, 1))
+    value = values[objective.node].transpose(0, 1)
+    return (objective.coefficients.A * value).flatten(2).sum(-1)

@@ -16,10 +16,10 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from vertex_softmax.bounds.ascent import Ascent
 from vertex_softmax.bounds.branch_and_bound import Search
-from vertex_softmax.bounds.optimize import Ascent
 from vertex_softmax.certificate import checker
-from vertex_softmax.certificate.prove import Case, Prover, written
+from vertex_softmax.certificate.prove import ForbiddenCase, Prover, written
 from vertex_softmax.foundation.errors import OutOfTimeError
 from vertex_softmax.foundation.files import write_whole
 from vertex_softmax.graph.ir import Graph
@@ -36,7 +36,7 @@ class Part(NamedTuple):
 
     lower: NDArray[np.float64]
     upper: NDArray[np.float64]
-    cases: Sequence[Case]
+    cases: Sequence[ForbiddenCase]
 
 
 @dataclasses.dataclass(frozen=True)

@@ -15,7 +15,7 @@ import numpy as np
 from vertex_softmax.certificate.certificate import Effort, Part, Proof, Report, prove
 from vertex_softmax.certificate.checker.file import File
 from vertex_softmax.certificate.lowering import lowered
-from vertex_softmax.certificate.prove import Case
+from vertex_softmax.certificate.prove import ForbiddenCase
 from vertex_softmax.foundation.errors import UnsupportedModelError
 from vertex_softmax.graph.ir import Graph
 from vertex_softmax.specs.property import Conjunction, Inequality, Row, rounded_up, shown
@@ -43,7 +43,7 @@ def prove_instance(instance: Instance, name: str, effort: Effort, report: Report
     return prove(instance.graph, parts, effort, about=about, report=report)
 
 
-def _case(conjunction: Conjunction, outputs: int) -> Case:
+def _case(conjunction: Conjunction, outputs: int) -> ForbiddenCase:
     """The rows times positive numbers that make their coefficients exact doubles, the limits rounded up."""
     C = np.zeros((len(conjunction.inequalities), outputs))
     d = np.zeros(len(C))
@@ -52,7 +52,7 @@ def _case(conjunction: Conjunction, outputs: int) -> Case:
         for k, a in row.coefficients.items():
             C[i, k] = a
         d[i] = row.limit
-    return Case(C, d, None)
+    return ForbiddenCase(C, d, None)
 
 
 def exact_row(inequality: Inequality) -> Row:

@@ -1,7 +1,8 @@
 """Making a certificate: the checker's own steps, with claims a little wider than what they gave, and the last passes.
 
-The boxes are those that the checker will find again, made wider by SPARE of their size so that another machine's
-rounding does not matter. What the last passes choose per objective comes from the walk that verified.
+The boxes are those that the checker will find again, made wider by a share of their size (tolerances.CLAIM) so that
+another machine's rounding does not matter. What the last passes choose for each objective comes from the ascent, or
+from branch and bound, over the proved boxes: the same functions that `certify` and `verify` call.
 """
 
 from __future__ import annotations
@@ -18,10 +19,16 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from vertex_softmax.bounds.backward import HELD, TARGETS, Walk
-from vertex_softmax.bounds.branch_and_bound import Domain, Progress, Search, Split, Tree, branch_and_bound
-from vertex_softmax.bounds.coefficients import Part, dense
-from vertex_softmax.bounds.optimize import Ascent, Chosen, optimise
+from vertex_softmax.bounds.ascent import Ascent, Beginning, ascend
+from vertex_softmax.bounds.backward import Wanted, backward
+from vertex_softmax.bounds.box_passes import all_boxes
+from vertex_softmax.bounds.boxes import Boxes
+from vertex_softmax.bounds.branch_and_bound import Aim, Progress, Search, Watchers, inner_ranges
+from vertex_softmax.bounds.choice import Choice
+from vertex_softmax.bounds.coefficients import Objective
+from vertex_softmax.bounds.frontier import Part
+from vertex_softmax.bounds.question import Question
+from vertex_softmax.bounds.splits import Split, part_boxes
 from vertex_softmax.certificate.checker import curves, passes, proof
 from vertex_softmax.certificate.checker.file import FORMAT, File
 from vertex_softmax.certificate.checker.network import Known, network
@@ -29,16 +36,19 @@ from vertex_softmax.certificate.checker.passes import How
 from vertex_softmax.certificate.checker.rounding import Interval
 from vertex_softmax.certificate.lowering import lowered
 from vertex_softmax.foundation.errors import InternalError, OutOfTimeError
-from vertex_softmax.graph.ir import Graph, Node
+from vertex_softmax.foundation.tolerances import CLAIM, LEAF
+from vertex_softmax.graph.ir import Graph
+from vertex_softmax.methods.bab import branch
+from vertex_softmax.methods.bound import Bound
+from vertex_softmax.methods.options import Options
+from vertex_softmax.ops.contract import CentredRows
 from vertex_softmax.ops.elementwise import Elementwise
 from vertex_softmax.ops.generators import Generators
-from vertex_softmax.ops.registry import Centred, Rules
-from vertex_softmax.ops.registry import Interval as Box
+from vertex_softmax.ops.interval import Interval as Box
+from vertex_softmax.ops.rules import RowRule, Rules
 from vertex_softmax.search.cascade import mix
+from vertex_softmax.sets.region import BoxRegion
 
-SPARE = 1e-10
-AIM = 1e-6
-"""How far above its limit a leaf of branch and bound is to be."""
 BISECTIONS = 60
 Array = NDArray[np.float64]
 
@@ -123,7 +133,7 @@ class Prover:
 
     def _claim(self, kind: str, number: int, box: Interval, **more: Any) -> Interval:
         """Write down a step, and take its claim as known."""
-        spare = SPARE * np.maximum(np.abs(box.lo), np.abs(box.hi)) + 1e-300
+        spare = CLAIM * np.maximum(np.abs(box.lo), np.abs(box.hi)) + 1e-300
         wider = Interval(box.lo - spare, box.hi + spare)
         count = len(self.header["steps"])
         names = {end: self._keep(f"step.{count}.{end}", x) for end, x in (("lower", wider.lo), ("upper", wider.hi))}
@@ -158,7 +168,7 @@ class Prover:
 
     # The last part ---------------------------------------------------------------------------------------------------
 
-    def state(self, cases: Sequence[Case]) -> None:
+    def state(self, cases: Sequence[ForbiddenCase]) -> None:
         """What is to be proved: none of these cases happens."""
         cases = [case if case.weights is not None else self._weighed(case) for case in cases]
         for i, case in enumerate(cases):
@@ -167,13 +177,13 @@ class Prover:
         self.cases = cases
         self.margins = np.full(len(cases), -np.inf)
 
-    def _weighed(self, case: Case) -> Case:
+    def _weighed(self, case: ForbiddenCase) -> ForbiddenCase:
         """The case with the weights of its rows that promise most: one of the rows, or a mix."""
         m = len(case.rows)
         ways = np.eye(m)
         if m > 1:
             rows = torch.from_numpy(case.rows).reshape(m, *self.graph.output.shape)
-            ways = np.concatenate([ways, mix(self.walk(), rows, torch.from_numpy(case.bound)).numpy()[None]])
+            ways = np.concatenate([ways, mix(*self.proved(), rows, torch.from_numpy(case.bound)).numpy()[None]])
             with np.errstate(all="ignore"):
                 A = (ways @ case.rows).reshape(-1, *self.nodes[-1].shape)
                 bounds = proof.bounds(self.known, len(self.nodes) - 1, A, How()) - ways @ case.bound
@@ -196,40 +206,44 @@ class Prover:
         which = list(range(len(self.cases))) if everything else self.open()
         if not which:
             return
-        walk = self.walk()
-        rules = Rules(attention="affine", pieces=pieces)
-        objectives = self._objectives(which)
-        A = torch.from_numpy(objectives).reshape(1, len(which), *self.graph.output.shape)
-        found = optimise(walk, self.graph.output, A, rules, ascent, keep=True)
+        question, boxes = self.proved()
+        rules = Rules(attention=RowRule.AFFINE, pieces=pieces)
+        A = torch.from_numpy(self._objectives(which)).reshape(1, len(which), *self.graph.output.shape)
+        objective = Objective.dense(self.graph.output, A)
+        found = ascend(question, boxes, objective, rules, ascent, beginning=Beginning(best=True))
         free = dataclasses.replace(rules, free=True)
-        self._try(which, "affine", pieces, self.settled(walk, A, free, found.chosen))
+        self._try(which, "affine", pieces, self.chosen_values(question, boxes, objective, free, found.choice))
 
     def by_branching(self, search: Search, pieces: int, report: Progress | None = None) -> None:
         """All cases that are open, by branch and bound: a tree whose leaves are proved one by one."""
         which = self.open()
         if not which:
             return
-        walk, rules = self.walk(), Rules(attention="affine", pieces=pieces)
+        question, boxes = self.proved()
         A = torch.from_numpy(self._objectives(which)).reshape(len(which), *self.graph.output.shape)
         limits = torch.tensor([float(self.cases[i].weighed() @ self.cases[i].bound) for i in which]).double()
-        goals = limits + AIM * (1 + limits.abs())
-        leaves: list[Domain] = []
-        found = branch_and_bound(walk, A, rules, search, goals=goals, progress=report, record=leaves)
-        free = dataclasses.replace(rules, free=True)
-        tree = Tree(walk, A, rules, search, None, goals, None, None)
+        goals = limits + LEAF * (1 + limits.abs())
+        leaves: list[Part] = []
+        start = Bound(torch.full_like(limits, -torch.inf).unsqueeze(0), boxes)
+        options = Options(pieces=pieces, search=search)
+        found = branch(question, start, Aim(A, goals=goals), options, Watchers(progress=report, leaves=leaves))
         for k, i in enumerate(which):
             if int(found.open[k]) == 0:
                 mine = [leaf for leaf in leaves if leaf.objective == k]
-                self._plant(i, A[k : k + 1], mine, tree, free, pieces)
+                self._plant(i, A[k : k + 1], mine, pieces)
 
-    def _plant(self, case: int, A: Tensor, leaves: list[Domain], tree: Tree, rules: Rules, pieces: int) -> None:
+    def _plant(self, case: int, A: Tensor, leaves: list[Part], pieces: int) -> None:
         """Prove one case by the leaves of its tree, and write the tree down."""
+        question, boxes = self.proved()
+        rules = Rules(attention=RowRule.AFFINE, pieces=pieces, free=True)
+        inner = inner_ranges(question, boxes, rules)
+        objective = Objective.dense(self.graph.output, A.unsqueeze(0))
         entries: list[dict[str, Any]] = []
         number, limit = len(self.header["proofs"]), float(self.cases[case].weighed() @ self.cases[case].bound)
         arrays: dict[str, NDArray[Any]] = {}
 
         worst = math.inf
-        waiting: list[tuple[list[Domain], int, Known, int, str]] = [(leaves, 0, self.known, -1, "")]
+        waiting: list[tuple[list[Part], int, Known, int, str]] = [(leaves, 0, self.known, -1, "")]
         while waiting:  # each branch to its end, left before right; not by recursion: a tree may be of any depth
             mine, depth, known, above, side = waiting.pop()
             self._in_time()
@@ -239,9 +253,9 @@ class Prover:
                 known = known.part(entries[above]["split"], side == "left")
             entries.append({})
             if len(mine) == 1 and len(mine[0].splits) == depth:
-                sub, _ = tree.subsets(mine)
-                chosen = {node: {k: x.double() for k, x in of.items()} for node, of in mine[0].chosen.items()}
-                settled = self.settled(sub, A.unsqueeze(0), rules, chosen)
+                part = part_boxes(boxes, inner, [mine[0].splits], ()).boxes
+                choice = mine[0].choice.map(torch.Tensor.double)
+                settled = self.chosen_values(question.on_parts(), part, objective, rules, choice)
                 names = {}
                 for node, of in settled.items():
                     names[str(node)] = {k: f"proof.{number}.{at}.{node}.{k}" for k in of}
@@ -254,9 +268,9 @@ class Prover:
                 continue
             split = mine[0].splits[depth]
             entries[at]["split"] = [self._number(split), split.place, split.point, split.inner]
-            for branch in ("right", "left"):  # the last is taken first
-                part = [leaf for leaf in mine if leaf.splits[depth].at_least == (branch == "right")]
-                waiting.append((part, depth + 1, known, at, branch))
+            for branch_side in ("right", "left"):  # the last is taken first
+                rest = [leaf for leaf in mine if leaf.splits[depth].at_least == (branch_side == "right")]
+                waiting.append((rest, depth + 1, known, at, branch_side))
         margin = worst - limit
         if margin > self.margins[case]:
             self.margins[case] = margin
@@ -267,50 +281,51 @@ class Prover:
         """The checker's node whose number (or whose σ) is split."""
         return self.low.at[split.node] if split.inner else self.low.number[split.node]
 
-    def walk(self) -> Walk:
-        """A walk that knows what was proved."""
-        box = self.known.boxes
-        ends = [torch.from_numpy(np.array(x)).unsqueeze(0) for x in (box[0].lo, box[0].hi)]
-        walk = Walk(self.graph, *ends)
-        walk.known.append({node: _box(box[number], node.shape) for node, number in self.low.number.items()})
-        walk.run(lambda _walk, _node: None)
-        for node in walk.nodes:
+    def proved(self) -> tuple[Question, Boxes]:
+        """The question over the input box, and boxes that know what was proved."""
+        known = self.known.boxes
+        lower, upper = (torch.from_numpy(np.array(x)).unsqueeze(0) for x in (known[0].lo, known[0].hi))
+        question = Question.over(self.graph, BoxRegion(lower, upper))
+        proved = {node: _box(known[number], node.shape) for node, number in self.low.number.items()}
+        boxes = all_boxes(question, known=[Boxes(1, proved)])
+        for node in question.index.nodes:
             number = self.low.at[node]
             if number in self.known.centred:
                 weights, claimed = self.known.centred[number]
                 source = node.inputs[0]
-                place = torch.from_numpy(np.array(weights)).reshape(1, *source.shape)
-                walk.centred[source, node] = Centred(place, _box(claimed, source.shape))
+                shaped = torch.from_numpy(np.array(weights)).reshape(1, *source.shape)
+                boxes = boxes.with_centred(source, node, CentredRows(shaped, _box(claimed, source.shape)))
             given = self.known.zonotopes.get(self.low.number[node])
-            if given is not None and walk.generates(node):
+            if given is not None and question.index.wants_generators(node):
                 parts = (torch.from_numpy(np.array(x)).unsqueeze(0) for x in given[:3])
-                walk.generators[node] = Generators(*parts)
-        return walk
+                boxes = boxes.with_generators(question.index, node, Generators(*parts))
+        return question, boxes
 
-    def settled(self, walk: Walk, A: Tensor, rules: Rules, chosen: Chosen) -> dict[int, dict[str, Array]]:
-        """What a pass with these parameters chooses, in the checker's words."""
+    def chosen_values(
+        self, question: Question, boxes: Boxes, objective: Objective, rules: Rules, choice: Choice
+    ) -> dict[int, dict[str, Array]]:
+        """What a pass with these parameters chooses, under the checker's names, for each of the checker's nodes."""
         found: dict[int, dict[str, Array]] = {}
-        places = _rearranged(walk)
-
-        def watch(at: Node, piece: Part, _step: object) -> None:
-            own = {k: v for k, v in chosen.get(at, {}).items() if k not in (*HELD, *TARGETS)}
-            relaxed = walk.relaxed(at, rules)
-            relaxed = at.op.with_parameters(relaxed, own) if own else relaxed
-            values = at.op.settled(dense(piece), relaxed)
-            if "corner" in own:  # it is on the numbers of the walk's start, which are those of the input, rearranged
-                values["corner"] = torch.zeros_like(own["corner"]).index_copy(-1, places, own["corner"])
-            number = self.low.at[at]
+        numbers = question.index.start_numbers(question.device).reshape(-1)
+        with torch.no_grad():
+            linear = backward(question, boxes, objective, rules, choice, Wanted(steps=True))
+        for step in linear.steps:
+            node, own = step.node, choice.parameters.get(step.node, {})
+            relaxation = question.relaxations.of(node, boxes, rules)
+            if own:
+                relaxation = relaxation.with_parameters(own)
+            values = relaxation.chosen_values(step.coefficients.dense())
+            if "corner" in own:  # it is on the numbers of the start, which are those of the input, rearranged
+                values["corner"] = torch.zeros_like(own["corner"]).index_copy(-1, numbers, own["corner"])
+            number = self.low.at[node]
             if values:
                 found[number] = {k: v[0].detach().numpy().copy() for k, v in values.items()}
-            if "below" in values and isinstance(at.op, Elementwise):
-                ends = walk.boxes[at.inputs[0]]
+            if "below" in values and isinstance(node.op, Elementwise):
+                ends = boxes[node.inputs[0]]
                 for side, sign in (("below", 1), ("above", -1)):
-                    touch = touching(self.nodes[number].op, at.op, sign, values[side][0], *(x[0] for x in ends))
+                    touch = touching(self.nodes[number].op, node.op, sign, values[side][0], *(x[0] for x in ends))
                     found[number][f"touch_{side}"] = np.swapaxes(touch.numpy(), 0, 1).copy()
-
-        with torch.no_grad():
-            back = walk.back(self.graph.output, Part(A), rules, chosen, watch=watch)
-        for node, (least, most) in back.held.items():
+        for node, (least, most) in linear.multipliers.items():
             found.setdefault(self.low.number[node], {})["held"] = (most - least)[0].numpy().copy()
         return found
 
@@ -370,7 +385,7 @@ def _prefixed(value: Any, prefix: str, names: set[str]) -> Any:
     return prefix + value if isinstance(value, str) and value in names else value
 
 
-class Case(NamedTuple):
+class ForbiddenCase(NamedTuple):
     """rows y ≤ bound, all at once, must not happen: rows (m, outputs), bound (m,), and the weights that exclude it."""
 
     rows: Array
@@ -383,17 +398,6 @@ class Case(NamedTuple):
         if self.weights is None:
             raise InternalError("the weights of a case were not chosen")
         return self.weights
-
-
-def _rearranged(walk: Walk) -> Tensor:
-    """Which number of the input each number of the walk's start is."""
-    path = [walk.start]
-    while path[-1] is not walk.graph.input:
-        path.append(path[-1].inputs[0])
-    found = torch.arange(math.prod(walk.graph.input.shape)).reshape(walk.graph.input.shape)
-    for node in reversed(path[:-1]):
-        found = node.op.evaluate(found)
-    return found.reshape(-1)
 
 
 def _compact(x: NDArray[Any]) -> NDArray[Any]:

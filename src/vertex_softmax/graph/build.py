@@ -19,8 +19,9 @@ from torch import Tensor
 from vertex_softmax.foundation.errors import InvalidValueError
 from vertex_softmax.graph.ir import Constant, Input, Node
 from vertex_softmax.ops import bilinear, elementwise, linear, normalization, shape
+from vertex_softmax.ops.contract import Op, Shape
+from vertex_softmax.ops.fields import moved
 from vertex_softmax.ops.maximum import Maximum
-from vertex_softmax.ops.registry import Op, Shape
 from vertex_softmax.ops.softmax import Softmax
 
 LARGEST = 1 << 27
@@ -64,7 +65,7 @@ def _refuse_large(op: Op, inputs: Sequence[Node], name: str) -> None:
     """Raise if the op's result is too large; an op of somebody else that looks at its numbers cannot be asked."""
     empty = [torch.empty(node.shape, dtype=torch.float64, device="meta") for node in inputs]
     with contextlib.suppress(NotImplementedError):
-        limited(op.to(torch.float64, torch.device("meta")).evaluate(*empty).shape, name)
+        limited(moved(op, torch.float64, torch.device("meta")).evaluate(*empty).shape, name)
 
 
 def limited(dims: Sequence[int], name: str) -> tuple[int, ...]:

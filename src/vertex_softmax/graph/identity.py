@@ -32,7 +32,7 @@ from torch import Tensor
 
 from vertex_softmax.foundation.errors import UnsupportedModelError
 from vertex_softmax.graph.ir import Graph
-from vertex_softmax.ops.registry import Op
+from vertex_softmax.ops.contract import Op
 
 FORMAT = "vertex graph identity 1"
 PACKAGE = __name__.partition(".")[0]

@@ -14,7 +14,9 @@ import torch
 from torch import Tensor
 
 from vertex_softmax.foundation.errors import InvalidValueError
-from vertex_softmax.ops.registry import Interval, Op, Shape
+from vertex_softmax.ops.contract import Op, Shape
+from vertex_softmax.ops.fields import moved, settings
+from vertex_softmax.ops.interval import Interval
 
 
 @dataclasses.dataclass(frozen=True)
@@ -109,7 +111,7 @@ class Graph:
     def to(self, dtype: torch.dtype, device: torch.device | str = "cpu") -> Graph:
         """The graph with its constants in another precision or place."""
         place = torch.device(device)
-        return self.map(lambda node, inputs: Node(node.name, node.op.to(dtype, place), inputs, node.shape))
+        return self.map(lambda node, inputs: Node(node.name, moved(node.op, dtype, place), inputs, node.shape))
 
     def __str__(self) -> str:
         """One line per node: number, op, arguments, inputs, shape, place in the model."""
@@ -117,7 +119,7 @@ class Graph:
         number = {node: i for i, node in enumerate(nodes)}
         lines = []
         for i, node in enumerate(nodes):
-            arguments = ", ".join(f"{k}={v}" for k, v in node.op.settings().items())
+            arguments = ", ".join(f"{k}={v}" for k, v in settings(node.op).items())
             inputs = " ".join(f"%{number[j]}" for j in node.inputs)
             lines.append(f"%{i} = {type(node.op).__name__}({arguments}) {inputs} {list(node.shape)}  # {node.name}")
         return "\n".join(lines)

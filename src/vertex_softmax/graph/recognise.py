@@ -28,7 +28,7 @@ from vertex_softmax.graph.rewrite import (
 )
 from vertex_softmax.ops import attention as attention_op
 from vertex_softmax.ops import bilinear, elementwise, linear, shape
-from vertex_softmax.ops.registry import Op
+from vertex_softmax.ops.contract import Op
 from vertex_softmax.ops.softmax import Softmax
 
 # Functions of one number --------------------------------------------------------------------------------------------

@@ -15,7 +15,8 @@ from torch import Tensor
 
 from vertex_softmax.graph.ir import Graph, Node, order
 from vertex_softmax.ops import linear, shape
-from vertex_softmax.ops.registry import Op
+from vertex_softmax.ops.contract import Op
+from vertex_softmax.ops.fields import settings
 
 
 class View:
@@ -103,7 +104,7 @@ def _key(op: Op) -> object:
         (str(t.dtype), tuple(t.shape), t.cpu().contiguous().numpy().tobytes() if t.numel() <= LARGE else id(t))
         for t in tensors
     )
-    return (content, tuple(sorted((k, str(v)) for k, v in op.settings().items())))
+    return (content, tuple(sorted((k, str(v)) for k, v in settings(op).items())))
 
 
 # What rules ask about nodes -----------------------------------------------------------------------------------------

@@ -37,7 +37,7 @@ from vertex_softmax.graph.rewrite import (
     unmoved,
 )
 from vertex_softmax.ops import bilinear, linear, shape
-from vertex_softmax.ops.registry import Op
+from vertex_softmax.ops.contract import Op
 
 ROUNDS = 1000
 PARTS = (shape.Slice, shape.Take)
@@ -256,7 +256,7 @@ def into_linear_below(node: Node, view: View) -> Node | None:
 
 def _all_end(node: Node, ends: tuple[type[Op], ...], also: tuple[type[Op], ...], view: View) -> bool:
     """Does every use of a node, over moves (and what is also one here), end in one of these ops?"""
-    between = (shape.Reshape, shape.Permute, shape.Expand, *also)
+    between: tuple[type[Op], ...] = (shape.Reshape, shape.Permute, shape.Expand, *also)
     waiting, seen = [node], {node}
     while waiting:
         at = waiting.pop()

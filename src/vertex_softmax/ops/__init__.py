@@ -1,4 +1,4 @@
-"""One op, one class: evaluate, interval and backward together (registry.py has the contract)."""
+"""One op, one class: evaluate, interval and backward together (contract.py says what an op is)."""
 
 from vertex_softmax.ops import attention, bilinear, elementwise, linear, maximum, normalization, shape, softmax
 from vertex_softmax.ops.registry import OPS

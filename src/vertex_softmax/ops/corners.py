@@ -12,14 +12,15 @@ Invariant: every σ in [−1, 1]^inputs is sound, with the error Σ |A| Σ_pq |M
 
 from __future__ import annotations
 
-from typing import NamedTuple
+import dataclasses
 
 from torch import Tensor
 
 from vertex_softmax.ops.forms import RowForm
 
 
-class Corners(NamedTuple):
+@dataclasses.dataclass(frozen=True, eq=False)
+class Corners:
     """What the planes of a product of rows i and columns j need, beside the objectives."""
 
     left: RowForm
@@ -39,12 +40,12 @@ def corners(left: RowForm, right: RowForm, error: Tensor, inputs: int) -> Corner
         return None
     size = (left.matrix.squeeze(-3).mT @ right.matrix.squeeze(-3)).abs()  # (..., P, Q)
     return Corners(
-        left,
-        right,
-        (right.radius @ size.mT).unsqueeze(1),
-        (left.radius @ size).unsqueeze(1),
-        error.unsqueeze(1),
-        inputs,
+        left=left,
+        right=right,
+        left_sums=(right.radius @ size.mT).unsqueeze(1),
+        right_sums=(left.radius @ size).unsqueeze(1),
+        error=error.unsqueeze(1),
+        inputs=inputs,
     )
 
 

@@ -8,11 +8,14 @@ from __future__ import annotations
 
 import dataclasses
 import math
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import torch
 from torch import Tensor
 
+from vertex_softmax.ops.contract import Context, Relaxation, Shape, Splittable
+from vertex_softmax.ops.interval import Interval
+from vertex_softmax.ops.line_relaxations import BandRelaxation, CurvedRelaxation, LineRelaxation, ReluRelaxation
 from vertex_softmax.ops.lines import (
     Band,
     Fan,
@@ -25,16 +28,19 @@ from vertex_softmax.ops.lines import (
     end_lines,
     negated,
 )
-from vertex_softmax.ops.registry import Interval, Op, Place, Range, Rules, Shape, Step, beside, register, spread, sum_to
+from vertex_softmax.ops.registry import register
+from vertex_softmax.ops.rules import ReluSlope, Rules
+from vertex_softmax.ops.tensors import beside, spread
 
 INFINITY = math.inf
 Pieces = tuple[tuple[float, float], ...]
 
 
-class Elementwise(Op):
-    """f(x) elementwise: A⁺ takes the lower line, A⁻ the upper one."""
+class Elementwise(Splittable):
+    """f(x) elementwise, between two lines over the interval of x."""
 
-    parallels = True
+    reads = (0,)
+    has_parallel_rule = True
 
     def derivative(self, x: Tensor) -> Tensor:
         """f'(x)"""
@@ -45,39 +51,30 @@ class Elementwise(Op):
         raise NotImplementedError
 
     def interval(self, *boxes: Interval) -> Interval:
-        """The ends, for an increasing function."""
+        """The values at the ends, for an increasing function."""
         return Interval(self.evaluate(boxes[0].lower), self.evaluate(boxes[0].upper))
 
-    def relax(self, place: Place) -> Lines | Band:
-        """The two lines, beside the objectives."""
-        lines = self.lines(place.boxes[0], place.rules)
-        if place.rules.parallel:
-            return Band(*(beside(x) for x in self.band(place.boxes[0], lines)))
-        return Lines(*(beside(x) for x in lines))
+    def relax(self, context: Context) -> Relaxation:
+        """The two lines, or under parallel rules one band."""
+        lines = self.lines(context.boxes[0], context.rules)
+        if context.rules.parallel:
+            return BandRelaxation(Band(*map(beside, self.band(context.boxes[0], lines))))
+        return self.between(lines.map(beside), context)
+
+    def between(self, lines: Lines, context: Context) -> Relaxation:
+        """The relaxation between two lines; subclasses add free parameters."""
+        return LineRelaxation(lines)
 
     def band(self, box: Interval, lines: Lines) -> Band:
         """The band of one slope that holds the two lines."""
         slope = (lines.lower_slope + lines.upper_slope) / 2
         return band(slope, lines, box)
 
-    def backward(self, A: Tensor, relaxed: Any, keep: int | None = None) -> Step:
-        """A times the slope of the side its sign asks for."""
-        if isinstance(relaxed, Band):
-            return Step((A * relaxed.slope,), sum_to(A * relaxed.middle, keep), noise=A * relaxed.half)
-        up = A >= 0
-        slope = torch.where(up, relaxed.lower_slope, relaxed.upper_slope)
-        intercept = torch.where(up, relaxed.lower_intercept, relaxed.upper_intercept)
-        return Step((A * slope,), sum_to(A * intercept, keep))
-
-    def carries(self, keep: int, shape: Shape) -> tuple[int | None, ...] | None:
+    def carries_diagonal(self, dimension: int, shape: Shape) -> tuple[int | None, ...] | None:
         """Every dimension."""
-        return (keep,)
+        return (dimension,)
 
-    def needs(self) -> tuple[int, ...]:
-        """Its argument."""
-        return (0,)
-
-    splits: ClassVar[tuple[int, ...]] = (0,)
+    split_inputs: ClassVar[tuple[int, ...]] = (0,)
 
     def bend(self, i: int, A: Tensor, slope: Tensor, xs: tuple[Tensor, ...], points: tuple[Tensor, ...]) -> Tensor:
         """The range of A f(x) − slope·x."""
@@ -89,7 +86,7 @@ class Elementwise(Op):
 class Relu(Elementwise):
     """max(x, 0): exact where the sign is decided, else the chord above and a line through 0 below."""
 
-    ranges: ClassVar[dict[str, Range]] = {"slope": Range()}
+    splits_exactly = True
 
     def evaluate(self, *xs: Tensor) -> Tensor:
         """max(x, 0)"""
@@ -103,31 +100,28 @@ class Relu(Elementwise):
         width = torch.where(undecided, upper - lower, torch.ones_like(upper))
         zero, one = torch.zeros_like(lower), torch.ones_like(lower)
         chord = torch.where(undecided, upper / width, torch.where(off, zero, one))
-        free = {"adaptive": (upper > -lower).to(lower.dtype), "zero": zero, "one": one}[rules.relu]
+        if rules.relu is ReluSlope.ADAPTIVE:
+            free = (upper > -lower).to(lower.dtype)
+        else:
+            free = zero if rules.relu is ReluSlope.ZERO else one
         slope = torch.where(undecided, free, torch.where(off, zero, one))
         # the chord through (l, 0) and (u, u), raised to meet both ends in spite of rounding
         above = torch.where(undecided, torch.maximum(-chord * lower, upper - chord * upper), zero)
         nan = lower.isnan() | upper.isnan()
-        return Lines(slope, torch.where(nan, lower + upper, zero), chord, torch.where(nan, lower + upper, above))
+        return Lines(
+            lower_slope=slope,
+            lower_intercept=torch.where(nan, lower + upper, zero),
+            upper_slope=chord,
+            upper_intercept=torch.where(nan, lower + upper, above),
+        )
+
+    def between(self, lines: Lines, context: Context) -> Relaxation:
+        """With the lower slope free."""
+        return ReluRelaxation(lines)
 
     def band(self, box: Interval, lines: Lines) -> Band:
-        """The slope of the chord."""
-        return band(lines.upper_slope, lines._replace(lower_slope=lines.upper_slope), box)
-
-    def parameters(self, relaxed: Any) -> dict[str, Tensor]:
-        """The lower slope; it counts only where the sign is open."""
-        return {"slope": relaxed.lower_slope}
-
-    def with_parameters(self, relaxed: Any, values: dict[str, Tensor]) -> Any:
-        """Another lower slope where the sign is open, that is where the chord is raised above 0."""
-        open_ = relaxed.upper_intercept > 0
-        return relaxed._replace(lower_slope=torch.where(open_, values["slope"], relaxed.lower_slope))
-
-    def settled(self, A: Tensor, relaxed: Any) -> dict[str, Tensor]:
-        """The lower slope."""
-        return {"slope": relaxed.lower_slope.expand(A.shape[0], A.shape[1], *A.shape[2:])}
-
-    splits_exactly = True
+        """The band with the slope of the chord."""
+        return band(lines.upper_slope, dataclasses.replace(lines, lower_slope=lines.upper_slope), box)
 
     def split_point(self, i: int, box: Interval, x: Tensor) -> Tensor:
         """By the sign."""
@@ -140,7 +134,7 @@ class Relu(Elementwise):
         return A.abs() * torch.where(A < 0, 1.0, 0.6) * -low * high / width
 
     def undecided(self, i: int, box: Interval) -> Tensor | None:
-        """Where the sign is open."""
+        """Where the interval has both signs."""
         return (box.lower < 0) & (box.upper > 0)
 
 
@@ -151,47 +145,23 @@ class Curved(Elementwise):
     concave: ClassVar[Pieces]
 
     def curvature(self) -> tuple[Pieces, Pieces]:
-        """Where it is convex, and where concave."""
+        """Where the function is convex, and where it is concave."""
         return self.convex, self.concave
 
     def lines(self, box: Interval, rules: Rules) -> Lines:
         """The lines that are best in the middle of the interval, or nearly."""
         return curved_lines(self.evaluate, self.derivative, *self.curvature(), *box)
 
-    def relax(self, place: Place) -> Any:
-        """The two lines, and if parameters are free those of the ends; beside the objectives."""
-        found = super().relax(place)
-        if isinstance(found, Band) or not place.rules.free:
-            return found
-        ends = end_lines(self.evaluate, self.derivative, *self.curvature(), *place.boxes[0])
-        left, right = (Lines(*map(beside, lines)) for lines in ends)
-        return Fan(found, left, right)
-
-    ranges: ClassVar[dict[str, Range]] = {"below": Range(-1.0, 1.0), "above": Range(-1.0, 1.0)}
-
-    def parameters(self, relaxed: Any) -> dict[str, Tensor]:
-        """Which lines between those of the two ends."""
-        if not isinstance(relaxed, Fan):
-            return {}
-        zero = torch.zeros_like(relaxed.middle.lower_slope)
-        return {"below": zero, "above": zero}
-
-    def with_parameters(self, relaxed: Any, values: dict[str, Tensor]) -> Any:
-        """Other lines."""
-        return relaxed.at(values["below"], values["above"])
-
-    def backward(self, A: Tensor, relaxed: Any, keep: int | None = None) -> Step:
-        """As for any function of one number."""
-        return super().backward(A, relaxed.middle if isinstance(relaxed, Fan) else relaxed, keep)
-
-    def settled(self, A: Tensor, relaxed: Any) -> dict[str, Tensor]:
-        """The slopes below and above."""
-        lines = relaxed.middle if isinstance(relaxed, Fan) else relaxed
-        shape = (A.shape[0], A.shape[1], *A.shape[2:])
-        return {"below": lines.lower_slope.expand(shape), "above": lines.upper_slope.expand(shape)}
+    def between(self, lines: Lines, context: Context) -> Relaxation:
+        """With a fan of lines, if parameters are free."""
+        if not context.rules.free:
+            return CurvedRelaxation(lines)
+        ends = end_lines(self.evaluate, self.derivative, *self.curvature(), *context.boxes[0])
+        left, right = (end.map(beside) for end in ends)
+        return CurvedRelaxation(lines, Fan(lines, left, right))
 
     def band(self, box: Interval, lines: Lines) -> Band:
-        """The slope of the chord."""
+        """The band with the slope of the chord."""
         return curved_band(self.evaluate, self.derivative, *self.curvature(), *box)
 
 
@@ -402,7 +372,7 @@ class Sqrt(Elementwise):
         found = concave_lines(self.evaluate, self.derivative, torch.where(point, high, box.lower), high)
         zero = box.lower.sqrt() + box.upper.sqrt()  # 0, or NaN outside the domain
         outside = zero.isnan()  # the tangent at the middle is a number even then
-        return Lines(*(torch.where(point | outside, zero, x) for x in found))
+        return found.map(lambda x: torch.where(point | outside, zero, x))
 
 
 @register
@@ -456,8 +426,13 @@ class Reciprocal(Elementwise):
         right = convex_lines(self.evaluate, self.derivative, *Positive.inside(Interval(lower, upper)))
         # f(x) = −f(−x): slopes stay, sides and intercepts change
         mirror = negated(right)
-        left = Lines(-mirror.lower_slope, mirror.lower_intercept, -mirror.upper_slope, mirror.upper_intercept)
-        return Lines(*(torch.where(flip, a, b) for a, b in zip(left, right, strict=True)))
+        left = Lines(
+            lower_slope=-mirror.lower_slope,
+            lower_intercept=mirror.lower_intercept,
+            upper_slope=-mirror.upper_slope,
+            upper_intercept=mirror.upper_intercept,
+        )
+        return left.where(flip, right)
 
 
 @register

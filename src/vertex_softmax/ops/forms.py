@@ -7,16 +7,18 @@ embedding, it is stored once.
 
 from __future__ import annotations
 
-from typing import NamedTuple
+import dataclasses
 
 import torch
 from torch import Tensor
 
+from vertex_softmax.ops.contract import AffineForm
 from vertex_softmax.ops.generators import raised, squares
-from vertex_softmax.ops.registry import AffineForm, Interval
+from vertex_softmax.ops.interval import Interval
 
 
-class RowForm(NamedTuple):
+@dataclasses.dataclass(frozen=True, eq=False)
+class RowForm:
     """Rows v_j = centre_j + G_j ξ, |ξ_p| ≤ radius_jp."""
 
     centre: Tensor
@@ -60,7 +62,9 @@ def row_form(form: AffineForm) -> RowForm:
         most = radius.amax(-2)
         if bool((most - least <= 1e-4 * most).all()):  # the largest serves for all
             common = compact.squeeze(-3) * most.unsqueeze(-2)
-    return RowForm(form.centre, compact, radius, common, varies, order, there)
+    return RowForm(
+        centre=form.centre, matrix=compact, radius=radius, common=common, varies=varies, places=order, there=there
+    )
 
 
 def functional_radius(eta: Tensor, form: RowForm) -> Tensor:

@@ -14,12 +14,13 @@ that is not symmetric by far more than its entries.)
 
 from __future__ import annotations
 
+import dataclasses
 from typing import NamedTuple
 
 import torch
 from torch import Tensor
 
-from vertex_softmax.ops.registry import Interval
+from vertex_softmax.ops.interval import Interval
 
 MOST_EXACT = 1 << 28
 """Multiplications that one call of functional_radius may take for the exact sums, per input of the batch."""
@@ -57,13 +58,14 @@ class Generators(NamedTuple):
             torch.where(lost, radius, self.error),
         )
 
-    def turned(self) -> Generators:
-        """Of the transposed matrix."""
+    def transposed(self) -> Generators:
+        """The generators of the transposed matrix."""
         return Generators(self.centre.mT, self.columns.transpose(-3, -2), self.error.mT)
 
 
-class Ellipsoid(NamedTuple):
-    """Of each row (..., n, d): |η·(y − centre)|² ≤ size · ηᵀ shape η."""
+@dataclasses.dataclass(frozen=True, eq=False)
+class Ellipsoid:
+    """An ellipsoid around each row of (..., n, d): |η·(y − centre)|² ≤ size · ηᵀ shape η for every η."""
 
     centre: Tensor
     """(batch, ..., n, d)"""
@@ -72,7 +74,7 @@ class Ellipsoid(NamedTuple):
     size: Tensor
     """(batch, ..., n)"""
     rows: Generators | None
-    """what it is around, if that is small enough to keep"""
+    """the generators of the rows, if they are small enough to store"""
 
 
 def ellipsoid(rows: Generators) -> Ellipsoid:
@@ -82,7 +84,7 @@ def ellipsoid(rows: Generators) -> Ellipsoid:
     shape = (rows.columns / scale.unsqueeze(-2)) @ rows.columns.mT + torch.diag_embed(rows.error)
     size = length.sum(-1) + rows.error.sum(-1)
     kept = rows if rows.columns[0].numel() <= MOST_KEPT else None
-    return Ellipsoid(rows.centre, raised(shape, length.shape[-1]), size, kept)
+    return Ellipsoid(centre=rows.centre, shape=raised(shape, length.shape[-1]), size=size, rows=kept)
 
 
 def raised(shape: Tensor, count: int) -> Tensor:

@@ -4,19 +4,22 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Callable
-from typing import Any
 
 import torch
 from torch import Tensor
 from torch.nn.grad import conv1d_input, conv2d_input, conv3d_input
 
-from vertex_softmax.ops.registry import ROUNDING, Interval, Op, Shape, Step, register, sum_to
+from vertex_softmax.foundation.tolerances import OUTWARD
+from vertex_softmax.ops.contract import AffineOp, Shape, Step
+from vertex_softmax.ops.interval import Interval
+from vertex_softmax.ops.registry import register
+from vertex_softmax.ops.tensors import sum_to
 
 
 def image(box: Interval, middle: Callable[[Tensor], Tensor], spread: Callable[[Tensor], Tensor]) -> Interval:
     """centre and radius through an affine map and through its absolute value; outward by what the sums may round."""
     centre, radius = middle(box.centre), spread(box.radius)
-    share = ROUNDING[centre.dtype]
+    share = OUTWARD[centre.dtype]
     if share > 0:  # of the terms: |W|·|x|, and the bias, which is at most |W x| + |W x + bias|
         radius = radius + share * (2 * spread(box.centre.abs() + box.radius) + centre.abs())
     return Interval(centre - radius, centre + radius)
@@ -24,13 +27,11 @@ def image(box: Interval, middle: Callable[[Tensor], Tensor], spread: Callable[[T
 
 @register
 @dataclasses.dataclass(frozen=True)
-class Linear(Op):
+class Linear(AffineOp):
     """x @ weight + bias along the last dimension; weight (..., in, out) broadcasts, bias (out,) or None."""
 
     weight: Tensor
     bias: Tensor | None = None
-
-    affine = True
 
     def evaluate(self, *xs: Tensor) -> Tensor:
         """(..., in) → (..., out)"""
@@ -41,24 +42,22 @@ class Linear(Op):
         """The exact range of each output."""
         return image(boxes[0], self.evaluate, lambda r: r @ self.weight.abs())
 
-    def backward(self, A: Tensor, relaxed: Any, keep: int | None = None) -> Step:
+    def backward(self, A: Tensor, diagonal: int | None = None) -> Step:
         """A Wᵀ, and A·bias."""
-        constant = None if self.bias is None else sum_to(A * self.bias, keep)
+        constant = None if self.bias is None else sum_to(A * self.bias, diagonal)
         return Step((A @ self.weight.mT,), constant)
 
-    def carries(self, keep: int, shape: Shape) -> tuple[int | None, ...] | None:
+    def carries_diagonal(self, dimension: int, shape: Shape) -> tuple[int | None, ...] | None:
         """Every dimension but the last."""
-        return None if keep == len(shape) - 1 or self.weight.dim() > 2 else (keep,)
+        return None if dimension == len(shape) - 1 or self.weight.dim() > 2 else (dimension,)
 
 
 @register
 @dataclasses.dataclass(frozen=True)
-class LeftLinear(Op):
+class LeftLinear(AffineOp):
     """weight @ x over the last two dimensions; weight (..., out, in) broadcasts."""
 
     weight: Tensor
-
-    affine = True
 
     def evaluate(self, *xs: Tensor) -> Tensor:
         """(..., in, n) → (..., out, n)"""
@@ -68,14 +67,14 @@ class LeftLinear(Op):
         """The exact range of each output."""
         return image(boxes[0], self.evaluate, lambda r: self.weight.abs() @ r)
 
-    def backward(self, A: Tensor, relaxed: Any, keep: int | None = None) -> Step:
+    def backward(self, A: Tensor, diagonal: int | None = None) -> Step:
         """Wᵀ A."""
         return Step((self.weight.mT @ A,))
 
 
 @register
 @dataclasses.dataclass(frozen=True)
-class Convolution(Op):
+class Convolution(AffineOp):
     """torch's conv1d / conv2d / conv3d of (N, channels, *size): weight, bias or None, and their arguments."""
 
     weight: Tensor
@@ -85,8 +84,6 @@ class Convolution(Op):
     padding: Shape
     dilation: Shape
     groups: int = 1
-
-    affine = True
 
     def _convolve(self, x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
         n = len(self.size)
@@ -103,7 +100,7 @@ class Convolution(Op):
         """The exact range of each output."""
         return image(boxes[0], self.evaluate, lambda r: self._convolve(r, self.weight.abs(), None))
 
-    def backward(self, A: Tensor, relaxed: Any, keep: int | None = None) -> Step:
+    def backward(self, A: Tensor, diagonal: int | None = None) -> Step:
         """The transposed convolution, and A·bias."""
         n = len(self.size)
         flat = A.reshape(-1, *A.shape[-n - 1 :])
@@ -117,12 +114,10 @@ class Convolution(Op):
 
 @register
 @dataclasses.dataclass(frozen=True)
-class Scale(Op):
+class Scale(AffineOp):
     """x · factor, elementwise; factor broadcasts to x's shape."""
 
     factor: Tensor
-
-    affine = True
 
     def evaluate(self, *xs: Tensor) -> Tensor:
         """Elementwise."""
@@ -133,13 +128,13 @@ class Scale(Op):
         a, b = boxes[0].lower * self.factor, boxes[0].upper * self.factor
         return Interval(torch.minimum(a, b), torch.maximum(a, b))
 
-    def backward(self, A: Tensor, relaxed: Any, keep: int | None = None) -> Step:
+    def backward(self, A: Tensor, diagonal: int | None = None) -> Step:
         """A · factor."""
         return Step((A * self.factor,))
 
-    def carries(self, keep: int, shape: Shape) -> tuple[int | None, ...] | None:
+    def carries_diagonal(self, dimension: int, shape: Shape) -> tuple[int | None, ...] | None:
         """Every dimension."""
-        return (keep,)
+        return (dimension,)
 
 
 @register
@@ -160,12 +155,10 @@ class Divide(Scale):
 
 @register
 @dataclasses.dataclass(frozen=True)
-class Shift(Op):
+class Shift(AffineOp):
     """x + offset, elementwise; offset broadcasts to x's shape."""
 
     offset: Tensor
-
-    affine = True
 
     def evaluate(self, *xs: Tensor) -> Tensor:
         """Elementwise."""
@@ -175,21 +168,19 @@ class Shift(Op):
         """Exact."""
         return Interval(boxes[0].lower + self.offset, boxes[0].upper + self.offset)
 
-    def backward(self, A: Tensor, relaxed: Any, keep: int | None = None) -> Step:
+    def backward(self, A: Tensor, diagonal: int | None = None) -> Step:
         """A, and A·offset."""
-        return Step((A,), sum_to(A * self.offset, keep))
+        return Step((A,), sum_to(A * self.offset, diagonal))
 
-    def carries(self, keep: int, shape: Shape) -> tuple[int | None, ...] | None:
+    def carries_diagonal(self, dimension: int, shape: Shape) -> tuple[int | None, ...] | None:
         """Every dimension."""
-        return (keep,)
+        return (dimension,)
 
 
 @register
 @dataclasses.dataclass(frozen=True)
-class Add(Op):
+class Add(AffineOp):
     """x + y, of one shape."""
-
-    affine = True
 
     def evaluate(self, *xs: Tensor) -> Tensor:
         """Elementwise."""
@@ -199,21 +190,19 @@ class Add(Op):
         """Ends added."""
         return Interval(boxes[0].lower + boxes[1].lower, boxes[0].upper + boxes[1].upper)
 
-    def backward(self, A: Tensor, relaxed: Any, keep: int | None = None) -> Step:
+    def backward(self, A: Tensor, diagonal: int | None = None) -> Step:
         """A to both."""
         return Step((A, A))
 
-    def carries(self, keep: int, shape: Shape) -> tuple[int | None, ...] | None:
+    def carries_diagonal(self, dimension: int, shape: Shape) -> tuple[int | None, ...] | None:
         """Every dimension."""
-        return (keep, keep)
+        return (dimension, dimension)
 
 
 @register
 @dataclasses.dataclass(frozen=True)
-class Subtract(Op):
+class Subtract(AffineOp):
     """x − y, of one shape."""
-
-    affine = True
 
     def evaluate(self, *xs: Tensor) -> Tensor:
         """Elementwise."""
@@ -223,25 +212,23 @@ class Subtract(Op):
         """Opposite ends subtracted."""
         return Interval(boxes[0].lower - boxes[1].upper, boxes[0].upper - boxes[1].lower)
 
-    def backward(self, A: Tensor, relaxed: Any, keep: int | None = None) -> Step:
+    def backward(self, A: Tensor, diagonal: int | None = None) -> Step:
         """A and −A."""
         return Step((A, -A))
 
-    def carries(self, keep: int, shape: Shape) -> tuple[int | None, ...] | None:
+    def carries_diagonal(self, dimension: int, shape: Shape) -> tuple[int | None, ...] | None:
         """Every dimension."""
-        return (keep, keep)
+        return (dimension, dimension)
 
 
 @register
 @dataclasses.dataclass(frozen=True)
-class Sum(Op):
+class Sum(AffineOp):
     """The sum over dimensions, which stay with size 1; `sizes` are theirs."""
 
     dims: Shape
     rank: int
     sizes: Shape
-
-    affine = True
 
     def _dims(self) -> list[int]:
         return [d - self.rank for d in self.dims]
@@ -254,13 +241,13 @@ class Sum(Op):
         """Ends added."""
         return Interval(self.evaluate(boxes[0].lower), self.evaluate(boxes[0].upper))
 
-    def backward(self, A: Tensor, relaxed: Any, keep: int | None = None) -> Step:
+    def backward(self, A: Tensor, diagonal: int | None = None) -> Step:
         """A, repeated."""
         shape = list(A.shape)
         for d, n in zip(self._dims(), self.sizes, strict=True):
             shape[d] = n
         return Step((A.expand(shape),))
 
-    def carries(self, keep: int, shape: Shape) -> tuple[int | None, ...] | None:
+    def carries_diagonal(self, dimension: int, shape: Shape) -> tuple[int | None, ...] | None:
         """The dimensions that are not summed."""
-        return None if keep in self.dims else (keep,)
+        return None if dimension in self.dims else (dimension,)

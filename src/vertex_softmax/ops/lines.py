@@ -8,6 +8,7 @@ bisection and bounded from below by the tangent at the bracket's left end.
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
@@ -18,13 +19,32 @@ Function = Callable[[Tensor], Tensor]
 BISECTIONS = 46
 
 
-class Lines(NamedTuple):
-    """Slopes and intercepts of the two bounds, each like the box."""
+@dataclasses.dataclass(frozen=True, eq=False)
+class Lines:
+    """Slopes and intercepts of the two bounds, each shaped like the box."""
 
     lower_slope: Tensor
     lower_intercept: Tensor
     upper_slope: Tensor
     upper_intercept: Tensor
+
+    def map(self, change: Function) -> Lines:
+        """The same change made to all four tensors."""
+        return Lines(
+            lower_slope=change(self.lower_slope),
+            lower_intercept=change(self.lower_intercept),
+            upper_slope=change(self.upper_slope),
+            upper_intercept=change(self.upper_intercept),
+        )
+
+    def where(self, condition: Tensor, other: Lines) -> Lines:
+        """These lines where the condition holds, the others elsewhere."""
+        return Lines(
+            lower_slope=torch.where(condition, self.lower_slope, other.lower_slope),
+            lower_intercept=torch.where(condition, self.lower_intercept, other.lower_intercept),
+            upper_slope=torch.where(condition, self.upper_slope, other.upper_slope),
+            upper_intercept=torch.where(condition, self.upper_intercept, other.upper_intercept),
+        )
 
 
 class Fan(NamedTuple):
@@ -37,13 +57,19 @@ class Fan(NamedTuple):
     left: Lines
     right: Lines
 
-    def at(self, below: Tensor, above: Tensor) -> Lines:
-        """From −1, the left lines, over 0, the middle ones, to 1, the right ones; for either side."""
-        ends = []
-        for k, t in enumerate((below, below, above, above)):
-            side = torch.where(t < 0, self.left[k], self.right[k])
-            ends.append(self.middle[k] + t.abs() * (side - self.middle[k]))
-        return Lines(*ends)
+    def mixed(self, below: Tensor, above: Tensor) -> Lines:
+        """For each side from −1, the left lines, over 0, the middle ones, to 1, the right ones."""
+
+        def mix(share: Tensor, middle: Tensor, left: Tensor, right: Tensor) -> Tensor:
+            return middle + share.abs() * (torch.where(share < 0, left, right) - middle)
+
+        middle, left, right = self
+        return Lines(
+            lower_slope=mix(below, middle.lower_slope, left.lower_slope, right.lower_slope),
+            lower_intercept=mix(below, middle.lower_intercept, left.lower_intercept, right.lower_intercept),
+            upper_slope=mix(above, middle.upper_slope, left.upper_slope, right.upper_slope),
+            upper_intercept=mix(above, middle.upper_intercept, left.upper_intercept, right.upper_intercept),
+        )
 
 
 class Band(NamedTuple):
@@ -79,7 +105,8 @@ def convex_lines(f: Function, derivative: Function, lower: Tensor, upper: Tensor
     above = torch.maximum(left - chord * lower, right - chord * upper)
     # the ends matter only where the derivative underflowed: then the tangent is too flat to stay below f
     below_ends = torch.minimum(left - slope * lower, right - slope * upper)
-    return Lines(slope, torch.minimum(f(at) - slope * at, below_ends), chord, above)
+    below = torch.minimum(f(at) - slope * at, below_ends)
+    return Lines(lower_slope=slope, lower_intercept=below, upper_slope=chord, upper_intercept=above)
 
 
 def concave_lines(f: Function, derivative: Function, lower: Tensor, upper: Tensor) -> Lines:
@@ -90,7 +117,12 @@ def concave_lines(f: Function, derivative: Function, lower: Tensor, upper: Tenso
 
 def negated(lines: Lines) -> Lines:
     """The bounds of −f, from those of f."""
-    return Lines(-lines.upper_slope, -lines.upper_intercept, -lines.lower_slope, -lines.lower_intercept)
+    return Lines(
+        lower_slope=-lines.upper_slope,
+        lower_intercept=-lines.upper_intercept,
+        upper_slope=-lines.lower_slope,
+        upper_intercept=-lines.lower_intercept,
+    )
 
 
 def curved_lines(
@@ -100,7 +132,7 @@ def curved_lines(
     """f convex on some intervals and concave on the others, which together are the real line."""
     low_slope, low = _best_below(f, derivative, convex, lower, upper)
     high_slope, high = _best_below(lambda x: -f(x), lambda x: -derivative(x), concave, lower, upper)
-    return Lines(low_slope, low, -high_slope, -high)
+    return Lines(lower_slope=low_slope, lower_intercept=low, upper_slope=-high_slope, upper_intercept=-high)
 
 
 def _best_below(
@@ -144,7 +176,7 @@ def end_lines(
         low = below(f, derivative, _within(convex, lower, upper), slope, lower, upper)
         turned = _within(concave, lower, upper)
         high = -below(lambda x: -f(x), lambda x: -derivative(x), turned, -slope, lower, upper)
-        found.append(Lines(slope, low, slope, high))
+        found.append(Lines(lower_slope=slope, lower_intercept=low, upper_slope=slope, upper_intercept=high))
     return found[0], found[1]
 
 

@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import dataclasses
 import math
-from typing import Any
 
 import torch
 from torch import Tensor
 
+from vertex_softmax.ops.contract import Context, Op, Relaxation
+from vertex_softmax.ops.interval import Interval
+from vertex_softmax.ops.line_relaxations import LineRelaxation
 from vertex_softmax.ops.lines import Lines
-from vertex_softmax.ops.registry import Interval, Op, Place, Step, beside, register, sum_to
+from vertex_softmax.ops.registry import register
+from vertex_softmax.ops.tensors import beside
 
 INFINITY = math.inf
 
@@ -24,6 +27,8 @@ class Maximum(Op):
     its chord; where one entry certainly is the largest, both are that entry.
     """
 
+    reads = (0,)
+
     def evaluate(self, *xs: Tensor) -> Tensor:
         """(..., n) → (..., 1)"""
         return xs[0].amax(-1, keepdim=True)
@@ -32,13 +37,9 @@ class Maximum(Op):
         """The maxima of the ends."""
         return Interval(self.evaluate(boxes[0].lower), self.evaluate(boxes[0].upper))
 
-    def needs(self) -> tuple[int, ...]:
-        """Its argument."""
-        return (0,)
-
-    def relax(self, place: Place) -> Lines:
-        """Slopes (batch, 1, ..., n), intercepts (batch, 1, ..., 1)."""
-        lower, upper = place.boxes[0]
+    def relax(self, context: Context) -> Relaxation:
+        """Two lines with slopes (batch, 1, ..., n) and intercepts (batch, 1, ..., 1)."""
+        lower, upper = context.boxes[0]
         t, which = lower.max(-1, keepdim=True)
         below = torch.zeros_like(lower).scatter(-1, which, 1.0)
         others = upper.masked_fill(below > 0, -INFINITY).amax(-1, keepdim=True)
@@ -51,11 +52,7 @@ class Maximum(Op):
         bad = (lower + upper).sum(-1, keepdim=True)
         nan = torch.where(bad.isnan(), bad, torch.zeros_like(bad))
         slope = torch.where(decided, below, slope)
-        return Lines(*(beside(x) for x in (below, torch.zeros_like(t) + nan, slope, above + nan)))
-
-    def backward(self, A: Tensor, relaxed: Any, keep: int | None = None) -> Step:
-        """A times the slopes of the side its sign asks for."""
-        up = A >= 0
-        slope = torch.where(up, relaxed.lower_slope, relaxed.upper_slope)
-        intercept = torch.where(up, relaxed.lower_intercept, relaxed.upper_intercept)
-        return Step((A * slope,), sum_to(A * intercept, keep))
+        lines = Lines(
+            lower_slope=below, lower_intercept=torch.zeros_like(t) + nan, upper_slope=slope, upper_intercept=above + nan
+        )
+        return LineRelaxation(lines.map(beside))

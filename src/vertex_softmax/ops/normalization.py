@@ -11,23 +11,48 @@ Where y has generators, w, c·y and R are bounded as functionals by its ellipsoi
 from __future__ import annotations
 
 import dataclasses
-from typing import Any, ClassVar, NamedTuple
+from collections.abc import Mapping
+from typing import ClassVar
 
 import torch
 from torch import Tensor
 
+from vertex_softmax.ops.contract import (
+    Context,
+    InnerLoss,
+    InnerRange,
+    Range,
+    Relaxation,
+    Shape,
+    Step,
+    Summarising,
+)
 from vertex_softmax.ops.generators import Ellipsoid, Generators, ellipsoid, functional_radius, most_eigenvalue
-from vertex_softmax.ops.registry import Interval, Op, Place, Range, Shape, Step, beside, register
+from vertex_softmax.ops.interval import Interval
+from vertex_softmax.ops.registry import register
+from vertex_softmax.ops.tensors import beside
 
 
-class Rows(NamedTuple):
+@dataclasses.dataclass(frozen=True, eq=False)
+class NormSummary:
+    """What a normalisation needs of the generators of its rows."""
+
+    ellipsoid: Ellipsoid
+    along: Tensor
+    """(batch, rows...): |c·(y − c)| at most"""
+    far: Tensor
+    """(batch, rows...): |y − c|² at most"""
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class KnownRows:
     """What is known of rows y of d numbers, (batch, rows..., d)."""
 
     box: Interval
     centre: Tensor
-    """c: the box's, or that of the generators"""
+    """c: the centre of the box, or that of the generators"""
     reach: Tensor
-    """how far the box goes from c"""
+    """how far the box extends from c"""
     along: Tensor
     """(batch, rows...): |c·(y − c)| at most"""
     far: Tensor
@@ -35,21 +60,25 @@ class Rows(NamedTuple):
     shape: Ellipsoid | None
 
 
-class Norm(NamedTuple):
-    """Over rows of d numbers, (batch, 1, rows, ...)."""
+@dataclasses.dataclass(frozen=True, eq=False)
+class NormRelaxation(InnerLoss):
+    """Bounds of ρ = 1/σ over rows of d numbers, (batch, 1, rows, ...), and what the product with w = η·y needs."""
 
+    count: int
+    """how many last dimensions are normalised together"""
     centre: Tensor
     """c, (batch, 1, rows, d)"""
     reach: Tensor
+    """how far the box extends from c, (batch, 1, rows, d)"""
     shape: Ellipsoid | None
-    """of y; without the objectives' dimension"""
+    """of y; without the dimension of the objectives"""
     inverse: Interval
-    """ρ, (batch, 1, rows)"""
+    """the range of ρ, (batch, 1, rows)"""
     square_slope: Tensor
     """σ² ≤ square_slope·y + square, (batch, 1, rows, d)"""
     square: Tensor
     touch: Tensor
-    """σ₀"""
+    """σ₀, where the tangent of x^{−1/2} touches"""
     high_slope: Tensor
     """ρ ≤ high_slope·y + high"""
     high: Tensor
@@ -61,6 +90,8 @@ class Norm(NamedTuple):
     """where the slopes of both bounds of ρ are multiples of c"""
     parallel: bool
 
+    ranges: ClassVar[Mapping[str, Range]] = {"touch": Range(-3.0, 3.0, 0.25)}
+
     def below(self) -> tuple[Tensor, Tensor]:
         """ρ ≥ slope·y + constant: (3 − σ²/σ₀²) / 2σ₀, divided step by step, as σ₀³ overflows long before σ₀² does."""
         touch = self.touch.unsqueeze(-1)
@@ -68,17 +99,76 @@ class Norm(NamedTuple):
             2 * self.touch
         )
 
+    def backward(self, A: Tensor, diagonal: int | None = None) -> Step:
+        """ρ_c A, and w_c times a bound of ρ; one error w_r ρ_r per row."""
+        eta = A.flatten(A.dim() - self.count)  # (batch, S, rows..., d)
+        w = (eta * self.centre).sum(-1)
+        w_radius = (eta.abs() * self.reach).sum(-1)
+        if self.shape is not None:
+            round_ = functional_radius(eta.unsqueeze(-2), self.shape, self.sums).squeeze(-1).squeeze(-1)
+            w_radius = torch.where(round_ < w_radius, round_, w_radius)  # it may have overflowed
+        rho, rho_radius = self.inverse.centre, self.inverse.radius
+        low_slope, low = self.below()
+        both = w_radius * rho_radius
+        error = None
+        if self.parallel:
+            slope, bound, half = self._band(low_slope, low)
+            constant, error = w * bound - w * rho, w.abs() * half + both
+        else:
+            slope = torch.where((w >= 0).unsqueeze(-1), low_slope, self.high_slope)
+            bound = torch.where(w >= 0, low, self.high)
+            constant = w * bound - w * rho - both
+        back = rho.unsqueeze(-1) * eta + w.unsqueeze(-1) * slope
+        dims = [2 + i for i in range(constant.dim() - 2) if i != diagonal]
+        sums = [None if x is None else x.sum(dims) if dims else x for x in (constant, error)]
+        return Step((back.reshape(A.shape),), sums[0], error=sums[1])
+
+    def inner_loss(self, A: Tensor) -> Tensor:
+        """What the product of w and ρ is off by, and the chord of 1/σ."""
+        eta = A.flatten(A.dim() - self.count)
+        w, w_radius = (eta * self.centre).sum(-1), (eta.abs() * self.reach).sum(-1)
+        if self.shape is not None:
+            round_ = functional_radius(eta.unsqueeze(-2), self.shape).squeeze(-1).squeeze(-1)
+            w_radius = torch.minimum(round_, w_radius)
+        return self.inverse.radius * (w_radius + w.abs() * self.inverse.radius / self.inverse.centre)
+
+    def _band(self, low_slope: Tensor, low: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        """ρ = slope·y + middle ± half: the slope of the upper bound, the lower one brought to it over the box."""
+        slope = self.high_slope
+        off = low_slope - slope
+        centre = (off * self.centre).sum(-1)
+        apart = (off.abs() * self.reach).sum(-1)
+        length = self.centre.square().sum(-1)
+        known = self.radial & (length > 0)
+        times = centre.abs() / torch.where(known, length, torch.ones_like(length))  # |off| = times · |c|
+        apart = torch.where(known, torch.minimum(apart, times * self.along), apart)
+        least = centre - apart + low
+        return slope, (least + self.high) / 2, (self.high - least) / 2
+
+    def parameters(self) -> dict[str, Tensor]:
+        """The logarithm of what σ₀ is multiplied by."""
+        return {"touch": torch.zeros_like(self.touch)}
+
+    def with_parameters(self, values: Mapping[str, Tensor]) -> NormRelaxation:
+        """Tangents at other σ₀."""
+        return dataclasses.replace(self, touch=self.touch * values["touch"].exp())
+
+    def chosen_values(self, A: Tensor) -> dict[str, Tensor]:
+        """σ₀, (batch, S, rows...)."""
+        return {"touch": self.touch.expand(A.shape[0], A.shape[1], *self.touch.shape[2:])}
+
 
 @register
 @dataclasses.dataclass(frozen=True)
-class Normalize(Op):
+class Normalize(Summarising, InnerRange):
     """y / √(mean of y² over the last `count` dimensions + eps)."""
 
     eps: float
     count: int = 1
 
-    parallels = True
-    ranges: ClassVar[dict[str, Range]] = {"touch": Range(-3.0, 3.0, 0.25)}
+    reads = (0,)
+    generator_inputs = (0,)
+    has_parallel_rule = True
 
     def _rows(self, x: Tensor) -> Tensor:
         return x.flatten(x.dim() - self.count)
@@ -88,35 +178,31 @@ class Normalize(Op):
         dims = list(range(-self.count, 0))
         return xs[0] / (xs[0].square().mean(dims, keepdim=True) + self.eps).sqrt()
 
-    def generated(self) -> tuple[int, ...]:
-        """y."""
-        return (0,)
-
-    def table(self, generators: tuple[Any, ...]) -> Any:
-        """Its ellipsoid, |c·(y − c)| and |y − c|² at most."""
-        y: Generators | None = generators[0]
-        if y is None:
-            return None
+    def summarise(self, generators: Mapping[int, Generators]) -> NormSummary:
+        """The ellipsoid of the rows, and bounds of |c·(y − c)| and |y − c|²."""
+        y = generators[0]
         columns = y.columns.flatten(y.columns.dim() - 1 - self.count, -2)  # (batch, rows..., d, P)
         flat = Generators(self._rows(y.centre), columns, self._rows(y.error))
         along = (flat.centre.unsqueeze(-2) @ columns).abs().sum((-2, -1)) + (flat.centre.abs() * flat.error).sum(-1)
         round_ = ellipsoid(Generators(*(x.unsqueeze(-2 if i != 1 else -3) for i, x in enumerate(flat))))
         far = (most_eigenvalue(round_.shape) * round_.size).squeeze(-1)
-        return round_, along, far
+        return NormSummary(round_, along, far)
 
-    def _known(self, place: Place) -> Rows:
+    def _known(self, context: Context) -> KnownRows:
         """The rows by their box, and by their generators if there are any."""
-        box = Interval(*(self._rows(x) for x in place.boxes[0]))
-        if place.table is None:
+        box = Interval(*(self._rows(x) for x in context.boxes[0]))
+        known = context.summary
+        if not isinstance(known, NormSummary):
             centre, reach = box.centre, box.radius
-            return Rows(box, centre, reach, (centre.abs() * reach).sum(-1), reach.square().sum(-1), None)
-        round_, along, far = place.table
-        centre = round_.centre.squeeze(-2)
+            along, far = (centre.abs() * reach).sum(-1), reach.square().sum(-1)
+            return KnownRows(box=box, centre=centre, reach=reach, along=along, far=far, shape=None)
+        centre = known.ellipsoid.centre.squeeze(-2)
         reach = torch.maximum(box.upper - centre, centre - box.lower)
-        along = torch.minimum(along, (centre.abs() * reach).sum(-1))
-        return Rows(box, centre, reach, along, torch.minimum(far, reach.square().sum(-1)), round_)
+        along = torch.minimum(known.along, (centre.abs() * reach).sum(-1))
+        far = torch.minimum(known.far, reach.square().sum(-1))
+        return KnownRows(box=box, centre=centre, reach=reach, along=along, far=far, shape=known.ellipsoid)
 
-    def _sigma(self, rows: Rows) -> Interval:
+    def _sigma(self, rows: KnownRows) -> Interval:
         """The range of σ."""
         box, d = rows.box, rows.centre.shape[-1]
         a, b = box.lower.square(), box.upper.square()
@@ -142,7 +228,8 @@ class Normalize(Op):
         eye = torch.eye(d, dtype=lower.dtype, device=lower.device)
         others = 1 - eye  # sums over the others are summed, not subtracted
         finite = torch.finfo(lower.dtype).max
-        small = least.clamp(max=finite / d) @ others  # less may be taken away from 0, and less there is not to add up
+        # a smaller sum of squares only widens the range: each square is clamped so that no sum overflows
+        small = least.clamp(max=finite / d) @ others
         large = (most.clamp(max=finite) @ others).masked_fill(most.isinf().any(-1, keepdim=True), torch.inf)
 
         def value(y: Tensor, rest: Tensor, away: Tensor) -> Tensor:
@@ -157,15 +244,11 @@ class Normalize(Op):
         shape = boxes[0].lower.shape
         return Interval(low.reshape(shape), high.reshape(shape))
 
-    def needs(self) -> tuple[int, ...]:
-        """y."""
-        return (0,)
-
-    def relax(self, place: Place) -> Norm:
+    def relax(self, context: Context) -> Relaxation:
         """The bounds of ρ."""
-        rows = self._known(place)
+        rows = self._known(context)
         d = rows.centre.shape[-1]
-        sigma = self._sigma(rows) if place.inner is None else self._sigma(rows).meet(place.inner)
+        sigma = self._sigma(rows) if context.inner is None else self._sigma(rows).meet(context.inner)
         (lower, upper), c = rows.box, rows.centre
         mean = c.square().mean(-1)
         # σ² from above: chords of y_i², or about c with |y − c|²; whichever is less at c
@@ -181,7 +264,8 @@ class Normalize(Op):
         product = sigma.lower * sigma.upper
         high_slope = -c / (d * middle).unsqueeze(-1) / product.unsqueeze(-1)
         high = (sigma.lower + sigma.upper - self.eps / middle) / product
-        return Norm(
+        return NormRelaxation(
+            count=self.count,
             centre=beside(c),
             reach=beside(rows.reach),
             shape=rows.shape,
@@ -192,76 +276,15 @@ class Normalize(Op):
             high_slope=beside(high_slope),
             high=beside(high),
             along=beside(rows.along),
-            sums=place.rules.sums,
+            sums=context.rules.sums,
             radial=beside(better),
-            parallel=place.rules.parallel,
+            parallel=context.rules.parallel,
         )
 
-    def backward(self, A: Tensor, relaxed: Any, keep: int | None = None) -> Step:
-        """ρ_c A, and w_c times a bound of ρ; one error w_r ρ_r per row."""
-        norm: Norm = relaxed
-        eta = self._rows(A)  # (batch, S, rows..., d)
-        w = (eta * norm.centre).sum(-1)
-        w_radius = (eta.abs() * norm.reach).sum(-1)
-        if norm.shape is not None:
-            round_ = functional_radius(eta.unsqueeze(-2), norm.shape, norm.sums).squeeze(-1).squeeze(-1)
-            w_radius = torch.where(round_ < w_radius, round_, w_radius)  # it may have overflowed
-        rho, rho_radius = norm.inverse.centre, norm.inverse.radius
-        low_slope, low = norm.below()
-        both = w_radius * rho_radius
-        error = None
-        if norm.parallel:
-            slope, bound, half = _band(norm, low_slope, low)
-            constant, error = w * bound - w * rho, w.abs() * half + both
-        else:
-            slope = torch.where((w >= 0).unsqueeze(-1), low_slope, norm.high_slope)
-            bound = torch.where(w >= 0, low, norm.high)
-            constant = w * bound - w * rho - both
-        back = rho.unsqueeze(-1) * eta + w.unsqueeze(-1) * slope
-        dims = [2 + i for i in range(constant.dim() - 2) if i != keep]
-        sums = [None if x is None else x.sum(dims) if dims else x for x in (constant, error)]
-        return Step((back.reshape(A.shape),), sums[0], error=sums[1])
-
-    def inner_box(self, place: Place) -> Interval | None:
+    def inner_range(self, context: Context) -> Interval:
         """The range of σ, (batch, rows...)."""
-        return self._sigma(self._known(place))
+        return self._sigma(self._known(context))
 
-    def inner_bend(self, A: Tensor, relaxed: Any) -> Tensor:
-        """What the product of w and ρ is off by, and the chord of 1/σ."""
-        norm: Norm = relaxed
-        eta = self._rows(A)
-        w, w_radius = (eta * norm.centre).sum(-1), (eta.abs() * norm.reach).sum(-1)
-        if norm.shape is not None:
-            round_ = functional_radius(eta.unsqueeze(-2), norm.shape).squeeze(-1).squeeze(-1)
-            w_radius = torch.minimum(round_, w_radius)
-        return norm.inverse.radius * (w_radius + w.abs() * norm.inverse.radius / norm.inverse.centre)
-
-    def parameters(self, relaxed: Any) -> dict[str, Tensor]:
-        """log of what σ₀ is multiplied by."""
-        return {"touch": torch.zeros_like(relaxed.touch)}
-
-    def with_parameters(self, relaxed: Any, values: dict[str, Tensor]) -> Any:
-        """Tangents at other σ₀."""
-        return relaxed._replace(touch=relaxed.touch * values["touch"].exp())
-
-    def settled(self, A: Tensor, relaxed: Any) -> dict[str, Tensor]:
-        """σ₀, (batch, S, rows...)."""
-        return {"touch": relaxed.touch.expand(A.shape[0], A.shape[1], *relaxed.touch.shape[2:])}
-
-    def carries(self, keep: int, shape: Shape) -> tuple[int | None, ...] | None:
+    def carries_diagonal(self, dimension: int, shape: Shape) -> tuple[int | None, ...] | None:
         """Every dimension that is not normalised."""
-        return (keep,) if keep < len(shape) - self.count else None
-
-
-def _band(norm: Norm, low_slope: Tensor, low: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-    """ρ = slope·y + middle ± half: the slope of the upper bound, the lower one brought to it over the box."""
-    slope = norm.high_slope
-    off = low_slope - slope
-    centre = (off * norm.centre).sum(-1)
-    apart = (off.abs() * norm.reach).sum(-1)
-    length = norm.centre.square().sum(-1)
-    known = norm.radial & (length > 0)
-    times = centre.abs() / torch.where(known, length, torch.ones_like(length))  # |off| = times · |c|
-    apart = torch.where(known, torch.minimum(apart, times * norm.along), apart)
-    least = centre - apart + low
-    return slope, (least + norm.high) / 2, (norm.high - least) / 2
+        return (dimension,) if dimension < len(shape) - self.count else None

@@ -11,13 +11,13 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from vertex_softmax.ops.registry import Interval, Op, Shape, Step, register
+from vertex_softmax.ops.contract import AffineOp, Shape, Step
+from vertex_softmax.ops.interval import Interval
+from vertex_softmax.ops.registry import register
 
 
-class Moving(Op):
+class Moving(AffineOp):
     """An op whose output numbers are input numbers: the interval is that of the ends."""
-
-    affine = True
 
     def interval(self, *boxes: Interval) -> Interval:
         """Moved ends."""
@@ -38,15 +38,15 @@ class Reshape(Moving):
         """(..., *before) → (..., *after)"""
         return xs[0].reshape((*xs[0].shape[: xs[0].dim() - len(self.before)], *self.after))
 
-    def backward(self, A: Tensor, relaxed: Any, keep: int | None = None) -> Step:
+    def backward(self, A: Tensor, diagonal: int | None = None) -> Step:
         """Back into the old shape."""
         return Step((A.reshape(*A.shape[:2], *self.before),))
 
-    def carries(self, keep: int, shape: Shape) -> tuple[int | None, ...] | None:
+    def carries_diagonal(self, dimension: int, shape: Shape) -> tuple[int | None, ...] | None:
         """A dimension that is there before and after, with as many numbers before it and behind it."""
-        left = math.prod(self.after[:keep])
+        left = math.prod(self.after[:dimension])
         for d, n in enumerate(self.before):
-            if n == self.after[keep] and math.prod(self.before[:d]) == left:
+            if n == self.after[dimension] and math.prod(self.before[:d]) == left:
                 return (d,)
         return None
 
@@ -65,14 +65,14 @@ class Permute(Moving):
         lead = xs[0].dim() - len(self.dims)
         return xs[0].permute(*range(lead), *(lead + d for d in self.dims))
 
-    def backward(self, A: Tensor, relaxed: Any, keep: int | None = None) -> Step:
+    def backward(self, A: Tensor, diagonal: int | None = None) -> Step:
         """Dimensions put back."""
         inverse = sorted(range(len(self.dims)), key=self.dims.__getitem__)
         return Step((A.permute(0, 1, *(2 + d for d in inverse)),))
 
-    def carries(self, keep: int, shape: Shape) -> tuple[int | None, ...] | None:
+    def carries_diagonal(self, dimension: int, shape: Shape) -> tuple[int | None, ...] | None:
         """Every dimension, to where it came from."""
-        return (self.dims[keep],)
+        return (self.dims[dimension],)
 
 
 @register
@@ -94,7 +94,7 @@ class Slice(Moving):
         """A part of the input."""
         return xs[0][self._index()]
 
-    def backward(self, A: Tensor, relaxed: Any, keep: int | None = None) -> Step:
+    def backward(self, A: Tensor, diagonal: int | None = None) -> Step:
         """A where it came from, 0 elsewhere."""
         shape = list(A.shape)
         shape[2 + self.dim] = self.size
@@ -102,9 +102,9 @@ class Slice(Moving):
         back[self._index()] = A
         return Step((back,))
 
-    def carries(self, keep: int, shape: Shape) -> tuple[int | None, ...] | None:
+    def carries_diagonal(self, dimension: int, shape: Shape) -> tuple[int | None, ...] | None:
         """Every dimension but the sliced one."""
-        return None if keep == self.dim else (keep,)
+        return None if dimension == self.dim else (dimension,)
 
 
 @register
@@ -121,15 +121,15 @@ class Take(Moving):
         """Indices picked."""
         return xs[0].index_select(xs[0].dim() - self.rank + self.dim, self.index)
 
-    def backward(self, A: Tensor, relaxed: Any, keep: int | None = None) -> Step:
+    def backward(self, A: Tensor, diagonal: int | None = None) -> Step:
         """A added up where it came from."""
         shape = list(A.shape)
         shape[2 + self.dim] = self.size
         return Step((A.new_zeros(shape).index_add(2 + self.dim, self.index, A),))
 
-    def carries(self, keep: int, shape: Shape) -> tuple[int | None, ...] | None:
+    def carries_diagonal(self, dimension: int, shape: Shape) -> tuple[int | None, ...] | None:
         """Every dimension but the picked one."""
-        return None if keep == self.dim else (keep,)
+        return None if dimension == self.dim else (dimension,)
 
 
 @register
@@ -146,14 +146,14 @@ class Concat(Moving):
         lead = np.broadcast_shapes(*(x.shape[: x.dim() - self.rank] for x in xs))
         return torch.cat([x.expand(*lead, *x.shape[x.dim() - self.rank :]) for x in xs], self.dim - self.rank)
 
-    def backward(self, A: Tensor, relaxed: Any, keep: int | None = None) -> Step:
+    def backward(self, A: Tensor, diagonal: int | None = None) -> Step:
         """To each input its part."""
         ends = list(itertools.accumulate(self.sizes, initial=0))
         return Step(tuple(A.narrow(2 + self.dim, at, n) for at, n in zip(ends, self.sizes, strict=False)))
 
-    def carries(self, keep: int, shape: Shape) -> tuple[int | None, ...] | None:
+    def carries_diagonal(self, dimension: int, shape: Shape) -> tuple[int | None, ...] | None:
         """Every dimension but the joined one."""
-        return None if keep == self.dim else tuple(keep for _ in self.sizes)
+        return None if dimension == self.dim else tuple(dimension for _ in self.sizes)
 
 
 @register
@@ -168,11 +168,11 @@ class Expand(Moving):
         """(..., *before) → (..., *after)"""
         return xs[0].expand(*xs[0].shape[: xs[0].dim() - len(self.before)], *self.after)
 
-    def backward(self, A: Tensor, relaxed: Any, keep: int | None = None) -> Step:
+    def backward(self, A: Tensor, diagonal: int | None = None) -> Step:
         """Summed over what was repeated."""
         dims = [2 + d for d, (a, b) in enumerate(zip(self.before, self.after, strict=True)) if a != b]
         return Step((A.sum(dims, keepdim=True) if dims else A,))
 
-    def carries(self, keep: int, shape: Shape) -> tuple[int | None, ...] | None:
+    def carries_diagonal(self, dimension: int, shape: Shape) -> tuple[int | None, ...] | None:
         """Every dimension that is not repeated."""
-        return (keep,) if self.before[keep] == self.after[keep] else None
+        return (dimension,) if self.before[dimension] == self.after[dimension] else None

@@ -10,13 +10,16 @@ Since Σ p_j = 1, any number may be taken off all c_j first and added to b.
 from __future__ import annotations
 
 import dataclasses
-from typing import Any, NamedTuple, TypeVar
+from typing import NamedTuple, TypeVar
 
 import torch
 from torch import Tensor
 
+from vertex_softmax.ops.contract import Context, Op, Relaxation, Shape, Step
+from vertex_softmax.ops.interval import Interval
 from vertex_softmax.ops.lines import chord_slope
-from vertex_softmax.ops.registry import Interval, Op, Place, Shape, Step, beside, register, sum_to
+from vertex_softmax.ops.registry import register
+from vertex_softmax.ops.tensors import beside, sum_to
 from vertex_softmax.softmax_box import softmax_box_probabilities
 
 NEGLIGIBLE = 2000.0
@@ -119,7 +122,8 @@ def probabilities(box: Interval) -> Interval:
     return Interval(torch.where(fine, low, nan), torch.where(fine, high, nan))
 
 
-class RowBounds(NamedTuple):
+@dataclasses.dataclass(frozen=True, eq=False)
+class RowBounds:
     """The linear bounds of every component p_j of a row in the scores s, (batch, ..., K) but for `rise`."""
 
     low: Tensor
@@ -139,7 +143,8 @@ class RowBounds(NamedTuple):
     """what the two bounds were made of, to choose them otherwise"""
 
 
-class Chords(NamedTuple):
+@dataclasses.dataclass(frozen=True, eq=False)
+class Chords:
     """Of e^{s_k − s_j} over the box, and of exp over the range of log p_j."""
 
     rise: Tensor
@@ -187,12 +192,7 @@ def row_bounds(scores: Interval) -> RowBounds:
     inverse = 1 / torch.where(linear, R, torch.ones_like(R))
     scaled = offset * inverse.unsqueeze(-1)
     # chords that are not used may be infinite, and 0 · inf is no number
-    plain = Chords(
-        torch.where(linear.unsqueeze(-1), rise, none),
-        torch.where(linear, offset.sum(-1), zero),
-        torch.where(linear, R, zero),
-        zero,
-    )
+    chord_rise, chord_offset = torch.where(linear.unsqueeze(-1), rise, none), torch.where(linear, offset.sum(-1), zero)
     low = torch.where(linear, 2 * inverse - (inverse + scaled.sum(-1)) * inverse, weights.lower)
     rise = torch.where(linear.unsqueeze(-1), rise * inverse.unsqueeze(-1) * inverse.unsqueeze(-1), none)
     # above: the chord of exp over [log p^L, log p^U], at the tangent of s_j − lse(s) at the centre
@@ -210,8 +210,15 @@ def row_bounds(scores: Interval) -> RowBounds:
     # a chord that is worse at the centre than the constant p^U
     worse = high + slope * (centre - (middle * centre).sum(-1, keepdim=True)) > weights.upper
     high, slope = torch.where(worse, weights.upper, high), torch.where(worse, zero, slope)
-    plain = plain._replace(raised=torch.where(slope > 0, raised, weights.upper))
-    return RowBounds(low, rise, rise.sum(-1), high, slope, middle, weights, plain)
+    chords = Chords(
+        rise=chord_rise,
+        offset=chord_offset,
+        ratio=torch.where(linear, R, zero),
+        raised=torch.where(slope > 0, raised, weights.upper),
+    )
+    return RowBounds(
+        low=low, rise=rise, rises=rise.sum(-1), high=high, slope=slope, middle=middle, box=weights, chords=chords
+    )
 
 
 def row_below(c: Tensor, rows: RowBounds, choice: RowChoice | None = None) -> tuple[Tensor, Tensor]:
@@ -255,10 +262,24 @@ def _row_below(c: Tensor, rows: RowBounds, pivot: Tensor) -> tuple[Tensor, Tenso
     return a, b
 
 
+@dataclasses.dataclass(frozen=True, eq=False)
+class SoftmaxRelaxation(Relaxation):
+    """A combination of the components of each row, by their linear bounds."""
+
+    rows: RowBounds
+
+    def backward(self, A: Tensor, diagonal: int | None = None) -> Step:
+        """Slopes on the scores of each row."""
+        a, b = row_below(A, self.rows)
+        return Step((a,), sum_to(b.unsqueeze(-1), diagonal))
+
+
 @register
 @dataclasses.dataclass(frozen=True)
 class Softmax(MaskedSoftmax):
     """softmax along the last dimension, of which some keys may be masked."""
+
+    reads = (0,)
 
     def evaluate(self, *xs: Tensor) -> Tensor:
         """(..., K) → (..., K)"""
@@ -268,19 +289,10 @@ class Softmax(MaskedSoftmax):
         """Exact for every component."""
         return probabilities(self.score_box(boxes[0]))
 
-    def needs(self) -> tuple[int, ...]:
-        """The scores."""
-        return (0,)
-
-    def relax(self, place: Place) -> RowBounds:
+    def relax(self, context: Context) -> Relaxation:
         """Linear bounds of the components."""
-        return row_bounds(self.score_box(place.boxes[0]))
+        return SoftmaxRelaxation(row_bounds(self.score_box(context.boxes[0])))
 
-    def backward(self, A: Tensor, relaxed: Any, keep: int | None = None) -> Step:
-        """A combination of components per row."""
-        a, b = row_below(A, relaxed)
-        return Step((a,), sum_to(b.unsqueeze(-1), keep))
-
-    def carries(self, keep: int, shape: Shape) -> tuple[int | None, ...] | None:
+    def carries_diagonal(self, dimension: int, shape: Shape) -> tuple[int | None, ...] | None:
         """Every dimension but the keys."""
-        return None if keep == len(shape) - 1 else (keep,)
+        return None if dimension == len(shape) - 1 else (dimension,)

@@ -15,13 +15,13 @@ import html
 import json
 import math
 from collections.abc import Iterable, Sequence
-from enum import StrEnum
 from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor
 
 from vertex_softmax.foundation.errors import InvalidValueError, MissingDependencyError
+from vertex_softmax.methods.verdict import WITHOUT_TIME, Verdict
 
 if TYPE_CHECKING:
     import pandas
@@ -33,14 +33,6 @@ SHOWN = 20
 """Inputs that a table shows."""
 COLUMNS = ("input", "verdict", "bound", "target", "clean", "reason")
 """Of such a table."""
-
-
-class Verdict(StrEnum):
-    """The three answers."""
-
-    VERIFIED = "verified"
-    FALSIFIED = "falsified"
-    UNKNOWN = "unknown"
 
 
 STYLES = {Verdict.VERIFIED: "green", Verdict.FALSIFIED: "red", Verdict.UNKNOWN: "yellow"}
@@ -85,7 +77,7 @@ class Certification:
     @property
     def counts(self) -> dict[str, int]:
         """How many inputs have each verdict."""
-        return {str(verdict): self.verdicts.count(verdict) for verdict in Verdict}
+        return {str(verdict): self.verdicts.count(verdict) for verdict in WITHOUT_TIME}
 
     def rows(self) -> list[dict[str, Any]]:
         """One plain dict per input.

@@ -14,23 +14,28 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from vertex_softmax.bounds.backward import CROSSING, Walk
-from vertex_softmax.bounds.coefficients import Part
+from vertex_softmax.bounds.coefficients import Objective
+from vertex_softmax.bounds.guard import terms
+from vertex_softmax.bounds.question import Question
 from vertex_softmax.foundation.errors import InvalidTypeError, InvalidValueError
+from vertex_softmax.foundation.tolerances import VERDICT
 from vertex_softmax.graph.ir import Graph
-from vertex_softmax.methods.bounding import METHODS, Options, lower_bounds
+from vertex_softmax.methods.bound import Bound
+from vertex_softmax.methods.options import Options
+from vertex_softmax.methods.registry import METHODS, Method, lower_bounds, method_named
+from vertex_softmax.methods.sizing import batch_size
+from vertex_softmax.methods.verdict import Verdict
 from vertex_softmax.ops.elementwise import Log
-from vertex_softmax.ops.registry import Interval, Rules
+from vertex_softmax.ops.interval import Interval
+from vertex_softmax.ops.rules import Rules
 from vertex_softmax.ops.softmax import Softmax
-from vertex_softmax.runs.certification import Certification, Verdict, in_order, together
+from vertex_softmax.runs.certification import Certification, in_order, together
 from vertex_softmax.sets import InputSet
 from vertex_softmax.sets.loading import Loaded, Model, checked, load, placed, read
+from vertex_softmax.sets.region import BoxRegion
 from vertex_softmax.sets.rounding import outward
 
 __all__ = ["Model", "bound", "certify", "load"]
-
-GUARD = {torch.float64: 1e-12, torch.float32: 1e-5}
-"""`verified` is said of a bound above 0 by this share of all terms of its pass: what rounding may have taken."""
 
 
 def certify(
@@ -58,7 +63,7 @@ def certify(
     (−inf where nothing was tried: at inputs that are falsified). Both need the extra `proof`.
     """
     begin = time.perf_counter()
-    options, method = _options(options), _method(method)
+    options, chosen = _options(options), method_named(method)
     proofs = certificate or rigorous
     _dtype(dtype)
     if proofs and dtype != torch.float64:
@@ -69,7 +74,7 @@ def certify(
     groups = original.groups(input_set)
     seconds = {"import": time.perf_counter() - begin}
     peak = _PeakMemory(place)
-    ask = _Asked(method, options, dtype, place, rigorous if proofs else None, _named(original))
+    ask = _Asked(chosen, options, dtype, place, rigorous if proofs else None, _named(original))
     parts = [_answer(group.graph, input_set[list(group.which)], labels[list(group.which)], ask) for group in groups]
     found = together(parts, [group.which for group in groups])
     seconds = {**seconds, **found.seconds}
@@ -81,7 +86,7 @@ def certify(
 class _Asked:
     """How every group of inputs is answered."""
 
-    method: str
+    method: Method
     options: Options
     dtype: torch.dtype
     device: torch.device
@@ -97,20 +102,12 @@ def _answer(graph: Graph, input_set: InputSet, labels: Tensor, ask: _Asked) -> C
     lower = _placed(input_set.lower, graph, dtype, device, -torch.inf)
     upper = _placed(input_set.upper, graph, dtype, device, torch.inf)
     labels = _classed(labels.to(device), lower.shape[0], _classes(graph))
-    size = options.together(graph, ask.method, device, dtype)
-    seconds: dict[str, float] = {}
+    size = batch_size(graph, ask.method, options, device, dtype)
     parts = [
-        _certify(graph, low, high, which, ask.method, options, seconds)
+        _certified(graph, low, high, which, ask)
         for low, high, which in zip(lower.split(size), upper.split(size), labels.split(size), strict=True)
     ]
-    found = Certification(
-        lower=torch.cat([margins for margins, _, _, _ in parts]),
-        verdicts=tuple(verdict for _, verdicts, _, _ in parts for verdict in verdicts),
-        reasons=tuple(reason for _, _, reasons, _ in parts for reason in reasons),
-        method=ask.method,
-        clean=torch.cat([clean for _, _, _, clean in parts]),
-        seconds=seconds,
-    )
+    found = together(parts, [tuple(which.tolist()) for which in torch.arange(len(lower)).split(size)])
     if ask.rigorous is None:
         return found
     return _proved(found, graph, lower, upper, labels, options, ask.file, rigorous=ask.rigorous)
@@ -150,29 +147,31 @@ def _proved(
     return with_proofs(found, cpu, lower.cpu(), upper.cpu(), labels, options, rigorous=rigorous, file=file)
 
 
-def _certify(
-    graph: Graph, lower: Tensor, upper: Tensor, labels: Tensor, method: str, options: Options, seconds: dict[str, float]
-) -> tuple[Tensor, tuple[Verdict, ...], tuple[str, ...], Tensor]:
-    """Margins, verdicts, reasons and clean margins of inputs that are bounded together; adds to the stages' seconds."""
+def _certified(graph: Graph, lower: Tensor, upper: Tensor, labels: Tensor, ask: _Asked) -> Certification:
+    """The answer for inputs that are bounded together; lower and upper (batch, *input shape), labels (batch)."""
     batch, classes = lower.shape[0], _classes(graph)
     others = torch.arange(classes, device=lower.device).expand(batch, classes)
     others = others[others != labels[:, None]].reshape(batch, classes - 1)
     C = torch.zeros(batch, classes - 1, classes, dtype=lower.dtype, device=lower.device)
     C.scatter_(2, labels[:, None, None].expand(-1, classes - 1, 1), 1.0)
     C.scatter_add_(2, others[..., None], torch.full_like(C[..., :1], -1.0))
-    walk = Walk(graph, lower, upper, memory=options.memory)
+    question = Question.over(graph, BoxRegion(lower, upper), memory=ask.options.memory)
+    objective = Objective.dense(graph.output, C.reshape(batch, classes - 1, *graph.output.shape))
     with torch.no_grad():
         centre = (lower + upper) / 2
         clean = _margins((C @ graph.evaluate(centre).reshape(batch, classes, 1)).squeeze(-1), others, classes)
-        found = lower_bounds(walk, C.reshape(batch, classes - 1, *graph.output.shape), method, options)
-    margins = _margins(found, others, classes)
-    guard = None
-    if bool((found > 0).any()):
-        guard = _guard(walk, C.reshape(batch, classes - 1, *graph.output.shape), method, options.product)
-    verdicts, reasons = _judge(walk, margins, clean, guard)
-    for stage, spent in walk.seconds.items():
-        seconds[stage] = seconds.get(stage, 0.0) + spent
-    return margins, verdicts, reasons, clean
+        found = lower_bounds(question, objective, ask.method, ask.options)
+    margins = _margins(found.lower, others, classes)
+    guard = _guard(question, found, objective, ask) if bool((found.lower > 0).any()) else None
+    verdicts, reasons = _judge(found, margins, clean, guard)
+    return Certification(
+        lower=margins,
+        verdicts=verdicts,
+        reasons=reasons,
+        method=str(ask.method),
+        clean=clean,
+        seconds=dict(question.clock.seconds),
+    )
 
 
 def bound(
@@ -185,54 +184,48 @@ def bound(
     device: torch.device | str | None = None,
 ) -> Interval:
     """An interval for every output over the set, (batch, *output shape); NaN where there is no bound."""
-    options, method = _options(options), _method(method)
+    options, chosen = _options(options), method_named(method)
     place = _device(device, checked(input_set))
     _dtype(dtype)
+    ask = _Asked(chosen, options, dtype, place, None, {})
     groups = read(model).groups(input_set)
-    found = [_interval(group.graph, input_set[list(group.which)], method, options, dtype, place) for group in groups]
+    found = [_interval(group.graph, input_set[list(group.which)], ask) for group in groups]
     order = [group.which for group in groups]
     return Interval(in_order([part.lower for part in found], order), in_order([part.upper for part in found], order))
 
 
-def _interval(
-    graph: Graph, input_set: InputSet, method: str, options: Options, dtype: torch.dtype, device: torch.device
-) -> Interval:
+def _interval(graph: Graph, input_set: InputSet, ask: _Asked) -> Interval:
     """The interval of every output for inputs that have one graph."""
-    graph = graph.to(dtype, device)
-    lower = _placed(input_set.lower, graph, dtype, device, -torch.inf)
-    upper = _placed(input_set.upper, graph, dtype, device, torch.inf)
-    size = options.together(graph, method, device, dtype)
+    graph = graph.to(ask.dtype, ask.device)
+    lower = _placed(input_set.lower, graph, ask.dtype, ask.device, -torch.inf)
+    upper = _placed(input_set.upper, graph, ask.dtype, ask.device, torch.inf)
+    size = batch_size(graph, ask.method, ask.options, ask.device, ask.dtype)
     parts = [
-        _bound(graph, low, high, method, options)
+        _output_interval(graph, BoxRegion(low, high), ask)
         for low, high in zip(lower.split(size), upper.split(size), strict=True)
     ]
     return Interval(torch.cat([part.lower for part in parts]), torch.cat([part.upper for part in parts]))
 
 
-def _bound(graph: Graph, lower: Tensor, upper: Tensor, method: str, options: Options) -> Interval:
+def _output_interval(graph: Graph, region: BoxRegion, ask: _Asked) -> Interval:
     """The interval of every output for inputs that are bounded together."""
-    batch, size, shape = lower.shape[0], math.prod(graph.output.shape), graph.output.shape
-    eye = torch.eye(size, dtype=lower.dtype, device=lower.device)
+    batch, size, shape = region.lower.shape[0], math.prod(graph.output.shape), graph.output.shape
+    eye = torch.eye(size, dtype=region.lower.dtype, device=region.lower.device)
     C = torch.cat([eye, -eye]).reshape(1, 2 * size, *shape).expand(batch, -1, *shape)
-    walk = Walk(graph, lower, upper, memory=options.memory)
+    question = Question.over(graph, region, memory=ask.options.memory)
     with torch.no_grad():
-        found = lower_bounds(walk, C, method, options)
-    for problem in walk.problems:
+        bound = lower_bounds(question, Objective.dense(graph.output, C), ask.method, ask.options)
+    found = bound.lower
+    for problem in bound.boxes.problems:
         found = torch.where(problem.where[:, None], torch.full_like(found, torch.nan), found)
     return Interval(found[:, :size].reshape(batch, *shape), -found[:, size:].reshape(batch, *shape))
-
-
-def _method(method: object) -> str:
-    if not isinstance(method, str) or method not in METHODS:
-        raise InvalidValueError(f"method is {method!r}; choose one of {', '.join(METHODS)}")
-    return method
 
 
 def _options(options: object) -> Options:
     if options is None:
         return Options()
     if not isinstance(options, Options):
-        raise InvalidTypeError(f"options is a {type(options).__name__}; give vertex_softmax.methods.bounding.Options")
+        raise InvalidTypeError(f"options is a {type(options).__name__}; give vertex_softmax.methods.options.Options")
     return options
 
 
@@ -256,7 +249,7 @@ def _device(device: object, input_set: InputSet) -> torch.device:
 
 
 def _dtype(dtype: object) -> torch.dtype:
-    if not isinstance(dtype, torch.dtype) or dtype not in CROSSING:
+    if not isinstance(dtype, torch.dtype) or dtype not in VERDICT:
         raise InvalidValueError(f"dtype is {dtype}; choose torch.float64 or torch.float32")
     return dtype
 
@@ -334,29 +327,20 @@ def _margins(values: Tensor, others: Tensor, classes: int) -> Tensor:
     return whole.scatter(1, others, values)
 
 
-def _guard(walk: Walk, C: Tensor, method: str, product: float) -> Tensor:
-    """How far above 0 the bounds of objectives C (batch, S, *output shape) must be for `verified`, (batch,).
-
-    GUARD of the sum of the absolute values of all terms of the last pass, over all nodes: what rounding may have taken.
-    """
-    rules = METHODS[method].last or METHODS[(METHODS[method].parts or (method,))[0]].last
-    with torch.no_grad():
-        if rules:
-            known = Rules(attention=rules[0], product=product, sums=True)  # of the last pass: what is relaxed is known
-            size = walk.back(walk.graph.output, Part(C), known, sizes=True).size
-        else:
-            most = torch.maximum(*(end.abs() for end in walk.boxes[walk.graph.output])).unsqueeze(1)
-            size = (C.abs() * most).flatten(2).sum(-1)
-    terms = torch.zeros_like(C.flatten(2)[..., 0]) if size is None else size
-    return GUARD[C.dtype] * terms.amax(1)
+def _guard(question: Question, found: Bound, objective: Objective, ask: _Asked) -> Tensor:
+    """How far above 0 the bounds of objectives must be for `verified`, (batch,): more than rounding can have added."""
+    rule = METHODS[ask.method].rule
+    rules = None if rule is None else Rules(attention=rule, product=ask.options.product, sums=True)  # the last pass's
+    return VERDICT[ask.dtype] * terms(question, found.boxes, objective, rules).amax(1)
 
 
 def _judge(
-    walk: Walk, margins: Tensor, clean: Tensor, guard: Tensor | None
+    found: Bound, margins: Tensor, clean: Tensor, guard: Tensor | None
 ) -> tuple[tuple[Verdict, ...], tuple[str, ...]]:
+    """Verdicts and reasons, one for each input; margins and clean margins (batch, classes), inf at the label."""
     verdicts, reasons = [], []
     trouble = ["" for _ in range(margins.shape[0])]
-    for problem in walk.problems:
+    for problem in found.boxes.problems:
         for b in problem.where.nonzero().flatten().tolist():
             trouble[b] = trouble[b] or f"{problem.text} at {problem.node.name!r}"
     for b, text in enumerate(trouble):

@@ -22,7 +22,8 @@ import torch
 
 from vertex_softmax import __version__
 from vertex_softmax.foundation.errors import InvalidValueError
-from vertex_softmax.methods.bounding import METHODS, Options
+from vertex_softmax.methods.options import Options
+from vertex_softmax.methods.registry import METHODS
 from vertex_softmax.runs.certify import certify
 from vertex_softmax.runs.journal import Journal, fingerprint, key_of
 from vertex_softmax.runs.run import (
@@ -128,7 +129,7 @@ def evaluate(
             "best bounds at ε": "all" if plan.bounds_at is None else ", ".join(map(str, plan.bounds_at)),
             "attack": f"{plan.attack_restarts} starts of {plan.attack_steps} steps per class",
             "threads": torch.get_num_threads(),
-            "steps of an ascent": plan.search.ascent.steps,
+            "steps of an ascent": 0 if plan.search.ascent is None else plan.search.ascent.steps,
             "precision": "float64",
         },
         seconds=time.perf_counter() - begin,

@@ -14,12 +14,15 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from vertex_softmax.bounds.ascent import Ascent
 from vertex_softmax.certificate.certificate import Certificate, Effort, Part, Proof, prove
-from vertex_softmax.certificate.prove import Case
+from vertex_softmax.certificate.prove import ForbiddenCase
 from vertex_softmax.graph.identity import graph_identity
 from vertex_softmax.graph.ir import Graph
-from vertex_softmax.methods.bounding import METHODS, Options
-from vertex_softmax.runs.certification import Certification, Verdict
+from vertex_softmax.methods.options import Options
+from vertex_softmax.methods.registry import METHODS, method_named
+from vertex_softmax.methods.verdict import Verdict
+from vertex_softmax.runs.certification import Certification
 
 
 def with_proofs(
@@ -37,8 +40,8 @@ def with_proofs(
 
     `file`: the name and the identity of the model's file, as it was read; None or empty if the model is no file.
     """
-    effort = Effort(options.ascent, options.pieces, best=rigorous)
-    if METHODS[found.method].branched:
+    effort = Effort(options.ascent or Ascent(steps=0), options.pieces, best=rigorous)
+    if METHODS[method_named(found.method)].branches:
         effort = dataclasses.replace(effort, search=options.search)
     about = {"model": file or {"sha256": network_hash(graph)}}
     bounds, verdicts, reasons = found.lower.clone(), list(found.verdicts), list(found.reasons)
@@ -52,7 +55,7 @@ def with_proofs(
         label, classes = int(labels[b]), bounds.shape[1]
         others = [k for k in range(classes) if k != label]
         eye = np.eye(classes)
-        cases = [Case((eye[label] - eye[k])[None], np.zeros(1), np.ones(1)) for k in others]
+        cases = [ForbiddenCase((eye[label] - eye[k])[None], np.zeros(1), np.ones(1)) for k in others]
         part = Part(lower[b].cpu().numpy(), upper[b].cpu().numpy(), cases)
         begin = time.perf_counter()
         way = effort if verdict is Verdict.VERIFIED else dataclasses.replace(effort, search=None)

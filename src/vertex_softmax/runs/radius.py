@@ -24,7 +24,8 @@ from torch import Tensor
 
 from vertex_softmax import __version__
 from vertex_softmax.foundation.errors import InvalidValueError
-from vertex_softmax.methods.bounding import METHODS, Options
+from vertex_softmax.methods.options import Options
+from vertex_softmax.methods.registry import METHODS
 from vertex_softmax.runs.certify import certify
 from vertex_softmax.runs.evaluate import PIECE, asked_of, described, inputs_of
 from vertex_softmax.runs.journal import Journal, fingerprint, key_of
@@ -34,7 +35,7 @@ from vertex_softmax.search.attack import pgd
 
 CHEAP = "crown"
 BELOW = ("alpha-crown", "hybrid", "joint", "bab")
-"""Methods that are never below CHEAP, by construction (methods/bounding.py)."""
+"""Methods that are never below CHEAP, by construction (methods/parts.py)."""
 
 Watch: TypeAlias = Callable[[str, int, int], None]
 """Told what is looked for, how many inputs are finished, and how many there are."""

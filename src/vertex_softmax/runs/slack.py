@@ -11,17 +11,22 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
-from vertex_softmax.bounds.backward import Walk
-from vertex_softmax.bounds.optimize import Ascent, optimise
+from vertex_softmax.bounds.ascent import Ascent, ascend
+from vertex_softmax.bounds.coefficients import Objective
+from vertex_softmax.bounds.question import Question
 from vertex_softmax.bounds.slack import row_slack, slack
 from vertex_softmax.graph.ir import Graph, Node
-from vertex_softmax.methods.bounding import Options, make_boxes
-from vertex_softmax.ops.registry import Rules
+from vertex_softmax.methods.boxes import tightened_boxes
+from vertex_softmax.methods.options import Options
+from vertex_softmax.methods.registry import Method
+from vertex_softmax.methods.sizing import batch_size
+from vertex_softmax.ops.rules import RowRule, Rules
 from vertex_softmax.runs.run import Heads, OtherSlack, SlackMap
 from vertex_softmax.sets import InputSet
+from vertex_softmax.sets.region import BoxRegion
 
-METHOD = "joint"
-RULES = Rules(attention="affine", pieces=2)
+METHOD = Method.JOINT
+RULES = Rules(attention=RowRule.AFFINE, pieces=2)
 MOST_SCORES = 1 << 16
 """of one attention, whose widths are told; more would only fill the page"""
 
@@ -33,7 +38,7 @@ def slack_map(graph: Graph, input_set: InputSet, labels: Sequence[int], targets:
     itself takes the best of this and of other passes, which may lose less.)
     """
     options = Options()
-    size = options.together(graph, METHOD, graph.device)
+    size = batch_size(graph, METHOD, options, graph.device)
     parts: dict[Node, Tensor] = {}
     rows: dict[Node, Tensor] = {}
     widths: dict[Node, Tensor] = {}
@@ -41,17 +46,18 @@ def slack_map(graph: Graph, input_set: InputSet, labels: Sequence[int], targets:
         chosen = which.tolist()
         piece = input_set.at(which)
         ends = [x.reshape(len(chosen), *graph.input.shape).to(graph.dtype) for x in (piece.lower, piece.upper)]
-        walk = Walk(graph, ends[0], ends[1], memory=options.memory)
+        question = Question.over(graph, BoxRegion(ends[0], ends[1]), memory=options.memory)
         with torch.no_grad():
-            make_boxes(walk, ("affine",), options, tightened=True)
-            objective = _margins(graph, [labels[i] for i in chosen], [targets[i] for i in chosen])
-            best = optimise(walk, graph.output, objective, RULES, Ascent()).chosen
-            for at, left in slack(walk, graph.output, objective, RULES, best).parts.items():
-                parts[at] = parts.get(at, torch.zeros(())) + left.sum()
-            for at, left in row_slack(walk, graph.output, objective, RULES, best).items():
-                rows[at] = rows.get(at, torch.zeros(())) + left.sum(0)
-                box = walk.boxes[at.inputs[0]]
-                widths[at] = widths.get(at, torch.zeros(())) + (box.upper - box.lower).sum(0)
+            boxes = tightened_boxes(question, options)
+            margins = _margins(graph, [labels[i] for i in chosen], [targets[i] for i in chosen])
+            objective = Objective.dense(graph.output, margins)
+            best = ascend(question, boxes, objective, RULES, Ascent()).choice
+            for node, left in slack(question, boxes, objective, RULES, best).parts.items():
+                parts[node] = parts.get(node, torch.zeros(())) + left.sum()
+            for node, left in row_slack(question, boxes, objective, RULES, best).items():
+                rows[node] = rows.get(node, torch.zeros(())) + left.sum(0)
+                box = boxes[node.inputs[0]]
+                widths[node] = widths.get(node, torch.zeros(())) + (box.upper - box.lower).sum(0)
     return _means(eps, len(input_set), parts, rows, widths)
 
 
@@ -70,7 +76,7 @@ def _means(
     others = tuple(
         OtherSlack(at.name, type(at.op).__name__, float(parts[at]) / count) for at in reversed(parts) if at not in shown
     )
-    return SlackMap(eps, METHOD, count, sum(float(x) for x in parts.values()) / count, attentions, others)
+    return SlackMap(eps, str(METHOD), count, sum(float(x) for x in parts.values()) / count, attentions, others)
 
 
 def _margins(graph: Graph, labels: Sequence[int], targets: Sequence[int]) -> Tensor:

@@ -1,8 +1,8 @@
 """Attack, crown, joint, branch and bound, in this order and within one budget of time: one answer to one property.
 
-Invariant: `unsat` is said only when for every case and every conjunction a bound excludes it over the whole box, by
-more than rounding is worth (GUARD); `sat` only with a counterexample that was confirmed by a replay. All else
-is `unknown`, or `timeout` if it is the time that was short.
+Invariant: `verified` is said only when for every case and every conjunction a bound excludes it over the whole box, by
+more than rounding can be worth (tolerances.PROPERTY); `falsified` only with a counterexample that a replay confirmed.
+All else is `unknown`, or `timeout` if the time was too short.
 
 A conjunction C y ≤ d is excluded by one row, or by a mix λ ≥ 0 of rows, with λ·C y > λ·d everywhere.
 """
@@ -19,35 +19,47 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from vertex_softmax.bounds.backward import Walk
-from vertex_softmax.bounds.branch_and_bound import Outcome, branch_and_bound
-from vertex_softmax.bounds.coefficients import Part
+from vertex_softmax.bounds.backward import lower_bound
+from vertex_softmax.bounds.boxes import Boxes
+from vertex_softmax.bounds.branch_and_bound import Aim, Stop, Watchers
+from vertex_softmax.bounds.coefficients import Objective
+from vertex_softmax.bounds.guard import terms
+from vertex_softmax.bounds.question import Question
 from vertex_softmax.foundation.errors import InvalidValueError, OutOfTimeError
+from vertex_softmax.foundation.tolerances import PROPERTY
 from vertex_softmax.graph.ir import Graph
-from vertex_softmax.methods.bounding import METHODS, Options, lower_bounds, make_boxes
-from vertex_softmax.ops.registry import Rules
+from vertex_softmax.methods.bab import branch
+from vertex_softmax.methods.bound import Bound
+from vertex_softmax.methods.options import JointParts, Options
+from vertex_softmax.methods.registry import METHODS, Method, lower_bounds
+from vertex_softmax.methods.verdict import Verdict
+from vertex_softmax.ops.rules import RowRule, Rules
 from vertex_softmax.search.falsify import falsify
 from vertex_softmax.search.replay import Counterexample
 from vertex_softmax.search.visits import Confirm
+from vertex_softmax.sets.region import BoxRegion
 from vertex_softmax.sets.rounding import outward
-from vertex_softmax.specs.property import Floats, Property
+from vertex_softmax.specs.property import Case, Floats, Property
 
-GUARD = {torch.float64: 1e-12, torch.float32: 5e-4}
-"""A bound excludes if it is above the limit by this share of all terms of its pass: what rounding may have taken."""
-CASCADE = ("attack", "crown", "joint", "bab")
 ROWS = 1000
-"""Rows of a conjunction whose mix GUARD pays for; of more, as much more."""
+"""The share of PROPERTY pays for mixes of this many rows of a conjunction; of more, as much more."""
 MIXING = 40
 """Steps that look for the mix of a conjunction's rows."""
+AFFINE = Rules(attention=RowRule.AFFINE)
 
 
-class Status(StrEnum):
-    """The competition's words."""
+class Stage(StrEnum):
+    """The stages in their order: `verify` goes as far as it is told."""
 
-    UNSAT = "unsat"
-    SAT = "sat"
-    UNKNOWN = "unknown"
-    TIMEOUT = "timeout"
+    ATTACK = "attack"
+    CROWN = "crown"
+    JOINT = "joint"
+    BAB = "bab"
+
+
+AGAIN = "attack again"
+"""The name under which the time of the second attack is reported."""
+CASCADE = tuple(Stage)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -73,13 +85,13 @@ class Budget:
 
 @dataclasses.dataclass(frozen=True)
 class Answer:
-    """What is known when the time is over or the question answered."""
+    """What is known of a property when the time is over or the question answered."""
 
-    status: Status
+    verdict: Verdict
     reason: str
     """in words, why"""
     stage: str
-    """which decided: attack, crown, joint, bab; empty if none did"""
+    """the stage or method that decided; empty if none did"""
     counterexample: Counterexample | None
     bounds: tuple[tuple[float, ...], ...]
     """per case and conjunction: the best lower bound of λ·C y − λ·d; excluded if it clears the guard"""
@@ -113,7 +125,21 @@ def verify(
         known = ", ".join(dict.fromkeys((*CASCADE, *METHODS)))
         raise InvalidValueError(f"method is {method!r}; choose one of {known}")
     prop.require(graph.input.shape, graph.output.shape)
-    return _Cascade(graph, prop, confirm, budget or Budget(), method, options or Options(), seed, report).run()
+    task = _Task(graph, prop, confirm, method, options or Options(), seed, report or (lambda _stage, _text: None))
+    return _Cascade(task, budget or Budget()).run()
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class _Task:
+    """What is asked, and how."""
+
+    graph: Graph
+    prop: Property
+    confirm: Confirm
+    method: str
+    options: Options
+    seed: int
+    say: Report
 
 
 class _Found(Exception):  # noqa: N818
@@ -151,19 +177,12 @@ class _Target:
 
 
 class _Cascade:
-    def __init__(
-        self,
-        graph: Graph,
-        prop: Property,
-        confirm: Confirm,
-        budget: Budget,
-        method: str,
-        options: Options,
-        seed: int,
-        report: Report | None,
-    ) -> None:
-        self.graph, self.prop, self.confirm, self.budget = graph, prop, confirm, budget
-        self.method, self.options, self.seed, self.say = method, options, seed, report or (lambda _stage, _text: None)
+    """One run of the stages over all cases of a property."""
+
+    def __init__(self, task: _Task, budget: Budget) -> None:
+        self.task, self.budget = task, budget
+        self.graph, self.prop, self.options, self.say = task.graph, task.prop, task.options, task.say
+        graph, prop = task.graph, task.prop
         self.begin = time.perf_counter()
         self.deadline = self.begin + budget.seconds
         self.dtype, self.device = graph.dtype, graph.device
@@ -185,18 +204,18 @@ class _Cascade:
         """All stages, until one decides."""
         stage = ""
         try:
-            self._attack("attack", self.budget.first, self.prop)
+            self._attack(Stage.ATTACK, self.budget.first, self.prop)
             for i in range(len(self.prop.cases)):
                 stage = self._case(i) or stage
             if not self._open() and self.targets:
-                return self._answer(Status.UNSAT, "every conjunction is excluded over its whole box", stage)
+                return self._answer(Verdict.VERIFIED, "every conjunction is excluded over its whole box", stage)
         except _Found as found:
             text = "the counterexample was replayed on the original model"
-            return self._answer(Status.SAT, text, found.stage, found.counterexample)
+            return self._answer(Verdict.FALSIFIED, text, found.stage, found.counterexample)
         except OutOfTimeError:
-            return self._answer(Status.TIMEOUT, self._left(), "")
+            return self._answer(Verdict.TIMEOUT, self._left(), "")
         late = time.perf_counter() >= self.deadline
-        return self._answer(Status.TIMEOUT if late else Status.UNKNOWN, self._left(), "")
+        return self._answer(Verdict.TIMEOUT if late else Verdict.UNKNOWN, self._left(), "")
 
     def _left(self) -> str:
         """What is open, in words."""
@@ -208,10 +227,19 @@ class _Cascade:
     def _open(self, case: int | None = None) -> list[_Target]:
         return [t for t in self.targets if not t.excluded and case in (None, t.case)]
 
-    def _answer(self, status: Status, reason: str, stage: str, found: Counterexample | None = None) -> Answer:
+    def _answer(self, verdict: Verdict, reason: str, stage: str, found: Counterexample | None = None) -> Answer:
         bounds = tuple(tuple(t.best for t in self.targets if t.case == i) for i in range(len(self.prop.cases)))
         seconds = {**self.seconds, "total": time.perf_counter() - self.begin}
-        return Answer(status, reason, stage, found, bounds, self.nearest, self.domains, seconds)
+        return Answer(
+            verdict=verdict,
+            reason=reason,
+            stage=stage,
+            counterexample=found,
+            bounds=bounds,
+            nearest=self.nearest,
+            domains=self.domains,
+            seconds=seconds,
+        )
 
     def _left_seconds(self) -> float:
         left = self.deadline - time.perf_counter()
@@ -229,7 +257,7 @@ class _Cascade:
         left = self._left_seconds()
         begin = time.perf_counter()
         seconds = min(share * left, self.budget.most)
-        found = falsify(self.graph, prop, self.confirm, seconds=seconds, seed=self.seed, starts=starts)
+        found = falsify(self.graph, prop, self.task.confirm, seconds=seconds, seed=self.task.seed, starts=starts)
         self._timed(stage, begin)
         self.nearest = min([self.nearest, *(float(v) for v in found.violations)])
         self.say(stage, f"nearest violation {self.nearest:.4g}")
@@ -241,22 +269,19 @@ class _Cascade:
         case, waiting = self.prop.cases[i], len(self.prop.cases) - i
         if any(len(target.d) == 0 for target in self._open(i)):  # true of every output: any input of the box will do
             return ""
-        if self.method == "attack" or not self._open(i):
+        if self.task.method == Stage.ATTACK or not self._open(i):
             return ""
-        lower, upper = self._placed(case.lower, -torch.inf), self._placed(case.upper, torch.inf)
         until = time.perf_counter() + self._left_seconds() / waiting
-        stages = CASCADE[1 : CASCADE.index(self.method) + 1] if self.method in CASCADE else (self.method,)
-        walk: Walk | None = None
-        for stage in stages:
+        question = self._question(case)
+        bound: Bound | None = None
+        for stage in self._stages():
             begin = time.perf_counter()
-            if stage == "bab":
-                self._bound_mixes(walk, i)
-                if self._open(i) and walk is not None:
-                    self._branch(walk, i, until)
+            if stage == Stage.BAB and self.task.method == Stage.BAB:
+                if bound is not None and not bound.boxes.problems:
+                    self._bound_mixes(question, bound.boxes, i)
+                    self._branch(question, bound, i, until)
             else:
-                walk = Walk(self.graph, lower, upper, memory=self.options.memory)
-                walk.deadline = self.deadline
-                self._bound(walk, i, stage)
+                bound = self._bound(question, i, Method(stage))
             self._timed(stage, begin)
             open_ = self._open(i)
             self.say(
@@ -266,6 +291,16 @@ class _Cascade:
                 return stage
         return ""
 
+    def _stages(self) -> tuple[str, ...]:
+        """The stages after the attack: of the cascade as far as the method says, or the one method alone."""
+        method = self.task.method
+        return CASCADE[1 : CASCADE.index(Stage(method)) + 1] if method in CASCADE else (method,)
+
+    def _question(self, case: Case) -> Question:
+        """The network over the box of a case, rounded outward where it must be rounded."""
+        region = BoxRegion(self._placed(case.lower, -torch.inf), self._placed(case.upper, torch.inf))
+        return Question.over(self.graph, region, memory=self.options.memory, deadline=self.deadline)
+
     def _placed(self, x: Floats, way: float) -> Tensor:
         """One end of the case's box, (1, *input shape), rounded outward where it must be rounded."""
         moved = outward(torch.from_numpy(np.ascontiguousarray(x)), self.dtype, way)
@@ -274,50 +309,67 @@ class _Cascade:
     def _only(self, i: int) -> Property:
         return dataclasses.replace(self.prop, cases=(self.prop.cases[i],))
 
-    def _bound(self, walk: Walk, i: int, stage: str) -> None:
-        """Bounds of every row of the case's open conjunctions by one method."""
-        open_ = self._open(i)
-        C = torch.cat([target.C for target in open_]).unsqueeze(0)
-        with torch.no_grad():
-            if stage == "joint" and self.method == "bab":  # its ascent is the root of branch and bound
-                make_boxes(walk, METHODS["joint"].boxes, self.options, tightened=True)
-                found = [
-                    walk.bound(self.graph.output, Part(C), Rules(attention=rule, sums=True))
-                    for rule in ("affine", "vertex")
-                ]
-                bounds = torch.maximum(*found)
-            else:
-                bounds = lower_bounds(walk, C, stage, self.options)
-        if walk.problems:
-            self.problem = f"{walk.problems[0].text} at {walk.problems[0].node.name!r}; a smaller set may help"
-            return
-        for target, rows in zip(open_, bounds[0].split([len(t.d) for t in open_]), strict=True):
-            target.guard = max(target.guard, guard(walk, target.C, target.d))
-            target.learn(rows)
+    def _bound(self, question: Question, i: int, method: Method) -> Bound:
+        """Bounds of every row of the case's open conjunctions by one method.
 
-    def _bound_mixes(self, walk: Walk | None, i: int) -> None:
+        On the way to branch and bound `joint` runs with its own boxes alone and without an ascent, which is the root of
+        branch and bound.
+        """
+        open_, options = self._open(i), self.options
+        if method is Method.JOINT and self.task.method == Stage.BAB:
+            options = dataclasses.replace(options, parts=JointParts.OWN, ascent=None)
+        objective = self._objective(torch.cat([target.C for target in open_]))
+        with torch.no_grad():
+            bound = lower_bounds(question, objective, method, options)
+        problems = bound.boxes.problems
+        if problems:
+            self.problem = f"{problems[0].text} at {problems[0].node.name!r}; a smaller set may help"
+            return bound
+        for target, rows in zip(open_, bound.lower[0].split([len(t.d) for t in open_]), strict=True):
+            target.guard = max(target.guard, self._guard(question, bound.boxes, target))
+            target.learn(rows)
+        return bound
+
+    def _objective(self, rows: Tensor) -> Objective:
+        """Rows (m, *output shape) as objectives on the output."""
+        return Objective.dense(self.graph.output, rows.unsqueeze(0))
+
+    def _terms(self, question: Question, boxes: Boxes, target: _Target) -> Tensor:
+        """The sum of the absolute values of all terms of a pass, for each row of a target with its limit: (m,)."""
+        return terms(question, boxes, self._objective(target.C), AFFINE)[0] + target.d.abs()
+
+    def _guard(self, question: Question, boxes: Boxes, target: _Target) -> float:
+        """How far above its limit a bound of a target's rows has to be.
+
+        PROPERTY of the terms of a row, Σ |C_k|·|y_k| + |d| and those further back, pays for what a pass rounds, and for
+        what was rounded before it: a coefficient is off by 2^-53 of itself (2^-24 in float32), so C y by
+        2^-53·Σ |C_k|·|y_k|, a ten-thousandth of PROPERTY's share; limits are rounded up and need nothing
+        (`Inequality.scaled`). A mix λ·C, λ·d of m rows is off by (m + 1)·2^-53·Σ λ_i·(Σ_k |C_ik|·|y_k| + |d_i|), which
+        may be far more than its own terms where the rows cancel: whoever mixes pays PROPERTY of the rows' terms, mixed
+        (`_bound_mixes`).
+        """
+        largest = float(self._terms(question, boxes, target).max())
+        return PROPERTY[self.dtype] * largest if math.isfinite(largest) else math.inf
+
+    def _bound_mixes(self, question: Question, boxes: Boxes, i: int) -> None:
         """For conjunctions of several rows, the mix that promises most becomes a row of its own."""
-        if walk is None or walk.problems:
-            return
         for target in self._open(i):
             if len(target.d) > 1:
-                weights = mix(walk, target.C, target.d)
-                lost = float(weights @ terms(walk, target.C, target.d))
+                weights = mix(question, boxes, target.C, target.d)
+                lost = float(weights @ self._terms(question, boxes, target))
                 target.C = torch.cat([target.C, torch.tensordot(weights, target.C, 1).unsqueeze(0)])
                 target.d = torch.cat([target.d, (weights @ target.d).unsqueeze(0)])
                 target.rows = torch.cat([target.rows, torch.full_like(target.rows[:1], -torch.inf)])
                 lost *= max(1.0, len(weights) / ROWS)
-                mixed = GUARD[self.dtype] * lost if math.isfinite(lost) else math.inf
-                target.guard = max(target.guard, mixed, guard(walk, target.C, target.d))
+                mixed = PROPERTY[self.dtype] * lost if math.isfinite(lost) else math.inf
+                target.guard = max(target.guard, mixed, self._guard(question, boxes, target))
                 with torch.no_grad():
-                    target.learn(
-                        walk.bound(self.graph.output, Part(target.C.unsqueeze(0)), Rules(attention="affine"))[0]
-                    )
+                    target.learn(lower_bound(question, boxes, self._objective(target.C), AFFINE)[0])
 
-    def _branch(self, walk: Walk, i: int, until: float) -> None:
+    def _branch(self, question: Question, bound: Bound, i: int, until: float) -> None:
         """Branch and bound on the best row of every open conjunction."""
         open_ = self._open(i)
-        if walk.problems or not open_:
+        if not open_:
             return
         rows = [int(target.rows.argmax()) for target in open_]
         C = torch.stack([target.C[row] for target, row in zip(open_, rows, strict=True)])
@@ -325,58 +377,39 @@ class _Cascade:
         guards = d.new_tensor([target.guard for target in open_])
         known = d + d.new_tensor([target.best for target in open_])
         seconds = max(0.0, min(until, self.deadline) - time.perf_counter())
-        search = dataclasses.replace(self.options.search, seconds=seconds)
 
         def accept(point: Tensor, _objective: int) -> bool:
-            found = self.confirm(point.detach().cpu().double().reshape(-1).numpy())
+            found = self.task.confirm(point.detach().cpu().double().reshape(-1).numpy())
             if found is not None:
-                raise _Found(found, "bab")
+                raise _Found(found, Stage.BAB)
             return False
 
         share = self.budget.second / (len(self.prop.cases) - i)
         again = [time.perf_counter() + self.budget.after * seconds]  # once
 
         def progress(worst: float, count: int, bounded: int) -> None:
-            self.say("bab", f"{bounded} domains, {count} open, worst {worst:.4g}")
+            self.say(Stage.BAB, f"{bounded} domains, {count} open, worst {worst:.4g}")
             if again and count and time.perf_counter() > again[0]:
                 again.clear()
-                self._attack("attack again", share, self._only(i))
+                self._attack(AGAIN, share, self._only(i))
 
-        rules = Rules(attention="affine", pieces=self.options.pieces)
-        outcome: Outcome = branch_and_bound(
-            walk, C, rules, search, known=known, goals=d + guards, accept=accept, progress=progress
-        )
+        aim = Aim(C, goals=d + guards, known=known)
+        search = dataclasses.replace(self.options.search, seconds=seconds)
+        outcome = branch(question, bound, aim, self.options, Watchers(accept, progress), search)
         self.domains += outcome.domains
-        for target, bound, limit in zip(open_, outcome.bound.tolist(), d.tolist(), strict=True):
-            target.best = max(target.best, bound - limit)
-        if outcome.stopped not in ("done", "seconds"):
+        for target, lowest, limit in zip(open_, outcome.bound.tolist(), d.tolist(), strict=True):
+            target.best = max(target.best, lowest - limit)
+        if outcome.stopped not in (Stop.DONE, Stop.SECONDS):
             self.problem = f"branch and bound ended: {outcome.stopped}"
         if again and self._open(i):
-            self._attack("attack again", share, self._only(i))
+            self._attack(AGAIN, share, self._only(i))
 
 
-def guard(walk: Walk, C: Tensor, d: Tensor) -> float:
-    """How far above its limit a bound has to be, for rows C (m, *shape) and limits d (m,).
+def mix(question: Question, boxes: Boxes, C: Tensor, d: Tensor) -> Tensor:
+    """Weights λ ≥ 0 of rows C (m, *output shape) with limits d (m,), by ascent on the bound of λ·C y − λ·d.
 
-    GUARD of the terms of a row, Σ |C_k|·|y_k| + |d| and those further back, pays for what a pass rounds, and for what
-    was rounded before it: a coefficient is off by 2^-53 of itself (2^-24 in float32), so C y by 2^-53·Σ |C_k|·|y_k|,
-    a ten-thousandth of GUARD's share; limits are rounded up and need nothing (`Inequality.scaled`). A mix λ·C, λ·d of
-    m rows is off by (m + 1)·2^-53·Σ λ_i·(Σ_k |C_ik|·|y_k| + |d_i|), which may be far more than its own terms where the
-    rows cancel: whoever mixes pays GUARD of the rows' terms, mixed (`_bound_mixes`).
+    Σ λ = 1 over normed rows.
     """
-    largest = float(terms(walk, C, d).max())
-    return GUARD[C.dtype] * largest if math.isfinite(largest) else math.inf
-
-
-def terms(walk: Walk, C: Tensor, d: Tensor) -> Tensor:
-    """The sum of the absolute values of all terms of a pass, for rows C (m, *shape) with limits d (m,): (m,)."""
-    with torch.no_grad():
-        size = walk.back(walk.graph.output, Part(C.unsqueeze(0)), Rules(attention="affine"), sizes=True).size
-    return d.abs() if size is None else size[0] + d.abs()
-
-
-def mix(walk: Walk, C: Tensor, d: Tensor) -> Tensor:
-    """Weights λ ≥ 0, Σ λ = 1 over normed rows (m,), by ascent on the bound of λ·C y − λ·d."""
     sizes = C.abs().flatten(1).sum(-1)
     sizes = torch.where(sizes > 0, sizes, torch.ones_like(sizes))
     theta = torch.zeros_like(d, requires_grad=True)
@@ -385,8 +418,9 @@ def mix(walk: Walk, C: Tensor, d: Tensor) -> Tensor:
     for _ in range(MIXING):
         with torch.enable_grad():
             weights = theta.softmax(0) / sizes
-            objective = torch.tensordot(weights, C, 1).reshape(1, 1, *C.shape[1:])
-            bound = walk.bound(walk.graph.output, Part(objective), Rules(attention="affine")).sum() - weights @ d
+            mixed = torch.tensordot(weights, C, 1).reshape(1, 1, *C.shape[1:])
+            objective = Objective.dense(question.graph.output, mixed)
+            bound = lower_bound(question, boxes, objective, AFFINE).sum() - weights @ d
         value = float(bound.detach())
         if value > best:
             best, found = value, weights.detach()

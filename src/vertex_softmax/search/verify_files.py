@@ -19,7 +19,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from vertex_softmax.bounds.backward import require_dimensions
+from vertex_softmax.bounds.index import require_dimensions
 from vertex_softmax.graph.from_onnx.file import OnnxFile
 from vertex_softmax.graph.from_onnx.importer import SECONDS, translated
 from vertex_softmax.graph.from_onnx.original import Original
@@ -27,8 +27,9 @@ from vertex_softmax.graph.from_onnx.replay import replay, require_same
 from vertex_softmax.graph.from_onnx.time_limit import Clock
 from vertex_softmax.graph.ir import Graph
 from vertex_softmax.graph.simplify import simplify
-from vertex_softmax.methods.bounding import Options
-from vertex_softmax.search.cascade import Answer, Budget, Report, Status, verify
+from vertex_softmax.methods.options import Options
+from vertex_softmax.methods.verdict import Verdict
+from vertex_softmax.search.cascade import Answer, Budget, Report, verify
 from vertex_softmax.search.replay import Replay
 from vertex_softmax.specs.property import Case, Property
 from vertex_softmax.specs.vnnlib import read_vnnlib
@@ -119,13 +120,22 @@ def verify_instance(
             raise
         nothing = tuple((-math.inf,) * len(case.conjunctions) for case in instance.prop.cases)
         seconds = {"total": time.perf_counter() - begin}
-        return Answer(Status.UNKNOWN, "there was not enough memory", "", None, nothing, math.inf, 0, seconds)
+        return Answer(
+            verdict=Verdict.UNKNOWN,
+            reason="there was not enough memory",
+            stage="",
+            counterexample=None,
+            bounds=nothing,
+            nearest=math.inf,
+            domains=0,
+            seconds=seconds,
+        )
 
 
 def described(answer: Answer) -> dict[str, Any]:
     """The answer as plain JSON; numbers that are none are null."""
     return {
-        "status": str(answer.status),
+        "status": answer.verdict.competition,
         "reason": answer.reason,
         "stage": answer.stage,
         "bounds": [[_plain(x) for x in case] for case in answer.bounds],

@@ -17,8 +17,8 @@ from vertex_lab.baselines import SCORE_BOX_METHODS
 from vertex_lab.experiments import head_bounds, sweep
 from vertex_lab.experiments.request import Request
 from vertex_lab.experiments.synthetic import Heads, heads
-from vertex_softmax.methods.bounding import Options
-from vertex_softmax.ops.registry import Interval
+from vertex_softmax.methods.options import Options
+from vertex_softmax.ops.interval import Interval
 from vertex_softmax.runs.certify import certify
 from vertex_softmax.sets import LinfBall
 from vertex_softmax.softmax_box import reference

@@ -14,7 +14,7 @@ from vertex_lab.fuzz.minimise import minimised
 from vertex_lab.fuzz.programs import program_of
 from vertex_softmax.foundation.errors import InvalidValueError
 from vertex_softmax.runs import certify
-from vertex_softmax.runs.certification import Verdict
+from vertex_softmax.methods.verdict import Verdict
 
 LINEAR = [{"op": "linear", "seed": 5}]
 

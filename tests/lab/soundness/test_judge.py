@@ -11,7 +11,8 @@ import torch
 from vertex_lab.soundness import files, judge
 from vertex_lab.soundness.hats import Hatted
 from vertex_lab.soundness.networks import Key
-from vertex_softmax.runs.certification import Certification, Verdict
+from vertex_softmax.methods.verdict import Verdict
+from vertex_softmax.runs.certification import Certification
 
 torch.set_num_threads(1)
 BROKEN = Key("exact", "tokens", "silu", 1, 2)

@@ -21,7 +21,7 @@ from torch import Tensor
 from vertex_softmax.graph import build
 from vertex_softmax.graph.ir import Constant, Node
 from vertex_softmax.ops import elementwise
-from vertex_softmax.ops.registry import Op
+from vertex_softmax.ops.contract import Op
 
 
 class Unsupported(Exception):  # noqa: N818

@@ -17,7 +17,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from vertex_softmax.foundation.errors import InvalidTypeError, InvalidValueError, MissingDependencyError
-from vertex_softmax.runs.certification import Certification, Verdict
+from vertex_softmax.methods.verdict import Verdict
+from vertex_softmax.runs.certification import Certification
 from vertex_softmax.runs.report.plots import BLUE, GREEN, GREY, ORANGE, RED
 from vertex_softmax.runs.run import Run, SlackMap
 from vertex_softmax.softmax_box import softmax_box_argmin

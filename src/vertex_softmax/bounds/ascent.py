@@ -1,0 +1,287 @@
+"""Optimise the free parameters of a backward pass by projected gradient ascent.
+
+Invariant: the result is never below the bound at the starting parameters, and as sound: every value of a parameter is.
+
+Adam on each parameter, with the step sizes that its relaxation states, clamped to the useful range after every step.
+An objective is settled once its bound is above a goal, or once an input is known at which the objective is not above
+it. Settled objectives are dropped on the way, and the others of the same input move up. There is no randomness.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import time
+from collections.abc import Mapping
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+from vertex_softmax.bounds.backward import lower_bound
+from vertex_softmax.bounds.boxes import Boxes
+from vertex_softmax.bounds.choice import Choice, Multipliers
+from vertex_softmax.bounds.coefficients import Objective
+from vertex_softmax.bounds.question import Question
+from vertex_softmax.bounds.units import undecided, unit_objectives
+from vertex_softmax.foundation.errors import InvalidValueError
+from vertex_softmax.foundation.tolerances import GRADIENT
+from vertex_softmax.graph.ir import Node
+from vertex_softmax.ops.contract import Range
+from vertex_softmax.ops.interval import Interval
+from vertex_softmax.ops.rules import Rules
+
+MOMENTS = (0.9, 0.999)
+"""Adam's decay rates of the means of the gradient and of its square."""
+TINY = 1e-30
+"""Added to the root of Adam's mean square: the step of a parameter without a gradient is 0 and not 0/0. It is no
+denominator of a bound: every step is sound."""
+MULTIPLIER = Range(0.0, float("inf"), 10.0)
+"""Of the multipliers of a box's sides; their steps are relative to the coefficients at that node."""
+DROP_EVERY = 5
+"""After so many steps the objectives that are settled are dropped."""
+AT_LEAST, AT_MOST = "at_least", "at_most"
+"""The two multipliers of a box, as they are told apart among `Parameter`s."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Ascent:
+    """How far to go. The step shrinks by `decay` each time; the best bound seen is returned."""
+
+    steps: int = 60
+    step_size: float = 0.2
+    decay: float = 0.97
+    seconds: float | None = None
+    """stop after these, if the steps have not ended before"""
+    sums: bool = True
+    """after the last step, `Rules.sums`: too expensive for every step"""
+
+    def __post_init__(self) -> None:
+        if self.steps < 0 or not self.step_size > 0 or not 0 < self.decay <= 1:
+            raise InvalidValueError(f"{self}: steps ≥ 0, step_size > 0 and 0 < decay ≤ 1 are needed")
+        if self.seconds is not None and not self.seconds >= 0:
+            raise InvalidValueError(f"{self}: seconds must not be negative; None is no limit")
+
+
+@dataclasses.dataclass
+class Parameter:
+    """One free parameter of one node with Adam's state, each (batch, S, ...)."""
+
+    node: Node
+    name: str
+    range: Range
+    """where it is optimised"""
+    value: Tensor
+    mean: Tensor
+    square: Tensor
+    scale: Tensor | None = None
+    """factor of its steps, shaped like the value; 0 where it does not move. None: 1, and no multiplier"""
+    best: Tensor | None = None
+    """the value that gave the best bound"""
+
+    def step(self, size: float, count: int) -> None:
+        """One step up along the gradient, then back into the range; a gradient that is no number is 0."""
+        gradient = self.value.grad
+        if gradient is None:
+            return
+        gradient = torch.where(gradient.isfinite(), gradient, torch.zeros_like(gradient))
+        size_of = gradient.abs()
+        largest = size_of.reshape(*size_of.shape[:2], -1).amax(-1)
+        least = GRADIENT[gradient.dtype] * largest.reshape(*size_of.shape[:2], *[1] * (size_of.dim() - 2))
+        gradient = torch.where(size_of > least, gradient, torch.zeros_like(gradient))
+        for state, new, decay in ((self.mean, gradient, MOMENTS[0]), (self.square, gradient.square(), MOMENTS[1])):
+            state.mul_(decay).add_(new, alpha=1 - decay)
+        mean = self.mean / (1 - MOMENTS[0] ** count)
+        root = (self.square / (1 - MOMENTS[1] ** count)).sqrt()
+        move = size * self.range.rate * mean / (root + TINY)
+        if self.scale is not None:
+            move = move * self.scale
+        with torch.no_grad():
+            self.value.add_(move).clamp_(self.range.low, self.range.high)
+        self.value.grad = None
+
+    def take(self, index: Tensor) -> Parameter:
+        """For some of the objectives only: index (batch, fewer)."""
+        value, mean, square = (_take(x.detach(), index) for x in (self.value, self.mean, self.square))
+        scale = None if self.scale is None else _take(self.scale, index)
+        best = None if self.best is None else _take(self.best, index)
+        return dataclasses.replace(self, value=value.requires_grad_(), mean=mean, square=square, scale=scale, best=best)
+
+    def remember(self, better: Tensor) -> None:
+        """Store the present values of the objectives (batch, S) that are better now; the first ones in any case."""
+        now = self.value.detach()
+        which = better.reshape(*better.shape, *[1] * (now.dim() - 2))
+        self.best = now.clone() if self.best is None else torch.where(which, now, self.best)
+
+
+def free_parameters(
+    question: Question,
+    boxes: Boxes,
+    objective: Objective,
+    rules: Rules,
+    start: Choice,
+    cuts: Mapping[Node, Multipliers],
+) -> list[Parameter]:
+    """The free parameters of all ops above a node: as `start` has them, else at their defaults.
+
+    And multipliers, from 0 on, of the boxes that were cut: `cuts` has the scale of their steps, 0 where nothing is cut.
+    """
+    count = objective.coefficients.A.shape[1]
+    found: list[Parameter] = []
+
+    def add(node: Node, name: str, span: Range, value: Tensor, scale: Tensor | None = None) -> None:
+        value = value.detach().expand(boxes.batch, count, *value.shape[2:]).clone().requires_grad_()
+        found.append(Parameter(node, name, span, value, torch.zeros_like(value), torch.zeros_like(value), scale))
+
+    for node in question.index.ancestors(objective.node):
+        if node in cuts:
+            known = start.multipliers.get(node, cuts[node].map(torch.zeros_like))
+            for name, value, scale in zip((AT_LEAST, AT_MOST), known, cuts[node], strict=True):
+                add(node, name, MULTIPLIER, value, scale)
+        if node.inputs and not node.op.affine:
+            relaxation = question.relaxations.of(node, boxes, rules)
+            for name, default in relaxation.parameters().items():
+                add(node, name, relaxation.ranges[name], start.parameters.get(node, {}).get(name, default))
+    return found
+
+
+class Optimised(NamedTuple):
+    """Where an ascent ended."""
+
+    bound: Tensor
+    """(batch, S): the best bound of every objective"""
+    choice: Choice
+    """of the objectives that were not dropped: the last values, or with `best` those of the best bound"""
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class Goal:
+    """When an objective is settled."""
+
+    above: float | Tensor
+    """once its bound is above this, a number or (batch, S)"""
+    ceiling: Tensor | None = None
+    """(batch, S): values the objectives take somewhere in the set; one that is not above the goal is hopeless"""
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class Beginning:
+    """Where an ascent starts from."""
+
+    known: Tensor | None = None
+    """(batch, S): bounds that are known already"""
+    choice: Choice | None = None
+    """the values to start from; None: the defaults"""
+    cuts: Mapping[Node, Multipliers] = dataclasses.field(default_factory=dict)
+    """boxes with multipliers, and the scale of their steps (`free_parameters`)"""
+    best: bool = False
+    """return the values of the best bound instead of the last ones"""
+
+
+def ascend(
+    question: Question,
+    boxes: Boxes,
+    objective: Objective,
+    rules: Rules,
+    ascent: Ascent,
+    goal: Goal | None = None,
+    beginning: Beginning | None = None,
+) -> Optimised:  # seven parameters: the five of a pass and its length, when to stop, and where to start
+    """The best bounds of dense objectives (batch, S, *shape) on a node over the ascent, at least what was known."""
+    begin = time.perf_counter()
+    beginning = beginning or Beginning()
+    rules = dataclasses.replace(rules, free=True)
+    start = beginning.choice or Choice()
+    free = free_parameters(question, boxes, objective, rules, start, beginning.cuts)
+    objectives = objective.coefficients.A
+
+    def bounded(which: Tensor, used: Rules, choice: Choice) -> Tensor:
+        return lower_bound(question, boxes, Objective.dense(objective.node, _take(objectives, which)), used, choice)
+
+    with torch.no_grad():
+        first = Choice() if beginning.choice is None else _choice(free)
+        best = lower_bound(question, boxes, objective, rules, first)
+    if beginning.known is not None:
+        best = torch.maximum(best, beginning.known)
+    hopeless = torch.zeros_like(best, dtype=torch.bool)
+    if goal is not None and goal.ceiling is not None:
+        hopeless = goal.ceiling <= goal.above
+    active = torch.arange(best.shape[1], device=best.device).expand_as(best)  # the objective at each position
+    for count in range(ascent.steps if free and active.shape[1] else 0):
+        if goal is not None and count % DROP_EVERY == 0:
+            active, free = _unsettled(best, active, free, hopeless, goal.above)
+            if active.shape[1] == 0:
+                break
+        if ascent.seconds is not None and time.perf_counter() - begin > ascent.seconds:
+            break
+        with torch.enable_grad():
+            found = bounded(active, rules, _choice(free))
+            if not found.requires_grad:  # no parameter enters: the rule stops before them
+                break
+            torch.where(found.isfinite(), found, torch.zeros_like(found)).sum().backward()
+        if beginning.best:
+            _remember(free, found.detach() > best.gather(1, active))
+        best = _better(best, found.detach(), active)
+        for parameter in free:
+            parameter.step(ascent.step_size * ascent.decay**count, count + 1)
+    if free and active.shape[1]:
+        with torch.no_grad():
+            found = bounded(active, dataclasses.replace(rules, sums=ascent.sums), _choice(free))
+            if beginning.best:
+                _remember(free, found > best.gather(1, active))
+            best = _better(best, found, active)
+    return Optimised(best, _choice(free, best=beginning.best).map(torch.Tensor.detach))
+
+
+def ascended_box(question: Question, boxes: Boxes, node: Node, rules: Rules, ascent: Ascent) -> Interval:
+    """The box of a node with every entry that some op wants tighter optimised on its own."""
+    lower, upper = (end.expand(question.batch, *node.shape).flatten(1).clone() for end in boxes[node])
+    for rows, A in unit_objectives(question, node, None, undecided(question, boxes, node)):
+        objective = Objective.dense(node, torch.cat([A, -A], 1))
+        found = ascend(question, boxes, objective, rules, ascent).bound
+        low, high = found[:, : len(rows)], -found[:, len(rows) :]
+        lower[:, rows] = torch.maximum(lower[:, rows], low)
+        upper[:, rows] = torch.minimum(upper[:, rows], high)
+    return Interval(lower.reshape(question.batch, *node.shape), upper.reshape(question.batch, *node.shape))
+
+
+def _unsettled(
+    best: Tensor, active: Tensor, free: list[Parameter], hopeless: Tensor, goal: float | Tensor
+) -> tuple[Tensor, list[Parameter]]:
+    """Only the objectives that are not settled, as many for every input as the input with most of them has."""
+    still = ((best <= goal) & ~hopeless).gather(1, active)
+    most = int(still.sum(1).max())
+    if most == active.shape[1]:
+        return active, free
+    index = still.to(torch.int8).argsort(dim=1, descending=True, stable=True)[:, :most]
+    return active.gather(1, index), [parameter.take(index) for parameter in free]
+
+
+def _choice(free: list[Parameter], best: bool = False) -> Choice:
+    """The values of the parameters, the present ones or those of the best bound."""
+    parameters: dict[Node, dict[str, Tensor]] = {}
+    sides: dict[Node, dict[str, Tensor]] = {}
+    for parameter in free:
+        value = parameter.value if not best or parameter.best is None else parameter.best
+        home = parameters if parameter.scale is None else sides
+        home.setdefault(parameter.node, {})[parameter.name] = value
+    multipliers = {node: Multipliers(values[AT_LEAST], values[AT_MOST]) for node, values in sides.items()}
+    return Choice(parameters, multipliers)
+
+
+def _remember(free: list[Parameter], better: Tensor) -> None:
+    for parameter in free:
+        parameter.remember(better)
+
+
+def _take(x: Tensor, index: Tensor) -> Tensor:
+    """x (batch, S, ...) at index (batch, fewer)."""
+    rest = x.shape[2:]
+    spread = index.reshape(*index.shape, *[1] * len(rest)).expand(*index.shape, *rest)
+    return x.expand(index.shape[0], *x.shape[1:]).gather(1, spread)
+
+
+def _better(best: Tensor, found: Tensor, active: Tensor) -> Tensor:
+    """The larger bound; a step that ended in NaN gives none, and a start at NaN stays NaN."""
+    old = best.gather(1, active)
+    new = torch.where(found.isnan(), old, torch.maximum(old, found))
+    return best.scatter(1, active, new)

@@ -1,0 +1,164 @@
+"""What is known of every node over one input set: its box, and for some nodes more than a box.
+
+Invariant: for every input of the set each node's value lies in its interval, its rows less their means in `centred`,
+its generators hold, and what an op computes on the way lies in `inner`; all to rounding.
+
+`Boxes` never change: every method returns new ones. A relaxation that was made from older boxes stays sound for them.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping
+
+import torch
+from torch import Tensor
+
+from vertex_softmax.bounds.index import GraphIndex
+from vertex_softmax.foundation.errors import InvalidValueError
+from vertex_softmax.foundation.tolerances import CROSSING, OUTWARD
+from vertex_softmax.graph.ir import Node
+from vertex_softmax.ops.contract import CentredRows, Summarising
+from vertex_softmax.ops.generators import Generators
+from vertex_softmax.ops.interval import Interval
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class Problem:
+    """Why no answer may be drawn from boxes, for some inputs of the batch."""
+
+    node: Node
+    where: Tensor
+    """(batch,) bool: the inputs it concerns"""
+    text: str
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class Boxes:
+    """Intervals of nodes, (batch, *shape), and what else is known of them."""
+
+    batch: int
+    intervals: Mapping[Node, Interval]
+    centred: Mapping[tuple[Node, Node], CentredRows] = dataclasses.field(default_factory=dict)
+    """by node and user: the node's rows less their means, with the weights that the user asked for"""
+    generators: Mapping[Node, Generators] = dataclasses.field(default_factory=dict)
+    """of nodes one of whose users has not summarised them yet"""
+    summaries: Mapping[Node, object] = dataclasses.field(default_factory=dict)
+    """what ops made of their inputs' generators (`Summarising.summarise`)"""
+    inner: Mapping[Node, Interval] = dataclasses.field(default_factory=dict)
+    """narrower ranges of what ops compute on the way (`InnerRange`)"""
+    problems: tuple[Problem, ...] = ()
+    """why some inputs of the batch have no answer"""
+    whole: Boxes | None = None
+    """of parts of a set: the boxes of the whole set, whose batch is one"""
+
+    def __getitem__(self, node: Node) -> Interval:
+        return self.intervals[node]
+
+    def __contains__(self, node: Node) -> bool:
+        return node in self.intervals
+
+    def facts(self, node: Node) -> tuple[object, ...]:
+        """All that the relaxation of a node depends on, as objects: the same objects mean the same relaxation."""
+        inputs = node.inputs
+        return (
+            *(self.intervals[i] for i in inputs),
+            *(self.centred.get((i, node)) for i in inputs),
+            self.summaries.get(node),
+            self.inner.get(node),
+        )
+
+    def with_interval(self, node: Node, interval: Interval) -> Boxes:
+        """With the first interval of a node; ends that rounding crossed become a point between them."""
+        problems = self._crossing(node, interval, interval)
+        return dataclasses.replace(
+            self,
+            intervals={**self.intervals, node: interval.meet(interval)},
+            problems=(*self.problems, *problems),
+        )
+
+    def tightened(self, node: Node, interval: Interval) -> Boxes:
+        """With a node's interval met with another sound one; nothing ever widens."""
+        old = self.intervals[node]
+        problems = self._crossing(node, old, interval)
+        return dataclasses.replace(
+            self, intervals={**self.intervals, node: old.meet(interval)}, problems=(*self.problems, *problems)
+        )
+
+    def inspected(self, node: Node) -> Boxes:
+        """With a problem noted for every input whose interval at a node is not finite."""
+        found = []
+        lower, upper = self.intervals[node]
+        for text, test in (("NaN", torch.isnan), ("infinite", torch.isinf)):
+            bad = (test(lower) | test(upper)).flatten(1).any(1)
+            if bool(bad.any()):
+                found.append(Problem(node, bad.expand(self.batch), f"the bounds are {text}"))
+        return dataclasses.replace(self, problems=(*self.problems, *found)) if found else self
+
+    def with_centred(self, node: Node, user: Node, rows: CentredRows) -> Boxes:
+        """With bounds of a node's rows less their means, where these are finite."""
+        box = rows.box
+        problems = self._crossing(node, box, box)
+        known = dict(self.centred)
+        if bool(box.lower.isfinite().all() & box.upper.isfinite().all()):
+            known[node, user] = CentredRows(rows.weights, box.meet(box))
+        return dataclasses.replace(self, centred=known, problems=(*self.problems, *problems))
+
+    def with_generators(self, index: GraphIndex, node: Node, generators: Generators) -> Boxes:
+        """With a node's generators; users that have all they want summarise them, and what nobody needs is dropped."""
+        known = {**self.generators, node: generators}
+        summaries = dict(self.summaries)
+        for user in index.users(node):
+            op = user.op
+            if not isinstance(op, Summarising) or user in summaries:
+                continue
+            if all(user.inputs[i] in known for i in op.generator_inputs):
+                summaries[user] = op.summarise({i: known[user.inputs[i]] for i in op.generator_inputs})
+        needed = {
+            each: value
+            for each, value in known.items()
+            if any(
+                user not in summaries and each in [user.inputs[i] for i in _wanted(user)] for user in index.users(each)
+            )
+        }
+        return dataclasses.replace(self, generators=needed, summaries=summaries)
+
+    def parts(self, count: int, intervals: Mapping[Node, Interval], inner: Mapping[Node, Interval]) -> Boxes:
+        """Boxes of `count` parts of the set, which is one input's: narrower intervals, (count, *shape) each.
+
+        What is bounded over a part holds for every input of the set whose nodes lie in the part's intervals. Only
+        what reads a narrower interval is relaxed anew; everything else is shared with the whole.
+        """
+        if self.batch != 1:
+            raise InvalidValueError(f"the boxes have a batch of {self.batch}; only the set of one input has parts")
+        return dataclasses.replace(
+            self,
+            batch=count,
+            intervals={**self.intervals, **intervals},
+            inner={**self.inner, **inner},
+            whole=self,
+        )
+
+    def _crossing(self, node: Node, old: Interval, new: Interval) -> tuple[Problem, ...]:
+        """A problem if two intervals of a node, or the ends of one, cross by more than rounding, for some input."""
+        gap = torch.maximum(old.lower, new.lower) - torch.minimum(old.upper, new.upper)
+        size = torch.maximum(old.magnitude, torch.ones_like(gap))
+        crossed = (gap > CROSSING[gap.dtype] * size).flatten(1).any(1)
+        if not bool(crossed.any()):
+            return ()
+        text = f"two bounds cross by {float(gap.max()):.3g}, more than rounding can"
+        return (Problem(node, crossed.expand(self.batch), text),)
+
+
+def by_intervals(node: Node, intervals: Mapping[Node, Interval]) -> Interval:
+    """A node's interval by interval arithmetic from its inputs' intervals, rounded outward."""
+    box = node.op.interval(*(intervals[i] for i in node.inputs))
+    share = OUTWARD.get(box.lower.dtype, 0.0)
+    if share == 0 or not node.inputs or node.op.rearranges:
+        return box
+    low, high = ((share * end.abs()).nan_to_num(0.0, 0.0) for end in box)
+    return Interval(box.lower - low, box.upper + high)
+
+
+def _wanted(user: Node) -> tuple[int, ...]:
+    return user.op.generator_inputs if isinstance(user.op, Summarising) else ()

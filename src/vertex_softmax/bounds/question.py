@@ -1,0 +1,91 @@
+"""One question: a graph over an input set, and what every computation about it shares."""
+
+from __future__ import annotations
+
+import dataclasses
+import time
+
+import torch
+
+from vertex_softmax.bounds.boxes import Boxes
+from vertex_softmax.bounds.index import GraphIndex
+from vertex_softmax.bounds.memory import Memory
+from vertex_softmax.bounds.relaxations import Relaxations
+from vertex_softmax.foundation.errors import OutOfTimeError
+from vertex_softmax.graph.ir import Graph
+from vertex_softmax.sets.region import Region
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class Clock:
+    """When a computation has to end, and where its time went."""
+
+    deadline: float | None = None
+    """on time.perf_counter's clock: a backward pass that is under way then raises OutOfTimeError"""
+    seconds: dict[str, float] = dataclasses.field(default_factory=dict)
+    """by stage"""
+
+    def check(self) -> None:
+        """Raise if the deadline has passed."""
+        if self.deadline is not None and time.perf_counter() > self.deadline:
+            raise OutOfTimeError("the time is spent; what was found before it was is kept")
+
+    def add(self, stage: str, begin: float) -> None:
+        """Add the time since `begin` to a stage."""
+        self.seconds[stage] = self.seconds.get(stage, 0.0) + time.perf_counter() - begin
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class Question:
+    """A graph over a batch of input sets: what is asked about, and what all passes share."""
+
+    index: GraphIndex
+    given: Region
+    """the input sets, shaped like the graph's input"""
+    region: Region
+    """the same sets at `index.start`, where passes end"""
+    memory: Memory
+    clock: Clock
+    relaxations: Relaxations
+
+    @staticmethod
+    def over(graph: Graph, region: Region, *, memory: Memory | None = None, deadline: float | None = None) -> Question:
+        """The question about a graph over a region, (batch, *input shape), in the precision of both."""
+        index = GraphIndex(graph)
+        start = region
+        if index.start is not graph.input:
+            start = region.rearranged(index.start_numbers(region.box.lower.device))
+        clock = Clock(deadline)
+        return Question(index, region, start, memory or Memory(), clock, Relaxations(index, start))
+
+    @property
+    def graph(self) -> Graph:
+        """The graph."""
+        return self.index.graph
+
+    @property
+    def batch(self) -> int:
+        """How many input sets there are."""
+        return self.given.box.lower.shape[0]
+
+    @property
+    def dtype(self) -> torch.dtype:
+        """The precision of all tensors."""
+        return self.given.box.lower.dtype
+
+    @property
+    def device(self) -> torch.device:
+        """Where all tensors are."""
+        return self.given.box.lower.device
+
+    def input_boxes(self) -> Boxes:
+        """Boxes that know the input alone."""
+        return Boxes(self.batch, {self.graph.input: self.given.box})
+
+    def until(self, deadline: float | None) -> Question:
+        """The same question with another deadline; times are still added to the same stages."""
+        return dataclasses.replace(self, clock=Clock(deadline, self.clock.seconds))
+
+    def on_parts(self) -> Question:
+        """The same question for boxes of parts of the set (`Boxes.parts`)."""
+        return dataclasses.replace(self, relaxations=self.relaxations.of_parts())

@@ -1,0 +1,97 @@
+"""What ops make of their inputs' boxes: relaxations, made once for given boxes and rules.
+
+Invariant: the relaxation returned for a node was made from exactly the facts that the given boxes hold of its inputs.
+"""
+
+from __future__ import annotations
+
+import math
+
+import torch
+
+from vertex_softmax.bounds.boxes import Boxes
+from vertex_softmax.bounds.coefficients import Coefficients, fitting, hand_on, total
+from vertex_softmax.bounds.index import GraphIndex
+from vertex_softmax.bounds.memory import MOST_FORM_NUMBERS
+from vertex_softmax.graph.ir import Constant, Node
+from vertex_softmax.ops.contract import AffineForm, AffineOp, Context, Relaxation
+from vertex_softmax.ops.rules import Rules
+from vertex_softmax.sets.region import Region
+
+
+class Relaxations:
+    """A cache by node and rules; an entry counts only for the facts it was made from (`Boxes.facts`)."""
+
+    def __init__(self, index: GraphIndex, region: Region, whole: Relaxations | None = None) -> None:
+        self.index, self.region, self.whole = index, region, whole
+        self._made: dict[tuple[Node, Rules], tuple[tuple[object, ...], Relaxation]] = {}
+        self._forms: dict[Node, AffineForm | None] = {} if whole is None else whole._forms
+
+    def of_parts(self) -> Relaxations:
+        """For boxes of parts of the set: what a part shares with the whole is taken from here."""
+        return Relaxations(self.index, self.region, self)
+
+    def of(self, node: Node, boxes: Boxes, rules: Rules) -> Relaxation:
+        """The relaxation of a node's op over the boxes of its inputs."""
+        if isinstance(node.op, AffineOp):
+            return node.op
+        facts = boxes.facts(node)
+        if self.whole is not None and boxes.whole is not None and _same(facts, boxes.whole.facts(node)):
+            return self.whole.of(node, boxes.whole, rules)
+        known = self._made.get((node, rules))
+        if known is not None and _same(known[0], facts):
+            return known[1]
+        made = node.op.relax(self.context(node, boxes, rules))
+        self._made[node, rules] = (facts, made)
+        return made
+
+    def context(self, node: Node, boxes: Boxes, rules: Rules) -> Context:
+        """All that the relaxation of a node may depend on."""
+        wanted = {node.inputs[i] for i in node.op.form_inputs}
+        return Context(
+            boxes=tuple(boxes[i] for i in node.inputs),
+            rules=rules,
+            forms=tuple(self.form(i) if i in wanted else None for i in node.inputs),
+            centred=tuple(boxes.centred.get((i, node)) for i in node.inputs),
+            summary=boxes.summaries.get(node),
+            inner=boxes.inner.get(node),
+        )
+
+    def form(self, node: Node) -> AffineForm | None:
+        """The node as an exact affine function of the input, if it is one and small enough to write down."""
+        if node not in self._forms:
+            self._forms[node] = affine_form(self.index, self.region, node) if node in self.index.affine else None
+        return self._forms[node]
+
+
+def affine_form(index: GraphIndex, region: Region, node: Node) -> AffineForm | None:
+    """A node that is affine in the input, as centre + matrix·ξ over the region's box; None if it is too large."""
+    size, inputs = math.prod(node.shape), math.prod(index.start.shape)
+    if size * inputs > MOST_FORM_NUMBERS:
+        return None
+    box = region.box
+    like = box.lower
+    eye = torch.eye(size, dtype=like.dtype, device=like.device).reshape(1, size, *node.shape)
+    waiting: dict[Node, list[Coefficients]] = {node: [Coefficients(eye)]}
+    constant, matrix = torch.zeros(1, size, dtype=like.dtype, device=like.device), None
+    for current in reversed(index.nodes[: index.position[node] + 1]):
+        parts = waiting.pop(current, None)
+        if parts is None:
+            continue
+        if current is index.start:
+            matrix = total(parts).dense().reshape(size, inputs)
+        elif isinstance(current.op, Constant):
+            constant = constant + (total(parts).dense() * current.op.value).flatten(2).sum(-1)
+        elif isinstance(current.op, AffineOp):
+            for piece in fitting(current, parts):
+                step = current.op.backward(piece.A, piece.diagonal)
+                hand_on(step, current, piece, waiting)
+                constant = constant if step.constant is None else constant + step.constant.flatten(1)
+    if matrix is None:
+        return None
+    centre = (box.centre.flatten(1) @ matrix.mT + constant).reshape(-1, *node.shape)
+    return AffineForm(centre, matrix.reshape(*node.shape, inputs), box.radius.flatten(1))
+
+
+def _same(facts: tuple[object, ...], others: tuple[object, ...]) -> bool:
+    return len(facts) == len(others) and all(a is b for a, b in zip(facts, others, strict=True))

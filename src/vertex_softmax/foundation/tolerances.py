@@ -1,0 +1,44 @@
+"""Every rounding constant of the bounds and verdicts, each with its reason.
+
+The leaves have constants of their own, which belong to their proofs: `softmax_box/` (rounding bounds of the primitive)
+and `certificate/checker/` (which imports nothing of the package). The replays of imported models
+(`graph/from_onnx/replay.py`, `graph/from_torch/replay.py`) state there what two runs of one model may differ by.
+"""
+
+from __future__ import annotations
+
+import torch
+
+OUTWARD = {torch.float64: 1e-13, torch.float32: 0.0}
+"""A box is widened by this share of the sum of the absolute values of all terms that were added up to get it.
+
+So no rounding of a sum decides the sign of a pre-activation. In single precision the widening would cost too much; it
+is not done there, and a box is then claimed only up to single-precision rounding.
+"""
+
+CROSSING = {torch.float64: 1e-7, torch.float32: 1e-2}
+"""Two sound boxes of one node overlap. Where they are apart by more than this share of their size (or of 1, if that is
+larger), the cause is not rounding but an overflow or a fault: no answer is given for that input."""
+
+VERDICT = {torch.float64: 1e-12, torch.float32: 1e-5}
+"""`certify` says verified only if the margin bound exceeds 0 by this share of the sum of the absolute values of all
+terms of the last backward pass, which is more than its rounding can have added."""
+
+PROPERTY = {torch.float64: 1e-12, torch.float32: 5e-4}
+"""`verify` excludes a conjunction only if the bound exceeds its limit by this share of all terms. In single precision
+it is larger than VERDICT because the coefficients of a property are rounded to single precision as well."""
+
+GRADIENT = {torch.float64: 1e-12, torch.float32: 1e-5}
+"""In the ascent, a gradient this much smaller than the largest of the same parameter and objective is rounding noise
+and moves nothing."""
+
+NARROW = 1e-6
+"""An inner interval (the σ of a normalisation) narrower than this share of its upper end is not split further."""
+
+CLAIM = 1e-10
+"""The claims of a certificate are wider than what the prover computed by this share of their size, so that another
+machine, whose library functions round differently, accepts them."""
+
+LEAF = 1e-6
+"""A leaf of a certificate's tree is bounded until it exceeds its limit by this much, relative to 1 + |limit|, so that
+the proof with its own rounding succeeds as well."""

@@ -1,0 +1,34 @@
+"""What every method returns: bounds, the boxes they were computed over, and the choice that gave them."""
+
+from __future__ import annotations
+
+import dataclasses
+
+import torch
+from torch import Tensor
+
+from vertex_softmax.bounds.boxes import Boxes
+from vertex_softmax.bounds.choice import DEFAULT, Choice
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class Bound:
+    """Lower bounds of objectives over the input set of a question."""
+
+    lower: Tensor
+    """(batch, S): no input of the set falls below, to rounding; NaN where there is no bound"""
+    boxes: Boxes
+    """the method's boxes, with the problems that were met in making them"""
+    choice: Choice = DEFAULT
+    """the free parameters after the last ascent, for the objectives that were not settled before"""
+    hopeless: Tensor | None = None
+    """(batch,) bool, if there is a goal: inputs with an objective known not to be above it somewhere in the set"""
+
+
+def larger(*bounds: Tensor | None) -> Tensor:
+    """The largest of several bounds, number by number; NaN if one is, so that it is not overlooked."""
+    given = [bound for bound in bounds if bound is not None]
+    best = given[0]
+    for other in given[1:]:
+        best = torch.maximum(best, other)
+    return best

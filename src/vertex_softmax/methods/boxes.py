@@ -1,0 +1,107 @@
+"""Recipes for the intermediate boxes, each a function of a question: by intervals, by passes, tightened."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from enum import StrEnum
+
+from vertex_softmax.bounds.ascent import ascended_box
+from vertex_softmax.bounds.box_passes import all_boxes, box_by_pass, with_centred_rows
+from vertex_softmax.bounds.boxes import Boxes, by_intervals
+from vertex_softmax.bounds.generate import generate
+from vertex_softmax.bounds.index import GraphIndex
+from vertex_softmax.bounds.question import Question
+from vertex_softmax.graph.ir import Node
+from vertex_softmax.methods.options import Options, PreactivationBoxes, ScoreBoxes
+from vertex_softmax.ops.attention import Attention
+from vertex_softmax.ops.rules import RowRule, Rules
+
+
+class Kind(StrEnum):
+    """What a node whose box is refined is for; also the name under which the time is reported."""
+
+    SCORES = "scores"
+    VALUES = "values"
+    PREACTIVATIONS = "pre-activations"
+
+
+def boxes_by_passes(question: Question, rule: RowRule, options: Options, known: Sequence[Boxes] = ()) -> Boxes:
+    """Boxes of all nodes, tightened by a backward pass under one row rule wherever a nonlinearity reads them."""
+    return _Recipe(question, rule, options, known, tightened=False).boxes()
+
+
+def tightened_boxes(question: Question, options: Options, known: Sequence[Boxes] = ()) -> Boxes:
+    """The same under the affine vertex rule, with all tightenings of METHOD.md section 8 that the options allow."""
+    return _Recipe(question, RowRule.AFFINE, options, known, tightened=True).boxes()
+
+
+class _Recipe:
+    """How one set of boxes is made."""
+
+    def __init__(
+        self, question: Question, rule: RowRule, options: Options, known: Sequence[Boxes], *, tightened: bool
+    ) -> None:
+        self.question, self.rule, self.options, self.known = question, rule, options, known
+        self.tightened = tightened
+        self.refined: set[Node] = set()
+
+    def boxes(self) -> Boxes:
+        return all_boxes(self.question, self.refine, self.known)
+
+    def refine(self, boxes: Boxes, node: Node) -> Boxes:
+        """Boxes with a node's interval tightened, itself or by way of the residual stream above it."""
+        kind, options = kind_of(self.question.index, node), self.options
+        if kind is Kind.SCORES and options.scores is ScoreBoxes.INTERVAL:
+            return boxes
+        begin = time.perf_counter()
+        streamed = kind is Kind.PREACTIVATIONS and options.preactivations is PreactivationBoxes.STREAM
+        stream = residual_stream(node) if streamed else None
+        target = node if stream is None else stream
+        if target not in self.refined:
+            self.refined.add(target)
+            boxes = self._refined(boxes, target, kind, everywhere=target is not node)
+        if target is not node:
+            index = self.question.index
+            for later in index.nodes[index.position[target] + 1 : index.position[node] + 1]:
+                boxes = boxes.tightened(later, by_intervals(later, boxes.intervals))
+        self.question.clock.add(kind, begin)
+        return boxes
+
+    def _refined(self, boxes: Boxes, node: Node, kind: Kind, *, everywhere: bool) -> Boxes:
+        """By the node's generators if it is to have them, else by a pass."""
+        question, options = self.question, self.options
+        mixed = question.index.has_attention(node)
+        if self.tightened and options.generators and question.index.wants_generators(node):
+            found = generate(question, boxes, node, Rules(attention=RowRule.AFFINE, exact=False))
+            if found is not None:
+                found = found.within(boxes[node])
+                return boxes.tightened(node, found.box()).with_generators(question.index, node, found)
+        # without an attention on the way all row rules are one, and whoever made the known boxes has done it
+        passed = mixed or not self.known
+        if passed:
+            rules = Rules(attention=self.rule, product=options.product, exact=False)
+            boxes = boxes.tightened(node, box_by_pass(question, boxes, node, rules, everywhere=everywhere))
+        if self.tightened and options.centred:
+            rule = self.rule if passed else RowRule.AFFINE
+            boxes = with_centred_rows(question, boxes, node, Rules(attention=rule, exact=False))
+        if self.tightened and options.box_ascent is not None and mixed and kind is Kind.PREACTIVATIONS:
+            rules = Rules(attention=RowRule.AFFINE)
+            boxes = boxes.tightened(node, ascended_box(question, boxes, node, rules, options.box_ascent))
+        return boxes
+
+
+def kind_of(index: GraphIndex, node: Node) -> Kind:
+    """What a refined node is for: scores, values, or the input of another nonlinearity."""
+    for user in index.users(node):
+        if isinstance(user.op, Attention):
+            return Kind.SCORES if user.inputs[0] is node else Kind.VALUES
+    return Kind.PREACTIVATIONS
+
+
+def residual_stream(node: Node) -> Node | None:
+    """The nearest sum of two branches above a node, through affine ops of one input (H⁺); None if there is none."""
+    current = node
+    while current.op.affine and len(current.inputs) == 1:
+        current = current.inputs[0]
+    return current if current.op.affine and len(current.inputs) == 2 and current is not node else None

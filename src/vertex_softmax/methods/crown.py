@@ -1,0 +1,26 @@
+"""`crown`: linear bounds, softmax by its linear (LSE) bounds; `alpha-crown`: its last pass optimised."""
+
+from __future__ import annotations
+
+from vertex_softmax.bounds.boxes import Boxes
+from vertex_softmax.bounds.coefficients import Objective
+from vertex_softmax.bounds.question import Question
+from vertex_softmax.methods.bound import Bound
+from vertex_softmax.methods.boxes import boxes_by_passes
+from vertex_softmax.methods.last_pass import Passes, last_pass
+from vertex_softmax.methods.options import Options
+from vertex_softmax.ops.rules import RowRule
+
+
+def crown(question: Question, objective: Objective, options: Options) -> Bound:
+    """Boxes by passes under the LSE rule, and one pass from the objectives."""
+    boxes = boxes_by_passes(question, RowRule.LSE, options)
+    return last_pass(question, boxes, objective, Passes(plain=(RowRule.LSE,)), options)
+
+
+def alpha_crown(question: Question, objective: Objective, options: Options, boxes: Boxes | None = None) -> Bound:
+    """The same boxes (those of `crown`, if they are given), and the last pass optimised."""
+    if boxes is None:
+        boxes = boxes_by_passes(question, RowRule.LSE, options)
+    passes = Passes(plain=(RowRule.LSE,), optimised=(RowRule.LSE,))
+    return last_pass(question, boxes, objective, passes, options)

@@ -1,0 +1,46 @@
+"""`hybrid`: at least `crown` and `vertex`, by construction.
+
+Both run; their boxes are met, and tightened by the affine vertex rule at its default slopes (METHOD.md section 7). Over
+those boxes the best of all row rules counts, for each objective.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Sequence
+
+from vertex_softmax.bounds.boxes import Boxes
+from vertex_softmax.bounds.coefficients import Objective
+from vertex_softmax.bounds.question import Question
+from vertex_softmax.methods.bound import Bound
+from vertex_softmax.methods.boxes import boxes_by_passes
+from vertex_softmax.methods.crown import crown
+from vertex_softmax.methods.last_pass import Passes, last_pass
+from vertex_softmax.methods.options import Options
+from vertex_softmax.methods.parts import combined, goal_first
+from vertex_softmax.methods.vertex import vertex
+from vertex_softmax.ops.rules import RowRule
+
+PASSES = Passes(plain=(RowRule.LSE, RowRule.VERTEX, RowRule.AFFINE, RowRule.BETTER), by_box=True)
+
+
+def hybrid(question: Question, objective: Objective, options: Options) -> Bound:
+    """In full; with a goal the boxes of the affine vertex rule alone first."""
+
+    def alone(known: Sequence[Boxes]) -> Bound:
+        return _own(question, objective, options, known)
+
+    return goal_first(alone, lambda: hybrid_in_full(question, objective, options)[0], options)
+
+
+def hybrid_in_full(question: Question, objective: Objective, options: Options) -> tuple[Bound, Bound]:
+    """`hybrid` with all its parts, whatever the goal; and `crown`, whose boxes `alpha-crown` uses too."""
+    parts = (crown(question, objective, options), vertex(question, objective, options))
+    own = _own(question, objective, options, [part.boxes for part in parts])
+    return combined(own, *parts), parts[0]
+
+
+def _own(question: Question, objective: Objective, options: Options, known: Sequence[Boxes]) -> Bound:
+    boxes = boxes_by_passes(question, RowRule.AFFINE, options, known)
+    passes = dataclasses.replace(PASSES, by_box=bool(known))
+    return last_pass(question, boxes, objective, passes, options)

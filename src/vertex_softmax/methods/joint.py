@@ -1,0 +1,50 @@
+"""`joint`: at least `hybrid` and `alpha-crown`, by construction.
+
+Read from top to bottom:
+1. `crown`, `vertex` and `hybrid` run, and `alpha-crown` over the boxes of `crown`.
+2. Their boxes are met, and tightened under the affine vertex rule by generators, ellipsoids and centred scores
+   (METHOD.md section 8).
+3. Over those boxes one pass under the affine vertex rule and one under the vertex rule bound the objectives, and the
+   free parameters of the affine vertex rule are optimised together.
+4. The largest of all bounds counts, for each objective.
+
+With a goal, steps 2 and 3 are done first without step 1, and are enough if they settle every objective. With
+`Options.parts` = "own" that is all.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Sequence
+
+from vertex_softmax.bounds.boxes import Boxes
+from vertex_softmax.bounds.coefficients import Objective
+from vertex_softmax.bounds.question import Question
+from vertex_softmax.methods.bound import Bound
+from vertex_softmax.methods.boxes import tightened_boxes
+from vertex_softmax.methods.crown import alpha_crown
+from vertex_softmax.methods.hybrid import hybrid_in_full
+from vertex_softmax.methods.last_pass import Passes, last_pass
+from vertex_softmax.methods.options import JointParts, Options
+from vertex_softmax.methods.parts import combined, goal_first
+from vertex_softmax.ops.rules import RowRule
+
+PASSES = Passes(plain=(RowRule.AFFINE, RowRule.VERTEX), optimised=(RowRule.AFFINE,), by_box=True)
+
+
+def joint(question: Question, objective: Objective, options: Options) -> Bound:
+    """In full; with a goal its own boxes alone first."""
+
+    def own(known: Sequence[Boxes]) -> Bound:
+        boxes = tightened_boxes(question, options, known)
+        passes = dataclasses.replace(PASSES, by_box=bool(known))
+        return last_pass(question, boxes, objective, passes, options)
+
+    def in_full() -> Bound:
+        mixed, crown = hybrid_in_full(question, objective, options)
+        slopes = alpha_crown(question, objective, options, crown.boxes)
+        return combined(own([mixed.boxes, slopes.boxes]), mixed, slopes)
+
+    if options.parts is JointParts.OWN:
+        return own(())
+    return goal_first(own, in_full, options)

@@ -1,0 +1,81 @@
+"""The last passes of a method: bounds of the objectives over boxes that are made."""
+
+from __future__ import annotations
+
+import dataclasses
+import time
+
+import torch
+from torch import Tensor
+
+from vertex_softmax.bounds.ascent import Beginning, Goal, ascend
+from vertex_softmax.bounds.backward import lower_bound
+from vertex_softmax.bounds.boxes import Boxes
+from vertex_softmax.bounds.choice import DEFAULT
+from vertex_softmax.bounds.coefficients import Objective
+from vertex_softmax.bounds.question import Question
+from vertex_softmax.bounds.slack import attained
+from vertex_softmax.methods.bound import Bound, larger
+from vertex_softmax.methods.options import Options, Suffix
+from vertex_softmax.ops.rules import ReluSlope, RowRule, Rules
+
+OBJECTIVE = "objective"
+"""The stage under which the time of the last passes is reported."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Passes:
+    """Which passes bound the objectives; the best of them counts, for each objective."""
+
+    plain: tuple[RowRule, ...]
+    """row rules with their parameters at the defaults"""
+    optimised: tuple[RowRule, ...] = ()
+    """row rules whose free parameters are optimised"""
+    by_box: bool = False
+    """the box of the output too, which gives more where a network only grows or is saturated"""
+
+
+def last_pass(question: Question, boxes: Boxes, objective: Objective, passes: Passes, options: Options) -> Bound:
+    """The best bounds (batch, S) of dense objectives by all passes."""
+    begin = time.perf_counter()
+    mixed = question.index.has_attention(objective.node)  # without an attention all row rules are one
+    slopes = tuple(ReluSlope) if options.suffix is Suffix.BEST else (ReluSlope.ADAPTIVE,)
+    bounds = [
+        lower_bound(question, boxes, objective, Rules(attention=rule, relu=relu, product=options.product, sums=True))
+        for rule in (passes.plain if mixed else passes.plain[:1])
+        for relu in slopes
+    ]
+    if passes.by_box:
+        found = by_box(boxes, objective)
+        bounds.append(found.where(found.isfinite(), -torch.inf))
+    bound = Bound(larger(*bounds), boxes)
+    ascended = passes.plain if options.suffix is Suffix.OPTIMISED else passes.optimised
+    for rule in ascended if mixed else ascended[:1]:
+        bound = _ascended(question, objective, rule, options, bound)
+    question.clock.add(OBJECTIVE, begin)
+    return bound
+
+
+def by_box(boxes: Boxes, objective: Objective) -> Tensor:
+    """Lower bounds of dense objectives over the box of their node, (batch, S)."""
+    A = objective.coefficients.A
+    lower, upper = (end.unsqueeze(1) for end in boxes[objective.node])
+    return torch.where(A >= 0, A * lower, A * upper).flatten(2).sum(-1)
+
+
+def _ascended(question: Question, objective: Objective, rule: RowRule, options: Options, known: Bound) -> Bound:
+    """The bounds after the ascent under one row rule; as they are if all are above the goal already."""
+    if options.ascent is None:
+        return known
+    above, rules = options.goal, Rules(attention=rule, pieces=options.pieces, product=options.product)
+    goal, hopeless = None, known.hopeless
+    if above is not None:
+        if bool((known.lower > above).all()):
+            return known
+        ceiling = attained(question, known.boxes, objective, rules)
+        goal = Goal(above, ceiling)
+        lost = (ceiling <= above).any(1)
+        hopeless = lost if hopeless is None else hopeless | lost
+    done = ascend(question, known.boxes, objective, rules, options.ascent, goal, Beginning(known=known.lower))
+    choice = done.choice or DEFAULT
+    return Bound(larger(known.lower, done.bound), known.boxes, choice, hopeless)

@@ -1,0 +1,97 @@
+"""What a method may be asked to do differently. The defaults are tightest at one pass each."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from enum import StrEnum
+
+from vertex_softmax.bounds.ascent import Ascent
+from vertex_softmax.bounds.branch_and_bound import Search
+from vertex_softmax.bounds.memory import Memory
+from vertex_softmax.foundation.errors import InvalidValueError
+
+
+class ScoreBoxes(StrEnum):
+    """How the boxes of attention scores are made."""
+
+    PASS = "pass"  # noqa: S105
+    """a backward pass for each score"""
+    INTERVAL = "interval"
+    """the product of the boxes of queries and keys"""
+
+
+class PreactivationBoxes(StrEnum):
+    """How the boxes of other nonlinearities' inputs are made."""
+
+    PASS = "pass"  # noqa: S105
+    """a backward pass for each number"""
+    STREAM = "stream"
+    """by intervals from a box of the residual stream that has its own pass (H⁺)"""
+
+
+class Suffix(StrEnum):
+    """The lower slopes of ReLUs in the last pass."""
+
+    ADAPTIVE = "adaptive"
+    BEST = "best"
+    """the best of adaptive, 0 and 1, for each objective"""
+    OPTIMISED = "optimised"
+
+
+class JointParts(StrEnum):
+    """What `joint` computes beside its own boxes and passes."""
+
+    ALL = "all"
+    """`hybrid` and `alpha-crown` too, whose boxes are met and whose bounds it is never below"""
+    OWN = "own"
+    """nothing: for a verdict within a short time"""
+
+
+@dataclasses.dataclass(frozen=True)
+class Options:
+    """The published variants, limits of time and memory, and the goal."""
+
+    scores: ScoreBoxes | str = ScoreBoxes.PASS
+    preactivations: PreactivationBoxes | str = PreactivationBoxes.PASS
+    suffix: Suffix | str = Suffix.ADAPTIVE
+    product: float = 0.5
+    """the McCormick mix of products (`Rules.product`): 0.5 is best; 1 is what CROWN implementations take"""
+    ascent: Ascent | None = dataclasses.field(default_factory=Ascent)
+    """of the free parameters of the last pass, where a method optimises them; None: they keep their defaults"""
+    centred: bool = True
+    """`joint`: bound the scores less their weighted means too (METHOD.md section 3, and 8.4)"""
+    generators: bool = True
+    """`joint`: generators and ellipsoids of what is not affine in the input (METHOD.md section 8.2 and 8.3)"""
+    pieces: int = 2
+    """of the affine vertex rule in the ascent: into how many pieces the range of lse(s) is cut"""
+    box_ascent: Ascent | None = None
+    """`joint`: optimise the boxes of undecided pre-activations too; None: do not"""
+    goal: float | None = None
+    """stop as soon as every bound is above this, or cannot be: 0 is enough for a verdict. None: the best bounds"""
+    parts: JointParts | str = JointParts.ALL
+    """`joint`: whether to run the methods too that it is made of"""
+    search: Search = dataclasses.field(default_factory=Search)
+    """`bab`: how long to branch, for each input, and how"""
+    batch: int | None = None
+    """how many inputs to bound together; None: 16 on a CPU, 256 on a GPU, fewer where generators would be too large"""
+    memory: Memory = dataclasses.field(default_factory=Memory)
+
+    def __post_init__(self) -> None:
+        kinds: dict[str, type[StrEnum]] = {
+            "scores": ScoreBoxes,
+            "preactivations": PreactivationBoxes,
+            "suffix": Suffix,
+            "parts": JointParts,
+        }
+        for name, kind in kinds.items():
+            value = getattr(self, name)
+            if value not in list(kind):
+                raise InvalidValueError(f"{name} is {value!r}; choose one of {', '.join(kind)}")
+            object.__setattr__(self, name, kind(value))
+        if self.pieces < 1:
+            raise InvalidValueError(f"pieces is {self.pieces}; at least one is needed")
+        if self.goal is not None and math.isnan(self.goal):
+            raise InvalidValueError("goal is NaN; give a number, or None for the best bounds")
+        if self.batch is not None and self.batch < 1:
+            raise InvalidValueError(f"batch is {self.batch}; at least one input is bounded at a time")

@@ -1,0 +1,39 @@
+"""Methods that are made of others: at least as tight as each of them, by construction."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable, Sequence
+
+from vertex_softmax.bounds.boxes import Boxes
+from vertex_softmax.methods.bound import Bound, larger
+from vertex_softmax.methods.options import Options
+
+Own = Callable[[Sequence[Boxes]], Bound]
+"""A method's own boxes, met with known ones, and its bounds over them."""
+
+
+def combined(own: Bound, *others: Bound) -> Bound:
+    """The larger bounds over a method's own boxes; the problems of all of them count."""
+    marks = [bound.hopeless for bound in (own, *others) if bound.hopeless is not None]
+    hopeless = marks[0] if marks else None
+    for mark in marks[1:]:
+        hopeless = mark if hopeless is None else hopeless | mark
+    problems = tuple(problem for bound in (own, *others) for problem in bound.boxes.problems)
+    return dataclasses.replace(
+        own,
+        lower=larger(own.lower, *(other.lower for other in others)),
+        boxes=dataclasses.replace(own.boxes, problems=problems),
+        hopeless=hopeless,
+    )
+
+
+def goal_first(own: Own, in_full: Callable[[], Bound], options: Options) -> Bound:
+    """A method in full; with a goal its own boxes alone first, which are enough if they settle every objective."""
+    if options.goal is None:
+        return in_full()
+    alone = own(())
+    settled = (alone.lower > options.goal).all(1)
+    if alone.hopeless is not None:
+        settled = settled | alone.hopeless
+    return alone if bool(settled.all()) else combined(in_full(), alone)

@@ -1,0 +1,73 @@
+"""The methods by name: one recipe for each word, whoever asks."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable
+from enum import StrEnum
+
+from vertex_softmax.bounds.coefficients import Objective
+from vertex_softmax.bounds.question import Question
+from vertex_softmax.foundation.errors import InvalidValueError
+from vertex_softmax.methods.bab import bab
+from vertex_softmax.methods.bound import Bound
+from vertex_softmax.methods.crown import alpha_crown, crown
+from vertex_softmax.methods.hybrid import hybrid
+from vertex_softmax.methods.ibp import ibp
+from vertex_softmax.methods.joint import joint
+from vertex_softmax.methods.options import Options
+from vertex_softmax.methods.vertex import vertex
+from vertex_softmax.ops.rules import RowRule
+
+
+class Method(StrEnum):
+    """The ways to bound a network, from the quickest to the tightest."""
+
+    IBP = "ibp"
+    CROWN = "crown"
+    ALPHA_CROWN = "alpha-crown"
+    VERTEX = "vertex"
+    HYBRID = "hybrid"
+    JOINT = "joint"
+    BAB = "bab"
+
+
+@dataclasses.dataclass(frozen=True)
+class Recipe:
+    """A method, and what is needed to plan for it."""
+
+    run: Callable[[Question, Objective, Options], Bound]
+    """lower bounds of dense objectives (batch, S, *output shape) on the output"""
+    rule: RowRule | None
+    """the row rule of its last pass, by whose terms its rounding is measured; None: no pass, the output's box alone"""
+    box_sets: int = 1
+    """how many sets of boxes are alive at once"""
+    tables: bool = True
+    """whether it makes tables of rows × keys² numbers"""
+    tightened: bool = False
+    """whether it makes generators"""
+    branches: bool = False
+    """whether it may run branch and bound, which takes one input at a time"""
+
+
+METHODS: dict[Method, Recipe] = {
+    Method.IBP: Recipe(ibp, None, box_sets=0, tables=False),
+    Method.CROWN: Recipe(crown, RowRule.LSE),
+    Method.ALPHA_CROWN: Recipe(alpha_crown, RowRule.LSE),
+    Method.VERTEX: Recipe(vertex, RowRule.VERTEX, tables=False),
+    Method.HYBRID: Recipe(hybrid, RowRule.LSE, box_sets=3),
+    Method.JOINT: Recipe(joint, RowRule.AFFINE, box_sets=4, tightened=True),
+    Method.BAB: Recipe(bab, RowRule.AFFINE, box_sets=4, tightened=True, branches=True),
+}
+
+
+def method_named(name: object) -> Method:
+    """The method of that name."""
+    if not isinstance(name, str) or name not in METHODS:
+        raise InvalidValueError(f"method is {name!r}; choose one of {', '.join(METHODS)}")
+    return Method(name)
+
+
+def lower_bounds(question: Question, objective: Objective, method: Method, options: Options) -> Bound:
+    """Lower bounds of dense objectives on the output by one method."""
+    return METHODS[method].run(question, objective, options)

@@ -1,0 +1,53 @@
+"""How many inputs to bound together, so that they fit into the memory."""
+
+from __future__ import annotations
+
+import torch
+
+from vertex_softmax.bounds.generate import most_numbers
+from vertex_softmax.bounds.memory import LEAST, MOST_GENERATOR_NUMBERS, needed, needed_once
+from vertex_softmax.graph.ir import Graph
+from vertex_softmax.methods.options import Options
+from vertex_softmax.methods.registry import METHODS, Method
+
+GENERATED = 6
+"""How many arrays of the size of a node's generators are alive at once: queries, keys, values, and copies."""
+
+
+def batch_size(
+    graph: Graph, method: Method, options: Options, device: torch.device, dtype: torch.dtype = torch.float64
+) -> int:
+    """How many inputs to bound together on a device; NotEnoughMemoryError if one alone may not fit the limit."""
+    size = _preferred(graph, method, options, device)
+    if options.memory.total is None:  # the usual case, for which the estimate would be wasted
+        return size
+    fitting = options.memory.most_inputs(*_needed(graph, method, options, device, dtype))
+    return size if fitting is None else min(size, fitting)
+
+
+def _needed(
+    graph: Graph, method: Method, options: Options, device: torch.device, dtype: torch.dtype
+) -> tuple[int, int]:
+    """Bytes for every input, and once."""
+    recipe, item = METHODS[method], dtype.itemsize
+    linear = recipe.rule is not None
+    need = needed(graph, item, sets=recipe.box_sets, linear=linear, tables=recipe.tables)
+    if recipe.tightened and options.generators:
+        need += GENERATED * item * most_numbers(graph)
+    once = LEAST + (options.search.memory if recipe.branches else 0)
+    if linear:
+        once += needed_once(graph, item, options.memory.limit(device))
+    return need, once
+
+
+def _preferred(graph: Graph, method: Method, options: Options, device: torch.device) -> int:
+    recipe = METHODS[method]
+    if recipe.branches:
+        return 1
+    if options.batch is not None:
+        return options.batch
+    most = 16 if device.type == "cpu" else 256
+    if recipe.tightened and options.generators:
+        room = MOST_GENERATOR_NUMBERS if device.type == "cpu" else 16 * MOST_GENERATOR_NUMBERS
+        return max(1, min(most, room // max(1, most_numbers(graph))))
+    return most

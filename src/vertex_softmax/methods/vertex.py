@@ -1,0 +1,17 @@
+"""`vertex`: linear bounds, and the exact score-box optimum at every attention (METHOD.md section 5)."""
+
+from __future__ import annotations
+
+from vertex_softmax.bounds.coefficients import Objective
+from vertex_softmax.bounds.question import Question
+from vertex_softmax.methods.bound import Bound
+from vertex_softmax.methods.boxes import boxes_by_passes
+from vertex_softmax.methods.last_pass import Passes, last_pass
+from vertex_softmax.methods.options import Options
+from vertex_softmax.ops.rules import RowRule
+
+
+def vertex(question: Question, objective: Objective, options: Options) -> Bound:
+    """Boxes by passes under the vertex rule, and one pass from the objectives."""
+    boxes = boxes_by_passes(question, RowRule.VERTEX, options)
+    return last_pass(question, boxes, objective, Passes(plain=(RowRule.VERTEX,)), options)

@@ -1,0 +1,110 @@
+"""The attention op: evaluation, intervals, the choice of a row rule, and what branch and bound asks."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping
+
+import torch
+from torch import Tensor
+
+from vertex_softmax.ops.attention.affine_row import AffineRow
+from vertex_softmax.ops.attention.better_row import BetterRow
+from vertex_softmax.ops.attention.lse_row import LseRow
+from vertex_softmax.ops.attention.minorant import minorant
+from vertex_softmax.ops.attention.parts import Scores, Values, centre_of, finite_or_zero
+from vertex_softmax.ops.attention.vertex_row import VertexRow
+from vertex_softmax.ops.bilinear import product_interval
+from vertex_softmax.ops.contract import Centring, Context, Relaxation, Shape, Splittable, Summarising
+from vertex_softmax.ops.forms import row_form
+from vertex_softmax.ops.generators import Ellipsoid, Generators, ellipsoid
+from vertex_softmax.ops.interval import Interval
+from vertex_softmax.ops.registry import register
+from vertex_softmax.ops.rules import RowRule
+from vertex_softmax.ops.softmax import MaskedSoftmax, probabilities, row_bounds
+from vertex_softmax.ops.tensors import spread
+from vertex_softmax.softmax_box import softmax_box_max, softmax_box_min
+
+
+@register
+@dataclasses.dataclass(frozen=True)
+class Attention(MaskedSoftmax, Summarising, Centring, Splittable):
+    """softmax(scores) @ values; some keys may be masked."""
+
+    reads = (0, 1)
+    form_inputs = (1,)
+    generator_inputs = (1,)
+    split_inputs = (0,)
+    has_parallel_rule = True
+
+    def evaluate(self, *xs: Tensor) -> Tensor:
+        """scores (..., n, K), values (..., K, d) → (..., n, d)"""
+        return self.masked(xs[0]).softmax(-1) @ xs[1]
+
+    def interval(self, *boxes: Interval) -> Interval:
+        """Per component: the exact optimum over the score box with the values at their ends; never wider than IBP."""
+        scores, values = self.score_box(boxes[0]), boxes[1]
+        plain = product_interval(probabilities(scores), values)
+        fine = ~plain.lower.isnan().any(-1) & values.lower.isfinite().flatten(-2).all(-1, keepdim=True)
+        fine = fine & values.upper.isfinite().flatten(-2).all(-1, keepdim=True)
+        fine = fine.unsqueeze(-1)  # (batch, ..., n, 1): rows the primitive can take
+        ends = [torch.where(fine, x, torch.zeros_like(x)).unsqueeze(-2) for x in scores]
+        low = torch.as_tensor(softmax_box_min(finite_or_zero(values.lower).mT.unsqueeze(-3), *ends))
+        high = torch.as_tensor(softmax_box_max(finite_or_zero(values.upper).mT.unsqueeze(-3), *ends))
+        return Interval(torch.where(fine, low, plain.lower), torch.where(fine, high, plain.upper))
+
+    def relax(self, context: Context) -> Relaxation:
+        """The rows under the rule that the context asks for."""
+        score_box, form = self.score_box(context.boxes[0]), context.form(1)
+        centred, rules = context.centred_rows(0), context.rules
+        scores = Scores.of(score_box, centred, context.boxes[1].lower.dtype)
+        known = context.summary if form is None and isinstance(context.summary, Ellipsoid) else None
+        values = Values(
+            box=context.boxes[1],
+            form=None if form is None else row_form(form),
+            ellipsoid=known,
+            exact=rules.exact,
+            sums=rules.sums,
+        )
+        match rules.attention:
+            case RowRule.LSE:
+                return LseRow(scores=scores, values=values, rows=row_bounds(scores.box))
+            case RowRule.BETTER:
+                return BetterRow(scores=scores, values=values, rows=row_bounds(scores.box))
+            case RowRule.VERTEX:
+                return VertexRow(scores=scores, values=values)
+            case RowRule.AFFINE:
+                return AffineRow(
+                    scores=scores,
+                    values=values,
+                    minorant=minorant(scores.box, None if scores.shifted is None else centred, rules.pieces),
+                    coupled=rules.coupled,
+                    parallel=rules.parallel,
+                )
+
+    def summarise(self, generators: Mapping[int, Generators]) -> Ellipsoid:
+        """The ellipsoids of the values."""
+        return ellipsoid(generators[1])
+
+    def centring_weights(self, i: int, box: Interval) -> Tensor | None:
+        """For the scores: the softmax at the centre of their box."""
+        return centre_of(self.score_box(box)).softmax(-1) if i == 0 else None
+
+    def bend(self, i: int, A: Tensor, slope: Tensor, xs: tuple[Tensor, ...], points: tuple[Tensor, ...]) -> Tensor:
+        """The range of p·w − a·s in each row as one score moves: p_j of it is the key's, the rest keeps its shares."""
+        p, w = self.masked(xs[0]).softmax(-1), A @ xs[1].mT
+        value = (p * w).sum(-1, keepdim=True)
+        rest = (1 - p).clamp(min=0)
+        others = torch.where(
+            rest > 0, (value - p * w) / torch.where(rest > 0, rest, 1.0), w
+        )  # the mean without the key
+        odds = p.log() - rest.log() - xs[0]  # log p/(1 − p) less the score
+        found = []
+        for s in points:
+            share = torch.where(odds.isnan(), p, torch.sigmoid(odds + s))
+            found.append(share * w + (1 - share) * others - slope * s)
+        return spread(found)
+
+    def carries_diagonal(self, dimension: int, shape: Shape) -> tuple[int | None, ...] | None:
+        """The rows."""
+        return (dimension, None) if dimension == len(shape) - 2 else None

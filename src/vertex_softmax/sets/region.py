@@ -1,0 +1,73 @@
+"""Input sets as the bounds see them: one precision, one device, and the answer to "how small can Σ A·x become?".
+
+Invariant of every region: each point of the set lies in `box`, and `support(A)` is at most Σ A·x for every point x of
+the set, to rounding.
+
+A new kind of set is one class here with these methods; no bound needs to know which set it is over.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from abc import ABC, abstractmethod
+
+import torch
+from torch import Tensor
+
+from vertex_softmax.ops.interval import Interval
+
+
+class Region(ABC):
+    """A batch of sets of inputs, (batch, *shape)."""
+
+    @property
+    @abstractmethod
+    def box(self) -> Interval:
+        """The smallest box around each set, (batch, *shape)."""
+
+    @abstractmethod
+    def support(self, A: Tensor, constant: Tensor | float = 0.0) -> Tensor:
+        """The least values (batch, S) of constant + Σ A·x over the sets: A (batch, S, *shape), constant (batch, S)."""
+
+    @abstractmethod
+    def minimise(self, A: Tensor, constant: Tensor | float = 0.0) -> tuple[Tensor, Tensor]:
+        """The least values (batch, S) of constant + Σ A·x, and points (batch, S, *shape) of the sets that attain them.
+
+        Where a coefficient is 0 the point has the centre's number.
+        """
+
+    @abstractmethod
+    def rearranged(self, numbers: Tensor) -> Region:
+        """The sets with their numbers in another order and shape: entry i of the result is number numbers[i]."""
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class BoxRegion(Region):
+    """lower ≤ x ≤ upper, elementwise; (batch, *shape) each."""
+
+    lower: Tensor
+    upper: Tensor
+
+    @property
+    def box(self) -> Interval:
+        """The set itself."""
+        return Interval(self.lower, self.upper)
+
+    def support(self, A: Tensor, constant: Tensor | float = 0.0) -> Tensor:
+        """A·centre − |A|·radius."""
+        box, flat = self.box, A.flatten(2)
+        centre, radius = box.centre.flatten(1).unsqueeze(-1), box.radius.flatten(1).unsqueeze(-1)
+        return constant + (flat @ centre).squeeze(-1) - (flat.abs() @ radius).squeeze(-1)
+
+    def minimise(self, A: Tensor, constant: Tensor | float = 0.0) -> tuple[Tensor, Tensor]:
+        """A corner: its numbers are the ends of the box exactly, and the centre's where a coefficient is 0."""
+        centre, radius = self.box.centre.unsqueeze(1), self.box.radius.unsqueeze(1)
+        value = constant + (A * centre).flatten(2).sum(-1) - (A.abs() * radius).flatten(2).sum(-1)
+        lower, upper = (end.unsqueeze(1) for end in self.box)
+        corner = torch.where(A > 0, lower, torch.where(A < 0, upper, centre))
+        return value, corner.expand(*value.shape, *centre.shape[2:])
+
+    def rearranged(self, numbers: Tensor) -> BoxRegion:
+        """Both ends rearranged."""
+        lower, upper = (end.flatten(1)[:, numbers.flatten()].reshape(-1, *numbers.shape) for end in self.box)
+        return BoxRegion(lower, upper)

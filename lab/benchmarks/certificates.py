@@ -40,6 +40,7 @@ from vertex_softmax.methods.options import Options
 from vertex_softmax.methods.registry import Method, lower_bounds
 from vertex_softmax.runs.certify import load
 from vertex_softmax.sets import LinfBall
+from vertex_softmax.sets.region import BoxRegion
 
 SHARED = Path(__file__).parents[3] / "shared"
 SETS = ("anchors", "digits", "vit")
@@ -57,9 +58,6 @@ class Task(NamedTuple):
     upper: np.ndarray
     C: np.ndarray
     d: np.ndarray
-
-
-from vertex_softmax.sets.region import BoxRegion
 
 
 def margins(label: int, classes: int) -> np.ndarray:

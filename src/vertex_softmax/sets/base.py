@@ -16,6 +16,8 @@ import torch
 from torch import Tensor
 
 from vertex_softmax.foundation.errors import InvalidValueError
+from vertex_softmax.sets.region import BoxRegion, Region, placed
+from vertex_softmax.sets.rounding import outward
 
 Index: TypeAlias = "int | slice | Sequence[int] | Tensor"
 T = TypeVar("T", bound="InputSet")
@@ -61,6 +63,17 @@ class InputSet(ABC):
     @abstractmethod
     def _pick(self: T, index: Tensor) -> T:
         """The sets of the inputs numbered `index`, (count) of int64."""
+
+    def region(self, shape: Sequence[int], dtype: torch.dtype, device: torch.device) -> Region:
+        """The sets as bounds see them, (batch, *shape of a network's input), rounded outward to a precision."""
+        return BoxRegion(
+            placed(outward(self.lower, dtype, -torch.inf).to(device), shape),
+            placed(outward(self.upper, dtype, torch.inf).to(device), shape),
+        )
+
+    def support(self, A: Tensor) -> Tensor:
+        """The least values of Σ A·x over the sets: A (batch, S, *input shape) → (batch, S), in A's precision."""
+        return self.region(self.shape[1:], A.dtype, A.device).support(A)
 
     def contains(self, x: Tensor) -> Tensor:
         """Is x in the box? (batch, *input shape) → (batch) of bool, without tolerance; NaN is not."""

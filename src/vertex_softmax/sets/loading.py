@@ -23,7 +23,8 @@ from torch import Tensor, nn
 from vertex_softmax.foundation.errors import InvalidTypeError, InvalidValueError, VertexError
 from vertex_softmax.graph.identity import graph_identity
 from vertex_softmax.graph.ir import Graph
-from vertex_softmax.sets import InputSet
+from vertex_softmax.sets.base import InputSet
+from vertex_softmax.sets.region import placed
 
 CALLS = 64
 """About how many calls of a module a small batch may cost; a large one costs two per input."""
@@ -269,17 +270,3 @@ def points_of(input_set: InputSet, shape: Sequence[int]) -> Tensor:
         found += [torch.where(side, lower, upper), lower, upper, inside]
     count = max(2, min(MOST_POINTS, CALLS // len(centre)))
     return torch.stack(found[:count], 1)
-
-
-def placed(x: Tensor, shape: Sequence[int]) -> Tensor:
-    """One end of a set, (batch, ...), as (batch, *graph input shape)."""
-    shape = tuple(shape)
-    if tuple(x.shape[1:]) == shape:
-        return x
-    if shape and shape[0] == 1 and tuple(x.shape[1:]) == shape[1:]:
-        return x.unsqueeze(1)
-    if tuple(x.shape) == shape:
-        return x.unsqueeze(0)
-    raise InvalidValueError(
-        f"the set holds {x.shape[0]} inputs of shape {tuple(x.shape[1:])}, but the network takes {shape}"
-    )

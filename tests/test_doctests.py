@@ -7,7 +7,6 @@ import importlib
 
 import pytest
 
-
 NAMES = (
     "vertex_softmax.softmax_box.api",
     "vertex_softmax.runs.demo.baselines.simplex",

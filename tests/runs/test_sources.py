@@ -47,6 +47,7 @@ def reached(*roots: str) -> set[str]:
 
 
 SHOWN = {
+    "cli/__init__.py",
     "cli/names.py",
     "cli/values.py",
     "runs/journal.py",

@@ -1,7 +1,7 @@
 """The demo in two parts: the theorem at work on one attention row, and a small transformer certified by six methods.
 
-`theorem` returns plain numbers (a dict that goes to JSON as it is), `certification` a `Run`; report/ makes a page of
-both.
+`theorem` returns plain numbers (a dict that goes to JSON as it is), `certification` a `Run`; runs/report makes a page
+of both.
 """
 
 from __future__ import annotations

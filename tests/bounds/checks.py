@@ -6,9 +6,9 @@ import torch
 from torch import Tensor
 
 from tests.bounds.networks import descend, samples
+from vertex_softmax.bounds.ascent import Ascent
 from vertex_softmax.bounds.backward import Walk
 from vertex_softmax.bounds.memory import Memory
-from vertex_softmax.bounds.ascent import Ascent
 from vertex_softmax.graph.ir import Constant, Graph, Node
 from vertex_softmax.methods.options import Options
 from vertex_softmax.methods.registry import lower_bounds

@@ -9,15 +9,15 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from vertex_softmax.bounds.interval import interval_bounds
 
 from tests.bounds.checks import SMALL, check_network, objectives, walked
 from tests.bounds.networks import ACTIVATIONS, Config, input_box, transformer
 from tests.slowly import few
+from vertex_softmax.bounds.ascent import Ascent
 from vertex_softmax.bounds.backward import Walk
 from vertex_softmax.bounds.coefficients import Part
-from vertex_softmax.bounds.interval import interval_bounds
 from vertex_softmax.bounds.memory import Memory
-from vertex_softmax.bounds.ascent import Ascent
 from vertex_softmax.graph import build
 from vertex_softmax.graph.ir import Graph, Node
 from vertex_softmax.methods.options import Options

@@ -12,9 +12,9 @@ import pytest
 import torch
 from torch import Tensor
 
+from vertex_softmax.bounds.ascent import Ascent
 from vertex_softmax.bounds.backward import Walk
 from vertex_softmax.bounds.branch_and_bound import Search
-from vertex_softmax.bounds.ascent import Ascent
 from vertex_softmax.certificate import checker
 from vertex_softmax.graph import build
 from vertex_softmax.graph.identity import graph_identity

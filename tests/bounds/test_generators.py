@@ -10,18 +10,18 @@ import pytest
 import torch
 from hypothesis import given, settings
 from torch import Tensor
+from vertex_softmax.methods.bounding import make_boxes
 
 from tests.bounds.checks import TOLERANCE, check_bounds, check_boxes, hard_points, objectives
 from tests.bounds.networks import Config, input_box, transformer
 from tests.bounds.test_backward import CONFIGS, LARGEST, configs, radii, usable
 from tests.slowly import few
 from vertex_softmax.bounds import generate as generate_module
+from vertex_softmax.bounds.ascent import Ascent
 from vertex_softmax.bounds.backward import Walk
 from vertex_softmax.bounds.coefficients import Part
 from vertex_softmax.bounds.memory import Memory
-from vertex_softmax.bounds.ascent import Ascent
 from vertex_softmax.graph.ir import Constant, Graph, Node
-from vertex_softmax.methods.bounding import make_boxes
 from vertex_softmax.methods.options import Options
 from vertex_softmax.methods.registry import lower_bounds
 from vertex_softmax.ops.generators import Generators

@@ -6,11 +6,11 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from vertex_softmax.bounds.interval import interval_bounds
 
 from tests.bounds.checks import check_boxes, hard_points, walked
 from tests.bounds.networks import input_box, transformer
 from tests.bounds.test_backward import CONFIGS, Config, configs, usable
-from vertex_softmax.bounds.interval import interval_bounds
 
 
 @pytest.mark.parametrize("name", CONFIGS)

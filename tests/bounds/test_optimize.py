@@ -8,14 +8,14 @@ from unittest import mock
 import pytest
 import torch
 from torch import Tensor
+from vertex_softmax.methods.bounding import make_boxes
 
 from tests.bounds.checks import check_bounds, check_boxes, hard_points, objectives
 from tests.bounds.networks import Config, input_box, transformer
+from vertex_softmax.bounds.ascent import LET_GO, Ascent, _better, ascended_box, optimized_bound, parameters
 from vertex_softmax.bounds.backward import Walk
 from vertex_softmax.bounds.coefficients import Part
-from vertex_softmax.bounds.ascent import LET_GO, Ascent, _better, ascended_box, optimized_bound, parameters
 from vertex_softmax.foundation.errors import InvalidValueError
-from vertex_softmax.methods.bounding import make_boxes
 from vertex_softmax.methods.options import Options
 from vertex_softmax.ops.rules import Rules
 

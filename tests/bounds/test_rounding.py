@@ -7,10 +7,10 @@ from fractions import Fraction
 import pytest
 import torch
 from torch import Tensor
+from vertex_softmax.bounds.interval import interval_bounds
 
 from vertex_softmax.bounds.backward import Walk
 from vertex_softmax.bounds.coefficients import Part
-from vertex_softmax.bounds.interval import interval_bounds
 from vertex_softmax.bounds.linear import Linear
 from vertex_softmax.graph import build
 from vertex_softmax.graph.ir import Graph, Node

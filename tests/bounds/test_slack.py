@@ -4,17 +4,17 @@ from __future__ import annotations
 
 import pytest
 import torch
+from vertex_softmax.methods.bounding import make_boxes
 
 from tests.bounds.checks import QUICK, objectives
 from tests.bounds.networks import Config, input_box, transformer
+from vertex_softmax.bounds.ascent import optimise
 from vertex_softmax.bounds.backward import Walk
 from vertex_softmax.bounds.coefficients import Part
 from vertex_softmax.bounds.linear import Linear
-from vertex_softmax.bounds.ascent import optimise
 from vertex_softmax.bounds.slack import input_of, slack
 from vertex_softmax.graph import build
 from vertex_softmax.graph.ir import Graph
-from vertex_softmax.methods.bounding import make_boxes
 from vertex_softmax.ops.interval import Interval
 from vertex_softmax.ops.rules import Rules
 

@@ -8,17 +8,17 @@ import functools
 import pytest
 import torch
 from torch import Tensor
+from vertex_softmax.bounds.subsets import Subsets
+from vertex_softmax.methods.bounding import make_boxes
 
 from tests.bounds.checks import objectives
 from tests.bounds.networks import Config, descend, input_box, samples, transformer
+from vertex_softmax.bounds.ascent import Ascent, Held, optimise, parameters
 from vertex_softmax.bounds.backward import HELD, TARGETS, Walk
 from vertex_softmax.bounds.coefficients import Part
-from vertex_softmax.bounds.ascent import Ascent, Held, optimise, parameters
-from vertex_softmax.bounds.subsets import Subsets
 from vertex_softmax.foundation.errors import InvalidValueError, OutOfTimeError
 from vertex_softmax.graph import build
 from vertex_softmax.graph.ir import Constant, Graph, Node
-from vertex_softmax.methods.bounding import make_boxes
 from vertex_softmax.methods.options import Options
 from vertex_softmax.ops.attention import Attention
 from vertex_softmax.ops.elementwise import Relu

@@ -30,8 +30,8 @@ from tests.certificate.made import (
     node,
     rows_of,
 )
-from vertex_softmax.bounds.branch_and_bound import Search
 from vertex_softmax.bounds.ascent import Ascent
+from vertex_softmax.bounds.branch_and_bound import Search
 from vertex_softmax.certificate.checker import Rejected, check, curves, proof
 from vertex_softmax.certificate.checker.file import File
 from vertex_softmax.certificate.checker.network import Known, network

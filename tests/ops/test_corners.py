@@ -10,10 +10,10 @@ from tests.ops.cases import BATCH, generator
 from tests.ops.checks import coefficients, place
 from tests.ops.test_forms import INPUTS, Rows, at, corners, rows, widths
 from vertex_softmax.ops.bilinear import MatMul
+from vertex_softmax.ops.contract import AffineForm, Step
 from vertex_softmax.ops.corners import Corners, planes
 from vertex_softmax.ops.corners import corners as touching
 from vertex_softmax.ops.forms import product_radius, row_form
-from vertex_softmax.ops.contract import AffineForm, Step
 from vertex_softmax.ops.interval import Interval
 from vertex_softmax.ops.rules import Rules
 

@@ -13,8 +13,8 @@ from tests.ops.cases import BATCH, Case, generator
 from tests.ops.checks import backward, check_backward, concrete
 from vertex_softmax.ops.attention import Attention
 from vertex_softmax.ops.bilinear import MatMul
-from vertex_softmax.ops.forms import ellipsoid_radius, functional_box, functional_radius, product_radius, row_form
 from vertex_softmax.ops.contract import AffineForm
+from vertex_softmax.ops.forms import ellipsoid_radius, functional_box, functional_radius, product_radius, row_form
 from vertex_softmax.ops.interval import Interval
 from vertex_softmax.ops.rules import Rules
 

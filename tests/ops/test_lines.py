@@ -17,10 +17,10 @@ from torch import Tensor
 
 from vertex_softmax.ops import OPS
 from vertex_softmax.ops import elementwise as e
-from vertex_softmax.ops.elementwise import Curved, Elementwise, Gelu
-from vertex_softmax.ops.lines import Fan, Lines, below, chord_slope
 from vertex_softmax.ops.contract import Context
+from vertex_softmax.ops.elementwise import Curved, Elementwise, Gelu
 from vertex_softmax.ops.interval import Interval
+from vertex_softmax.ops.lines import Fan, Lines, below, chord_slope
 from vertex_softmax.ops.rules import Rules
 
 mp = mpmath.mp.clone()

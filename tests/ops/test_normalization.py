@@ -10,10 +10,10 @@ from torch import Tensor
 
 from tests.ops.cases import BATCH, generator
 from tests.ops.test_parallel import drawn, members
-from vertex_softmax.ops.generators import Generators
-from vertex_softmax.ops.normalization import Norm, Normalize, _band
 from vertex_softmax.ops.contract import Context
+from vertex_softmax.ops.generators import Generators
 from vertex_softmax.ops.interval import Interval
+from vertex_softmax.ops.normalization import Norm, Normalize, _band
 from vertex_softmax.ops.rules import Rules
 
 D = 3

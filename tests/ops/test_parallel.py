@@ -18,10 +18,10 @@ from vertex_softmax.foundation.errors import InvalidValueError
 from vertex_softmax.ops import OPS
 from vertex_softmax.ops.attention import Attention
 from vertex_softmax.ops.bilinear import MatMul
-from vertex_softmax.ops.generators import Generators
-from vertex_softmax.ops.normalization import Normalize
 from vertex_softmax.ops.contract import Context, Op, Step
+from vertex_softmax.ops.generators import Generators
 from vertex_softmax.ops.interval import Interval
+from vertex_softmax.ops.normalization import Normalize
 from vertex_softmax.ops.rules import Rules
 
 PARALLEL = Rules(attention="affine", parallel=True)
@@ -253,6 +253,7 @@ def test_generators_are_worth_having() -> None:
         A = coefficients(case.out, 5)[:, :3]
         none = (lambda: None,) * len(box)
         with_, without = (
-            reach(op.backward(A, op.relax(Context(box, none, PARALLEL, (), table)))) for table in (op.table(given), None)
+            reach(op.backward(A, op.relax(Context(box, none, PARALLEL, (), table))))
+            for table in (op.table(given), None)
         )
         assert (with_ <= without * (1 + 1e-9) + 1e-12).all() or float(with_.sum()) < float(without.sum()), case.label

@@ -10,15 +10,15 @@ import numpy as np
 import pytest
 import torch
 from torch import Tensor
+from vertex_softmax.methods.bounding import make_boxes
 
 from tests.bounds.networks import Config, descend, input_box, samples, transformer
 from vertex_softmax.bounds import branch_and_bound as module
+from vertex_softmax.bounds.ascent import Ascent
 from vertex_softmax.bounds.backward import Walk
 from vertex_softmax.bounds.branch_and_bound import Domain, Outcome, Search, branch_and_bound
-from vertex_softmax.bounds.ascent import Ascent
 from vertex_softmax.graph import build
 from vertex_softmax.graph.ir import Graph
-from vertex_softmax.methods.bounding import make_boxes
 from vertex_softmax.methods.options import Options
 from vertex_softmax.ops.elementwise import Relu
 from vertex_softmax.ops.rules import Rules

@@ -30,9 +30,9 @@ from tests.search.branching_cases import (
 )
 from tests.slowly import few
 from vertex_softmax.bounds import branch_and_bound as module
+from vertex_softmax.bounds.ascent import Ascent
 from vertex_softmax.bounds.backward import Walk
 from vertex_softmax.bounds.branch_and_bound import Domain, Search
-from vertex_softmax.bounds.ascent import Ascent
 
 torch.set_num_threads(1)
 

@@ -26,9 +26,9 @@ from tests.search.branching_cases import (
     slack,
 )
 from vertex_softmax.bounds import branch_and_bound as module
+from vertex_softmax.bounds.ascent import Ascent
 from vertex_softmax.bounds.backward import Walk
 from vertex_softmax.bounds.branch_and_bound import Domain, Search
-from vertex_softmax.bounds.ascent import Ascent
 from vertex_softmax.foundation.errors import InvalidValueError, OutOfTimeError
 from vertex_softmax.graph import build
 from vertex_softmax.graph.ir import Graph

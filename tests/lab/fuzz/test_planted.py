@@ -16,9 +16,9 @@ from vertex_lab.fuzz import case, check
 from vertex_lab.fuzz.minimise import minimised
 from vertex_softmax.methods import bounding
 from vertex_softmax.methods.registry import METHODS
+from vertex_softmax.methods.verdict import Verdict
 from vertex_softmax.ops import attention, bilinear, elementwise, normalization, softmax
 from vertex_softmax.runs import certify
-from vertex_softmax.methods.verdict import Verdict
 
 BASE: dict[str, Any] = {
     "seed": 1,

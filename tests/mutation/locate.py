@@ -1,8 +1,8 @@
 """Finds the place that a mutant changes, and changes it; what is compared is syntax trees, not text.
 
 Comments, layout, docstrings and type annotations do not count. A place is looked for where the mutant says it is, then
-ever farther away: under other names (renaming.py), in other functions, in other files (LEVELS). The nearest level with a
-place decides, and it has to have one place only: what fits several is an error, not a guess.
+ever farther away: under other names (renaming.py), in other functions, in other files (LEVELS). The nearest level with
+a place decides, and it has to have one place only: what fits several is an error, not a guess.
 """
 
 from __future__ import annotations
@@ -171,14 +171,13 @@ class File:
             if not isinstance(new[0], BARE) or isinstance(nodes[0], ast.GeneratorExp):
                 found = f"({found})"
         else:
-            if not new and count == len(place.block):
-                new = [ast.Pass()]
-            indent = nodes[0].col_offset
-            if data[begin:end].startswith(b"elif") and isinstance(nodes[0], ast.If) and new:
+            found, indent = "", nodes[0].col_offset
+            branch = data[begin:end].startswith(b"elif") and isinstance(nodes[0], ast.If)
+            if branch and new:
                 indent += 4
                 found = "else:\n" + " " * indent
-            else:
-                found = ""
+            elif not new and count == len(place.block) and not branch:
+                new = [ast.Pass()]
             made = [ast.unparse(ast.fix_missing_locations(node)) for node in new]
             if before.strip():
                 found += "; ".join(made)

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import ast
 import builtins
+import functools
 import itertools
 import textwrap
 from collections import defaultdict
@@ -254,6 +255,7 @@ class Sources:
             self._files[name] = File(name, path.read_text())
         return self._files[name]
 
+    @functools.cached_property
     def every(self) -> list[File]:
         """All of them."""
         names = sorted(path.relative_to(self.folder).as_posix() for path in self.folder.rglob("*.py"))
@@ -280,7 +282,7 @@ class Sources:
         hinted = self.file(change.file)
         here = [] if hinted is None else [hinted]
         last = change.scope.rpartition(".")[2]
-        for file in self.every() if "package" in level else here:
+        for file in self.every if "package" in level else here:
             found = pattern.alike(file) if "but names" in level else [(p, Renaming()) for p in pattern.same(file)]
             for place, renaming in found:
                 if level.startswith("as hinted"):
@@ -300,7 +302,7 @@ class Sources:
             if name != "_" and not hasattr(builtins, name) and not _binds(pattern.new, name):
                 raise LookupError(f"{place}: the name {name!r}, which is put there, is not known there")
         if renaming.size:
-            attributes = {name for other in self.every() for some in other.attributes.values() for name in some}
+            attributes = {name for other in self.every for some in other.attributes.values() for name in some}
             for name in pattern.put.attributes[""] - pattern.looked_for.attributes[""] - attributes - methods():
                 raise LookupError(f"{place}: the attribute {name!r}, which is put there, is nowhere in the package")
         new = [renaming.renamed(node) for node in pattern.new]

@@ -16,12 +16,13 @@ MUTANTS: list[Mutant] = [
         "ops/elementwise.py",
         "ops/test_contract.py",
         {
-            "the sign of A exchanged": ("        up = A >= 0\n", "        up = A <= 0\n"),
+            "the sign of A exchanged": ("Elementwise.backward", "up = A >= 0", "up = A <= 0"),
             "intercepts of the two sides exchanged": (
+                "Elementwise.backward",
                 "torch.where(up, relaxed.lower_intercept, relaxed.upper_intercept)",
                 "torch.where(up, relaxed.upper_intercept, relaxed.lower_intercept)",
             ),
-            "silu's tails begin too late": ("concave = _outside(2.3993572805154676678)", "concave = _outside(9.0)"),
+            "silu's tails begin too late": ("Silu", "_outside(2.3993572805154676678)", "_outside(9.0)"),
         },
         only="Silu",
     ),
@@ -30,12 +31,13 @@ MUTANTS: list[Mutant] = [
         "ops/elementwise.py",
         "ops/test_contract.py",
         {
-            "relu: on from -0.1": ("on, off = lower >= 0, upper <= 0", "on, off = lower >= -0.1, upper <= 0"),
+            "relu: on from -0.1": ("Relu.lines", "lower >= 0, upper <= 0", "lower >= -0.1, upper <= 0"),
             "relu: NaN at one end is overlooked": (
+                "Relu.lines",
                 "nan = lower.isnan() | upper.isnan()",
                 "nan = lower.isnan() & upper.isnan()",
             ),
-            "relu: free slopes beyond 1": ('{"slope": Range()}', '{"slope": Range(0.0, 1.5)}'),
+            "relu: free slopes beyond 1": ("Relu", '{"slope": Range()}', '{"slope": Range(0.0, 1.5)}'),
         },
         only="Relu or free_parameter",
     ),
@@ -44,14 +46,16 @@ MUTANTS: list[Mutant] = [
         "ops/elementwise.py",
         "ops/test_contract.py",
         {
-            "gelu's bottom elsewhere": ("return -0.7517915246935644575", "return -0.9517915246935644575"),
-            "1/x: slopes of the mirror image": (
-                "left = Lines(-mirror.lower_slope,",
-                "left = Lines(mirror.lower_slope,",
+            "gelu's bottom elsewhere": (
+                "Gelu._bottom",
+                "return -0.7517915246935644575",
+                "return -0.9517915246935644575",
             ),
+            "1/x: slopes of the mirror image": ("Reciprocal.lines", "-mirror.lower_slope", "mirror.lower_slope"),
             "free lines beyond the ends' ones": (
-                '"below": Range(-1.0, 1.0), "above"',
-                '"below": Range(-2.0, 2.0), "above"',
+                "Curved",
+                '{"below": Range(-1.0, 1.0), "above": Range(-1.0, 1.0)}',
+                '{"below": Range(-2.0, 2.0), "above": Range(-1.0, 1.0)}',
             ),
         },
         only="Gelu or Reciprocal or free_parameter",
@@ -61,15 +65,24 @@ MUTANTS: list[Mutant] = [
         "ops/elementwise.py",
         "ops/test_lines.py",
         {
-            "gelu's inflection elsewhere": ("else math.sqrt(2)\n", "else 1.0\n"),
-            "gelu's slope": ("torch.special.ndtr(x) + x *", "torch.special.ndtr(x) - x *"),
-            "silu's slope": ("s * (1 + x * (-x).sigmoid())", "s * (1 + x * x.sigmoid())"),
-            "log is convex": (
-                "return concave_lines(self.evaluate, self.derivative, *self.inside(box))",
-                "return convex_lines(self.evaluate, self.derivative, *self.inside(box))",
+            "gelu's inflection elsewhere": (
+                "Gelu.curvature",
+                "tanh if self.tanh else math.sqrt(2)",
+                "tanh if self.tanh else 1.0",
             ),
-            "the root of a negative number": ("outside = zero.isnan()", "outside = zero.isnan() & point"),
-            "1/x across 0": ("fine = (lower > 0) | (upper < 0)", "fine = lower != 0"),
+            "gelu's slope": (
+                "Gelu.derivative",
+                "torch.special.ndtr(x) + x * torch.exp(-0.5 * x * x) / math.sqrt(2 * math.pi)",
+                "torch.special.ndtr(x) - x * torch.exp(-0.5 * x * x) / math.sqrt(2 * math.pi)",
+            ),
+            "silu's slope": ("Silu.derivative", "x * (-x).sigmoid()", "x * x.sigmoid()"),
+            "log is convex": (
+                "Log.lines",
+                "concave_lines(self.evaluate, self.derivative, *self.inside(box))",
+                "convex_lines(self.evaluate, self.derivative, *self.inside(box))",
+            ),
+            "the root of a negative number": ("Sqrt.lines", "zero.isnan()", "zero.isnan() & point"),
+            "1/x across 0": ("Reciprocal.interval", "fine = (lower > 0) | (upper < 0)", "fine = lower != 0"),
         },
     ),
     *mutants(
@@ -77,8 +90,9 @@ MUTANTS: list[Mutant] = [
         "ops/elementwise.py",
         "ops/test_parallel.py",
         {
-            "parallel: half the noise": ("noise=A * relaxed.half)", "noise=A * relaxed.half / 2)"),
+            "parallel: half the noise": ("Elementwise.backward", "A * relaxed.half", "A * relaxed.half / 2"),
             "parallel: the band of relu too low": (
+                "Relu.band",
                 "lines._replace(lower_slope=lines.upper_slope)",
                 "lines._replace(lower_slope=lines.upper_slope, upper_intercept=lines.upper_intercept / 2)",
             ),
@@ -90,22 +104,37 @@ MUTANTS: list[Mutant] = [
         "ops/lines.py",
         "ops/test_lines.py",
         {
-            "a fan goes on beyond its ends": ("t.abs() * (side - self.middle[k])", "t * (side - self.middle[k])"),
-            "the tangent without the ends": ("torch.minimum(f(at) - slope * at, below_ends)", "f(at) - slope * at"),
+            "a fan goes on beyond its ends": (
+                "Fan.at",
+                "t.abs() * (side - self.middle[k])",
+                "t * (side - self.middle[k])",
+            ),
+            "the tangent without the ends": (
+                "convex_lines",
+                "torch.minimum(f(at) - slope * at, below_ends)",
+                "f(at) - slope * at",
+            ),
             "the higher of tangent and ends": (
+                "convex_lines",
                 "torch.minimum(f(at) - slope * at, below_ends)",
                 "torch.maximum(f(at) - slope * at, below_ends)",
             ),
             "sides of minus f": (
-                ("Lines(-lines.upper_slope, -lines.upper_intercept, -lines.lower_slope, -lines.lower_intercept)"),
-                ("Lines(-lines.lower_slope, -lines.lower_intercept, -lines.upper_slope, -lines.upper_intercept)"),
+                "negated",
+                "Lines(-lines.upper_slope, -lines.upper_intercept, -lines.lower_slope, -lines.lower_intercept)",
+                "Lines(-lines.lower_slope, -lines.lower_intercept, -lines.upper_slope, -lines.upper_intercept)",
             ),
-            "bisection the wrong way": ("falling = derivative(at) < slope", "falling = derivative(at) > slope"),
-            "the inner minimum forgotten": ("torch.minimum(bottom, ends))", "ends)"),
-            "convex beyond its piece": ("upper.clamp(max=b)", "upper"),
+            "bisection the wrong way": ("below", "derivative(at) < slope", "derivative(at) > slope"),
+            "the inner minimum forgotten": (
+                "below",
+                "torch.minimum(least, torch.minimum(bottom, ends))",
+                "torch.minimum(least, ends)",
+            ),
+            "convex beyond its piece": ("_within", "upper.clamp(max=b)", "upper"),
             "the upper end line by the slope of minus f": (
-                "turned, -slope, lower, upper)\n        found.append",
-                "turned, slope, lower, upper)\n        found.append",
+                "end_lines",
+                "below(lambda x: -f(x), lambda x: -derivative(x), turned, -slope, lower, upper)",
+                "below(lambda x: -f(x), lambda x: -derivative(x), turned, slope, lower, upper)",
             ),
         },
     ),
@@ -114,10 +143,7 @@ MUTANTS: list[Mutant] = [
         "ops/lines.py",
         "ops/test_parallel.py",
         {
-            "band: half as wide": (
-                "lines.upper_intercept\n    return Band(slope, (low + high) / 2, (high - low) / 2)",
-                "lines.upper_intercept\n    return Band(slope, (low + high) / 2, (high - low) / 4)",
-            ),
+            "band: half as wide": ("band", "(high - low) / 2", "(high - low) / 4"),
         },
         only="parallel and (Relu or Exp or Square or Silu or Tanh)",
     ),
@@ -126,23 +152,26 @@ MUTANTS: list[Mutant] = [
         "ops/softmax.py",
         "ops/test_contract.py",
         {
-            "rows of NaN have probability 0": ("nan = torch.full_like(zero, torch.nan)", "nan = zero"),
+            "rows of NaN have probability 0": ("probabilities", "torch.full_like(zero, torch.nan)", "zero"),
             "the least difference of scores": (
-                "least = lower.unsqueeze(-2) - upper.unsqueeze(-1)",
-                "least = lower.unsqueeze(-2) - lower.unsqueeze(-1)",
+                "row_bounds",
+                "lower.unsqueeze(-2) - upper.unsqueeze(-1)",
+                "lower.unsqueeze(-2) - lower.unsqueeze(-1)",
             ),
             "a chord that begins too low": (
-                "offset = torch.maximum(most.exp() - rise * most, least.exp() - rise * least)",
-                "offset = least.exp() - rise * most",
+                "row_bounds",
+                "torch.maximum(most.exp() - rise * most, least.exp() - rise * least)",
+                "least.exp() - rise * most",
             ),
-            "1/R² forgotten": (
-                "2 * inverse - (inverse + scaled.sum(-1)) * inverse, weights",
-                "2 * inverse - scaled.sum(-1) * inverse, weights",
+            "1/R² forgotten": ("row_bounds", "(inverse + scaled.sum(-1)) * inverse", "scaled.sum(-1) * inverse"),
+            "the sign of lse": (
+                "row_bounds",
+                "(middle * centre).sum(-1, keepdim=True) - masked.logsumexp(-1, keepdim=True)",
+                "(middle * centre).sum(-1, keepdim=True) + masked.logsumexp(-1, keepdim=True)",
             ),
-            "the sign of lse": ("- masked.logsumexp(-1, keepdim=True)", "+ masked.logsumexp(-1, keepdim=True)"),
-            "p^U with a slope": ("high), torch.where(worse, zero, slope)", "high), slope"),
-            "the rises' sign": ("a = up * beside(rows.rises) - pulled", "a = up * beside(rows.rises) + pulled"),
-            "keys are carried": ("None if keep == len(shape) - 1 else (keep,)", "(keep,)"),
+            "p^U with a slope": ("row_bounds", "torch.where(worse, zero, slope)", "slope"),
+            "the rises' sign": ("_row_below", "up * beside(rows.rises) - pulled", "up * beside(rows.rises) + pulled"),
+            "keys are carried": ("Softmax.carries", "None if keep == len(shape) - 1 else (keep,)", "(keep,)"),
         },
         only="Softmax",
     ),
@@ -152,8 +181,9 @@ MUTANTS: list[Mutant] = [
         "ops/test_softmax.py",
         {
             "subnormal probabilities have a logarithm": (
-                "(weights.lower >= torch.finfo(lower.dtype).tiny)",
-                "(weights.lower > 0)",
+                "row_bounds",
+                "weights.lower >= torch.finfo(lower.dtype).tiny",
+                "weights.lower > 0",
             ),
         },
     ),
@@ -162,8 +192,16 @@ MUTANTS: list[Mutant] = [
         "ops/softmax.py",
         "ops/test_attention_rows.py",
         {
-            "chosen: twice the entropy": ("entropy = -(q * log_q)", "entropy = -2 * (q * log_q)"),
-            "chosen: the pivot is not taken off": ("_row_below_at(c - pivot, rows", "_row_below_at(c, rows"),
+            "chosen: twice the entropy": (
+                "_row_below_at",
+                "-(q * log_q).sum(-1, keepdim=True)",
+                "-2 * (q * log_q).sum(-1, keepdim=True)",
+            ),
+            "chosen: the pivot is not taken off": (
+                "row_below",
+                "_row_below_at(c - pivot, rows, pivot.squeeze(-1), choice)",
+                "_row_below_at(c, rows, pivot.squeeze(-1), choice)",
+            ),
         },
         only="lse_rule",
     ),
@@ -172,9 +210,13 @@ MUTANTS: list[Mutant] = [
         "ops/maximum.py",
         "ops/test_contract.py",
         {
-            "decided too early": ("decided = others <= t ", "decided = others <= t + 0.5 "),
-            "t is not added": ("t + raised.sum(-1, keepdim=True)", "raised.sum(-1, keepdim=True)"),
-            "NaN is 0": ("torch.where(bad.isnan(), bad, torch.zeros_like(bad))", "torch.zeros_like(bad)"),
+            "decided too early": ("Maximum.relax", "others <= t", "others <= t + 0.5"),
+            "t is not added": ("Maximum.relax", "t + raised.sum(-1, keepdim=True)", "raised.sum(-1, keepdim=True)"),
+            "NaN is 0": (
+                "Maximum.relax",
+                "torch.where(bad.isnan(), bad, torch.zeros_like(bad))",
+                "torch.zeros_like(bad)",
+            ),
         },
         only="Maximum",
     ),
@@ -184,28 +226,33 @@ MUTANTS: list[Mutant] = [
         "ops/test_contract.py",
         {
             "interval: the upper ends of the values below": (
-                "softmax_box_min(_finite(values.lower)",
-                "softmax_box_min(_finite(values.upper)",
+                "Attention.interval",
+                "_finite(values.lower).mT.unsqueeze(-3)",
+                "_finite(values.upper).mT.unsqueeze(-3)",
             ),
             "interval: a row that cannot be bounded": (
+                "Attention.interval",
                 "Interval(torch.where(fine, low, plain.lower), torch.where(fine, high, plain.upper))",
                 "Interval(low, high)",
             ),
-            "rows of NaN are rows of 0": ("torch.where(broken, torch.nan, 0.0)", "torch.where(broken, 0.0, 0.0)"),
-            "lse: p^L w^L forgotten": ("low, b - (low * w.lower).sum(-1), heads", "low, b, heads"),
-            "diagonal rows in another order": (
-                "each = each.movedim(-3, 2).flatten(1, 2)",
-                "each = each.movedim(-3, 1).flatten(1, 2)",
+            "rows of NaN are rows of 0": (
+                "Attention.relax",
+                "torch.where(broken, torch.nan, 0.0)",
+                "torch.where(broken, 0.0, 0.0)",
             ),
-            "affine: the best of the pieces": ("mu.unsqueeze(-1)).amin(-1)", "mu.unsqueeze(-1)).amax(-1) + 1e-3"),
+            "lse: p^L w^L forgotten": ("Attention.backward", "b - (low * w.lower).sum(-1)", "b"),
+            "diagonal rows in another order": ("Attention._step", "each.movedim(-3, 2)", "each.movedim(-3, 1)"),
+            "affine: the best of the pieces": (
+                "affine_row",
+                "minorant_constant(*row.pieces, low, high, slope, cut, mu.unsqueeze(-1)).amin(-1)",
+                "minorant_constant(*row.pieces, low, high, slope, cut, mu.unsqueeze(-1)).amax(-1) + 1e-3",
+            ),
             "rows: the slope beside the exact constant": (
-                "torch.where(exact.unsqueeze(-1), torch.zeros_like(a), a), torch",
-                "a, torch",
+                "_better_rows",
+                "torch.where(exact.unsqueeze(-1), torch.zeros_like(a), a)",
+                "a",
             ),
-            "vertex: the box is its lower corner": (
-                "softmax_box_min(_finite(c), beside(box.lower), beside(box.upper))",
-                "softmax_box_min(_finite(c), beside(box.lower), beside(box.lower))",
-            ),
+            "vertex: the box is its lower corner": ("_vertex", "beside(box.upper)", "beside(box.lower)"),
         },
         only="Attention",
     ),
@@ -214,28 +261,29 @@ MUTANTS: list[Mutant] = [
         "ops/attention.py",
         "ops/test_attention_rows.py",
         {
-            "pieces: the lower end by the wrong cut": (
-                "scores.lower.unsqueeze(-2) - cuts[..., 1:, :]",
-                "scores.lower.unsqueeze(-2) - cuts[..., :-1, :]",
-            ),
-            "pieces that cross become points": (
-                "return Interval(torch.minimum(lower, upper), torch.maximum(lower, upper))",
-                "return Interval(lower, torch.maximum(lower, upper))",
-            ),
+            "pieces: the lower end by the wrong cut": ("_pieces", "cuts[..., 1:, :]", "cuts[..., :-1, :]"),
+            "pieces that cross become points": ("_pieces", "torch.minimum(lower, upper)", "lower"),
             "centred: the smaller curvature": (
-                "curved = torch.maximum(*(torch.expm1",
-                "curved = torch.minimum(*(torch.expm1",
+                "centred_log_probabilities",
+                "torch.maximum(*(torch.expm1(d) - d for d in ends))",
+                "torch.minimum(*(torch.expm1(d) - d for d in ends))",
             ),
             "centred: keys whose weight underflowed": (
+                "centred_log_probabilities",
                 "torch.where(missed, whole, torch.minimum(most, whole))",
                 "torch.minimum(most, whole)",
             ),
-            "centred: the least lse below": ("shifted.lower - most)", "shifted.lower - least)"),
+            "centred: the least lse below": (
+                "centred_log_probabilities",
+                "torch.maximum(low, shifted.lower - most)",
+                "torch.maximum(low, shifted.lower - least)",
+            ),
             "coupled: p^L w^L forgotten": (
+                "_mixed",
                 "_vertex(w.lower, heads) - (least * w.lower).sum(-1)",
                 "_vertex(w.lower, heads)",
             ),
-            "mix: p^L with w^U": ("(1 - mix) * high * w.upper).sum(-1)", "(1 - mix) * low * w.upper).sum(-1)"),
+            "mix: p^L with w^U": ("Attention.backward", "(1 - mix) * high * w.upper", "(1 - mix) * low * w.upper"),
         },
     ),
     *mutants(
@@ -244,8 +292,9 @@ MUTANTS: list[Mutant] = [
         "ops/test_parallel.py",
         {
             "half the ellipsoid": (
-                "Interval(middle - radius, middle + radius))\n\n\ndef row_choice",
-                "Interval(middle - radius / 2, middle + radius / 2))\n\n\ndef row_choice",
+                "_functionals",
+                "w.meet(Interval(middle - radius, middle + radius))",
+                "w.meet(Interval(middle - radius / 2, middle + radius / 2))",
             ),
         },
         only="Attention",

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from certificate.checker import mutants as checker
+from tests.certificate.checker import mutants as checker
 
 from . import (
     identities,

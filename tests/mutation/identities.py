@@ -78,8 +78,8 @@ MUTANTS: list[Mutant] = [
     ),
     *mutants(
         "verdicts",
-        "sources.py",
-        "test_sources.py",
+        "runs/sources.py",
+        "runs/test_sources.py",
         {
             "the compiled kernel does not count": (
                 "fingerprint",
@@ -90,8 +90,8 @@ MUTANTS: list[Mutant] = [
     ),
     *mutants(
         "verdicts",
-        "sweep.py",
-        "test_cli_sweep.py",
+        "runs/sweep/sweep.py",
+        "cli/test_sweep.py",
         {
             "a file is put back": (
                 "_recorded",

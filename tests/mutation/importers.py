@@ -45,7 +45,7 @@ MUTANTS: list[Mutant] = [
     ),
     *mutants(
         "importers",
-        "graph/torch_attention.py",
+        "graph/from_torch/attention.py",
         "graph/test_from_torch.py",
         {
             "no scale": (
@@ -72,7 +72,7 @@ MUTANTS: list[Mutant] = [
     ),
     *mutants(
         "importers",
-        "graph/onnx_attention.py",
+        "graph/from_onnx/attention.py",
         "graph/test_onnx_ops.py",
         {
             "causal from the other side": (
@@ -238,7 +238,7 @@ MUTANTS: list[Mutant] = [
     ),
     *mutants(
         "importers",
-        "graph/onnx_replay.py",
+        "graph/from_onnx/replay.py",
         "graph/test_onnx_errors.py",
         {
             "any difference is rounding": (

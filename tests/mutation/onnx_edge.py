@@ -7,7 +7,7 @@ from .mutant import Mutant, mutants
 MUTANTS: list[Mutant] = [
     *mutants(
         "importers",
-        "graph/onnx_functions.py",
+        "graph/from_onnx/functions.py",
         "graph/test_onnx_functions.py",
         {
             "defaults are dropped": (
@@ -25,7 +25,7 @@ MUTANTS: list[Mutant] = [
     ),
     *mutants(
         "importers",
-        "graph/onnx_replay.py",
+        "graph/from_onnx/replay.py",
         "graph/test_onnx_functions.py",
         {
             "the expansion decides": ("_Ratios.__init__", "[*names, ITSELF, OPTIMISED]", "[*names]"),
@@ -34,7 +34,7 @@ MUTANTS: list[Mutant] = [
     ),
     *mutants(
         "importers",
-        "graph/onnx_replay.py",
+        "graph/from_onnx/replay.py",
         "graph/test_onnx_original.py",
         {
             "one point for all": ("require_same", "range(len(x))", "range(1)"),
@@ -47,7 +47,7 @@ MUTANTS: list[Mutant] = [
     ),
     *mutants(
         "importers",
-        "graph/onnx_ops.py",
+        "graph/from_onnx/ops.py",
         "graph/test_onnx_defaults.py",
         {
             "defaults in double precision": (
@@ -59,7 +59,7 @@ MUTANTS: list[Mutant] = [
     ),
     *mutants(
         "importers",
-        "graph/onnx_parts.py",
+        "graph/from_onnx/parts.py",
         "graph/test_onnx_functions.py",
         {
             "outputs of functions move": (

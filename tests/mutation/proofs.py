@@ -60,7 +60,7 @@ MUTANTS: list[Mutant] = [
     ),
     *mutants(
         "proofs",
-        "certificate/certified.py",
+        "runs/proofs.py",
         "certificate/test_certificate.py",
         {
             "positive in floating point is enough": ("_judged", "verdict is Verdict.VERIFIED", "False"),
@@ -69,7 +69,7 @@ MUTANTS: list[Mutant] = [
     ),
     *mutants(
         "proofs",
-        "certificate/certified.py",
+        "runs/proofs.py",
         "certificate/test_certificate.py",
         {
             "bounds that were not proved": (
@@ -85,7 +85,7 @@ MUTANTS: list[Mutant] = [
     ),
     *mutants(
         "proofs",
-        "certificate/certified.py",
+        "runs/proofs.py",
         "certificate/test_certificate.py",
         {
             "one class is left out": (

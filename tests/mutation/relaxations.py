@@ -222,7 +222,7 @@ MUTANTS: list[Mutant] = [
     ),
     *mutants(
         "relaxations",
-        "ops/attention.py",
+        "ops/attention/op.py",
         "ops/test_contract.py",
         {
             "interval: the upper ends of the values below": (
@@ -258,7 +258,7 @@ MUTANTS: list[Mutant] = [
     ),
     *mutants(
         "relaxations",
-        "ops/attention.py",
+        "ops/attention/op.py",
         "ops/test_attention_rows.py",
         {
             "pieces: the lower end by the wrong cut": ("_pieces", "cuts[..., 1:, :]", "cuts[..., :-1, :]"),
@@ -288,7 +288,7 @@ MUTANTS: list[Mutant] = [
     ),
     *mutants(
         "relaxations",
-        "ops/attention.py",
+        "ops/attention/op.py",
         "ops/test_parallel.py",
         {
             "half the ellipsoid": (

@@ -11,7 +11,7 @@ from .mutant import Mutant, mutants
 MUTANTS: list[Mutant] = [
     *mutants(
         "search",
-        "search/branch_and_bound.py",
+        "bounds/branch_and_bound.py",
         "search/test_branch_and_bound.py search/test_branch_and_bound_limits.py",
         {
             "at the goal is above it": (

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from mutation.locate import LEVELS, Change, Changed, Sources
-from mutation.mutant import Mutant
+from tests.mutation.locate import LEVELS, Change, Changed, Sources
+from tests.mutation.mutant import Mutant
 
 WALK = '''
 """A module."""

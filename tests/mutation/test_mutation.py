@@ -10,13 +10,13 @@ from pathlib import Path
 
 import pytest
 
-from mutation.catalogue import AREAS, catalogue
-from mutation.locate import Sources
-from mutation.mutant import PACKAGE, Mutant
-from mutation.runner import KILLED, TESTS, Outcome, Runner
+from tests.mutation.catalogue import AREAS, catalogue
+from tests.mutation.locate import Sources
+from tests.mutation.mutant import PACKAGE, Mutant
+from tests.mutation.runner import KILLED, TESTS, Outcome, Runner
 
 MUTANTS = catalogue()
-QUICK = ("specs/test_property.py", "bounds/test_coefficients.py", "test_sets.py")
+QUICK = ("specs/test_property.py", "bounds/test_coefficients.py", "sets/test_sets.py")
 """Test files of a second or two."""
 
 
@@ -58,7 +58,7 @@ def test_a_handful_is_killed_and_nothing_else(tmp_path: Path) -> None:
     others = [
         first._replace(name="no fault"),
         first._replace(name="no module", new=f"{top}\nimport no_such_module"),
-        first._replace(name="not imported", file="report/svg.py"),
+        first._replace(name="not imported", file="runs/report/svg.py"),
     ]
     journal = tmp_path / "journal.jsonl"
     found = Runner(journal=journal).run([*handful, *others])

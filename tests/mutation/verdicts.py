@@ -11,7 +11,7 @@ from .mutant import Mutant, mutants
 MUTANTS: list[Mutant] = [
     *mutants(
         "verdicts",
-        "methods/certify.py",
+        "runs/certify.py",
         "methods/test_certify.py",
         {
             "0 is a positive margin": ("_judge", "least > 0", "least >= 0", 1),
@@ -20,7 +20,7 @@ MUTANTS: list[Mutant] = [
     ),
     *mutants(
         "verdicts",
-        "methods/certify.py",
+        "runs/certify.py",
         "methods/test_certify.py",
         {
             "the largest margin decides": (
@@ -33,7 +33,7 @@ MUTANTS: list[Mutant] = [
     ),
     *mutants(
         "verdicts",
-        "methods/certify.py",
+        "runs/certify.py",
         "methods/test_certify.py",
         {
             "what is not finite is verified": ("_judge", "text or not known", "text"),
@@ -42,7 +42,7 @@ MUTANTS: list[Mutant] = [
     ),
     *mutants(
         "verdicts",
-        "methods/certify.py",
+        "runs/certify.py",
         "methods/test_certify.py",
         {
             "problems of the walk are overlooked": ("_judge", "text or not known", "not known"),
@@ -56,7 +56,7 @@ MUTANTS: list[Mutant] = [
     ),
     *mutants(
         "verdicts",
-        "methods/certify.py",
+        "runs/certify.py",
         "methods/test_certify.py",
         {
             "the label is one of the others": (
@@ -69,7 +69,7 @@ MUTANTS: list[Mutant] = [
     ),
     *mutants(
         "verdicts",
-        "methods/certify.py",
+        "runs/certify.py",
         "methods/test_certify.py",
         {
             "bounds: problems are overlooked": (
@@ -82,7 +82,7 @@ MUTANTS: list[Mutant] = [
     ),
     *mutants(
         "verdicts",
-        "methods/certify.py",
+        "runs/certify.py",
         "methods/test_certify.py",
         {
             "single precision: the set is rounded inward": (
@@ -101,7 +101,7 @@ MUTANTS: list[Mutant] = [
     ),
     *mutants(
         "verdicts",
-        "methods/certify.py",
+        "runs/certify.py",
         "methods/test_certify.py",
         {
             "margins at other classes": (
@@ -114,7 +114,7 @@ MUTANTS: list[Mutant] = [
     ),
     *mutants(
         "verdicts",
-        "methods/loading.py",
+        "sets/loading.py",
         "methods/test_token_ids.py",
         {
             "every sentence is read as the first": (
@@ -137,7 +137,7 @@ MUTANTS: list[Mutant] = [
     ),
     *mutants(
         "verdicts",
-        "result.py",
+        "runs/certification.py",
         "methods/test_token_ids.py",
         {
             "groups are put together out of order": (
@@ -150,7 +150,7 @@ MUTANTS: list[Mutant] = [
     ),
     *mutants(
         "verdicts",
-        "graph/torch_replay.py",
+        "graph/from_torch/replay.py",
         "methods/test_evil_modules.py",
         {
             "any difference from the module is rounding": ("_Held._compare", "off > allowed", "off > 1e9"),
@@ -173,7 +173,7 @@ MUTANTS: list[Mutant] = [
     ),
     *mutants(
         "verdicts",
-        "graph/torch_module.py",
+        "graph/from_torch/module.py",
         "methods/test_evil_modules.py",
         {
             "chance is not noticed": (
@@ -191,7 +191,7 @@ MUTANTS: list[Mutant] = [
     ),
     *mutants(
         "verdicts",
-        "methods/bounding.py",
+        "methods/joint.py",
         "methods/test_certify.py",
         {
             "ibp: the sign of the objective": ("_by_box", "objectives >= 0", "objectives <= 0"),
@@ -200,7 +200,7 @@ MUTANTS: list[Mutant] = [
     ),
     *mutants(
         "verdicts",
-        "methods/bounding.py",
+        "methods/joint.py",
         "methods/test_section5.py",
         {
             "the smaller of two bounds": ("_larger", "torch.maximum(found, other)", "torch.minimum(found, other)"),
@@ -209,7 +209,7 @@ MUTANTS: list[Mutant] = [
     ),
     *mutants(
         "verdicts",
-        "methods/bounding.py",
+        "methods/joint.py",
         "methods/test_certify.py",
         {
             "NaN of one rule is overlooked": ("_larger", "torch.maximum(found, other)", "torch.fmax(found, other)"),
@@ -218,7 +218,7 @@ MUTANTS: list[Mutant] = [
     ),
     *mutants(
         "verdicts",
-        "methods/bounding.py",
+        "methods/joint.py",
         "methods/test_certify.py",
         {
             "what the parts noted is forgotten": (
@@ -231,8 +231,8 @@ MUTANTS: list[Mutant] = [
     ),
     *mutants(
         "verdicts",
-        "result.py",
-        "test_result.py",
+        "runs/certification.py",
+        "runs/test_certification.py",
         {
             "verified if one input is": (
                 "Certification.verdict",
@@ -248,8 +248,8 @@ MUTANTS: list[Mutant] = [
     ),
     *mutants(
         "verdicts",
-        "sets.py",
-        "test_sets.py",
+        "sets/base.py",
+        "sets/test_sets.py",
         {
             "the ball to nearest": (
                 "_add_up",

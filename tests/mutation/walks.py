@@ -185,7 +185,7 @@ MUTANTS: list[Mutant] = [
     ),
     *mutants(
         "walks",
-        "bounds/interval.py",
+        "bounds/boxes.py",
         "bounds/test_rounding.py",
         {
             "rounded inward": (
@@ -254,7 +254,7 @@ MUTANTS: list[Mutant] = [
     ),
     *mutants(
         "walks",
-        "bounds/optimize.py",
+        "bounds/ascent.py",
         "bounds/test_optimize.py",
         {
             "parameters leave their range": (
@@ -266,7 +266,7 @@ MUTANTS: list[Mutant] = [
     ),
     *mutants(
         "walks",
-        "bounds/optimize.py",
+        "bounds/ascent.py",
         "bounds/test_optimize.py",
         {
             "NaN is forgotten": (
@@ -279,7 +279,7 @@ MUTANTS: list[Mutant] = [
     ),
     *mutants(
         "walks",
-        "bounds/optimize.py",
+        "bounds/ascent.py",
         "bounds/test_optimize.py",
         {
             "objectives mixed up after a second round": ("_let_go", "here.gather(1, index)", "index"),
@@ -287,7 +287,7 @@ MUTANTS: list[Mutant] = [
     ),
     *mutants(
         "walks",
-        "bounds/optimize.py",
+        "bounds/ascent.py",
         "bounds/test_optimize.py bounds/test_subsets.py",
         {
             "parameters of other objectives": ("_let_go", "parameter.take(index)", "parameter.take(index.flip(1))"),
@@ -295,7 +295,7 @@ MUTANTS: list[Mutant] = [
     ),
     *mutants(
         "walks",
-        "bounds/optimize.py",
+        "bounds/ascent.py",
         "bounds/test_optimize.py",
         {
             "boxes: the upper end is not turned": (
@@ -308,7 +308,7 @@ MUTANTS: list[Mutant] = [
     ),
     *mutants(
         "walks",
-        "bounds/subsets.py",
+        "bounds/splits.py",
         "bounds/test_subsets.py",
         {
             "the next subset's boxes": (

@@ -39,7 +39,7 @@ class Target:
         """Take lower bounds (m,) of C y into account; NaN and infinities are no bounds."""
         known = torch.where(bounds.isfinite(), bounds - self.d, torch.full_like(bounds, -torch.inf))
         self.rows = torch.maximum(self.rows, known)
-        self.learn_best(float(self.rows.max()))
+        self.learn_best(max(self.rows.tolist(), default=-math.inf))
 
     def learn_best(self, bound: float) -> None:
         """Take a lower bound of C y − d of the best row into account."""

@@ -23,7 +23,7 @@ from torch import Tensor, nn
 from vertex_softmax.foundation.errors import InvalidTypeError, InvalidValueError, VertexError
 from vertex_softmax.graph.identity import graph_identity
 from vertex_softmax.graph.ir import Graph
-from vertex_softmax.sets import InputSet
+from vertex_softmax.sets.base import InputSet
 
 if TYPE_CHECKING:
     from vertex_softmax.graph.from_torch.importer import Program, Reading

@@ -31,7 +31,7 @@ from vertex_softmax.graph.from_onnx import (
 )
 from vertex_softmax.graph.from_onnx.file import OPSETS
 from vertex_softmax.graph.from_onnx.importer import from_onnx
-from vertex_softmax.graph.from_onnx.ops import TRANSLATE, Call
+from vertex_softmax.graph.from_onnx.ops import TRANSLATE, OnnxCall
 
 MODULES = (onnx_ops, onnx_shapes, onnx_attention, onnx_windows)
 FUNCTIONS = {
@@ -80,7 +80,7 @@ def defaults(kind: str, domain: str, opset: int) -> Iterator[tuple[str, Any]]:
         except (NameError, AttributeError, TypeError):
             value = Ellipsis  # made of shapes
         if isinstance(value, float):
-            value = Call("", "", opset, (), {}, 1, 1).get("none", value)
+            value = OnnxCall("", "", opset, (), {}, 1, 1).get("none", value)
         yield name, value
 
 

@@ -13,6 +13,7 @@ from fractions import Fraction
 import torch
 from torch import Tensor
 
+from vertex_softmax.foundation.two_sum import two_sum
 from vertex_softmax.graph.ir import Graph, Node, order
 from vertex_softmax.ops import linear, shape
 from vertex_softmax.ops.contract import Op
@@ -250,9 +251,6 @@ def _halves(x: Tensor) -> tuple[Tensor, Tensor]:
 
 
 def exact_sum(a: Tensor, b: Tensor) -> Tensor | None:
-    """a + b if no number of it is rounded, else None."""
-    a, b = torch.broadcast_tensors(a.double(), b.double())
-    found = a + b
-    part = found - a
-    error = (a - (found - part)) + (b - part)
-    return found if bool((error == 0).all()) and bool(found.isfinite().all()) else None
+    """a + b in double precision if every entry is finite and exact, else None."""
+    s, error = two_sum(a.double(), b.double())
+    return s if bool((error == 0).all()) and bool(s.isfinite().all()) else None

@@ -26,7 +26,7 @@ from torch import Tensor, nn
 
 from vertex_softmax.foundation.errors import InvalidTypeError, InvalidValueError
 from vertex_softmax.graph.from_onnx.file import Source
-from vertex_softmax.graph.from_onnx.original import Array, Original
+from vertex_softmax.graph.from_onnx.original import Array, OriginalFile
 from vertex_softmax.specs.property import Case, Property
 
 
@@ -50,8 +50,8 @@ class Replay:
     names the output, by default the first.
     """
 
-    def __init__(self, source: Source | Original, *, output: str | None = None) -> None:
-        original = source if isinstance(source, Original) else Original(source, output=output)
+    def __init__(self, source: Source | OriginalFile, *, output: str | None = None) -> None:
+        original = source if isinstance(source, OriginalFile) else OriginalFile(source, output=output)
         if output is not None and original.output != output:
             raise InvalidValueError(f"the model was opened for its output {original.output!r}, not {output!r}")
         original.open(optimised=True)

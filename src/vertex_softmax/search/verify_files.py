@@ -22,7 +22,7 @@ from torch import Tensor
 from vertex_softmax.bounds.index import require_dimensions
 from vertex_softmax.graph.from_onnx.file import OnnxFile
 from vertex_softmax.graph.from_onnx.importer import SECONDS, translated
-from vertex_softmax.graph.from_onnx.original import Original
+from vertex_softmax.graph.from_onnx.original import OriginalFile
 from vertex_softmax.graph.from_onnx.replay import replay, require_same
 from vertex_softmax.graph.from_onnx.time_limit import Clock
 from vertex_softmax.graph.ir import Graph
@@ -61,7 +61,7 @@ def load_instance(model: Path | OnnxFile, spec: Path, *, seconds: float | None =
     `seconds`: see `from_onnx`.
     """
     clock = Clock(seconds)
-    original = Original(model)
+    original = OriginalFile(model)
     made = translated(original, clock)
     inputs, outputs = math.prod(made.final.input.shape), math.prod(made.final.output.shape)
     prop = read_vnnlib(spec, inputs=inputs, outputs=outputs)

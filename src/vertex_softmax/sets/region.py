@@ -84,7 +84,10 @@ class BoxRegion(Region):
 
 
 def placed(x: Tensor, shape: Sequence[int]) -> Tensor:
-    """One end of a set, (batch, ...), as (batch, *graph input shape)."""
+    """One end of a set, (batch, *input shape), as (batch, *shape) for the graph's input `shape`.
+
+    The graph's input may have an extra leading dimension of 1, or be the whole batch.
+    """
     shape = tuple(shape)
     if tuple(x.shape[1:]) == shape:
         return x

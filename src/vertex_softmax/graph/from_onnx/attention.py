@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from vertex_softmax.graph import build
-from vertex_softmax.graph.from_onnx.ops import Call, Unsupported, limited, number, translates
+from vertex_softmax.graph.from_onnx.ops import OnnxCall, Unsupported, limited, number, translates
 from vertex_softmax.graph.ir import Node
 from vertex_softmax.graph.masks import split_mask
 from vertex_softmax.ops import attention, elementwise
@@ -25,7 +25,7 @@ def heads(x: Node, count: int, name: str) -> Node:
 
 
 @translates("Attention")
-def _attention(call: Call) -> Node:
+def _attention(call: OnnxCall) -> Node:
     """softmax(scale · Q Kᵀ + mask) V, head by head; query heads share key heads in groups."""
     if call.used > 1 or call.has(4) or call.has(5):
         raise Unsupported("past and present keys, and the output of the scores, are not supported")
@@ -67,7 +67,7 @@ def _shared(x: Node, count: int, name: str) -> Node:
     return build.take(x, 1, torch.arange(count) // (count // x.shape[1]), name)
 
 
-def _mask(call: Call, shape: tuple[int, ...]) -> tuple[Tensor | None, Tensor | None, Tensor | None]:
+def _mask(call: OnnxCall, shape: tuple[int, ...]) -> tuple[Tensor | None, Tensor | None, Tensor | None]:
     """(where a key is masked, by which finite number if not −∞, what else is added); None is nowhere and nothing."""
     masked = torch.zeros(limited(shape[-2:]), dtype=torch.bool)
     if call.get("is_causal", 0):
@@ -89,7 +89,7 @@ def _mask(call: Call, shape: tuple[int, ...]) -> tuple[Tensor | None, Tensor | N
 
 
 @translates("RotaryEmbedding")
-def _rotary(call: Call) -> Node:
+def _rotary(call: OnnxCall) -> Node:
     """Pairs (a, b) of each head's numbers turned by an angle: (a cos − b sin, a sin + b cos)."""
     name, flat = call.name, len(call[0].shape) == 3
     x = heads(call[0], int(call.get("num_heads", 0)), name)
@@ -118,7 +118,7 @@ def _rotary(call: Call) -> Node:
 
 
 @translates("Einsum")
-def _einsum(call: Call) -> Node:
+def _einsum(call: OnnxCall) -> Node:
     """One operand: a sum; two: one matmul between permutations; no letter twice in one operand."""
     equation = str(call.get("equation", "")).replace(" ", "")
     terms = equation.split("->")[0].split(",")

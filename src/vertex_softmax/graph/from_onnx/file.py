@@ -5,7 +5,7 @@ filled in, and the identity of all of it, from one reading of each file. At most
 the file itself and (external data) regular files inside its folder.
 
 >>> file = OnnxFile.read("model.onnx")                                                 # doctest: +SKIP
->>> graph, original = from_onnx(file), Original(file)                                  # doctest: +SKIP
+>>> graph, original = from_onnx(file), OriginalFile(file)                                  # doctest: +SKIP
 """
 
 from __future__ import annotations

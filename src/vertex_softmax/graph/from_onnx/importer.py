@@ -25,8 +25,8 @@ from vertex_softmax.graph.from_onnx import shapes as _shapes  # noqa: F401
 from vertex_softmax.graph.from_onnx import windows as _windows  # noqa: F401
 from vertex_softmax.graph.from_onnx.file import Source, opset, packages, to_tensor
 from vertex_softmax.graph.from_onnx.functions import inlined
-from vertex_softmax.graph.from_onnx.ops import TRANSLATE, Call, Unsupported, limited
-from vertex_softmax.graph.from_onnx.original import Original
+from vertex_softmax.graph.from_onnx.ops import TRANSLATE, OnnxCall, Unsupported, limited
+from vertex_softmax.graph.from_onnx.original import OriginalFile
 from vertex_softmax.graph.from_onnx.parts import standard
 from vertex_softmax.graph.from_onnx.time_limit import Clock
 from vertex_softmax.graph.ir import Graph, Node
@@ -60,14 +60,14 @@ def from_onnx(
     is without end.
     """
     clock = Clock(seconds)
-    original = Original(source, output=output)
+    original = OriginalFile(source, output=output)
     made = translated(original, clock)
     if check:
         onnx_replay.replay(original, made, list(points), seed, clock)
     return made.final
 
 
-def translated(original: Original, clock: Clock) -> onnx_replay.Made:
+def translated(original: OriginalFile, clock: Clock) -> onnx_replay.Made:
     """What the importer makes of a model, not compared with it yet."""
     clock.check("reading the model")
     model = inlined(original.model, original.file.name)
@@ -81,7 +81,7 @@ class _Importer:
     """One pass over the nodes; `tensors` holds what is known by its ONNX name."""
 
     model: onnx.ModelProto
-    original: Original
+    original: OriginalFile
     clock: Clock
     tensors: dict[str, Node] = dataclasses.field(default_factory=dict)
     problems: list[str] = dataclasses.field(default_factory=list)
@@ -173,12 +173,12 @@ class _Importer:
                 f"{build.LARGEST} more: export a smaller one"
             )
 
-    def _call(self, node: onnx.NodeProto) -> Call:
+    def _call(self, node: onnx.NodeProto) -> OnnxCall:
         name = node.name or next((o for o in node.output if o), node.op_type)
         inputs = tuple(self.tensors[i] if i else None for i in node.input)
         used = max((i + 1 for i, o in enumerate(node.output) if o in self.used), default=1)
         attributes = {a.name: _attribute(a, f"attribute {a.name!r} of {name!r}") for a in node.attribute}
-        return Call(node.op_type, name, opset(self.model), inputs, attributes, len(node.output), used)
+        return OnnxCall(node.op_type, name, opset(self.model), inputs, attributes, len(node.output), used)
 
     def _place(self, node: onnx.NodeProto) -> str:
         shapes = ", ".join(str(list(self.tensors[i].shape)) if i in self.tensors else "?" for i in node.input)
@@ -189,7 +189,7 @@ class _Importer:
         self.problems.append(f"{self._place(node)}: {reason}")
 
 
-def _typed(out: Node, call: Call) -> Node:
+def _typed(out: Node, call: OnnxCall) -> Node:
     """A folded constant in the type of the node's first floating-point input, as ONNX computes it."""
     value = build.value_of(out)
     dtype = next((d for d in call.dtypes if d is not None and d.is_floating_point), None)

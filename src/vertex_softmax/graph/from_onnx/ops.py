@@ -29,7 +29,7 @@ class Unsupported(Exception):  # noqa: N818
 
 
 @dataclasses.dataclass(frozen=True)
-class Call:
+class OnnxCall:
     """One ONNX node, its inputs translated; attributes are Python values and tensors."""
 
     kind: str
@@ -102,7 +102,7 @@ def _in_float64(x: Node | None) -> Node | None:
     return build.constant(value.double(), x.name)
 
 
-Translate = Callable[[Call], Node | Sequence[Node]]
+Translate = Callable[[OnnxCall], Node | Sequence[Node]]
 TRANSLATE: dict[tuple[str, str], Translate] = {}
 """(domain, operator) → its function; the standard domain is ''."""
 
@@ -135,13 +135,13 @@ def limited(shape: Sequence[int]) -> tuple[int, ...]:
 
 
 @translates("Add", "Sub", "Mul")
-def _arithmetic(call: Call) -> Node:
+def _arithmetic(call: OnnxCall) -> Node:
     function = {"Add": build.add, "Sub": build.subtract, "Mul": build.multiply}[call.kind]
     return function(call[0], call[1], call.name)
 
 
 @translates("Div")
-def _divide(call: Call) -> Node:
+def _divide(call: OnnxCall) -> Node:
     if call.constant and not call.model_dtype(0).is_floating_point:
         x, y = call.value(0, "dividend"), call.value(1, "divisor")
         if bool((y == 0).any()):
@@ -154,17 +154,17 @@ def _divide(call: Call) -> Node:
 
 
 @translates("Sum")
-def _sum(call: Call) -> Node:
+def _sum(call: OnnxCall) -> Node:
     return functools.reduce(lambda x, y: build.add(x, y, call.name), [call[i] for i in range(len(call.inputs))])
 
 
 @translates("Neg")
-def _negate(call: Call) -> Node:
+def _negate(call: OnnxCall) -> Node:
     return build.negate(call[0], call.name)
 
 
 @translates("Pow")
-def _power(call: Call) -> Node:
+def _power(call: OnnxCall) -> Node:
     x, exponents = call[0], call.value(1, "the exponent")
     if call.constant:
         base = call.value(0, "base")
@@ -205,12 +205,12 @@ UNARY: dict[str, Op] = {
 
 
 @translates(*UNARY)
-def _unary(call: Call) -> Node:
+def _unary(call: OnnxCall) -> Node:
     return build.apply(UNARY[call.kind], call[0], name=call.name)
 
 
 @translates("Gelu", domains=("", "com.microsoft"))
-def _gelu(call: Call) -> Node:
+def _gelu(call: OnnxCall) -> Node:
     tanh = call.get("approximate", "none") == "tanh"
     return build.apply(elementwise.Gelu(tanh), call[0], name=call.name)
 
@@ -235,7 +235,7 @@ def smaller(x: Node, y: Node, name: str) -> Node:
 
 
 @translates("Max", "Min")
-def _extreme(call: Call) -> Node:
+def _extreme(call: OnnxCall) -> Node:
     if call.constant:
         exact = torch.maximum if call.kind == "Max" else torch.minimum
         values = [call.value(i, "an operand") for i in range(len(call.inputs))]
@@ -245,7 +245,7 @@ def _extreme(call: Call) -> Node:
 
 
 @translates("Clip")
-def _clip(call: Call) -> Node:
+def _clip(call: OnnxCall) -> Node:
     low, high = call.get("min", None), call.get("max", None)
     if call.opset >= 11:
         low = call.value(1, "the lower end").item() if call.has(1) else None
@@ -261,7 +261,7 @@ def _clip(call: Call) -> Node:
 
 
 @translates("LeakyRelu", "PRelu")
-def _leaky_relu(call: Call) -> Node:
+def _leaky_relu(call: OnnxCall) -> Node:
     """relu(x) − slope · relu(−x)"""
     slope = number(float(call.get("alpha", 0.01))) if call.kind == "LeakyRelu" else call[1]
     down = build.multiply(relu(build.negate(call[0], call.name), call.name), slope, call.name)
@@ -269,12 +269,12 @@ def _leaky_relu(call: Call) -> Node:
 
 
 @translates("HardSigmoid")
-def _hard_sigmoid(call: Call) -> Node:
+def _hard_sigmoid(call: OnnxCall) -> Node:
     return hard_sigmoid(call[0], float(call.get("alpha", 0.2)), float(call.get("beta", 0.5)), call.name)
 
 
 @translates("HardSwish")
-def _hard_swish(call: Call) -> Node:
+def _hard_swish(call: OnnxCall) -> Node:
     """x · HardSigmoid(x), whose 1/6 is a float32 in the standard's own definition."""
     return build.multiply(call[0], hard_sigmoid(call[0], single(1 / 6), 0.5, call.name), call.name)
 
@@ -286,7 +286,7 @@ def hard_sigmoid(x: Node, alpha: float, beta: float, name: str) -> Node:
 
 
 @translates("Abs")
-def _absolute(call: Call) -> Node:
+def _absolute(call: OnnxCall) -> Node:
     if call.constant:
         return build.constant(call.value(0, "").abs(), call.name)
     return build.add(relu(call[0], call.name), relu(build.negate(call[0], call.name), call.name), call.name)
@@ -296,12 +296,12 @@ def _absolute(call: Call) -> Node:
 
 
 @translates("MatMul")
-def _matmul(call: Call) -> Node:
+def _matmul(call: OnnxCall) -> Node:
     return build.matmul(call[0], call[1], call.name)
 
 
 @translates("FusedMatMul", domains=("com.microsoft",))
-def _fused_matmul(call: Call) -> Node:
+def _fused_matmul(call: OnnxCall) -> Node:
     if call.get("transBatchA", 0) or call.get("transBatchB", 0):
         raise Unsupported("transBatchA and transBatchB are not supported")
     x, y = call[0], call[1]
@@ -313,7 +313,7 @@ def _fused_matmul(call: Call) -> Node:
 
 
 @translates("Gemm")
-def _gemm(call: Call) -> Node:
+def _gemm(call: OnnxCall) -> Node:
     x, y = call[0], call[1]
     x = build.transpose(x, 0, 1, call.name) if call.get("transA", 0) else x
     y = build.transpose(y, 0, 1, call.name) if call.get("transB", 0) else y
@@ -335,7 +335,7 @@ def _gemm(call: Call) -> Node:
 
 
 @translates("BatchNormalization")
-def _batch_norm(call: Call) -> Node:
+def _batch_norm(call: OnnxCall) -> Node:
     if call.get("training_mode", 0) or call.used > 1:
         raise Unsupported("it is in training mode: export the model with model.eval()")
     scale, bias, mean, variance = (
@@ -348,7 +348,7 @@ def _batch_norm(call: Call) -> Node:
     return build.add(x, build.constant(bias.reshape(wide)), call.name)
 
 
-def _normalized_dims(call: Call) -> list[int]:
+def _normalized_dims(call: OnnxCall) -> list[int]:
     rank = len(call[0].shape)
     axis = int(call.get("axis", -1)) % rank
     if call.used > 1:
@@ -357,7 +357,7 @@ def _normalized_dims(call: Call) -> list[int]:
 
 
 @translates("LayerNormalization")
-def _layer_norm(call: Call) -> Node:
+def _layer_norm(call: OnnxCall) -> Node:
     dims, eps = _normalized_dims(call), float(call.get("epsilon", 1e-5))
     if len(call.inputs) > 2 and not call.has(2):
         raise Unsupported("its bias is an empty name, by which onnxruntime's optimiser crashes: leave that input out")
@@ -367,7 +367,7 @@ def _layer_norm(call: Call) -> Node:
 
 
 @translates("InstanceNormalization", "GroupNormalization")
-def _group_norm(call: Call) -> Node:
+def _group_norm(call: OnnxCall) -> Node:
     """Centred and normalised over groups of channels; scale and bias are per channel."""
     x, name = call[0], call.name
     groups = x.shape[1] if call.kind == "InstanceNormalization" else int(call.get("num_groups", 0))
@@ -384,23 +384,23 @@ def _group_norm(call: Call) -> Node:
 
 @translates("RMSNormalization")
 @translates("SimplifiedLayerNormalization", domains=("", "com.microsoft"))
-def _rms_norm(call: Call) -> Node:
+def _rms_norm(call: OnnxCall) -> Node:
     out = build.normalize(call[0], _normalized_dims(call), float(call.get("epsilon", 1e-5)), call.name)
     return build.multiply(out, call[1], call.name)
 
 
 @translates("Softmax")
-def _softmax(call: Call) -> Node:
+def _softmax(call: OnnxCall) -> Node:
     """Before opset 13 the dimensions from `axis` on are one; since then `axis` is the only one."""
     return softmax_of(call)
 
 
 @translates("LogSoftmax")
-def _log_softmax(call: Call) -> Node:
+def _log_softmax(call: OnnxCall) -> Node:
     return build.apply(elementwise.Log(), softmax_of(call), name=call.name)
 
 
-def softmax_of(call: Call) -> Node:
+def softmax_of(call: OnnxCall) -> Node:
     """The softmax that the node's axis means in its opset."""
     x, rank = call[0], len(call[0].shape)
     axis = int(call.get("axis", 1 if call.opset < 13 else -1)) % rank

@@ -1,6 +1,6 @@
 """The model itself: onnxruntime on the file's own bytes, in the file's own precision.
 
-Invariant: `Original.run` is what onnxruntime computes of the file as it is: not expanded, not translated, optimised
+Invariant: `OriginalFile.run` is what onnxruntime computes of the file as it is: not expanded, not translated, optimised
 only if that is asked for. Where the output does not depend on all of the model, what it does not depend on is left out
 (nobody has looked at it, so nobody runs it); where numbers lie in other files, they are those that were read; nothing
 else is changed, and else the bytes are the file's. One thread, on the CPU: the same input gives the same output.
@@ -30,7 +30,7 @@ ROUGH = (1, 10, 16)
 """ONNX's numbers of the types that round more than float64."""
 
 
-class Original:
+class OriginalFile:
     """A model file as what it does to one input.
 
     `output` names the output, by default the first of the model.

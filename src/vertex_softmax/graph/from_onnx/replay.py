@@ -26,7 +26,7 @@ from torch import Tensor
 
 from vertex_softmax.foundation.errors import InvalidValueError, UnsupportedModelError
 from vertex_softmax.graph import build
-from vertex_softmax.graph.from_onnx.original import Original, run, with_outputs
+from vertex_softmax.graph.from_onnx.original import OriginalFile, run, with_outputs
 from vertex_softmax.graph.from_onnx.original import session as opened
 from vertex_softmax.graph.from_onnx.time_limit import Clock
 from vertex_softmax.graph.ir import Graph, Node
@@ -64,7 +64,7 @@ class Made:
     """Names in `model` → nodes of `graph`."""
 
 
-def replay(original: Original, made: Made, points: Sequence[Tensor], seed: int, clock: Clock | None = None) -> None:
+def replay(original: OriginalFile, made: Made, points: Sequence[Tensor], seed: int, clock: Clock | None = None) -> None:
     """Compare what was made of a model, tensor by tensor, with onnxruntime on the model and on its file."""
     graph, final, output, clock = made.graph, made.final, original.output, clock or Clock()
     fixed = {proto.name for proto in made.model.graph.initializer}
@@ -94,7 +94,7 @@ def replay(original: Original, made: Made, points: Sequence[Tensor], seed: int, 
     ratios.judge()
 
 
-def require_same(original: Original, graph: Graph, points: Tensor, *, clock: Clock | None = None) -> None:
+def require_same(original: OriginalFile, graph: Graph, points: Tensor, *, clock: Clock | None = None) -> None:
     """Raise unless the graph's output is the file's at every point; points (n, *input shape), all of them finite.
 
     The file runs point by point, unoptimised and not expanded; the graph, simplified or not, in batches. A difference
@@ -183,7 +183,7 @@ def _batched(graph: Graph, x: Tensor, clock: Clock) -> Tensor:
     return torch.cat(parts)
 
 
-def _name_the_tensor(original: Original, point: Tensor) -> None:
+def _name_the_tensor(original: OriginalFile, point: Tensor) -> None:
     """Raise if an import that is made again, tensor by tensor, differs at this point; else a later step is at fault."""
     from vertex_softmax.graph.from_onnx.importer import from_onnx
 

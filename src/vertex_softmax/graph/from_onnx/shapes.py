@@ -15,7 +15,7 @@ from torch import Tensor
 
 from vertex_softmax.graph import build
 from vertex_softmax.graph.from_onnx.file import DTYPES
-from vertex_softmax.graph.from_onnx.ops import Call, Unsupported, limited, translates
+from vertex_softmax.graph.from_onnx.ops import OnnxCall, Unsupported, limited, translates
 from vertex_softmax.graph.ir import Node, order
 from vertex_softmax.ops import elementwise, softmax
 
@@ -23,7 +23,7 @@ from vertex_softmax.ops import elementwise, softmax
 
 
 @translates("Constant")
-def _constant(call: Call) -> Node:
+def _constant(call: OnnxCall) -> Node:
     kinds = {"value": None, "value_float": torch.float32, "value_floats": torch.float32}
     kinds |= {"value_int": torch.int64, "value_ints": torch.int64}
     for kind, dtype in kinds.items():
@@ -34,24 +34,24 @@ def _constant(call: Call) -> Node:
 
 
 @translates("ConstantOfShape")
-def _constant_of_shape(call: Call) -> Node:
+def _constant_of_shape(call: OnnxCall) -> Node:
     value: Tensor = call.get("value", torch.zeros(1, dtype=torch.float32))
     return build.constant(value.reshape(()).expand(limited(call.ints(0, "the shape"))).clone(), call.name)
 
 
 @translates("Shape")
-def _shape(call: Call) -> Node:
+def _shape(call: OnnxCall) -> Node:
     part = call[0].shape[slice(call.get("start", 0), call.get("end", None))]
     return build.constant(torch.tensor(part, dtype=torch.int64), call.name)
 
 
 @translates("Size")
-def _size(call: Call) -> Node:
+def _size(call: OnnxCall) -> Node:
     return build.constant(torch.tensor(math.prod(call[0].shape)), call.name)
 
 
 @translates("Range")
-def _range(call: Call) -> Node:
+def _range(call: OnnxCall) -> Node:
     start, limit, delta = (call.value(i, what) for i, what in enumerate(("the start", "the limit", "the step")))
     if float(delta) == 0:
         raise Unsupported("its step is 0")
@@ -61,7 +61,7 @@ def _range(call: Call) -> Node:
 
 
 @translates("EyeLike")
-def _eye(call: Call) -> Node:
+def _eye(call: OnnxCall) -> Node:
     x = call[0]
     dtype = DTYPES.get(int(call.get("dtype", 0)), call.model_dtype(0))
     ones = torch.ones(limited(x.shape), dtype=dtype)
@@ -70,7 +70,7 @@ def _eye(call: Call) -> Node:
 
 
 @translates("Cast")
-def _cast(call: Call) -> Node:
+def _cast(call: OnnxCall) -> Node:
     dtype = DTYPES.get(int(call.get("to", 0)))
     value = build.value_of(call[0])
     if dtype is None:
@@ -83,7 +83,7 @@ def _cast(call: Call) -> Node:
 
 
 @translates("CastLike")
-def _cast_like(call: Call) -> Node:
+def _cast_like(call: OnnxCall) -> Node:
     value, dtype = build.value_of(call[0]), call.model_dtype(1)
     if value is not None:
         return build.constant(value.to(dtype), call.name)
@@ -92,7 +92,7 @@ def _cast_like(call: Call) -> Node:
     return call[0]
 
 
-def _mod(call: Call) -> Callable[[Tensor, Tensor], Tensor]:
+def _mod(call: OnnxCall) -> Callable[[Tensor, Tensor], Tensor]:
     return torch.fmod if call.get("fmod", 0) else torch.remainder
 
 
@@ -118,7 +118,7 @@ FOLDED: dict[str, Callable[..., Tensor]] = {
 
 
 @translates(*FOLDED, "Mod")
-def _fold(call: Call) -> Node:
+def _fold(call: OnnxCall) -> Node:
     function = _mod(call) if call.kind == "Mod" else FOLDED[call.kind]
     if call.kind == "IsInf" and not (call.get("detect_positive", 1) and call.get("detect_negative", 1)):
         raise Unsupported("only both signs together are supported")
@@ -127,12 +127,12 @@ def _fold(call: Call) -> Node:
 
 
 @translates("NonZero")
-def _nonzero(call: Call) -> Node:
+def _nonzero(call: OnnxCall) -> Node:
     return build.constant(call.value(0, "the input").nonzero().mT.contiguous(), call.name)
 
 
 @translates("CumSum")
-def _cumsum(call: Call) -> Node:
+def _cumsum(call: OnnxCall) -> Node:
     x = call.value(0, "the input")
     axis = call.ints(1, "the axis")[0]
     if call.get("exclusive", 0) or call.get("reverse", 0):
@@ -141,7 +141,7 @@ def _cumsum(call: Call) -> Node:
 
 
 @translates("IsNaN")
-def _is_nan(call: Call) -> Node:
+def _is_nan(call: OnnxCall) -> Node:
     """Of a softmax: where the row is masked altogether, which the finite inputs of a network do not change."""
     value = build.value_of(call[0])
     if value is None:
@@ -165,7 +165,7 @@ def _at_random(node: Node) -> Tensor:
 
 
 @translates("Where")
-def _where(call: Call) -> Node:
+def _where(call: OnnxCall) -> Node:
     """m·x + (1 − m)·y; a constant -inf is only added, never multiplied by 0."""
     chosen = call.value(0, "the condition")
     if chosen.dtype != torch.bool:
@@ -176,7 +176,7 @@ def _where(call: Call) -> Node:
     return build.add(_where_else_0(chosen, call[1], call), _where_else_0(~chosen, call[2], call), call.name)
 
 
-def _where_else_0(chosen: Tensor, x: Node, call: Call) -> Node:
+def _where_else_0(chosen: Tensor, x: Node, call: OnnxCall) -> Node:
     value = build.value_of(x)
     if value is not None:
         zero = torch.zeros((), dtype=value.dtype)
@@ -191,25 +191,25 @@ def _where_else_0(chosen: Tensor, x: Node, call: Call) -> Node:
 
 
 @translates("Identity")
-def _identity(call: Call) -> Node:
+def _identity(call: OnnxCall) -> Node:
     return call[0]
 
 
 @translates("Dropout")
-def _dropout(call: Call) -> Node:
+def _dropout(call: OnnxCall) -> Node:
     if (call.has(2) and bool(call.value(2, "the training mode"))) or call.used > 1:
         raise Unsupported("it is in training mode: export the model with model.eval()")
     return call[0]
 
 
 @translates("Transpose")
-def _transpose(call: Call) -> Node:
+def _transpose(call: OnnxCall) -> Node:
     dims = call.get("perm", list(range(len(call[0].shape)))[::-1])
     return build.permute(call[0], dims, call.name)
 
 
 @translates("Reshape")
-def _reshape(call: Call) -> Node:
+def _reshape(call: OnnxCall) -> Node:
     after = call.ints(1, "the shape")
     if not call.get("allowzero", 0):
         after = [call[0].shape[i] if n == 0 else n for i, n in enumerate(after)]
@@ -219,13 +219,13 @@ def _reshape(call: Call) -> Node:
 
 
 @translates("Flatten")
-def _flatten(call: Call) -> Node:
+def _flatten(call: OnnxCall) -> Node:
     x, axis = call[0], int(call.get("axis", 1))
     axis = axis + len(x.shape) if axis < 0 else axis
     return build.reshape(x, (math.prod(x.shape[:axis]), math.prod(x.shape[axis:])), call.name)
 
 
-def axes_of(call: Call, since: int, at: int = 1) -> list[int] | None:
+def axes_of(call: OnnxCall, since: int, at: int = 1) -> list[int] | None:
     """The axes: an attribute before opset `since`, then an input; None if there are none."""
     if call.opset < since:
         axes = call.get("axes", None)
@@ -234,7 +234,7 @@ def axes_of(call: Call, since: int, at: int = 1) -> list[int] | None:
 
 
 @translates("Squeeze")
-def _squeeze(call: Call) -> Node:
+def _squeeze(call: OnnxCall) -> Node:
     x, axes = call[0], axes_of(call, 13)
     rank = len(x.shape)
     gone = [d for d, n in enumerate(x.shape) if n == 1] if axes is None else [a % rank for a in axes]
@@ -244,7 +244,7 @@ def _squeeze(call: Call) -> Node:
 
 
 @translates("Unsqueeze")
-def _unsqueeze(call: Call) -> Node:
+def _unsqueeze(call: OnnxCall) -> Node:
     x, axes = call[0], axes_of(call, 13)
     if axes is None:
         raise Unsupported("it names no axes")
@@ -257,12 +257,12 @@ def _unsqueeze(call: Call) -> Node:
 
 
 @translates("Concat")
-def _concat(call: Call) -> Node:
+def _concat(call: OnnxCall) -> Node:
     return build.concat([call[i] for i in range(len(call.inputs))], int(call.get("axis", 0)), call.name)
 
 
 @translates("Split")
-def _split(call: Call) -> list[Node]:
+def _split(call: OnnxCall) -> list[Node]:
     x, axis = call[0], int(call.get("axis", 0)) % len(call[0].shape)
     size = x.shape[axis]
     sizes = call.get("split", None) if call.opset < 13 else (call.ints(1, "the sizes") if call.has(1) else None)
@@ -279,7 +279,7 @@ def _split(call: Call) -> list[Node]:
 
 
 @translates("Slice")
-def _slice(call: Call) -> Node:
+def _slice(call: OnnxCall) -> Node:
     if call.opset < 10:
         starts, ends = call.get("starts", []), call.get("ends", [])
         axes, steps = call.get("axes", None), None
@@ -301,7 +301,7 @@ def _slice(call: Call) -> Node:
 
 
 @translates("Gather")
-def _gather(call: Call) -> Node:
+def _gather(call: OnnxCall) -> Node:
     x, index = call[0], call.value(1, "the index").long()
     axis = int(call.get("axis", 0)) % len(x.shape)
     size = x.shape[axis]
@@ -315,13 +315,13 @@ def _gather(call: Call) -> Node:
 
 
 @translates("Expand")
-def _expand(call: Call) -> Node:
+def _expand(call: OnnxCall) -> Node:
     after = np.broadcast_shapes(call[0].shape, limited(call.ints(1, "the shape")))
     return build.expand(call[0], limited(after), call.name)
 
 
 @translates("Tile")
-def _tile(call: Call) -> Node:
+def _tile(call: OnnxCall) -> Node:
     x = call[0]
     limited([n * r for n, r in zip(x.shape, call.ints(1, "the repeats"), strict=True)])
     for dim, repeats in enumerate(call.ints(1, "the repeats")):
@@ -331,7 +331,7 @@ def _tile(call: Call) -> Node:
 
 
 @translates("Trilu")
-def _trilu(call: Call) -> Node:
+def _trilu(call: OnnxCall) -> Node:
     k = call.ints(1, "the diagonal")[0] if call.has(1) else 0
     upper = bool(call.get("upper", 1))
     value = build.value_of(call[0])
@@ -348,7 +348,7 @@ REDUCE_AXES_SINCE = {"ReduceSum": 13}
 
 
 @translates("ReduceMean", "ReduceSum", "ReduceMax", "ReduceMin", "ReduceSumSquare", "ReduceL2", "ReduceProd")
-def _reduce(call: Call) -> Node:
+def _reduce(call: OnnxCall) -> Node:
     x, name, keep = call[0], call.name, bool(call.get("keepdims", 1))
     axes = axes_of(call, REDUCE_AXES_SINCE.get(call.kind, 18))
     if not axes and call.get("noop_with_empty_axes", 0):
@@ -373,7 +373,7 @@ def _reduce(call: Call) -> Node:
     return square if call.kind == "ReduceSumSquare" else build.apply(elementwise.Sqrt(), square, name=name)
 
 
-def _product(call: Call, axes: Sequence[int] | None, keep: bool) -> Node:
+def _product(call: OnnxCall, axes: Sequence[int] | None, keep: bool) -> Node:
     x = call.value(0, "the input")
     for d in sorted((a % x.dim() for a in (axes or range(x.dim()))), reverse=True):
         x = x.prod(d, keepdim=keep, dtype=x.dtype)
@@ -381,10 +381,10 @@ def _product(call: Call, axes: Sequence[int] | None, keep: bool) -> Node:
 
 
 @translates("GlobalAveragePool")
-def _global_average(call: Call) -> Node:
+def _global_average(call: OnnxCall) -> Node:
     return build.mean(call[0], range(2, len(call[0].shape)), True, call.name)
 
 
 @translates("GlobalMaxPool")
-def _global_max(call: Call) -> Node:
+def _global_max(call: OnnxCall) -> Node:
     return build.maximum(call[0], range(2, len(call[0].shape)), True, call.name)

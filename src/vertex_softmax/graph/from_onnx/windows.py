@@ -9,7 +9,7 @@ from collections.abc import Sequence
 import torch
 
 from vertex_softmax.graph import build
-from vertex_softmax.graph.from_onnx.ops import Call, Unsupported, limited, translates
+from vertex_softmax.graph.from_onnx.ops import OnnxCall, Unsupported, limited, translates
 from vertex_softmax.graph.ir import Node
 
 
@@ -24,7 +24,7 @@ def pad(x: Node, dim: int, before: int, after: int, value: float, name: str) -> 
     return build.concat([*block(max(before, 0)), x, *block(max(after, 0))], dim, name)
 
 
-def _window(call: Call, kernel: Sequence[int]) -> tuple[list[int], list[int], list[tuple[int, int]]]:
+def _window(call: OnnxCall, kernel: Sequence[int]) -> tuple[list[int], list[int], list[tuple[int, int]]]:
     """Strides, dilations and (before, after) padding of each dimension."""
     n, size = len(kernel), call[0].shape[2:]
     if len(size) != n:
@@ -44,7 +44,7 @@ def _window(call: Call, kernel: Sequence[int]) -> tuple[list[int], list[int], li
 
 
 @translates("Conv")
-def _convolution(call: Call) -> Node:
+def _convolution(call: OnnxCall) -> Node:
     x, weight = call[0], call.value(1, "the weight")
     bias = call.value(2, "the bias") if call.has(2) else None
     if weight.dim() not in (3, 4, 5):
@@ -61,7 +61,7 @@ def _convolution(call: Call) -> Node:
 
 
 @translates("AveragePool")
-def _average_pool(call: Call) -> Node:
+def _average_pool(call: OnnxCall) -> Node:
     """A convolution of each channel with itself, over the number of entries of each window."""
     kernel = [int(v) for v in call.get("kernel_shape", [])]
     strides, dilations, pads = _window(call, kernel)
@@ -78,7 +78,7 @@ def _average_pool(call: Call) -> Node:
 
 
 @translates("MaxPool")
-def _max_pool(call: Call) -> Node:
+def _max_pool(call: OnnxCall) -> Node:
     """The maximum over windows; an index in the padding is replaced by one of the same window."""
     kernel = [int(v) for v in call.get("kernel_shape", [])]
     strides, dilations, pads = _window(call, kernel)
@@ -100,7 +100,7 @@ def _max_pool(call: Call) -> Node:
 
 
 @translates("Pad")
-def _pad(call: Call) -> Node:
+def _pad(call: OnnxCall) -> Node:
     x = call[0]
     given = call.get("pads", []) if call.opset < 11 else call.ints(1, "the padding")
     value = float(call.get("value", 0.0))

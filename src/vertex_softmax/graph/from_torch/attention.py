@@ -11,31 +11,31 @@ from torch import Tensor
 
 from vertex_softmax.foundation.errors import UnsupportedModelError
 from vertex_softmax.graph import build
-from vertex_softmax.graph.from_torch.ops import Call, Value, dims_of, node, number, tensor, times, translates
+from vertex_softmax.graph.from_torch.ops import TorchCall, Value, dims_of, node, number, tensor, times, translates
 from vertex_softmax.graph.ir import Node
 from vertex_softmax.graph.masks import split_mask
 from vertex_softmax.ops import attention, elementwise
 
 
 @translates("softmax", "_softmax", "_safe_softmax")
-def _softmax(call: Call, x: Node, dim: int, dtype: Any = None) -> Node:
+def _softmax(call: TorchCall, x: Node, dim: int, dtype: Any = None) -> Node:
     return build.softmax(x, dim, call.name)
 
 
 @translates("log_softmax", "_log_softmax")
-def _log_softmax(call: Call, x: Node, dim: int, dtype: Any = None) -> Node:
+def _log_softmax(call: TorchCall, x: Node, dim: int, dtype: Any = None) -> Node:
     return build.apply(elementwise.Log(), build.softmax(x, dim, call.name), name=call.name)
 
 
 @translates("logsumexp")
-def _log_sum_exp(call: Call, x: Node, dims: Any, keepdim: bool = False) -> Node:
+def _log_sum_exp(call: TorchCall, x: Node, dims: Any, keepdim: bool = False) -> Node:
     powers = build.apply(elementwise.Exp(), x, name=call.name)
     return build.apply(elementwise.Log(), build.total(powers, dims_of(dims), keepdim, call.name), name=call.name)
 
 
 @translates("scaled_dot_product_attention")
 def _attention(
-    call: Call,
+    call: TorchCall,
     query: Value,
     key: Value,
     value: Value,
@@ -84,7 +84,7 @@ def _same_lead(x: Node, y: Node, name: str) -> tuple[Node, Node]:
     return build.expand(x, (*lead, *x.shape[-2:]), name), build.expand(y, (*lead, *y.shape[-2:]), name)
 
 
-def _repeat_heads(call: Call, x: Node, times: int) -> Node:
+def _repeat_heads(call: TorchCall, x: Node, times: int) -> Node:
     """Every head `times` times in a row: (..., heads, n, d) → (..., heads · times, n, d)."""
     *lead, heads, n, d = x.shape
     split = build.reshape(x, (*lead, heads, 1, n, d), call.name)
@@ -94,7 +94,7 @@ def _repeat_heads(call: Call, x: Node, times: int) -> Node:
 
 @translates("layer_norm")
 def _layer_norm(
-    call: Call,
+    call: TorchCall,
     x: Node,
     shape: Sequence[int],
     weight: Value | None = None,
@@ -107,14 +107,16 @@ def _layer_norm(
     return _scale_shift(call, y, weight, bias)
 
 
-def _scale_shift(call: Call, y: Node, weight: Value | None, bias: Value | None) -> Node:
+def _scale_shift(call: TorchCall, y: Node, weight: Value | None, bias: Value | None) -> Node:
     if weight is not None:
         y = build.multiply(y, node(weight), call.name)
     return y if bias is None else build.add(y, node(bias), call.name)
 
 
 @translates("rms_norm")
-def _rms_norm(call: Call, x: Node, shape: Sequence[int], weight: Value | None = None, eps: float | None = None) -> Node:
+def _rms_norm(
+    call: TorchCall, x: Node, shape: Sequence[int], weight: Value | None = None, eps: float | None = None
+) -> Node:
     """Without eps, torch takes the machine epsilon of the model's own dtype."""
     smallest = torch.finfo(call.dtype).eps if eps is None else eps
     return _scale_shift(call, build.normalize(x, list(range(-len(shape), 0)), smallest, call.name), weight, None)
@@ -122,7 +124,7 @@ def _rms_norm(call: Call, x: Node, shape: Sequence[int], weight: Value | None = 
 
 @translates("native_group_norm")
 def _group_norm(
-    call: Call,
+    call: TorchCall,
     x: Node,
     weight: Value | None,
     bias: Value | None,

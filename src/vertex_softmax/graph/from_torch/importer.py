@@ -24,9 +24,9 @@ from vertex_softmax.foundation.errors import InvalidValueError, UnsupportedModel
 from vertex_softmax.graph import build
 from vertex_softmax.graph.from_torch import attention as torch_attention
 from vertex_softmax.graph.from_torch import shapes as torch_shapes
-from vertex_softmax.graph.from_torch.module import Cut, Original, check_example, constant, traceable
-from vertex_softmax.graph.from_torch.ops import TRANSLATIONS, Call
-from vertex_softmax.graph.from_torch.replay import Case, replay
+from vertex_softmax.graph.from_torch.module import Cut, OriginalModule, check_example, constant, traceable
+from vertex_softmax.graph.from_torch.ops import TRANSLATIONS, TorchCall
+from vertex_softmax.graph.from_torch.replay import ReplayCase, replay
 from vertex_softmax.graph.ir import Graph, Node
 from vertex_softmax.graph.masks import check_masks, move_masks
 
@@ -94,21 +94,21 @@ def from_torch(
 
     batch_dim: where the batch of 1 stands in the example; None if the model takes unbatched input.
     """
-    original = Original(module, example, kwargs)
+    original = OriginalModule(module, example, kwargs)
     x = constant(check_example(original.example, perturb, batch_dim))
     program = Program(original, x, perturb)
     reading = program.at(x)
     generator = torch.Generator().manual_seed(0)
     noise = torch.randn(2, *reading.start.shape, generator=generator, dtype=torch.float64)
     points = torch.stack([reading.start, reading.start + 0.01 * noise[0], reading.start + noise[1]])
-    replay(reading.graph, reading, original, [Case(None, points, reading.cut)])
+    replay(reading.graph, reading, original, [ReplayCase(None, points, reading.cut)])
     return reading.graph
 
 
 class Program:
     """What torch.export recorded of a module, for inputs of one shape."""
 
-    def __init__(self, original: Original, x: Tensor, perturb: str) -> None:
+    def __init__(self, original: OriginalModule, x: Tensor, perturb: str) -> None:
         self.original, self.perturb = original, perturb
         with torch.no_grad():
             if perturb == "input":
@@ -351,7 +351,7 @@ class Reading:
         value = n.meta.get("val")
         self._note_rounding(n, kwargs)
         try:
-            call = Call(_place(n, name), tuple(value.shape) if isinstance(value, Tensor) else (), self.dtype)
+            call = TorchCall(_place(n, name), tuple(value.shape) if isinstance(value, Tensor) else (), self.dtype)
             return translation(call, *args, **kwargs)
         except (UnsupportedModelError, InvalidValueError) as error:
             return self._problem(n, str(error))

@@ -1,7 +1,7 @@
 """The user's module as the original that its graph is held against: checked, copied to float64, run eagerly.
 
-Invariant: `Original` never changes the module. `own` is the very object that the user gave, in its own precision and
-place; `twin` is a copy of it in float64 on the CPU. Whatever a module raises when it is called becomes a VertexError.
+Invariant: `OriginalModule` never changes the module. `own` is the user's object itself, in its own precision and on its
+own device; `twin` is a copy of it in float64 on the CPU. Any exception of a called module becomes a VertexError.
 
 A module that takes token ids is run at given embeddings by answering its look-ups of the ids with them (`Cut`); so the
 point reaches the code behind the table, a scale of the embeddings included.
@@ -38,7 +38,7 @@ class Cut:
     """(1, tokens)"""
 
 
-class Original:
+class OriginalModule:
     """A module with everything it is called with, but for the tensor that is perturbed."""
 
     def __init__(self, module: nn.Module, example: Any, kwargs: Mapping[str, Any] | None = None) -> None:

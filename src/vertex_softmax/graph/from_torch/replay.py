@@ -23,7 +23,7 @@ from torch import Tensor
 
 from vertex_softmax.foundation.errors import UnsupportedModelError
 from vertex_softmax.graph.from_onnx.replay import DOUBLE, MARGIN, floor
-from vertex_softmax.graph.from_torch.module import Cut, Mode, Original, traceable
+from vertex_softmax.graph.from_torch.module import Cut, Mode, OriginalModule, traceable
 from vertex_softmax.graph.ir import Graph
 
 if TYPE_CHECKING:
@@ -49,7 +49,7 @@ BEYOND = (
 
 
 @dataclasses.dataclass(frozen=True)
-class Case:
+class ReplayCase:
     """One input: where it stands in its batch, and points of its set."""
 
     number: int | None
@@ -67,7 +67,7 @@ class Case:
 class _Call:
     """One call of the module: what it gave at which point."""
 
-    case: Case
+    case: ReplayCase
     point: Tensor
     found: Tensor
     kind: torch.dtype
@@ -77,7 +77,9 @@ class _Call:
     """Was it the user's object, or its copy?"""
 
 
-def replay(graph: Graph, reading: Reading, original: Original, cases: Sequence[Case], *, batches: bool = False) -> None:
+def replay(
+    graph: Graph, reading: Reading, original: OriginalModule, cases: Sequence[ReplayCase], *, batches: bool = False
+) -> None:
     """Refuse a graph that differs from the module at a point of a case.
 
     `batches`: if the module takes batches, also where another input is beside the first.
@@ -88,7 +90,7 @@ def replay(graph: Graph, reading: Reading, original: Original, cases: Sequence[C
         _replay(_Held(graph, reading, original), cases, batches=batches)
 
 
-def _replay(held: _Held, cases: Sequence[Case], *, batches: bool) -> None:
+def _replay(held: _Held, cases: Sequence[ReplayCase], *, batches: bool) -> None:
     original = held.original
     first = held.own(cases[0], 0)
     double = original.kinds[0] == torch.float64 and original.place.type == "cpu"
@@ -108,17 +110,17 @@ def _replay(held: _Held, cases: Sequence[Case], *, batches: bool) -> None:
 class _Held:
     """A graph, and the module it is held against."""
 
-    def __init__(self, graph: Graph, reading: Reading, original: Original) -> None:
+    def __init__(self, graph: Graph, reading: Reading, original: OriginalModule) -> None:
         self.graph, self.reading, self.original = graph, reading, original
         self.single = graph.to(torch.float32)
         self.floor = floor(graph)
 
-    def own(self, case: Case, j: int) -> _Call:
+    def own(self, case: ReplayCase, j: int) -> _Call:
         """The user's object at a point of a case."""
         found, given, kind = self.original.own_at(case.points[j], case.cut, moved=j > 0)
         return _Call(case, given, found, self._less(kind), "the module")
 
-    def otherwise(self, case: Case, mode: Mode, who: str) -> list[_Call]:
+    def otherwise(self, case: ReplayCase, mode: Mode, who: str) -> list[_Call]:
         """The user's object at a case's points beside its centre, with gradients or in inference mode.
 
         Nothing if it cannot be called so.
@@ -132,7 +134,7 @@ class _Held:
             calls.append(_Call(case, given, found, self._less(kind), who))
         return calls
 
-    def twin(self, case: Case, j: int) -> _Call:
+    def twin(self, case: ReplayCase, j: int) -> _Call:
         """Its copy in float64 at a point of a case."""
         found = self.original.twin_at(case.points[j], case.cut)
         return _Call(case, case.points[j], found, self._less(torch.float64), "the module in float64", own=False)
@@ -141,7 +143,7 @@ class _Held:
         """The precision of a call: float32 at most, if the module casts something to that."""
         return torch.float32 if self.reading.rounded and kind == torch.float64 else kind
 
-    def beside(self, case: Case) -> list[_Call]:
+    def beside(self, case: ReplayCase) -> list[_Call]:
         """The user's object at an input beside another in one batch, if it takes such: what it is alone.
 
         The other is made of the same numbers or ids in another order.

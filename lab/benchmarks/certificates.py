@@ -30,7 +30,7 @@ import anchors
 
 from vertex_lab.experiments.result import versions
 from vertex_softmax.bounds.backward import Walk
-from vertex_softmax.certificate.certificate import Effort, Part, prove
+from vertex_softmax.certificate.certificate import CertificatePart, Effort, prove
 from vertex_softmax.certificate.checker import check
 from vertex_softmax.certificate.prove import Case
 from vertex_softmax.foundation.files import write_whole
@@ -121,7 +121,7 @@ def measure(task: Task) -> dict[str, Any]:
     if not row["joint"] > 0 or walk.problems:
         return row
     cases = [Case(c[None], limit[None], np.ones(1)) for c, limit in zip(task.C, task.d, strict=True)]
-    proof = prove(task.graph, [Part(task.lower, task.upper, cases)], Effort())
+    proof = prove(task.graph, [CertificatePart(task.lower, task.upper, cases)], Effort())
     row |= {"proved": proof.certificate is not None, "proof": proof.margin, "prove_s": proof.seconds["prove"]}
     if proof.certificate is not None:
         verdict = check(proof.certificate.data)

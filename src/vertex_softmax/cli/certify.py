@@ -25,7 +25,7 @@ from vertex_softmax.cli.names import DATA_SETS, METHODS, one_of, some_of
 from vertex_softmax.foundation.errors import InvalidValueError
 
 if TYPE_CHECKING:
-    from vertex_softmax.runs.evaluate import Part
+    from vertex_softmax.runs.evaluate import EvaluatedPart
     from vertex_softmax.runs.run import Run
     from vertex_softmax.runs.subject import Inputs, Subject
 
@@ -182,9 +182,9 @@ def _numbers(name: str, text: str) -> list[float]:
 
 
 @contextlib.contextmanager
-def watching(methods: Sequence[str], eps: Sequence[float]) -> Iterator[Callable[[Part], None]]:
+def watching(methods: Sequence[str], eps: Sequence[float]) -> Iterator[Callable[[EvaluatedPart], None]]:
     """A live table of what is finished, with an estimate of what is left, where stderr is a terminal; else silent."""
-    parts: dict[tuple[str, float], Part] = {}
+    parts: dict[tuple[str, float], EvaluatedPart] = {}
     begin = time.perf_counter()
 
     def shown() -> Table:
@@ -204,7 +204,7 @@ def watching(methods: Sequence[str], eps: Sequence[float]) -> Iterator[Callable[
         return
     with Live(console=errors, auto_refresh=False, transient=True) as live:
 
-        def watch(part: Part) -> None:
+        def watch(part: EvaluatedPart) -> None:
             if part.method != "slack":
                 parts[part.method, part.eps] = part
             live.update(shown(), refresh=True)
@@ -212,7 +212,7 @@ def watching(methods: Sequence[str], eps: Sequence[float]) -> Iterator[Callable[
         yield watch
 
 
-def _so_far(part: Part | None) -> str:
+def _so_far(part: EvaluatedPart | None) -> str:
     if part is None or part.done == 0:
         return ""
     return f"{part.certified / part.done:.0%}" + ("" if part.done == part.total else f" of {part.done}")

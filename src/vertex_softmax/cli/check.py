@@ -22,7 +22,7 @@ from vertex_softmax.cli.common import complain, reporting, say
 from vertex_softmax.foundation.errors import InvalidValueError, VertexError
 
 if TYPE_CHECKING:
-    from vertex_softmax.certificate.checker import Verdict
+    from vertex_softmax.certificate.checker import Finding
     from vertex_softmax.certificate.checker.file import File
     from vertex_softmax.specs.property import Property
 
@@ -78,9 +78,9 @@ def _asked(spec: Path) -> Property:
     return read_vnnlib(spec)
 
 
-def _replayed(certificate: Path, seconds: float) -> tuple[Verdict, File | None]:
+def _replayed(certificate: Path, seconds: float) -> tuple[Finding, File | None]:
     """The verdict, and the certificate as it was read: once, so that all that is said is of the same bytes."""
-    from vertex_softmax.certificate.checker import Verdict
+    from vertex_softmax.certificate.checker import Finding
     from vertex_softmax.certificate.checker import check as replay
     from vertex_softmax.certificate.checker.file import read
     from vertex_softmax.certificate.checker.proof import UNREADABLE, why
@@ -88,11 +88,11 @@ def _replayed(certificate: Path, seconds: float) -> tuple[Verdict, File | None]:
     try:
         file = read(certificate)
     except UNREADABLE as error:
-        return Verdict(False, why(error), float("-inf"), "", 0.0), None
+        return Finding.rejected(why(error)), None
     return replay(file, seconds=seconds), file
 
 
-def _tell(verdict: Verdict, reason: str, spec: str | None, as_json: bool) -> None:
+def _tell(verdict: Finding, reason: str, spec: str | None, as_json: bool) -> None:
     """What was found: on stdout, the reason and the statement on stderr."""
     claim = verdict.claim if not reason else None
     if as_json:

@@ -44,7 +44,7 @@ STDOUT = Path("-")
 """As the place of the JSON: it is then all that stdout gets."""
 
 
-class _Found(NamedTuple):
+class _GivenAnswer(NamedTuple):
     """An answer: as plain JSON, as the competition prints it, and the proof if one was asked for and made."""
 
     facts: dict[str, Any]
@@ -175,7 +175,7 @@ def _answer(
     seed: int,
     proved: bool,
     outputs: Outputs,
-) -> _Found:
+) -> _GivenAnswer:
     """The answer; `proved`: unsat is said only with a proof. The files that the model keeps numbers in are inputs."""
     import torch
 
@@ -202,7 +202,7 @@ def _answer(
     left = timeout - spent - loading - min(RESERVE, 0.05 * timeout)
     if left <= 0:
         facts: dict[str, Any] = {"status": "timeout", "reason": "reading the files took all of it", "seconds": {}}
-        return _Found({**facts, "seconds": {"loading": loading, "total": spent + loading}}, "timeout")
+        return _GivenAnswer({**facts, "seconds": {"loading": loading, "total": spent + loading}}, "timeout")
 
     def report(stage: str, text: str) -> None:
         if watched():
@@ -220,7 +220,7 @@ def _answer(
     text = str(facts["status"])
     if answer.counterexample is not None:
         text += "\n" + counterexample_text(answer.counterexample)
-    return _Found(facts, text, proof)
+    return _GivenAnswer(facts, text, proof)
 
 
 def _proved(

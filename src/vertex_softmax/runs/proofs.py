@@ -14,7 +14,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from vertex_softmax.certificate.certificate import Certificate, Effort, Part, Proof, prove
+from vertex_softmax.certificate.certificate import Certificate, CertificatePart, Effort, Proof, prove
 from vertex_softmax.certificate.prove import Case
 from vertex_softmax.graph.identity import graph_identity
 from vertex_softmax.graph.ir import Graph
@@ -53,7 +53,7 @@ def with_proofs(
         others = [k for k in range(classes) if k != label]
         eye = np.eye(classes)
         cases = [Case((eye[label] - eye[k])[None], np.zeros(1), np.ones(1)) for k in others]
-        part = Part(lower[b].cpu().numpy(), upper[b].cpu().numpy(), cases)
+        part = CertificatePart(lower[b].cpu().numpy(), upper[b].cpu().numpy(), cases)
         begin = time.perf_counter()
         way = effort if verdict is Verdict.VERIFIED else dataclasses.replace(effort, search=None)
         proof = prove(graph, [part], way, about=about)

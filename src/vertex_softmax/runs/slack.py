@@ -17,7 +17,7 @@ from vertex_softmax.bounds.slack import row_slack, slack
 from vertex_softmax.graph.ir import Graph, Node
 from vertex_softmax.methods.bounding import Options, make_boxes
 from vertex_softmax.ops.registry import Rules
-from vertex_softmax.runs.run import Heads, OtherSlack, SlackMap
+from vertex_softmax.runs.run import AttentionHeads, OtherSlack, SlackMap
 from vertex_softmax.sets import InputSet
 
 METHOD = "joint"
@@ -60,7 +60,7 @@ def _means(
 ) -> SlackMap:
     shown = [at for at in rows if at.inputs[0].shape and widths[at].numel() <= MOST_SCORES]
     attentions = tuple(
-        Heads(
+        AttentionHeads(
             at.name,
             (rows[at] / count).reshape(-1, at.shape[-2]).tolist(),
             (widths[at] / count).reshape(-1, *at.inputs[0].shape[-2:]).tolist(),

@@ -84,14 +84,14 @@ def pgd(
     draws = torch.rand(shape, generator=generator, dtype=torch.float64).to(logits.device)
     margins, inputs = [], []
     for part in torch.arange(len(input_set)).split(max(1, POINTS // (restarts * (classes - 1)))):
-        search = _Search(function, input_set.at(part), labels[part], classes)
+        search = _MarginDescent(function, input_set.at(part), labels[part], classes)
         search.descend(search.starts(draws), steps, step_size)
         margins.append(search.margins)
         inputs.append(search.inputs)
     return Attack(torch.cat(margins), torch.cat(inputs))
 
 
-class _Search:
+class _MarginDescent:
     """The lowest margins seen so far, and where: they only fall, and every point goes through `_visit`."""
 
     def __init__(self, function: Function, input_set: InputSet, labels: Tensor, classes: int) -> None:

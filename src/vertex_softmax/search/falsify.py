@@ -64,7 +64,7 @@ def falsify(
         if value < least:
             raise InvalidValueError(f"{name} is {value}; it must be at least {least}")
     prop.require(graph.input.shape, graph.output.shape)
-    search = _Search(graph, prop, confirm, boxes(prop, dtype), seed, adapt=seconds is not None)
+    search = _CounterexampleSearch(graph, prop, confirm, boxes(prop, dtype), seed, adapt=seconds is not None)
     given = search.placed(starts or {})
     for _ in search.schedule(given, restarts, steps, 1 if seconds is None else None):
         late = seconds is not None and time.perf_counter() - begin >= seconds
@@ -73,7 +73,7 @@ def falsify(
     return search.result()
 
 
-class _Search(Visits):
+class _CounterexampleSearch(Visits):
     """Where to look."""
 
     def schedule(

@@ -10,7 +10,7 @@ from tests.lab.baselines.boxes import Floats, batches, ordinary, rounding
 import vertex_softmax as vx
 from vertex_lab.baselines import simplex_min, softmax_lp, softmax_lp_min, wei_lse_min
 from vertex_softmax.runs.demo.baselines.problem import components, read
-from vertex_softmax.runs.demo.baselines.wei import Planes, planes
+from vertex_softmax.runs.demo.baselines.wei import LsePlanes, planes
 
 
 def by_highs(c: Floats, lower: Floats, upper: Floats) -> float:
@@ -90,12 +90,12 @@ def test_pieces_change_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
     np.testing.assert_allclose(softmax_lp_min(*boxes), whole, rtol=0, atol=1e-12)
 
 
-def _without_slides(problem: object) -> Planes:
+def _without_slides(problem: object) -> LsePlanes:
     found = planes(problem)  # type: ignore[arg-type]
     return found._replace(slide=np.zeros_like(found.slide))
 
 
-def _lowered(problem: object) -> Planes:
+def _lowered(problem: object) -> LsePlanes:
     found = planes(problem)  # type: ignore[arg-type]
     return found._replace(above=0.8 * found.above)
 

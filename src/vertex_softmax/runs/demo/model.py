@@ -72,7 +72,7 @@ class Architecture:
         return first + self.tokens * self.dim + self.blocks * (attention + mlp) + last
 
 
-class Attention(nn.Module):
+class SelfAttention(nn.Module):
     """softmax(q kᵀ/√d) v in each head, and the output projection; (batch, tokens, dim) to the same."""
 
     def __init__(self, dim: int, heads: int) -> None:
@@ -97,7 +97,7 @@ class Block(nn.Module):
         super().__init__()
         activation = nn.ReLU() if of.activation == "relu" else nn.GELU()
         self.residual = of.residual
-        self.attention = nn.Sequential(_norm(of), Attention(of.dim, of.heads))
+        self.attention = nn.Sequential(_norm(of), SelfAttention(of.dim, of.heads))
         self.mlp = nn.Sequential()
         if of.mlp:
             self.mlp.extend([_norm(of), nn.Linear(of.dim, of.mlp), activation, nn.Linear(of.mlp, of.dim)])

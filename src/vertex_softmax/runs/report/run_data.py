@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 
 from vertex_softmax.runs.report.pictures import pictures
-from vertex_softmax.runs.run import Answer, Attacked, Run, SlackMap
+from vertex_softmax.runs.run import Attacked, Run, RunAnswer, SlackMap
 
 STATUSES = ("certified", "not certified", "fooled", "misclassified")
 ROUNDING = 1e-9
@@ -31,7 +31,7 @@ class Facts:
     """Everything that sections share, looked up once."""
 
     run: Run
-    answers: dict[tuple[str, float], list[Answer]]
+    answers: dict[tuple[str, float], list[RunAnswer]]
     attacks: dict[tuple[int, float], Attacked]
     rates: dict[str, list[float | None]]
     """per method, at every ε"""
@@ -42,7 +42,7 @@ class Facts:
     @staticmethod
     def of(run: Run) -> Facts:
         """The facts of a run."""
-        answers: dict[tuple[str, float], list[Answer]] = {}
+        answers: dict[tuple[str, float], list[RunAnswer]] = {}
         for a in run.answers:
             answers.setdefault((a.method, a.eps), []).append(a)
         whole = len(run.inputs)
@@ -74,7 +74,7 @@ class Facts:
         x = self.run.inputs[i]
         return x.predicted != x.label or x.clean < 0
 
-    def status(self, a: Answer) -> str:
+    def status(self, a: RunAnswer) -> str:
         """Of an answer, in words: what is verified is certified; the rest says why it cannot be, if that is known."""
         if a.verdict == "verified":
             return STATUSES[0]
@@ -165,7 +165,7 @@ def short(x: float | None) -> float | None:
     return None if x is None else float(f"{x:.6g}")
 
 
-def tightness(said: Sequence[Answer]) -> dict[str, Any] | None:
+def tightness(said: Sequence[RunAnswer]) -> dict[str, Any] | None:
     """Of a method at an ε: median and mean bound, mean seconds; a bound that is not finite counts as −∞."""
     if not said:
         return None

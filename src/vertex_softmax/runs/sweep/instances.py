@@ -23,7 +23,7 @@ MOST_MESSAGES = 20
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
-class Instance:
+class SweepInstance:
     """A model, a property and the seconds for them: as the file writes them, and where they are."""
 
     model: str
@@ -34,7 +34,7 @@ class Instance:
     benchmark: str = ""
 
 
-def read_instances(path: Path, timeout: float | None = None) -> list[Instance]:
+def read_instances(path: Path, timeout: float | None = None) -> list[SweepInstance]:
     """The lines `model,spec,timeout` of a file; every bad line is named before anything is run.
 
     Paths are relative to the file's folder; if the file is a link and they are not there, to the folder it leads to. A
@@ -48,7 +48,7 @@ def read_instances(path: Path, timeout: float | None = None) -> list[Instance]:
     folder = _folder(path, rows)
     names = [name for name in (folder.name, folder.parent.name) if not re.fullmatch(r"\d+(\.\d+)*", name)]
     benchmark = next((name for name in names if name), "instances")  # the competition has folders NAME/1.0, NAME/2.0
-    found: list[Instance] = []
+    found: list[SweepInstance] = []
     seen: dict[tuple[str, str, float], int] = {}
     bad: list[str] = []
     for number, fields in rows:
@@ -69,7 +69,7 @@ def read_instances(path: Path, timeout: float | None = None) -> list[Instance]:
         before = seen.setdefault((os.path.normpath(paths[0]), os.path.normpath(paths[1]), seconds), number)
         if before != number:
             bad.append(f"line {number} is the same instance as line {before}")
-        found.append(Instance(model, spec, seconds, paths[0], paths[1], benchmark))
+        found.append(SweepInstance(model, spec, seconds, paths[0], paths[1], benchmark))
     if bad:
         more = [f"and {len(bad) - MOST_MESSAGES} more"] if len(bad) > MOST_MESSAGES else []
         raise InvalidValueError("\n  ".join([f"{path} cannot be run; correct:", *bad[:MOST_MESSAGES], *more]))

@@ -27,7 +27,7 @@ from typing import Any
 
 from vertex_softmax.foundation.errors import ClusterError, MissingDependencyError
 from vertex_softmax.runs import sources
-from vertex_softmax.runs.sweep.instances import Instance
+from vertex_softmax.runs.sweep.instances import SweepInstance
 from vertex_softmax.runs.sweep.runner import Finished, Settings, check_room, failure
 
 DRIVER = (sys.executable, "-P", "-m", "vertex_softmax.runs.sweep.ray_driver")
@@ -92,7 +92,7 @@ class Ray:
         """Fewer run than the cluster, or `jobs`, can take."""
         return self.ready and len(self.running) < min(self.room, self.settings.jobs or math.inf)
 
-    def start(self, key: str, instance: Instance, files: Mapping[str, str]) -> None:
+    def start(self, key: str, instance: SweepInstance, files: Mapping[str, str]) -> None:
         """Hand it to the cluster, with the digests by which files travel."""
         self.running.add(key)
         paths = {"model": str(instance.model_path), "spec": str(instance.spec_path)}

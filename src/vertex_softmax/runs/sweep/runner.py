@@ -32,7 +32,7 @@ from vertex_softmax.foundation.files import regular, up_to, write_whole
 from vertex_softmax.graph.from_onnx.parts import LIMIT, beside
 from vertex_softmax.runs import machine
 from vertex_softmax.runs.processes import CODES, PARENT
-from vertex_softmax.runs.sweep.instances import Instance
+from vertex_softmax.runs.sweep.instances import SweepInstance
 
 T = TypeVar("T")
 COMMAND = (sys.executable, "-P", "-m", "vertex_softmax", "verify")
@@ -71,7 +71,7 @@ class Settings:
         if self.threads < 1:
             object.__setattr__(self, "threads", max(1, machine.cores() // (self.jobs or machine.cores())))
 
-    def key(self, instance: Instance) -> str:
+    def key(self, instance: SweepInstance) -> str:
         """What the journal calls the instance."""
         names = [name.replace("\\", "\\\\").replace("|", "\\|") for name in (instance.model, instance.spec)]
         return "|".join((*names, repr(instance.timeout), self.method, str(self.seed)))
@@ -107,7 +107,7 @@ class Runner(Protocol):
     def has_room(self) -> bool:
         """One more may be started now."""
 
-    def start(self, key: str, instance: Instance, files: Mapping[str, str]) -> None:
+    def start(self, key: str, instance: SweepInstance, files: Mapping[str, str]) -> None:
         """Begin; `files` are the digests of what is to be read. It never fails: what cannot be begun has died."""
 
     def poll(self, wait: float) -> list[tuple[str, Finished]]:
@@ -152,7 +152,7 @@ class Local:
             )
         return left >= share
 
-    def start(self, key: str, instance: Instance, files: Mapping[str, str]) -> None:  # noqa: ARG002
+    def start(self, key: str, instance: SweepInstance, files: Mapping[str, str]) -> None:  # noqa: ARG002
         """Begin a process in a folder of its own."""
         self._begun += 1
         place = self.places / str(self._begun)
@@ -227,7 +227,7 @@ def check_room(places: Path) -> None:
         ) from error
 
 
-def digests(instance: Instance) -> dict[str, str]:
+def digests(instance: SweepInstance) -> dict[str, str]:
     """SHA-256 of the files as they are on the disk; `data` is of all files that the model keeps numbers in, if any."""
     found = {"model": _now(_digest, instance.model_path), "spec": _now(_digest, instance.spec_path)}
     outside = _now(_beside, instance.model_path)
@@ -252,7 +252,7 @@ class Stamp(NamedTuple):
     changed: int
 
 
-def stamps(instance: Instance) -> dict[str, object]:
+def stamps(instance: SweepInstance) -> dict[str, object]:
     """Of all files of an instance, but for the time of their last change of name or rights.
 
     They differ from those of before also where a file was replaced meanwhile and put back again.

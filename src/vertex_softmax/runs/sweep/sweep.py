@@ -34,7 +34,7 @@ from vertex_softmax.foundation.files import regular, write_whole
 from vertex_softmax.foundation.outputs import Outputs
 from vertex_softmax.runs import sources
 from vertex_softmax.runs.journal import Journal, Trial
-from vertex_softmax.runs.sweep.instances import Instance
+from vertex_softmax.runs.sweep.instances import SweepInstance
 from vertex_softmax.runs.sweep.runner import (
     PAUSE,
     Finished,
@@ -67,7 +67,7 @@ Begin: TypeAlias = Callable[[Settings, Path], Runner]
 class Task:
     """An instance under way: what its files were when it began, and what became of its first try if this is another."""
 
-    instance: Instance
+    instance: SweepInstance
     files: dict[str, str]
     began: float
     """by time.perf_counter"""
@@ -80,7 +80,7 @@ class Task:
 class State:
     """Where a sweep stands; `lines` are what is kept of the journal's, by key."""
 
-    instances: Sequence[Instance]
+    instances: Sequence[SweepInstance]
     settings: Settings
     lines: dict[str, Trial] = dataclasses.field(default_factory=dict)
     counts: Counter[str] = dataclasses.field(default_factory=Counter)
@@ -99,7 +99,7 @@ class State:
     outputs: Outputs = dataclasses.field(default_factory=Outputs)
     """what may be written where"""
 
-    def line(self, instance: Instance) -> Trial | None:
+    def line(self, instance: SweepInstance) -> Trial | None:
         """The instance's answer, if it is there."""
         return self.lines.get(self.settings.key(instance))
 
@@ -119,7 +119,7 @@ def source() -> str:
 
 
 def run(
-    instances: Sequence[Instance],
+    instances: Sequence[SweepInstance],
     out: Path,
     settings: Settings,
     *,
@@ -168,7 +168,7 @@ def run(
     return state
 
 
-def _claimed(instances: Sequence[Instance], out: Path, listed: Path | None) -> Outputs:
+def _claimed(instances: Sequence[SweepInstance], out: Path, listed: Path | None) -> Outputs:
     """The sweep's files, refused now where they would take the place of what it reads."""
     models, specs = {each.model_path for each in instances}, {each.spec_path for each in instances}
     inputs = {*models, *specs, *(path for model in models for path in external(model)), *([listed] if listed else [])}
@@ -181,7 +181,7 @@ def _claimed(instances: Sequence[Instance], out: Path, listed: Path | None) -> O
     return outputs
 
 
-Pending: TypeAlias = deque[tuple[Instance, str | None]]
+Pending: TypeAlias = deque[tuple[SweepInstance, str | None]]
 """What is to be run, and what became of the first try if there was one."""
 
 
@@ -280,7 +280,7 @@ def _look(state: State, runner: Runner, pending: Pending, journal: Journal, out:
             watch(state, line)
 
 
-def _name(instance: Instance, key: str) -> str:
+def _name(instance: SweepInstance, key: str) -> str:
     """Of the instance's files: readable, and unlike that of every other instance."""
     parts = [
         re.sub(r"(\.onnx|\.vnnlib)?(\.gz)?$", "", Path(text).name)[:40] for text in (instance.model, instance.spec)

@@ -22,7 +22,7 @@ WIDEST = 1e300
 UNDERFLOW = 1e-300  # more than K products of numbers of size ≤ 2 can lose by underflow
 
 
-class Problem(NamedTuple):
+class ScoreBoxProblem(NamedTuple):
     """Checked input in float64, (..., K), c perhaps not broadcast: c = scaled · 2^exponent with |scaled| < 1.
 
     A masked key has the least coefficient of the others: what it was given must not matter.
@@ -45,13 +45,13 @@ class Problem(NamedTuple):
         least = np.where(self.masked, np.inf, self.lower).min(-1)
         return np.asarray(0.5 * self.upper.max(-1) - 0.5 * least > 0.5 * widest, np.bool_)
 
-    def tamed(self, widest: float = WIDEST) -> Problem:
+    def tamed(self, widest: float = WIDEST) -> ScoreBoxProblem:
         """The same, but all scores 0 in the rows that are too wide: for callers that replace their results."""
         wide = self.too_wide(widest)[..., None] & ~self.masked
         return self._replace(lower=np.where(wide, 0.0, self.lower), upper=np.where(wide, 0.0, self.upper))
 
 
-def read(c: Array, lower: Array, upper: Array) -> Problem:
+def read(c: Array, lower: Array, upper: Array) -> ScoreBoxProblem:
     """The arguments of a baseline, checked; raises a `VertexError` that names what is wrong."""
     found, _ = tensors(c=c, lower=lower, upper=upper)
     lo, up = torch.broadcast_tensors(found["lower"], found["upper"])
@@ -63,10 +63,10 @@ def read(c: Array, lower: Array, upper: Array) -> Problem:
         coefficients = np.where(masked, least, coefficients)
     exponent = np.frexp(np.abs(coefficients).max(-1))[1]
     scaled = np.ldexp(coefficients, -exponent[..., None])
-    return Problem(coefficients, scaled, exponent, low, high, masked)
+    return ScoreBoxProblem(coefficients, scaled, exponent, low, high, masked)
 
 
-def components(problem: Problem) -> tuple[Floats, Floats]:
+def components(problem: ScoreBoxProblem) -> tuple[Floats, Floats]:
     """(p^L, p^U), certainly outward; 0 and 1 where the box is too wide."""
     wide = problem.too_wide()[..., None] & ~problem.masked
     tamed = problem.tamed()
@@ -82,7 +82,7 @@ def unscaled(bound: Floats, exponent: NDArray[np.intc]) -> Floats:
     return np.asarray(np.where(tiny, np.nextafter(result, -np.inf), result), np.float64)[()]
 
 
-def in_pieces(work: Callable[[Problem], Floats], problem: Problem, rows: int) -> Floats:
+def in_pieces(work: Callable[[ScoreBoxProblem], Floats], problem: ScoreBoxProblem, rows: int) -> Floats:
     """`work` ((rows, K) to (rows)) done on at most `rows` rows at a time; the result has the broadcast shape (...)."""
     shape = np.broadcast_shapes(problem.c.shape, problem.lower.shape)
     exponent = np.broadcast_to(problem.exponent, shape[:-1]).reshape(-1)
@@ -94,5 +94,7 @@ def in_pieces(work: Callable[[Problem], Floats], problem: Problem, rows: int) ->
     result = np.empty(len(exponent))
     for first in range(0, len(result), max(1, rows)):
         part = slice(first, first + max(1, rows))
-        result[part] = work(Problem(c[part], scaled[part], exponent[part], lower[part], upper[part], masked[part]))
+        result[part] = work(
+            ScoreBoxProblem(c[part], scaled[part], exponent[part], lower[part], upper[part], masked[part])
+        )
     return np.asarray(result.reshape(shape[:-1]), np.float64)[()]

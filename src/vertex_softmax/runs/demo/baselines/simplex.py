@@ -7,7 +7,15 @@ from __future__ import annotations
 
 import numpy as np
 
-from vertex_softmax.runs.demo.baselines.problem import UNDERFLOW, UNIT, Floats, Problem, components, read, unscaled
+from vertex_softmax.runs.demo.baselines.problem import (
+    UNDERFLOW,
+    UNIT,
+    Floats,
+    ScoreBoxProblem,
+    components,
+    read,
+    unscaled,
+)
 from vertex_softmax.softmax_box.arguments import Array
 
 
@@ -38,7 +46,7 @@ def simplex_min(c: Array, lower: Array, upper: Array) -> Floats:
     return simplex_bound(read(c, lower, upper))
 
 
-def simplex_bound(problem: Problem) -> Floats:
+def simplex_bound(problem: ScoreBoxProblem) -> Floats:
     """`simplex_min` of input that was read already, (...)."""
     least, greatest = components(problem)
     full = np.broadcast_shapes(problem.scaled.shape, least.shape)

@@ -12,14 +12,14 @@ from typing import NamedTuple
 
 import numpy as np
 
-from vertex_softmax.runs.demo.baselines.problem import Floats, Problem, read, unscaled
+from vertex_softmax.runs.demo.baselines.problem import Floats, ScoreBoxProblem, read, unscaled
 from vertex_softmax.softmax_box.arguments import Array
 
 WIDEST = 2.0**20
 """Scores that span more get the trivial bound min c: shifting them by the largest one would lose the others' digits."""
 
 
-class Planes(NamedTuple):
+class LsePlanes(NamedTuple):
     """Two planes per component: a slope in its own score, and a vector that all share; (..., K), masked keys 0."""
 
     below: Floats
@@ -51,14 +51,14 @@ def wei_lse_min(c: Array, lower: Array, upper: Array) -> Floats:
     return wei_bound(read(c, lower, upper))
 
 
-def wei_bound(problem: Problem) -> Floats:
+def wei_bound(problem: ScoreBoxProblem) -> Floats:
     """`wei_lse_min` of input that was read already, (...)."""
     tangents, scaled = planes(problem.tamed(WIDEST)), problem.scaled
     bound = unscaled(contracted(tangents, np.maximum(scaled, 0.0), np.minimum(scaled, 0.0)), problem.exponent)
     return np.asarray(np.where(problem.too_wide(WIDEST), problem.least_coefficient(), bound), np.float64)[()]
 
 
-def contracted(tangents: Planes, positive: Floats, negative: Floats) -> Floats:
+def contracted(tangents: LsePlanes, positive: Floats, negative: Floats) -> Floats:
     """The least Σ_j positive_j lower plane_j + negative_j upper plane_j over the box, positive ≥ 0 ≥ negative."""
     low, high = positive * tangents.below, negative * tangents.slope
     moves = (low + high - high.sum(-1, keepdims=True) * tangents.middle) * tangents.radius
@@ -66,7 +66,7 @@ def contracted(tangents: Planes, positive: Floats, negative: Floats) -> Floats:
     return np.asarray((low + negative * tangents.above).sum(-1) - np.abs(moves).sum(-1), np.float64)
 
 
-def planes(problem: Problem) -> Planes:
+def planes(problem: ScoreBoxProblem) -> LsePlanes:
     """The tangent planes of L_j and U_j at the middle of the box. No row may span more than WIDEST: `Problem.tamed`."""
     masked = problem.masked
     with np.errstate(invalid="ignore"):  # −inf − −inf at masked keys
@@ -83,7 +83,7 @@ def planes(problem: Problem) -> Planes:
         mass = (0.5 * L + 0.5 * U).sum(-1, keepdims=True)
         above = np.exp(log_greatest) - slope * np.where(masked, 0.0, log_greatest - log_p)
         found = (np.exp(middle) / mass, 0.5 * (U - L) / mass, above, slope, np.exp(log_p), 0.5 * z - 0.5 * x)
-    return Planes(*(np.where(masked, 0.0, values) for values in found))
+    return LsePlanes(*(np.where(masked, 0.0, values) for values in found))
 
 
 def _lse(x: Floats) -> Floats:

@@ -19,6 +19,7 @@ from tests.graph.onnx_models import floats, model, one
 from vertex_softmax.graph.from_onnx import (
     attention as onnx_attention,
 )
+from vertex_softmax.graph.from_onnx import importer
 from vertex_softmax.graph.from_onnx import (
     ops as onnx_ops,
 )
@@ -29,7 +30,7 @@ from vertex_softmax.graph.from_onnx import (
     windows as onnx_windows,
 )
 from vertex_softmax.graph.from_onnx.file import OPSETS
-from vertex_softmax.graph.from_onnx.importer import from_onnx, importer
+from vertex_softmax.graph.from_onnx.importer import from_onnx
 from vertex_softmax.graph.from_onnx.ops import TRANSLATE, Call
 
 MODULES = (onnx_ops, onnx_shapes, onnx_attention, onnx_windows)

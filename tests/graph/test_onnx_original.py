@@ -21,10 +21,11 @@ from tests.graph.onnx_calls import call, function, model, node
 from tests.graph.onnx_models import floats, run
 from vertex_softmax.foundation.errors import InvalidTypeError, InvalidValueError, OutOfTimeError, UnsupportedModelError
 from vertex_softmax.graph import build
+from vertex_softmax.graph.from_onnx import importer
 from vertex_softmax.graph.from_onnx import original as onnx_original
 from vertex_softmax.graph.from_onnx import replay as onnx_replay
 from vertex_softmax.graph.from_onnx.file import OnnxFile
-from vertex_softmax.graph.from_onnx.importer import from_onnx, importer
+from vertex_softmax.graph.from_onnx.importer import from_onnx
 from vertex_softmax.graph.from_onnx.ops import TRANSLATE
 from vertex_softmax.graph.from_onnx.original import Original
 from vertex_softmax.graph.from_onnx.replay import require_same

@@ -3,7 +3,7 @@
 Attention is taken apart into exp, sum, reciprocal and products (graph/decompose.py); products by McCormick's corner
 planes; eˣ from below by its tangent at min(middle, l + 0.99); every box by a backward pass of its own, never met with
 what interval arithmetic gives. The last costs much: a weight's box may leave [0, 1]. On the given models and images the
-bounds equal auto_LiRPA's recorded ones to six digits (tests/experiments/test_published.py).
+bounds equal auto_LiRPA's recorded ones to six digits (tests/lab/experiments/test_published.py).
 
 Hybrid is the larger of this and Vertex, per target. Both are kept in a journal of their own beside the other trials.
 """

@@ -61,7 +61,7 @@ class Memory:
 def needed(graph: Graph, item: int, *, walks: int, linear: bool, tables: bool) -> int:
     """Bytes that one input may need: boxes in every walk, coefficients of one objective, tables of softmax rows.
 
-    Larger than what was measured (benchmarks/limits.py), by up to a few times.
+    Larger than what was measured (lab/benchmarks/limits.py), by up to a few times.
     """
     nodes = graph.nodes()
     total = (20 + 4 * walks) * sum(math.prod(node.shape) for node in nodes)

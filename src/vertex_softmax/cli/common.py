@@ -1,6 +1,6 @@
 """What every command shares: -q, -v and --debug, errors, remarks and progress, all of them on stderr.
 
-A command is a function with the decorator `reporting`, registered by one line in cli.py, and its docstring is its help:
+A command is a function with the decorator `reporting`, registered by one line in main.py; its docstring is its help:
 the first paragraph says what it does; the indented lines under `Examples:` are commands that work as they stand. `say`
 is for remarks, which -q leaves out, `detail` for what only -v shows; errors are said in any case.
 """

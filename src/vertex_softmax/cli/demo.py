@@ -66,7 +66,7 @@ def demo(
         console.print(table(run, example.METHODS))
         nexts = {
             f"vertex radius {out}/model --count 20": "the largest certified ε of twenty digits",
-            "vertex reproduce slack": "a table of the paper, remade to three decimals",
+            f"vertex certify {out}/model --eps 0.03": "ε and methods of your own",
             "vertex verify model.onnx property.vnnlib": "your own network, as in VNN-COMP",
         }
         wide = max(map(len, nexts))

@@ -11,19 +11,6 @@ METHODS = ("ibp", "crown", "alpha-crown", "vertex", "hybrid", "joint", "bab")
 CASCADE = tuple(dict.fromkeys(("attack", "crown", "joint", "bab", *METHODS)))
 """What `vertex verify` takes: how far to go, or one method."""
 DATA_SETS = ("digits", "mnist", "fashion-mnist", "cifar10", "cifar10-gray")
-EXPERIMENTS = (
-    "threshold",
-    "interval",
-    "slack",
-    "sweep",
-    "patch",
-    "block",
-    "strong",
-    "runtime",
-    "paired",
-    "bootstrap",
-    "numerical",
-)
 DEVICES = ("cpu", "cuda")
 
 

@@ -9,7 +9,7 @@ Invariant: `lower_bounds` returns numbers that no input of the walk's set falls 
   vertex rule at its default slopes (section 7); over those boxes the best of all rules per objective.
 - `joint`: at least `hybrid` and `alpha-crown`, by construction: the affine vertex rule throughout, over boxes with the
   tightenings of section 8, and the free parameters of the last pass optimised together.
-- `bab`: at least `joint`; where that does not decide, branch and bound over its boxes (search/branch_and_bound.py).
+- `bab`: at least `joint`; where that does not decide, branch and bound over its boxes (bounds/branch_and_bound.py).
 """
 
 from __future__ import annotations

@@ -47,7 +47,7 @@ def certify(
 ) -> Certification:
     """Is the label the largest output for every input of the set? One answer per input of the batch.
 
-    `model`: a PyTorch module in eval mode, a path to an ONNX file, a Graph, or what `methods.loading.read` made of one,
+    `model`: a PyTorch module in eval mode, a path to an ONNX file, a Graph, or what `sets.loading.read` made of one,
     which is then not read again. The set's tensors are (batch, ...); the module sees them one at a time. Before
     anything is said, the graph that is bounded is held against the model itself at every input, at its centre and at
     points of its set: the module run eagerly, or onnxruntime. Bounds are floating point (float64 unless told

@@ -18,6 +18,7 @@ SHOWING = (
     "cli",
     "runs/report",
     "runs/demo/demo.py",
+    "runs/journal.py",
     "runs/sweep",
     "__main__.py",
 )

@@ -46,7 +46,7 @@ class Counterexample:
 class Replay:
     """A model as what it does to one input, in its own precision; on the CPU, in one thread, always the same.
 
-    onnxruntime is handed bytes and opens no file (graph/onnx_original.py). A first size that is open is 1; `output`
+    onnxruntime is handed bytes and opens no file (from_onnx/original.py). A first size that is open is 1; `output`
     names the output, by default the first.
     """
 

@@ -23,7 +23,7 @@ from torch import Tensor, nn
 from vertex_softmax.foundation.errors import InvalidTypeError, InvalidValueError, VertexError
 from vertex_softmax.graph.identity import graph_identity
 from vertex_softmax.graph.ir import Graph
-from vertex_softmax.sets import InputSet
+from vertex_softmax.sets.base import InputSet
 
 CALLS = 64
 """About how many calls of a module a small batch may cost; a large one costs two per input."""

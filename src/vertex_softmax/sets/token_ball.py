@@ -64,7 +64,7 @@ class TokenBall(InputSet):
         """The set around the rows of the table that a module looks ids (batch, tokens) up in, whatever it is called.
 
         The rows are those of the table itself; where a module scales them (Gemma, BART, Pegasus), eps is before the
-        scale. `model`: a torch.nn.Module in eval mode that takes ids, or what `methods.loading.read` made of one.
+        scale. `model`: a torch.nn.Module in eval mode that takes ids, or what `sets.loading.read` made of one.
         """
         from vertex_softmax.sets.loading import read
 

@@ -53,7 +53,7 @@ class Launch(NamedTuple):
     warps: int
 
 
-LAUNCH = {  # by bytes in a number, then by padded keys: the fastest of benchmarks/runs/tune_triton_h200.json
+LAUNCH = {  # by bytes in a number, then by padded keys: the fastest of lab/benchmarks/runs/tune_triton_h200.json
     4: {16: (32, 8, 1), 32: (16, 8, 1), 64: (16, 8, 1), 128: (8, 16, 1), 256: (4, 32, 1), 512: (2, 64, 1),
         1024: (1, 256, 1), 2048: (1, 256, 2), 4096: (1, 512, 4)},
     8: {16: (16, 8, 1), 32: (8, 8, 1), 64: (8, 16, 2), 128: (2, 32, 1), 256: (2, 64, 2), 512: (1, 64, 1),
@@ -62,7 +62,7 @@ LAUNCH = {  # by bytes in a number, then by padded keys: the fastest of benchmar
 
 
 def launch_shape(keys: int, itemsize: int) -> Launch:
-    """The launch shape for rows of this many keys, as measured on an H200 (benchmarks/tune_triton.py)."""
+    """The launch shape for rows of this many keys, as measured on an H200 (lab/benchmarks/tune_triton.py)."""
     return Launch(*LAUNCH[itemsize][padded_keys(keys)])
 
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 import numpy as np
 import pytest
 from scipy.optimize import linprog
-from tests.lab.baselines.boxes import Floats, batches, ordinary, rounding
 
 import vertex_softmax as vx
+from tests.lab.baselines.boxes import Floats, batches, ordinary, rounding
 from vertex_lab.baselines import simplex_min, softmax_lp, softmax_lp_min, wei_lse_min
 from vertex_softmax.runs.demo.baselines.problem import components, read
 from vertex_softmax.runs.demo.baselines.wei import LsePlanes, planes

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import numpy as np
-from tests.lab.baselines.boxes import FAMILIES, Floats, inside, ordinary, span
 
 import vertex_softmax as vx
+from tests.lab.baselines.boxes import FAMILIES, Floats, inside, ordinary, span
 from vertex_lab.baselines import wei_lse_min
 from vertex_softmax.runs.demo.baselines.problem import read
 from vertex_softmax.runs.demo.baselines.wei import WIDEST, planes

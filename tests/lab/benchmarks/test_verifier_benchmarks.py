@@ -12,6 +12,7 @@ from pathlib import Path
 
 import pytest
 import torch
+
 from tests.slowly import few
 
 ROOT = Path(__file__).parents[3]

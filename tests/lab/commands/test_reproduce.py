@@ -16,9 +16,9 @@ from typing import Any
 
 import pytest
 import torch
-from tests.lab.zoo import data_files
 from typer.testing import CliRunner
 
+from tests.lab.zoo import data_files
 from vertex_lab.commands import reproduce as cli_reproduce
 from vertex_lab.experiments import (
     EXPERIMENTS,

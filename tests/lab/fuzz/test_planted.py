@@ -9,9 +9,9 @@ from typing import Any
 
 import pytest
 import torch
+
 from tests.ops.mutants import altered, fields, halved, replaced, unmasked, upper_as_lower
 from tests.slowly import few
-
 from vertex_lab.fuzz import case, check
 from vertex_lab.fuzz.minimise import minimised
 from vertex_softmax.methods import bounding

@@ -18,9 +18,9 @@ import numpy as np
 import onnxruntime
 import pytest
 import torch
+
 from tests.search import small
 from tests.slowly import few
-
 from vertex_lab.soundness.planted import BUMPS, EXACT, Planted, planted, without_hat
 from vertex_softmax.search.cascade import Answer, Budget, Status
 from vertex_softmax.search.verify_files import load_instance, verify_instance

@@ -117,7 +117,7 @@ def test_the_page_is_valid_and_loads_nothing(run) -> None:
 
 
 def test_the_scripts_use_data_as_text_only() -> None:
-    names = [path.name for path in (ROOT / "src/vertex_softmax/report/assets").iterdir()]
+    names = [path.name for path in (ROOT / "src/vertex_softmax/runs/report/assets").iterdir()]
     assert {*run_page.SCRIPTS, "core.js", "charts.js", "table.js", "sweep.js", "page.css"} == set(names)
     for name in names:
         text = templates.text(f"assets/{name}")

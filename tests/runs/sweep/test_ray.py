@@ -380,10 +380,11 @@ def test_a_sweep_that_is_ended_leaves_nothing_of_ray_behind(number: int, tmp_pat
     program = f"""
 import sys
 from functools import partial
-from vertex_softmax import cli, runner_ray
-runner_ray.Ray = partial(runner_ray.Ray, command={child(tmp_path)!r})
+from vertex_softmax.cli import main
+from vertex_softmax.runs.sweep import ray
+ray.Ray = partial(ray.Ray, command={child(tmp_path)!r})
 sys.argv = ['vertex', 'sweep', {str(listed)!r}, '--out', {str(out)!r}, '--runner', 'ray', '--jobs', '1']
-cli.main()
+main.main()
 """
     process = subprocess.Popen([sys.executable, "-c", program], stderr=subprocess.PIPE, text=True)
     limit = time.monotonic() + 120

@@ -358,7 +358,7 @@ def test_the_live_table_does_not_grow_with_what_runs(tmp_path: Path) -> None:
 
 
 def killed(folder: Path, instances: int, kills: int, kind: str) -> dict[str, Any]:
-    command = [sys.executable, "-m", "tests.killed_sweep", str(folder), str(instances), str(kills), kind]
+    command = [sys.executable, "-m", "tests.runs.sweep.killed_sweep", str(folder), str(instances), str(kills), kind]
     root = Path(__file__).parents[3]
     paths = os.pathsep.join([str(root), *os.environ.get("PYTHONPATH", "").split(os.pathsep)])
     done = subprocess.run(

@@ -2,7 +2,7 @@
 
 Invariant: the graph returned computes the model's output, for every input of the stated shape, as the ONNX standard
 defines it on real numbers; where the importer cannot promise that, it raises. `check` (the default) holds it to that:
-onnxruntime runs the file itself at random points, and every tensor both sides know has to agree (onnx_replay.py).
+onnxruntime runs the file itself at random points, and every tensor both sides know has to agree (replay.py).
 
 >>> graph = from_onnx("model.onnx")                                                    # doctest: +SKIP
 >>> graph.evaluate(torch.zeros(graph.input.shape, dtype=torch.float64))                # doctest: +SKIP

@@ -1,4 +1,4 @@
-"""ONNX operators that move numbers, reduce dimensions or compute shapes: the rest of onnx_ops.py.
+"""ONNX operators that move numbers, reduce dimensions or compute shapes: the rest of ops.py.
 
 Every node has a static shape, so `Shape` is a constant, and what is computed from it is folded as it is met.
 """

@@ -1,4 +1,4 @@
-"""Softmax, attention and the norms of aten, in Vertex's ops; as torch_ops.py has the rest."""
+"""Softmax, attention and the norms of aten, in Vertex's ops; as ops.py has the rest."""
 
 from __future__ import annotations
 

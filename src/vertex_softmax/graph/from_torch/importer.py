@@ -2,7 +2,7 @@
 
 Invariant: the graph computes what the module computes in eval mode, in real arithmetic: constants are the module's, in
 float64; a cast between floating-point types is the identity. Every import is replayed against the module itself, run
-eagerly, before it is returned (torch_replay.py).
+eagerly, before it is returned (replay.py).
 
 `Program` is what torch.export recorded for one input shape; it is read once for every row of token ids, since masks,
 positions and indices are computed from these.

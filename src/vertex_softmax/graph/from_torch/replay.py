@@ -5,7 +5,7 @@ what the graph gives, but for rounding, at each call, alone and beside another i
 tensor of the program differs first; or, if none does, that the module differs from what torch.export recorded of it
 (code behind torch.compiler.is_compiling(), counters, caches, time, hooks, a copy that is another module, …).
 
-The tolerance is measured at each point as for ONNX (onnx_replay.py): the graph is also run in float32, and its distance
+The tolerance is measured at each point as for ONNX (its replay.py): the graph is also run in float32, and its distance
 from float64 says how much rounding there does; a precision with unit roundoff u may differ by MARGIN times
 u / 2⁻²⁴ of it, or by FLOOR (float64: DOUBLE) of the output's largest number where the graph happens to round less; but
 never by more than VAGUE of it, beyond which nothing would be compared.

@@ -1,4 +1,4 @@
-"""The aten ops that move, copy or drop numbers, in Vertex's ops; as torch_ops.py has them."""
+"""The aten ops that move, copy or drop numbers, in Vertex's ops; as ops.py has them."""
 
 from __future__ import annotations
 

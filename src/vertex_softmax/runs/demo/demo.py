@@ -1,7 +1,7 @@
 """The demo in two parts: the theorem at work on one attention row, and a small transformer certified by six methods.
 
-`theorem` returns plain numbers (a dict that goes to JSON as it is), `certification` a `Run`; report/ makes a page of
-both.
+`theorem` returns plain numbers (a dict that goes to JSON as it is), `certification` a `Run`; runs/report makes a page
+of both.
 """
 
 from __future__ import annotations
@@ -11,10 +11,11 @@ from typing import Any
 
 import numpy as np
 
-from vertex_lab.baselines import ibp_min, simplex_min, wei_lse_min
 from vertex_softmax.bounds.optimize import Ascent
 from vertex_softmax.methods.bounding import Options
 from vertex_softmax.runs.certify import certify
+from vertex_softmax.runs.demo.baselines.simplex import ibp_min, simplex_min
+from vertex_softmax.runs.demo.baselines.wei import wei_lse_min
 from vertex_softmax.runs.demo.digits import digits
 from vertex_softmax.runs.demo.model import Architecture
 from vertex_softmax.runs.demo.training import one_thread, prepared

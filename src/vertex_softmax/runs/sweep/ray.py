@@ -1,7 +1,7 @@
 """Instances on a Ray cluster: the sweep's end of it.
 
 Invariant: nothing that happens to Ray happens to the sweep. Ray ends the process that uses it when its cluster is gone,
-so that is a process of its own (`runner_ray_driver`), and this one talks with it in lines of JSON. Whatever ends the
+so that is a process of its own (`ray_driver`), and this one talks with it in lines of JSON. Whatever ends the
 driver, or keeps it silent, is one clear error; what is finished is in the journal by then.
 
 Ray itself never tries anything twice: the sweep does, and reports it.

@@ -78,7 +78,8 @@ def _climb(c: Floats, tangents: LsePlanes, least: Floats, greatest: Floats) -> F
     Step sizes are one over the absolute row and column sums of the constraints (Pock and Chambolle 2011), times and
     over `weight`, the size of the objective.
     """
-    below, slide, above, slope, middle, radius = tangents
+    below, slide, above = tangents.below, tangents.slide, tangents.above
+    slope, middle, radius = tangents.slope, tangents.middle, tangents.radius
     shared = middle * radius
     centre, half = 0.5 * (least + greatest), 0.5 * (greatest - least)
     own = np.abs(radius - slide)

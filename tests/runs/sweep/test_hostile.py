@@ -58,11 +58,15 @@ def test_a_counterexample_is_a_file_of_the_folder(tmp_path: Path) -> None:
     (out / "empty").touch()
     settings = sweep.Settings()
     digest = hashlib.sha256(b"x").hexdigest()
-    assert sweep._stands(line(status="sat", counterexample="c.txt", counterexample_sha256=digest), settings, out)
+    assert sweep._still_valid(line(status="sat", counterexample="c.txt", counterexample_sha256=digest), settings, out)
     for name in ("../secret", str(tmp_path / "secret"), "link", "empty", "none", "a\0b", "x" * 9999, None):
-        assert not sweep._stands(line(status="sat", counterexample=name, counterexample_sha256=digest), settings, out)
+        assert not sweep._still_valid(
+            line(status="sat", counterexample=name, counterexample_sha256=digest), settings, out
+        )
     for other in (None, "", digest[:16], hashlib.sha256(b"y").hexdigest()):  # of another run, or of none
-        assert not sweep._stands(line(status="sat", counterexample="c.txt", counterexample_sha256=other), settings, out)
+        assert not sweep._still_valid(
+            line(status="sat", counterexample="c.txt", counterexample_sha256=other), settings, out
+        )
 
 
 def test_a_file_that_is_replaced_and_put_back_leaves_its_stamp(tmp_path: Path) -> None:

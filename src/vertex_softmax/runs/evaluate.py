@@ -95,6 +95,7 @@ Watch: TypeAlias = Callable[[EvaluatedPart], None]
 """Called after each finished piece."""
 
 
+# More than six parameters: a public signature, of which the last three are optional.
 def evaluate(
     subject: Subject,
     inputs: Inputs,

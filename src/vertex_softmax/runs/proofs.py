@@ -22,6 +22,7 @@ from vertex_softmax.methods.bounding import METHODS, Options
 from vertex_softmax.runs.certification import Certification, Verdict
 
 
+# More than six parameters: everything that `certify` knows about the batch when its bounds are finished.
 def with_proofs(
     found: Certification,
     graph: Graph,

@@ -88,6 +88,7 @@ class _Bracket:
         self.high[which] = torch.where(holds, self.high[which], torch.minimum(self.high[which], eps))
 
 
+# More than six parameters: a public signature, of which the last four are optional.
 def radii(
     subject: Subject,
     inputs: Inputs,

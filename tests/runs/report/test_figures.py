@@ -91,7 +91,7 @@ def test_bounds_of_several_results_are_the_worst_of_each() -> None:
 
 
 def test_bounds_that_cannot_be_drawn() -> None:
-    with pytest.raises(InvalidValueError, match="two results are of one method"):
+    with pytest.raises(InvalidValueError, match="two results have the same method"):
         plot_bounds([RESULT, RESULT])
     fewer = dataclasses.replace(RESULT, lower=LOWER[:1], clean=CLEAN[:1], verdicts=VERDICTS[:1], method="crown")
     with pytest.raises(InvalidValueError, match="different numbers of inputs"):

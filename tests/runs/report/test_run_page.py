@@ -188,7 +188,7 @@ def test_figures_are_the_runs(run) -> None:
     rate = run.rate("joint", 0.08)
     assert rate is not None
     assert f"{100 * rate:.1f} %" in found.text
-    assert "none lies above" in found.text
+    assert "none is above its margin" in found.text
     assert "contradicts itself" not in found.text
 
 
@@ -234,7 +234,7 @@ def test_a_run_that_contradicts_itself_says_so_first(run, changed, text) -> None
     found = page(dataclasses.replace(run, answers=tuple(answers)))
     assert text in found.text
     assert found.text.index("contradicts itself") < found.text.index("What is proved")
-    assert "none lies above" not in found.text
+    assert "none is above its margin" not in found.text
 
 
 def test_radii_that_contradict_the_attack_are_told() -> None:

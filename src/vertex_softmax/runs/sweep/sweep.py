@@ -124,6 +124,7 @@ def source() -> str:
     return sources.of_answers()
 
 
+# More than six parameters: a public signature, of which the last four are optional.
 def run(
     instances: Sequence[SweepInstance],
     out: Path,

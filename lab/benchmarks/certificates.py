@@ -31,7 +31,7 @@ import anchors
 from vertex_lab.experiments.result import versions
 from vertex_softmax.bounds.coefficients import Objective
 from vertex_softmax.bounds.question import Question
-from vertex_softmax.certificate.certificate import Effort, Part, prove
+from vertex_softmax.certificate.certificate import CertificatePart, Effort, prove
 from vertex_softmax.certificate.checker import check
 from vertex_softmax.certificate.prove import ForbiddenCase
 from vertex_softmax.foundation.files import write_whole
@@ -125,7 +125,7 @@ def measure(task: Task) -> dict[str, Any]:
     if not row["joint"] > 0 or bound.boxes.problems:
         return row
     cases = [ForbiddenCase(c[None], limit[None], np.ones(1)) for c, limit in zip(task.C, task.d, strict=True)]
-    proof = prove(task.graph, [Part(task.lower, task.upper, cases)], Effort())
+    proof = prove(task.graph, [CertificatePart(task.lower, task.upper, cases)], Effort())
     row |= {"proved": proof.certificate is not None, "proof": proof.margin, "prove_s": proof.seconds["prove"]}
     if proof.certificate is not None:
         verdict = check(proof.certificate.data)

@@ -220,7 +220,10 @@ def cases_below(net: Net, gap: float, count: int = 2, seed: int = 0) -> list[For
 
 def proved(net: Net, cases: Sequence[ForbiddenCase], effort: certificate.Effort | None = None) -> certificate.Proof:
     return certificate.prove(
-        net.graph, [certificate.Part(net.lower, net.upper, cases)], effort, about={"model": {"sha256": "0" * 64}}
+        net.graph,
+        [certificate.CertificatePart(net.lower, net.upper, cases)],
+        effort,
+        about={"model": {"sha256": "0" * 64}},
     )
 
 
@@ -245,16 +248,16 @@ def defaults(prover: Prover, S: int) -> dict[int, dict[str, Array]]:
     for k, one in enumerate(known.nodes):
         of: dict[str, Array] = {}
         if one.op == "Relu":
-            of["slope"] = known.make(k, "curve")[0]
+            of["slope"] = known.linear_bounds(k).lower_slope
         elif k in known.lines:
             below, touch, above, other = known.lines[k][:4]
             of |= {"below": below, "above": above, "touch_below": touch, "touch_above": other}
         elif one.op == "Normalize":
-            of["touch"] = known.make(k, "norm").sigma.middle()
-        elif one.op == "MatMul" and known.make(k, "planes")[3] is not None:
+            of["touch"] = known.norm(k).sigma.middle()
+        elif one.op == "MatMul" and known.planes(k).exact is not None:
             of["corner"] = np.zeros(known.boxes[0].lo.size)
         elif one.op == "Attention":
-            middle = known.make(k, "rows").middle
+            middle = known.softmax_rows(k).middle
             of |= {"m": middle, "a": np.zeros_like(middle), "mu": np.zeros((*middle.shape[:-1], 1))}
         if any(k in other.inputs and other.op in ("Relu", "Attention") for other in known.nodes):
             of["held"] = np.zeros(one.shape)
@@ -289,7 +292,7 @@ def lowered_file(graph: Graph) -> Written:
     return Written({"graph": low.entries}, low.arrays)
 
 
-def accepted(data: bytes) -> checker.Verdict:
+def accepted(data: bytes) -> checker.Finding:
     verdict = checker.check(data)
     assert verdict.accepted, verdict.reason
     return verdict

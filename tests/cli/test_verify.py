@@ -295,7 +295,7 @@ def test_the_watchdog_answers_whatever_is_under_way(
     ended: list[int] = []
     monkeypatch.setattr(os, "_exit", ended.append)
     monkeypatch.setattr(cli_verify, "GRACE", 0.0)
-    out = cli_verify._Out(tmp_path / "a.json", {"model": "m"})
+    out = cli_verify._AnswerWriter(tmp_path / "a.json", {"model": "m"})
     with cli_verify._watchdog(0.05, out):
         time.sleep(0.5)  # something long
     assert ended == [4]

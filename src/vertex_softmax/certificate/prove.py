@@ -32,8 +32,8 @@ from vertex_softmax.bounds.splits import Split, part_boxes
 from vertex_softmax.certificate.checker import curves, passes, proof
 from vertex_softmax.certificate.checker.file import FORMAT, File
 from vertex_softmax.certificate.checker.network import Known, network
-from vertex_softmax.certificate.checker.passes import How
-from vertex_softmax.certificate.checker.rounding import Interval
+from vertex_softmax.certificate.checker.passes import PassOptions
+from vertex_softmax.certificate.checker.rounding import ProvedInterval
 from vertex_softmax.certificate.lowering import lowered
 from vertex_softmax.foundation.errors import InternalError, OutOfTimeError
 from vertex_softmax.foundation.tolerances import CLAIM, LEAF
@@ -125,16 +125,16 @@ class Prover:
 
     def _centre(self, number: int, user: int) -> None:
         """The scores less their mean by the softmax at the centre."""
-        weights = self.known.make(user, "rows").middle
+        weights = self.known.softmax_rows(user).middle
         box = proof.box_by_pass(self.known, number, np.arange(weights.size), self.rules[0], weights)
         name = self._keep(f"centred.{user}.weights", weights)
         self.known.centred[user] = (weights, self._claim("centred", user, box, rule=self.rules[0], weights=name))
         self.known.forget(number)
 
-    def _claim(self, kind: str, number: int, box: Interval, **more: Any) -> Interval:
+    def _claim(self, kind: str, number: int, box: ProvedInterval, **more: Any) -> ProvedInterval:
         """Write down a step, and take its claim as known."""
         spare = CLAIM * np.maximum(np.abs(box.lo), np.abs(box.hi)) + 1e-300
-        wider = Interval(box.lo - spare, box.hi + spare)
+        wider = ProvedInterval(box.lo - spare, box.hi + spare)
         count = len(self.header["steps"])
         names = {end: self._keep(f"step.{count}.{end}", x) for end, x in (("lower", wider.lo), ("upper", wider.hi))}
         self.header["steps"].append({"kind": kind, "node": number, **names, **more})
@@ -186,7 +186,7 @@ class Prover:
             ways = np.concatenate([ways, mix(*self.proved(), rows, torch.from_numpy(case.bound)).numpy()[None]])
             with np.errstate(all="ignore"):
                 A = (ways @ case.rows).reshape(-1, *self.nodes[-1].shape)
-                bounds = proof.bounds(self.known, len(self.nodes) - 1, A, How()) - ways @ case.bound
+                bounds = proof.bounds(self.known, len(self.nodes) - 1, A, PassOptions()) - ways @ case.bound
                 sizes = np.abs(ways @ case.rows).sum(-1)
                 promise = np.where(sizes > 0, bounds / sizes, -np.inf)  # rows that cancel altogether promise nothing
             ways = ways[[int(np.argmax(np.nan_to_num(promise, nan=-np.inf)))]]
@@ -262,7 +262,7 @@ class Prover:
                     arrays.update({names[str(node)][k]: v for k, v in of.items()})
                 entries[at] = {"rule": "affine", "pieces": pieces, "chosen": names}
                 with np.errstate(all="ignore"):
-                    how = How("affine", pieces, settled)
+                    how = PassOptions(rule="affine", pieces=pieces, chosen=settled)
                     bound = float(proof.bounds(known, len(self.nodes) - 1, A.numpy(), how)[0])
                 worst = min(worst, -math.inf if math.isnan(bound) else bound)
                 continue
@@ -297,7 +297,7 @@ class Prover:
                 boxes = boxes.with_centred(source, node, CentredRows(shaped, _box(claimed, source.shape)))
             given = self.known.zonotopes.get(self.low.number[node])
             if given is not None and question.index.wants_generators(node):
-                parts = (torch.from_numpy(np.array(x)).unsqueeze(0) for x in given[:3])
+                parts = (torch.from_numpy(np.array(x)).unsqueeze(0) for x in (given.centre, given.columns, given.error))
                 boxes = boxes.with_generators(question.index, node, Generators(*parts))
         return question, boxes
 
@@ -339,7 +339,7 @@ class Prover:
             return
         with np.errstate(all="ignore"):
             A, last = self._objectives(which), len(self.nodes) - 1
-            how = How(rule, pieces, chosen)
+            how = PassOptions(rule=rule, pieces=pieces, chosen=chosen)
             bound = proof.bounds(self.known, last, A, how)
         limits = np.array([self.cases[i].weighed() @ self.cases[i].bound for i in which])
         better = [k for k, i in enumerate(which) if bound[k] - limits[k] > self.margins[i]]
@@ -410,7 +410,7 @@ def _compact(x: NDArray[Any]) -> NDArray[Any]:
     return np.ascontiguousarray(x)
 
 
-def _box(box: Interval, shape: tuple[int, ...]) -> Box:
+def _box(box: ProvedInterval, shape: tuple[int, ...]) -> Box:
     return Box(
         *(torch.from_numpy(np.array(np.broadcast_to(x, box.lo.shape))).reshape(1, *shape) for x in (box.lo, box.hi))
     )

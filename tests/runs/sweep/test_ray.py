@@ -60,7 +60,7 @@ from vertex_softmax.runs.sweep import (
     runner,
     sweep,
 )
-from vertex_softmax.runs.sweep.instances import Instance, read_instances
+from vertex_softmax.runs.sweep.instances import SweepInstance, read_instances
 from vertex_softmax.runs.sweep.ray import Ray
 from vertex_softmax.runs.sweep.runner import Settings, digests
 
@@ -183,7 +183,7 @@ def temporary(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return place
 
 
-def sent(instance: Instance, command: tuple[str, ...] | None, **more: Any) -> dict[str, Any]:
+def sent(instance: SweepInstance, command: tuple[str, ...] | None, **more: Any) -> dict[str, Any]:
     """What the driver sends with an instance, and what the node makes of it."""
     names, contents = [instance.model_path.name], [instance.model_path.read_bytes()]
     for name, content in runner_ray_driver._beside(instance.model_path, contents[0]).items():

@@ -70,7 +70,7 @@ def test_what_dies_is_tried_once_more_and_reported(tmp_path: Path) -> None:
     assert found["retried"] == 1
     assert found["total"]["error"] == 1  # that of QUICK
     assert f"tried again: a.onnx dies.vnnlib: {KILLED}" in result.stderr
-    assert "1 of 7 were run twice, as the first try died; the journal says how (retried)" in result.stderr
+    assert "1 of 7 were run twice, as the first try died; the journal says why (retried)" in result.stderr
     vertex(listed, "--out", out)
     assert json.loads((out / "summary.json").read_text())["retried"] == 1  # also when it is read from the journal
     assert ran(listed.parent) == [*told, "dies", "ERROR"]

@@ -1,4 +1,4 @@
-"""The templates of the pages, here or in another package: what is shown is escaped, a missing value is an error."""
+"""The templates of the pages, in this or another package: values are escaped, and a missing value is an error."""
 
 from __future__ import annotations
 
@@ -34,5 +34,5 @@ def named(name: str, package: str = HERE) -> jinja2.Template:
 
 
 def text(name: str, package: str = HERE) -> str:
-    """The file `name` of a package, as it is."""
+    """The text of the file `name` of a package."""
     return (resources.files(package) / name).read_text(encoding="utf-8")

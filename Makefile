@@ -32,7 +32,7 @@ lint: $(VENV)/.dev ## ruff and mypy, as CI runs them
 bench: $(VENV)/.demo ## the benchmarks; JSON under out/bench
 	$(BIN)/vertex bench softmax-box --out out/bench
 
-figures: $(VENV)/.python ## the README's figures, from lab/benchmarks/runs and results
+figures: $(VENV)/.python ## the figures of README.md and docs/, from lab/benchmarks/runs and results
 	$(BIN)/python lab/benchmarks/readme_figures.py
 
 docs: $(VENV)/.docs ## the pages, into out/docs/index.html
@@ -48,7 +48,7 @@ $(VENV)/.python:
 	@touch $@
 
 $(VENV)/.demo: $(VENV)/.python $(SETUP)
-	$(PIP) --editable '.[proof,report]' --editable ./lab
+	$(PIP) --editable '.[onnx,proof,report]' --editable ./lab
 	@touch $@
 
 $(VENV)/.docs: $(VENV)/.python $(SETUP)

@@ -66,7 +66,7 @@ def test_what_is_linked_or_named_is_there(page: Path) -> None:
     for target in re.findall(r"\]\(([^)\s#]+)[^)]*\)", text):
         assert not target.startswith("http"), f"{target}: the pages need no network"
         assert (page.parent / target).exists(), target
-    for name in re.findall(r"`(?:python )?((?:src|docs|tests|benchmarks|examples|results|competition)/[\w./-]*)", text):
+    for name in re.findall(r"`(?:python )?((?:src|docs|tests|lab|examples|results|competition)/[\w./-]*)", text):
         assert (ROOT / name).exists(), name
     for module in re.findall(r"`vertex_softmax\.([\w.]+)`", text):
         place = ROOT / "src" / "vertex_softmax" / module.replace(".", "/")

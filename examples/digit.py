@@ -20,6 +20,7 @@ from sklearn.datasets import load_digits
 from torch import Tensor, nn
 
 EPSILON = 0.02
+EPOCHS = 60
 
 
 class Classifier(nn.Module):
@@ -40,12 +41,12 @@ class Classifier(nn.Module):
         return scores
 
 
-def trained(images: Tensor, labels: Tensor, epochs: int = 60) -> Classifier:
-    """The model after `epochs` passes over the images, with noise of the size of the property added to them."""
+def trained(images: Tensor, labels: Tensor) -> Classifier:
+    """The model after EPOCHS passes over the images, with noise of the size of the property added to them."""
     torch.manual_seed(0)
     model = Classifier()
     optimizer = torch.optim.Adam(model.parameters(), lr=1e-2)
-    for _ in range(epochs):
+    for _ in range(EPOCHS):
         for rows in torch.randperm(len(images)).split(64):
             noise = EPSILON * torch.randn_like(images[rows]).sign()
             loss = nn.functional.cross_entropy(model(images[rows] + noise), labels[rows])

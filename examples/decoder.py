@@ -19,9 +19,9 @@ from rich.console import Console
 from rich.table import Table
 from torch import Tensor, nn
 from torch.nn import functional
-from vertex_softmax.methods.bounding import Options
 
 import vertex_softmax as vx
+from vertex_softmax.methods.options import Options
 from vertex_softmax.runs.demo.training import one_thread
 from vertex_softmax.search.attack import pgd
 from vertex_softmax.sets.loading import read

@@ -11,13 +11,13 @@ from unittest import mock
 
 import torch
 from torch import Tensor
+from vertex_softmax.bounds.interval import interval_bounds
 
 from tests.bounds.checks import check_network, walked
 from tests.bounds.networks import Config, input_box, transformer
 from tests.ops.cases import BATCH, CASES, generator
 from tests.ops.checks import check_case
 from vertex_softmax.bounds import backward, coefficients
-from vertex_softmax.bounds.interval import interval_bounds
 from vertex_softmax.ops import (
     attention,
     bilinear,

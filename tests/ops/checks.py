@@ -139,7 +139,7 @@ def lowest(op: Op, A: Tensor, step: Step, box: tuple[Interval, ...], xs: list[Te
 
 def check_parameters(case: Case, box: tuple[Interval, ...], rules: Rules, count: int = 30) -> int:
     """Every value of the free parameters is sound, and gradients by them are those of finite differences."""
-    free = dataclasses.recontext(rules, free=True)
+    free = dataclasses.replace(rules, free=True)
     relaxed = case.op.relax(context(box, free))
     names = relaxed.parameters()
     A = coefficients(case.out, 17)

@@ -29,7 +29,7 @@ from typing import Any, NamedTuple, Protocol, TypeVar
 
 from vertex_softmax.foundation.errors import InvalidValueError
 from vertex_softmax.foundation.files import regular, up_to, write_whole
-from vertex_softmax.graph.from_onnx.parts import LIMIT, beside
+from vertex_softmax.graph.from_onnx.parts import LIMIT, external_files
 from vertex_softmax.runs import machine
 from vertex_softmax.runs.processes import CODES, PARENT
 from vertex_softmax.runs.sweep.instances import Instance
@@ -280,7 +280,7 @@ def _digest(path: Path, _stamp: Stamp) -> str:
 @lru_cache(maxsize=4096)
 def _beside(path: Path, stamp: Stamp) -> dict[str, Path]:
     with regular(path) as file:
-        return beside(path, up_to(file, LIMIT)) if stamp.size <= LIMIT else {}
+        return external_files(path, up_to(file, LIMIT)) if stamp.size <= LIMIT else {}
 
 
 class Process:

@@ -63,7 +63,7 @@ class Measure:
 
 def _script(name: str, file: str, options: str = "", needs: tuple[str, ...] = ()) -> Measure:
     """A script with --out FILE."""
-    return Measure(f"python benchmarks/{name}.py {options}".strip(), f"--out {{to}}/{file}", {file: file}, needs)
+    return Measure(f"python lab/benchmarks/{name}.py {options}".strip(), f"--out {{to}}/{file}", {file: file}, needs)
 
 
 def _experiment(name: str, *needs: str) -> Measure:

@@ -337,7 +337,7 @@ def on_a_gpu(runs: Runs) -> str:
         f"K ≥ {others[0]} and at {share[least]:.0f} % for K = {least}; after other work it is {span(after, 0)} %. "
         f"`outward` takes {span((r['outward_ratio'] for r in single), 2)} times the plain call (up to "
         f"{max(r['outward_ratio'] for r in double):.2f} in float64). Tables, and the GPU tests: "
-        "[benchmarks/README.md](benchmarks/README.md)."
+        "[lab/benchmarks/README.md](lab/benchmarks/README.md)."
     )
     return textwrap.fill(text, 120, break_on_hyphens=False, break_long_words=False)
 

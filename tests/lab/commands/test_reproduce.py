@@ -311,7 +311,7 @@ def test_missing_data_is_said_and_damaged_data_is_an_error(tmp_path: Path) -> No
 SMALL = """
 from tests.lab.commands.test_reproduce import smaller
 smaller(setattr)
-from vertex_softmax.cli import main
+from vertex_softmax.cli.main import main
 main()
 """
 """`vertex` with a smaller `strong`"""

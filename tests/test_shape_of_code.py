@@ -46,7 +46,7 @@ def test_positional_records_have_three_fields_at_most() -> None:
 
 
 def test_functions_of_more_than_six_parameters_say_why() -> None:
-    """A comment above or behind the signature has the reason: a public signature, aten's, a command's options, a kernel's."""
+    """A comment above or behind the signature has the reason: a public signature, aten's, a command's options."""
     found = []
     for path, node in nodes(ast.FunctionDef):
         arguments = node.args

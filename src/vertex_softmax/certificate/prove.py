@@ -61,7 +61,7 @@ class Prover:
         graph: Graph,
         lower: Array,
         upper: Array,
-        rules: tuple[str, ...] = ("affine",),
+        rules: tuple[RowRule, ...] = (RowRule.AFFINE,),
         deadline: float | None = None,
     ) -> None:
         self.graph, self.low = graph, lowered(graph)
@@ -104,7 +104,7 @@ class Prover:
         wants = any(op in ("MatMul", "Normalize") or (op == "Attention" and place == 1) for op, _, place in users)
         size = self.known.boxes[number].lo.size
         room = passes.MOST_COLUMNS // size - self.known.boxes[0].lo.size
-        if wants and room >= 0 and "affine" in self.rules:
+        if wants and room >= 0 and RowRule.AFFINE in self.rules:
             found = proof.zonotope(self.known, number)
             self._claim("zonotope", number, found.box().meet(self.known.boxes[number]))
             self.known.zonotopes[number] = found
@@ -192,7 +192,7 @@ class Prover:
             ways = ways[[int(np.argmax(np.nan_to_num(promise, nan=-np.inf)))]]
         return case._replace(weights=ways[0])
 
-    def by_rule(self, rule: str) -> None:
+    def by_rule(self, rule: RowRule) -> None:
         """All cases that are open, with a rule's default parameters."""
         self._try(self.open(), rule, 1, {})
 
@@ -212,7 +212,7 @@ class Prover:
         objective = Objective.dense(self.graph.output, A)
         found = ascend(question, boxes, objective, rules, ascent, beginning=Beginning(best=True))
         free = dataclasses.replace(rules, free=True)
-        self._try(which, "affine", pieces, self.chosen_values(question, boxes, objective, free, found.choice))
+        self._try(which, RowRule.AFFINE, pieces, self.chosen_values(question, boxes, objective, free, found.choice))
 
     def by_branching(self, search: Search, pieces: int, report: Progress | None = None) -> None:
         """All cases that are open, by branch and bound: a tree whose leaves are proved one by one."""
@@ -260,9 +260,9 @@ class Prover:
                 for node, of in settled.items():
                     names[str(node)] = {k: f"proof.{number}.{at}.{node}.{k}" for k in of}
                     arrays.update({names[str(node)][k]: v for k, v in of.items()})
-                entries[at] = {"rule": "affine", "pieces": pieces, "chosen": names}
+                entries[at] = {"rule": RowRule.AFFINE, "pieces": pieces, "chosen": names}
                 with np.errstate(all="ignore"):
-                    how = PassOptions(rule="affine", pieces=pieces, chosen=settled)
+                    how = PassOptions(rule=RowRule.AFFINE, pieces=pieces, chosen=settled)
                     bound = float(proof.bounds(known, len(self.nodes) - 1, A.numpy(), how)[0])
                 worst = min(worst, -math.inf if math.isnan(bound) else bound)
                 continue
@@ -333,7 +333,7 @@ class Prover:
         shape = self.nodes[-1].shape
         return np.stack([(self.cases[i].weighed() @ self.cases[i].rows).reshape(shape) for i in which])
 
-    def _try(self, which: Sequence[int], rule: str, pieces: int, chosen: dict[int, dict[str, Array]]) -> None:
+    def _try(self, which: Sequence[int], rule: RowRule, pieces: int, chosen: dict[int, dict[str, Array]]) -> None:
         """One pass for some cases; it is kept for those that it excludes, or brings further."""
         if not which:
             return

@@ -53,6 +53,13 @@ BISECTIONS = 60
 Array = NDArray[np.float64]
 
 
+class Proved(NamedTuple):
+    """The question over the input box, and boxes that know what was proved."""
+
+    question: Question
+    boxes: Boxes
+
+
 class Prover:
     """Proves the boxes of a graph over one input box, step by step, and writes down what it did."""
 
@@ -219,22 +226,22 @@ class Prover:
         which = self.open()
         if not which:
             return
-        question, boxes = self.proved()
+        over = self.proved()
         A = torch.from_numpy(self._objectives(which)).reshape(len(which), *self.graph.output.shape)
         limits = torch.tensor([float(self.cases[i].weighed() @ self.cases[i].bound) for i in which]).double()
         goals = limits + LEAF * (1 + limits.abs())
         leaves: list[Part] = []
-        start = Bound(torch.full_like(limits, -torch.inf).unsqueeze(0), boxes)
+        start = Bound(torch.full_like(limits, -torch.inf).unsqueeze(0), over.boxes)
         options = Options(pieces=pieces, search=search)
-        found = branch(question, start, Aim(A, goals=goals), options, Watchers(progress=report, leaves=leaves))
+        found = branch(over.question, start, Aim(A, goals=goals), options, Watchers(progress=report, leaves=leaves))
         for k, i in enumerate(which):
             if int(found.open[k]) == 0:
                 mine = [leaf for leaf in leaves if leaf.objective == k]
-                self._plant(i, A[k : k + 1], mine, pieces)
+                self._plant(i, A[k : k + 1], mine, pieces, over)
 
-    def _plant(self, case: int, A: Tensor, leaves: list[Part], pieces: int) -> None:
-        """Prove one case by the leaves of its tree, and write the tree down."""
-        question, boxes = self.proved()
+    def _plant(self, case: int, A: Tensor, leaves: list[Part], pieces: int, over: Proved) -> None:
+        """Prove one case by the leaves of its tree over the proved boxes, and write the tree down."""
+        question, boxes = over
         rules = Rules(attention=RowRule.AFFINE, pieces=pieces, free=True)
         inner = inner_ranges(question, boxes, rules)
         objective = Objective.dense(self.graph.output, A.unsqueeze(0))
@@ -281,7 +288,7 @@ class Prover:
         """The checker's node whose number (or whose σ) is split."""
         return self.low.at[split.node] if split.inner else self.low.number[split.node]
 
-    def proved(self) -> tuple[Question, Boxes]:
+    def proved(self) -> Proved:
         """The question over the input box, and boxes that know what was proved."""
         known = self.known.boxes
         lower, upper = (torch.from_numpy(np.array(x)).unsqueeze(0) for x in (known[0].lo, known[0].hi))
@@ -299,7 +306,7 @@ class Prover:
             if given is not None and question.index.wants_generators(node):
                 parts = (torch.from_numpy(np.array(x)).unsqueeze(0) for x in (given.centre, given.columns, given.error))
                 boxes = boxes.with_generators(question.index, node, Generators(*parts))
-        return question, boxes
+        return Proved(question, boxes)
 
     def chosen_values(
         self, question: Question, boxes: Boxes, objective: Objective, rules: Rules, choice: Choice

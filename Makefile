@@ -7,7 +7,7 @@ BIN := $(VENV)/bin
 SETUP := pyproject.toml lab/pyproject.toml constraints.txt hatch_build.py $(wildcard src/vertex_softmax/softmax_box/native/*.[ch])
 PIP := $(BIN)/python -m pip --disable-pip-version-check install --quiet --constraint constraints.txt
 
-.PHONY: help demo test test-all lint bench figures docs clean
+.PHONY: help demo quick test test-all lint bench figures docs clean
 
 help: ## say what there is to do
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /make \1\t/' | expand -t 18
@@ -17,6 +17,9 @@ demo: $(VENV)/.demo ## certify on embedded data; a table here, a report in out/d
 
 # One file of tests at a time on each core, one thread each: more of either would only be in each other's way.
 PYTEST := OMP_NUM_THREADS=1 OPENBLAS_NUM_THREADS=1 $(BIN)/python -m pytest --numprocesses auto --dist loadfile
+
+quick: $(VENV)/.dev ## the tests of ops, bounds, sets and the primitive (about a minute)
+	$(PYTEST) tests/ops tests/bounds tests/sets tests/softmax_box
 
 test: $(VENV)/.dev ## the tests (about ten minutes on two cores)
 	$(PYTEST)
@@ -32,7 +35,7 @@ lint: $(VENV)/.dev ## ruff and mypy, as CI runs them
 bench: $(VENV)/.demo ## the benchmarks; JSON under out/bench
 	$(BIN)/vertex bench softmax-box --out out/bench
 
-figures: $(VENV)/.python ## the README's figures, from lab/benchmarks/runs and results
+figures: $(VENV)/.python ## the figures of README.md and docs/, from lab/benchmarks/runs and results
 	$(BIN)/python lab/benchmarks/readme_figures.py
 
 docs: $(VENV)/.docs ## the pages, into out/docs/index.html
@@ -48,7 +51,7 @@ $(VENV)/.python:
 	@touch $@
 
 $(VENV)/.demo: $(VENV)/.python $(SETUP)
-	$(PIP) --editable '.[proof,report]' --editable ./lab
+	$(PIP) --editable '.[onnx,proof,report]' --editable ./lab
 	@touch $@
 
 $(VENV)/.docs: $(VENV)/.python $(SETUP)

@@ -17,8 +17,8 @@ import matplotlib
 import numpy as np
 from matplotlib.figure import Figure
 
-from vertex_lab.zoo.datasets import digits
 from vertex_softmax.runs.demo import demo
+from vertex_softmax.runs.demo.digits import digits
 from vertex_softmax.runs.demo.model import PatchTransformer
 from vertex_softmax.runs.demo.training import one_thread, train
 from vertex_softmax.runs.evaluate import Plan, evaluate

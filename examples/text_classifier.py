@@ -23,7 +23,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 import vertex_softmax as vx
-from vertex_softmax.methods.bounding import Options
+from vertex_softmax.methods.options import Options
 from vertex_softmax.runs.demo.training import one_thread
 from vertex_softmax.search.attack import pgd
 from vertex_softmax.sets.loading import read

@@ -20,8 +20,8 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 import vertex_softmax as vx
-from vertex_lab.zoo.datasets import digits
 from vertex_softmax.runs.certify import load
+from vertex_softmax.runs.demo.digits import digits
 from vertex_softmax.runs.demo.training import accuracy, one_thread, train
 from vertex_softmax.search.attack import pgd
 

@@ -1,4 +1,4 @@
-"""The build hook: it compiles the kernel when it can, and an install without a compiler still works."""
+"""The build hook, and what is in the wheel: the kernel where there is a compiler, and nothing of the laboratory."""
 
 from __future__ import annotations
 
@@ -9,9 +9,11 @@ import shutil
 import subprocess
 import sys
 import types
+import zipfile
 from pathlib import Path
 
 import pytest
+import torch
 
 ROOT = Path(__file__).parents[1]
 
@@ -76,3 +78,84 @@ def test_without_the_kernel_the_functions_are_the_same() -> None:
     assert outputs["0"][0] == "True"
     assert outputs["1"][0] == "False"
     assert [float(x) for x in outputs["1"][1:]] == pytest.approx([float(x) for x in outputs["0"][1:]], abs=1e-14)
+
+
+@pytest.fixture(scope="module")
+def wheel(tmp_path_factory) -> Path:
+    """The wheel of the sources here, built in a copy of them."""
+    copy, out = tmp_path_factory.mktemp("copy"), tmp_path_factory.mktemp("wheel")
+    for name in ("pyproject.toml", "hatch_build.py", "README.md", "LICENSE"):
+        shutil.copy(ROOT / name, copy)
+    for name in ("src", "lab"):
+        shutil.copytree(ROOT / name, copy / name, ignore=shutil.ignore_patterns("__pycache__", "*.so"))
+    command = [sys.executable, "-m", "hatchling", "build", "--target", "wheel", "--directory", str(out)]
+    built = subprocess.run(command, cwd=copy, capture_output=True, text=True, check=False)
+    assert built.returncode == 0, f"{built.stderr}\n(hatchling is in the extra dev)"
+    (found,) = out.glob("*.whl")
+    return found
+
+
+@pytest.fixture(scope="module")
+def vertex(wheel: Path, tmp_path_factory):
+    """The command `vertex` of an environment that has the wheel and what it stands on, and no laboratory."""
+    site, others = tmp_path_factory.mktemp("site"), tmp_path_factory.mktemp("others")
+    with zipfile.ZipFile(wheel) as file:
+        file.extractall(site)
+    for path in Path(torch.__file__).parents[1].iterdir():
+        if "vertex" not in path.name:
+            (others / path.name).symlink_to(path)
+    program = "import re, sys; from importlib.metadata import distribution; "
+    program += "(entry,) = distribution('vertex-softmax').entry_points.select(group='console_scripts', name='vertex'); "
+    program += "entry.load()()"
+    environment = os.environ | {"PYTHONPATH": f"{site}{os.pathsep}{others}", "COLUMNS": "200"}
+
+    def run(*arguments: str, folder: Path) -> subprocess.CompletedProcess[str]:
+        command = [sys.executable, "-S", "-c", program, *arguments]
+        return subprocess.run(command, env=environment, cwd=folder, capture_output=True, text=True, check=False)
+
+    return run
+
+
+def test_nothing_of_the_laboratory_is_in_the_wheel(wheel: Path) -> None:
+    with zipfile.ZipFile(wheel) as file:
+        names = set(file.namelist())
+        texts = {name: file.read(name) for name in names if name.endswith((".py", ".j2", ".js", ".txt"))}
+    here = ROOT / "src"
+    sources = {p.relative_to(here).as_posix() for p in here.rglob("*") if p.is_file() and "__pycache__" not in p.parts}
+    inside = {name for name in names if ".dist-info/" not in name}
+    assert inside - {"vertex_softmax/softmax_box/native/softmax_box.so"} == {n for n in sources if n[-3:] != ".so"}
+    assert not any("vertex_lab" in name or "benchmark" in name for name in names)
+    told = {name for name, data in texts.items() if b"vertex_lab" in data}
+    assert told <= {"vertex_softmax/cli/plugins.py", "vertex_softmax/runs/named_data.py"}
+    (entries,) = (data.decode() for name, data in texts.items() if name.endswith("entry_points.txt"))
+    assert entries.split() == ["[console_scripts]", "vertex", "=", "vertex_softmax.cli.main:main"]
+
+
+@pytest.mark.parametrize(
+    "words", ["reproduce", "reproduce all --quick", "bench softmax-box", "bench", "data list", "data fetch mnist --x=1"]
+)
+def test_without_the_laboratory_its_commands_say_how_to_get_it(vertex, words: str, tmp_path: Path) -> None:
+    found = vertex(*words.split(), folder=tmp_path)
+    assert (found.returncode, found.stdout) == (2, "")
+    assert found.stderr.count("\n") == 1, found.stderr
+    assert found.stderr.startswith(f"error: `vertex {words.split(maxsplit=1)[0]}` is part of the laboratory")
+    assert "pip install ./lab" in found.stderr
+    assert not list(tmp_path.iterdir())
+
+
+def test_without_the_laboratory_help_names_its_commands_and_its_data_have_a_remedy(vertex, tmp_path: Path) -> None:
+    shown = vertex("--help", folder=tmp_path)
+    assert shown.returncode == 0, shown.stderr
+    assert all(name in shown.stdout for name in ("verify", "reproduce", "bench", "data", "(in a clone)"))
+
+
+def test_the_demo_of_an_installed_wheel(vertex, tmp_path: Path) -> None:
+    found = vertex("demo", "--images", "1", folder=tmp_path)
+    assert found.returncode == 0, found.stderr
+    assert (tmp_path / "out" / "demo" / "report.html").stat().st_size > 0
+    model = "out/demo/model"
+    wrong = vertex("certify", model, "--eps", "0.01", "--count", "1", "--data", "mnist", folder=tmp_path)
+    assert (wrong.returncode, wrong.stdout) == (2, "")
+    assert "the data set 'mnist' is not installed: it comes with the laboratory" in " ".join(wrong.stderr.split())
+    right = vertex("certify", model, "--eps", "0.01", "--count", "1", "--methods", "ibp", folder=tmp_path)
+    assert right.returncode == 0, right.stderr

@@ -23,6 +23,7 @@ PAGES = sorted((ROOT / "docs").glob("*.md"))
 MOST_LEFT_OUT = 3
 """how many blocks of all pages may stand there without being run"""
 TEXTS = (*PAGES, ROOT / "README.md", ROOT / "examples" / "README.md")
+NAMING = (*TEXTS, ROOT / "CONTRIBUTING.md", *sorted((ROOT / "lab" / "benchmarks").rglob("README.md")))
 each = pytest.mark.parametrize("page", PAGES, ids=[page.stem for page in PAGES])
 
 
@@ -60,14 +61,20 @@ def test_few_blocks_are_left_out() -> None:
     assert len(left) <= MOST_LEFT_OUT, left
 
 
-@pytest.mark.parametrize("page", TEXTS, ids=[page.relative_to(ROOT).as_posix() for page in TEXTS])
+@pytest.mark.parametrize("page", NAMING, ids=[page.relative_to(ROOT).as_posix() for page in NAMING])
 def test_what_is_linked_or_named_is_there(page: Path) -> None:
     text = page.read_text()
     for target in re.findall(r"\]\(([^)\s#]+)[^)]*\)", text):
         assert not target.startswith("http"), f"{target}: the pages need no network"
         assert (page.parent / target).exists(), target
-    for name in re.findall(r"`(?:python )?((?:src|docs|tests|benchmarks|examples|results|competition)/[\w./-]*)", text):
+    for name in re.findall(r"`(?:python )?((?:src|lab|docs|tests|examples|results|competition)/[\w./-]*)", text):
         assert (ROOT / name).exists(), name
+    for name in re.findall(r"`([a-z_]+(?:/[a-z_]+)+(?:\.py)?)`", text):  # a file or a folder, from one of these on
+        places = [ROOT / name, ROOT / "src" / "vertex_softmax" / name, ROOT / "lab" / "vertex_lab" / name]
+        assert any(p.exists() or p.with_suffix(".py").exists() for p in places), name
+    for module in re.findall(r"`(?:python -m )?(vertex_lab[\w.]*)", text):
+        place = ROOT / "lab" / module.replace(".", "/")
+        assert place.exists() or place.with_suffix(".py").exists(), module
     for module in re.findall(r"`vertex_softmax\.([\w.]+)`", text):
         place = ROOT / "src" / "vertex_softmax" / module.replace(".", "/")
         known = [

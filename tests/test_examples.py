@@ -58,6 +58,16 @@ def test_decoder(capsys: pytest.CaptureFixture[str]) -> None:
     assert all(float(eps) > 0 for row in rows for eps in row[2:])
 
 
+@pytest.mark.filterwarnings("ignore:.*LeafSpec:FutureWarning")  # torch.onnx.export's own
+def test_digit_writes_a_model_and_a_property(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    module = example("digit")
+    monkeypatch.setattr(module, "EPOCHS", 2)
+    module.main([str(tmp_path)])
+    for name in ("digit.onnx", "digit.vnnlib"):
+        made, kept = (folder / name for folder in (tmp_path, EXAMPLES))
+        assert 0.9 < made.stat().st_size / kept.stat().st_size < 1.1
+
+
 def test_the_notebook_is_kept_without_outputs() -> None:
     notebook = nbformat.read(EXAMPLES / "quickstart.ipynb", as_version=4)
     nbformat.validate(notebook)

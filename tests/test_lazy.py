@@ -8,9 +8,10 @@ from pathlib import Path
 
 import pytest
 
+import vertex_lab
 import vertex_softmax
 
-SOURCES = Path(vertex_softmax.__file__).parents[1]
+SOURCES, LABORATORY = Path(vertex_softmax.__file__).parents[1], Path(vertex_lab.__file__).parents[1]
 HEAVY = ("torch", "numpy", "scipy", "sklearn", "safetensors", "matplotlib", "jinja2", "onnx", "onnxruntime", "flint")
 HEAVY += ("transformers", "pandas", "ray", "triton", "vnnlib")
 
@@ -28,10 +29,11 @@ def test_help_reads_nothing_heavy() -> None:
     """In one process, as each command's help comes after the others' then, and none may have read anything."""
     code = """
 from typer.testing import CliRunner
-from vertex_softmax.cli import app
+from vertex_softmax.cli.main import app
 for command in ["", *(info.callback.__name__ for info in app.registered_commands), "data", "data list", "bench"]:
     assert CliRunner().invoke(app, [*command.split(), "--help"]).exit_code == 0, command
 assert CliRunner().invoke(app, ["verify", "--nonsense"]).exit_code == 2
+assert "vertex_lab" in sys.modules, "the laboratory's commands are loaded too"
 """
     assert not read(code) & set(HEAVY)
 
@@ -54,7 +56,8 @@ def test_the_names_are_there() -> None:
 
 
 def test_modules_are_there_without_an_import_of_their_own() -> None:
-    python("import vertex_softmax as v\nv.methods.certify.load, v.sets.Box, v.softmax_box.affine_minorant, v.graph.ir")
+    code = "v.runs.certify.load, v.sets.Box, v.softmax_box.affine_minorant, v.graph.ir, v.methods.bounding, v.ops.OPS"
+    python(f"import vertex_softmax as v\n{code}")
 
 
 def test_pictures_are_there_and_read_when_used() -> None:
@@ -75,12 +78,12 @@ def test_every_module_can_be_the_first() -> None:
     """No import depends on another one having been before: each module in a process that has read only torch."""
     code = f"""
 import os, pathlib, torch, typer, rich.console, safetensors, sklearn.datasets
-root = pathlib.Path({str(SOURCES)!r})
-for path in sorted(root.joinpath("vertex_softmax").rglob("*.py")):
-    name = ".".join(path.relative_to(root).with_suffix("").parts).removesuffix(".__init__")
-    if not (child := os.fork()):
-        __import__(name)
-        os._exit(0)
-    assert os.waitpid(child, 0)[1] == 0, name
+for folder in {[str(SOURCES / "vertex_softmax"), str(LABORATORY / "vertex_lab")]!r}:
+    for path in sorted(pathlib.Path(folder).rglob("*.py")):
+        name = ".".join(path.relative_to(pathlib.Path(folder).parent).with_suffix("").parts).removesuffix(".__init__")
+        if not (child := os.fork()):
+            __import__(name)
+            os._exit(0)
+        assert os.waitpid(child, 0)[1] == 0, name
 """
     python(code)

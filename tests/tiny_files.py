@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import shutil
 from pathlib import Path
 from typing import Any
 from unittest import mock
@@ -23,8 +24,8 @@ BOX += "".join(f"(assert (>= X_{i} -1.0))\n(assert (<= X_{i} 1.0))\n" for i in r
 
 
 def write_files(folder: Path) -> Path:
-    """model.onnx, property.vnnlib (unsat), broken.vnnlib (sat); the same in benchmark/, with an instances.csv; a model
-    as `vertex demo` leaves it in out/demo.
+    """Write model.onnx, property.vnnlib (unsat), broken.vnnlib (sat); the same in benchmark/, with an instances.csv;
+    a model as `vertex demo` leaves it in out/demo; and the model and the property of examples/.
     """
     for place in (folder, folder / "benchmark"):
         place.mkdir(exist_ok=True)
@@ -32,6 +33,9 @@ def write_files(folder: Path) -> Path:
         (place / "property.vnnlib").write_text(BOX + "(assert (<= Y_0 0.2))\n")
         (place / "broken.vnnlib").write_text(BOX + "(assert (<= Y_0 0.3))\n")
     (folder / "benchmark" / "instances.csv").write_text("model.onnx,property.vnnlib,60\n")
+    (folder / "examples").mkdir(exist_ok=True)
+    for name in ("digit.onnx", "digit.vnnlib"):
+        shutil.copy(Path(__file__).parents[1] / "examples" / name, folder / "examples")
     save(PatchTransformer(patch=4, dim=4, heads=1, mlp=0, seed=0), folder / "out" / "demo" / "model", {})
     return folder
 

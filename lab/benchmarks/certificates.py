@@ -29,16 +29,18 @@ sys.path.insert(0, str(Path(__file__).parent))
 import anchors
 
 from vertex_lab.experiments.result import versions
-from vertex_softmax.bounds.backward import Walk
-from vertex_softmax.certificate.certificate import Effort, Part, prove
+from vertex_softmax.bounds.coefficients import Objective
+from vertex_softmax.bounds.question import Question
+from vertex_softmax.certificate.certificate import CertificatePart, Effort, prove
 from vertex_softmax.certificate.checker import check
 from vertex_softmax.certificate.prove import ForbiddenCase
 from vertex_softmax.foundation.files import write_whole
 from vertex_softmax.graph.ir import Graph
 from vertex_softmax.methods.options import Options
-from vertex_softmax.methods.registry import lower_bounds
+from vertex_softmax.methods.registry import Method, lower_bounds
 from vertex_softmax.runs.certify import load
 from vertex_softmax.sets import LinfBall
+from vertex_softmax.sets.region import BoxRegion
 
 SHARED = Path(__file__).parents[3] / "shared"
 SETS = ("anchors", "digits", "vit")
@@ -113,16 +115,17 @@ def measure(task: Task) -> dict[str, Any]:
     """joint, and if that verifies the proof and its check."""
     ends = [torch.from_numpy(x).unsqueeze(0) for x in (task.lower, task.upper)]
     begin = time.perf_counter()
-    walk = Walk(task.graph, *ends)
+    question = Question.over(task.graph, BoxRegion(*ends))
     A = torch.from_numpy(task.C).reshape(1, len(task.C), *task.graph.output.shape)
     with torch.no_grad():
-        found = lower_bounds(walk, A, "joint", Options(goal=0.0))[0].numpy() - task.d
+        bound = lower_bounds(question, Objective.dense(task.graph.output, A), Method.JOINT, Options(goal=0.0))
+    found = bound.lower[0].numpy() - task.d
     row: dict[str, Any] = {"group": task.group, "name": task.name, "joint_s": time.perf_counter() - begin}
     row["joint"] = float(found.min())
-    if not row["joint"] > 0 or walk.problems:
+    if not row["joint"] > 0 or bound.boxes.problems:
         return row
     cases = [ForbiddenCase(c[None], limit[None], np.ones(1)) for c, limit in zip(task.C, task.d, strict=True)]
-    proof = prove(task.graph, [Part(task.lower, task.upper, cases)], Effort())
+    proof = prove(task.graph, [CertificatePart(task.lower, task.upper, cases)], Effort())
     row |= {"proved": proof.certificate is not None, "proof": proof.margin, "prove_s": proof.seconds["prove"]}
     if proof.certificate is not None:
         verdict = check(proof.certificate.data)

@@ -32,9 +32,9 @@ import torch
 from anchors import facts
 from torch import Tensor
 
+from vertex_softmax.bounds.ascent import Ascent
 from vertex_softmax.bounds.branch_and_bound import Search
 from vertex_softmax.bounds.memory import Memory
-from vertex_softmax.bounds.ascent import Ascent
 from vertex_softmax.foundation.errors import NotEnoughMemoryError, VertexError
 from vertex_softmax.foundation.files import write_whole
 from vertex_softmax.methods.options import Options

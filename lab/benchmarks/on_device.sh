@@ -4,7 +4,7 @@
 set -uo pipefail
 out=${1:?usage: on_device.sh OUT}
 mkdir -p "$out"
-export PYTHONPATH=src:tests${PYTHONPATH:+:$PYTHONPATH} PYTHONUNBUFFERED=1 COLUMNS=150
+export PYTHONPATH=src:lab:.${PYTHONPATH:+:$PYTHONPATH} PYTHONUNBUFFERED=1 COLUMNS=150
 # Ten minutes in all. With Triton's cache empty the tests compile over 300 kernels, about a second each.
 timeout 120 python3 lab/benchmarks/softmax_box.py --device cuda --out "$out" 2>&1 | tee "$out/bench.txt"
 timeout 420 python3 -m pytest -m gpu tests/softmax_box/test_gpu.py -o faulthandler_timeout=60 --durations=15 -p no:cacheprovider -W ignore 2>&1 | tee "$out/tests.txt"

@@ -1,7 +1,8 @@
-"""What makes the README's figures: one command for each file of lab/benchmarks/runs and results, and what it needs.
+"""The commands that produce the published figures: one for each file of lab/benchmarks/runs and results.
 
-`measure` runs commands, each into a folder of its own under out/measure, and takes over what it made: a command that
-makes nothing leaves the old file. Nothing is taken over that was there before the command began.
+`measure` runs commands, each into a folder of its own under out/measure, and copies what each of them made to its place
+in the repository. A command that makes nothing leaves the old file as it is, and a file that was in the folder before
+the command began is never copied.
 """
 
 from __future__ import annotations
@@ -25,7 +26,7 @@ Say = Callable[[str], None]
 
 @dataclass(frozen=True)
 class Measure:
-    """A command as the README shows it, what sends its files to a folder {to}, and which of them are kept as what."""
+    """A command as the documentation shows it, the options for its output folder {to}, and its files' final names."""
 
     command: str
     output: str
@@ -63,7 +64,7 @@ class Measure:
 
 def _script(name: str, file: str, options: str = "", needs: tuple[str, ...] = ()) -> Measure:
     """A script with --out FILE."""
-    return Measure(f"python benchmarks/{name}.py {options}".strip(), f"--out {{to}}/{file}", {file: file}, needs)
+    return Measure(f"python lab/benchmarks/{name}.py {options}".strip(), f"--out {{to}}/{file}", {file: file}, needs)
 
 
 def _experiment(name: str, *needs: str) -> Measure:

@@ -1,7 +1,8 @@
-"""The rows of the README's "Figures", from lab/benchmarks/runs/*.json: words here, every number from a file.
+"""The measured results of docs/results.md, from lab/benchmarks/runs/*.json: words here, every number from a file.
 
-One small function per row: what it is, the figure, and the name of what measures it (its command: readme_measure.py).
-A row whose file is not there is left out if the function says so (`runs.has`); otherwise a missing file is an error.
+One small function per row: what was measured, the result, and the name of the measurement (readme_measure.py has its
+command). The two widest comparisons are tables of their own (`anchors`, `vit`). A row whose file is missing is left out
+if its function asks for the file with `runs.has`; otherwise a missing file is an error.
 """
 
 from __future__ import annotations
@@ -9,7 +10,7 @@ from __future__ import annotations
 import json
 import statistics
 import textwrap
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -57,19 +58,47 @@ def span(values: Iterable[float], digits: int) -> str:
     return "–".join(dict.fromkeys(ends))
 
 
-def anchors(runs: Runs) -> Row:
-    parts, images, broken = [], 0, 0
-    for file in runs("anchors")["files"]:
+ONE_BLOCK = {
+    "bin16_eps0.03": "two classes, 16 tokens, ε = 0.03",
+    "ten16_eps0.02": "ten classes, 16 tokens, ε = 0.02",
+    "blk10_eps0.01": "ten classes, with an MLP, ε = 0.01",
+    "blk10_eps0.02": "ten classes, with an MLP, ε = 0.02",
+}
+METHODS = ("crown", "alpha-crown", "vertex", "hybrid", "joint")
+
+
+def anchors(runs: Runs) -> list[str]:
+    """The table of bounds on the one-block models, and a sentence on violations."""
+    files = runs("anchors")["files"]
+    rows, images, broken = [], 0, 0
+    for file in files:
         s = file["summary"]
-        bounds = (s["recorded_mean"]["crown_lse"], *(s["mean"][name] for name in ("crown", "alpha-crown", "joint")))
-        parts.append(f"{' → '.join(fixed(value, 2) for value in bounds)} ({fixed(s['attack_mean'], 2)})")
+        cells = [_bound(s["recorded_mean"]["crown_lse"], 2, s["recorded_certified"]["crown_lse"])]
+        cells += [_bound(s["mean"][name], 2, s["certified"][name]) for name in METHODS]
+        cells.append(_bound(s["attack_mean"], 2, s["attack_fails"]))
+        rows.append([f"{ONE_BLOCK[file['file']]}, {s['images']} images", *cells])
         images, broken = images + s["images"], broken + len(s["violations"])
-    return Row(
-        f"one-block models, {images} images: mean margin bound, peer's CROWN → `crown` → `alpha-crown` → `joint` "
-        "(our attack)",
-        f"{'; '.join(parts)}; {broken} violations",
-        "anchors",
+    head = ["model", "peer's CROWN", *(f"`{name}`" for name in METHODS), "our attack"]
+    said = (
+        f"Conditions that every one of the {images} images has to meet (no bound is above what an attack reached, and "
+        f"the methods keep their order): {broken} violations."
     )
+    return [*table(head, rows), "", filled(said), "", f"Command: `{MEASURES['anchors'].command}`"]
+
+
+def _bound(mean: float, digits: int, count: int) -> str:
+    return f"{fixed(mean, digits)} ({count})"
+
+
+def table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> list[str]:
+    """A Markdown table."""
+    lines = [head, ["---"] * len(head), *rows]
+    return ["| " + " | ".join(cells) + " |" for cells in lines]
+
+
+def filled(text: str) -> str:
+    """A paragraph, in lines of 120 characters."""
+    return textwrap.fill(text, 120, break_on_hyphens=False, break_long_words=False)
 
 
 def anchors_peer(runs: Runs) -> Row:
@@ -77,9 +106,9 @@ def anchors_peer(runs: Runs) -> Row:
     groups = [[side for name, side in files.items() if name.startswith("blk") == mlp] for mlp in (False, True)]
     clock, user = ([span((s[kind] for s in of), 1) for of in groups] for kind in ("ratio", "user_ratio"))
     return Row(
-        "time of the peer's CROWN against `crown`, side by side",
-        f"{clock[0]}× without an MLP, {clock[1]}× with one (much of it the peer's page faults: {user[0]}× and "
-        f"{user[1]}× in processor time outside the system)",
+        "time of the peer's CROWN divided by the time of `crown`, measured side by side on the one-block models",
+        f"{clock[0]}× without an MLP, {clock[1]}× with one. Much of the difference is the peer's page faults: without "
+        f"the system's share of the processor time it is {user[0]}× and {user[1]}×",
         "anchors-peer",
     )
 
@@ -90,10 +119,11 @@ def anchors_alpha(runs: Runs) -> Row:
         side, (row,) = file["summary"]["alpha_side_by_side"], [r["alpha_side_by_side"] for r in file["rows"]]
         ratios = [times(side[f"{kind}{steps}"] for steps in ("_20", "")) for kind in ("clock_ratio", "user_ratio")]
         bounds = ", ".join(fixed(row[key], 3) for key in ("peer", "ours_20", "ours"))
-        parts.append(f"{ratios[0]} ({ratios[1]} outside the system), bounds {bounds}")
+        name = ONE_BLOCK[file["file"]]
+        parts.append(f"{name}: {ratios[0]} ({ratios[1]} without the system's share), bounds {bounds}")
     return Row(
-        "time of the peer's α-CROWN (20 steps) against `joint` with 20 and with 60 steps, side by side, one image of "
-        f"{' and '.join(file['file'].split('_')[0] for file in files)}; bounds: the peer's, `joint`'s with 20 and 60",
+        "time of the peer's α-CROWN (20 steps) divided by the time of `joint` with 20 and with 60 steps, side by side, "
+        f"on one image of each of {len(files)} models; and the bounds of the peer, of `joint` with 20 and 60 steps",
         "; ".join(parts),
         "anchors-alpha",
     )
@@ -108,27 +138,30 @@ def vit_summary(runs: Runs, model: str, method: str) -> dict[str, Any]:
     raise SystemExit(f"no run of {model} by {method}")
 
 
-def vit(runs: Runs) -> Row:
-    whole, parts, most, goal = runs("vit"), [], 0, []
-    for model, name in VIT.items():
-        of = [vit_summary(runs, model, method) for method in ("crown", "hybrid", "joint", "joint to 0")]
-        cells = [f"{fixed(s['mean'], 3)} ({s['verified']})" for s in of[:3]]
-        parts.append(f"{name}, {of[2]['instances']}: {', '.join(cells)}")
+def vit(runs: Runs) -> list[str]:
+    """The table of bounds on the vision transformers, and a sentence on memory and time."""
+    names = {"crown": "`crown`", "hybrid": "`hybrid`", "joint": "`joint`", "joint to 0": "`joint` with `goal=0`"}
+    rows, most, goal, count = [], 0, [], 0
+    for method, shown in names.items():
+        of = [vit_summary(runs, model, method) for model in VIT]
+        cells = [f"{_bound(s['mean'], 3, s['verified'])}, {s['median_s']:.1f} s" for s in of]
+        rows.append([shown, *cells])
         most = max(most, *(s["peak_bytes"] for s in of))
-        goal.append(
-            statistics.median(
-                row["seconds"]["total"]
-                for row in whole["rows"]
-                if (row["model"], row["method"], row["verdict"]) == (model, "joint to 0", "verified")
-            )
-        )
-    count = sum(vit_summary(runs, model, "joint")["instances"] for model in VIT)
-    return Row(
-        f"the {count} ViT instances of VNN-COMP 2023: mean bound (verified), `crown`, `hybrid`, `joint`",
-        f"{'; '.join(parts)}; at most {most / GIB:.1f} GiB. With `goal=0` the verified ones take "
-        f"{goal[0]:.1f} s and {goal[1]:.1f} s (median)",
-        "vit",
+        count = sum(s["instances"] for s in of)
+    for model in VIT:
+        decided = [
+            row["seconds"]["total"]
+            for row in runs("vit")["rows"]
+            if (row["model"], row["method"], row["verdict"]) == (model, "joint to 0", "verified")
+        ]
+        goal.append((statistics.median(decided), max(decided)))
+    heads = [f"{name}, {vit_summary(runs, model, 'joint')['instances']} instances" for model, name in VIT.items()]
+    said = (
+        f"No run of the {count} instances took more than {most / GIB:.1f} GiB. With `goal=0` the bound stops once it "
+        f"decides: the verified instances then take {goal[0][0]:.1f} s and {goal[1][0]:.1f} s (median), at most "
+        f"{goal[0][1]:.1f} s and {goal[1][1]:.1f} s."
     )
+    return [*table(["method", *heads], rows), "", filled(said), "", f"Command: `{MEASURES['vit'].command}`"]
 
 
 def vit_verify(runs: Runs) -> Row:
@@ -136,16 +169,19 @@ def vit_verify(runs: Runs) -> Row:
     parts, winner = [], []
     for model, name in VIT.items():
         s = found["summary"][model]
-        parts.append(f"{name}: {s['unsat']}, {s['sat']}, {s['timeout']} of {s['instances']}, {s['mean_seconds']:.0f} s")
+        parts.append(
+            f"{name}: {s['unsat']} verified, {s['sat']} falsified, {s['timeout']} timeouts of {s['instances']}, "
+            f"{s['mean_seconds']:.0f} s on average"
+        )
         rows = [row["recorded"] for row in recorded if (row["model"], row["method"]) == (model, "joint")]
         winner.append(sum(row["alpha_beta_crown_2023"] == "unsat" for row in rows))
     attacked = found["attacked"]
     return Row(
-        f"these {len(found['rows'])} by `vertex verify`, {found['timeout']:.0f} s and {found['threads']} threads each, "
-        f"{found['jobs']} at a time on a Xeon: verified, falsified, timeout; mean time",
-        f"{'; '.join(parts)} (the winner in VNN-COMP 2023's results, on a GPU: {winner[0]} and {winner[1]} of these). "
-        f"All {attacked['instances']} attacked for another {attacked['seconds']:.0f} s each: "
-        f"{len(attacked['broken']) or 'none'} broken",
+        f"the same {len(found['rows'])} instances by `vertex verify`, {found['timeout']:.0f} s and {found['threads']} "
+        f"threads each, {found['jobs']} at a time on a Xeon",
+        f"{'; '.join(parts)}. (In the published results of VNN-COMP 2023 the winner, on a GPU, verified {winner[0]} "
+        f"and {winner[1]} of these.) All {attacked['instances']} verified instances were attacked for another "
+        f"{attacked['seconds']:.0f} s each: {len(attacked['broken']) or 'no'} counterexample",
         "vit-verify",
     )
 
@@ -156,11 +192,11 @@ def vit_beside(runs: Runs) -> Row:
         s = vit_summary(runs, model, "joint")
         keys = ("crown_lse", "alpha_crown_lse_100", "alpha_crown_lse_20_intermediate_optimised")
         theirs = [fixed(s["recorded_mean"][key], 3) if key in s["recorded_mean"] else "–" for key in keys]
-        parts.append(f"{name}: {', '.join(theirs)}; {fixed(s['mean_with_anchor'], 3)}")
+        parts.append(f"{name}: {', '.join(theirs)}; `joint` {fixed(s['mean_with_anchor'], 3)}")
         count += s["with_anchor"]
     return Row(
-        f"the {count} of them that the peer's figures exist for, mean bound: its CROWN, α-CROWN, α-CROWN with boxes; "
-        "`joint`",
+        f"mean bound on the {count} instances for which the peer's bounds were recorded: its CROWN, its α-CROWN, its "
+        "α-CROWN with optimised intermediate boxes; and `joint`",
         ". ".join(parts),
         "vit",
     )
@@ -171,9 +207,8 @@ def vit_peer(runs: Runs) -> Row | None:
         return None
     sides = [side for side in runs("vit-peer")["side_by_side"] if side["dtype"] == "float32"]
     parts = [f"{VIT[s['model']]} {s['ratio']:.1f}× ({s['user_ratio']:.1f}× outside the system)" for s in sides]
-    return Row(
-        "time of the peer's CROWN on them against `crown`, side by side in float32", ", ".join(parts), "vit-peer"
-    )
+    what = "time of the peer's CROWN on these instances divided by the time of `crown`, side by side in float32"
+    return Row(what, ", ".join(parts), "vit-peer")
 
 
 def certificates(runs: Runs) -> Row:
@@ -181,12 +216,13 @@ def certificates(runs: Runs) -> Row:
     groups, rows = found["summary"], [row for row in found["rows"] if row.get("accepted")]
     verified = sum(s["verified"] for s in groups)
     return Row(
-        f"certificates for all that `joint` verifies (one-block models, ViTs, digits: {verified} instances): accepted "
-        "by the checker; least proved margin; size; time to check against time to bound, median (most)",
-        f"{len(rows)} of {verified}; {min(row['margin'] for row in rows):.2g}; "
-        f"{span((row['bytes'] / 1e6 for row in rows), 2)} MB; "
-        f"{span((s['check_over_joint_median'] for s in groups), 1)} × "
-        f"({max(s['check_over_joint_most'] for s in groups):.0f} ×). One thread each; {machines(found['versions'])}",
+        f"certificates of all {verified} instances that `joint` verifies among the one-block models, the ViTs and "
+        "digits",
+        f"{len(rows)} of {verified} are accepted by the checker; the least proved margin is "
+        f"{min(row['margin'] for row in rows):.2g}; a file has {span((row['bytes'] / 1e6 for row in rows), 2)} MB; "
+        f"checking takes {span((s['check_over_joint_median'] for s in groups), 1)} times as long as bounding (median "
+        f"by family; at most {max(s['check_over_joint_most'] for s in groups):.0f} times). One thread each; "
+        f"{machines(found['versions'])}",
         "certificates",
     )
 
@@ -202,9 +238,9 @@ def numerical(results: Runs) -> Row:
     proved = "joint (ours), end-to-end certificates"
     rows = [row for row in results("numerical")["rows"] if row["Scope"] == proved and row["Status"] != "not run here"]
     return Row(
-        f"the images of the paper's blocks that `joint` certifies, proved: {'; '.join(row['Check'] for row in rows)}; "
-        "least proved margin",
-        f"{', '.join(row['Status'].removeprefix('proved: ') for row in rows)}; "
+        "certificates of the images that `joint` certifies on the paper's blocks: "
+        f"{'; '.join(row['Check'] for row in rows)}",
+        f"proved: {', '.join(row['Status'].removeprefix('proved: ') for row in rows)}; the least proved margin is "
         f"{min(row['Smallest certified margin'] for row in rows):.1e}",
         "numerical",
     )
@@ -214,9 +250,9 @@ def soundness(runs: Runs) -> Row:
     found = runs("soundness")
     hit, hats = found["attacked"]["hat"]
     return Row(
-        f"{found['instances']} networks with known answers (exact minima, planted counterexamples that PGD misses), "
+        f"{found['instances']} networks whose answers are known (exact minima, planted counterexamples), asked of "
         f"every method: {found['answers']:,} answers",
-        f"{found['wrong']} wrong; PGD finds {hit} of {hats} hats",
+        f"{found['wrong']} wrong. A gradient attack (PGD) finds {hit} of {hats} planted counterexamples",
         "soundness",
     )
 
@@ -226,7 +262,7 @@ def mutation(runs: Runs) -> Row | None:
         return None
     areas = runs("mutation")["areas"]
     return Row(
-        f"faults put into the code, one at a time, in {len(areas) - 1} areas: noticed by the tests",
+        f"faults put into the code on purpose, one at a time, in {len(areas) - 1} areas, that the tests notice",
         f"{areas['all']['killed']} of {areas['all']['total']}",
         "mutation",
     )
@@ -241,14 +277,14 @@ def limits(runs: Runs) -> Row | None:
         if key in found:
             ended = [row for row in found[key] if row["kept"] is not None]  # the others were not waited for
             refused = sum("refused" in row for row in ended)
-            what.append(f"{words} within the limit (refused beforehand)")
-            figure.append(f"{sum(row['kept'] for row in ended)} of {len(ended)} ({refused})")
+            what.append(f"runs under {words} that stayed within the limit")
+            figure.append(f"{sum(row['kept'] for row in ended)} of {len(ended)} ({refused} were refused beforehand)")
     if "leak" in found:
-        what.append(f"growth of a process over {found['leak']['count']:,} certifications")
+        what.append(f"growth of a process's memory over {found['leak']['count']:,} certifications")
         figure.append(f"{fixed(found['leak']['grown'] / MIB, 0)} MiB")
     if "determinism" in found:
         rows = [of["rows"] for of in found["determinism"].values()]
-        what.append(f"ulps between bounds ({', '.join(rows[0])})")
+        what.append(f"largest difference between bounds in ulps ({', '.join(rows[0])})")
         figure.append(", ".join(f"{max(of[name]['ulps'] for of in rows):.2g}" for name in rows[0]))
     return Row("; ".join(what), f"{'; '.join(figure)}. {len(found['broken']) or 'No'} limit broken", "limits")
 
@@ -258,9 +294,10 @@ def radius(runs: Runs) -> Row:
     precision = {name: f"{100 * (value - 1):.0f} %" for name, value in found["precision"].items()}
     medians = [f"{found['median'][name]:.3g}" for name in ("ibp", "crown", "hybrid", "joint", "attack")]
     return Row(
-        f"median certified ε, digits, two blocks with LayerNorm and GELU, {found['images']} images, to "
-        f"{precision['joint']} (`ibp`: {precision['ibp']}): `ibp`, `crown`, `hybrid`, `joint` (attack)",
-        f"{', '.join(medians[:4])} ({medians[4]})",
+        f"largest certified ε, median of {found['images']} digits, two blocks with LayerNorm and GELU, to within "
+        f"{precision['joint']} (`ibp`: {precision['ibp']})",
+        f"`ibp` {medians[0]}, `crown` {medians[1]}, `hybrid` {medians[2]}, `joint` {medians[3]}; the attack succeeds "
+        f"from {medians[4]} on",
         "radius",
     )
 
@@ -269,10 +306,10 @@ def deep_memory(runs: Runs) -> Row:
     found = runs("deep-memory")
     rows = [row for row in found["rows"] if row["method"] == "crown"]
     return Row(
-        f"{found['size']['blocks']} blocks, d = {found['size']['dim']}, LayerNorm and GELU, `crown`: "
-        f"{', '.join(str(row['tokens']) for row in rows)} tokens",
+        f"memory and processor time of `crown` on {found['size']['blocks']} blocks with d = {found['size']['dim']}, "
+        f"LayerNorm and GELU, for {', '.join(str(row['tokens']) for row in rows)} tokens",
         f"{', '.join(fixed(row['peak_bytes'] / GIB, 2) for row in rows)} GiB; "
-        f"{', '.join(fixed(row['processor_s'], 0) for row in rows)} s of the processor",
+        f"{', '.join(fixed(row['processor_s'], 0) for row in rows)} s",
         "deep-memory",
     )
 
@@ -283,8 +320,8 @@ def gpu_batch(runs: Runs) -> Row:
         row["method"]: row for row in found["rows"] if (row["model"], row["dtype"]) == ("one block", "torch.float64")
     }
     return Row(
-        f"{rows['joint']['images']:,} images, one block (d = 32, 4 heads, MLP 64, 16 tokens), {found['device']}, "
-        "float64",
+        f"time for {rows['joint']['images']:,} images of a one-block model (d = 32, 4 heads, MLP 64, 16 tokens) on an "
+        f"{found['device']} in float64",
         ", ".join(f"`{name}` {rows[name]['seconds']:.1f} s" for name in ("crown", "hybrid", "joint")),
         "gpu-batch",
     )
@@ -303,19 +340,19 @@ def primitive(runs: Runs) -> list[Row]:
     keys = ", ".join(str(row["keys"]) for row in double)
     lines = [
         (
-            "primitive against sort + gather + cumsum in torch, float64, "
+            "time of sort + gather + cumsum in torch divided by the time of `softmax_box_min`, float64, "
             f"{max(row['entries'] for row in double) / 1e6:.0f} million entries",
             f"{times(row['speedup'] for row in double)} for K = {keys}",
         ),
         ("the same, float32", times(row["speedup"] for row in single)),
-        ("`outward` against the plain call", f"{span(ratios, 2)} times its time"),
+        ("time of a call with `outward=True` divided by the time of a plain call", f"{span(ratios, 2)}×"),
         (
-            "torch alone, without a C compiler, against the kernel",
-            f"{slower[0]} (float32: {slower[1]}) times its time",
+            "time on torch alone, without a C compiler, divided by the time of the C kernel",
+            f"{slower[0]}× (float32: {slower[1]}×)",
         ),
         (
-            f"nanoseconds per entry, K = {growth[0]['keys']} … {growth[-1]['keys']:,}, float64",
-            f"{span((row['newton'] for row in growth), 1)} (linear in K)",
+            f"nanoseconds per entry for K = {growth[0]['keys']} … {growth[-1]['keys']:,}, float64",
+            f"{span((row['newton'] for row in growth), 1)}: the time is linear in K",
         ),
     ]
     return [Row(*line, "softmax-box") for line in lines]
@@ -333,29 +370,88 @@ def on_a_gpu(runs: Runs) -> str:
         f"On an {whole['processor']}, `{MEASURES['softmax-box-cuda'].command}` gave "
         f"{span((r['speedup'] for r in single), 0)}× the sort version in float32 and "
         f"{span((r['speedup'] for r in double), 0)}× in float64 (K = {least} … {others[-1]}). In float32, calls back "
-        f"to back read c, l and u at {span((share[k] for k in others), 0)} % of the device's copy bandwidth for "
-        f"K ≥ {others[0]} and at {share[least]:.0f} % for K = {least}; after other work it is {span(after, 0)} %. "
+        f"to back read c, lower and upper at {span((share[k] for k in others), 0)} % of the device's copy bandwidth "
+        f"for K ≥ {others[0]} and at {share[least]:.0f} % for K = {least}; after other work it is {span(after, 0)} %. "
         f"`outward` takes {span((r['outward_ratio'] for r in single), 2)} times the plain call (up to "
         f"{max(r['outward_ratio'] for r in double):.2f} in float64). Tables, and the GPU tests: "
-        "[benchmarks/README.md](benchmarks/README.md)."
+        "`lab/benchmarks/README.md`."
     )
-    return textwrap.fill(text, 120, break_on_hyphens=False, break_long_words=False)
+    return filled(text)
 
 
 def introduction(runs: Runs) -> str:
     found = runs("anchors-peer")
     text = (
-        "Each line's command makes it; `python lab/benchmarks/readme_figures.py --measure` runs them (`../shared` has "
-        "the one-block models and the ViTs); where a line does not say another machine, one thread of an "
-        f'{found["versions"]["processor"]}, ratios of alternating runs. "Peer" is {found["files"][0]["peer"]}, CROWN '
-        "with the same kind of softmax bounds."
+        "Each result names the command that produces it; `python lab/benchmarks/readme_figures.py --measure` runs all "
+        "of them (the one-block models and the ViTs are expected in `../shared`). Where a result does not name another "
+        f"machine, it was measured on one thread of an {found['versions']['processor']}; ratios of times are from "
+        f'alternating runs. "Peer" means {found["files"][0]["peer"]}: CROWN with the same kind of softmax bounds; '
+        "`CHECKOUT` in a command is a checkout of it."
     )
-    return textwrap.fill(text, 120, break_on_hyphens=False, break_long_words=False)
+    return filled(text)
+
+
+GROUPS: dict[str, tuple[Callable[[Runs], Row | None], ...]] = {
+    "speed": (anchors_peer, anchors_alpha),
+    "vit-rows": (vit_beside, vit_peer, vit_verify),
+    "proofs": (certificates,),
+    "tests": (soundness, mutation),
+    "scale": (radius, deep_memory, gpu_batch, limits),
+}
+"""The rows of each section of docs/results.md; `numerical` joins the proofs and `primitive` has its own section."""
+
+
+def group(name: str, runs: Runs, results: Runs) -> list[Row]:
+    """The rows of a section of which the files are there."""
+    found = [row(runs) for row in GROUPS[name]] if name in GROUPS else list(primitive(runs))
+    found += [numerical(results)] * (name == "proofs")
+    return [row for row in found if row is not None]
 
 
 def rows(runs: Runs, results: Runs) -> list[Row]:
-    """All that have their file, in order."""
-    first = (anchors, anchors_peer, anchors_alpha, vit, vit_beside, vit_peer, vit_verify, certificates)
-    then = (soundness, mutation, limits, radius, deep_memory, gpu_batch)
-    found = [*(row(runs) for row in first), numerical(results), *(row(runs) for row in then), *primitive(runs)]
-    return [row for row in found if row is not None]
+    """The rows of all sections, in order."""
+    return [row for name in (*GROUPS, "primitive") for row in group(name, runs, results)]
+
+
+def six(runs: Runs, certified: tuple[str, str]) -> list[tuple[str, str, str, str]]:
+    """The README's rows: what, with the section of docs/results.md; result; command. `certified` is from results/."""
+    found, recorded = runs("vit-verify"), runs("vit")["rows"]
+    unsat = sum(found["summary"][model]["unsat"] for model in VIT)
+    winner = sum(row["recorded"]["alpha_beta_crown_2023"] == "unsat" for row in recorded if row["method"] == "joint")
+    sides = [file["summary"]["side_by_side"] for file in runs("anchors-peer")["files"]]
+    proofs = runs("certificates")
+    accepted = sum(bool(row.get("accepted")) for row in proofs["rows"])
+    bench, double = runs("soundness"), timings(runs, "cpu", "float64")
+    return [
+        (certified[0], "the-paper-reproduced", certified[1], "patch"),
+        (
+            f"{len(found['rows'])} ViT instances of VNN-COMP 2023, {found['timeout']:.0f} s each",
+            "vision-transformers",
+            f"{unsat} verified, on {found['threads']} CPU threads; by the 2023 winner, on a GPU: {winner}",
+            "vit-verify",
+        ),
+        (
+            f"CROWN of {runs('anchors-peer')['files'][0]['peer']}: its time divided by ours",
+            "speed",
+            f"{span((s['ratio'] for s in sides), 1)}× ({span((s['user_ratio'] for s in sides), 1)}× in user time)",
+            "anchors-peer",
+        ),
+        (
+            "verified instances whose certificate the checker accepts",
+            "proofs",
+            f"{accepted} of {sum(s['verified'] for s in proofs['summary'])}",
+            "certificates",
+        ),
+        (
+            "answers about networks whose true answer is known",
+            "tests-of-soundness",
+            f"{bench['wrong']} wrong of {bench['answers']:,}",
+            "soundness",
+        ),
+        (
+            "exact softmax optimum, one CPU thread: time of sorting in torch divided by ours",
+            "the-primitive",
+            f"{span((row['speedup'] for row in double), 0)}×",
+            "softmax-box",
+        ),
+    ]

@@ -38,7 +38,7 @@ from onnx import TensorProto, helper, numpy_helper
 
 from vertex_softmax.runs import machine
 from vertex_softmax.runs.sweep import sweep
-from vertex_softmax.runs.sweep.instances import Instance, read_instances
+from vertex_softmax.runs.sweep.instances import SweepInstance, read_instances
 from vertex_softmax.runs.sweep.ray import Ray
 from vertex_softmax.runs.sweep.runner import Finished, Local, Settings
 
@@ -155,7 +155,7 @@ class Instant:
     def has_room(self) -> bool:
         return len(self.begun) < self.together
 
-    def start(self, key: str, instance: Instance, files: Mapping[str, str]) -> None:  # noqa: ARG002
+    def start(self, key: str, instance: SweepInstance, files: Mapping[str, str]) -> None:  # noqa: ARG002
         self.begun.append(key)
 
     def poll(self, wait: float) -> list[tuple[str, Finished]]:  # noqa: ARG002

@@ -13,6 +13,7 @@ scores (and of scores less their means), or of pre-activations, replaced by what
 from __future__ import annotations
 
 import argparse
+import dataclasses
 import json
 import statistics
 import sys
@@ -26,25 +27,28 @@ from rich.console import Console
 from rich.table import Table
 from torch import Tensor
 
-from vertex_softmax.bounds.backward import Walk
-from vertex_softmax.bounds.ascent import optimise
+from vertex_softmax.bounds.ascent import Ascent, Optimised, ascend
+from vertex_softmax.bounds.boxes import Boxes
+from vertex_softmax.bounds.coefficients import Objective
+from vertex_softmax.bounds.question import Question
 from vertex_softmax.bounds.slack import slack
 from vertex_softmax.foundation.files import write_whole
-from vertex_softmax.methods.bounding import make_boxes
+from vertex_softmax.methods.boxes import tightened_boxes
 from vertex_softmax.methods.options import Options
 from vertex_softmax.ops.attention import Attention
 from vertex_softmax.ops.bilinear import MatMul
-from vertex_softmax.ops.elementwise import Relu
 from vertex_softmax.ops.contract import CentredRows
+from vertex_softmax.ops.elementwise import Relu
 from vertex_softmax.ops.interval import Interval
-from vertex_softmax.ops.rules import Rules
+from vertex_softmax.ops.rules import RowRule, Rules
 from vertex_softmax.runs.certify import load
 from vertex_softmax.search.attack import pgd
 from vertex_softmax.sets import LinfBall
+from vertex_softmax.sets.region import BoxRegion
 
 SAMPLES = 4000
 KINDS = {MatMul: "products", Attention: "rows", Relu: "relus"}
-RULES = Rules(attention="affine", pieces=2)
+RULES = Rules(attention=RowRule.AFFINE, pieces=2)
 
 
 def margins(label: int, classes: int) -> Tensor:
@@ -54,41 +58,43 @@ def margins(label: int, classes: int) -> Tensor:
     return C.unsqueeze(0)
 
 
-def sampled(walk: Walk, kinds: tuple[str, ...]) -> None:
-    """Replace boxes by the ranges of sampled values: an estimate, and not sound."""
-    lower, upper = walk.boxes[walk.graph.input]
+def sampled(question: Question, boxes: Boxes, kinds: tuple[str, ...]) -> Boxes:
+    """Boxes replaced by the ranges of sampled values: an estimate, and not sound."""
+    lower, upper = question.given.box
     t = torch.rand(SAMPLES, *lower.shape, generator=torch.Generator().manual_seed(0), dtype=lower.dtype)
     t[SAMPLES // 2 :] = (t[SAMPLES // 2 :] < 0.5).to(t.dtype)
-    values = walk.graph.values(lower + (upper - lower) * t)
-    for node in walk.nodes:
-        users = walk.users(node)
+    values = question.graph.values(lower + (upper - lower) * t)
+    intervals, centred = dict(boxes.intervals), dict(boxes.centred)
+    for node in question.index.nodes:
+        users = question.index.users(node)
         if "scores" in kinds and any(isinstance(u.op, Attention) and u.inputs[0] is node for u in users):
-            walk.boxes[node] = Interval(values[node].amin(0), values[node].amax(0))
-            for (of, user), known in list(walk.centred.items()):
+            intervals[node] = Interval(values[node].amin(0), values[node].amax(0))
+            for (of, user), known in boxes.centred.items():
                 if of is node:
                     off = values[node] - (values[node] * known.weights).sum(-1, keepdim=True)
-                    walk.centred[of, user] = CentredRows(known.weights, Interval(off.amin(0), off.amax(0)))
+                    centred[of, user] = CentredRows(known.weights, Interval(off.amin(0), off.amax(0)))
         if "pre-activations" in kinds and any(isinstance(u.op, Relu) for u in users):
-            walk.boxes[node] = Interval(values[node].amin(0), values[node].amax(0))
+            intervals[node] = Interval(values[node].amin(0), values[node].amax(0))
+    return dataclasses.replace(boxes, intervals=intervals, centred=centred)
 
 
 def one(graph: Any, ball: LinfBall, label: int, classes: int, options: Options) -> dict[str, float]:
     """The parts for the worst target of one image."""
-    C = margins(label, classes)
-    C = C.reshape(1, classes - 1, *graph.output.shape)
+    C = margins(label, classes).reshape(1, classes - 1, *graph.output.shape)
+    objective = Objective.dense(graph.output, C)
+    ends = (end.reshape(1, *graph.input.shape) for end in (ball.lower, ball.upper))
+    question = Question.over(graph, BoxRegion(*ends))
 
-    def bounded(kinds: tuple[str, ...]) -> tuple[Walk, Any]:
-        walk = Walk(graph, ball.lower.reshape(1, *graph.input.shape), ball.upper.reshape(1, *graph.input.shape))
-        make_boxes(walk, ("affine",), options, tightened=True)
+    def bounded(kinds: tuple[str, ...]) -> tuple[Boxes, Optimised]:
+        boxes = tightened_boxes(question, options)
         if kinds:
-            sampled(walk, kinds)
-            walk.forget()
-        return walk, optimise(walk, graph.output, C, RULES, options.ascent)
+            boxes = sampled(question, boxes, kinds)
+        return boxes, ascend(question, boxes, objective, RULES, Ascent())
 
     with torch.no_grad():
-        walk, found = bounded(())
+        boxes, found = bounded(())
         worst = int(found.bound.argmin())
-        parts = slack(walk, graph.output, C, RULES, found.chosen)
+        parts = slack(question, boxes, objective, RULES, found.choice)
         answer = {"bound": float(parts.bound[0, worst]), "value": float(parts.value[0, worst])}
         for kind, name in KINDS.items():
             answer[name] = sum(float(part[0, worst]) for at, part in parts.parts.items() if isinstance(at.op, kind))

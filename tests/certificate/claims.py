@@ -17,7 +17,7 @@ from tests.certificate.made import (
 )
 from vertex_softmax.certificate.checker import curves, proof
 from vertex_softmax.certificate.checker.network import Known
-from vertex_softmax.certificate.checker.passes import How, Pass
+from vertex_softmax.certificate.checker.passes import Pass, PassOptions
 from vertex_softmax.certificate.lowering import lowered
 from vertex_softmax.certificate.prove import Prover
 
@@ -92,14 +92,14 @@ def silly(known: Known, number: int, S: int, pieces: int, chance: np.random.Gene
                 of[side] = wild(*node.shape, around=chance.random((S, *node.shape)))
                 place = source.lo + (source.hi - source.lo) * chance.random((S, 2, *node.shape))
                 of[f"touch_{side}"] = place if chance.random() < 0.7 else wild(2, *node.shape)
-        elif node.op == "MatMul" and known.make(k, "planes")[3] is not None and chance.random() < 0.7:
+        elif node.op == "MatMul" and known.planes(k).exact is not None and chance.random() < 0.7:
             of["corner"] = np.sign(wild(n)) if chance.random() < 0.5 else 2 * chance.random((S, n)) - 1
         elif node.op == "Normalize" and chance.random() < 0.7:
-            sigma = known.make(k, "norm").sigma
+            sigma = known.norm(k).sigma
             of["touch"] = np.exp(wild(*node.shape[:-1], around=np.log(sigma.middle())))
         elif node.op == "Attention" and chance.random() < 0.7:
             keys = known.nodes[node.inputs[0]].shape
-            middle = known.make(k, "rows").middle
+            middle = known.softmax_rows(k).middle
             of["m"] = wild(*keys, around=middle)
             of["a"] = wild(*keys, around=middle * wild(*keys))
             of["mu"] = wild(*keys[:-1], pieces)
@@ -164,11 +164,11 @@ def attack_passes(name: str, rounds: int, seed: int) -> int:
             A = objectives(known, number, S, chance)
             kind = chance.choice(["chosen", "chosen", "plain", "vertex", "parallel", "narrow"])
             how = {
-                "chosen": How("affine", pieces, silly(known, number, S, pieces, chance)),
-                "plain": How("affine", pieces),
-                "vertex": How("vertex", 1, silly(known, number, S, 1, chance)),
-                "parallel": How(parallel=True, columns=1000),
-                "narrow": How(parallel=True, columns=int(chance.integers(0, 8))),
+                "chosen": PassOptions(rule="affine", pieces=pieces, chosen=silly(known, number, S, pieces, chance)),
+                "plain": PassOptions(rule="affine", pieces=pieces),
+                "vertex": PassOptions(rule="vertex", chosen=silly(known, number, S, 1, chance)),
+                "parallel": PassOptions(parallel=True, columns=1000),
+                "narrow": PassOptions(parallel=True, columns=int(chance.integers(0, 8))),
             }[str(kind)]
             walk = Pass(known, number, A, how)
             pass_holds(known, walk, A, points, [value_of(A, v[number]) for v in values])
@@ -192,5 +192,5 @@ def assert_boxes(known: Known, values: list[Array]) -> None:
         box = known.boxes[number]
         assert not outside(value, *(np.broadcast_to(end, value.shape) for end in (box.lo, box.hi))).any()
         if known.nodes[number].op == "Normalize":
-            sigma = known.make(number, "norm").sigma
+            sigma = known.norm(number).sigma
             assert not outside(deviations(known, number, values), sigma.lo, sigma.hi).any()

@@ -19,6 +19,7 @@ from vertex_softmax.certificate.prove import ForbiddenCase, Prover, written
 from vertex_softmax.graph import build
 from vertex_softmax.graph.ir import Graph
 from vertex_softmax.ops import attention, elementwise, linear
+from vertex_softmax.ops.rules import RowRule
 
 torch.set_num_threads(1)
 
@@ -220,7 +221,10 @@ def cases_below(net: Net, gap: float, count: int = 2, seed: int = 0) -> list[For
 
 def proved(net: Net, cases: Sequence[ForbiddenCase], effort: certificate.Effort | None = None) -> certificate.Proof:
     return certificate.prove(
-        net.graph, [certificate.Part(net.lower, net.upper, cases)], effort, about={"model": {"sha256": "0" * 64}}
+        net.graph,
+        [certificate.CertificatePart(net.lower, net.upper, cases)],
+        effort,
+        about={"model": {"sha256": "0" * 64}},
     )
 
 
@@ -229,11 +233,11 @@ def by_rule(net: Net, rules: tuple[str, ...] = ("affine",), gap: float = 1.0) ->
     prover = Prover(net.graph, net.lower, net.upper, rules)
     rows = rows_of(net, 2)
     prover.state([ForbiddenCase(rows[i : i + 1], np.full(1, -1e6), np.ones(1)) for i in range(2)])
-    prover.by_rule("affine")
+    prover.by_rule(RowRule.AFFINE)
     cases = [ForbiddenCase(rows[i : i + 1], np.array([prover.margins[i] - 1e6 - gap]), np.ones(1)) for i in range(2)]
     other = Prover(net.graph, net.lower, net.upper, rules)
     other.state(cases)
-    other.by_rule("affine")
+    other.by_rule(RowRule.AFFINE)
     return other, written([other], about())
 
 
@@ -245,16 +249,16 @@ def defaults(prover: Prover, S: int) -> dict[int, dict[str, Array]]:
     for k, one in enumerate(known.nodes):
         of: dict[str, Array] = {}
         if one.op == "Relu":
-            of["slope"] = known.make(k, "curve")[0]
+            of["slope"] = known.linear_bounds(k).lower_slope
         elif k in known.lines:
             below, touch, above, other = known.lines[k][:4]
             of |= {"below": below, "above": above, "touch_below": touch, "touch_above": other}
         elif one.op == "Normalize":
-            of["touch"] = known.make(k, "norm").sigma.middle()
-        elif one.op == "MatMul" and known.make(k, "planes")[3] is not None:
+            of["touch"] = known.norm(k).sigma.middle()
+        elif one.op == "MatMul" and known.planes(k).exact is not None:
             of["corner"] = np.zeros(known.boxes[0].lo.size)
         elif one.op == "Attention":
-            middle = known.make(k, "rows").middle
+            middle = known.softmax_rows(k).middle
             of |= {"m": middle, "a": np.zeros_like(middle), "mu": np.zeros((*middle.shape[:-1], 1))}
         if any(k in other.inputs and other.op in ("Relu", "Attention") for other in known.nodes):
             of["held"] = np.zeros(one.shape)
@@ -289,7 +293,7 @@ def lowered_file(graph: Graph) -> Written:
     return Written({"graph": low.entries}, low.arrays)
 
 
-def accepted(data: bytes) -> checker.Verdict:
+def accepted(data: bytes) -> checker.Finding:
     verdict = checker.check(data)
     assert verdict.accepted, verdict.reason
     return verdict

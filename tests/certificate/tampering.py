@@ -19,7 +19,7 @@ from tests.certificate import exact
 from tests.certificate.exact import Array, Written
 from tests.certificate.made import Net, boxed, by_rule, with_choices
 from vertex_softmax.certificate import checker
-from vertex_softmax.certificate.checker import Verdict, check
+from vertex_softmax.certificate.checker import Finding, check
 
 CHECKER = Path(checker.__file__).parent
 
@@ -37,7 +37,7 @@ def _splits(net: Net) -> bytes:
     norm = next(k for k, n in enumerate(nodes) if n.op == "Normalize")
     prover.known.reach(len(nodes) - 1)
     middle = {k: float(prover.known.boxes[k].middle().flat[1]) for k in (relu, scores)}
-    sigma = float(prover.known.make(norm, "norm").sigma.middle().flat[0])
+    sigma = float(prover.known.norm(norm).sigma.middle().flat[0])
     tree: list[dict[str, Any]] = [
         {"split": [scores, 1, middle[scores], False], "left": 1, "right": 2},
         {},
@@ -85,10 +85,10 @@ def said(header: dict[str, Any], arrays: dict[str, Array]) -> str:
     return repr((header["graph"], parts, sorted(numbers.items())))
 
 
-def judged(data: bytes, changed: Written, original: Written, seed: int) -> Verdict:
+def judged(data: bytes, changed: Written, original: Written, seed: int) -> Finding:
     """The verdict on a changed file, which must be a rejection with a reason unless the file says what is true."""
     verdict = check(data)
-    assert isinstance(verdict, Verdict)
+    assert isinstance(verdict, Finding)
     assert math.isfinite(verdict.seconds)
     if not verdict.accepted:
         assert verdict.reason

@@ -111,7 +111,7 @@ WRONG: dict[str, tuple[list[Any], str]] = {
     "a lower limit": ([((0, 1), [[((1, -1), math.nextafter(0, -1))]])], "does not exclude"),
     "the other sign": ([((0, 1), [[((-1, 1), 0)]])], "does not exclude"),
     "a narrower box": ([((0, math.nextafter(1, 0)), ONE[0][1])], "no part of the certificate contains box 1 of 1"),
-    "two halves": ([((0, 0.5), ONE[0][1]), ((0.5, 1), ONE[0][1])], "input 0 may be in [0.0, 1.0] there"),
+    "two halves": ([((0, 0.5), ONE[0][1]), ((0.5, 1), ONE[0][1])], "input 0 may be in [0.0, 1.0] in the specification"),
 }
 
 
@@ -129,8 +129,8 @@ def test_a_conjunction_that_is_always_true_is_never_covered() -> None:
 
 def test_other_shapes_are_another_question() -> None:
     asked = specification(ONE)
-    assert "another question" in missing(certificate(ONE), Property(asked.cases, 1, 3))
-    assert "another question" in missing(certificate(ONE), Property(asked.cases, 1, 2, (1,), (2, 1)))
+    assert "another specification" in missing(certificate(ONE), Property(asked.cases, 1, 3))
+    assert "another specification" in missing(certificate(ONE), Property(asked.cases, 1, 2, (1,), (2, 1)))
 
 
 EXTREME = st.builds(

@@ -76,7 +76,7 @@ def test_a_penalty_that_is_too_small_is_not(fill: bool, penalty: float, tmp_path
     verdict = checker.check(changed(certificate(fill), tmp_path, change))
     assert verdict.accepted == (penalty == 0), verdict.reason
     if penalty < 0:
-        assert "not proved to leave it no weight" in verdict.reason
+        assert "not proved to be negligible" in verdict.reason
 
 
 def test_a_penalty_of_a_key_that_is_not_masked_makes_no_sense(tmp_path: Any) -> None:

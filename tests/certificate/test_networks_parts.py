@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import itertools
 import math
 from typing import Any
@@ -31,8 +32,8 @@ from tests.certificate.made import (
 from vertex_softmax.certificate.checker import Rejected, curves, passes, proof, rows, zonotopes
 from vertex_softmax.certificate.checker.file import File
 from vertex_softmax.certificate.checker.network import Known, network
-from vertex_softmax.certificate.checker.passes import How, Pass
-from vertex_softmax.certificate.checker.rounding import Interval
+from vertex_softmax.certificate.checker.passes import Pass, PassOptions
+from vertex_softmax.certificate.checker.rounding import ProvedInterval
 from vertex_softmax.certificate.lowering import lowered
 from vertex_softmax.certificate.prove import Prover
 
@@ -65,7 +66,7 @@ def test_corners_hold_where_they_touch() -> None:
         known, n = prover.known, net.lower.size
         exactly = Network({"graph": prover.low.entries}, prover.low.arrays)
         products = [
-            k for k, node in enumerate(known.nodes) if node.op == "MatMul" and known.make(k, "planes")[3] is not None
+            k for k, node in enumerate(known.nodes) if node.op == "MatMul" and known.planes(k).exact is not None
         ]
         assert products or "pre-norm" in name or "point" in name
         for number in products:
@@ -77,7 +78,7 @@ def test_corners_hold_where_they_touch() -> None:
                 points = np.clip(points, net.lower, net.upper)
                 wanted = [value_of(A, exactly.values(x)[number]) for x in points]
                 with np.errstate(all="ignore"):
-                    walk = Pass(known, number, A, How(chosen={number: {"corner": corner}}))
+                    walk = Pass(known, number, A, PassOptions(chosen={number: {"corner": corner}}))
                     pass_holds(known, walk, A, points, wanted)
 
 
@@ -93,7 +94,7 @@ def test_norms_hold(name: str) -> None:
     for value in values:
         assert_boxes(known, value)
     for number in [k for k, entry in enumerate(known.nodes) if entry.op == "Normalize"]:
-        norm = known.make(number, "norm")
+        norm = known.norm(number)
         touch = norm.sigma.middle()[None] * np.exp(chance.choice([0.0, 0.01, 1.0], (4, 1, 1)[: 1 + norm.sigma.lo.ndim]))
         lines = [(1, *norm.below()), (1, *norm.below(touch)), (-1, *norm.above())]
         for value in values:
@@ -115,7 +116,7 @@ def test_other_ways_hold_too(name: str, limit: str, monkeypatch: pytest.MonkeyPa
         monkeypatch.setattr(passes, "MOST_EXACT", 0)
     elif limit == "no products":
         whole = passes.joined
-        monkeypatch.setattr(proof, "joined", lambda parts, shape: whole(parts, shape)._replace(exact=False))
+        monkeypatch.setattr(proof, "joined", lambda parts, shape: dataclasses.replace(whole(parts, shape), exact=False))
     else:
         count = max(int(np.prod(entry["shape"])) for entry in lowered(net.graph).entries)
         for module in (proof, passes):
@@ -129,8 +130,11 @@ def test_other_ways_hold_too(name: str, limit: str, monkeypatch: pytest.MonkeyPa
 def as_rows(z: zonotopes.Zonotope) -> zonotopes.Zonotope:
     """A zonotope of any shape as rows (n, d)."""
     d = z.centre.shape[-1]
-    return zonotopes.Zonotope(
-        z.centre.reshape(-1, d), z.columns.reshape(-1, d, z.columns.shape[-1]), z.error.reshape(-1, d), z.exact
+    return dataclasses.replace(
+        z,
+        centre=z.centre.reshape(-1, d),
+        columns=z.columns.reshape(-1, d, z.columns.shape[-1]),
+        error=z.error.reshape(-1, d),
     )
 
 
@@ -172,7 +176,7 @@ def test_rows_of_any_width_hold() -> None:
         K, pieces = int(chance.integers(1, 6)), int(chance.integers(1, 5))
         centre = chance.standard_normal((1, K)) * chance.choice([1.0, 20.0, 900.0])
         wide = chance.random((1, K)) * chance.choice([0.0, 1e-13, 1e-3, 1.0, 40.0, 1e4])
-        scores = Interval(centre - wide, centre + wide)
+        scores = ProvedInterval(centre - wide, centre + wide)
         there = chance.random((1, K)) < 0.7
         there[0, int(chance.integers(K))] = True
         samples = inside(scores.lo, scores.hi, 6, chance)[-10:]
@@ -183,7 +187,7 @@ def test_rows_of_any_width_hold() -> None:
         balls = [exact._balls(s) for s in samples]
         shifted = [s - (s * exact._balls(weights)).sum(-1, keepdims=True) for s in balls]
         ends = np.array([[[float(v.lower()), float(v.upper())] for v in t.ravel()] for t in shifted])
-        tight = Interval(ends[..., 0].min(0)[None] - 1e-9, ends[..., 1].max(0)[None] + 1e-9)
+        tight = ProvedInterval(ends[..., 0].min(0)[None] - 1e-9, ends[..., 1].max(0)[None] + 1e-9)
         centred = (weights, tight) if trial % 2 else None
         try:
             row, one = rows.rows(scores, there, centred, pieces), rows.rows(scores, there, centred, 1)
@@ -192,7 +196,7 @@ def test_rows_of_any_width_hold() -> None:
             continue
         S = 2
         w = chance.standard_normal((S, 1, K)) * chance.choice([1.0, 1e-3, 1e3])
-        w_box = Interval(w - 0.1 * chance.random(w.shape), w + 0.1 * chance.random(w.shape))
+        w_box = ProvedInterval(w - 0.1 * chance.random(w.shape), w + 0.1 * chance.random(w.shape))
         m = chance.random((S, 1, K)) * 1.5 - 0.2
         a = np.where(there, chance.standard_normal((S, 1, K)) * chance.choice([0.0, 1e-3, 1.0, 50.0]), 0.0)
         mu = chance.standard_normal((S, 1, pieces)) * 2

@@ -30,12 +30,12 @@ from tests.certificate.made import (
     node,
     rows_of,
 )
-from vertex_softmax.bounds.branch_and_bound import Search
 from vertex_softmax.bounds.ascent import Ascent
+from vertex_softmax.bounds.branch_and_bound import Search
 from vertex_softmax.certificate.checker import Rejected, check, curves, proof
 from vertex_softmax.certificate.checker.file import File
 from vertex_softmax.certificate.checker.network import Known, network
-from vertex_softmax.certificate.checker.passes import How, Pass
+from vertex_softmax.certificate.checker.passes import Pass, PassOptions
 from vertex_softmax.certificate.prove import ForbiddenCase, Prover
 from vertex_softmax.certificate.prove import written as in_a_file
 from vertex_softmax.graph import build
@@ -78,7 +78,7 @@ def tree_holds(net: Net, known: Known, written: Written, tree: list[dict[str, An
                 for k, of in tree[at]["chosen"].items()
             }
             with np.errstate(all="ignore"):
-                how = How(tree[at]["rule"], tree[at]["pieces"], chosen)
+                how = PassOptions(rule=tree[at]["rule"], pieces=tree[at]["pieces"], chosen=chosen)
                 bounds[at] = float(proof.bounds(here, len(known.nodes) - 1, A, how)[0])
             parts[at] = here
         (value,) = value_of(A, values[-1])
@@ -108,7 +108,7 @@ def test_random_trees_cover(name: str) -> None:
             if depth < 3 and (chance.random() < 0.8 or not depth):
                 inner = bool(norms) and chance.random() < 0.4
                 number = int(chance.choice(norms)) if inner else int(chance.integers(1, len(known.nodes)))
-                box = known.make(number, "norm").sigma if inner else known.boxes[number]
+                box = known.norm(number).sigma if inner else known.boxes[number]
                 entry = int(chance.integers(box.lo.size))
                 seen = float(values[int(chance.integers(len(values)))][number].ravel()[entry]) if not inner else 0.0
                 middle = float(box.lo.flat[entry] / 2 + box.hi.flat[entry] / 2)
@@ -262,7 +262,12 @@ def _attack_monster(
                 A = sized(chance, float(chance.choice([1.0, 200.0])), 2, 2, 2)
                 try:
                     chosen = silly(known, k, 2, 1, chance) if kind == "chosen" else {}
-                    how = How("vertex" if kind == "vertex" else "affine", 1, chosen, kind == "parallel", 100)
+                    how = PassOptions(
+                        rule="vertex" if kind == "vertex" else "affine",
+                        chosen=chosen,
+                        parallel=kind == "parallel",
+                        columns=100,
+                    )
                     walk = Pass(known, k, A, how)
                 except (Rejected, np.linalg.LinAlgError):
                     continue

@@ -233,7 +233,7 @@ def test_a_small_file_cannot_ask_for_endless_work(monkeypatch: pytest.MonkeyPatc
     assert check(data).accepted
     refused = check(again)
     assert not refused.accepted
-    assert "multiplications, the most that are done" in refused.reason
+    assert "multiplications, which is the limit" in refused.reason
 
 
 def test_all_parts_share_the_work(monkeypatch: pytest.MonkeyPatch) -> None:

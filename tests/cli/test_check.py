@@ -192,10 +192,10 @@ def test_a_check_has_a_time(files: Path) -> None:
     assert "takes more time than there is" in found.stderr.replace("\n", " ")
     program = """
 import sys, time
-from vertex_softmax import cli, cli_check
-cli_check._other_network = lambda *_: time.sleep(60) or ""
-cli_check.GRACE = 0.0
-cli.app(["check", sys.argv[1], sys.argv[2], "--timeout", "5"])
+from vertex_softmax.cli import check, main
+check._other_network = lambda *_: time.sleep(60) or ""
+check.GRACE = 0.0
+main.app(["check", sys.argv[1], sys.argv[2], "--timeout", "5"])
 """
     command = [sys.executable, "-c", program, str(files / "proof.vertex"), str(files / "model.onnx")]
     stuck = subprocess.run(command, capture_output=True, text=True, check=False, timeout=50)

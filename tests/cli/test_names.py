@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from vertex_lab.commands import names as lab_names
 from vertex_lab.experiments import EXPERIMENTS
 from vertex_lab.zoo.datasets import NAMES
 from vertex_softmax.cli import names as cli_names
@@ -34,7 +35,7 @@ def test_the_names_are_those_of_the_registries() -> None:
     assert tuple(METHODS) == cli_names.METHODS
     assert tuple(dict.fromkeys((*CASCADE, *METHODS))) == cli_names.CASCADE
     assert cli_names.DATA_SETS == NAMES
-    assert tuple(EXPERIMENTS) == cli_names.EXPERIMENTS
+    assert tuple(EXPERIMENTS) == lab_names.EXPERIMENTS
 
 
 def test_several_names_with_commas() -> None:

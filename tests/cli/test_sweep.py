@@ -262,8 +262,15 @@ class Parent:
     """A sweep in a process of its own, with the small program as its children."""
 
     def __init__(self, told: Path, out: Path, command: tuple[str, ...]) -> None:
-        program = "import sys; from vertex_softmax import cli, runner, sweep; sweep.source = lambda: 'these sources'; "
-        program += f"runner.COMMAND = {command!r}; sys.argv = ['vertex', 'sweep', *sys.argv[1:]]; cli.main()"
+        program = f"""
+import sys
+from vertex_softmax.cli import main
+from vertex_softmax.runs.sweep import runner, sweep
+sweep.source = lambda: 'these sources'
+runner.COMMAND = {command!r}
+sys.argv = ['vertex', 'sweep', *sys.argv[1:]]
+main.main()
+"""
         arguments = [sys.executable, "-c", program, str(told), "--out", str(out)]
         self.process = subprocess.Popen(arguments, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
 

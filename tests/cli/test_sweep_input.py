@@ -67,7 +67,7 @@ def test_other_input_that_is_refused(tmp_path: Path, fake: tuple[str, ...]) -> N
         ([told, "--timeout", "0"], "the timeout is 0.0; it must be a number of seconds above 0"),
         ([told, "--timeout", "nan"], "the timeout is nan"),
         ([told, "--method", "magic"], "--method is 'magic'; choose one of attack, crown, joint, bab"),
-        ([told, "--device", "abacus"], "--device is 'abacus'; cpu is there"),
+        ([told, "--device", "abacus"], "--device is 'abacus'; cpu is always available"),
         ([told, "--jobs", "0"], "or equal to 1"),
         ([told, "--limit", "0"], "or equal to 1"),
         ([told, "--threads", "0"], "or equal to 1"),
@@ -75,7 +75,7 @@ def test_other_input_that_is_refused(tmp_path: Path, fake: tuple[str, ...]) -> N
         ([told, "--memory", "nan"], "--memory is nan"),
         ([told, "--memory", "90000"], "--memory is 90000 GiB for each process, and "),
         ([told, "--runner", "slurm"], "--runner is 'slurm'; choose one of local, ray"),
-        ([told, "--address", "auto"], "--address is a Ray cluster's: give --runner ray too"),
+        ([told, "--address", "auto"], "--address is for a Ray cluster: give --runner ray, too"),
     ):
         result = vertex(*arguments, "--out", out)
         assert result.exit_code == 2, arguments

@@ -279,9 +279,9 @@ def test_what_is_imported_counts(files: Path) -> None:
     """The clock here says 1.5 s once the search is imported, and 0 before: the start must be read after that."""
     code = """
 import sys
-from vertex_softmax import cli, cli_verify
-cli_verify._since_start = lambda: 1.5 if "vertex_softmax.search.cascade" in sys.modules else 0.0
-cli.app(["verify", "model.onnx", "holds.vnnlib", "--timeout", "15", "--json", "-"])
+from vertex_softmax.cli import main, verify
+verify._since_start = lambda: 1.5 if "vertex_softmax.search.cascade" in sys.modules else 0.0
+main.app(["verify", "model.onnx", "holds.vnnlib", "--timeout", "15", "--json", "-"])
 """
     found = subprocess.run([sys.executable, "-c", code], cwd=files, capture_output=True, text=True, check=True)
     seconds = json.loads(found.stdout)["seconds"]
@@ -295,7 +295,7 @@ def test_the_watchdog_answers_whatever_is_under_way(
     ended: list[int] = []
     monkeypatch.setattr(os, "_exit", ended.append)
     monkeypatch.setattr(cli_verify, "GRACE", 0.0)
-    out = cli_verify._Out(tmp_path / "a.json", {"model": "m"})
+    out = cli_verify._AnswerWriter(tmp_path / "a.json", {"model": "m"})
     with cli_verify._watchdog(0.05, out):
         time.sleep(0.5)  # something long
     assert ended == [4]

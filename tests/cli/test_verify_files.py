@@ -93,7 +93,7 @@ def test_the_watchdog_ends_the_process_also_where_nothing_can_be_written(
     monkeypatch.setattr(os, "_exit", ended.append)
     monkeypatch.setattr(cli_verify, "GRACE", 0.0)
     (tmp_path / "a.json").mkdir()
-    out = cli_verify._Out(tmp_path / "a.json", {"model": "m"})
+    out = cli_verify._AnswerWriter(tmp_path / "a.json", {"model": "m"})
     with cli_verify._watchdog(0.05, out):
         time.sleep(0.5)
     assert ended == [2]

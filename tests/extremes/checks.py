@@ -18,8 +18,8 @@ from torch import Tensor, nn
 from vertex_lab.fuzz.case import FLOAT32, FLOAT64
 from vertex_lab.fuzz.check import ORDER
 from vertex_lab.fuzz.points import Seen, linear_corners, samples, seen
-from vertex_softmax.bounds.branch_and_bound import Search
 from vertex_softmax.bounds.ascent import Ascent
+from vertex_softmax.bounds.branch_and_bound import Search
 from vertex_softmax.graph.ir import Graph
 from vertex_softmax.methods.options import Options
 from vertex_softmax.methods.registry import METHODS

@@ -22,10 +22,10 @@ from vertex_softmax.foundation.errors import UnsupportedModelError
 from vertex_softmax.graph import build
 from vertex_softmax.graph.identity import graph_identity
 from vertex_softmax.graph.ir import Constant, Graph, Input, Node
+from vertex_softmax.ops.contract import Op
 from vertex_softmax.ops.elementwise import Elementwise, Relu, Tanh
 from vertex_softmax.ops.linear import Add, Linear, Shift, Subtract
 from vertex_softmax.ops.normalization import Normalize
-from vertex_softmax.ops.contract import Op
 from vertex_softmax.ops.registry import OPS
 from vertex_softmax.runs.certify import load
 from vertex_softmax.sets import LinfBall
@@ -227,7 +227,7 @@ SCRIPT = """
 import torch
 from torch import nn
 from vertex_softmax.graph.identity import graph_identity
-from vertex_softmax.methods.certify import load
+from vertex_softmax.sets.loading import load
 from vertex_softmax.sets import LinfBall
 
 torch.manual_seed(0)

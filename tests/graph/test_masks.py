@@ -17,11 +17,11 @@ from vertex_softmax.graph.ir import Graph, Node
 from vertex_softmax.graph.masks import check_masks, move_masks, split_mask
 from vertex_softmax.graph.simplify import simplify
 from vertex_softmax.methods.registry import METHODS
+from vertex_softmax.methods.verdict import Verdict
 from vertex_softmax.ops import linear
 from vertex_softmax.ops.attention import Attention
 from vertex_softmax.ops.interval import Interval
 from vertex_softmax.ops.softmax import NEGLIGIBLE, MaskedSoftmax, Softmax
-from vertex_softmax.methods.verdict import Verdict
 
 LEAST = torch.finfo(torch.float32).min
 

@@ -19,6 +19,7 @@ from tests.graph.onnx_models import floats, model, one
 from vertex_softmax.graph.from_onnx import (
     attention as onnx_attention,
 )
+from vertex_softmax.graph.from_onnx import importer
 from vertex_softmax.graph.from_onnx import (
     ops as onnx_ops,
 )
@@ -29,8 +30,8 @@ from vertex_softmax.graph.from_onnx import (
     windows as onnx_windows,
 )
 from vertex_softmax.graph.from_onnx.file import OPSETS
-from vertex_softmax.graph.from_onnx.importer import from_onnx, importer
-from vertex_softmax.graph.from_onnx.ops import TRANSLATE, Call
+from vertex_softmax.graph.from_onnx.importer import from_onnx
+from vertex_softmax.graph.from_onnx.ops import TRANSLATE, OnnxCall
 
 MODULES = (onnx_ops, onnx_shapes, onnx_attention, onnx_windows)
 FUNCTIONS = {
@@ -79,7 +80,9 @@ def defaults(kind: str, domain: str, opset: int) -> Iterator[tuple[str, Any]]:
         except (NameError, AttributeError, TypeError):
             value = Ellipsis  # made of shapes
         if isinstance(value, float):
-            value = Call("", "", opset, (), {}, 1, 1).get("none", value)
+            value = OnnxCall(kind="", name="", opset=opset, inputs=(), attributes={}, outputs=1, used=1).get(
+                "none", value
+            )
         yield name, value
 
 

@@ -28,7 +28,7 @@ from vertex_softmax.graph.from_onnx import file as onnx_file
 from vertex_softmax.graph.from_onnx import ops as onnx_ops
 from vertex_softmax.graph.from_onnx import replay as onnx_replay
 from vertex_softmax.graph.from_onnx.importer import from_onnx
-from vertex_softmax.graph.from_onnx.ops import TRANSLATE, Call
+from vertex_softmax.graph.from_onnx.ops import TRANSLATE, OnnxCall
 from vertex_softmax.graph.ir import Node
 from vertex_softmax.search.replay import Replay
 
@@ -39,7 +39,7 @@ def with_attribute(name: str, change: Callable[[Any], Any], default: Any) -> Cal
     """The translation as if the attribute were another."""
 
     def mutate(original: Any) -> Any:
-        def translate(call: Call) -> Any:
+        def translate(call: OnnxCall) -> Any:
             attributes = {**call.attributes, name: change(call.attributes.get(name, default))}
             return original(dataclasses.replace(call, attributes=attributes))
 
@@ -359,7 +359,7 @@ REFUSED: dict[str, tuple[onnx.ModelProto, str]] = {
     ),
     "no key": (
         one("Attention", (1, 2, 4, 3), "x", "x", "x", np.zeros((4, 4), dtype=bool), opset=23),
-        "leaves no key",
+        "masks every key",
     ),
     "Einsum diagonal": (one("Einsum", (3, 3), equation="ii->i"), "repeated letters"),
 }

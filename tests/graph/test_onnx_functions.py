@@ -13,7 +13,7 @@ from tests.graph.onnx_models import ints, run
 from vertex_softmax.foundation.errors import InvalidValueError, UnsupportedModelError, VertexError
 from vertex_softmax.graph.from_onnx import functions as onnx_functions
 from vertex_softmax.graph.from_onnx.importer import from_onnx
-from vertex_softmax.graph.from_onnx.original import Original
+from vertex_softmax.graph.from_onnx.original import OriginalFile
 from vertex_softmax.graph.from_onnx.parts import only
 from vertex_softmax.search.replay import Replay
 
@@ -263,7 +263,7 @@ def test_what_nothing_depends_on_inside_a_function_is_not_run(outputs: list[str]
 def test_a_model_of_which_all_is_needed_is_run_as_it_is() -> None:
     two = function("f", [node("Relu", ["a"], "b"), node("Neg", ["a"], "c")], outputs=["b", "c"])
     nodes = [call("f", outputs=["u", "v"]), node("Add", ["u", "v"], "y")]
-    original = Original(model(nodes, [two]).SerializeToString())
+    original = OriginalFile(model(nodes, [two]).SerializeToString())
     assert original.model is original.file.proto
     part = only(model([call("f", outputs=["y", "v"])], [two]), "y")
     assert [len(f.node) for f in part.functions] == [1]

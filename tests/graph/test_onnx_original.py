@@ -21,12 +21,13 @@ from tests.graph.onnx_calls import call, function, model, node
 from tests.graph.onnx_models import floats, run
 from vertex_softmax.foundation.errors import InvalidTypeError, InvalidValueError, OutOfTimeError, UnsupportedModelError
 from vertex_softmax.graph import build
+from vertex_softmax.graph.from_onnx import importer
 from vertex_softmax.graph.from_onnx import original as onnx_original
 from vertex_softmax.graph.from_onnx import replay as onnx_replay
 from vertex_softmax.graph.from_onnx.file import OnnxFile
-from vertex_softmax.graph.from_onnx.importer import from_onnx, importer
+from vertex_softmax.graph.from_onnx.importer import from_onnx
 from vertex_softmax.graph.from_onnx.ops import TRANSLATE
-from vertex_softmax.graph.from_onnx.original import Original
+from vertex_softmax.graph.from_onnx.original import OriginalFile
 from vertex_softmax.graph.from_onnx.replay import require_same
 from vertex_softmax.graph.from_onnx.time_limit import Clock
 from vertex_softmax.graph.ir import Graph
@@ -54,16 +55,16 @@ def test_the_bytes_are_the_files_own(monkeypatch: pytest.MonkeyPatch) -> None:
         x = np.ones((1, 4), np.float32)
         for optimised in (False, True):
             for source in (data, gzip.compress(data)):
-                np.testing.assert_array_equal(Original(source).run(x, optimised=optimised), run(proto, x))
+                np.testing.assert_array_equal(OriginalFile(source).run(x, optimised=optimised), run(proto, x))
                 assert given.pop() is not None
-        Original(data).run(x)
+        OriginalFile(data).run(x)
         assert given.pop() == data
 
 
 def test_with_other_files_nothing_but_their_numbers_is_filled_in(tmp_path: Path) -> None:
     (tmp_path / "m.onnx").write_bytes(network(outside("w.bin")).SerializeToString())
     (tmp_path / "w.bin").write_bytes(WEIGHT.tobytes())
-    original = Original(tmp_path / "m.onnx")
+    original = OriginalFile(tmp_path / "m.onnx")
     assert original.model is original.file.proto
     assert original.model == network(_filled(WEIGHT))
     np.testing.assert_array_equal(original.run(np.ones(4)), WEIGHT.sum(0)[None])
@@ -89,7 +90,7 @@ def test_files_are_read_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) ->
     monkeypatch.undo()
     (tmp_path / "w.bin").write_bytes((WEIGHT * -5).tobytes())
     path.write_bytes(RELU.SerializeToString())
-    graph, original = from_onnx(file), Original(file)
+    graph, original = from_onnx(file), OriginalFile(file)
     require_same(original, graph, points(3, 1, 4))
     assert graph.evaluate(torch.ones(1, 4, dtype=torch.float64)).tolist() == WEIGHT.sum(0)[None].tolist()
     assert OnnxFile.read(file) is file
@@ -102,7 +103,7 @@ def _none(*_: Any, **__: Any) -> None:
 
 def test_every_point_is_compared() -> None:
     data = RELU.SerializeToString()
-    original, graph = Original(data), simplify(from_onnx(data))
+    original, graph = OriginalFile(data), simplify(from_onnx(data))
     require_same(original, graph, points(100, 1, 4))
     require_same(original, graph, points(0, 1, 4))
     require_same(original, graph.to(torch.float32), points(3, 1, 4))
@@ -124,7 +125,7 @@ def _bent(graph: Graph) -> Graph:
 
 def test_a_difference_at_one_point_is_not_hidden_by_large_outputs_elsewhere() -> None:
     data = RELU.SerializeToString()
-    original, graph = Original(data), _bent(simplify(from_onnx(data)))
+    original, graph = OriginalFile(data), _bent(simplify(from_onnx(data)))
     several = points(9, 1, 4) * 0.1
     several[3] = 9.0
     with pytest.raises(UnsupportedModelError, match="at input 3"):
@@ -136,7 +137,7 @@ def test_overflow_in_float32_hides_nothing() -> None:
     data = model(
         [node("Exp", ["x"], "h"), node("Mul", ["h", "c"], "y")], (), {"c": np.float32(1e-30)}
     ).SerializeToString()
-    original, graph = Original(data), from_onnx(data)
+    original, graph = OriginalFile(data), from_onnx(data)
     require_same(original, graph, torch.full((1, 1, 4), 80.0, dtype=torch.float64))
     with pytest.raises(UnsupportedModelError):
         require_same(original, graph, torch.full((1, 1, 4), 95.0, dtype=torch.float64))
@@ -153,7 +154,7 @@ def test_a_graph_that_has_no_value_in_float32_is_not_excused() -> None:
     for shift in (1.0, 0.0):
         other = build.add(build.add(graph.output, nothing, "s"), number(shift), "t")
         with pytest.raises(UnsupportedModelError):
-            require_same(Original(data), Graph(graph.input, other), points(3, 1, 4))
+            require_same(OriginalFile(data), Graph(graph.input, other), points(3, 1, 4))
 
 
 def test_many_points_of_one_output_that_crosses_zero() -> None:
@@ -162,7 +163,7 @@ def test_many_points_of_one_output_that_crosses_zero() -> None:
     nodes = [node("MatMul", ["x", "w"], "h"), node("Relu", ["h"], "r"), node("MatMul", ["r", "v"], "y")]
     weights = {"w": rng.normal(size=(4, 64)).astype(np.float32), "v": rng.normal(size=(64, 1)).astype(np.float32)}
     data = model(nodes, (), weights).SerializeToString()
-    original, graph = Original(data), simplify(from_onnx(data))
+    original, graph = OriginalFile(data), simplify(from_onnx(data))
     x = points(2000, 1, 4)
     y = graph.evaluate(x).reshape(-1)
     for _ in range(40):  # towards the zeros
@@ -186,7 +187,7 @@ def test_an_output_that_is_nearly_zero_is_compared_with_its_own_rounding() -> No
     nodes = [node("MatMul", ["x", "w"], "a"), node("MatMul", ["x", "v"], "b"), node("Sub", ["a", "b"], "y")]
     proto = model(nodes, (), {"w": weight, "v": weight * np.float32(1.001)})
     data = proto.SerializeToString()
-    require_same(Original(data), simplify(from_onnx(data)), points(20, 1, 4) * 1e-3)
+    require_same(OriginalFile(data), simplify(from_onnx(data)), points(20, 1, 4) * 1e-3)
 
 
 def test_the_first_tensor_that_differs_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -199,7 +200,7 @@ def test_the_first_tensor_that_differs_is_named(monkeypatch: pytest.MonkeyPatch)
     ]
     proto = model(bent, (), {"w": np.eye(4, dtype=np.float32), "five": np.float32(5)})
     data = proto.SerializeToString()
-    original = Original(data)
+    original = OriginalFile(data)
     graph = from_onnx(data)
     relu, half = TRANSLATE["", "Relu"], build.constant(torch.tensor(0.5, dtype=torch.float64))
     monkeypatch.setitem(TRANSLATE, ("", "Relu"), lambda c: build.multiply(relu(c), half, c.name))
@@ -211,7 +212,7 @@ def test_the_first_tensor_that_differs_is_named(monkeypatch: pytest.MonkeyPatch)
 
 def test_points_that_do_not_fit() -> None:
     data = RELU.SerializeToString()
-    original, graph = Original(data), from_onnx(data)
+    original, graph = OriginalFile(data), from_onnx(data)
     for wrong in (points(2, 4), points(2, 1, 5), torch.full((1, 1, 4), torch.nan)):
         with pytest.raises(InvalidValueError, match="an input is"):
             require_same(original, graph, wrong)
@@ -221,23 +222,23 @@ def test_points_that_do_not_fit() -> None:
     with pytest.raises(InvalidValueError, match="numbers"):
         original.run(np.ones(5))
     with pytest.raises(InvalidTypeError, match="give a path"):
-        Original(RELU)  # type: ignore[arg-type]
+        OriginalFile(RELU)  # type: ignore[arg-type]
 
 
 def test_float64_models_are_held_to_float64() -> None:
     weight = floats(4, 3).astype(np.float64)
     double = model([node("MatMul", ["x", "w"], "y")], (), {"w": weight}, dtype=TensorProto.DOUBLE).SerializeToString()
-    assert Original(double).double
+    assert OriginalFile(double).double
     exact = from_onnx(double)
-    require_same(Original(double), exact, points(4, 1, 4))
+    require_same(OriginalFile(double), exact, points(4, 1, 4))
     factor = build.constant(torch.tensor(1 + 1e-8, dtype=torch.float64))
     off = Graph(exact.input, build.multiply(exact.output, factor, "off"))
     with pytest.raises(UnsupportedModelError, match="differs"):
-        require_same(Original(double), off, points(4, 1, 4))
+        require_same(OriginalFile(double), off, points(4, 1, 4))
     rough = [node("Cast", ["x"], "c", to=1), node("MatMul", ["c", "w"], "d"), node("Cast", ["d"], "y", to=11)]
     mixed = model(rough, (), {"w": floats(4, 3)}, dtype=TensorProto.DOUBLE).SerializeToString()
-    assert not Original(mixed).double
-    require_same(Original(mixed), from_onnx(mixed), points(4, 1, 4))
+    assert not OriginalFile(mixed).double
+    require_same(OriginalFile(mixed), from_onnx(mixed), points(4, 1, 4))
 
 
 # Time
@@ -252,7 +253,7 @@ def slow() -> bytes:
 def test_an_import_has_a_time() -> None:
     with pytest.raises(OutOfTimeError, match=r"took longer than 0 seconds, the limit for reading a model: give more"):
         from_onnx(slow(), seconds=0)
-    clock, original = Clock(0.01), Original(slow())
+    clock, original = Clock(0.01), OriginalFile(slow())
     time.sleep(0.01)
     with pytest.raises(OutOfTimeError, match="the import of the model took longer"):
         importer._Importer(original.model, original, clock).run()
@@ -266,7 +267,7 @@ def test_an_import_has_a_time() -> None:
 
 def test_the_comparison_has_it_too(monkeypatch: pytest.MonkeyPatch) -> None:
     data = RELU.SerializeToString()
-    original, graph = Original(data), from_onnx(data)
+    original, graph = OriginalFile(data), from_onnx(data)
     with pytest.raises(OutOfTimeError, match="the comparison of the import"):
         require_same(original, graph, points(3, 1, 4), clock=Clock(0))
     real = onnx_replay._points
@@ -289,7 +290,7 @@ def test_a_run_that_does_not_end_is_ended() -> None:
         [value("on", TensorProto.BOOL, []), value("w", TensorProto.FLOAT, [1, 4])],
     )
     loop = helper.make_node("Loop", ["rounds", "yes", "x"], ["y"], body=body)
-    original = Original(model([loop], (), {"rounds": np.int64(1 << 40), "yes": np.bool_(True)}).SerializeToString())
+    original = OriginalFile(model([loop], (), {"rounds": np.int64(1 << 40), "yes": np.bool_(True)}).SerializeToString())
     clock, begin = Clock(0.5), time.perf_counter()
     with pytest.raises(OutOfTimeError, match=r"took longer than 0\.5 seconds"), clock.running("the run") as options:
         original.run(np.ones((1, 4)), options=options)

@@ -12,7 +12,7 @@ from tests.graph.onnx_styles import network, styles
 from vertex_softmax.certificate.checker.model import identity_of_file
 from vertex_softmax.graph.from_onnx.file import OnnxFile
 from vertex_softmax.graph.from_onnx.importer import from_onnx
-from vertex_softmax.graph.from_onnx.original import Original
+from vertex_softmax.graph.from_onnx.original import OriginalFile
 from vertex_softmax.graph.from_onnx.replay import require_same
 from vertex_softmax.graph.simplify import simplify
 
@@ -29,7 +29,7 @@ def test_all_styles_are_one_network(seed: int, tmp_path: Path) -> None:
         value = graph.evaluate(x)
         expected = value if expected is None else expected
         torch.testing.assert_close(value, expected, rtol=1e-12, atol=1e-12, msg=lambda m, name=name: f"{name}: {m}")
-        original = Original(file)
+        original = OriginalFile(file)
         require_same(original, simplify(graph), x)
         require_same(original, simplify(graph), x)
         for optimised in (False, True):

@@ -13,21 +13,21 @@ from torch import Tensor
 
 from tests.bounds.networks import Config, samples, transformer
 from tests.slowly import few
+from vertex_softmax.bounds.ascent import Ascent
 from vertex_softmax.bounds.backward import Problem, Walk
 from vertex_softmax.bounds.linear import Linear
 from vertex_softmax.bounds.memory import Memory
-from vertex_softmax.bounds.ascent import Ascent
 from vertex_softmax.foundation.errors import InvalidTypeError, InvalidValueError, VertexError
 from vertex_softmax.graph import build
 from vertex_softmax.graph.ir import Graph, Node
 from vertex_softmax.methods.options import Options
 from vertex_softmax.methods.registry import METHODS
+from vertex_softmax.methods.verdict import Verdict
 from vertex_softmax.ops import attention, elementwise, linear
 from vertex_softmax.ops.attention import Attention
 from vertex_softmax.ops.contract import Step
 from vertex_softmax.ops.interval import Interval
 from vertex_softmax.runs import certify as api
-from vertex_softmax.methods.verdict import Verdict
 from vertex_softmax.sets import Box, LinfBall
 
 QUICK = Options(ascent=Ascent(steps=2))

@@ -9,9 +9,9 @@ from tests.bounds.checks import QUICK
 from vertex_softmax.graph import build
 from vertex_softmax.graph.ir import Graph
 from vertex_softmax.methods.options import Options
+from vertex_softmax.methods.verdict import Verdict
 from vertex_softmax.ops import elementwise
 from vertex_softmax.ops.attention import Attention
-from vertex_softmax.methods.verdict import Verdict
 from vertex_softmax.runs.certify import bound, certify
 from vertex_softmax.sets import Box
 

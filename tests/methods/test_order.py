@@ -14,8 +14,8 @@ from tests.bounds.checks import check_bounds, check_boxes, hard_points, objectiv
 from tests.bounds.networks import Config, input_box, transformer
 from tests.bounds.test_backward import CONFIGS, configs, radii, usable
 from tests.slowly import few
-from vertex_softmax.bounds.backward import Walk
 from vertex_softmax.bounds.ascent import Ascent
+from vertex_softmax.bounds.backward import Walk
 from vertex_softmax.graph.ir import Graph
 from vertex_softmax.methods.options import Options
 from vertex_softmax.methods.registry import METHODS, lower_bounds

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from certificate.checker import mutants as checker
+from tests.certificate.checker import mutants as checker
 
 from . import (
     identities,
@@ -32,5 +32,6 @@ def catalogue() -> list[Mutant]:
     found: list[Mutant] = [mutant for part in PARTS for mutant in part.MUTANTS]
     for m in checker.MUTANTS:
         tests = tuple(f"certificate/checker/{path.name}" for path in sorted(checker.FOLDER.glob(f"test_{m.file}*.py")))
-        found.append(Mutant("checker", f"certificate/checker/{m.file}.py", m.name, m.old, m.new, tests))
+        file = f"certificate/checker/{m.file}.py"
+        found.append(Mutant("checker", file, m.name, m.scope, m.old, m.new, tests, "", m.occurrence))
     return sorted(found, key=lambda mutant: AREAS.index(mutant.area))

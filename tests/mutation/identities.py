@@ -11,31 +11,33 @@ MUTANTS: list[Mutant] = [
         "graph/test_identity.py",
         {
             "edges do not count": (
+                "graph_identity",
                 "_write(found, tuple(number[i] for i in node.inputs))",
                 "_write(found, len(node.inputs))",
             ),
             "their order does not count": (
+                "graph_identity",
                 "_write(found, tuple(number[i] for i in node.inputs))",
                 "_write(found, tuple(sorted(number[i] for i in node.inputs)))",
             ),
-            "shapes do not count": ("        _write(found, tuple(node.shape))\n", ""),
+            "shapes do not count": ("graph_identity", "_write(found, tuple(node.shape))", ""),
             "the output does not count": (
+                "graph_identity",
                 "_write(found, (number[graph.input], number[graph.output]))",
                 "_write(found, number[graph.input])",
             ),
-            "the sign of zero does not count": (
-                '_bytes(sink, "float", struct.pack("<d", value))',
-                '_bytes(sink, "float", struct.pack("<d", value + 0.0))',
-            ),
+            "the sign of zero does not count": ("_write", 'struct.pack("<d", value)', 'struct.pack("<d", value + 0.0)'),
             "types of tensors do not count": (
-                '_parts(sink, "tensor", (str(value.dtype), tuple(value.shape)))',
-                '_parts(sink, "tensor", (tuple(value.shape),))',
+                "_tensor",
+                "(str(value.dtype), tuple(value.shape))",
+                "(tuple(value.shape),)",
             ),
             "what cannot be written is left out": (
+                "_compound",
                 'raise _NotExactError(f"a {_name(type(value))} cannot be written down exactly")',
                 "return",
             ),
-            "a user's code does not count": ("            _class(sink, base)\n", "            pass\n"),
+            "a user's code does not count": ("_object", "_class(sink, base)", "pass"),
         },
         only="not process",
     ),
@@ -44,34 +46,57 @@ MUTANTS: list[Mutant] = [
         "runs/evaluate.py",
         "runs/test_evaluate.py",
         {
-            "the model is not in the key": ('        "model": subject.sha256,\n', ""),
-            "the inputs are not in the key": ('        "data": inputs.sha256,\n', ""),
+            "the model is not in the key": (
+                "asked_of",
+                (
+                    '{"model": subject.sha256, "data": inputs.sha256, "precision": str(subject.graph.dtype), '
+                    '"device": subject.graph.device.type, "threads": torch.get_num_threads()}'
+                ),
+                (
+                    '{"data": inputs.sha256, "precision": str(subject.graph.dtype), "device": '
+                    'subject.graph.device.type, "threads": torch.get_num_threads()}'
+                ),
+            ),
+            "the inputs are not in the key": (
+                "asked_of",
+                (
+                    '{"model": subject.sha256, "data": inputs.sha256, "precision": str(subject.graph.dtype), '
+                    '"device": subject.graph.device.type, "threads": torch.get_num_threads()}'
+                ),
+                (
+                    '{"model": subject.sha256, "precision": str(subject.graph.dtype), "device": '
+                    'subject.graph.device.type, "threads": torch.get_num_threads()}'
+                ),
+            ),
             "a line is believed against the network": (
-                'return above or (answer.verdict == "verified" and clean < 0)',
-                "return False",
+                "_impossible",
+                'above or (answer.verdict == "verified" and clean < 0)',
+                "False",
             ),
         },
         only="hangs_on or contradicts",
     ),
     *mutants(
         "verdicts",
-        "sources.py",
-        "test_sources.py",
+        "runs/sources.py",
+        "runs/test_sources.py",
         {
             "the compiled kernel does not count": (
-                "if path.suffix in SUFFIXES or (built and path.suffix in BUILT):",
-                "if path.suffix in SUFFIXES:",
+                "fingerprint",
+                "path.suffix in SUFFIXES or (built and path.suffix in BUILT)",
+                "path.suffix in SUFFIXES",
             ),
         },
     ),
     *mutants(
         "verdicts",
-        "sweep.py",
-        "test_cli_sweep.py",
+        "runs/sweep/sweep.py",
+        "cli/test_sweep.py",
         {
             "a file is put back": (
-                "if stamps(instance) != task.stamps or digests(instance) != task.files:",
-                "if digests(instance) != task.files:",
+                "_recorded",
+                "stamps(instance) != task.stamps or digests(instance) != task.files",
+                "digests(instance) != task.files",
             ),
         },
         only="put_back",
@@ -82,8 +107,9 @@ MUTANTS: list[Mutant] = [
         "certificate/test_depth.py",
         {
             "a leaf without a bound is overlooked": (
-                "worst = min(worst, -math.inf if math.isnan(bound) else bound)",
-                "worst = min(worst, bound)",
+                "Prover._plant",
+                "min(worst, -math.inf if math.isnan(bound) else bound)",
+                "min(worst, bound)",
             ),
         },
     ),

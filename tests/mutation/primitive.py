@@ -17,14 +17,12 @@ MUTANTS: list[Mutant] = [
         "softmax_box/test_values.py",
         {
             "newton: upper ends on the large coefficients": (
+                "newton.mean_at",
                 "y = torch.where(c < t, U, L)",
                 "y = torch.where(c > t, U, L)",
             ),
-            "newton: never careful": (
-                "if bool(((c < t) & (c >= t - band)).any())",
-                "if bool(((c < t) & (c >= t + band)).any())",
-            ),
-            "newton: the probe is t": ("probe = t - ulps * size if below else t", "probe = t"),
+            "newton: never careful": ("descend", "c >= t - band", "c >= t + band"),
+            "newton: the probe is t": ("_careful", "probe = t - ulps * size if below else t", "probe = t"),
         },
     ),
     *mutants(
@@ -33,10 +31,11 @@ MUTANTS: list[Mutant] = [
         "softmax_box/test_values.py softmax_box/test_soundness.py",
         {
             "coefficients that underflow round up": (
-                "    if outward:  # the minimum grows",
-                "    if False:  # the minimum grows",
+                "_solve",
+                "if outward: scaled = torch.where(_times_power(scaled, exponent) > c, _below(scaled), scaled)",
+                "if False: scaled = torch.where(_times_power(scaled, exponent) > c, _below(scaled), scaled)",
             ),
-            "no proof": ("t = proof.lower_bound(scaled, lower, upper, t, None)", "t = t + 0"),
+            "no proof": ("_solve", "proof.lower_bound(scaled, lower, upper, t, None)", "t + 0"),
         },
         only="exact or range or underflow or outward",
     ),
@@ -45,8 +44,8 @@ MUTANTS: list[Mutant] = [
         "softmax_box/outward.py",
         "softmax_box/test_mutants.py",
         {
-            "no error": ("residual - SAFETY * (error + lost), mass", "residual, mass"),
-            "what is not proved is returned": ("proved = open_ & (spare >= 0)", "proved = open_ & (spare >= -1e30)"),
+            "no error": ("lower_bound.margin", "residual - SAFETY * (error + lost)", "residual"),
+            "what is not proved is returned": ("lower_bound", "open_ & (spare >= 0)", "open_ & (spare >= -1e30)"),
         },
         only="outward_check or acceptance or candidate",
     ),
@@ -55,11 +54,19 @@ MUTANTS: list[Mutant] = [
         "softmax_box/probabilities.py",
         "softmax_box/test_probabilities.py",
         {
-            "the total less one": ("return prefix + suffix", "return y.sum(-1, keepdim=True) - y"),
-            "the least with the others low": ("L / (L + _others(U))", "L / (L + _others(L))"),
-            "wide rows: the others low": ("_log_domain(lo[at], up[at])", "_log_domain(lo[at], lo[at])"),
-            "p^L is not lowered": ("least * (1 - 2 * error)", "least"),
-            "p^U rounded down": ("back(-round_down(-greatest, dtype))", "back(round_down(greatest, dtype))"),
+            "the total less one": ("_others", "return prefix + suffix", "return y.sum(-1, keepdim=True) - y"),
+            "the least with the others low": ("_direct", "L / (L + _others(U))", "L / (L + _others(L))"),
+            "wide rows: the others low": (
+                "softmax_box_probabilities",
+                "least.masked_scatter(wide, _log_domain(lo[at], up[at]))",
+                "least.masked_scatter(wide, _log_domain(lo[at], lo[at]))",
+            ),
+            "p^L is not lowered": ("_widened", "least * (1 - 2 * error)", "least"),
+            "p^U rounded down": (
+                "softmax_box_probabilities",
+                "back(-round_down(-greatest, dtype))",
+                "back(round_down(greatest, dtype))",
+            ),
         },
     ),
     *mutants(
@@ -67,11 +74,12 @@ MUTANTS: list[Mutant] = [
         "softmax_box/affine.py",
         "softmax_box/test_affine.py",
         {
-            "the bottom between the ends forgotten": (
-                "inside = (up_left < a) & (a < up_right)",
-                "inside = (up_left < a) & (a < up_left)",
+            "the bottom between the ends forgotten": ("least", "a < up_right", "a < up_left"),
+            "values at their lower ends": (
+                "minorant_constant",
+                "mu.squeeze(-1) + torch.minimum(*terms).sum(-1)",
+                "mu.squeeze(-1) + terms[0].sum(-1)",
             ),
-            "values at their lower ends": ("torch.minimum(*terms).sum(-1)", "terms[0].sum(-1)"),
         },
     ),
     *mutants(
@@ -79,8 +87,12 @@ MUTANTS: list[Mutant] = [
         "softmax_box/log_ranges.py",
         "softmax_box/test_affine.py",
         {
-            "the wrong shift for the largest key": ("torch.where(first, second, top), mass", "top + 0 * second, mass"),
-            "pieces: the lower end by the wrong cut": ("- D[..., 1:, None])", "- D[..., :-1, None])"),
+            "the wrong shift for the largest key": (
+                "_others",
+                "torch.where(first, second, top), mass",
+                "top + 0 * second, mass",
+            ),
+            "pieces: the lower end by the wrong cut": ("pieces", "D[..., 1:, None]", "D[..., :-1, None]"),
         },
     ),
     *mutants(
@@ -88,9 +100,17 @@ MUTANTS: list[Mutant] = [
         "softmax_box/affine_outward.py",
         "softmax_box/test_affine.py softmax_box/test_affine_mutants.py",
         {
-            "summands are not lowered": ("lost = UNIT * (keys + EXTRA_ULPS)", "lost = 0.0 * UNIT"),
-            "ranges are not widened": ("low - _widening(low, keys), high + _widening(high, keys)", "low, high"),
-            "the bottom is not lowered": ("- lost * (a + slope.abs() + fixed)", "- 0 * (a + slope.abs() + fixed)"),
+            "summands are not lowered": ("proved_minorant", "UNIT * (keys + EXTRA_ULPS)", "0.0 * UNIT"),
+            "ranges are not widened": (
+                "proved_ranges",
+                "low - _widening(low, keys), high + _widening(high, keys)",
+                "low, high",
+            ),
+            "the bottom is not lowered": (
+                "_least",
+                "lost * (a + slope.abs() + fixed)",
+                "0 * (a + slope.abs() + fixed)",
+            ),
         },
     ),
     *mutants(
@@ -98,17 +118,19 @@ MUTANTS: list[Mutant] = [
         "softmax_box/rigorous.py",
         "softmax_box/test_rigorous.py",
         {
-            "below the largest coefficient is a bound": ("    if t <= min(c):\n", "    if t <= max(c):\n"),
-            "undecided is proved": ("            if value >= 0:\n", "            if not value < 0:\n"),
+            "below the largest coefficient is a bound": ("_decide", "t <= min(c)", "t <= max(c)"),
+            "undecided is proved": ("_decide", "if value >= 0: return True", "if not value < 0: return True"),
             "a conversion to nearest": (
-                "while not flint.arb(value) <= ball:",
-                "while False and not flint.arb(value) <= ball:",
+                "_down",
+                "not flint.arb(value) <= ball",
+                "False and not flint.arb(value) <= ball",
             ),
             "coefficients of masked keys count": (
+                "_rows.rows",
                 "tuple(view[index][keep].tolist() for view in views)",
                 (
-                    "(views[0][index].tolist(), *(np.where(keep, view[index], "
-                    "view[index][keep].min()).tolist() for view in views[1:]))"
+                    "(views[0][index].tolist(), *(np.where(keep, view[index], view[index][keep].min()).tolist() "
+                    "for view in views[1:]))"
                 ),
             ),
         },
@@ -118,13 +140,11 @@ MUTANTS: list[Mutant] = [
         "softmax_box/api.py",
         "softmax_box/test_values.py softmax_box/test_argmin.py softmax_box/test_gradients.py",
         {
-            "wide rows: the maximum is the minimum": (
-                "value[left], where[left] = low * sign, cut * sign",
-                "value[left], where[left] = low, cut",
-            ),
+            "wide rows: the maximum is the minimum": ("_left_rows", "low * sign, cut * sign", "low, cut"),
             "the mask holds masked keys": (
-                'mask = (found["c"] < cut[..., None]) & (found["upper"] > -torch.inf)',
-                'mask = found["c"] < cut[..., None]',
+                "softmax_box_argmin",
+                '(found["c"] < cut[..., None]) & (found["upper"] > -torch.inf)',
+                'found["c"] < cut[..., None]',
             ),
         },
     ),
@@ -133,13 +153,7 @@ MUTANTS: list[Mutant] = [
         "softmax_box/arguments.py",
         "softmax_box/test_bad_input.py",
         {
-            "crossed ends are taken": (
-                (
-                    "ends = (lower <= upper) & (upper < torch.inf) & ((lower > -torch.inf) | (upper == "
-                    "-torch.inf)) & c.isfinite()"
-                ),
-                ("ends = (upper < torch.inf) & ((lower > -torch.inf) | (upper == -torch.inf)) & c.isfinite()"),
-            ),
+            "crossed ends are taken": ("all_valid", "(lower <= upper) & (upper < torch.inf)", "upper < torch.inf"),
         },
     ),
     *mutants(
@@ -148,8 +162,9 @@ MUTANTS: list[Mutant] = [
         "softmax_box/test_layout.py",
         {
             "threads: every piece from the start": (
-                "offsets = tuple(start * stride for stride in size_strides)",
-                "offsets = tuple(0 * start * stride for stride in size_strides)",
+                "_run",
+                "(start * stride for stride in size_strides)",
+                "(0 * start * stride for stride in size_strides)",
             ),
         },
     ),

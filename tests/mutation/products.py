@@ -14,7 +14,11 @@ MUTANTS: list[Mutant] = [
         "ops/bilinear.py",
         "bounds/test_rounding.py",
         {
-            "a product's interval is rounded inward": ("radius = radius + share * (", "radius = radius - share * ("),
+            "a product's interval is rounded inward": (
+                "product_interval",
+                "radius + share * ((x.centre.abs() + x.radius) @ (y.centre.abs() + y.radius))",
+                "radius - share * ((x.centre.abs() + x.radius) @ (y.centre.abs() + y.radius))",
+            ),
         },
     ),
     *mutants(
@@ -22,7 +26,11 @@ MUTANTS: list[Mutant] = [
         "ops/linear.py",
         "bounds/test_rounding.py",
         {
-            "an image is rounded inward": ("radius = radius + share * (", "radius = radius - share * ("),
+            "an image is rounded inward": (
+                "image",
+                "radius + share * (2 * spread(box.centre.abs() + box.radius) + centre.abs())",
+                "radius - share * (2 * spread(box.centre.abs() + box.radius) + centre.abs())",
+            ),
         },
     ),
     *mutants(
@@ -30,24 +38,25 @@ MUTANTS: list[Mutant] = [
         "ops/bilinear.py",
         "ops/test_contract.py",
         {
-            "a corner is missing": ("[a * c, a * d, b * c, b * d]", "[a * c, b * c, b * d]"),
+            "a corner is missing": ("Multiply.interval", "[a * c, a * d, b * c, b * d]", "[a * c, b * c, b * d]"),
             "corners of the lower plane": (
-                "lower = -mix * x.lower * y.lower - (1 - mix) * x.upper * y.upper",
-                "lower = -mix * x.lower * y.upper - (1 - mix) * x.upper * y.lower",
+                "Multiply.relax",
+                "-mix * x.lower * y.lower - (1 - mix) * x.upper * y.upper",
+                "-mix * x.lower * y.upper - (1 - mix) * x.upper * y.lower",
             ),
             "the tilt's sign": (
-                "slopes = (y.centre + tilt * y.radius, y.centre - tilt * y.radius,",
-                "slopes = (y.centre - tilt * y.radius, y.centre + tilt * y.radius,",
+                "Multiply.relax",
+                "(y.centre + tilt * y.radius, y.centre - tilt * y.radius, x.centre + tilt * x.radius)",
+                "(y.centre - tilt * y.radius, y.centre + tilt * y.radius, x.centre + tilt * x.radius)",
             ),
-            "half the error at the centre": (
-                "x.centre, y.centre, x.radius @ y.radius\n",
-                "x.centre, y.centre, x.radius @ y.radius / 2\n",
-            ),
+            "half the error at the centre": ("MatMul.relax", "x.radius @ y.radius", "x.radius @ y.radius / 2"),
             "radius times radius forgotten": (
-                "x.radius @ (y.centre.abs() + y.radius)\n",
-                "x.radius @ y.centre.abs()\n",
+                "product_interval",
+                "x.radius @ (y.centre.abs() + y.radius)",
+                "x.radius @ y.centre.abs()",
             ),
             "the error only where A is positive": (
+                "MatMul.backward",
                 "constant - sum_to(size * plane.error, keep)",
                 "constant - sum_to(A.clamp(min=0) * plane.error, keep)",
             ),
@@ -60,10 +69,12 @@ MUTANTS: list[Mutant] = [
         "ops/test_forms.py",
         {
             "the box's centre with the form's error": (
+                "MatMul.relax",
                 "at_x, at_y = form_x.centre, form_y.centre",
                 "at_x, at_y = x.centre, y.centre",
             ),
             "the box's radius about the form's centre": (
+                "MatMul.relax",
                 "torch.minimum(_reach(x, at_x) @ _reach(y, at_y), exact)",
                 "torch.minimum(x.radius @ y.radius, exact)",
             ),
@@ -75,6 +86,7 @@ MUTANTS: list[Mutant] = [
         "ops/test_parallel.py",
         {
             "the box's radius about the generators' centre": (
+                "MatMul.relax",
                 "torch.minimum(_reach(x, at_x) @ _reach(y, at_y), error)",
                 "torch.minimum(x.radius @ y.radius, error)",
             ),
@@ -86,7 +98,11 @@ MUTANTS: list[Mutant] = [
         "ops/bilinear.py",
         "ops/test_parallel.py",
         {
-            "parallel: half the noise of a matrix product": ("noise = A * plane.error", "noise = A * plane.error / 2"),
+            "parallel: half the noise of a matrix product": (
+                "MatMul.backward",
+                "noise = A * plane.error",
+                "noise = A * plane.error / 2",
+            ),
         },
         only="MatMul or Multiply or tables",
     ),
@@ -95,8 +111,12 @@ MUTANTS: list[Mutant] = [
         "ops/bilinear.py",
         "ops/test_corners.py",
         {
-            "corners: the constant forgotten": ("A * (plane.middle + middle) -", "A * plane.middle -"),
-            "corners: half the error": ("size * plane.corners.error)", "size * plane.corners.error / 2)"),
+            "corners: the constant forgotten": ("MatMul.backward", "A * (plane.middle + middle)", "A * plane.middle"),
+            "corners: half the error": (
+                "MatMul.backward",
+                "A * (plane.middle + middle) - size * plane.corners.error",
+                "A * (plane.middle + middle) - size * plane.corners.error / 2",
+            ),
         },
     ),
     *mutants(
@@ -104,9 +124,17 @@ MUTANTS: list[Mutant] = [
         "ops/corners.py",
         "ops/test_corners.py",
         {
-            "the constant's sign": ("constant = -0.5 * (", "constant = 0.5 * ("),
-            "the whole of the input's slopes": ("(0.5 * own * sums)", "(own * sums)"),
-            "σ of the next input": ("form.places.reshape(-1)].reshape", "form.places.reshape(-1) - 1].reshape"),
+            "the constant's sign": (
+                "planes",
+                "-0.5 * (at.left.centre.unsqueeze(1) @ dy.mT + dx @ at.right.centre.unsqueeze(1).mT)",
+                "0.5 * (at.left.centre.unsqueeze(1) @ dy.mT + dx @ at.right.centre.unsqueeze(1).mT)",
+            ),
+            "the whole of the input's slopes": ("planes", "0.5 * own * sums", "own * sums"),
+            "σ of the next input": (
+                "_at",
+                "sigma[:, :, form.places.reshape(-1)]",
+                "sigma[:, :, form.places.reshape(-1) - 1]",
+            ),
         },
     ),
     *mutants(
@@ -115,6 +143,7 @@ MUTANTS: list[Mutant] = [
         "ops/test_contract.py ops/test_normalization.py",
         {
             "interval: the others' squares exchanged above": (
+                "Normalize.interval",
                 "torch.where(upper >= 0, small, large)",
                 "torch.where(upper >= 0, large, small)",
             ),
@@ -126,7 +155,11 @@ MUTANTS: list[Mutant] = [
         "ops/normalization.py",
         "methods/test_certify.py",
         {
-            "interval: y = 0 without eps": ("+ self.eps <= 0)", "+ self.eps < 0)"),
+            "interval: y = 0 without eps": (
+                "Normalize.interval",
+                "least.sum(-1, keepdim=True) + self.eps <= 0",
+                "least.sum(-1, keepdim=True) + self.eps < 0",
+            ),
         },
         only="layer_norm",
     ),
@@ -135,17 +168,23 @@ MUTANTS: list[Mutant] = [
         "ops/normalization.py",
         "ops/test_contract.py ops/test_normalization.py",
         {
-            "the plane at its largest": (
-                "(square - rows.along / d + self.eps)",
-                "(square + rows.along / d + self.eps)",
+            "the plane at its largest": ("Normalize._sigma", "square - rows.along / d", "square + rows.along / d"),
+            "chords: the sign of l u": (
+                "Normalize.relax",
+                "self.eps - (lower * upper).mean(-1)",
+                "self.eps + (lower * upper).mean(-1)",
             ),
-            "chords: the sign of l u": ("self.eps - (lower * upper).mean(-1)", "self.eps + (lower * upper).mean(-1)"),
             "the chord of 1/σ too low": (
-                "high = (sigma.lower + sigma.upper - self.eps",
-                "high = (sigma.lower + sigma.lower - self.eps",
+                "Normalize.relax",
+                "sigma.lower + sigma.upper - self.eps / middle",
+                "sigma.lower + sigma.lower - self.eps / middle",
             ),
-            "the tangent of x^-1/2 too high": ("(3 - self.square / self.touch", "(4 - self.square / self.touch"),
-            "w_r ρ_r forgotten": ("constant = w * bound - w * rho - both", "constant = w * bound - w * rho"),
+            "the tangent of x^-1/2 too high": (
+                "Norm.below",
+                "3 - self.square / self.touch / self.touch",
+                "4 - self.square / self.touch / self.touch",
+            ),
+            "w_r ρ_r forgotten": ("Normalize.backward", "w * bound - w * rho - both", "w * bound - w * rho"),
         },
         only="Normalize or inverse_of_sigma or touch or without_eps",
     ),
@@ -155,6 +194,7 @@ MUTANTS: list[Mutant] = [
         "ops/test_parallel.py ops/test_normalization.py",
         {
             "generators: |y - c|² too small": (
+                "Normalize.relax",
                 "self.eps - mean + rows.far / d",
                 "self.eps - mean + rows.far / (2 * d)",
             ),
@@ -167,8 +207,9 @@ MUTANTS: list[Mutant] = [
         "ops/test_parallel.py",
         {
             "generators: the box's radius about their centre": (
-                "reach = torch.maximum(box.upper - centre, centre - box.lower)",
-                "reach = box.radius",
+                "Normalize._known",
+                "torch.maximum(box.upper - centre, centre - box.lower)",
+                "box.radius",
             ),
         },
         only="corner",
@@ -179,11 +220,23 @@ MUTANTS: list[Mutant] = [
         "ops/test_parallel.py ops/test_normalization.py",
         {
             "generators: the ellipsoid's size": (
-                "(most_eigenvalue(round_.shape) * round_.size)",
+                "Normalize.table",
+                "most_eigenvalue(round_.shape) * round_.size",
                 "most_eigenvalue(round_.shape)",
             ),
-            "generators: errors do not count along c": (" + (flat.centre.abs() * flat.error).sum(-1)", ""),
-            "parallel: the lower bound is not brought down": ("least = centre - apart + low", "least = centre + low"),
+            "generators: errors do not count along c": (
+                "Normalize.table",
+                (
+                    "(flat.centre.unsqueeze(-2) @ columns).abs().sum((-2, -1)) + (flat.centre.abs() * "
+                    "flat.error).sum(-1)"
+                ),
+                "(flat.centre.unsqueeze(-2) @ columns).abs().sum((-2, -1))",
+            ),
+            "parallel: the lower bound is not brought down": (
+                "_band",
+                "least = centre - apart + low",
+                "least = centre + low",
+            ),
         },
         only="Normalize or tables or generators",
     ),
@@ -192,16 +245,37 @@ MUTANTS: list[Mutant] = [
         "ops/generators.py",
         "ops/test_generators.py",
         {
-            "the box without the error": ("self.columns.abs().sum(-1) + self.error", "self.columns.abs().sum(-1)"),
-            "within: the old centre": ("torch.where(lost, box.centre, self.centre)", "self.centre"),
-            "the ellipsoid's shape without the error": (" + torch.diag_embed(rows.error)", ""),
-            "the shape is not raised": ("return shape + torch.diag_embed", "return shape + 0 * torch.diag_embed"),
-            "exact sums without the error": ("parts.append(size + (eta.abs()", "parts.append(size + 0 * (eta.abs()"),
+            "the box without the error": (
+                "Generators.box",
+                "self.columns.abs().sum(-1) + self.error",
+                "self.columns.abs().sum(-1)",
+            ),
+            "within: the old centre": (
+                "Generators.within",
+                "torch.where(lost, box.centre, self.centre)",
+                "self.centre",
+            ),
+            "the ellipsoid's shape without the error": (
+                "ellipsoid",
+                "(rows.columns / scale.unsqueeze(-2)) @ rows.columns.mT + torch.diag_embed(rows.error)",
+                "(rows.columns / scale.unsqueeze(-2)) @ rows.columns.mT",
+            ),
+            "the shape is not raised": (
+                "raised",
+                "torch.diag_embed((share * _trace(shape)).unsqueeze(-1).expand(shape.shape[:-1]))",
+                "0 * torch.diag_embed((share * _trace(shape)).unsqueeze(-1).expand(shape.shape[:-1]))",
+            ),
+            "exact sums without the error": (
+                "functional_radius",
+                "(eta.abs() * rows.rows.error[..., j, :].unsqueeze(1).unsqueeze(-2)).sum(-1)",
+                "0 * (eta.abs() * rows.rows.error[..., j, :].unsqueeze(1).unsqueeze(-2)).sum(-1)",
+            ),
             "the size of one factor": (
+                "product_radius",
                 "left.size.sqrt().unsqueeze(-1) * right.size.sqrt().unsqueeze(-2)",
                 "left.size.sqrt().unsqueeze(-1)",
             ),
-            "one root too many": (".pow(0.5**SQUARINGS)", ".pow(0.5 ** (SQUARINGS + 1))"),
+            "one root too many": ("most_eigenvalue", "0.5**SQUARINGS", "0.5 ** (SQUARINGS + 1)"),
         },
     ),
     *mutants(
@@ -210,23 +284,24 @@ MUTANTS: list[Mutant] = [
         "ops/test_forms.py",
         {
             "the smallest radius serves for all": (
+                "row_form",
                 "compact.squeeze(-3) * most.unsqueeze(-2)",
                 "compact.squeeze(-3) * least.unsqueeze(-2)",
             ),
-            "the first row's matrix serves for all": (
-                "if bool(((full & same) | empty).all()):",
-                "if bool((full | empty).all()):",
-            ),
+            "the first row's matrix serves for all": ("row_form", "(full & same) | empty", "full | empty"),
             "a functional's sign": (
-                "spread = (eta @ form.matrix.squeeze(-3)).abs()",
-                "spread = eta @ form.matrix.squeeze(-3)",
+                "functional_radius",
+                "(eta @ form.matrix.squeeze(-3)).abs()",
+                "eta @ form.matrix.squeeze(-3)",
             ),
-            "the largest column for the sum": ("size.sum(-1).sqrt()", "size.amax(-1).sqrt()"),
+            "the largest column for the sum": ("ellipsoid_radius", "size.sum(-1).sqrt()", "size.amax(-1).sqrt()"),
             "products cancel": (
-                "(left.matrix.squeeze(-3).mT @ right.matrix.squeeze(-3)).abs()",
-                "left.matrix.squeeze(-3).mT @ right.matrix.squeeze(-3)",
+                "product_radius",
+                "cross = (left.matrix.squeeze(-3).mT @ right.matrix.squeeze(-3)).abs()",
+                "cross = left.matrix.squeeze(-3).mT @ right.matrix.squeeze(-3)",
             ),
             "the box's radius about the form's centre": (
+                "functional_box",
                 "torch.maximum(box.upper - form.centre, form.centre - box.lower)",
                 "box.radius",
             ),
@@ -238,8 +313,9 @@ MUTANTS: list[Mutant] = [
         "ops/test_contract.py",
         {
             "a functional's radius may cancel": (
-                "eta.abs() @ box.radius.unsqueeze(1).mT\n    return",
-                "(eta @ box.radius.unsqueeze(1).mT).abs()\n    return",
+                "functional_box",
+                "eta.abs() @ box.radius.unsqueeze(1).mT",
+                "(eta @ box.radius.unsqueeze(1).mT).abs()",
             ),
         },
         only="Attention",
@@ -249,22 +325,30 @@ MUTANTS: list[Mutant] = [
         "ops/linear.py",
         "ops/test_contract.py",
         {
-            "left: the radius through W": ("self.weight.abs() @ r)", "self.weight @ r)"),
+            "left: the radius through W": (
+                "LeftLinear.interval",
+                "lambda r: self.weight.abs() @ r",
+                "lambda r: self.weight @ r",
+            ),
             "convolution: the bias in the radius": (
+                "Convolution.interval",
                 "self._convolve(r, self.weight.abs(), None)",
                 "self._convolve(r, self.weight.abs(), self.bias)",
             ),
             "subtract: like ends": (
+                "Subtract.interval",
                 "Interval(boxes[0].lower - boxes[1].upper, boxes[0].upper - boxes[1].lower)",
                 "Interval(boxes[0].lower - boxes[1].lower, boxes[0].upper - boxes[1].upper)",
             ),
             "shift: minus the offset": (
+                "Shift.backward",
                 "Step((A,), sum_to(A * self.offset, keep))",
                 "Step((A,), sum_to(-A * self.offset, keep))",
             ),
             "linear: the last dimension is carried": (
-                "None if keep == len(shape) - 1 or self.weight.dim() > 2",
-                "None if self.weight.dim() > 2",
+                "Linear.carries",
+                "keep == len(shape) - 1 or self.weight.dim() > 2",
+                "self.weight.dim() > 2",
             ),
         },
         only="Linear or Convolution or Subtract or Shift or Sum or Add",
@@ -275,15 +359,25 @@ MUTANTS: list[Mutant] = [
         "ops/test_contract.py",
         {
             "take: an index that repeats counts once": (
-                ".index_add(2 + self.dim, self.index, A)",
-                ".index_copy(2 + self.dim, self.index, A)",
+                "Take.backward",
+                "A.new_zeros(shape).index_add(2 + self.dim, self.index, A)",
+                "A.new_zeros(shape).index_copy(2 + self.dim, self.index, A)",
             ),
-            "concat: every part is the first": ("A.narrow(2 + self.dim, at, n)", "A.narrow(2 + self.dim, 0 * at, n)"),
+            "concat: every part is the first": (
+                "Concat.backward",
+                "A.narrow(2 + self.dim, at, n)",
+                "A.narrow(2 + self.dim, 0 * at, n)",
+            ),
             "expand: repeated dimensions are carried": (
+                "Expand.carries",
                 "(keep,) if self.before[keep] == self.after[keep] else None",
                 "(keep,)",
             ),
-            "reshape: any dimension of the same size": (" and math.prod(self.before[:d]) == left", ""),
+            "reshape: any dimension of the same size": (
+                "Reshape.carries",
+                "n == self.after[keep] and math.prod(self.before[:d]) == left",
+                "n == self.after[keep]",
+            ),
         },
         only="Take or Concat or Expand or Reshape or Permute or Slice",
     ),

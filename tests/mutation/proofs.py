@@ -14,8 +14,9 @@ MUTANTS: list[Mutant] = [
         "certificate/checker/rows.py",
         "certificate/test_masks.py",
         {
-            "every masked key is negligible": ("if not (gap <= -NEGLIGIBLE).all():", "if not (gap <= np.inf).all():"),
+            "every masked key is negligible": ("negligible", "-NEGLIGIBLE", "np.inf"),
             "a masked key below any other": (
+                "negligible",
                 "masked.max(-1) - others.max(-1)",
                 "masked.max(-1) - others.max(-1) - 1000",
             ),
@@ -26,8 +27,12 @@ MUTANTS: list[Mutant] = [
         "certificate/checker/network.py",
         "certificate/test_masks.py",
         {
-            "penalties are not looked at": ('if "penalty" in node.arrays:', 'if "penalties" in node.arrays:'),
-            "a penalty anywhere": ("return fine and not (penalty[~mask] != 0).any() and", "return fine and"),
+            "penalties are not looked at": ("Known._rows", '"penalty" in node.arrays', '"penalties" in node.arrays'),
+            "a penalty anywhere": (
+                "_masks_fit",
+                "fine and not (penalty[~mask] != 0).any() and not (replaced & (penalty == 0)).any()",
+                "fine and not (replaced & (penalty == 0)).any()",
+            ),
         },
     ),
     *mutants(
@@ -36,55 +41,55 @@ MUTANTS: list[Mutant] = [
         "certificate/test_lowering.py",
         {
             "the mask is forgotten": (
-                'return found.add("Attention", x, dims, **_masks(op, node.inputs[0].shape))',
-                'return found.add("Attention", x, dims)',
+                "_lower",
+                'found.add("Attention", x, dims, **_masks(op, node.inputs[0].shape))',
+                'found.add("Attention", x, dims)',
             ),
             "eps is forgotten": (
-                "(found.reshaped(x[0], flat),), flat, eps=op.eps)",
-                "(found.reshaped(x[0], flat),), flat, eps=1e-3)",
+                "_lower",
+                'found.add("Normalize", (found.reshaped(x[0], flat),), flat, eps=op.eps)',
+                'found.add("Normalize", (found.reshaped(x[0], flat),), flat, eps=1e-3)',
             ),
             "the bias is forgotten": (
-                (
-                    "return out if op.bias is None else found.plus(out, dims, op.bias)\n    if "
-                    "isinstance(op, linear.Linear):"
-                ),
-                "return out\n    if isinstance(op, linear.Linear):",
+                "_linear",
+                "out if op.bias is None else found.plus(out, dims, op.bias)",
+                "out",
+                0,
             ),
         },
     ),
     *mutants(
         "proofs",
-        "certificate/certified.py",
+        "runs/proofs.py",
         "certificate/test_certificate.py",
         {
-            "positive in floating point is enough": (
-                "    if verdict is Verdict.VERIFIED:\n        said",
-                "    if False:\n        said",
-            ),
-            "what has no proof is verified": (
-                "    if proof.certificate is not None:\n        return Verdict.VERIFIED",
-                "    if proof is not None:\n        return Verdict.VERIFIED",
-            ),
+            "positive in floating point is enough": ("_judged", "verdict is Verdict.VERIFIED", "False"),
+            "what has no proof is verified": ("_judged", "proof.certificate is not None", "proof is not None"),
         },
     ),
     *mutants(
         "proofs",
-        "certificate/certified.py",
+        "runs/proofs.py",
         "certificate/test_certificate.py",
         {
             "bounds that were not proved": (
-                "bounds[b, others] = torch.tensor(proved,",
-                "bounds[b, others] = 0 * bounds[b, others] + bounds[b, others] + 0 * torch.tensor(proved,",
+                "with_proofs",
+                "torch.tensor(proved, dtype=bounds.dtype, device=bounds.device)",
+                (
+                    "0 * bounds[b, others] + bounds[b, others] + 0 * torch.tensor(proved, dtype=bounds.dtype, "
+                    "device=bounds.device)"
+                ),
             ),
         },
         only="nothing_else",
     ),
     *mutants(
         "proofs",
-        "certificate/certified.py",
+        "runs/proofs.py",
         "certificate/test_certificate.py",
         {
             "one class is left out": (
+                "with_proofs",
                 "others = [k for k in range(classes) if k != label]",
                 "others = [k for k in range(classes) if k != label][1:]",
             ),

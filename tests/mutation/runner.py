@@ -30,7 +30,8 @@ from types import ModuleType
 from typing import Any, NamedTuple
 from unittest import mock
 
-from .mutant import PACKAGE, ROOT, Mutant
+from .locate import Changed, Sources
+from .mutant import PACKAGE, ROOT, Mutant, module
 
 TESTS = ROOT / "tests"
 SECONDS = 600.0
@@ -116,24 +117,22 @@ class Copy:
 
     def __init__(self, place: Path) -> None:
         self.place, self.source = place, place / "src"
+        self.package = self.source / "vertex_softmax"
         self.server: subprocess.Popen[str] | None = None
         ignored = shutil.ignore_patterns("__pycache__")
-        shutil.copytree(PACKAGE, self.source / "vertex_softmax", ignore=ignored)
+        shutil.copytree(PACKAGE, self.package, ignore=ignored)
 
     @contextmanager
-    def mutated(self, mutant: Mutant | None) -> Iterator[None]:
+    def mutated(self, changed: Changed) -> Iterator[None]:
         """With one fault, within."""
-        if mutant is None:
-            yield
-            return
-        path = self.source / "vertex_softmax" / mutant.file
-        before = path.read_text()
-        library = self.source / "vertex_softmax" / "softmax_box" / "native" / "softmax_box.so"
-        kernel = library.read_bytes() if mutant.native and library.exists() else None
+        path = self.package / changed.file
+        before, native = path.read_text(), path.suffix != ".py"
+        library = self.package / "softmax_box" / "native" / "softmax_box.so"
+        kernel = library.read_bytes() if native and library.exists() else None
         try:
-            path.write_text(mutant.applied(before))
+            path.write_text(changed.text)
             _forget(path)
-            if mutant.native:
+            if native:
                 _compile(self.place)
             yield
         finally:
@@ -258,11 +257,13 @@ class Runner:
             every = [Copy(Path(place) / str(i)) for i in range(self.jobs)]
             for copy in every:
                 copies.put(copy)
+            sources = Sources(every[0].package)
+            changes = [mutant.applied(sources) for mutant in chosen]  # what is out of date is said before anything runs
 
-            def work(mutant: Mutant) -> Outcome:
+            def work(mutant: Mutant, changed: Changed) -> Outcome:
                 copy = copies.get()
                 try:
-                    outcome = self._one(copy, mutant)
+                    outcome = self._one(copy, mutant, changed)
                 finally:
                     copies.put(copy)
                 say(outcome)
@@ -270,25 +271,25 @@ class Runner:
 
             try:
                 with ThreadPoolExecutor(self.jobs) as pool:
-                    found = list(pool.map(work, chosen))
+                    found = list(pool.map(work, chosen, changes))
                 return self._told_apart(every[0], chosen, found)
             finally:
                 for copy in every:
                     copy.close()
 
-    def _one(self, copy: Copy, mutant: Mutant) -> Outcome:
+    def _one(self, copy: Copy, mutant: Mutant, changed: Changed) -> Outcome:
         suite = Suite(mutant.tests, mutant.only)
 
         def work() -> dict[str, Any]:
             begin = time.perf_counter()
             try:
-                with copy.mutated(mutant):
-                    result, by = copy.run(suite, self.seconds, mutant.module)
+                with copy.mutated(changed):
+                    result, by = copy.run(suite, self.seconds, module(changed.file))
             except subprocess.CalledProcessError as error:
                 result, by = "error", f"the kernel does not compile: {error.stderr}"
             return {"key": mutant.key, "result": result, "by": by, "seconds": round(time.perf_counter() - begin, 1)}
 
-        found = self.journal.once(digest(suite, mutant.file, mutant.old, mutant.new), work)
+        found = self.journal.once(digest(suite, changed.file, changed.text), work)
         return Outcome(mutant.key, mutant.area, found["result"], found["by"], found["seconds"])
 
     def _told_apart(self, copy: Copy, chosen: Sequence[Mutant], found: list[Outcome]) -> list[Outcome]:

@@ -11,27 +11,27 @@ from .mutant import Mutant, mutants
 MUTANTS: list[Mutant] = [
     *mutants(
         "search",
-        "search/branch_and_bound.py",
+        "bounds/branch_and_bound.py",
         "search/test_branch_and_bound.py search/test_branch_and_bound_limits.py",
         {
             "at the goal is above it": (
-                "return domain.bound > self.goals[domain.objective]",
-                "return domain.bound >= self.goals[domain.objective]",
+                "Tree._done",
+                "domain.bound > self.goals[domain.objective]",
+                "domain.bound >= self.goals[domain.objective]",
             ),
             "the best closed part counts": (
-                "self.closed[domain.objective] = min(self.closed",
-                "self.closed[domain.objective] = max(-1e9, self.closed",
+                "Tree._take",
+                "min(self.closed[domain.objective], domain.bound)",
+                "max(-1e9, self.closed[domain.objective], domain.bound)",
             ),
-            "parts with nothing left to split are dropped": (
-                "                self.stuck.append(domain)\n",
-                "                pass\n",
-            ),
+            "parts with nothing left to split are dropped": ("Tree._take", "self.stuck.append(domain)", "pass"),
             "open parts do not count": (
-                "bound[domain.objective] = min(bound[domain.objective], domain.bound)\n",
-                "pass\n",
+                "Tree._outcome",
+                "bound[domain.objective] = min(bound[domain.objective], domain.bound)",
+                "pass",
             ),
-            "only one of the two parts": ("            found += best\n", "            found += best[:1]\n"),
-            "NaN is a bound": ("return -math.inf if math.isnan(x) else x", "return math.inf if math.isnan(x) else x"),
+            "only one of the two parts": ("Tree._split", "found += best", "found += best[:1]"),
+            "NaN is a bound": ("_number", "-math.inf if math.isnan(x) else x", "math.inf if math.isnan(x) else x"),
         },
     ),
     *mutants(
@@ -40,6 +40,7 @@ MUTANTS: list[Mutant] = [
         "search/test_cascade.py search/test_cascade_rounding.py",
         {
             "NaN excludes": (
+                "_Target.learn",
                 "torch.where(bounds.isfinite(), bounds - self.d, torch.full_like(bounds, -torch.inf))",
                 "(bounds - self.d).nan_to_num(nan=1e9)",
             ),
@@ -52,14 +53,18 @@ MUTANTS: list[Mutant] = [
         "search/test_cascade.py search/test_cascade_rounding.py",
         {
             "unsat after the first case": (
-                "if not self._open() and self.targets:",
-                "if not self._open(0) and self.targets:",
+                "_Cascade.run",
+                "not self._open() and self.targets",
+                "not self._open(0) and self.targets",
             ),
             "problems are overlooked": (
-                "            return\n        for target, rows in zip(open_, bounds[0]",
-                "        for target, rows in zip(open_, bounds[0]",
+                "_Cascade._bound",
+                'self.problem = f"{walk.problems[0].text} at {walk.problems[0].node.name!r}; a smaller set may help"\n'
+                "return",
+                'self.problem = f"{walk.problems[0].text} at {walk.problems[0].node.name!r}; a smaller set may help"',
             ),
             "a mix pays for its own terms alone": (
+                "_Cascade._bound_mixes",
                 "max(target.guard, mixed, guard(walk, target.C, target.d))",
                 "max(target.guard, guard(walk, target.C, target.d))",
             ),
@@ -71,6 +76,7 @@ MUTANTS: list[Mutant] = [
         "search/test_cascade.py search/test_cascade_rounding.py",
         {
             "the box is rounded inward": (
+                "_Cascade._case",
                 "self._placed(case.lower, -torch.inf), self._placed(case.upper, torch.inf)",
                 "self._placed(case.lower, torch.inf), self._placed(case.upper, -torch.inf)",
             ),
@@ -83,12 +89,14 @@ MUTANTS: list[Mutant] = [
         "search/test_cascade.py search/test_cascade_rounding.py",
         {
             "a counterexample is not replayed": (
-                "found = self.confirm(point.detach().cpu().double().reshape(-1).numpy())",
-                "found = self.confirm(point.detach().cpu().double().reshape(-1).numpy()) or object()",
+                "_Cascade._branch.accept",
+                "self.confirm(point.detach().cpu().double().reshape(-1).numpy())",
+                "self.confirm(point.detach().cpu().double().reshape(-1).numpy()) or object()",
             ),
             "out of time is unsat": (
-                'return self._answer(Status.TIMEOUT, self._left(), "")\n        late',
-                'return self._answer(Status.UNSAT, self._left(), "")\n        late',
+                "_Cascade.run",
+                'self._answer(Status.TIMEOUT, self._left(), "")',
+                'self._answer(Status.UNSAT, self._left(), "")',
             ),
         },
     ),
@@ -98,16 +106,19 @@ MUTANTS: list[Mutant] = [
         "search/test_replay.py",
         {
             "one float outward": (
+                "Replay._ends",
                 "(prop, -rounded_down(-lower, self.dtype), rounded_down(upper, self.dtype))",
                 "(prop, rounded_down(lower, self.dtype), -rounded_down(-upper, self.dtype))",
             ),
             "outside is rounded in": (
-                "((high >= lower) & (low <= upper) & (lower <= upper)).all(1)",
-                "((lower <= upper)).all(1)",
+                "Replay.confirms",
+                "(high >= lower) & (low <= upper) & (lower <= upper)",
+                "lower <= upper",
             ),
             "decimals that leave the box": (
-                "return short if lower <= Fraction(short) <= upper else str(Decimal(value))",
-                "return short",
+                "_decimal",
+                "short if lower <= Fraction(short) <= upper else str(Decimal(value))",
+                "short",
             ),
         },
     ),
@@ -117,10 +128,15 @@ MUTANTS: list[Mutant] = [
         "search/test_visits.py search/test_falsify.py",
         {
             "points leave the box": (
+                "Visits.inside",
                 "torch.minimum(torch.maximum(x, self.lower[case][:, None]), self.upper[case][:, None])",
                 "torch.maximum(x, self.lower[case][:, None])",
             ),
-            "one inequality is enough": ("worst = parts.amax(-1).nan_to_num", "worst = parts.amin(-1).nan_to_num"),
+            "one inequality is enough": (
+                "Visits.visit",
+                "parts.amax(-1).nan_to_num(torch.inf, torch.inf, -torch.inf)",
+                "parts.amin(-1).nan_to_num(torch.inf, torch.inf, -torch.inf)",
+            ),
         },
     ),
     *mutants(
@@ -129,8 +145,9 @@ MUTANTS: list[Mutant] = [
         "search/test_attack.py",
         {
             "points leave the set": (
-                "x = torch.minimum(torch.maximum(x, self.lower), self.upper)",
-                "x = torch.maximum(x, self.lower)",
+                "_Search.descend",
+                "torch.minimum(torch.maximum(x, self.lower), self.upper)",
+                "torch.maximum(x, self.lower)",
             ),
         },
     ),

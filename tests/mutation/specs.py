@@ -10,14 +10,15 @@ MUTANTS: list[Mutant] = [
         "specs/formula.py",
         "specs/test_vnnlib.py specs/test_vnnlib_errors.py",
         {
-            "≤ read as ≥": ('if operator in ("<=", "<", "="):', 'if operator in (">=", "<", "="):'),
-            "< read as ≤": ('_at_most(a, b, operator == "<", position)', "_at_most(a, b, False, position)"),
-            "a negative factor keeps the side": (
-                "bound(inputs[0], factor > 0, limit / factor,",
-                "bound(inputs[0], factor != 0, limit / factor,",
+            "≤ read as ≥": ("comparison", '("<=", "<", "=")', '(">=", "<", "=")'),
+            "< read as ≤": ("comparison", 'operator == "<"', "False"),
+            "a negative factor keeps the side": ("_at_most", "factor > 0", "factor != 0"),
+            "or read as and": ("connective", 'operator == "and"', "True"),
+            "the negation of ≤ is ≥": (
+                "negated",
+                "literal._replace(upper=not literal.upper, strict=not literal.strict)",
+                "literal._replace(upper=not literal.upper, strict=literal.strict)",
             ),
-            "or read as and": ('return Junction(operator == "and", parts)', "return Junction(True, parts)"),
-            "the negation of ≤ is ≥": ("strict=not literal.strict)", "strict=literal.strict)"),
         },
     ),
     *mutants(
@@ -26,27 +27,24 @@ MUTANTS: list[Mutant] = [
         "specs/test_vnnlib.py specs/test_vnnlib_errors.py",
         {
             "the looser of two bounds": (
-                "return (new.near < old.near) == new.upper",
-                "return (new.near > old.near) == new.upper",
+                "_tighter",
+                "(new.near < old.near) == new.upper",
+                "(new.near > old.near) == new.upper",
             ),
             "boxes of one point are empty": (
-                "(low.value == high.value and (low.strict or high.strict))",
+                "_crossed",
+                "low.value == high.value and (low.strict or high.strict)",
                 "low.value == high.value",
             ),
-            "what holds throughout is left out": ("inequalities = list(self.inequalities)\n", "inequalities = []\n"),
+            "what holds throughout is left out": ("Assertions._boxes", "list(self.inequalities)", "[]"),
             "outward is inward": (
-                "return (above, below) if bound.upper else (below, above)",
-                "return (below, above) if bound.upper else (above, below)",
+                "rounded",
+                "(above, below) if bound.upper else (below, above)",
+                "(below, above) if bound.upper else (above, below)",
             ),
-            "a strict bound holds its point": (
-                "    if bound.strict and error == 0:\n",
-                "    if False and error == 0:\n",
-            ),
-            "only the last choice": ("either = _product(either, choice, position)\n", "either = choice\n"),
-            "negated literals are not": (
-                "parent.parts.append(part if positive else negated(part))",
-                "parent.parts.append(part)",
-            ),
+            "a strict bound holds its point": ("rounded", "bound.strict and error == 0", "False and error == 0"),
+            "only the last choice": ("Assertions._all", "_product(either, choice, position)", "choice"),
+            "negated literals are not": ("_flat", "part if positive else negated(part)", "part"),
         },
     ),
     *mutants(
@@ -55,24 +53,35 @@ MUTANTS: list[Mutant] = [
         "specs/test_property.py",
         {
             "strict inequalities hold at the limit": (
-                "return total < self.limit if self.strict else total <= self.limit",
-                "return total <= self.limit",
+                "Inequality.holds",
+                "total < self.limit if self.strict else total <= self.limit",
+                "total <= self.limit",
             ),
-            "any inequality": ("return all(inequality.holds(output)", "return any(inequality.holds(output)"),
+            "any inequality": (
+                "Conjunction.holds",
+                "all(inequality.holds(output) for inequality in self.inequalities)",
+                "any(inequality.holds(output) for inequality in self.inequalities)",
+            ),
             "the outer box": (
+                "Case.contains",
                 "(flat >= self.inner_lower) & (flat <= self.inner_upper)",
                 "(flat >= self.lower) & (flat <= self.upper)",
             ),
-            "the matrix's sign": ("C[i, k] = a", "C[i, k] = -a"),
-            "limits to the nearest number": ("if Fraction(float(near)) < value:", "if not value:"),
+            "the matrix's sign": ("Conjunction.matrix", "C[i, k] = a", "C[i, k] = -a"),
+            "limits to the nearest number": ("rounded_up", "Fraction(float(near)) < value", "not value"),
             "limits of single precision to the nearest number": (
+                "Inequality.scaled",
                 "rounded_up(self.limit * factor, single=single)",
                 "float(np.float32(float(self.limit * factor))) if single else rounded_up(self.limit * factor)",
             ),
-            "rows are not scaled": ("shift = 0 if abs(top) <= plain else -top", "shift = 0"),
-            "limits are not scaled with their rows": ("rounded_up(self.limit * factor,", "rounded_up(self.limit,"),
-            "rows of any span": ("if top - bottom > span or", "if False or"),
-            "declared shapes are any": ("_core(shape) != _core(declared)", "len(shape) < 0"),
+            "rows are not scaled": ("Inequality.scaled", "0 if abs(top) <= plain else -top", "0"),
+            "limits are not scaled with their rows": (
+                "Inequality.scaled",
+                "rounded_up(self.limit * factor, single=single)",
+                "rounded_up(self.limit, single=single)",
+            ),
+            "rows of any span": ("Inequality.scaled", "top - bottom > span", "False"),
+            "declared shapes are any": ("Property.require", "_core(shape) != _core(declared)", "len(shape) < 0"),
         },
     ),
     *mutants(
@@ -80,10 +89,7 @@ MUTANTS: list[Mutant] = [
         "specs/vnnlib1.py",
         "specs/test_vnnlib.py specs/test_vnnlib_errors.py",
         {
-            "the short way reads ≥ as ≤": (
-                'return bound(index, operator == "<=", value, False, match.start())',
-                "return bound(index, True, value, False, match.start())",
-            ),
+            "the short way reads ≥ as ≤": ("Reader._bound", 'operator == "<="', "True"),
         },
     ),
     *mutants(
@@ -92,16 +98,22 @@ MUTANTS: list[Mutant] = [
         "certificate/test_comparison.py",
         {
             "boxes need not contain": (
-                "return bool((self.lower <= case.lower).all() and (case.upper <= self.upper).all())",
-                "return bool((self.lower <= case.lower).all())",
+                "_Part.contains",
+                "(self.lower <= case.lower).all() and (case.upper <= self.upper).all()",
+                "(self.lower <= case.lower).all()",
             ),
-            "limits of any height": ("rows[direction] <= limit", "rows[direction] is not None"),
+            "limits of any height": ("_follows", "rows[direction] <= limit", "rows[direction] is not None"),
             "one row of a case is enough": (
-                "return all(direction in rows and",
-                "return any(direction in rows and",
+                "_follows",
+                "all(direction in rows and rows[direction] <= limit for direction, limit in case.items())",
+                "any(direction in rows and rows[direction] <= limit for direction, limit in case.items())",
             ),
-            "multiples of either sign": ("size = abs(held[0][1]) if held", "size = held[0][1] if held"),
-            "the highest limit of a direction": ("min(limit, found.get", "max(limit, found.get"),
+            "multiples of either sign": ("_rows", "abs(held[0][1])", "held[0][1]"),
+            "the highest limit of a direction": (
+                "_rows",
+                "min(limit, found.get(direction, limit))",
+                "max(limit, found.get(direction, limit))",
+            ),
         },
     ),
     *mutants(
@@ -109,11 +121,8 @@ MUTANTS: list[Mutant] = [
         "certificate/instances.py",
         "certificate/test_comparison.py",
         {
-            "rows that are nearly exact": ("if not _is_double(a):", "if not a:"),
-            "limits are not scaled with exact rows": (
-                "rounded_up(inequality.limit * factor)",
-                "rounded_up(inequality.limit)",
-            ),
+            "rows that are nearly exact": ("exact_row", "not _is_double(a)", "not a"),
+            "limits are not scaled with exact rows": ("exact_row", "inequality.limit * factor", "inequality.limit"),
         },
     ),
 ]

@@ -10,28 +10,28 @@ from pathlib import Path
 
 import pytest
 
-from mutation.catalogue import AREAS, catalogue
-from mutation.mutant import PACKAGE, Mutant
-from mutation.runner import KILLED, TESTS, Outcome, Runner
+from tests.mutation.catalogue import AREAS, catalogue
+from tests.mutation.locate import Sources
+from tests.mutation.mutant import PACKAGE, Mutant
+from tests.mutation.runner import KILLED, TESTS, Outcome, Runner
 
 MUTANTS = catalogue()
-QUICK = ("specs/test_property.py", "bounds/test_coefficients.py", "test_sets.py")
+QUICK = ("specs/test_property.py", "bounds/test_coefficients.py", "sets/test_sets.py")
 """Test files of a second or two."""
 
 
 def test_every_mutant_changes_one_place_and_is_a_program() -> None:
-    texts: dict[str, str] = {}
+    sources = Sources(PACKAGE)
     for mutant in MUTANTS:
-        text = texts.setdefault(mutant.file, (PACKAGE / mutant.file).read_text())
-        changed = mutant.applied(text)
+        changed = mutant.applied(sources)
         if not mutant.native:
-            compile(changed, mutant.file, "exec")
+            compile(changed.text, changed.file, "exec")
         assert all((TESTS / test).is_file() for test in mutant.tests), mutant.key
 
 
 def test_names_are_unique_and_no_change_is_there_twice() -> None:
     assert len({mutant.key for mutant in MUTANTS}) == len(MUTANTS)
-    assert len({(mutant.file, mutant.old, mutant.new) for mutant in MUTANTS}) == len(MUTANTS)
+    assert len({mutant[1:2] + mutant[3:6] + mutant[8:] for mutant in MUTANTS}) == len(MUTANTS)
 
 
 def test_there_are_enough() -> None:
@@ -40,20 +40,25 @@ def test_there_are_enough() -> None:
     assert sum(count[area] for area in ("relaxations", "walks", "primitive")) >= 60
 
 
-def test_a_mutant_out_of_date_is_named() -> None:
+@pytest.mark.parametrize(("file", "old"), [("specs/property.py", "no_such(text)"), ("kernel.h", "no such text")])
+def test_a_mutant_out_of_date_is_named(tmp_path: Path, file: str, old: str) -> None:
+    (tmp_path / "specs").mkdir()
+    (tmp_path / file).write_text("text")
+    mutant = Mutant("specs", file, "old one", "", old, "", ())
     with pytest.raises(LookupError, match="old one: 0 places have"):
-        Mutant("specs", "specs/property.py", "old one", "no such text", "", ()).applied("text")
-    with pytest.raises(LookupError, match="nothing is changed"):
-        Mutant("specs", "specs/property.py", "old one", "text", "text", ()).applied("text")
+        mutant.applied(Sources(tmp_path))
+    with pytest.raises(LookupError, match="old one: nothing is changed"):
+        mutant._replace(old="text", new="text").applied(Sources(tmp_path))
 
 
 def test_a_handful_is_killed_and_nothing_else(tmp_path: Path) -> None:
     handful = [next(m for m in MUTANTS if m.tests == (test,)) for test in QUICK]
-    first, top = handful[0], "from __future__"
+    top = "from __future__ import annotations"
+    first = handful[0]._replace(scope="", old=top, new=f"{top}\npass")
     others = [
-        first._replace(name="a comment", old=top, new=f"# no fault\n{top}"),
-        first._replace(name="no module", old=top, new=f"import no_such_module\n{top}"),
-        first._replace(name="not imported", file="report/svg.py", old=top, new=f"# no fault\n{top}"),
+        first._replace(name="no fault"),
+        first._replace(name="no module", new=f"{top}\nimport no_such_module"),
+        first._replace(name="not imported", file="runs/report/svg.py"),
     ]
     journal = tmp_path / "journal.jsonl"
     found = Runner(journal=journal).run([*handful, *others])
@@ -63,9 +68,7 @@ def test_a_handful_is_killed_and_nothing_else(tmp_path: Path) -> None:
     assert "was not imported from the copy" in found[-1].by
     again: list[Outcome] = []
     journal.write_text(journal.read_text() + '{"digest": "cut sh')
-    endless = first._replace(
-        name="for ever", old="        C = torch", new="        while True: pass\n        C = torch"
-    )
+    endless = first._replace(name="for ever", new=f"{top}\nwhile True: pass")
     Runner(journal=journal, seconds=1.0).run([*handful, endless], again.append)
     assert again == [*found[: len(handful)], again[-1]]
     assert again[-1].result == "timeout"

@@ -11,86 +11,89 @@ from .mutant import Mutant, mutants
 MUTANTS: list[Mutant] = [
     *mutants(
         "verdicts",
-        "methods/certify.py",
+        "runs/certify.py",
         "methods/test_certify.py",
         {
-            "0 is a positive margin": ("        elif least > 0:\n", "        elif least >= 0:\n"),
+            "0 is a positive margin": ("_judge", "least > 0", "least >= 0", 1),
         },
         only="tie",
     ),
     *mutants(
         "verdicts",
-        "methods/certify.py",
+        "runs/certify.py",
         "methods/test_certify.py",
         {
             "the largest margin decides": (
-                "least, centre = float(margins[b].amin())",
-                "least, centre = float(margins[b][margins[b].isfinite()].amax())",
+                "_judge",
+                "float(margins[b].amin()), float(clean[b].amin())",
+                "float(margins[b][margins[b].isfinite()].amax()), float(clean[b].amin())",
             ),
         },
         only="every_margin",
     ),
     *mutants(
         "verdicts",
-        "methods/certify.py",
+        "runs/certify.py",
         "methods/test_certify.py",
         {
-            "what is not finite is verified": ("        elif text or not known:\n", "        elif text:\n"),
+            "what is not finite is verified": ("_judge", "text or not known", "text"),
         },
         only="final_bound",
     ),
     *mutants(
         "verdicts",
-        "methods/certify.py",
+        "runs/certify.py",
         "methods/test_certify.py",
         {
-            "problems of the walk are overlooked": ("        elif text or not known:\n", "        elif not known:\n"),
+            "problems of the walk are overlooked": ("_judge", "text or not known", "not known"),
             "the centre's margin may be NaN": (
-                "if centre < 0 and bool((label | clean[b].isfinite()).all()):",
-                "if not centre >= 0:",
+                "_judge",
+                "centre < 0 and bool((label | clean[b].isfinite()).all())",
+                "not centre >= 0",
             ),
         },
         only="never_verified or broken or overflow or domain",
     ),
     *mutants(
         "verdicts",
-        "methods/certify.py",
+        "runs/certify.py",
         "methods/test_certify.py",
         {
             "the label is one of the others": (
-                "others = others[others != labels[:, None]]",
-                "others = others[others != labels.flip(0)[:, None]]",
+                "_certify",
+                "others = others[others != labels[:, None]].reshape(batch, classes - 1)",
+                "others = others[others != labels.flip(0)[:, None]].reshape(batch, classes - 1)",
             ),
         },
         only="label or batch",
     ),
     *mutants(
         "verdicts",
-        "methods/certify.py",
+        "runs/certify.py",
         "methods/test_certify.py",
         {
             "bounds: problems are overlooked": (
-                "found = torch.where(problem.where[:, None], torch.full_like(found, torch.nan), found)",
-                "found = found + 0",
+                "_bound",
+                "torch.where(problem.where[:, None], torch.full_like(found, torch.nan), found)",
+                "found + 0",
             ),
         },
         only="outward or bound_holds or overflow or domain or broken",
     ),
     *mutants(
         "verdicts",
-        "methods/certify.py",
+        "runs/certify.py",
         "methods/test_certify.py",
         {
             "single precision: the set is rounded inward": (
+                "_interval",
                 (
-                    "lower = _placed(input_set.lower, graph, dtype, device, -torch.inf)\n    upper = "
-                    "_placed(input_set.upper, graph, dtype, device, torch.inf)\n    size = "
-                    "options.together(graph, method, device, dtype)\n"
+                    "lower = _placed(input_set.lower, graph, dtype, device, -torch.inf)\n"
+                    "upper = _placed(input_set.upper, graph, dtype, device, torch.inf)"
                 ),
                 (
-                    "lower = _placed(input_set.lower, graph, dtype, device, torch.inf)\n    upper = "
-                    "_placed(input_set.upper, graph, dtype, device, -torch.inf)\n    size = "
-                    "options.together(graph, method, device, dtype)\n"
+                    "lower = _placed(input_set.lower, graph, dtype, device, torch.inf)\n"
+                    "upper = _placed(input_set.upper, graph, dtype, device, -torch.inf)"
                 ),
             ),
         },
@@ -98,167 +101,185 @@ MUTANTS: list[Mutant] = [
     ),
     *mutants(
         "verdicts",
-        "methods/certify.py",
+        "runs/certify.py",
         "methods/test_certify.py",
         {
             "margins at other classes": (
-                "return whole.scatter(1, others, values)",
-                "return whole.scatter(1, others, values.flip(1))",
+                "_margins",
+                "whole.scatter(1, others, values)",
+                "whole.scatter(1, others, values.flip(1))",
             ),
         },
         only="label or batch",
     ),
     *mutants(
         "verdicts",
-        "methods/loading.py",
+        "sets/loading.py",
         "methods/test_token_ids.py",
         {
             "every sentence is read as the first": (
-                'return self._reading(rows[i : i + 1], "embedding")',
-                'return self._reading(rows[:1], "embedding")',
+                "_Module._at_row",
+                'self._reading(rows[i : i + 1], "embedding")',
+                'self._reading(rows[:1], "embedding")',
             ),
             "sentences of different masks are bounded together": (
-                "groups.setdefault(reading.identity, [])",
-                'groups.setdefault("", [])',
+                "_Module.groups",
+                "groups.setdefault(reading.identity, []).append(i)",
+                'groups.setdefault("", []).append(i)',
             ),
-            "the set is not compared with the table": ("        if len(wrong):\n", "        if len(wrong) > 1000:\n"),
+            "the set is not compared with the table": ("_check_centres", "len(wrong)", "len(wrong) > 1000"),
             "ids are forgotten where a graph is given": (
-                '    if getattr(input_set, "ids", None) is not None:\n',
-                '    if getattr(input_set, "none", None) is not None:\n',
+                "_refuse_ids",
+                'getattr(input_set, "ids", None) is not None',
+                'getattr(input_set, "none", None) is not None',
             ),
         },
     ),
     *mutants(
         "verdicts",
-        "result.py",
+        "runs/certification.py",
         "methods/test_token_ids.py",
         {
             "groups are put together out of order": (
-                "return torch.cat(list(parts))[index.argsort()]",
-                "return torch.cat(list(parts))",
+                "in_order",
+                "torch.cat(list(parts))[index.argsort()]",
+                "torch.cat(list(parts))",
             ),
         },
         only="what_its_sentences_are",
     ),
     *mutants(
         "verdicts",
-        "graph/torch_replay.py",
+        "graph/from_torch/replay.py",
         "methods/test_evil_modules.py",
         {
-            "any difference from the module is rounding": ("        if off > allowed:\n", "        if off > 1e9:\n"),
+            "any difference from the module is rounding": ("_Held._compare", "off > allowed", "off > 1e9"),
             "only the copy is asked": (
-                "found, given, kind = self.original.own_at(case.points[j], case.cut, moved=j > 0)",
-                "found, given, kind = self.original.twin_at(case.points[j], case.cut), case.points[j], torch.float64",
+                "_Held.own",
+                "self.original.own_at(case.points[j], case.cut, moved=j > 0)",
+                "self.original.twin_at(case.points[j], case.cut), case.points[j], torch.float64",
             ),
             "the module is not asked beside another input": (
+                "_replay",
                 "held.beside(cases[0]) if batches else []",
                 "[]",
             ),
             "one point is enough": (
-                "calls += [held.twin(case, j) for case in some for j in range(len(case.points))]",
-                "calls += [held.twin(case, j) for case in some[:0] for j in range(len(case.points))]",
+                "_replay",
+                "[held.twin(case, j) for case in some for j in range(len(case.points))]",
+                "[held.twin(case, j) for case in some[:0] for j in range(len(case.points))]",
             ),
         },
     ),
     *mutants(
         "verdicts",
-        "graph/torch_module.py",
+        "graph/from_torch/module.py",
         "methods/test_evil_modules.py",
         {
-            "chance is not noticed": ("        if drawn:\n", "        if len(drawn) > 9:\n"),
+            "chance is not noticed": (
+                "Original.without_chance",
+                (
+                    "if drawn: raise UnsupportedModelError(f\"the module draws random numbers from {' and "
+                    '\'.join(drawn)} when it is called: it has to be a " "function of its input")'
+                ),
+                (
+                    "if len(drawn) > 9: raise UnsupportedModelError(f\"the module draws random numbers from {' and "
+                    '\'.join(drawn)} when it is called: it has to be a " "function of its input")'
+                ),
+            ),
         },
     ),
     *mutants(
         "verdicts",
-        "methods/bounding.py",
+        "methods/joint.py",
         "methods/test_certify.py",
         {
-            "ibp: the sign of the objective": (
-                "torch.where(objectives >= 0, objectives * lower, objectives * upper)",
-                "torch.where(objectives <= 0, objectives * lower, objectives * upper)",
-            ),
+            "ibp: the sign of the objective": ("_by_box", "objectives >= 0", "objectives <= 0"),
         },
         only="small_balls or label or bound_holds",
     ),
     *mutants(
         "verdicts",
-        "methods/bounding.py",
+        "methods/joint.py",
         "methods/test_section5.py",
         {
-            "the smaller of two bounds": (
-                "    return torch.maximum(found, other)\n",
-                "    return torch.minimum(found, other)\n",
-            ),
+            "the smaller of two bounds": ("_larger", "torch.maximum(found, other)", "torch.minimum(found, other)"),
         },
         only="at_least",
     ),
     *mutants(
         "verdicts",
-        "methods/bounding.py",
+        "methods/joint.py",
         "methods/test_certify.py",
         {
-            "NaN of one rule is overlooked": (
-                "    return torch.maximum(found, other)\n",
-                "    return torch.fmax(found, other)\n",
-            ),
+            "NaN of one rule is overlooked": ("_larger", "torch.maximum(found, other)", "torch.fmax(found, other)"),
         },
         only="never_verified or broken or overflow or domain",
     ),
     *mutants(
         "verdicts",
-        "methods/bounding.py",
+        "methods/joint.py",
         "methods/test_certify.py",
         {
             "what the parts noted is forgotten": (
-                "                self.whole.account(walk)\n",
-                "                pass\n",
+                "_Run._walk",
+                "if walk is not self.whole: self.whole.account(walk)",
+                "if walk is not self.whole: pass",
             ),
         },
         only="problem_of_a_part",
     ),
     *mutants(
         "verdicts",
-        "result.py",
-        "test_result.py",
+        "runs/certification.py",
+        "runs/test_certification.py",
         {
             "verified if one input is": (
-                "if all(v is Verdict.VERIFIED for v in self.verdicts)",
-                "if any(v is Verdict.VERIFIED for v in self.verdicts)",
+                "Certification.verdict",
+                "all(v is Verdict.VERIFIED for v in self.verdicts)",
+                "any(v is Verdict.VERIFIED for v in self.verdicts)",
             ),
             "unknown is certified": (
-                "self.lower.new_tensor([v is Verdict.VERIFIED for v",
-                "self.lower.new_tensor([v is not Verdict.FALSIFIED for v",
+                "Certification.certified",
+                "[v is Verdict.VERIFIED for v in self.verdicts]",
+                "[v is not Verdict.FALSIFIED for v in self.verdicts]",
             ),
         },
     ),
     *mutants(
         "verdicts",
-        "sets.py",
-        "test_sets.py",
+        "sets/base.py",
+        "sets/test_sets.py",
         {
             "the ball to nearest": (
+                "_add_up",
                 "torch.where(error > 0, torch.nextafter(s, torch.full_like(s, torch.inf)), s)",
                 "s",
             ),
             "clip is not done below": (
+                "LinfBall.__init__",
                 "lower, upper = lower.clamp(min=low), upper.clamp(max=high)",
                 "upper = upper.clamp(max=high)",
             ),
             "tokens that may move stand still": (
+                "TokenBall.__init__",
                 "radius.where(mask[..., None], 0.0)",
                 "radius.where(~mask[..., None], 0.0)",
             ),
             "single precision to nearest": (
+                "outward",
                 "torch.where(inside, torch.nextafter(moved, torch.full_like(moved, way)), moved)",
                 "moved",
             ),
             "another input's radius": (
-                "return LinfBall(self.x[index], self.eps[index], self.clip)",
-                "return LinfBall(self.x[index], self.eps[: len(index)], self.clip)",
+                "LinfBall._pick",
+                "LinfBall(self.x[index], self.eps[index], self.clip)",
+                "LinfBall(self.x[index], self.eps[: len(index)], self.clip)",
             ),
             "without clip after picking": (
-                "return LinfBall(self.x[index], self.eps[index], self.clip)",
-                "return LinfBall(self.x[index], self.eps[index])",
+                "LinfBall._pick",
+                "LinfBall(self.x[index], self.eps[index], self.clip)",
+                "LinfBall(self.x[index], self.eps[index])",
             ),
         },
     ),

@@ -11,8 +11,9 @@ from torch import Tensor
 
 from vertex_softmax.ops import attention, bilinear, elementwise, linear, maximum, normalization, shape, softmax
 from vertex_softmax.ops.contract import Op, Shape
+from vertex_softmax.ops.fields import moved
 from vertex_softmax.ops.interval import Interval
-from vertex_softmax.ops.rules import Rules
+from vertex_softmax.ops.rules import ReluSlope, RowRule, Rules
 
 BATCH = 3
 KINDS = (
@@ -56,7 +57,7 @@ class Case:
 
     def evaluate(self, *xs: Tensor) -> Tensor:
         """The function in float64, whatever the op's own precision."""
-        return self.moved(op, torch.float64, torch.device("cpu")).evaluate(*(x.double() for x in xs))
+        return moved(self.op, torch.float64, torch.device("cpu")).evaluate(*(x.double() for x in xs))
 
 
 def boxes(case: Case, kind: str, seed: int = 0, dtype: torch.dtype = torch.float64) -> tuple[Interval, ...]:
@@ -129,8 +130,8 @@ def points(box: tuple[Interval, ...], count: int, seed: int = 0) -> list[Tensor]
 
 
 PRODUCTS = tuple(Rules(product=mix) for mix in (0.5, 0.0, 0.3, 1.0))
-ATTENTIONS = tuple(Rules(attention=rule) for rule in ("lse", "vertex", "rows", "affine"))
-RELUS = tuple(Rules(relu=slope) for slope in ("adaptive", "zero", "one"))
+ATTENTIONS = tuple(Rules(attention=rule) for rule in RowRule)
+RELUS = tuple(Rules(relu=slope) for slope in ReluSlope)
 
 
 def _attention_mask() -> Tensor:

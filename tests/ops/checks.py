@@ -13,8 +13,9 @@ import torch
 from torch import Tensor
 
 from tests.ops.cases import BATCH, Case, boxes, generator, points
-from vertex_softmax.bounds.coefficients import Part, dense
+from vertex_softmax.bounds.coefficients import Coefficients
 from vertex_softmax.ops.contract import AffineForm, Context, Op, Step
+from vertex_softmax.ops.fields import moved
 from vertex_softmax.ops.interval import Interval
 from vertex_softmax.ops.rules import Rules
 
@@ -22,9 +23,8 @@ TOLERANCE = {torch.float64: 1e-12, torch.float32: 3e-5}
 Forms = tuple[AffineForm | None, ...]
 
 
-def place(box: tuple[Interval, ...], rules: Rules = Rules(), forms: Forms | None = None) -> Place:  # noqa: B008
-    known = forms or (None,) * len(box)
-    return Context(box, tuple(lambda f=f: f for f in known), rules)
+def context(box: tuple[Interval, ...], rules: Rules = Rules(), forms: Forms | None = None) -> Context:  # noqa: B008
+    return Context(boxes=box, rules=rules, forms=forms or ())
 
 
 def largest(box: Interval) -> Tensor:
@@ -73,7 +73,7 @@ def scale(A: Tensor, step: Step, box: tuple[Interval, ...], size: Tensor) -> Ten
 
 
 def backward(op: Op, A: Tensor, box: tuple[Interval, ...], rules: Rules = Rules(), forms: Forms | None = None) -> Step:  # noqa: B008
-    return op.backward(A, None if op.affine else op.relax(place(box, rules, forms)))
+    return op.relax(context(box, rules, forms)).backward(A)
 
 
 def check_interval(case: Case, box: tuple[Interval, ...], count: int = 60) -> None:
@@ -140,8 +140,8 @@ def lowest(op: Op, A: Tensor, step: Step, box: tuple[Interval, ...], xs: list[Te
 def check_parameters(case: Case, box: tuple[Interval, ...], rules: Rules, count: int = 30) -> int:
     """Every value of the free parameters is sound, and gradients by them are those of finite differences."""
     free = dataclasses.replace(rules, free=True)
-    relaxed = None if case.op.affine else case.op.relax(place(box, free))
-    names = {} if relaxed is None else case.op.parameters(relaxed)
+    relaxed = case.op.relax(context(box, free))
+    names = relaxed.parameters()
     A = coefficients(case.out, 17)
     xs = points(box, count)
     values = case.evaluate(*xs)
@@ -151,10 +151,10 @@ def check_parameters(case: Case, box: tuple[Interval, ...], rules: Rules, count:
         chosen = {}
         for name, start in names.items():
             full = start.expand(BATCH, A.shape[1], *start.shape[2:])
-            low, high, _ = case.op.ranges[name]
+            low, high, _ = relaxed.ranges[name]
             t = torch.rand(full.shape, generator=g, dtype=full.dtype) if kind > 1 else torch.full_like(full, kind)
             chosen[name] = (low + t * (high - low)).requires_grad_()
-        step = case.op.backward(A, case.op.with_parameters(relaxed, chosen))
+        step = relaxed.with_parameters(chosen).backward(A)
         slack = TOLERANCE[torch.float64] * scale(A, step, box, sizes(case, box, values))
         right = concrete(step, xs)
         assert (right <= left + slack).all(), f"{case.label} parameters: a value of {list(chosen)} is unsound"
@@ -164,12 +164,9 @@ def check_parameters(case: Case, box: tuple[Interval, ...], rules: Rules, count:
         direction = [torch.rand(t.shape, generator=g, dtype=t.dtype) - 0.5 for t in tensors]
         weight = torch.where(A.flatten(2).abs().amax((0, 2)) < 1e3, 1.0, 0.0)  # the moderate ones
         slopes = torch.autograd.grad((right * weight).sum(), tensors)
-        moved = {n: (t + 1e-6 * d).detach() for (n, t), d in zip(chosen.items(), direction, strict=True)}
+        ahead = {n: (t + 1e-6 * d).detach() for (n, t), d in zip(chosen.items(), direction, strict=True)}
         back = {n: (t - 1e-6 * d).detach() for (n, t), d in zip(chosen.items(), direction, strict=True)}
-        ends = [
-            (concrete(case.op.backward(A, case.op.with_parameters(relaxed, v)), xs) * weight).sum()
-            for v in (moved, back)
-        ]
+        ends = [(concrete(relaxed.with_parameters(v).backward(A), xs) * weight).sum() for v in (ahead, back)]
         numeric = float(ends[0] - ends[1]) / 2e-6
         exact = sum(float((s * d).sum()) for s, d in zip(slopes, direction, strict=True))
         assert abs(numeric - exact) <= 1e-4 * (1 + abs(exact)), f"{case.label} parameters: the gradient is wrong"
@@ -191,36 +188,38 @@ def check_exact(case: Case, box: tuple[Interval, ...], rules: Rules) -> None:
         assert ((end - values[0]).abs() <= 1e-11 * size).all(), f"{case.label} exact: the interval of a point"
 
 
-def check_keep(case: Case, box: tuple[Interval, ...], rules: Rules) -> None:
+def check_diagonal(case: Case, box: tuple[Interval, ...], rules: Rules) -> None:
     """Diagonal coefficients give what the dense ones of the same objectives give."""
     out = case.out
-    relaxed = None if case.op.affine else case.op.relax(place(box, rules))
+    relaxed = case.op.relax(context(box, rules))
     A = coefficients(out, 7)
     for t in range(len(out)):
-        kept = case.op.carries(t, out)
+        kept = case.op.carries_diagonal(t, out)
         if kept is None or all(k is None for k in kept):
             continue
-        step = case.op.backward(A, relaxed, t)
-        full = dense(Part(A, t))
-        expected = case.op.backward(full, relaxed)
+        step = relaxed.backward(A, t)
+        full = Coefficients(A, t).dense()
+        expected = relaxed.backward(full)
         size = scale(full, expected, box, sizes(case, box, case.evaluate(*points(box, 6))))
         if step.constant is not None or expected.constant is not None:
-            assert step.constant is not None, f"{case.label} keep {t}: the constant is lost"
+            assert step.constant is not None, f"{case.label} diagonal {t}: the constant is lost"
             assert expected.constant is not None
-            assert tuple(step.constant.shape) == (BATCH, A.shape[1], out[t]), f"{case.label} keep {t}: constant's shape"
+            assert tuple(step.constant.shape) == (BATCH, A.shape[1], out[t]), (
+                f"{case.label} diagonal {t}: constant's shape"
+            )
             off = (step.constant.flatten(1) - expected.constant).abs() - 1e-12 * size
-            assert (off <= 0).all(), f"{case.label} keep {t}: the constant is off by {float(off.max()):.3g}"
+            assert (off <= 0).all(), f"{case.label} diagonal {t}: the constant is off by {float(off.max()):.3g}"
         for got, k, want, dims in zip(step.coefficients, kept, expected.coefficients, case.shapes, strict=True):
-            assert (got is None) == (want is None), f"{case.label} keep {t}: an input is lost"
+            assert (got is None) == (want is None), f"{case.label} diagonal {t}: an input is lost"
             if got is None or want is None:
                 continue
             if k is not None:
-                assert dims[k] == out[t], f"{case.label} keep {t}: carried to a dimension of another size"
-            whole = dense(Part(got, k))
-            assert whole.shape == want.shape, f"{case.label} keep {t}: coefficients' shape"
+                assert dims[k] == out[t], f"{case.label} diagonal {t}: carried to a dimension of another size"
+            whole = Coefficients(got, k).dense()
+            assert whole.shape == want.shape, f"{case.label} diagonal {t}: coefficients' shape"
             most = want.abs().flatten(2).amax(-1).reshape(*want.shape[:2], *[1] * len(dims))
             off = (whole - want).abs() - 1e-12 * most
-            assert (off <= 0).all(), f"{case.label} keep {t}: coefficients are off by {float(off.max()):.3g}"
+            assert (off <= 0).all(), f"{case.label} diagonal {t}: coefficients are off by {float(off.max()):.3g}"
 
 
 def check_batch(case: Case, box: tuple[Interval, ...], rules: Rules) -> None:
@@ -280,7 +279,7 @@ def check_float32(case: Case, box: tuple[Interval, ...], rules: Rules) -> None:
     narrow = tuple(Interval(b.lower.float(), b.upper.float()) for b in box)
     wide = tuple(Interval(b.lower.double(), b.upper.double()) for b in narrow)
     op32 = moved(case.op, torch.float32, torch.device("cpu"))
-    op64 = op32.to(torch.float64, torch.device("cpu"))
+    op64 = moved(op32, torch.float64, torch.device("cpu"))
     single, double = backward(op32, A, narrow, rules), backward(op64, A.double(), wide, rules)
     xs = points(wide, 6)
     size = scale(A, double, wide, sizes(case, wide, case.evaluate(*xs)))
@@ -298,6 +297,6 @@ def check_case(case: Case, kinds: tuple[str, ...], *, seed: int = 0, count: int 
             if kind == "point":
                 check_exact(case, box, rules)
             if kind in {"ordinary", "mixed"}:
-                check_keep(case, box, rules)
+                check_diagonal(case, box, rules)
                 check_batch(case, box, rules)
                 check_nan(case, box, rules, seed)

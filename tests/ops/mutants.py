@@ -1,8 +1,9 @@
-"""Deliberately broken rules. The checks of the contract, or of the walk, must catch each one (test_mutants.py)."""
+"""Deliberately broken rules. The checks of the contract, or of the pass, must catch each one (test_mutants.py)."""
 
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import functools
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager
@@ -12,17 +13,19 @@ from unittest import mock
 import torch
 from torch import Tensor
 
-from tests.bounds.checks import check_network, walked
+from tests.bounds.checks import asked, check_network
 from tests.bounds.networks import Config, input_box, transformer
 from tests.ops.cases import BATCH, CASES, generator
 from tests.ops.checks import check_case
-from vertex_softmax.bounds import backward, coefficients
-from vertex_softmax.bounds.interval import interval_bounds
+from vertex_softmax.bounds import backward, box_passes, coefficients
+from vertex_softmax.bounds.boxes import Boxes
+from vertex_softmax.bounds.coefficients import Coefficients
 from vertex_softmax.ops import (
     attention,
     bilinear,
     elementwise,
     forms,
+    line_relaxations,
     linear,
     lines,
     maximum,
@@ -30,6 +33,8 @@ from vertex_softmax.ops import (
     shape,
     softmax,
 )
+from vertex_softmax.ops.attention import lse_row, minorant, parts
+from vertex_softmax.ops.attention import op as attention_op
 from vertex_softmax.ops.contract import AffineForm, Step
 from vertex_softmax.ops.interval import Interval
 from vertex_softmax.ops.tensors import sum_to
@@ -58,12 +63,11 @@ def network(*methods: str) -> None:
     """Boxes and bounds on small transformers, and no box wider than its interval."""
     for config in NETWORKS:
         graph, box = transformer(config), input_box(config, 2, 0.4)
-        plain = interval_bounds(graph, *box)
+        plain = box_passes.all_boxes(asked(graph, *box))
         for method in methods or ("crown", "vertex"):
-            check_network(graph, *box, method)
-            walk, _ = walked(graph, *box, method)
-            for node in walk.nodes:
-                outer, inner = plain[node], walk.boxes[node]
+            found = check_network(graph, *box, method).boxes
+            for node in graph.nodes():
+                outer, inner = plain[node], found[node]
                 wider = torch.maximum(outer.lower - inner.lower, inner.upper - outer.upper)
                 assert (wider <= 1e-9).all(), f"{node!r} is wider than its interval"
 
@@ -107,15 +111,19 @@ def replaced(owner: Any, name: str, new: Any) -> AbstractContextManager[Any]:
 
 
 def fields(owner: Any, name: str, **changes: Callable[[Any], Any]) -> AbstractContextManager[None]:
-    """owner.name returns a named tuple with some fields changed, each from the whole tuple."""
-    return altered(owner, name, lambda found, *_: found._replace(**{k: change(found) for k, change in changes.items()}))
+    """owner.name returns a dataclass with some fields changed, each from the whole."""
+    return altered(
+        owner,
+        name,
+        lambda found, *_: dataclasses.replace(found, **{k: change(found) for k, change in changes.items()}),
+    )
 
 
 def unmasked(owner: Any) -> AbstractContextManager[None]:
     return altered(owner, "score_box", lambda _found, _self, box: box)
 
 
-def without_pivot(c: Tensor, rows: softmax.RowBounds) -> tuple[Tensor, Tensor]:
+def without_pivot(c: Tensor, rows: softmax.RowBounds, _choice: Any = None) -> tuple[Tensor, Tensor]:
     pivot = (c * rows.middle.unsqueeze(1)).sum(-1, keepdim=True)
     return softmax._row_below(c - pivot, rows, torch.zeros_like(pivot.squeeze(-1)))
 
@@ -135,8 +143,10 @@ def unmirrored(self: elementwise.Reciprocal, box: Interval, _rules: Any) -> line
     return lines.convex_lines(self.evaluate, self.derivative, *box)
 
 
-def lower_line_only(_found: Step, _self: Any, A: Tensor, relaxed: lines.Lines, keep: int | None = None) -> Step:
-    return Step((A * relaxed.lower_slope,), sum_to(A * relaxed.lower_intercept, keep))
+def lower_line_only(
+    _found: Step, self: line_relaxations.LineRelaxation, A: Tensor, diagonal: int | None = None
+) -> Step:
+    return Step((A * self.lines.lower_slope,), sum_to(A * self.lines.lower_intercept, diagonal))
 
 
 def two_corners(_self: Any, x: Interval, y: Interval) -> Interval:
@@ -147,8 +157,8 @@ def halved(found: Interval, *_: Any) -> Interval:
     return Interval((3 * found.lower + found.upper) / 4, (3 * found.upper + found.lower) / 4)
 
 
-def columns_too(_self: Any, keep: int, out: tuple[int, ...]) -> tuple[int | None, ...] | None:
-    return (keep, None) if keep >= len(out) - 2 else None
+def columns_too(_self: Any, dimension: int, shape_: tuple[int, ...]) -> tuple[int | None, ...] | None:
+    return (dimension, None) if dimension >= len(shape_) - 2 else None
 
 
 def signed_radius(self: linear.Linear, box: Interval) -> Interval:
@@ -163,8 +173,8 @@ def not_inverse(self: shape.Permute, A: Tensor, *_: Any) -> Step:
     return Step((A.permute(0, 1, *(2 + d for d in self.dims)),))
 
 
-def to_the_first(self: shape.Reshape, keep: int, _out: Any) -> tuple[int | None, ...] | None:
-    return (0,) if self.before[0] == self.after[keep] else None
+def to_the_first(self: shape.Reshape, dimension: int, _shape: Any) -> tuple[int | None, ...] | None:
+    return (0,) if self.before[0] == self.after[dimension] else None
 
 
 def flipped_parts(found: Step, *_: Any) -> Step:
@@ -178,26 +188,44 @@ def averaged(found: Step, _self: Any, A: Tensor, *_: Any) -> Step:
 
 
 def rolled_objectives(found: Step, *_: Any) -> Step:
-    return found._replace(coefficients=tuple(None if c is None else c.roll(1, 1) for c in found.coefficients))
+    rolled = tuple(None if c is None else c.roll(1, 1) for c in found.coefficients)
+    return dataclasses.replace(found, coefficients=rolled)
 
 
 def chord_below(found: lines.Lines, *_: Any) -> lines.Lines:
-    return lines.Lines(found.upper_slope, found.upper_intercept, found.upper_slope, found.upper_intercept)
+    return dataclasses.replace(found, lower_slope=found.upper_slope, lower_intercept=found.upper_intercept)
 
 
-def misplaced(part: coefficients.Part) -> Tensor:
+def misplaced(found: Tensor, self: Coefficients) -> Tensor:
     """The diagonal one index further."""
-    whole = coefficients.dense(part)
-    return whole if part.keep is None else whole.roll(1, 2 + part.keep)
+    return found if self.diagonal is None else found.roll(1, 2 + self.diagonal)
 
 
-def forgetful(parts: list[coefficients.Part]) -> coefficients.Part:
-    return coefficients.merge(parts[:1])
+@contextlib.contextmanager
+def forgetful() -> Iterator[None]:
+    """Of all coefficients that arrive at a node only the first."""
+    real = coefficients.total
+    with contextlib.ExitStack() as stack:
+        for module in (coefficients, backward):
+            stack.enter_context(replaced(module, "total", lambda given: real(given[:1])))
+        yield
 
 
-def widening(self: backward.Walk, node: Any, box: Interval) -> None:
-    old = self.boxes[node]
-    self.boxes[node] = Interval(torch.minimum(old.lower, box.lower), torch.maximum(old.upper, box.upper))
+def widening(self: Boxes, node: Any, box: Interval) -> Boxes:
+    old = self.intervals[node]
+    wider = Interval(torch.minimum(old.lower, box.lower), torch.maximum(old.upper, box.upper))
+    return dataclasses.replace(self, intervals={**self.intervals, node: wider})
+
+
+def found_altered(change: Callable[[Tensor], Tensor]) -> AbstractContextManager[Any]:
+    """The bounds (batch, lower and upper, rows, n) that a pass found, changed before they are written into a box."""
+    real = box_passes._written
+
+    def broken(box: Interval, found: Tensor, units: Any, diagonal: int | None, shape_: Any) -> Interval:
+        both = found.reshape(found.shape[0], 2, len(units.rows), -1)
+        return real(box, change(both).reshape(found.shape), units, diagonal, shape_)
+
+    return replaced(box_passes, "_written", broken)
 
 
 def upper_as_lower(found: tuple[Tensor, Tensor], *_: Any) -> tuple[Tensor, Tensor]:
@@ -212,11 +240,7 @@ def at_the_upper_values(real: Callable[..., Tensor]) -> Callable[..., Tensor]:
 
 
 def constantless(found: Step, *_: Any) -> Step:
-    return found._replace(constant=None if found.constant is None else torch.zeros_like(found.constant))
-
-
-def without_constant(real: Callable[..., None]) -> Callable[..., None]:
-    return lambda self, _constant=None, **rest: real(self, None, **rest)
+    return dataclasses.replace(found, constant=None if found.constant is None else torch.zeros_like(found.constant))
 
 
 def one(op: str, **options: Any) -> Check:
@@ -265,11 +289,15 @@ MUTANTS: dict[str, tuple[Callable[[], AbstractContextManager[Any]], Check]] = {
         one("Reciprocal"),
     ),
     "elementwise: the sign of A forgotten": (
-        lambda: altered(e.Elementwise, "backward", lower_line_only),
+        lambda: altered(line_relaxations.LineRelaxation, "backward", lower_line_only),
         one("Silu"),
     ),
     "maximum: above without the other entries": (
-        lambda: fields(maximum.Maximum, "relax", upper_slope=lambda f: f.lower_slope),
+        lambda: fields(
+            maximum.Maximum,
+            "relax",
+            lines=lambda f: dataclasses.replace(f.lines, upper_slope=f.lines.lower_slope),
+        ),
         one("Maximum"),
     ),
     "NaN in a ReLU's box is 0": (
@@ -303,7 +331,7 @@ MUTANTS: dict[str, tuple[Callable[[], AbstractContextManager[Any]], Check]] = {
         one("MatMul"),
     ),
     "matmul: diagonal along the columns too": (
-        lambda: replaced(bilinear.MatMul, "carries", columns_too),
+        lambda: replaced(bilinear.MatMul, "carries_diagonal", columns_too),
         one("MatMul"),
     ),
     "forms: half a functional": (lambda: altered(forms, "functional_radius", lambda f, *_: f / 2), affine_forms),
@@ -337,23 +365,27 @@ MUTANTS: dict[str, tuple[Callable[[], AbstractContextManager[Any]], Check]] = {
     "softmax: p^L a tenth too high": (lambda: fields(softmax, "row_bounds", low=lambda f: 1.1 * f.low), one("Softmax")),
     "softmax: the pivot not put back": (lambda: replaced(softmax, "row_below", without_pivot), one("Softmax")),
     "attention: p^U in place of p^L": (
-        lambda: fields(attention, "row_bounds", box=lambda f: swapped(f.box)),
+        lambda: fields(attention_op, "row_bounds", box=lambda f: swapped(f.box)),
         one("Attention"),
     ),
     "attention: the values' upper ends": (
-        lambda: altered(attention, "functional_box", lambda f, *_: swapped(f)),
+        lambda: altered(parts, "functional_box", lambda f, *_: swapped(f)),
         one("Attention"),
     ),
     "attention: the vertex maximum": (
-        lambda: replaced(attention, "softmax_box_min", attention.softmax_box_max),
+        lambda: replaced(parts, "softmax_box_min", attention_op.softmax_box_max),
+        one("Attention"),
+    ),
+    "attention: the interval's least value is its largest": (
+        lambda: replaced(attention_op, "softmax_box_min", attention_op.softmax_box_max),
         one("Attention"),
     ),
     "attention: the affine rule's values at their upper ends": (
-        lambda: replaced(attention, "minorant_constant", at_the_upper_values(attention.minorant_constant)),
+        lambda: replaced(minorant, "minorant_constant", at_the_upper_values(minorant.minorant_constant)),
         one("Attention"),
     ),
     "attention: the affine rule's range of log p halved": (
-        lambda: altered(attention, "log_probabilities", lambda f, *_: (f[0] + (f[1] - f[0]).nan_to_num() / 2, f[1])),
+        lambda: altered(minorant, "log_probabilities", lambda f, *_: (f[0] + (f[1] - f[0]).nan_to_num() / 2, f[1])),
         one("Attention"),
     ),
     # normalisation
@@ -393,7 +425,7 @@ MUTANTS: dict[str, tuple[Callable[[], AbstractContextManager[Any]], Check]] = {
         one("Permute"),
     ),
     "reshape: carried to the first dimension": (
-        lambda: replaced(shape.Reshape, "carries", to_the_first),
+        lambda: replaced(shape.Reshape, "carries_diagonal", to_the_first),
         one("Reshape"),
     ),
     "concat: parts in the wrong order": (
@@ -404,28 +436,28 @@ MUTANTS: dict[str, tuple[Callable[[], AbstractContextManager[Any]], Check]] = {
         lambda: altered(shape.Expand, "backward", averaged),
         one("Expand"),
     ),
-    # the walk
-    "walk: a part forgotten": (lambda: replaced(backward, "merge", forgetful), network),
-    "walk: the diagonal misplaced": (lambda: replaced(backward, "dense", misplaced), network),
-    "walk: a box widens": (lambda: replaced(backward.Walk, "tighten", widening), network),
-    "walk: results written to the next row": (
-        lambda: altered(backward, "_placed", lambda f, *_: (f[0].roll(1, 1), f[1].roll(1, 1))),
+    # the pass
+    "pass: a part forgotten": (forgetful, network),
+    "pass: the diagonal misplaced": (lambda: altered(Coefficients, "dense", misplaced), network),
+    "pass: a box widens": (lambda: replaced(Boxes, "tightened", widening), network),
+    "pass: results written to the next row": (
+        lambda: found_altered(lambda both: both.roll(1, 2)),
         network,
     ),
-    "walk: lower and upper of a box swapped": (
-        lambda: altered(backward, "_placed", lambda f, *_: (f[1], f[0])),
+    "pass: lower and upper of a box swapped": (
+        lambda: found_altered(lambda both: -both.flip(1)),
         network,
     ),
-    "walk: a constant forgotten": (
-        lambda: replaced(backward.Linear, "add", without_constant(backward.Linear.add)),
+    "pass: a constant forgotten": (
+        lambda: replaced(backward._Sums, "add_constant", lambda *_: None),
         network,
     ),
-    "walk: the input set is its centre": (
+    "pass: the input set is its centre": (
         lambda: replaced(Interval, "radius", property(lambda self: 0 * self.lower)),
         network,
     ),
-    "walk: attention's rows out of step": (
-        lambda: altered(attention.Attention, "backward", rolled_objectives),
+    "pass: attention's rows out of step": (
+        lambda: altered(lse_row.LseRow, "backward", rolled_objectives),
         functools.partial(network, "crown"),
     ),
 }

@@ -15,16 +15,16 @@ from torch import Tensor
 from tests.ops.cases import BATCH, generator
 from tests.ops.checks import coefficients
 from tests.slowly import few
-from vertex_softmax.ops.attention import (
-    Attention,
-    _pieces,
-    centred_log_probabilities,
-    minorant,
-    shifted_box,
-)
-from vertex_softmax.ops.contract import CentredRows, Context
+from vertex_softmax.ops.attention import Attention
+from vertex_softmax.ops.attention.affine_row import AffineRow
+from vertex_softmax.ops.attention.better_row import BetterRow
+from vertex_softmax.ops.attention.lse_row import LseRow
+from vertex_softmax.ops.attention.minorant import _pieces, centred_log_probabilities, minorant
+from vertex_softmax.ops.attention.parts import shifted_box
+from vertex_softmax.ops.attention.vertex_row import VertexRow
+from vertex_softmax.ops.contract import CentredRows, Context, Relaxation
 from vertex_softmax.ops.interval import Interval
-from vertex_softmax.ops.rules import Rules
+from vertex_softmax.ops.rules import RowRule, Rules
 from vertex_softmax.ops.softmax import MaskedSoftmax
 
 TOLERANCE = 1e-12
@@ -59,7 +59,7 @@ class Family:
         return self.scores - (self.weights * self.scores).sum(-1, keepdim=True)
 
     @property
-    def centred(self) -> Centred:
+    def centred(self) -> CentredRows:
         return CentredRows(self.weights, Interval(self.shifted.amin(0), self.shifted.amax(0)))
 
     @property
@@ -97,7 +97,7 @@ def family(kind: str, mask: Tensor | None = None, keys: int = K, seed: int = 0, 
     else:
         scores = centre + t
     # ω as the op chooses it: softmax at the centre of the box
-    weights = Attention(mask).reference(0, Interval(scores.amin(0), scores.amax(0)))
+    weights = Attention(mask).centring_weights(0, Interval(scores.amin(0), scores.amax(0)))
     assert weights is not None
     return Family(scores, weights, mask)
 
@@ -120,16 +120,15 @@ def values_box(keys: int, seed: int, wide: float = 1.0) -> Interval:
     return Interval(centre - radius, centre + radius)
 
 
-def relax(found: Family, values: Interval, rules: Rules, centred: bool = True):
+def relax(found: Family, values: Interval, rules: Rules, centred: bool = True) -> Relaxation:
     known = (found.centred if centred else None, None)
-    return Attention(found.mask).relax(Context((found.box, values), (lambda: None, lambda: None), rules, known))
+    return Attention(found.mask).relax(Context(boxes=(found.box, values), rules=rules, centred=known))
 
 
-def check_row(found: Family, values: Interval, relaxed: object, chosen: dict[str, Tensor] | None = None) -> None:
+def check_row(found: Family, values: Interval, relaxed: Relaxation, chosen: dict[str, Tensor] | None = None) -> None:
     """Σ A·out − a·s − m·w − B ≥ 0 at every member of the family, at the worst of all values in their box."""
-    op = Attention(found.mask)
     A = coefficients((N, D), 3)[:, :7]  # not those of all sizes at once
-    step = op.backward(A, relaxed if chosen is None else op.with_parameters(relaxed, chosen))
+    step = (relaxed if chosen is None else relaxed.with_parameters(chosen)).backward(A)
     to_s, to_v = step.coefficients
     assert step.constant is not None
     assert not step.constant.isnan().any()
@@ -149,15 +148,15 @@ def check_row(found: Family, values: Interval, relaxed: object, chosen: dict[str
     )
 
 
-def drawn(relaxed: object, seed: int, silly: float, S: int = 7) -> dict[str, Tensor]:
+def drawn(relaxed: Relaxation, seed: int, silly: float, S: int = 7) -> dict[str, Tensor]:
     """Values of the free parameters far beyond where they are looked for; shares stay shares."""
     g = generator(seed + 31)
     chosen = {}
-    for name, start in Attention().parameters(relaxed).items():
+    for name, start in relaxed.parameters().items():
         full = start.expand(BATCH, S, *start.shape[2:])
         t = torch.rand(full.shape, generator=g, dtype=torch.float64)
         t = torch.where(torch.rand(full.shape, generator=g) < 0.3, t.round(), t)
-        low, high, _ = Attention.ranges[name]
+        low, high, _ = relaxed.ranges[name]
         if name in {"weight", "mix"}:
             chosen[name] = t
         elif name == "cut":
@@ -201,11 +200,11 @@ def test_a_single_key() -> None:
     for kind in ("common", "wide", "point", "far"):
         check_log_probabilities(kind, None, keys=1)
         found = family(kind, keys=1)
-        for rule in ("lse", "vertex", "rows", "affine"):
+        for rule in RowRule:
             rules = Rules(attention=rule, pieces=3, coupled=True)
             relaxed = relax(found, values_box(1, 0), rules)
             check_row(found, values_box(1, 0), relaxed)
-            if rule in {"lse", "affine"}:
+            if rule in {RowRule.LSE, RowRule.AFFINE}:
                 check_row(found, values_box(1, 0), relaxed, drawn(relaxed, 1, 3.0))
 
 
@@ -257,22 +256,22 @@ def test_the_affine_rule_whatever_its_parameters(kind: str, pieces: int) -> None
 
 
 def check_affine_rule(kind: str, pieces: int = 1, masks: tuple[str, ...] = tuple(MASKS)) -> None:
-    rules = Rules(attention="affine", pieces=pieces, coupled=True)
+    rules = Rules(attention=RowRule.AFFINE, pieces=pieces, coupled=True)
     for name in masks:
         plain = family(kind, MASKS[name], seed=pieces)
         for centred, found in ((False, plain), (True, plain), (True, other_weights(plain, 9))):
             for wide in (1.0, 0.0):
                 values = values_box(K, pieces, wide)
                 relaxed = relax(found, values, rules, centred)
-                assert set(Attention().parameters(relaxed)) == {"cut", "slope", "level", "weight"}
+                assert set(relaxed.parameters()) == {"cut", "slope", "level", "weight"}
                 check_row(found, values, relaxed)
                 check_row(found, values, relaxed, {k: v.expand(-1, 7, *v.shape[2:]) for k, v in start(relaxed).items()})
                 for silly in (0.1, 3.0, 300.0):
                     check_row(found, values, relaxed, drawn(relaxed, pieces, silly))
 
 
-def start(relaxed: object) -> dict[str, Tensor]:
-    return Attention().parameters(relaxed)
+def start(relaxed: Relaxation) -> dict[str, Tensor]:
+    return relaxed.parameters()
 
 
 @pytest.mark.parametrize("kind", FAMILIES)
@@ -285,7 +284,7 @@ def check_lse_rule(kind: str) -> None:
         found = family(kind, mask, seed=3)
         for wide in (1.0, 0.0):
             values = values_box(K, 4, wide)
-            relaxed = relax(found, values, Rules(attention="lse"))
+            relaxed = relax(found, values, Rules(attention=RowRule.LSE))
             assert set(start(relaxed)) == {"ratio", "tangent", "pivot", "mix"}, name
             check_row(found, values, relaxed)
             check_row(found, values, relaxed, {k: v.expand(-1, 7, *v.shape[2:]) for k, v in start(relaxed).items()})
@@ -293,9 +292,9 @@ def check_lse_rule(kind: str) -> None:
                 check_row(found, values, relaxed, drawn(relaxed, 5, silly))
 
 
-@pytest.mark.parametrize("rule", ["vertex", "rows"])
+@pytest.mark.parametrize("rule", [RowRule.VERTEX, RowRule.BETTER])
 @pytest.mark.parametrize("kind", FAMILIES)
-def test_the_other_rules_over_two_boxes(kind: str, rule: str) -> None:
+def test_the_other_rules_over_two_boxes(kind: str, rule: RowRule) -> None:
     for mask in MASKS.values():
         plain = family(kind, mask, seed=6)
         for found in (plain, other_weights(plain, 8)):
@@ -309,8 +308,7 @@ def test_a_second_box_never_costs(kind: str) -> None:
     found, values = family(kind, seed=7), values_box(K, 7)
     A = coefficients((N, D), 3)[:, :7]
     both, one = (
-        Attention().backward(A, relax(found, values, Rules(attention="vertex"), centred)).constant
-        for centred in (True, False)
+        relax(found, values, Rules(attention=RowRule.VERTEX), centred).backward(A).constant for centred in (True, False)
     )
     assert (both >= one).all()
 
@@ -319,17 +317,32 @@ def test_the_share_of_the_exact_optimum() -> None:
     """λ = 1 is section 6: the exact score-box optimum, never less over the values' box; λ = 0 is the affine rule."""
     found, values = family("independent", seed=8), values_box(K, 8)
     A = coefficients((N, D), 3)[:, :7]
-    relaxed = relax(found, values, Rules(attention="affine", coupled=True), centred=False)
+    relaxed = relax(found, values, Rules(attention=RowRule.AFFINE, coupled=True), centred=False)
     chosen = {k: v.expand(-1, 7, *v.shape[2:]).clone() for k, v in start(relaxed).items()}
-    plain = Attention().backward(A, Attention().with_parameters(relaxed, chosen))
-    assert torch.allclose(plain.constant, Attention().backward(A, relaxed).constant, rtol=1e-9, atol=1e-9)
+    plain = relaxed.with_parameters(chosen).backward(A)
+    assert torch.allclose(plain.constant, relaxed.backward(A).constant, rtol=1e-9, atol=1e-9)
     chosen["weight"] = torch.ones_like(chosen["weight"])
-    whole = Attention().backward(A, Attention().with_parameters(relaxed, chosen))
+    whole = relaxed.with_parameters(chosen).backward(A)
     assert (whole.coefficients[0] == 0).all()
-    exact = Attention().backward(A, relax(found, values, Rules(attention="vertex"), centred=False)).constant
+    exact = relax(found, values, Rules(attention=RowRule.VERTEX), centred=False).backward(A).constant
     g = generator(12)
     for _ in range(20):
         t = torch.rand(values.lower.shape, generator=g, dtype=torch.float64)
         v = values.lower + t * (values.upper - values.lower)
         at_v = (whole.coefficients[1] * v.unsqueeze(1)).flatten(2).sum(-1) + whole.constant
         assert (at_v >= exact - 1e-9 * (1 + exact.abs())).all()
+
+
+@pytest.mark.parametrize(
+    ("rule", "kind"),
+    [
+        (RowRule.LSE, LseRow),
+        (RowRule.VERTEX, VertexRow),
+        (RowRule.BETTER, BetterRow),
+        (RowRule.AFFINE, AffineRow),
+    ],
+)
+def test_every_rule_has_its_class(rule: RowRule, kind: type[Relaxation]) -> None:
+    found = relax(family("common"), values_box(K, 1), Rules(attention=rule))
+    assert type(found) is kind
+    assert set(found.parameters()) <= set(found.ranges)

@@ -1,4 +1,4 @@
-"""Every registered op keeps the contract of ops/registry.py, on boxes from a point to ±1e3."""
+"""Every registered op keeps the contract of ops/contract.py, on boxes from a point to ±1e3."""
 
 from __future__ import annotations
 
@@ -11,14 +11,15 @@ from tests.ops.cases import CASES, KINDS, Case, boxes
 from tests.ops.checks import (
     check_backward,
     check_batch,
+    check_diagonal,
     check_exact,
     check_float32,
     check_interval,
-    check_keep,
     check_nan,
     check_parameters,
 )
 from vertex_softmax.ops import OPS
+from vertex_softmax.ops.fields import moved
 
 each = pytest.mark.parametrize("case", CASES, ids=[case.label for case in CASES])
 
@@ -73,7 +74,7 @@ def test_a_point_gives_the_value(case: Case) -> None:
 def test_diagonal_coefficients_are_the_dense_ones(case: Case) -> None:
     for kind in ("ordinary", "mixed"):
         for rules in case.rules:
-            check_keep(case, boxes(case, kind if suits(case, kind) else "positive"), rules)
+            check_diagonal(case, boxes(case, kind if suits(case, kind) else "positive"), rules)
 
 
 @each
@@ -100,7 +101,7 @@ def test_float32_agrees_with_float64(case: Case) -> None:
 @pytest.mark.parametrize("kind", ["ordinary", "wide", "huge", "mixed", "offset"])
 def test_bounds_in_float32(case: Case, kind: str) -> None:
     most = min(case.most / 3, 500.0)  # e^80 times a large coefficient is too much for float32
-    single = dataclasses.replace(case, op=case.op.to(torch.float32, torch.device("cpu")), most=most)
+    single = dataclasses.replace(case, op=moved(case.op, torch.float32, torch.device("cpu")), most=most)
     box = boxes(single, kind if suits(case, kind) else "positive", dtype=torch.float32)
     for rules in case.rules:
         check_backward(single, box, rules, count=30)

@@ -7,13 +7,13 @@ import torch
 from torch import Tensor
 
 from tests.ops.cases import BATCH, generator
-from tests.ops.checks import coefficients, place
+from tests.ops.checks import coefficients, context
 from tests.ops.test_forms import INPUTS, Rows, at, corners, rows, widths
-from vertex_softmax.ops.bilinear import MatMul
+from vertex_softmax.ops.bilinear import MatMul, MatrixPlanes
+from vertex_softmax.ops.contract import AffineForm, Step
 from vertex_softmax.ops.corners import Corners, planes
 from vertex_softmax.ops.corners import corners as touching
 from vertex_softmax.ops.forms import product_radius, row_form
-from vertex_softmax.ops.contract import AffineForm, Step
 from vertex_softmax.ops.interval import Interval
 from vertex_softmax.ops.rules import Rules
 
@@ -44,10 +44,12 @@ def sigmas(S: int) -> list[Tensor]:
     return [inner, torch.zeros_like(inner), corner, mixed, 0.3 * corner]
 
 
-def relaxed(left: str, right: str, heads: tuple[int, ...], radius: Tensor):
+def relaxed(left: str, right: str, heads: tuple[int, ...], radius: Tensor) -> tuple[Rows, Rows, MatrixPlanes]:
     x, y, turned = factors(left, right, heads, radius)
     box = (x.box, Interval(y.box.lower.mT, y.box.upper.mT))
-    return x, y, MatMul().relax(place(box, Rules(), (x.form, turned)))
+    found = MatMul().relax(context(box, Rules(), (x.form, turned)))
+    assert isinstance(found, MatrixPlanes)
+    return x, y, found
 
 
 def value(step: Step, xs: Tensor, ys: Tensor, xi: Tensor) -> Tensor:
@@ -61,7 +63,7 @@ def value(step: Step, xs: Tensor, ys: Tensor, xi: Tensor) -> Tensor:
 
 
 def check_planes(left: str, right: str, heads: tuple[int, ...], scale: float = 1.0) -> None:
-    """MatMul.backward with every σ, at all corners and at points between them, ξ the same in both factors."""
+    """A product's backward rule with every σ, at all corners and at points between them, ξ the same in both factors."""
     radius = scale * widths()
     x, y, found = relaxed(left, right, heads, radius)
     assert isinstance(found.corners, Corners)
@@ -70,7 +72,7 @@ def check_planes(left: str, right: str, heads: tuple[int, ...], scale: float = 1
     xs, ys = at(x.form, xi), at(y.form, xi).mT
     true = (A * (xs @ ys).unsqueeze(2)).flatten(3).sum(-1)
     for sigma in sigmas(A.shape[1]):
-        step = MatMul().backward(A, MatMul().with_parameters(found, {"corner": sigma}))
+        step = found.with_parameters({"corner": sigma}).backward(A)
         got = value(step, xs, ys, xi)
         size = (A.abs() * (xs.abs() @ ys.abs() + x.form.centre.abs() @ y.form.centre.abs().mT).unsqueeze(2)).flatten(3)
         over = got - true - 1e-12 * size.sum(-1)
@@ -113,7 +115,7 @@ def check_exact_at_corners(left: str, right: str, heads: tuple[int, ...]) -> Non
     x, y, found = relaxed(left, right, heads, radius)
     A = coefficients((*heads, N, M), 46)
     sigma = torch.where(torch.rand(BATCH, A.shape[1], INPUTS, generator=generator(47)) < 0.5, -1.0, 1.0).double()
-    step = MatMul().backward(A, MatMul().with_parameters(found, {"corner": sigma}))
+    step = found.with_parameters({"corner": sigma}).backward(A)
     for s in range(A.shape[1]):
         xi = (sigma[:, s] * radius)[None]
         xs, ys = at(x.form, xi), at(y.form, xi).mT
@@ -134,11 +136,11 @@ def test_the_middle_is_the_plane_at_the_centre(left: str, right: str, heads: tup
     radius = widths()
     x, y, found = relaxed(left, right, heads, radius)
     A = coefficients((*heads, N, M), 48)
-    start = MatMul().parameters(found)["corner"]
+    start = found.parameters()["corner"]
     assert start.shape == (BATCH, 1, INPUTS)
     assert (start == 0).all()
-    plain = MatMul().backward(A, found)
-    free = MatMul().backward(A, MatMul().with_parameters(found, {"corner": start.expand(-1, A.shape[1], -1)}))
+    plain = found.backward(A)
+    free = found.with_parameters({"corner": start.expand(-1, A.shape[1], -1)}).backward(A)
     assert free.start is not None
     assert (free.start == 0).all()
     for a, b in zip(plain.coefficients, free.coefficients, strict=True):
@@ -154,7 +156,7 @@ def test_rows_with_matrices_of_their_own_have_no_corner(kind: str) -> None:
     radius = widths()
     _, _, found = relaxed(kind, "shared", (), radius)
     assert found.corners is None
-    assert MatMul().parameters(found) == {}
+    assert found.parameters() == {}
 
 
 def test_a_plane_at_a_corner_can_be_far_better() -> None:
@@ -165,11 +167,11 @@ def test_a_plane_at_a_corner_can_be_far_better() -> None:
     unit = torch.ones(1, 1, dtype=torch.float64)
     form = AffineForm(torch.zeros(1, 1, 1).double(), torch.ones(1, 1, 1).double(), unit)
     box = Interval(-torch.ones(1, 1, 1).double(), torch.ones(1, 1, 1).double())
-    found = MatMul().relax(place((box, box), Rules(), (form, form)))
+    found = MatMul().relax(context((box, box), Rules(), (form, form)))
     A = torch.ones(1, 1, 1, 1).double()
     bounds = []
     for sigma in (0.0, 1.0):
-        step = MatMul().backward(A, MatMul().with_parameters(found, {"corner": torch.full((1, 1, 1), sigma).double()}))
+        step = found.with_parameters({"corner": torch.full((1, 1, 1), sigma).double()}).backward(A)
         slope = float(step.coefficients[0]) + float(step.coefficients[1]) + float(step.start) - 2
         bounds.append(float(step.constant) - abs(slope))
     assert bounds == [-3.0, -1.0]

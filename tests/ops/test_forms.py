@@ -13,10 +13,10 @@ from tests.ops.cases import BATCH, Case, generator
 from tests.ops.checks import backward, check_backward, concrete
 from vertex_softmax.ops.attention import Attention
 from vertex_softmax.ops.bilinear import MatMul
-from vertex_softmax.ops.forms import ellipsoid_radius, functional_box, functional_radius, product_radius, row_form
 from vertex_softmax.ops.contract import AffineForm
+from vertex_softmax.ops.forms import ellipsoid_radius, functional_box, functional_radius, product_radius, row_form
 from vertex_softmax.ops.interval import Interval
-from vertex_softmax.ops.rules import Rules
+from vertex_softmax.ops.rules import RowRule, Rules
 
 KINDS = ("shared", "per row", "class token", "dense", "no input")
 INPUTS = 6
@@ -167,8 +167,8 @@ def _around(box: Interval, points: Tensor) -> Interval:
 
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("heads", [(), (2,)])
-@pytest.mark.parametrize("rule", ["lse", "vertex", "rows", "affine"])
-def test_attention_over_forms(kind: str, heads: tuple[int, ...], rule: str) -> None:
+@pytest.mark.parametrize("rule", RowRule)
+def test_attention_over_forms(kind: str, heads: tuple[int, ...], rule: RowRule) -> None:
     """Scores are free in their box, values are a form of the same ξ."""
     radius = widths()
     values = rows(kind, 3, 2, radius, 21, heads)

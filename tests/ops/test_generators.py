@@ -180,11 +180,11 @@ def test_box_and_transpose(kind: str, heads: tuple[int, ...]) -> None:
     values = rows.centre + deviations(rows)
     assert torch.allclose(box.lower, values.amin(0), rtol=1e-12, atol=1e-12)
     assert torch.allclose(box.upper, values.amax(0), rtol=1e-12, atol=1e-12)
-    turned = rows.turned()
+    turned = rows.transposed()
     assert turned.columns.shape == (*turned.centre.shape, 3)
     for a, b in zip(turned.box(), box, strict=True):
         assert torch.equal(a, b.mT)
-    for a, b in zip(turned.turned(), rows, strict=True):
+    for a, b in zip(turned.transposed(), rows, strict=True):
         assert torch.equal(a, b)
     again = turned.centre + deviations(turned._replace(error=torch.zeros_like(turned.error)))
     assert torch.allclose(again.amax(0) + turned.error, box.upper.mT, rtol=1e-12, atol=1e-12)

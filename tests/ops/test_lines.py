@@ -5,6 +5,7 @@ Tolerance: 1e-12 of |f(x)| + |slope·x| + |intercept|, and ABSOLUTE·(1 + |x|) w
 
 from __future__ import annotations
 
+import dataclasses
 import itertools
 import math
 
@@ -17,11 +18,12 @@ from torch import Tensor
 
 from vertex_softmax.ops import OPS
 from vertex_softmax.ops import elementwise as e
-from vertex_softmax.ops.elementwise import Curved, Elementwise, Gelu
-from vertex_softmax.ops.lines import Fan, Lines, below, chord_slope
 from vertex_softmax.ops.contract import Context
+from vertex_softmax.ops.elementwise import Curved, Elementwise, Gelu
 from vertex_softmax.ops.interval import Interval
-from vertex_softmax.ops.rules import Rules
+from vertex_softmax.ops.line_relaxations import CurvedRelaxation
+from vertex_softmax.ops.lines import Fan, Lines, below, chord_slope
+from vertex_softmax.ops.rules import ReluSlope, Rules
 
 mp = mpmath.mp.clone()
 mp.dps = 40
@@ -89,6 +91,17 @@ def number(x: float) -> Tensor:
     return torch.tensor([x], dtype=torch.float64)
 
 
+def parts(lines: Lines) -> list[Tensor]:
+    """Lower slope and intercept, upper slope and intercept."""
+    return [getattr(lines, field.name) for field in dataclasses.fields(lines)]
+
+
+def relaxed(op: Curved, box: Interval, rules: Rules) -> CurvedRelaxation:
+    found = op.relax(Context(boxes=(box,), rules=rules))
+    assert isinstance(found, CurvedRelaxation)
+    return found
+
+
 def lines_of(op: Elementwise, low: float, high: float, rules: Rules) -> Lines:
     return op.lines(Interval(number(low), number(high)), rules)
 
@@ -98,13 +111,13 @@ def violation(name: str, low: float, high: float, rules: Rules = Rules()) -> flo
     op, function, domain = FUNCTIONS[name]
     low, high = inside(domain, low, high)
     found = lines_of(op, low, high, rules)
-    assert all(bool(x.isfinite().all()) for x in found), (name, low, high, found)
+    assert all(bool(x.isfinite().all()) for x in parts(found)), (name, low, high, found)
     ends = op.interval(Interval(number(low), number(high)))
     x = grid(low, high)
     f = op.evaluate(x)
     gaps = [f - (found.lower_slope * x + found.lower_intercept), found.upper_slope * x + found.upper_intercept - f]
     worst = 0.0
-    for gap, slope, intercept in zip(gaps, found[::2], found[1::2], strict=True):
+    for gap, slope, intercept in zip(gaps, parts(found)[::2], parts(found)[1::2], strict=True):
         tolerance = 1e-12 * (f.abs() + (slope * x).abs() + intercept.abs()) + ABSOLUTE.get(name, 1e-300) * (1 + x.abs())
         for i in {int(gap.argmin()), int((gap / tolerance).argmin()), 0, 199}:
             sign = 1 if gap is gaps[0] else -1
@@ -126,7 +139,7 @@ def violation(name: str, low: float, high: float, rules: Rules = Rules()) -> flo
 @example(ends=(-8.0, -0.1))
 @example(ends=(-2.0, 1e3))
 def test_lines_hold(name: str, ends: tuple[float, float]) -> None:
-    for relu in ("adaptive", "zero", "one") if name == "Relu" else ("adaptive",):
+    for relu in ReluSlope if name == "Relu" else (ReluSlope.ADAPTIVE,):
         assert violation(name, *ends, Rules(relu=relu)) <= 1
 
 
@@ -179,7 +192,7 @@ def test_convex_where_said(name: str) -> None:
 def test_no_bound_outside_the_domain(name: str, low: float, high: float) -> None:
     op = FUNCTIONS[name][0]
     found = lines_of(op, low, high, Rules())
-    assert all(bool(x.isnan().all()) for x in found), found
+    assert all(bool(x.isnan().all()) for x in parts(found)), found
     ends = op.interval(Interval(number(low), number(high)))
     assert not any(bool(end.isfinite().all()) for end in ends) or any(bool(end.isnan().any()) for end in ends)
 
@@ -199,7 +212,7 @@ def test_where_floats_end(name: str, low: float, high: float) -> None:
     found = lines_of(op, low, high, Rules())
     for x in grid(low, high)[::7].tolist():
         true = function(mp.mpf(x))
-        for sign, slope, intercept in ((1, *found[:2]), (-1, *found[2:])):
+        for sign, slope, intercept in ((1, *parts(found)[:2]), (-1, *parts(found)[2:])):
             line = float(slope) * x + float(intercept)
             size = abs(float(slope) * x) + abs(float(intercept)) + float(abs(true) if abs(true) < 1e308 else 1e308)
             vacuous = math.isnan(line) or line == -sign * math.inf
@@ -234,14 +247,15 @@ TURNS = [(-1.0, -1.0), (1.0, 1.0), (-1.0, 1.0), (0.0, 0.0), (-0.37, 0.81), (0.5,
 def check_free_lines(name: str, low: float, high: float, turns: list[tuple[float, float]]) -> None:
     """Lines between those of the middle and of the two ends, on a grid."""
     op = FUNCTIONS[name][0]
-    fan = op.relax(Context((Interval(number(low), number(high)),), (lambda: None,), Rules(free=True)))
+    relaxation = relaxed(op, Interval(number(low), number(high)), Rules(free=True))
+    fan = relaxation.fan
     assert isinstance(fan, Fan)
     x = grid(low, high)
     f = op.evaluate(x)
-    mixing = 1e-15 * sum(float(part.abs()) for lines in fan for part in lines[1::2])  # rounding of those mixed
+    mixing = 1e-15 * sum(float(part.abs()) for lines in fan for part in parts(lines)[1::2])  # rounding of those mixed
     for down, up in turns:
-        found = op.with_parameters(fan, {"below": number(down)[None], "above": number(up)[None]})
-        low_slope, low_at, high_slope, high_at = (float(part) for part in found)
+        found = relaxation.with_parameters({"below": number(down)[None], "above": number(up)[None]})
+        low_slope, low_at, high_slope, high_at = (float(part) for part in parts(found.lines))
         for gap, slope, at in (
             (f - low_slope * x - low_at, low_slope, low_at),
             (high_slope * x + high_at - f, high_slope, high_at),
@@ -266,13 +280,15 @@ def test_lines_between_those_of_the_ends_hold(name: str, ends: tuple[float, floa
 def test_the_middle_of_a_fan_is_the_default(name: str) -> None:
     op = FUNCTIONS[name][0]
     box = Interval(number(-1.3), number(2.1))
-    fan = op.relax(Context((box,), (lambda: None,), Rules(free=True)))
-    start = op.parameters(fan)
-    assert set(start) == {"below", "above"}
-    plain = op.relax(Context((box,), (lambda: None,), Rules()))
-    for a, b in zip(op.with_parameters(fan, start), plain, strict=True):
+    free, plain = relaxed(op, box, Rules(free=True)), relaxed(op, box, Rules())
+    start = free.parameters()
+    assert set(start) == {"below", "above"} == set(free.ranges)
+    assert plain.parameters() == {}
+    for a, b in zip(parts(free.with_parameters(start).lines), parts(plain.lines), strict=True):
         assert torch.equal(a, b)
+    fan = free.fan
+    assert fan is not None
     for turn, ends in ((-1.0, fan.left), (1.0, fan.right)):
         at = torch.full_like(fan.middle.lower_slope, turn)
-        for a, b in zip(fan.at(at, at), ends, strict=True):
+        for a, b in zip(parts(fan.mixed(at, at)), parts(ends), strict=True):
             assert torch.allclose(a, b, rtol=1e-15, atol=1e-15)

@@ -10,15 +10,15 @@ from torch import Tensor
 
 from tests.ops.cases import BATCH, generator
 from tests.ops.test_parallel import drawn, members
-from vertex_softmax.ops.generators import Generators
-from vertex_softmax.ops.normalization import Norm, Normalize, _band
 from vertex_softmax.ops.contract import Context
+from vertex_softmax.ops.generators import Generators
 from vertex_softmax.ops.interval import Interval
-from vertex_softmax.ops.rules import Rules
+from vertex_softmax.ops.normalization import Normalize, NormRelaxation
+from vertex_softmax.ops.rules import RowRule, Rules
 
 D = 3
 EPS = (1e-2, 1e-5, 1e-12)
-PARALLEL = Rules(attention="affine", parallel=True)
+PARALLEL = Rules(attention=RowRule.AFFINE, parallel=True)
 TOUCHES = (-3.0, -1.0, -0.2, 0.0, 1e-6, 0.3, 1.0, 3.0)
 SETS = ("box", "around zero", "at zero", "far", "thin", "point", "generators", "hull", "ellipsoid far", "beside")
 
@@ -65,9 +65,11 @@ def rows(kind: str, seed: int) -> tuple[Interval, Generators | None, Tensor]:
     return box, None, grid(box)
 
 
-def relax(op: Normalize, box: Interval, made: Generators | None, rules: Rules = Rules()) -> Norm:  # noqa: B008
-    table = None if made is None else op.table((made,))
-    return op.relax(Context((box,), (lambda: None,), rules, (), table))
+def relax(op: Normalize, box: Interval, made: Generators | None) -> NormRelaxation:
+    summary = None if made is None else op.summarise({0: made})
+    found = op.relax(Context(boxes=(box,), summary=summary))
+    assert isinstance(found, NormRelaxation)
+    return found
 
 
 def check_inverse(eps: float, kind: str, seed: int = 0) -> None:
@@ -86,10 +88,10 @@ def check_inverse(eps: float, kind: str, seed: int = 0) -> None:
         return (slope * ys).sum(-1) + at, 1e-12 * (size + rho)
 
     for touch in TOUCHES:
-        chosen = op.with_parameters(norm, {"touch": torch.full_like(norm.touch, touch)})
+        chosen = norm.with_parameters({"touch": torch.full_like(norm.touch, touch)})
         low, slack = line(*chosen.below())
         assert (low <= rho + slack).all(), f"{kind} touch {touch}: {float((low - rho).max()):.3g} above 1/σ"
-        slope, middle, half = _band(chosen, *chosen.below())
+        slope, middle, half = chosen._band(*chosen.below())
         at, slack = line(slope, middle)
         assert ((rho - at).abs() <= half.squeeze(1) + slack).all(), f"{kind} touch {touch}: beyond the band"
     high, slack = line(norm.high_slope, norm.high)
@@ -110,10 +112,10 @@ def check_touch(eps: float, kind: str, seed: int = 0, count: int = 1) -> None:
     values = op.evaluate(ys)
     left = (A * values.unsqueeze(2)).flatten(3).sum(-1)
     for touch in (torch.tensor(TOUCHES), 6 * torch.rand(8, generator=g) - 3):
-        chosen = op.with_parameters(
-            norm, {"touch": touch.double().reshape(1, 8, 1).expand_as(norm.touch.expand(BATCH, 8, -1))}
+        chosen = norm.with_parameters(
+            {"touch": touch.double().reshape(1, 8, 1).expand_as(norm.touch.expand(BATCH, 8, -1))}
         )
-        step = op.backward(A, chosen)
+        step = chosen.backward(A)
         back = step.coefficients[0]
         assert back is not None
         right = (back * ys.unsqueeze(2)).flatten(3).sum(-1) + step.constant
@@ -145,11 +147,11 @@ def test_without_eps_away_from_zero() -> None:
 
 
 def test_what_generators_say_of_a_norm() -> None:
-    """|c·(y − c)| and |y − c|² of all members are at most what the table says."""
+    """|c·(y − c)| and |y − c|² of all members are at most what the summary says."""
     op = Normalize(1e-5)
     for seed in range(5):
         made = drawn(seed, 2, 5, scale=0.7)
         ys = members((made,), 400, seed)[0] - made.centre
-        _, along, far = op.table((made,))
-        assert ((made.centre * ys).sum(-1).abs() <= along * (1 + 1e-12) + 1e-14).all()
-        assert (ys.square().sum(-1) <= far * (1 + 1e-12) + 1e-14).all()
+        found = op.summarise({0: made})
+        assert ((made.centre * ys).sum(-1).abs() <= found.along * (1 + 1e-12) + 1e-14).all()
+        assert (ys.square().sum(-1) <= found.far * (1 + 1e-12) + 1e-14).all()

@@ -12,20 +12,26 @@ import torch
 from torch import Tensor
 
 from tests.ops.cases import BATCH, CASES, KINDS, Case, boxes, generator, points
-from tests.ops.checks import TOLERANCE, backward, coefficients, concrete, scale, sizes
+from tests.ops.checks import TOLERANCE, backward, coefficients, concrete, context, scale, sizes
 from tests.ops.test_contract import suits
+from vertex_softmax.bounds.boxes import Boxes
+from vertex_softmax.bounds.coefficients import Coefficients
+from vertex_softmax.bounds.index import GraphIndex
 from vertex_softmax.foundation.errors import InvalidValueError
+from vertex_softmax.graph import build
+from vertex_softmax.graph.ir import Graph
 from vertex_softmax.ops import OPS
 from vertex_softmax.ops.attention import Attention
 from vertex_softmax.ops.bilinear import MatMul
+from vertex_softmax.ops.contract import Context, Op, Step, Summarising
+from vertex_softmax.ops.elementwise import Tanh
 from vertex_softmax.ops.generators import Generators
-from vertex_softmax.ops.normalization import Normalize
-from vertex_softmax.ops.contract import Context, Op, Step
 from vertex_softmax.ops.interval import Interval
-from vertex_softmax.ops.rules import Rules
+from vertex_softmax.ops.normalization import Normalize
+from vertex_softmax.ops.rules import RowRule, Rules
 
-PARALLEL = Rules(attention="affine", parallel=True)
-TRIED = [case for case in CASES if case.op.parallels and not case.op.affine]
+PARALLEL = Rules(attention=RowRule.AFFINE, parallel=True)
+TRIED = [case for case in CASES if case.op.has_parallel_rule and not case.op.affine]
 each = pytest.mark.parametrize("case", TRIED, ids=[case.label for case in TRIED])
 
 
@@ -99,7 +105,7 @@ def check_noise(case: Case, box: tuple[Interval, ...], step: Step, A: Tensor, xs
 
 
 def test_every_parallel_op_is_tried() -> None:
-    named = {name for name, op in OPS.items() if op.parallels}
+    named = {name for name, op in OPS.items() if op.has_parallel_rule and not op.affine}
     assert {type(case.op).__name__ for case in TRIED} == named
     assert {"Relu", "Gelu", "Multiply", "MatMul", "Attention", "Normalize"} <= named
 
@@ -120,27 +126,25 @@ def test_one_linear_function_over_many_boxes(case: Case, kind: str) -> None:
 
 @each
 def test_diagonal_objectives_have_the_same_error(case: Case) -> None:
-    """With `keep`, error and noise are those of the dense objectives."""
-    from vertex_softmax.bounds.coefficients import Part, dense
-
+    """With `diagonal`, error and noise are those of the dense objectives."""
     box = boxes(case, "positive")
-    relaxed = case.op.relax(Context(box, (lambda: None,) * len(box), PARALLEL))
+    relaxed = case.op.relax(context(box, PARALLEL))
     A = coefficients(case.out, 7)[:, :4]
     for t in range(len(case.out)):
-        kept = case.op.carries(t, case.out)
+        kept = case.op.carries_diagonal(t, case.out)
         if kept is None or all(k is None for k in kept):
             continue
-        step, full = case.op.backward(A, relaxed, t), case.op.backward(dense(Part(A, t)), relaxed)
+        step, full = relaxed.backward(A, t), relaxed.backward(Coefficients(A, t).dense())
         if full.error is not None:
             assert step.error is not None
             assert torch.allclose(step.error.flatten(1), full.error, rtol=1e-11, atol=1e-12 * float(full.error.max()))
         if full.noise is not None:
             assert step.noise is not None
-            assert torch.allclose(dense(Part(step.noise, t)), full.noise, rtol=1e-12, atol=0)
+            assert torch.allclose(Coefficients(step.noise, t).dense(), full.noise, rtol=1e-12, atol=0)
 
 
-@pytest.mark.parametrize("attention", ["lse", "vertex", "rows"])
-def test_parallel_goes_with_the_affine_rule_alone(attention: str) -> None:
+@pytest.mark.parametrize("attention", [RowRule.LSE, RowRule.VERTEX, RowRule.BETTER])
+def test_parallel_goes_with_the_affine_rule_alone(attention: RowRule) -> None:
     with pytest.raises(InvalidValueError, match="affine"):
         Rules(attention=attention, parallel=True)
 
@@ -148,7 +152,7 @@ def test_parallel_goes_with_the_affine_rule_alone(attention: str) -> None:
 @pytest.mark.parametrize("mix", [0.0, 0.3, 1.0])
 def test_parallel_goes_with_the_plane_at_the_centre_alone(mix: float) -> None:
     with pytest.raises(InvalidValueError, match="product"):
-        Rules(attention="affine", product=mix, parallel=True)
+        Rules(attention=RowRule.AFFINE, product=mix, parallel=True)
 
 
 # What generators make of it
@@ -187,28 +191,32 @@ def around(xs: Tensor, rows: Generators, tight: bool) -> Interval:
     return Interval(xs.amin(0), xs.amax(0)) if tight else rows.box()
 
 
-def check_tables(case: Case, tight: bool, scale_: float, seed: int = 0, *, corner: bool = False) -> None:
-    """An op with tables, under the affine rule, plain and parallel; points share ξ."""
-    op: Op = case.op
+def summary_of(op: Op, made: tuple[Generators, ...]) -> object:
+    """What the op makes of the generators it asks for."""
+    assert isinstance(op, Summarising)
+    return op.summarise({i: made[i] for i in op.generator_inputs})
+
+
+def check_summaries(case: Case, tight: bool, scale_: float, seed: int = 0, *, corner: bool = False) -> None:
+    """An op with a summary, under the affine rule, plain and parallel; points share ξ."""
     made = tuple(drawn(70 + i + seed, *dims, scale=scale_) for i, dims in enumerate(case.shapes))
     xs = members(made, seed=seed, corner=corner)
     box = tuple(around(x, rows, tight) for x, rows in zip(xs, made, strict=True))
-    given = tuple(made[i] if i in op.generated() else None for i in range(len(made)))
     values = case.evaluate(*xs)
     A = coefficients(case.out, seed)
-    none = (lambda: None,) * len(box)
-    table = op.table(given)
-    assert table is not None
+    summary = summary_of(case.op, made)
+    assert summary is not None
     sums = dataclasses.replace(PARALLEL, sums=True)
-    for rules in (PARALLEL, sums, Rules(attention="affine"), Rules(attention="affine", sums=True), Rules(sums=True)):
-        step = op.backward(A, op.relax(Context(box, none, rules, (), table)))
+    affine = Rules(attention=RowRule.AFFINE)
+    for rules in (PARALLEL, sums, affine, dataclasses.replace(affine, sums=True), Rules(sums=True)):
+        step = case.op.relax(Context(boxes=box, rules=rules, summary=summary)).backward(A)
         slack = TOLERANCE[torch.float64] * scale(A, step, box, sizes(case, box, values))
         gap = apart(step, xs, A, values)
         over = (gap.abs() - reach(step) if rules.parallel else -gap) - slack
         assert (over <= 0).all(), f"{case.label} with generators, {rules}: off by {float(over.max()):.3g}"
 
 
-WITH_TABLES = [
+SUMMARISING = [
     Case(MatMul(), ((3, 2), (2, 4)), size=torch.matmul),
     Case(MatMul(), ((2, 3, 2), (2, 2, 3)), size=torch.matmul, name="heads"),
     Case(Attention(), ((3, 4), (4, 2)), size=lambda _s, v: v.amax(-2, keepdim=True)),
@@ -219,40 +227,51 @@ WITH_TABLES = [
 ]
 
 
-@pytest.mark.parametrize("case", WITH_TABLES, ids=[case.label for case in WITH_TABLES])
+@pytest.mark.parametrize("case", SUMMARISING, ids=[case.label for case in SUMMARISING])
 @pytest.mark.parametrize("tight", [False, True])
 @pytest.mark.parametrize("size", [1.0, 1e-3, 0.1])
-def test_tables_of_generators(case: Case, tight: bool, size: float) -> None:
+def test_summaries_of_generators(case: Case, tight: bool, size: float) -> None:
     if case.name == "no eps":
         size = min(size, 0.1)
     for seed in range(4):
-        check_tables(case, tight, size, seed)
+        check_summaries(case, tight, size, seed)
 
 
-@pytest.mark.parametrize("case", WITH_TABLES, ids=[case.label for case in WITH_TABLES])
-def test_tables_of_generators_over_boxes_cut_to_a_corner(case: Case) -> None:
+@pytest.mark.parametrize("case", SUMMARISING, ids=[case.label for case in SUMMARISING])
+def test_summaries_of_generators_over_boxes_cut_to_a_corner(case: Case) -> None:
     """Half the width of such a box is far less than its reach from the generators' centre."""
     for seed in range(4):
-        check_tables(case, True, 0.1 if case.name == "no eps" else 0.5, seed, corner=True)
+        check_summaries(case, True, 0.1 if case.name == "no eps" else 0.5, seed, corner=True)
 
 
-def test_a_table_is_only_made_of_all_that_is_wanted() -> None:
-    rows = drawn(80, 3, 2)
-    assert MatMul().table((rows, None)) is None
-    assert Attention().table((None, None)) is None
-    assert Normalize(1e-5).table((None,)) is None
+@pytest.mark.parametrize("op", [MatMul(), Attention(), Normalize(1e-5)], ids=lambda op: type(op).__name__)
+def test_a_summary_is_only_made_of_all_that_is_wanted(op: Summarising) -> None:
+    """A product waits for both factors, an attention for its values alone; what is used up is not kept."""
+    start = build.source((2, 2))
+    count = 1 if isinstance(op, Normalize) else 2
+    inputs = [build.apply(Tanh(), start, name=f"x{i}") for i in range(count)]
+    user = build.apply(op, *inputs, name="user")
+    index = GraphIndex(Graph(start, user))
+    boxes_ = Boxes(batch=BATCH, intervals={})
+    wanted = [inputs[i] for i in op.generator_inputs]
+    assert wanted
+    for node in inputs:
+        boxes_ = boxes_.with_generators(index, node, drawn(80, 2, 2))
+        ready = set(wanted) <= set(inputs[: inputs.index(node) + 1])
+        assert (user in boxes_.summaries) == ready
+        assert set(boxes_.generators) == (set() if ready else set(inputs[: inputs.index(node) + 1]) & set(wanted))
+    with pytest.raises(KeyError):
+        op.summarise({})
 
 
 def test_generators_are_worth_having() -> None:
     """Against the box alone: less error for the product, the functional and the norm, on average."""
-    for case in WITH_TABLES[::2]:
-        op: Op = case.op
+    for case in SUMMARISING[::2]:
         made = tuple(drawn(90 + i, *dims, scale=0.3) for i, dims in enumerate(case.shapes))
         box = tuple(rows.box() for rows in made)
-        given = tuple(made[i] if i in op.generated() else None for i in range(len(made)))
         A = coefficients(case.out, 5)[:, :3]
-        none = (lambda: None,) * len(box)
         with_, without = (
-            reach(op.backward(A, op.relax(Context(box, none, PARALLEL, (), table)))) for table in (op.table(given), None)
+            reach(case.op.relax(Context(boxes=box, rules=PARALLEL, summary=summary)).backward(A))
+            for summary in (summary_of(case.op, made), None)
         )
         assert (with_ <= without * (1 + 1e-9) + 1e-12).all() or float(with_.sum()) < float(without.sum()), case.label

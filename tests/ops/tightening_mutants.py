@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-import contextlib
+import dataclasses
 import functools
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from contextlib import AbstractContextManager
 from typing import Any
 
 import torch
 from torch import Tensor
 
+from tests.bounds import test_ascent as of_ascent
 from tests.bounds import test_generators as of_networks
-from tests.bounds import test_optimize as of_ascent
 from tests.bounds.networks import Config, input_box
 from tests.ops import test_attention_rows as of_rows
 from tests.ops import test_corners as of_corners
@@ -22,8 +22,12 @@ from tests.ops import test_normalization as of_norms
 from tests.ops import test_parallel as of_parallel
 from tests.ops.cases import CASES, boxes
 from tests.ops.mutants import altered, fields, halved, replaced
-from vertex_softmax.bounds import backward, optimize
-from vertex_softmax.ops import attention, bilinear, generators, lines, normalization
+from vertex_softmax.bounds import ascent as ascent_module
+from vertex_softmax.bounds import backward, box_passes
+from vertex_softmax.bounds import generate as generate_module
+from vertex_softmax.ops import bilinear, generators, lines, normalization
+from vertex_softmax.ops.attention import minorant, parts
+from vertex_softmax.ops.attention.affine_row import AffineRow
 from vertex_softmax.ops.contract import Step
 from vertex_softmax.ops.interval import Interval
 
@@ -63,10 +67,10 @@ def parallel() -> None:
                     of_parallel.check_parallel(case, boxes(case, kind))
 
 
-def tables() -> None:
-    for case in of_parallel.WITH_TABLES[:-1]:
+def summaries() -> None:
+    for case in of_parallel.SUMMARISING[:-1]:
         for seed in range(3):
-            of_parallel.check_tables(case, tight=False, scale_=1.0, seed=seed)
+            of_parallel.check_summaries(case, tight=False, scale_=1.0, seed=seed)
 
 
 def norms() -> None:
@@ -102,7 +106,7 @@ def ascent() -> None:
 
 CHECKS: dict[str, Check] = {
     check.__name__: check
-    for check in (ellipsoids, planes, rows, parallel, tables, norms, free_lines, networks, tightened, ascent)
+    for check in (ellipsoids, planes, rows, parallel, summaries, norms, free_lines, networks, tightened, ascent)
 }
 
 
@@ -111,16 +115,16 @@ CHECKS: dict[str, Check] = {
 
 def one_size(real: Callable[..., Tensor]) -> Callable[..., Tensor]:
     """√ of the second size forgotten."""
-    return lambda left, right: real(left, right._replace(size=torch.ones_like(right.size)))
+    return lambda left, right: real(left, dataclasses.replace(right, size=torch.ones_like(right.size)))
 
 
 def no_error(real: Callable[..., Any]) -> Callable[..., Any]:
     """The error's part of the shape forgotten, its size kept."""
-    return lambda found: real(found._replace(error=0 * found.error))._replace(size=real(found).size)
+    return lambda rows: dataclasses.replace(real(rows._replace(error=0 * rows.error)), size=real(rows).size)
 
 
 def largest_column_only(found: generators.Ellipsoid, *_: Any) -> generators.Ellipsoid:
-    return found._replace(size=found.size / 2)
+    return dataclasses.replace(found, size=found.size / 2)
 
 
 def not_symmetric(left: generators.Ellipsoid, right: generators.Ellipsoid) -> Tensor:
@@ -160,51 +164,45 @@ def first_piece(found: Interval, *_: Any) -> Interval:
     return Interval(found.lower[..., :1, :], found.upper[..., :1, :])
 
 
-def uncoupled(found: Any, _a: Tensor, _m: Tensor, _b: Tensor, w: Interval, heads: Any) -> Any:
+def uncoupled(
+    found: tuple[Tensor, Tensor, Tensor],
+    self: AffineRow,
+    _a: Tensor,
+    _m: Tensor,
+    _b: Tensor,
+    w: Interval,
+    share: Tensor,
+) -> tuple[Tensor, Tensor, Tensor]:
     """p^L·w^L not taken off."""
-    row = heads.affine
-    return found[0], found[1], found[2] + row.weight.squeeze(-1) * (row.log_low.exp() * w.lower).sum(-1)
+    return found[0], found[1], found[2] + share.squeeze(-1) * (self.minorant.log_low.exp() * w.lower).sum(-1)
 
 
 def half_the_error(found: Step, *_: Any) -> Step:
-    return found if found.error is None else found._replace(error=found.error / 2)
+    return found if found.error is None else dataclasses.replace(found, error=found.error / 2)
 
 
 def half_the_noise(found: Step, *_: Any) -> Step:
-    return found if found.noise is None else found._replace(noise=found.noise / 2)
+    return found if found.noise is None else dataclasses.replace(found, noise=found.noise / 2)
 
 
 def shared_noise(found: Step, *_: Any) -> Step:
     """The noise of one output heard at the next."""
-    return found if found.noise is None else found._replace(noise=found.noise.roll(1, -1))
+    return found if found.noise is None else dataclasses.replace(found, noise=found.noise.roll(1, -1))
 
 
 def crossed_ends(self: lines.Fan, below: Tensor, above: Tensor) -> lines.Lines:
     """Slopes of one end with the intercepts of the other."""
     return lines.Lines(
-        self.left.lower_slope + 0 * below,
-        self.right.lower_intercept,
-        self.right.upper_slope + 0 * above,
-        self.left.upper_intercept,
+        lower_slope=self.left.lower_slope + 0 * below,
+        lower_intercept=self.right.lower_intercept,
+        upper_slope=self.right.upper_slope + 0 * above,
+        upper_intercept=self.left.upper_intercept,
     )
 
 
-def squareless(self: normalization.Norm) -> tuple[Tensor, Tensor]:
+def squareless(self: normalization.NormRelaxation) -> tuple[Tensor, Tensor]:
     cubed = 2 * self.touch**3
     return -self.square_slope / cubed.unsqueeze(-1), 1.5 / self.touch - 0 * self.square
-
-
-@contextlib.contextmanager
-def narrow_centred() -> Iterator[None]:
-    """The box of centred scores a quarter too narrow at both ends."""
-    real = backward.Walk.box_by_pass
-
-    def broken(self: Any, *args: Any, weights: Tensor | None = None, **options: Any) -> Interval:
-        found = real(self, *args, weights=weights, **options)
-        return found if weights is None else halved(found)
-
-    with replaced(backward.Walk, "box_by_pass", broken):
-        yield
 
 
 def signless(found: Any, *_: Any) -> Any:
@@ -221,7 +219,7 @@ MUTANTS: dict[str, tuple[Callable[[], AbstractContextManager[Any]], Check]] = {
     ),
     "product radius: one size forgotten, through a product": (
         lambda: replaced(bilinear, "generators_product_radius", one_size(g.product_radius)),
-        tables,
+        summaries,
     ),
     "product radius: powers of a matrix that is not symmetric": (
         lambda: replaced(tg, "product_radius", not_symmetric),
@@ -235,8 +233,8 @@ MUTANTS: dict[str, tuple[Callable[[], AbstractContextManager[Any]], Check]] = {
         ellipsoids,
     ),
     "functional radius: halved in attention": (
-        lambda: altered(attention, "functional_radius", lambda f, *_: f / 2),
-        tables,
+        lambda: altered(parts, "functional_radius", lambda f, *_: f / 2),
+        summaries,
     ),
     # corners
     "planes: the input's slopes turned": (lambda: altered(bilinear, "planes", signless), planes),
@@ -249,83 +247,87 @@ MUTANTS: dict[str, tuple[Callable[[], AbstractContextManager[Any]], Check]] = {
         planes,
     ),
     "planes: no error": (
-        lambda: fields(bilinear.MatMul, "relax", corners=lambda f: f.corners._replace(error=0 * f.corners.error)),
+        lambda: fields(
+            bilinear.MatMul, "relax", corners=lambda f: dataclasses.replace(f.corners, error=0 * f.corners.error)
+        ),
         planes,
     ),
     # rows
     "centred rows: the curved part dropped": (
-        lambda: replaced(of_rows, "centred_log_probabilities", flat(attention.centred_log_probabilities)),
+        lambda: replaced(of_rows, "centred_log_probabilities", flat(minorant.centred_log_probabilities)),
         rows,
     ),
     "centred rows: the curved part dropped, in the rule": (
-        lambda: replaced(attention, "centred_log_probabilities", flat(attention.centred_log_probabilities)),
+        lambda: replaced(minorant, "centred_log_probabilities", flat(minorant.centred_log_probabilities)),
         rows,
     ),
     "centred rows: a key that ω misses ignored": (
-        lambda: replaced(of_rows, "centred_log_probabilities", unmissed(attention.centred_log_probabilities)),
+        lambda: replaced(of_rows, "centred_log_probabilities", unmissed(minorant.centred_log_probabilities)),
         rows,
     ),
-    "pieces: only the first": (lambda: altered(attention, "_pieces", first_piece), rows),
-    "affine rule: what the exact optimum counts twice": (lambda: altered(attention, "_mixed", uncoupled), rows),
-    "centred rows: too narrow a box": (narrow_centred, tightened),
+    "pieces: only the first": (lambda: altered(minorant, "_pieces", first_piece), rows),
+    "affine rule: what the exact optimum counts twice": (lambda: altered(AffineRow, "_coupled", uncoupled), rows),
+    "centred rows: too narrow a box": (lambda: altered(box_passes, "centred_box", halved), tightened),
     # parallel rules
     "parallel attention: half the error": (
-        lambda: altered(attention.Attention, "backward", half_the_error),
+        lambda: altered(AffineRow, "backward", half_the_error),
         parallel,
     ),
-    "parallel norm: half the error": (lambda: altered(n.Normalize, "backward", half_the_error), parallel),
-    "parallel matmul: half the noise": (lambda: altered(bilinear.MatMul, "backward", half_the_noise), parallel),
-    "parallel product: another's noise": (lambda: altered(bilinear.Multiply, "backward", shared_noise), parallel),
+    "parallel norm: half the error": (lambda: altered(n.NormRelaxation, "backward", half_the_error), parallel),
+    "parallel matmul: half the noise": (lambda: altered(bilinear.MatrixPlanes, "backward", half_the_noise), parallel),
+    "parallel product: another's noise": (lambda: altered(bilinear.ElementPlanes, "backward", shared_noise), parallel),
     # norms and lines
     "norm: |y − c|² forgotten": (
-        lambda: altered(n.Normalize, "table", lambda f, *_: (f[0], f[1], 0 * f[2])),
+        lambda: fields(n.Normalize, "summarise", far=lambda f: 0 * f.far),
         norms,
     ),
     "norm: |c·(y − c)| forgotten": (
-        lambda: altered(n.Normalize, "table", lambda f, *_: (f[0], 0 * f[1], f[2])),
+        lambda: fields(n.Normalize, "summarise", along=lambda f: 0 * f.along),
         norms,
     ),
-    "norm: σ² forgotten where the tangent moves": (lambda: replaced(n.Norm, "below", squareless), norms),
+    "norm: σ² forgotten where the tangent moves": (lambda: replaced(n.NormRelaxation, "below", squareless), norms),
     "norm: σ₀ at a centre beside the box": (
         lambda: fields(n.Normalize, "relax", touch=lambda f: ((f.square_slope * f.centre).sum(-1) + f.square).sqrt()),
         norms,
     ),
-    "fan: ends crossed": (lambda: replaced(lines.Fan, "at", crossed_ends), free_lines),
-    # walks
-    "generate: noise not heard": (lambda: replaced(backward.Linear, "hear", lambda *_: None), networks),
+    "fan: ends crossed": (lambda: replaced(lines.Fan, "mixed", crossed_ends), free_lines),
+    # passes
+    "generate: noise not heard": (lambda: replaced(backward._Sums, "add_noise", lambda *_: None), networks),
     "generate: half the error": (
-        lambda: altered(attention.Attention, "backward", lambda f, *_: half_the_error(half_the_error(f))),
+        lambda: altered(AffineRow, "backward", lambda f, *_: half_the_error(half_the_error(f))),
         networks,
     ),
     "generate: rows out of order": (
-        lambda: altered(of_networks.generate_module, "_shaped", lambda f, *_: f.roll(1, 1)),
+        lambda: altered(generate_module, "_shaped", lambda f, *_: f.roll(1, 1)),
         networks,
     ),
     # the ascent
     "ascent: the last bound, not the best": (
-        lambda: replaced(optimize, "_better", lambda best, found, here: best.scatter(1, here, found)),
+        lambda: replaced(ascent_module, "_better", lambda best, found, active: best.scatter(1, active, found)),
         functools.partial(of_ascent.test_every_step_is_never_below_the_start, "affine"),
     ),
     "ascent: NaN overlooked": (
         lambda: replaced(
-            optimize,
+            ascent_module,
             "_better",
-            lambda best, found, here: best.scatter(1, here, torch.fmax(best.gather(1, here), found).nan_to_num(-1e9)),
+            lambda best, found, active: best.scatter(
+                1, active, torch.fmax(best.gather(1, active), found).nan_to_num(-1e9)
+            ),
         ),
         ascent,
     ),
     "ascent: the hopeless go on": (
-        lambda: altered(optimize, "_let_go", lambda _f, _best, here, free, *_: (here, free)),
+        lambda: altered(ascent_module, "_unsettled", lambda _f, _best, active, free, *_: (active, free)),
         ascent,
     ),
     "ascent: out of the ranges": (
-        lambda: replaced(optimize.Parameter, "step", unclamped),
+        lambda: replaced(ascent_module.Parameter, "step", unclamped),
         ascent,
     ),
 }
 
 
-def unclamped(self: optimize.Parameter, size: float, _count: int) -> None:
+def unclamped(self: ascent_module.Parameter, size: float, _count: int) -> None:
     if self.value.grad is not None:
         with torch.no_grad():
             self.value.add_(50 * size * self.value.grad.sign())

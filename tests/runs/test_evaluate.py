@@ -14,7 +14,7 @@ from vertex_softmax.graph.identity import graph_identity
 from vertex_softmax.methods.options import Options
 from vertex_softmax.runs import evaluate as module
 from vertex_softmax.runs.certify import certify
-from vertex_softmax.runs.evaluate import Part, Plan, asked_of, contradictions, evaluate
+from vertex_softmax.runs.evaluate import EvaluatedPart, Plan, asked_of, contradictions, evaluate
 from vertex_softmax.runs.journal import key_of
 from vertex_softmax.runs.run import Run, read, unpacked
 from vertex_softmax.runs.subject import Inputs, Subject
@@ -108,7 +108,7 @@ def test_a_bound_may_stop_once_it_decides(tmp_path: Path) -> None:
 
 
 def test_progress_is_told(tmp_path: Path) -> None:
-    parts: list[Part] = []
+    parts: list[EvaluatedPart] = []
     some = inputs()
     evaluate(subject_of(some), some, ("ibp",), EPS, tmp_path, PLAN, parts.append)
     last = {(p.method, p.eps): p for p in parts}
@@ -222,5 +222,7 @@ def test_a_line_that_the_network_itself_contradicts_is_refused(run: Run, place: 
         line = next(line for line in lines if json.loads(line["key"])["question"] == "certify")
         line["found"][number] |= change
         (tmp_path / "journal.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
-        with pytest.raises(VertexError, match=f"input {number} .* the line is not of this network; remove the file"):
+        with pytest.raises(
+            VertexError, match=f"input {number} .* the line does not belong to this network; remove the file"
+        ):
             evaluate(subject_of(some), some, METHODS, EPS, tmp_path, PLAN)

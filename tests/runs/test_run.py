@@ -12,15 +12,15 @@ from hypothesis import strategies as st
 
 from vertex_softmax.foundation.errors import VertexError
 from vertex_softmax.runs.run import (
-    Answer,
     Attacked,
+    AttentionHeads,
     Data,
-    Heads,
-    Input,
     Model,
     OtherSlack,
     Radius,
     Run,
+    RunAnswer,
+    RunInput,
     SlackMap,
     packed,
     read,
@@ -37,15 +37,15 @@ RUN = Run(
     data=Data("d", (1, 2, 2), (0.0, 1.0), ("a", "b")),
     methods=("crown", "joint"),
     eps=(0.1, 0.2),
-    inputs=(Input(3, 0, 0, 1.5, PIXELS), Input(4, 1, 0, -0.5, PIXELS)),
+    inputs=(RunInput(3, 0, 0, 1.5, PIXELS), RunInput(4, 1, 0, -0.5, PIXELS)),
     answers=(
-        Answer(0, "joint", 0.1, "verified", 0.5, 1, 0.1),
-        Answer(1, "joint", 0.1, "falsified", None, 0, 0.1, "misclassified"),
-        Answer(0, "crown", 0.1, "unknown", -0.5, 1, 0.1),
+        RunAnswer(0, "joint", 0.1, "verified", 0.5, 1, 0.1),
+        RunAnswer(1, "joint", 0.1, "falsified", None, 0, 0.1, "misclassified"),
+        RunAnswer(0, "crown", 0.1, "unknown", -0.5, 1, 0.1),
     ),
     attacks=(Attacked(0, 0.1, 0.7, 1), Attacked(1, 0.1, -1.0, 0, PIXELS)),
     radii=(Radius(0, "joint", 0.15, 0.16, None, 1.0), Radius(1, "joint", 0.0, 0.0, 0.0, 1.0)),
-    slack=SlackMap(0.1, "joint", 1, 0.5, (Heads("a", [[0.1]], [[[0.2]]]),), (OtherSlack("b", "Relu", 0.4),)),
+    slack=SlackMap(0.1, "joint", 1, 0.5, (AttentionHeads("a", [[0.1]], [[[0.2]]]),), (OtherSlack("b", "Relu", 0.4),)),
     settings={"threads": 1, "note": "x", "rate": 0.5, "flag": True, "none": None},
 )
 
@@ -76,7 +76,7 @@ def test_packing_is_exact() -> None:
     ("path", "value", "text"),
     [
         (("format",), "other", "format"),
-        (("extra",), 1, "'extra', which is unknown"),
+        (("extra",), 1, "unknown field 'extra'"),
         (("title",), None, "run.title"),
         (("answers", 0, "input"), 2, "no input 2"),
         (("answers", 0, "input"), -1, "no input -1"),

@@ -47,12 +47,13 @@ def reached(*roots: str) -> set[str]:
 
 
 SHOWN = {
-    "report/figures.py",
-    "report/plots.py",
-    "cli_names.py",
-    "cli_values.py",
-    "experiments/journal.py",
-    "report/__init__.py",
+    "cli/__init__.py",
+    "cli/names.py",
+    "cli/values.py",
+    "runs/journal.py",
+    "runs/report/__init__.py",
+    "runs/report/figures.py",
+    "runs/report/plots.py",
 }
 """Of what a result is drawn with, what commands are called, and what keeps the answers."""
 
@@ -62,7 +63,7 @@ SHOWN = {
     [
         (("runs.evaluate",), ("runs/evaluate.py",)),
         (("runs.radius",), ("runs/radius.py",)),
-        (("cli_verify",), ("cli_verify.py", "cli_common.py")),
+        (("cli.verify",), ("cli/verify.py", "cli/common.py")),
     ],
 )
 def test_what_computes_an_answer_is_counted(roots: tuple[str, ...], files: tuple[str, ...]) -> None:
@@ -74,9 +75,11 @@ def test_what_is_shown_is_there_and_names_of_files_count() -> None:
     for name in sources.SHOWING:
         assert list(PACKAGE.glob(name)), name
     names = {path.relative_to(PACKAGE).as_posix() for path in counted()}
-    assert {"errors.py", "result.py", "sets.py", "certificate/prove.py", "runs/subject.py", "zoo/train.py"} <= names
-    assert not {"cli.py", "sweep.py", "report/plots.py", "experiments/learned.py", "runner.py"} & names
-    assert len({fingerprint(), fingerprint("runs"), fingerprint("sets.py"), of_answers(), of_answers(built=False)}) == 5
+    assert {"foundation/errors.py", "runs/certification.py", "sets/box.py", "certificate/prove.py"} <= names
+    assert {"runs/subject.py", "runs/demo/training.py", "runs/demo/baselines/wei.py", "runs/sources.py"} <= names
+    assert not {"cli/main.py", "cli/verify.py", "runs/sweep/sweep.py", "runs/sweep/runner.py"} & names
+    assert not {"runs/report/plots.py", "runs/demo/demo.py", "runs/journal.py", "__main__.py"} & names
+    assert len({fingerprint(), fingerprint("runs"), fingerprint("sets"), of_answers(), of_answers(built=False)}) == 5
     assert len(fingerprint()) == 64
 
 

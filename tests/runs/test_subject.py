@@ -150,7 +150,7 @@ def test_what_unpacks_to_much_more(tmp_path: Path, monkeypatch: pytest.MonkeyPat
         read_inputs(str(tmp_path / "a.npz"))
     monkeypatch.setattr(module, "MOST_BYTES", 500_000)
     assert (tmp_path / "a.npz").stat().st_size < 500_000
-    with pytest.raises(VertexError, match="more than 500000 bytes, unpacked"):
+    with pytest.raises(VertexError, match="more than 500000 bytes, decompressed"):
         read_inputs(str(tmp_path / "a.npz"))
 
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 import torch
 
 from tests.bounds.networks import samples
-from vertex_softmax.bounds.branch_and_bound import Search
 from vertex_softmax.bounds.ascent import Ascent
+from vertex_softmax.bounds.branch_and_bound import Search
 from vertex_softmax.graph import build
 from vertex_softmax.graph.ir import Graph, Node
 from vertex_softmax.methods.options import Options

@@ -12,16 +12,16 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from vertex_softmax.methods.bounding import make_boxes
 
 from tests.bounds.networks import Config, input_box, samples, transformer
 from tests.search.cascade_cases import BLIND, QUICK, WHOLE, affine, ask, bent, graph_of, tensor
 from tests.search.small import UNIT, case, conjunction, prop
+from vertex_softmax.bounds.ascent import Ascent
 from vertex_softmax.bounds.backward import Problem, Walk
 from vertex_softmax.bounds.branch_and_bound import Search
-from vertex_softmax.bounds.ascent import Ascent
 from vertex_softmax.graph import build
 from vertex_softmax.graph.ir import Graph, Node
-from vertex_softmax.methods.bounding import make_boxes
 from vertex_softmax.methods.options import Options
 from vertex_softmax.ops.elementwise import Exp, Reciprocal, Relu
 from vertex_softmax.search import cascade as module

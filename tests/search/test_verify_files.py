@@ -23,7 +23,7 @@ from vertex_softmax.cli.main import app
 from vertex_softmax.foundation.errors import OutOfTimeError, UnsupportedModelError
 from vertex_softmax.graph import build
 from vertex_softmax.graph.from_onnx.file import OnnxFile
-from vertex_softmax.graph.from_onnx.original import Original
+from vertex_softmax.graph.from_onnx.original import OriginalFile
 from vertex_softmax.graph.ir import Graph
 from vertex_softmax.ops import elementwise
 from vertex_softmax.search import verify_files
@@ -123,20 +123,20 @@ def test_a_function_with_a_default_is_judged_as_onnxruntime_runs_it(tmp_path: Pa
 
 
 def test_a_counterexample_holds_with_optimisations_and_without(monkeypatch: pytest.MonkeyPatch) -> None:
-    original = Original(network(LINEAR))
+    original = OriginalFile(network(LINEAR))
     replay = Replay(original)
     box = prop(1, case([("0", "1"), ("0", "1")], conjunction(({0: -1}, "-1.5"))))
     x = np.array([1.0, 1.0])
     assert replay.confirms(box, x) is not None
-    real = Original.run
+    real = OriginalFile.run
     for wrong in (True, False):
 
         def shifted(self, x, *, optimised=False, options=None, wrong=wrong):
             return real(self, x, optimised=optimised, options=options) - np.float32(optimised is wrong)
 
-        monkeypatch.setattr(Original, "run", shifted)
+        monkeypatch.setattr(OriginalFile, "run", shifted)
         assert Replay(original).confirms(box, x) is None
-    monkeypatch.setattr(Original, "run", real)
+    monkeypatch.setattr(OriginalFile, "run", real)
     assert Replay(original).confirms(box, x) is not None
 
 

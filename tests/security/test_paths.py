@@ -21,7 +21,7 @@ from vertex_softmax.runs.demo import training as train
 from vertex_softmax.runs.journal import Journal
 from vertex_softmax.runs.report import sweep_page
 from vertex_softmax.runs.subject import read_inputs
-from vertex_softmax.runs.sweep.instances import Instance, read_instances
+from vertex_softmax.runs.sweep.instances import SweepInstance, read_instances
 from vertex_softmax.runs.sweep.runner import digests
 from vertex_softmax.specs.vnnlib import read_vnnlib
 
@@ -86,7 +86,7 @@ def test_a_certificate_that_is_no_file_is_rejected(kind: str, tmp_path: Path) ->
 @pytest.mark.parametrize("kind", ["pipe", "device"])
 def test_a_digest_of_what_is_no_file(kind: str, tmp_path: Path) -> None:
     _made(tmp_path / "m.onnx", kind)
-    found = digests(Instance("m", "s", 1.0, tmp_path / "m.onnx", tmp_path / "none"))
+    found = digests(SweepInstance("m", "s", 1.0, tmp_path / "m.onnx", tmp_path / "none"))
     assert found == {"model": "not read: it is not a regular file", "spec": "not read: No such file or directory"}
 
 

@@ -18,7 +18,7 @@ from torch import Tensor
 
 from tests.softmax_box.affine_rows import Rows, rows, worst_points
 from tests.softmax_box.helpers import error_from, floats
-from vertex_softmax.softmax_box.log_ranges import Pieces, log_probabilities, pieces
+from vertex_softmax.softmax_box.log_ranges import LogRanges, log_probabilities, pieces
 from vertex_softmax.softmax_box.outward import LIMITS
 
 PRECISION = 256
@@ -142,7 +142,8 @@ def size(box: Rows) -> Tensor:
     box = Rows(*(x.double() for x in box))
     there = box.upper > -torch.inf
     low, high = (torch.where(there, x, 0.0) for x in log_probabilities(box.lower, box.upper))
-    _, _, D, shift = pieces(box.lower, box.upper, 1)
+    whole = pieces(box.lower, box.upper, 1)
+    D, shift = whole.cuts, whole.shift
     far = 1 + D.abs().amax(-1, keepdim=True) * (box.mu.shape[-1] > 1)
     weight = torch.where(there, torch.maximum(low.exp() * (far - low), high.exp() * (far - high)), 0.0)
     values = torch.maximum(box.value_lower.abs(), box.value_upper.abs())
@@ -212,12 +213,13 @@ def check_not_vacuous(minorant: Minorant, cases: Iterable[Known]) -> None:
             assert gap <= most, f"{case.name}, row {i}: {gap / most:.3g} of the allowed gap"
 
 
-def check_ranges(ranges: Callable[..., Pieces], cases: Iterable[Known]) -> None:
+def check_ranges(ranges: Callable[..., LogRanges], cases: Iterable[Known]) -> None:
     """The widened ends contain the exact ones, of log p in every piece and of lse(s): no tolerance."""
     for case in cases:
         M = case.box.mu.shape[-1]
         lower, upper = case.box.lower.double(), case.box.upper.double()
-        found = [x.tolist() for x in ranges(lower, upper, M)]
+        widened = ranges(lower, upper, M)
+        found = [x.tolist() for x in (widened.low, widened.high, widened.cuts, widened.shift)]
         for i, (low, high, cuts, (shift,)) in enumerate(zip(*found, strict=True)):
             there = (upper[i] > -torch.inf).nonzero().flatten().tolist()
             with flint.ctx.workprec(PRECISION):

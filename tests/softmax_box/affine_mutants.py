@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import math
 from unittest import mock
 
@@ -11,7 +12,7 @@ from torch import Tensor
 from tests.softmax_box.affine_checks import Minorant
 from vertex_softmax.softmax_box import affine_minorant
 from vertex_softmax.softmax_box import affine_outward as proof
-from vertex_softmax.softmax_box.log_ranges import Pieces, pieces
+from vertex_softmax.softmax_box.log_ranges import LogRanges, pieces
 
 
 def by_cut(
@@ -154,19 +155,22 @@ PROOFS: dict[str, Minorant] = {
 # Wrong ranges
 
 
-def ranges_not_widened(lower: Tensor, upper: Tensor, M: int) -> Pieces:
-    low, high, D, shift = pieces(lower, upper, M)
-    return Pieces(torch.minimum(low, high), torch.maximum(low, high), D, shift)
+def ranges_not_widened(lower: Tensor, upper: Tensor, M: int) -> LogRanges:
+    return _ordered(pieces(lower, upper, M))
 
 
-def only_the_cuts_widened(lower: Tensor, upper: Tensor, M: int) -> Pieces:
-    low, high, D, shift = pieces(lower, upper, M, lambda x, keys: 2.0**-53 * (5 * x.abs() + 2 * keys + 16))
-    return Pieces(torch.minimum(low, high), torch.maximum(low, high), D, shift)
+def only_the_cuts_widened(lower: Tensor, upper: Tensor, M: int) -> LogRanges:
+    return _ordered(pieces(lower, upper, M, lambda x, keys: 2.0**-53 * (5 * x.abs() + 2 * keys + 16)))
 
 
-def only_log_p_widened(lower: Tensor, upper: Tensor, M: int) -> Pieces:
-    _, _, D, shift = pieces(lower, upper, M)
-    return proof.proved_ranges(lower, upper, M)._replace(cuts=D, shift=shift)
+def only_log_p_widened(lower: Tensor, upper: Tensor, M: int) -> LogRanges:
+    plain = pieces(lower, upper, M)
+    return dataclasses.replace(proof.proved_ranges(lower, upper, M), cuts=plain.cuts, shift=plain.shift)
+
+
+def _ordered(found: LogRanges) -> LogRanges:
+    low, high = torch.minimum(found.low, found.high), torch.maximum(found.low, found.high)
+    return dataclasses.replace(found, low=low, high=high)
 
 
 RANGES = (ranges_not_widened, only_the_cuts_widened, only_log_p_widened)

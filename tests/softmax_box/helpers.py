@@ -1,7 +1,7 @@
 """Independent ways to know the answer, and every implementation that must give it.
 
 The oracle evaluates all K + 1 threshold vertices in ball arithmetic (Arb, 320 bits) with prefix and suffix sums. It
-shares no code with vertex_softmax.rigorous. `enumerated_min` evaluates all 2^K vertices and trusts no theorem at all.
+shares no code with `softmax_box.rigorous`. `enumerated_min` evaluates all 2^K vertices and trusts no theorem at all.
 """
 
 from __future__ import annotations

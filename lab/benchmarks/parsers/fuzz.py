@@ -75,7 +75,7 @@ def main(arguments: list[str]) -> int:
 def replay(name: str, path: Path) -> int:
     """One input alone: its time and its find."""
     here = Path(__file__).resolve().parent
-    sys.path[:0] = [str(here), str(here.parents[2] / "src")]
+    sys.path[:0] = [str(here), str(here.parents[2] / "src"), str(here.parents[1])]
     import targets
 
     with tempfile.TemporaryDirectory() as folder:
@@ -168,8 +168,8 @@ def work(name: str, seconds: int, place: Path, folder: Path) -> None:
     import torch
 
     here = Path(__file__).resolve().parent
-    sys.path[:0] = [str(here), str(here.parents[2] / "src")]
-    with atheris.instrument_imports(include=["vertex_softmax"]):
+    sys.path[:0] = [str(here), str(here.parents[2] / "src"), str(here.parents[1])]
+    with atheris.instrument_imports(include=["vertex_softmax", "vertex_lab"]):
         import targets
     import mutators
     import onnx_mutator

@@ -20,26 +20,26 @@ from safetensors.numpy import save as saved
 from targets import SOURCE, TABLE, joined
 
 from vertex_lab.experiments import Column, ExperimentResult
-from vertex_softmax.certificate.certificate import Effort, Part, prove
+from vertex_softmax.certificate.certificate import CertificatePart, Effort, prove
 from vertex_softmax.certificate.prove import ForbiddenCase
 from vertex_softmax.graph.from_onnx.importer import from_onnx
 from vertex_softmax.graph.simplify import simplify
 from vertex_softmax.runs.demo.model import PatchTransformer
 from vertex_softmax.runs.demo.training import save
 from vertex_softmax.runs.run import (
-    Answer,
     Attacked,
+    AttentionHeads,
     Data,
-    Heads,
-    Input,
     Model,
     OtherSlack,
     Radius,
     Run,
+    RunAnswer,
+    RunInput,
     SlackMap,
     packed,
 )
-from vertex_softmax.runs.sweep.instances import Instance
+from vertex_softmax.runs.sweep.instances import SweepInstance
 from vertex_softmax.runs.sweep.runner import Settings
 
 RNG = np.random.default_rng(0)
@@ -223,7 +223,9 @@ def certificate() -> list[bytes]:
         rows = np.eye(outputs)[:2]
         cases = [ForbiddenCase(rows[i : i + 1], value[i : i + 1] - 1.0, None) for i in range(2)]
         lower = np.full(shape, -0.01)
-        proof = prove(graph, [Part(lower, -lower, cases)], Effort(search=None), about={"model": {"sha256": "0" * 64}})
+        proof = prove(
+            graph, [CertificatePart(lower, -lower, cases)], Effort(search=None), about={"model": {"sha256": "0" * 64}}
+        )
         if proof.certificate is not None:
             found.append(proof.certificate.data)
     return found
@@ -295,7 +297,7 @@ def journal() -> list[bytes]:
 
 
 def sweep() -> list[bytes]:
-    instance = Instance("model.onnx", "spec.vnnlib", 60.0, Path(), Path())
+    instance = SweepInstance("model.onnx", "spec.vnnlib", 60.0, Path(), Path())
     settings = Settings(jobs=1, threads=1)
     digest = hashlib.sha256(b"model").hexdigest()
     line = {"status": "unsat", "reason": "", "bounds": [[0.5]], "stage": "joint", "key": settings.key(instance)}
@@ -318,11 +320,16 @@ def sweep_summary() -> list[bytes]:
 
 def run() -> list[bytes]:
     x = np.linspace(0, 1, 4)
-    inputs = tuple(Input(i, i % 2, 0, 0.5 - i, packed(x)) for i in range(2))
-    answers = tuple(Answer(i, "joint", 0.1, "verified" if not i else "unknown", 0.25 - i, 1, 0.5) for i in range(2))
+    inputs = tuple(RunInput(i, i % 2, 0, 0.5 - i, packed(x)) for i in range(2))
+    answers = tuple(RunAnswer(i, "joint", 0.1, "verified" if not i else "unknown", 0.25 - i, 1, 0.5) for i in range(2))
     attacks = (Attacked(0, 0.1, 0.3, 1), Attacked(1, 0.1, -0.5, 0, packed(x / 2)))
     slack = SlackMap(
-        0.1, "joint", 2, 0.5, (Heads("a", [[0.1, 0.2]], [[[1.0, 2.0], [3.0, 4.0]]]),), (OtherSlack("o", "Relu", 0.1),)
+        0.1,
+        "joint",
+        2,
+        0.5,
+        (AttentionHeads("a", [[0.1, 0.2]], [[[1.0, 2.0], [3.0, 4.0]]]),),
+        (OtherSlack("o", "Relu", 0.1),),
     )
     about = Model("m", "0" * 64, 0.9, {"blocks": 1}), Data("made", (1, 2, 2), (0.0, 1.0), ("a", "b"))
     first = Run(

@@ -38,7 +38,7 @@ from vertex_softmax.runs.journal import Journal
 from vertex_softmax.runs.report import run_page, sweep_page, templates
 from vertex_softmax.runs.subject import read_inputs
 from vertex_softmax.runs.sweep import sweep
-from vertex_softmax.runs.sweep.instances import Instance, read_instances
+from vertex_softmax.runs.sweep.instances import SweepInstance, read_instances
 from vertex_softmax.runs.sweep.runner import Settings, digests
 from vertex_softmax.search.replay import Replay
 from vertex_softmax.specs import normal_form
@@ -138,7 +138,7 @@ def onnx(data: bytes, folder: Path) -> None:
     beside = folder / "numbers.bin"
     if not beside.exists():
         beside.write_bytes(bytes(range(256)) * 4)
-    digests(Instance("model", "spec", 1.0, path, beside))
+    digests(SweepInstance("model", "spec", 1.0, path, beside))
     graph = from_onnx(path)
     simplify(graph)
     simplify(graph)
@@ -246,7 +246,7 @@ def sweep_(data: bytes, folder: Path) -> None:
     (folder / "journal.jsonl").write_bytes(lines)
     model = folder / "model.onnx"
     model.write_bytes(b"model")
-    instance = Instance("model.onnx", "spec.vnnlib", 60.0, model, model, "made")
+    instance = SweepInstance("model.onnx", "spec.vnnlib", 60.0, model, model, "made")
     with mock.patch.object(sweep, "source", return_value=SOURCE):
         state = sweep.State([instance], Settings(jobs=1, threads=1))
         with Journal(folder / "journal.jsonl", SOURCE, sweep._kept) as opened:

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from vertex_softmax.foundation.errors import InvalidValueError
-from vertex_softmax.runs.demo.baselines.problem import Floats, Problem, in_pieces, read, unscaled
+from vertex_softmax.runs.demo.baselines.problem import Floats, ScoreBoxProblem, in_pieces, read, unscaled
 from vertex_softmax.softmax_box.arguments import Array
 
 MOST_KEYS = 20
@@ -63,7 +63,7 @@ def enumerated_min(c: Tensor, lower: Tensor, upper: Tensor) -> Tensor:
     return found.reshape(c.shape[:-1])
 
 
-def _least(problem: Problem) -> Floats:
+def _least(problem: ScoreBoxProblem) -> Floats:
     """(rows, K) to (rows)."""
     rows = [torch.tensor(x) for x in (problem.scaled, problem.lower, problem.upper)]
     with np.errstate(over="ignore"):

@@ -18,9 +18,9 @@ from typing import NamedTuple
 
 import numpy as np
 
-from vertex_softmax.runs.demo.baselines.problem import Floats, Problem, components, in_pieces, read, unscaled
+from vertex_softmax.runs.demo.baselines.problem import Floats, ScoreBoxProblem, components, in_pieces, read, unscaled
 from vertex_softmax.runs.demo.baselines.simplex import simplex_bound
-from vertex_softmax.runs.demo.baselines.wei import WIDEST, Planes, contracted, planes, wei_bound
+from vertex_softmax.runs.demo.baselines.wei import WIDEST, LsePlanes, contracted, planes, wei_bound
 from vertex_softmax.softmax_box.arguments import Array
 
 STEPS = 240
@@ -56,14 +56,14 @@ def softmax_lp_min(c: Array, lower: Array, upper: Array) -> Floats:
     return np.maximum(found, np.maximum(simplex_bound(problem), wei_bound(problem)))
 
 
-def _bound(problem: Problem) -> Floats:
+def _bound(problem: ScoreBoxProblem) -> Floats:
     """(rows, K) to (rows); −inf where the scores span more than WIDEST."""
     with np.errstate(invalid="ignore", over="ignore"):  # steps may be far too long; a NaN is never the best value
         found = _climb(problem.scaled, planes(problem.tamed(WIDEST)), *components(problem))
     return np.asarray(np.where(problem.too_wide(WIDEST), -np.inf, unscaled(found, problem.exponent)), np.float64)
 
 
-def _dual(c: Floats, tangents: Planes, least: Floats, greatest: Floats, at: _Multipliers) -> Floats:
+def _dual(c: Floats, tangents: LsePlanes, least: Floats, greatest: Floats, at: _Multipliers) -> Floats:
     """The right-hand side of `softmax_lp_min`'s inequality, (rows); the multipliers are clipped into their ranges."""
     t = np.clip(at.t, c.min(-1, keepdims=True), c.max(-1, keepdims=True))
     d = c - t
@@ -72,13 +72,14 @@ def _dual(c: Floats, tangents: Planes, least: Floats, greatest: Floats, at: _Mul
     return np.asarray(t[..., 0] + rest + contracted(tangents, low, -high), np.float64)
 
 
-def _climb(c: Floats, tangents: Planes, least: Floats, greatest: Floats) -> Floats:
+def _climb(c: Floats, tangents: LsePlanes, least: Floats, greatest: Floats) -> Floats:
     """The best dual value found, (rows). z and q in [−1, 1] are scores and components from the middles of their boxes.
 
     Step sizes are one over the absolute row and column sums of the constraints (Pock and Chambolle 2011), times and
     over `weight`, the size of the objective.
     """
-    below, slide, above, slope, middle, radius = tangents
+    below, slide, above = tangents.below, tangents.slide, tangents.above
+    slope, middle, radius = tangents.slope, tangents.middle, tangents.radius
     shared = middle * radius
     centre, half = 0.5 * (least + greatest), 0.5 * (greatest - least)
     own = np.abs(radius - slide)

@@ -8,8 +8,9 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from vertex_lab.commands.names import EXPERIMENTS
 from vertex_softmax.cli.common import complain, progress_bar, reporting, say
-from vertex_softmax.cli.names import DATA_SETS, DEVICES, EXPERIMENTS, one_of
+from vertex_softmax.cli.names import DATA_SETS, DEVICES, one_of
 from vertex_softmax.foundation.errors import InvalidValueError, VertexError
 
 if TYPE_CHECKING:

@@ -3,7 +3,7 @@
 Attention is taken apart into exp, sum, reciprocal and products (graph/decompose.py); products by McCormick's corner
 planes; eˣ from below by its tangent at min(middle, l + 0.99); every box by a backward pass of its own, never met with
 what interval arithmetic gives. The last costs much: a weight's box may leave [0, 1]. On the given models and images the
-bounds equal auto_LiRPA's recorded ones to six digits (tests/experiments/test_published.py).
+bounds equal auto_LiRPA's recorded ones to six digits (tests/lab/experiments/test_published.py).
 
 Hybrid is the larger of this and Vertex, per target. Both are kept in a journal of their own beside the other trials.
 """
@@ -24,18 +24,21 @@ from vertex_lab.experiments.request import Request
 from vertex_lab.journals import journal_of
 from vertex_lab.zoo import places
 from vertex_lab.zoo.datasets import dataset, restricted
-from vertex_softmax.bounds.backward import Walk
+from vertex_softmax.bounds.backward import lower_bound
+from vertex_softmax.bounds.box_passes import all_boxes, box_by_pass
+from vertex_softmax.bounds.boxes import Boxes
+from vertex_softmax.bounds.coefficients import Objective
+from vertex_softmax.bounds.question import Question
 from vertex_softmax.graph.decompose import decompose
 from vertex_softmax.graph.ir import Graph, Node
-from vertex_softmax.methods.options import Options
-from vertex_softmax.methods.registry import lower_bounds
 from vertex_softmax.ops.elementwise import Exp
-from vertex_softmax.ops.lines import Lines, convex_lines
 from vertex_softmax.ops.interval import Interval
-from vertex_softmax.ops.rules import Rules
+from vertex_softmax.ops.lines import Lines, convex_lines
+from vertex_softmax.ops.rules import RowRule, Rules
 from vertex_softmax.runs.certify import certify, load
 from vertex_softmax.runs.journal import Journal, Trial
 from vertex_softmax.sets import LinfBall
+from vertex_softmax.sets.region import BoxRegion
 
 CROWN, HYBRID = "crown-published", "hybrid-published"
 STEP = 0.99
@@ -52,14 +55,18 @@ class NearExp(Exp):
         return convex_lines(self.evaluate, self.derivative, *box, touch=touch)
 
 
-class Alone(Walk):
-    """A walk whose boxes are those of the backward passes alone."""
+BOXES = Rules(attention=RowRule.LSE, product=1.0, exact=False)
+LAST = Rules(attention=RowRule.LSE, product=1.0, sums=True)
 
-    def tighten(self, node: Node, box: Interval) -> None:
-        """Take the box in place of the other."""
-        self.boxes[node] = box
-        for user in self.users(node):
-            self._forget(user)
+
+def boxes_of_passes_alone(question: Question) -> Boxes:
+    """Boxes in which a pass replaces what interval arithmetic gives, instead of being met with it."""
+
+    def refine(boxes: Boxes, node: Node) -> Boxes:
+        passed = box_by_pass(question, boxes, node, BOXES)
+        return dataclasses.replace(boxes, intervals={**boxes.intervals, node: passed})
+
+    return all_boxes(question, refine)
 
 
 def crown_published(graph: Graph, ball: LinfBall, labels: Tensor) -> Tensor:
@@ -76,11 +83,12 @@ def crown_published(graph: Graph, ball: LinfBall, labels: Tensor) -> Tensor:
         ends = (end.cpu().reshape(1, *graph.input.shape) for end in (one.lower, one.upper))
         others = torch.tensor([target for target in range(classes) if target != label])
         C = torch.eye(classes, dtype=torch.float64)
-        walk = Alone(apart, *ends)
+        question = Question.over(apart, BoxRegion(*ends))
         with torch.no_grad():
-            objectives = (C[label] - C[others]).reshape(1, classes - 1, *graph.output.shape)
-            bound = lower_bounds(walk, objectives, "crown", Options(product=1.0))[0]
-        found[i, others] = torch.full_like(bound, torch.nan) if walk.problems else bound
+            margins = (C[label] - C[others]).reshape(1, classes - 1, *graph.output.shape)
+            boxes = boxes_of_passes_alone(question)
+            bound = lower_bound(question, boxes, Objective.dense(apart.output, margins), LAST)[0]
+        found[i, others] = torch.full_like(bound, torch.nan) if boxes.problems else bound
     return found
 
 

@@ -24,6 +24,7 @@ from vertex_lab.journals import journal_of
 from vertex_lab.zoo import places
 from vertex_lab.zoo.datasets import dataset, source_of
 from vertex_softmax.graph.ir import Graph
+from vertex_softmax.ops.attention import Attention
 from vertex_softmax.runs.certify import certify, load
 from vertex_softmax.runs.demo.training import one_thread
 from vertex_softmax.sets import LinfBall
@@ -120,7 +121,11 @@ def _one(graph: Graph, ball: LinfBall, label: Tensor) -> dict[str, float]:
         stages = certify(graph, ball, label, method).seconds
         for stage, spent in stages.items():
             found[f"{method}: {stage}"] = spent
-    scores = max((node for node in graph.nodes() if node.op.stage), key=lambda node: node.shape).inputs[0].shape
+    scores = (
+        max((node for node in graph.nodes() if isinstance(node.op, Attention)), key=lambda node: node.shape)
+        .inputs[0]
+        .shape
+    )
     targets = graph.output.shape[-1] - 1
     c = torch.randn(targets, *scores, dtype=torch.float64, generator=torch.Generator().manual_seed(0))
     found["vertex: sort/sweep"] = min(_seconds(lambda: softmax_box_min(c, c - 0.5, c + 0.5)) for _ in range(5))

@@ -101,7 +101,7 @@ def write(out: Path) -> Path:
     Other files are not looked at. A NAME.json or NAME.svg that `vertex reproduce` cannot have written is an error that
     names it, and the page that was there stays.
     """
-    template = templates.named("summary.html.j2")
+    template = templates.named("summary.html.j2", "vertex_lab.experiments")
     sections = [_section(out, experiment) for experiment in EXPERIMENTS.values()]
     page = template.render(sections=sections, not_run=NOT_RUN, long=LONG)
     return write_whole(out / "index.html", page.encode())

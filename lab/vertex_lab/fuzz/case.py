@@ -21,8 +21,8 @@ from vertex_lab.fuzz.asking import Asking, Finding, Report, Stop
 from vertex_lab.fuzz.build import module_of, set_of
 from vertex_lab.fuzz.points import Seen, linear_corners, samples
 from vertex_lab.fuzz.recipe import Recipe
-from vertex_softmax.bounds.branch_and_bound import Search
 from vertex_softmax.bounds.ascent import Ascent
+from vertex_softmax.bounds.branch_and_bound import Search
 from vertex_softmax.graph.ir import Graph
 from vertex_softmax.methods.options import Options
 from vertex_softmax.methods.verdict import Verdict

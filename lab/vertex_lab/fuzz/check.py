@@ -17,14 +17,17 @@ from vertex_lab.fuzz.asking import reported
 from vertex_lab.fuzz.case import FLOAT32, FLOAT64, ONNX, PROOF, Case, Report, Stop
 from vertex_lab.fuzz.points import Seen, seen
 from vertex_lab.fuzz.recipe import Recipe
-from vertex_softmax.bounds.backward import Walk
-from vertex_softmax.bounds.memory import Memory
 from vertex_softmax.bounds.ascent import Ascent
+from vertex_softmax.bounds.boxes import Boxes
+from vertex_softmax.bounds.coefficients import Objective
+from vertex_softmax.bounds.memory import Memory
+from vertex_softmax.bounds.question import Question
 from vertex_softmax.graph.ir import Node
-from vertex_softmax.methods.registry import METHODS, lower_bounds
+from vertex_softmax.methods.registry import METHODS, lower_bounds, method_named
 from vertex_softmax.methods.verdict import Verdict
 from vertex_softmax.runs.certification import Certification
 from vertex_softmax.runs.certify import bound, certify, load
+from vertex_softmax.sets.region import BoxRegion
 
 ORDER = (
     ("hybrid", "ibp"),
@@ -128,20 +131,21 @@ class _Case(Case):
         objectives = torch.eye(math.prod(self.graph.output.shape), dtype=torch.float64)
         wanted = objectives.reshape(1, -1, *self.graph.output.shape).expand(len(self.set), -1, *self.graph.output.shape)
 
-        def walked() -> Walk:
-            walk = Walk(self.graph, self.set.lower.reshape(shape), self.set.upper.reshape(shape))
+        def made() -> Boxes:
+            region = BoxRegion(self.set.lower.reshape(shape), self.set.upper.reshape(shape))
+            objective = Objective.dense(self.graph.output, wanted)
             with torch.no_grad():
-                lower_bounds(walk, wanted, method, self.options)
-            return walk
+                question = Question.over(self.graph, region)
+                return lower_bounds(question, objective, method_named(method), self.options).boxes
 
-        walk = self.ask(walked, f"boxes {method}")
-        if walk is None:
+        boxes = self.ask(made, f"boxes {method}")
+        if boxes is None:
             return
         x = self.points.reshape(-1, *shape)
         for node, noise, value in self._nodes(x):
-            if node not in walk.boxes:
+            if node not in boxes:
                 continue
-            lower, upper = walk.boxes[node]
+            lower, upper = boxes[node]
             slack = FLOAT64[0] * (1 + value.abs()) + FLOAT64[1] * noise.amax(0)
             over = (torch.maximum(lower - value, value - upper) - slack).nan_to_num(nan=-torch.inf)
             if bool((over > 0).any()):

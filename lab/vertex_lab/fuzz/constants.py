@@ -23,8 +23,8 @@ from vertex_lab.fuzz.exact import Exact
 from vertex_lab.fuzz.files import Verified, property_text, verified
 from vertex_lab.fuzz.programs import centre_of, program_of
 from vertex_lab.fuzz.recipe import Layer, Recipe
-from vertex_softmax.bounds.branch_and_bound import Search
 from vertex_softmax.bounds.ascent import Ascent
+from vertex_softmax.bounds.branch_and_bound import Search
 from vertex_softmax.methods.options import Options
 from vertex_softmax.methods.verdict import Verdict
 from vertex_softmax.runs.certify import certify

@@ -15,14 +15,15 @@ from collections.abc import Callable
 import torch
 from torch import Tensor
 
-from vertex_softmax.bounds.backward import Walk
-from vertex_softmax.bounds.coefficients import Part
-from vertex_softmax.bounds.slack import input_of
+from vertex_softmax.bounds.backward import backward
+from vertex_softmax.bounds.coefficients import Objective
+from vertex_softmax.bounds.question import Question
 from vertex_softmax.graph.ir import Graph
-from vertex_softmax.methods.bounding import make_boxes
+from vertex_softmax.methods.boxes import boxes_by_passes
 from vertex_softmax.methods.options import Options
-from vertex_softmax.ops.rules import Rules
+from vertex_softmax.ops.rules import RowRule, Rules
 from vertex_softmax.sets import InputSet
+from vertex_softmax.sets.region import BoxRegion
 
 
 def samples(input_set: InputSet, count: int, seed: int) -> Tensor:
@@ -44,12 +45,12 @@ def samples(input_set: InputSet, count: int, seed: int) -> Tensor:
 def linear_corners(graph: Graph, input_set: InputSet, objectives: Tensor) -> Tensor:
     """(S, batch, *shape): the corners where CROWN's linear bounds of the objectives (batch, S, *output) are least."""
     shape = (len(input_set), *graph.input.shape)
-    walk = Walk(graph, input_set.lower.reshape(shape), input_set.upper.reshape(shape))
+    question = Question.over(graph, BoxRegion(input_set.lower.reshape(shape), input_set.upper.reshape(shape)))
     with torch.no_grad():
-        make_boxes(walk, ("lse",), Options())
-        back = walk.back(graph.output, Part(objectives), Rules(attention="lse"))
-        _, corner = back.least(walk.boxes[walk.start])
-        found = input_of(walk, corner).transpose(0, 1).reshape(-1, *input_set.shape)
+        boxes = boxes_by_passes(question, RowRule.LSE, Options())
+        linear = backward(question, boxes, Objective.dense(graph.output, objectives), Rules(attention=RowRule.LSE))
+        _, corner = linear.minimise(question.region)
+        found = question.index.as_input(corner).transpose(0, 1).reshape(-1, *input_set.shape)
     found = torch.where(found.isfinite(), found, input_set.centre)
     return found.clamp(input_set.lower, input_set.upper)
 

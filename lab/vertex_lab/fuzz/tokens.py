@@ -22,8 +22,8 @@ from vertex_lab.fuzz.asking import Asking, Report, Stop, reported
 from vertex_lab.fuzz.case import FLOAT64
 from vertex_lab.fuzz.recipe import Recipe
 from vertex_lab.fuzz.token_models import FILLS, model_of
-from vertex_softmax.bounds.branch_and_bound import Search
 from vertex_softmax.bounds.ascent import Ascent
+from vertex_softmax.bounds.branch_and_bound import Search
 from vertex_softmax.methods.options import Options
 from vertex_softmax.methods.verdict import Verdict
 from vertex_softmax.runs.certification import Certification

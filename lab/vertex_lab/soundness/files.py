@@ -10,6 +10,7 @@ from typing import Any
 from vertex_lab.soundness.planted import KINDS, Planted, planted
 from vertex_lab.soundness.planted_nets import values
 from vertex_softmax.foundation.errors import VertexError
+from vertex_softmax.methods.verdict import Verdict
 from vertex_softmax.search.cascade import Answer, Budget
 from vertex_softmax.search.verify_files import load_instance, verify_instance
 
@@ -41,7 +42,7 @@ def judged_file(name: str, seconds: float = 5.0) -> dict[str, Any]:
     except VertexError as error:
         found |= {"verdict": "error", "wrong": "", "reason": str(error)}
     else:
-        verdict = {"unsat": "verified", "sat": "falsified"}.get(str(answer.status), "unknown")
+        verdict = str(Verdict.UNKNOWN if answer.verdict is Verdict.TIMEOUT else answer.verdict)
         found |= {"verdict": verdict, "stage": answer.stage, "wrong": _mistake(instance, answer)}
     found["seconds"] = time.perf_counter() - begin
     return {**row, "answers": [found]}
@@ -56,7 +57,7 @@ def _asked(instance: Planted, folder: Path, seconds: float) -> Answer:
 
 def _mistake(instance: Planted, answer: Answer) -> str:
     """What is wrong with an answer, in words; empty if nothing is."""
-    status, faults = str(answer.status), []
+    status, faults = answer.verdict.competition, []
     if instance.wrong(status):
         faults.append(f"{status}, and the truth is {instance.truth}")
     if status == "sat":

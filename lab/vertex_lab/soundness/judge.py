@@ -16,8 +16,8 @@ from vertex_softmax.bounds.branch_and_bound import Search
 from vertex_softmax.foundation.errors import VertexError
 from vertex_softmax.methods.options import Options
 from vertex_softmax.methods.registry import METHODS
-from vertex_softmax.ops import OPS
 from vertex_softmax.methods.verdict import Verdict
+from vertex_softmax.ops import OPS
 from vertex_softmax.runs.certification import Certification
 from vertex_softmax.runs.certify import certify
 from vertex_softmax.search.attack import pgd

@@ -63,7 +63,7 @@ class Memory:
 def needed(graph: Graph, item: int, *, sets: int, linear: bool, tables: bool) -> int:
     """Bytes that one input may need: `sets` of boxes, coefficients of one objective, tables of softmax rows.
 
-    Larger than what was measured (benchmarks/limits.py), by up to a few times.
+    Larger than what was measured (lab/benchmarks/limits.py), by up to a few times.
     """
     nodes = graph.nodes()
     total = (20 + 4 * sets) * sum(math.prod(node.shape) for node in nodes)

@@ -17,7 +17,7 @@ from vertex_softmax.sets.region import Region
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
-class Clock:
+class Stopwatch:
     """When a computation has to end, and where its time went."""
 
     deadline: float | None = None
@@ -45,7 +45,7 @@ class Question:
     region: Region
     """the same sets at `index.start`, where passes end"""
     memory: Memory
-    clock: Clock
+    clock: Stopwatch
     relaxations: Relaxations
 
     @staticmethod
@@ -55,7 +55,7 @@ class Question:
         start = region
         if index.start is not graph.input:
             start = region.rearranged(index.start_numbers(region.box.lower.device))
-        clock = Clock(deadline)
+        clock = Stopwatch(deadline)
         return Question(index, region, start, memory or Memory(), clock, Relaxations(index, start))
 
     @property
@@ -84,7 +84,7 @@ class Question:
 
     def until(self, deadline: float | None) -> Question:
         """The same question with another deadline; times are still added to the same stages."""
-        return dataclasses.replace(self, clock=Clock(deadline, self.clock.seconds))
+        return dataclasses.replace(self, clock=Stopwatch(deadline, self.clock.seconds))
 
     def on_parts(self) -> Question:
         """The same question for boxes of parts of the set (`Boxes.parts`)."""

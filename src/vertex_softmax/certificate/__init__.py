@@ -1,1 +1,1 @@
-"""Certificates: proofs that survive floating point, and the checker that believes none of it (checker/)."""
+"""Certificates: proofs that hold in spite of floating point, and the independent checker of them (checker/)."""

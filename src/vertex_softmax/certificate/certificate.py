@@ -1,6 +1,7 @@
-"""A certificate, and how one is made for a network, input boxes and a property.
+"""Certificates, and how one is made for a network, input boxes and a property.
 
-Invariant: a certificate that `check` accepts proves its statement, whatever made it; `prove` returns only such.
+Invariant: a certificate that `check` accepts proves its statement, whoever made it; `prove` returns only certificates
+that `check` accepts.
 """
 
 from __future__ import annotations
@@ -23,16 +24,17 @@ from vertex_softmax.certificate.prove import ForbiddenCase, Prover, written
 from vertex_softmax.foundation.errors import OutOfTimeError
 from vertex_softmax.foundation.files import write_whole
 from vertex_softmax.graph.ir import Graph
+from vertex_softmax.ops.rules import RowRule
 
-RULES: tuple[tuple[str, ...], ...] = (("affine",), ("affine", "vertex"))
-"""By which rules boxes are made: if the first are not enough, the second."""
+RULES: tuple[tuple[RowRule, ...], ...] = ((RowRule.AFFINE,), (RowRule.AFFINE, RowRule.VERTEX))
+"""The rules by which boxes are made, in the order in which they are tried."""
 
 LONGER = 4
-"""How many times as many steps are taken where the first were not enough."""
+"""The factor on the number of ascent steps in a second attempt."""
 
 
-class Part(NamedTuple):
-    """A box of inputs of the graph's shape, and the cases that must not happen there."""
+class CertificatePart(NamedTuple):
+    """A box of inputs, lower and upper (*input shape), and the cases that must not happen for any input in it."""
 
     lower: NDArray[np.float64]
     upper: NDArray[np.float64]
@@ -41,69 +43,71 @@ class Part(NamedTuple):
 
 @dataclasses.dataclass(frozen=True)
 class Certificate:
-    """A proof as a file: JSON header and safetensors."""
+    """A proof as the bytes of a file: a JSON header and safetensors."""
 
     data: bytes = dataclasses.field(repr=False)
     margin: float
-    """what the checker proved when it was made"""
+    """the margin that the checker proved when the certificate was made"""
 
     def __repr__(self) -> str:
         return f"Certificate(margin {self.margin:.6g}, {len(self.data):,} bytes)"
 
     def save(self, path: str | os.PathLike[str]) -> Path:
-        """Write the file, whole or not at all."""
+        """Write the file atomically, and return its path."""
         return write_whole(Path(path), self.data)
 
-    def check(self) -> checker.Verdict:
-        """Replay it."""
+    def check(self) -> checker.Finding:
+        """Check the certificate again."""
         return checker.check(self.data)
 
 
 @dataclasses.dataclass(frozen=True)
 class Proof:
-    """What came of an attempt."""
+    """The result of an attempt to prove a property."""
 
     certificate: Certificate | None
-    """None if the margin is not positive"""
+    """None if there is no proof"""
     margins: tuple[tuple[float, ...], ...]
-    """proved, of every case of every part"""
+    """the proved margin of every case of every part"""
     seconds: dict[str, float]
-    """`prove`, and `check`: the replay of what was written"""
+    """the times of the stages: `prove`, and `check` for the check of the certificate that was written"""
     reason: str = ""
-    """why there is none, beyond the margin"""
+    """why there is no certificate, if that is not just a margin that is not positive"""
 
     @property
     def margin(self) -> float:
-        """The least of them."""
+        """The least of the margins."""
         return min((x for part in self.margins for x in part), default=-math.inf)
 
 
 @dataclasses.dataclass(frozen=True)
 class Effort:
-    """How far to go for a proof."""
+    """How much work to put into a proof."""
 
     ascent: Ascent = dataclasses.field(default_factory=Ascent)
     pieces: int = 2
+    """into how many pieces the affine rule cuts the range of lse(s)"""
     best: bool = False
-    """go on to the best bound of the ascent where less would do"""
+    """compute the best bound of the ascent for every case, also where a smaller one is already positive"""
     search: Search | None = dataclasses.field(default_factory=lambda: Search(seconds=20.0))
-    """branch where nothing else is enough; None: do not"""
+    """the limits of branch and bound, which is tried last; None: do not branch"""
     deadline: float | None = None
-    """on time.perf_counter's clock; kept between steps"""
+    """when to give up, on the clock of time.perf_counter; it is looked at between steps"""
 
 
 Report = Callable[[str], None]
+"""Called with a sentence about the progress of a proof."""
 
 
 def prove(
     graph: Graph,
-    parts: Sequence[Part],
+    parts: Sequence[CertificatePart],
     effort: Effort | None = None,
     *,
     about: dict[str, Any] | None = None,
     report: Report | None = None,
 ) -> Proof:
-    """Exclude all cases of all parts, rigorously. `about` goes into the header: the model's hash, its name."""
+    """Try to prove that no case of any part happens. `about` goes into the header: the model's hash and name."""
     begin = time.perf_counter()
     try:
         provers = [_prove(graph, part, effort or Effort(), report or (lambda _: None)) for part in parts]
@@ -114,22 +118,22 @@ def prove(
     if not provers or not min(prover.margin for prover in provers) > 0:
         return Proof(None, margins, seconds)
     data = written(provers, {**_header(), **(about or {})})
-    verdict = checker.check(data)
-    seconds["check"] = verdict.seconds
-    if not verdict.accepted:
-        return Proof(None, (*margins, (verdict.margin,)), seconds, verdict.reason)
-    return Proof(Certificate(data, verdict.margin), margins, seconds)
+    finding = checker.check(data)
+    seconds["check"] = finding.seconds
+    if not finding.accepted:
+        return Proof(None, (*margins, (finding.margin,)), seconds, finding.reason)
+    return Proof(Certificate(data, finding.margin), margins, seconds)
 
 
-def _prove(graph: Graph, part: Part, effort: Effort, report: Report) -> Prover:
-    """The best of the ways."""
+def _prove(graph: Graph, part: CertificatePart, effort: Effort, report: Report) -> Prover:
+    """The prover with the largest margin over one part, of those that the rules in RULES give."""
     best: Prover | None = None
     for rules in RULES:
         if effort.deadline is not None and time.perf_counter() > effort.deadline:
             raise OutOfTimeError("the time is spent before a proof was found")
         prover = Prover(graph, part.lower, part.upper, rules, effort.deadline)
         prover.state(part.cases)
-        for rule in ("affine", "vertex"):
+        for rule in (RowRule.AFFINE, RowRule.VERTEX):
             prover.by_rule(rule)
         report(f"boxes proved, {len(prover.open())} of {len(part.cases)} cases open")
         if prover.open() or effort.best:
@@ -150,7 +154,7 @@ def _prove(graph: Graph, part: Part, effort: Effort, report: Report) -> Prover:
 
 
 def _header() -> dict[str, Any]:
-    """What every certificate says of itself."""
+    """The entries that the header of every certificate has."""
     from vertex_softmax import __version__
 
     return {"tool": f"vertex-softmax {__version__}", "statement": checker.STATEMENT}

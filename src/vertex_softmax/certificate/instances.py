@@ -1,7 +1,8 @@
-"""Certificates for a model file and a VNNLIB property, and whether a certificate's network is a model's.
+"""Certificates for a model file and a VNNLIB property, and the comparison of a certificate's network with a model.
 
-Invariant: the cases of the certificate hold whenever the property's do: boxes and limits are rounded outward, and rows
-are exact, up to a positive factor for each, or refused.
+Invariant: an output that makes one of the property's conjunctions true makes one of the certificate's cases true, so
+that excluding the cases proves the property. Boxes and limits are rounded outward; rows are exact up to a positive
+factor, or refused.
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from vertex_softmax.certificate.certificate import Effort, Part, Proof, Report, prove
+from vertex_softmax.certificate.certificate import CertificatePart, Effort, Proof, Report, prove
 from vertex_softmax.certificate.checker.file import File
 from vertex_softmax.certificate.lowering import lowered
 from vertex_softmax.certificate.prove import ForbiddenCase
@@ -24,14 +25,14 @@ if TYPE_CHECKING:
     from vertex_softmax.search.verify_files import Instance
 
 PLAIN = (Fraction(2) ** -500, Fraction(2) ** 500)
-"""Coefficients of ordinary size."""
+"""The least and the largest size of coefficients that are used without scaling."""
 
 
 def prove_instance(instance: Instance, name: str, effort: Effort, report: Report | None = None) -> Proof:
-    """A proof that the property of an instance, whose graph was simplified exactly, holds."""
+    """Try to prove the property of an instance, whose graph was simplified exactly; `name` is the model file's name."""
     shape, prop = instance.graph.input.shape, instance.prop
     parts = [
-        Part(
+        CertificatePart(
             np.array(case.lower).reshape(shape),
             np.array(case.upper).reshape(shape),
             [_case(conjunction, prop.outputs) for conjunction in case.conjunctions],
@@ -44,7 +45,7 @@ def prove_instance(instance: Instance, name: str, effort: Effort, report: Report
 
 
 def _case(conjunction: Conjunction, outputs: int) -> ForbiddenCase:
-    """The rows times positive numbers that make their coefficients exact doubles, the limits rounded up."""
+    """The conjunction as a case: rows are scaled so that their coefficients are doubles; limits are rounded up."""
     C = np.zeros((len(conjunction.inequalities), outputs))
     d = np.zeros(len(C))
     for i, inequality in enumerate(conjunction.inequalities):
@@ -56,28 +57,28 @@ def _case(conjunction: Conjunction, outputs: int) -> ForbiddenCase:
 
 
 def exact_row(inequality: Inequality) -> Row:
-    """The inequality times a positive rational: its coefficients are exact, its limit is rounded up.
+    """The inequality times a positive rational factor: its coefficients are exact, its limit is rounded up.
 
-    The factor is 1 where every coefficient is a double of ordinary size, else the one that makes them whole numbers
-    without a common divisor: 0.1·y ≤ 0.3 is y ≤ 3. Raises where one of those is no double.
+    The factor is 1 where every coefficient is a double of ordinary size. Else it makes the coefficients integers
+    without a common divisor: 0.1·y ≤ 0.3 becomes y ≤ 3. Raises where one of these integers is not a double.
     """
-    held = {k: Fraction(a) for k, a in inequality.coefficients.items() if a}
+    exact = {k: Fraction(a) for k, a in inequality.coefficients.items() if a}
     factor = Fraction(1)
-    if not all(_is_double(a) and PLAIN[0] <= abs(a) <= PLAIN[1] for a in held.values()):
-        whole = math.lcm(*(a.denominator for a in held.values()))
-        factor = Fraction(whole, math.gcd(*(int(a * whole) for a in held.values())))
-    found = {k: a * factor for k, a in held.items()}
-    for k, a in found.items():
+    if not all(_is_double(a) and PLAIN[0] <= abs(a) <= PLAIN[1] for a in exact.values()):
+        denominator = math.lcm(*(a.denominator for a in exact.values()))
+        factor = Fraction(denominator, math.gcd(*(int(a * denominator) for a in exact.values())))
+    scaled = {k: a * factor for k, a in exact.items()}
+    for k, a in scaled.items():
         if not _is_double(a):
             raise UnsupportedModelError(
-                f"no certificate: the coefficient {shown(held[k])} of output {k} and the others of its inequality "
-                "are not multiples of one number by doubles; write them with fewer digits"
+                f"no certificate: the coefficients of an inequality, such as {shown(exact[k])} of output {k}, have no "
+                "common factor by which all of them become doubles; write them with fewer digits"
             )
-    return Row({k: float(a) for k, a in found.items()}, rounded_up(inequality.limit * factor))
+    return Row({k: float(a) for k, a in scaled.items()}, rounded_up(inequality.limit * factor))
 
 
 def _is_double(value: Fraction) -> bool:
-    """Is the number a double precision number, exactly?"""
+    """Whether the number is exactly a double-precision number."""
     try:
         return Fraction(float(value)) == value
     except OverflowError:
@@ -85,16 +86,16 @@ def _is_double(value: Fraction) -> bool:
 
 
 def difference(file: File, graph: Graph) -> str:
-    """In what the network written in a certificate is not this graph, simplified exactly; empty if it is the same."""
+    """How the network in a certificate differs from this graph, simplified exactly; empty if they are the same."""
     ours = lowered(graph)
     theirs = file.header["graph"]
     if len(ours.entries) != len(theirs):
         return f"the model has {len(ours.entries)} nodes and the certificate {len(theirs)}"
     for number, (mine, other) in enumerate(zip(ours.entries, theirs, strict=True)):
         if any(mine.get(key) != other.get(key) for key in ("op", "inputs", "shape", "eps")):
-            return f"node {number} is {mine['op']} {mine['shape']} in the model, and another in the certificate"
+            return f"node {number} is {mine['op']} {mine['shape']} in the model, and a different op in the certificate"
         if set(mine["arrays"]) != set(other["arrays"]):
-            return f"node {number} has other arrays in the certificate"
+            return f"node {number} has different arrays in the certificate"
         for key, name in mine["arrays"].items():
             if not np.array_equal(ours.arrays[name], file.arrays[other["arrays"][key]]):
                 return f"the {key} of node {number} ({mine['op']}) is not the model's"

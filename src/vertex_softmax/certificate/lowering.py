@@ -1,7 +1,9 @@
-"""A graph in the checker's few ops: moves become one gather, sums and convolutions become Linear, softmax attention.
+"""Translation of a graph into the few ops of the checker.
 
-Invariant: the lowered network computes what the graph computes, in real arithmetic, with the same stored numbers: no
-number is rounded on the way. An op that cannot be had so is refused by name.
+Ops that only move numbers become a gather (Move), sums and convolutions become Linear, and softmax becomes attention.
+
+Invariant: the lowered network computes the same function as the graph, in real arithmetic, with the same stored
+numbers: no number is rounded. An op that cannot be translated in this way is refused by name.
 """
 
 from __future__ import annotations
@@ -20,24 +22,27 @@ from vertex_softmax.graph.ir import Constant, Graph, Node
 from vertex_softmax.ops import attention, bilinear, elementwise, linear, normalization, shape, softmax
 
 MOST_NUMBERS = 1 << 25
+"""The most entries of a node, and of a matrix that an op is written as."""
 MOVES = (shape.Reshape, shape.Permute, shape.Slice, shape.Take, shape.Expand, shape.Concat)
 
 
 @dataclasses.dataclass
 class Lowered:
-    """The checker's network: entries of its header, and the arrays that they name."""
+    """A network in the checker's form: the entries of the certificate's header, and the arrays that they name."""
 
     entries: list[dict[str, Any]] = dataclasses.field(default_factory=list)
     arrays: dict[str, NDArray[Any]] = dataclasses.field(default_factory=dict)
     number: dict[Node, int] = dataclasses.field(default_factory=dict)
-    """of the node that has a graph node's value"""
+    """graph node → number of the checker's node that has its value"""
     at: dict[Node, int] = dataclasses.field(default_factory=dict)
-    """of the node of a graph node's own op, where moves were put around it"""
+    """graph node → number of the checker's node that has its op, which may be followed by a Move"""
 
     def add(self, op: str, inputs: tuple[int, ...], dims: tuple[int, ...], eps: float = 0.0, **arrays: Any) -> int:
-        """One more node."""
+        """Add a node of shape `dims`; arrays that are None are left out. Returns the node's number."""
         if math.prod(dims) > MOST_NUMBERS:
-            raise UnsupportedModelError(f"no certificate: {op} of {list(dims)} is larger than the checker takes")
+            raise UnsupportedModelError(
+                f"no certificate: {op} of shape {list(dims)} is larger than the checker accepts"
+            )
         number = len(self.entries)
         names = {}
         for name, value in arrays.items():
@@ -49,21 +54,22 @@ class Lowered:
         return number
 
     def move(self, inputs: tuple[int, ...], index: Tensor) -> int:
-        """The numbers of the inputs, one behind the other, at an index."""
+        """Add a gather: the entries of all inputs, flattened and concatenated, at `index` (*shape)."""
         return self.add("Move", inputs, tuple(index.shape), index=index)
 
     def plus(self, number: int, dims: tuple[int, ...], value: Tensor) -> int:
-        """A node, and a constant that broadcasts to its shape."""
+        """Add the sum of a node of shape `dims` and a constant that broadcasts to that shape."""
         return self.add("Add", (number, self.add("Constant", (), dims, value=value.expand(dims))), dims)
 
     def reshaped(self, number: int, dims: tuple[int, ...]) -> int:
-        """The same numbers in another shape."""
+        """The same entries in another shape: a Move, or the node itself if it has that shape."""
         if tuple(self.entries[number]["shape"]) == dims:
             return number
         return self.move((number,), torch.arange(math.prod(dims)).reshape(dims))
 
 
-def _numpy(value: Any) -> NDArray[Any]:
+def _numpy(value: Tensor | NDArray[Any] | float) -> NDArray[Any]:
+    """A tensor, array or number as a numpy array; floats become float64, which changes none of them."""
     if isinstance(value, Tensor):
         value = value.detach().cpu()
         return np.asarray(value.double().numpy() if value.is_floating_point() else value.numpy())
@@ -71,7 +77,7 @@ def _numpy(value: Any) -> NDArray[Any]:
 
 
 def lowered(graph: Graph) -> Lowered:
-    """The whole graph, the output last."""
+    """The whole graph in the checker's form; the last node has the graph's output."""
     found = Lowered()
     found.number[graph.input] = found.at[graph.input] = found.add("Input", (), graph.input.shape)
     for node in graph.nodes():
@@ -87,6 +93,7 @@ def lowered(graph: Graph) -> Lowered:
 
 
 def _lower(found: Lowered, node: Node) -> int:
+    """Add the nodes that compute a graph node; the number of the one that has its value."""
     op, dims = node.op, node.shape
     x = tuple(found.number[i] for i in node.inputs)
     if isinstance(op, Constant):
@@ -123,7 +130,7 @@ def _lower(found: Lowered, node: Node) -> int:
 
 
 def _linear(found: Lowered, node: Node, x: int) -> int:
-    """x W + b; with a matrix for every leading index a product with a constant."""
+    """Add an affine op x W + b. With a different matrix per leading index it is a matrix product with a constant."""
     op, dims, before = node.op, node.shape, node.inputs[0].shape
     if isinstance(op, linear.Linear) and op.weight.dim() == 2:
         out = found.add("Linear", (x,), dims, weight=op.weight)
@@ -153,7 +160,7 @@ def _linear(found: Lowered, node: Node, x: int) -> int:
 
 
 def _softmax(found: Lowered, node: Node, op: softmax.Softmax, x: int) -> int:
-    """softmax(s) is attention to the rows of the identity."""
+    """Add softmax(s) as attention whose values are the rows of the identity."""
     dims = node.shape if len(node.shape) > 1 else (1, *node.shape)
     eye = torch.eye(dims[-1]).expand(*dims[:-2], dims[-1], dims[-1])
     values = found.add("Constant", (), tuple(eye.shape), value=eye)
@@ -163,12 +170,16 @@ def _softmax(found: Lowered, node: Node, op: softmax.Softmax, x: int) -> int:
 
 
 def _masks(op: softmax.MaskedSoftmax, dims: tuple[int, ...]) -> dict[str, Any]:
-    """Which keys are masked, by what finite number if not −∞, and whether that stands in place of the score."""
+    """The mask arrays of the checker's Attention, each of the scores' shape `dims`.
+
+    mask: which keys are masked. penalty: the finite number at a masked key, if it is not −∞. replaced: whether the
+    penalty replaces the score, instead of being added to it.
+    """
     if op.mask is None:
         return {}
-    found = {"mask": op.mask.expand(dims)}
+    arrays = {"mask": op.mask.expand(dims)}
     if op.penalty is not None:
         nowhere = torch.zeros((), dtype=torch.bool)
-        found["penalty"] = op.penalty.expand(dims)
-        found["replaced"] = (nowhere if op.replaced is None else op.replaced).expand(dims)
-    return found
+        arrays["penalty"] = op.penalty.expand(dims)
+        arrays["replaced"] = (nowhere if op.replaced is None else op.replaced).expand(dims)
+    return arrays

@@ -1,6 +1,6 @@
-"""`vertex certify` and `vertex radius`: many inputs, several methods; a table here and RUN/run.json for the report.
+"""`vertex certify` and `vertex radius`: many inputs, several methods; a table on stdout, RUN/run.json for the report.
 
-Exit codes: 0 done; 1 an answer contradicts the attack (please report it); 2 bad input; 130 interrupted: the same
+Exit codes: 0 done; 1 an answer contradicts the attack, which is a bug in Vertex; 2 bad input; 130 interrupted: the same
 command goes on from there.
 """
 
@@ -25,9 +25,9 @@ from vertex_softmax.cli.names import DATA_SETS, METHODS, one_of, some_of
 from vertex_softmax.foundation.errors import InvalidValueError
 
 if TYPE_CHECKING:
-    from vertex_softmax.runs.evaluate import Part
+    from vertex_softmax.runs.evaluate import EvaluatedPart
     from vertex_softmax.runs.run import Run
-    from vertex_softmax.runs.subject import Inputs, Subject
+    from vertex_softmax.runs.subject import Inputs
 
 Model = Annotated[Path, typer.Argument(help="An ONNX file, or a model that `vertex demo` wrote.", show_default=False)]
 DataName = Annotated[
@@ -38,18 +38,20 @@ DataName = Annotated[
         help="digits, mnist, ...; or a file .npz or .safetensors with inputs and labels.",
     ),
 ]
-DataDir = Annotated[Path, typer.Option("--data-dir", envvar="VERTEX_DATA", help="Where data sets are.")]
+DataDir = Annotated[Path, typer.Option("--data-dir", envvar="VERTEX_DATA", help="The folder of the data sets.")]
 Clip = Annotated[
     str | None,
-    typer.Option(help="LOW,HIGH: what an input's entries can be.", show_default="0,1 for a data set, none for a file"),
+    typer.Option(help="LOW,HIGH: the range of an input's entries.", show_default="0,1 for a data set, none for a file"),
 ]
 Count = Annotated[int | None, typer.Option("--count", min=1, help="How many inputs.", show_default="all")]
-First = Annotated[int, typer.Option(min=0, help="Number of the first input.")]
-Threads = Annotated[int | None, typer.Option(min=1, help="Of torch.", show_default="all cores")]
-Json = Annotated[bool, typer.Option("--json", help="The summary as JSON on stdout.")]
-HERE = Path("data")
+First = Annotated[int, typer.Option(min=0, help="Number of the first input, from 0.")]
+Threads = Annotated[int | None, typer.Option(min=1, help="Number of threads.", show_default="all cores")]
+Json = Annotated[bool, typer.Option("--json", help="Print the summary as JSON.")]
+DATA_FOLDER = Path("data")
+"""The default of --data-dir."""
 
 
+# More than six parameters: the arguments and options of the command. So has `radius`.
 @reporting
 def certify(
     model: Model,
@@ -61,31 +63,34 @@ def certify(
     count: Count = None,
     first: First = 0,
     clip: Clip = None,
-    out: Annotated[Path, typer.Option(help="Where run.json and the journal go.")] = Path("out/certify"),
+    out: Annotated[Path, typer.Option(help="Folder for run.json and the journal.")] = Path("out/certify"),
     verdicts_only: Annotated[bool, typer.Option("--verdicts-only", help="Stop a bound once it decides.")] = False,
-    data_dir: DataDir = HERE,
+    data_dir: DataDir = DATA_FOLDER,
     threads: Threads = None,
     as_json: Json = False,
 ) -> None:
     """Certify labelled inputs by several methods at several ε, and attack them.
 
-    Every input may move by ε in each entry (and stays within --clip). Certified: no point of that set is misclassified.
-    Every finished piece is kept in OUT/journal.jsonl: the same command goes on where it was. `vertex report OUT` makes
-    a page of it.
+    Each entry of an input may change by at most ε, within --clip; an input is certified if no point of that set is
+    misclassified. Every finished piece is kept in OUT/journal.jsonl: after an interruption the same command continues.
+    `vertex report OUT` makes a page of the results.
 
     Examples:
         vertex certify out/demo/model --eps 0.02,0.05 --count 5
         vertex certify model.onnx --data inputs.npz --eps 0.1 --methods crown
     """
     from vertex_softmax.runs.evaluate import Plan, contradictions, evaluate
+    from vertex_softmax.runs.subject import read_model
 
     radii = _numbers("--eps", eps)
     files = _files(model, data, out)
-    subject, inputs = _asked(model, data, data_dir, clip, first, count, threads)
-    asked = [name.strip() for name in methods.split(",") if name.strip()]
+    _set_threads(threads)
+    inputs = _read_inputs(data, data_dir, clip, first, count)
+    subject = read_model(model, inputs)
+    names = [name.strip() for name in methods.split(",") if name.strip()]
     plan = Plan(bounds_at=() if verdicts_only else None)
-    with watching(asked, radii) as watch:
-        run = evaluate(subject, inputs, asked, radii, out, plan, watch, files)
+    with watching(names, radii) as watch:
+        run = evaluate(subject, inputs, names, radii, out, plan, watch, files)
     if as_json:
         typer.echo(json.dumps({"run": str(out / "run.json"), **summary(run)}))
     else:
@@ -107,30 +112,36 @@ def radius(
     first: First = 0,
     clip: Clip = None,
     least: Annotated[float, typer.Option(help="The smallest ε that is tried.")] = 1e-4,
-    most: Annotated[float, typer.Option(help="The largest.")] = 0.5,
-    precision: Annotated[float, typer.Option(help="How near the next refused ε must be, relatively.")] = 0.05,
-    out: Annotated[Path, typer.Option(help="Where run.json and the journal go.")] = Path("out/radius"),
-    data_dir: DataDir = HERE,
+    most: Annotated[float, typer.Option(help="The largest ε that is tried.")] = 0.5,
+    precision: Annotated[
+        float, typer.Option(help="Relative distance of the certified to the least refused ε at the end.")
+    ] = 0.05,
+    out: Annotated[Path, typer.Option(help="Folder for run.json and the journal.")] = Path("out/radius"),
+    data_dir: DataDir = DATA_FOLDER,
     threads: Threads = None,
     as_json: Json = False,
 ) -> None:
-    """The largest certified ε of every input, by bisection over all inputs at once, and the certified-accuracy curve.
+    """Find the largest certified ε of every input, by bisection, and the curve of certified accuracy.
 
-    A radius is an ε that was certified itself; the attack's is one at which it fooled the network, so the true radius
-    lies between. Every answer is kept in OUT/journal.jsonl: the same command goes on where it was.
+    A certified radius is an ε that was certified itself; the attack gives an ε at which the network was fooled; the
+    true radius lies between. Every answer is kept in OUT/journal.jsonl: after an interruption the same command
+    continues.
 
     Examples:
         vertex radius out/demo/model --count 5 --methods crown,joint
         vertex radius model.onnx --data inputs.npz --json
     """
     from vertex_softmax.runs.radius import Bisection, radii
+    from vertex_softmax.runs.subject import read_model
 
     how = Bisection(least=least, most=most, precision=precision)
     files = _files(model, data, out)
-    subject, inputs = _asked(model, data, data_dir, clip, first, count, threads)
-    asked = [name.strip() for name in methods.split(",") if name.strip()]
+    _set_threads(threads)
+    inputs = _read_inputs(data, data_dir, clip, first, count)
+    subject = read_model(model, inputs)
+    names = [name.strip() for name in methods.split(",") if name.strip()]
     with progress_bar() as progress:
-        run = radii(subject, inputs, asked, out, how, watch=progress, files=files)
+        run = radii(subject, inputs, names, out, how, watch=progress, files=files)
     if as_json:
         typer.echo(json.dumps({"run": str(out / "run.json"), **radius_summary(run)}))
     else:
@@ -141,12 +152,12 @@ def radius(
 
 
 def _files(model: Path, data: str, out: Path) -> list[Path]:
-    """The files that a run reads; refuses an `out` whose run would take the place of one."""
+    """The files that a run reads; raises if the run in `out` would overwrite one of them."""
     from vertex_softmax.runs.run import claimed
     from vertex_softmax.runs.sweep.runner import external
 
     if not model.name:
-        raise InvalidValueError(f"{model} is no model: give an ONNX file, or a model that `vertex demo` wrote")
+        raise InvalidValueError(f"{model} is not a model: give an ONNX file, or a model that `vertex demo` wrote")
     stems = {model.name, model.stem}
     beside = [model.with_name(f"{stem}.{ending}") for stem in stems for ending in ("json", "safetensors")]
     files = [model, *beside, *external(model), *([] if data in DATA_SETS else [Path(data)])]
@@ -154,25 +165,28 @@ def _files(model: Path, data: str, out: Path) -> list[Path]:
     return files
 
 
-def _asked(
-    model: Path, data: str, data_dir: Path, clip: str | None, first: int, count: int | None, threads: int | None
-) -> tuple[Subject, Inputs]:
+def _set_threads(threads: int | None) -> None:
+    """Set torch's number of threads, if --threads is given."""
     import torch
-
-    from vertex_softmax.runs.subject import read_inputs, read_model
 
     if cli_values.threads("--threads", threads) is not None:
         torch.set_num_threads(threads or 1)
+
+
+def _read_inputs(data: str, data_dir: Path, clip: str | None, first: int, count: int | None) -> Inputs:
+    """The inputs that the options --data, --data-dir, --clip, --first and --count select."""
+    from vertex_softmax.runs.subject import read_inputs
+
     ends = None if clip is None else _numbers("--clip", clip)
     if ends is not None and len(ends) != 2:
         raise InvalidValueError(f"--clip is {clip!r}; give two numbers, such as 0,1")
-    inputs = read_inputs(
+    return read_inputs(
         data, data_dir=data_dir, clip=None if ends is None else (ends[0], ends[1]), first=first, count=count
     )
-    return read_model(model, inputs), inputs
 
 
 def _numbers(name: str, text: str) -> list[float]:
+    """The numbers in the comma-separated value of an option."""
     try:
         return [float(part) for part in text.split(",") if part.strip()]
     except ValueError as error:
@@ -182,9 +196,9 @@ def _numbers(name: str, text: str) -> list[float]:
 
 
 @contextlib.contextmanager
-def watching(methods: Sequence[str], eps: Sequence[float]) -> Iterator[Callable[[Part], None]]:
-    """A live table of what is finished, with an estimate of what is left, where stderr is a terminal; else silent."""
-    parts: dict[tuple[str, float], Part] = {}
+def watching(methods: Sequence[str], eps: Sequence[float]) -> Iterator[Callable[[EvaluatedPart], None]]:
+    """A live table of the progress on stderr; not shown with -q, or if stderr is not a terminal."""
+    parts: dict[tuple[str, float], EvaluatedPart] = {}
     begin = time.perf_counter()
 
     def shown() -> Table:
@@ -204,7 +218,7 @@ def watching(methods: Sequence[str], eps: Sequence[float]) -> Iterator[Callable[
         return
     with Live(console=errors, auto_refresh=False, transient=True) as live:
 
-        def watch(part: Part) -> None:
+        def watch(part: EvaluatedPart) -> None:
             if part.method != "slack":
                 parts[part.method, part.eps] = part
             live.update(shown(), refresh=True)
@@ -212,7 +226,8 @@ def watching(methods: Sequence[str], eps: Sequence[float]) -> Iterator[Callable[
         yield watch
 
 
-def _so_far(part: Part | None) -> str:
+def _so_far(part: EvaluatedPart | None) -> str:
+    """The certified share so far, for the live table."""
     if part is None or part.done == 0:
         return ""
     return f"{part.certified / part.done:.0%}" + ("" if part.done == part.total else f" of {part.done}")
@@ -223,15 +238,15 @@ def summary(run: Run) -> dict[str, Any]:
     rows = []
     for method in run.methods:
         for e in run.eps:
-            said = [a for a in run.answers if a.method == method and a.eps == e]
-            bounds = [a.bound for a in said if a.bound is not None]
+            answers = [a for a in run.answers if a.method == method and a.eps == e]
+            bounds = [a.bound for a in answers if a.bound is not None]
             rows.append(
                 {
                     "method": method,
                     "eps": e,
                     "certified": run.rate(method, e),
                     "mean_bound": sum(bounds) / len(bounds) if bounds else None,
-                    "seconds_per_input": sum(a.seconds for a in said) / max(1, len(said)),
+                    "seconds_per_input": sum(a.seconds for a in answers) / max(1, len(answers)),
                 }
             )
     return {
@@ -243,13 +258,15 @@ def summary(run: Run) -> dict[str, Any]:
 
 
 def table(run: Run, notes: Mapping[str, str] | None = None) -> Table:
-    """What was certified, for the terminal; the attack's ceiling is the last row. `notes`: what each method does."""
+    """The certified rates as a table for the terminal; the last row is the attack's ceiling. `notes`: per method."""
     found = summary(run)
-    right = f"{found['correct']} of {found['inputs']} inputs are classified correctly"
-    told = [f"{method}: {note}" for method, note in (notes or {}).items()]
+    correct = f"{found['correct']} of {found['inputs']} inputs are classified correctly"
+    explained = [f"{method}: {note}" for method, note in (notes or {}).items()]
     shown = Table(
         title=Text(f"{run.title}: certified of {found['inputs']} inputs"),
-        caption=Text("\n".join([f"{right}; bound: mean margin to the worst class at ε = {run.eps[-1]:g}", *told])),
+        caption=Text(
+            "\n".join([f"{correct}; bound: mean margin to the worst class at ε = {run.eps[-1]:g}", *explained])
+        ),
         caption_justify="left",
     )
     shown.add_column("method")
@@ -294,7 +311,7 @@ def radius_summary(run: Run) -> dict[str, Any]:
 
 
 def radius_table(run: Run) -> Table:
-    """Quartiles of the radii."""
+    """The quartiles of the radii as a table for the terminal."""
     shown = Table(title=Text(f"{run.title} ({len(run.inputs)} inputs)"))
     for name in ("method", "lower quartile", "median", "upper quartile", "largest", "s/input"):
         shown.add_column(name, justify="left" if name == "method" else "right")
@@ -310,7 +327,7 @@ def radius_table(run: Run) -> Table:
 
 
 def curve(run: Run) -> Table:
-    """Certified accuracy against ε."""
+    """The certified accuracy at round ε as a table for the terminal."""
     steps = _steps(run)
     shown = Table(
         title="certified accuracy: the share of inputs whose radius is at least ε",
@@ -326,7 +343,7 @@ def curve(run: Run) -> Table:
 
 
 def _steps(run: Run) -> list[float]:
-    """Six to fifteen round ε, up to where nothing is certified any more."""
+    """Six to fifteen round values of ε, up to the first at which nothing is certified."""
     most = max((r.certified for r in run.radii), default=0.0) or 1.0
     step = next(m * 10.0**k for k in range(-9, 9) for m in (1, 2, 5) if m * 10.0**k >= most / 12)
     return [float(f"{step * i:.6g}") for i in range(1, int(most / step) + 2)]

@@ -1,4 +1,4 @@
-"""`vertex check`: does a certificate prove what it says, of this model, and what a specification asks?
+"""`vertex check`: check that a certificate is valid, belongs to a model, and proves a specification.
 
 Exit codes: 0 accepted, 1 rejected (the reason is on stderr), 2 bad input.
 """
@@ -22,32 +22,32 @@ from vertex_softmax.cli.common import complain, reporting, say
 from vertex_softmax.foundation.errors import InvalidValueError, VertexError
 
 if TYPE_CHECKING:
-    from vertex_softmax.certificate.checker import Verdict
+    from vertex_softmax.certificate.checker import Finding
     from vertex_softmax.certificate.checker.file import File
     from vertex_softmax.specs.property import Property
 
 GRACE = 2.0
-"""Seconds after the timeout until the certificate is rejected without waiting for what is still being computed."""
+"""Seconds after the timeout at which the certificate is rejected, even if a computation still runs."""
 
 
 @reporting
 def check(
     certificate: Annotated[Path, typer.Argument(help="The certificate.")],
-    model: Annotated[Path, typer.Argument(help="The ONNX file that it is about, or .onnx.gz.")],
+    model: Annotated[Path, typer.Argument(help="The model that it is about: an ONNX file, or .onnx.gz.")],
     spec: Annotated[
         Path | None,
-        typer.Argument(help="VNNLIB file, or .vnnlib.gz: is it this property that is proved?", show_default=False),
+        typer.Argument(help="The property that it must prove: a VNNLIB file, or .vnnlib.gz.", show_default=False),
     ] = None,
     timeout: Annotated[float, typer.Option(help="Seconds; a certificate that takes longer is rejected.")] = 3600.0,
-    as_json: Annotated[bool, typer.Option("--json", help="Say everything as one JSON object.")] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="Print the result as one JSON object.")] = False,
 ) -> None:
-    """Replay a certificate in rigorous arithmetic, compare its network with a model's, and its claim with a property.
+    """Replay a certificate in rigorous arithmetic, compare its network with a model, and its claim with a property.
 
-    Three things must hold: the model's SHA-256 is the one named in the certificate; the network written in the
-    certificate is what Vertex reads from the model, number by number; and the checker, which believes nothing that the
-    file claims, proves a positive margin. With a specification a fourth: the certificate's boxes and cases cover all of
-    it, exactly. What is proved, over which inputs, is printed in words: read it, above all without a specification.
-    Exit codes: 0 accepted, 1 rejected, 2 bad input.
+    Three conditions must hold: the model's SHA-256 is the one named in the certificate; the network written in the
+    certificate is the one that Vertex reads from the model, number by number; and the checker, which trusts nothing in
+    the file, proves a positive margin. With a specification there is a fourth: the certificate's boxes and cases cover
+    all of it, exactly. What is proved, and for which inputs, is printed in words: read it, above all without a
+    specification. Exit codes: 0 accepted, 1 rejected, 2 bad input.
 
     Examples:
         vertex verify model.onnx property.vnnlib --certificate proof.vertex
@@ -63,24 +63,24 @@ def check(
     except ImportError as error:
         raise InvalidValueError("python-flint is missing: pip install 'vertex-softmax[proof]'") from error
     with _limited(timeout, as_json):
-        asked = None if spec is None else _asked(spec)
-        verdict, file = _replayed(certificate, timeout)
-        reason = verdict.reason
-        if verdict.accepted and file is not None:
-            reason = _other_network(file, model, timeout) or _other_question(file, asked)
-    _tell(verdict, reason, None if spec is None else str(spec), as_json)
+        prop = None if spec is None else _read_property(spec)
+        finding, file = _replayed(certificate, timeout)
+        reason = finding.reason
+        if finding.accepted and file is not None:
+            reason = _network_difference(file, model, timeout) or _not_covered(file, prop)
+    _print_finding(finding, reason, None if spec is None else str(spec), as_json)
     raise typer.Exit(1 if reason else 0)
 
 
-def _asked(spec: Path) -> Property:
+def _read_property(spec: Path) -> Property:
     from vertex_softmax.specs.vnnlib import read_vnnlib
 
     return read_vnnlib(spec)
 
 
-def _replayed(certificate: Path, seconds: float) -> tuple[Verdict, File | None]:
-    """The verdict, and the certificate as it was read: once, so that all that is said is of the same bytes."""
-    from vertex_softmax.certificate.checker import Verdict
+def _replayed(certificate: Path, seconds: float) -> tuple[Finding, File | None]:
+    """What the checker finds, and the certificate, which is read once, so that everything is about the same bytes."""
+    from vertex_softmax.certificate.checker import Finding
     from vertex_softmax.certificate.checker import check as replay
     from vertex_softmax.certificate.checker.file import read
     from vertex_softmax.certificate.checker.proof import UNREADABLE, why
@@ -88,12 +88,12 @@ def _replayed(certificate: Path, seconds: float) -> tuple[Verdict, File | None]:
     try:
         file = read(certificate)
     except UNREADABLE as error:
-        return Verdict(False, why(error), float("-inf"), "", 0.0), None
+        return Finding.rejected(why(error)), None
     return replay(file, seconds=seconds), file
 
 
-def _tell(verdict: Verdict, reason: str, spec: str | None, as_json: bool) -> None:
-    """What was found: on stdout, the reason and the statement on stderr."""
+def _print_finding(verdict: Finding, reason: str, spec: str | None, as_json: bool) -> None:
+    """Print the result and the claim on stdout, the reason for a rejection and the statement on stderr."""
     claim = verdict.claim if not reason else None
     if as_json:
         found: dict[str, Any] = {"accepted": not reason, "reason": reason, "margin": _plain(verdict.margin)}
@@ -118,7 +118,7 @@ def _plain(x: float) -> float | None:
     return x if abs(x) < float("inf") else None
 
 
-def _other_network(file: File, model: Path, seconds: float) -> str:
+def _network_difference(file: File, model: Path, seconds: float) -> str:
     """Why the certificate is not about this model, which is read once; empty if it is."""
     from vertex_softmax.certificate.instances import difference
     from vertex_softmax.graph.from_onnx.file import OnnxFile
@@ -136,22 +136,22 @@ def _other_network(file: File, model: Path, seconds: float) -> str:
         return f"the model cannot be read: {error}"
 
 
-def _other_question(file: File, asked: Property | None) -> str:
-    """Why the certificate does not prove the specification; empty if it does, or if none is given."""
-    if asked is None:
+def _not_covered(file: File, prop: Property | None) -> str:
+    """Why the certificate does not prove the property; empty if it does, or if none is given."""
+    if prop is None:
         return ""
     from vertex_softmax.certificate.comparison import missing
 
-    return missing(file, asked)
+    return missing(file, prop)
 
 
 @contextlib.contextmanager
 def _limited(seconds: float, as_json: bool) -> Iterator[None]:
-    """Reject when the time is over, whatever is still under way then: a pass, the import of the model."""
+    """Reject the certificate and end the process when the time is over, whatever is still being computed."""
     lock = threading.Lock()
 
     def end() -> None:
-        lock.acquire()  # never given back: the process ends here
+        lock.acquire()  # it is never released: the process ends here
         reason = f"the time of {seconds:g} s was over before the check was"
         text = json.dumps({"accepted": False, "reason": reason}) if as_json else "rejected"
         try:
@@ -166,6 +166,6 @@ def _limited(seconds: float, as_json: bool) -> Iterator[None]:
     timer.start()
     try:
         yield
-        lock.acquire()  # whoever is first speaks alone
+        lock.acquire()  # only one of the two prints a result
     finally:
         timer.cancel()

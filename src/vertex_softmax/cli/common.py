@@ -1,8 +1,8 @@
-"""What every command shares: -q, -v and --debug, errors, remarks and progress, all of them on stderr.
+"""What all commands share: the options -q, -v and --debug; and errors, remarks and progress, all of them on stderr.
 
-A command is a function with the decorator `reporting`, registered by one line in cli.py, and its docstring is its help:
-the first paragraph says what it does; the indented lines under `Examples:` are commands that work as they stand. `say`
-is for remarks, which -q leaves out, `detail` for what only -v shows; errors are said in any case.
+A command is a function with the decorator `reporting`, registered by one line in main.py. Its docstring is its help:
+the first paragraph says what it does; the indented lines under `Examples:` are commands that work as they are. `say`
+prints remarks, which -q suppresses; `detail` prints what only -v shows; `complain` prints in any case.
 """
 
 from __future__ import annotations
@@ -36,15 +36,16 @@ Verbose = Annotated[
 Debug = Annotated[bool, typer.Option("--debug", metavar="", help="Show the traceback of an error.", **_LAST)]
 SHARED: dict[str, Any] = {"quiet": Quiet, "verbose": Verbose, "debug": Debug}
 MEMORY = ("can't allocate memory", "not enough memory", "out of memory")
-"""What torch says, in errors of several classes, where there is no more."""
+"""Texts in torch's errors, of several classes, when memory is exhausted."""
 CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f]")
+"""Control characters, which could change the terminal."""
 PIPE_CLOSED = 141
-"""Exit code where the reader of stdout has gone, as of a program that the signal for it has ended."""
+"""The exit code when the reader of stdout has closed it: that of a program ended by SIGPIPE."""
 
 
 @dataclass(frozen=True)
 class Manner:
-    """How a command talks: as -q, -v and --debug say."""
+    """How much a command prints, according to -q, -v and --debug."""
 
     quiet: bool = False
     verbose: bool = False
@@ -52,7 +53,7 @@ class Manner:
 
     @classmethod
     def of(cls, context: typer.Context, quiet: int, verbose: int, debug: bool) -> Manner:
-        """What is asked for here or before the command: each once, and not both."""
+        """The options given after or before the command's name; raises if -q or -v is repeated, or both are given."""
         before = context.find_object(cls) or cls()
         if quiet + before.quiet > 1 or verbose + before.verbose > 1:
             raise typer.BadParameter("-q and -v have one level: give one of them, once")
@@ -64,40 +65,40 @@ class Manner:
 
 PLAIN = Manner()
 _manner: ContextVar[Manner] = ContextVar("manner", default=PLAIN)
-"""Of the command that runs."""
+"""The manner of the command that runs."""
 
 
 def say(text: str, style: str | None = None) -> None:
-    """A remark, in one line and as it is: paths may hold what rich takes for markup. Left out by -q."""
+    """Print a remark on one line, without interpreting markup in it. -q suppresses it."""
     if not quiet():
         _print(text, style)
 
 
 def detail(text: str) -> None:
-    """A remark that only -v shows."""
+    """Print a remark that only -v shows."""
     if _manner.get().verbose:
         _print(text, "dim")
 
 
 def complain(text: str, style: str = "red") -> None:
-    """What nobody may miss: not even -q leaves it out."""
+    """Print an error or a warning, which not even -q suppresses."""
     _print(text, style)
 
 
 def quiet() -> bool:
-    """-q is given: no remarks and no progress."""
+    """Whether -q is given: then there are no remarks and no progress."""
     return _manner.get().quiet
 
 
 def watched() -> bool:
-    """Somebody wants to see how far it is: on a terminal, or because -v is given."""
+    """Whether progress is shown: on a terminal without -q, or with -v."""
     return _manner.get().verbose or (errors.is_terminal and not quiet())
 
 
 def reporting(command: Command) -> Command:
-    """An error is one line on stderr and an exit code: 2 where the caller can mend it, 1 where Vertex is wrong.
+    """Decorate a command so that an error is one line on stderr, with exit code 2 for bad input and 1 for a bug.
 
-    The command takes -q, -v and --debug too, also before its name; --debug shows tracebacks.
+    The command also takes -q, -v and --debug, before or after its name; --debug shows tracebacks.
     """
 
     @functools.wraps(command)
@@ -111,15 +112,15 @@ def reporting(command: Command) -> Command:
             try:
                 command(**given)
             finally:
-                sys.stdout.flush()  # here, where it can be told that nobody reads any more
+                sys.stdout.flush()  # here, where a closed pipe can still be handled
         except (typer.Exit, typer.Abort, typer.BadParameter):
             raise
         except (Exception, KeyboardInterrupt) as error:
             if manner.debug and not isinstance(error, BrokenPipeError):
                 raise
-            raise typer.Exit(_told(error)) from None
+            raise typer.Exit(_report_error(error)) from None
         except SystemExit as error:
-            if isinstance(error.__context__, BrokenPipeError):  # rich makes that of it
+            if isinstance(error.__context__, BrokenPipeError):  # rich turns it into SystemExit
                 raise typer.Exit(PIPE_CLOSED) from None
             raise
         finally:
@@ -138,24 +139,24 @@ def reporting(command: Command) -> Command:
 
 
 def group(text: str) -> typer.Typer:
-    """Commands under one name, or at the top, with this help text."""
+    """A typer app for a group of commands, or for all of them, with this help text."""
     return typer.Typer(help=laid_out(text), no_args_is_help=True, pretty_exceptions_enable=False, add_completion=False)
 
 
 def laid_out(text: str) -> str:
-    """A help text for terminals of any width: paragraphs are one line each, but lines under `Examples:` stay.
+    """A help text for terminals of any width: each paragraph becomes one line, but the lines under `Examples:` stay.
 
-    Brackets are no markup. The empty markup keeps typer from taking the indentation away.
+    Brackets are escaped, so that they are not markup. The empty markup keeps typer from removing the indentation.
     """
     parts = inspect.cleandoc(text).replace("[", r"\[").split("\n\n")
     lines = [part if part.startswith("Examples:\n") else part.replace("\n", " ") for part in parts]
     return "\n\n".join(lines).replace("Examples:\n", "[bold]Examples[/bold]\n[bold][/bold]\n")
 
 
-def _told(error: BaseException) -> int:
-    """Say what happened, in one line; the exit code."""
+def _report_error(error: BaseException) -> int:
+    """Print an error on one line; return the exit code."""
     if isinstance(error, BrokenPipeError):
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # nothing is left to complain at the end
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # so that Python's exit does not fail on stdout
         return PIPE_CLOSED
     if isinstance(error, KeyboardInterrupt):
         complain("interrupted", "yellow")
@@ -163,7 +164,7 @@ def _told(error: BaseException) -> int:
     if isinstance(error, VertexError):
         text = str(error)
     elif isinstance(error, MemoryError) or (isinstance(error, RuntimeError) and any(x in str(error) for x in MEMORY)):
-        text = "there is not enough memory: take less at a time, or a machine with more"
+        text = "there is not enough memory: use a smaller problem, or a machine with more memory"
     elif isinstance(error, OSError) and error.strerror:
         text = f"{error.strerror}: {error.filename}" if error.filename else error.strerror
     else:
@@ -175,13 +176,13 @@ def _told(error: BaseException) -> int:
 
 
 def _print(text: str, style: str | None) -> None:
-    """What a file's names would tell the terminal to do is shown instead."""
+    """Print one line on stderr; control characters, for instance in names of files, are escaped."""
     text = CONTROL.sub(lambda found: f"\\x{ord(found[0]):02x}", text)
     errors.print(text, style=style, highlight=False, markup=False, soft_wrap=True)
 
 
 def _versions() -> str:
-    """What runs, without reading it."""
+    """The versions of Vertex, Python and torch, without importing torch."""
     import platform
     from importlib import metadata
 
@@ -192,7 +193,7 @@ def _versions() -> str:
 
 @contextmanager
 def progress_bar() -> Iterator[Callable[[str, int, int], None]]:
-    """A progress bar with an estimate of the time left, on stderr; silent where that is not a terminal, and by -q."""
+    """A progress bar with an estimate of the time left, on stderr; not shown with -q or if stderr is not a terminal."""
     from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 
     columns = (

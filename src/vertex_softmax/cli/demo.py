@@ -18,15 +18,15 @@ if TYPE_CHECKING:
 
 @reporting
 def demo(
-    out: Annotated[Path, typer.Option(help="Where model, run and report go.")] = Path("out/demo"),
+    out: Annotated[Path, typer.Option(help="Folder for the model, the run and the report.")] = Path("out/demo"),
     seed: Annotated[int, typer.Option(help="Seed of the sampled points.")] = 0,
     images: Annotated[int, typer.Option(min=1, max=360, help="How many digits to certify.")] = 100,
-    as_json: Annotated[bool, typer.Option("--json", help="The result as JSON on stdout.")] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="Print the result as JSON.")] = False,
 ) -> None:
-    """Show the theorem on one attention row and certify a small transformer: tables here, OUT/report.html to browse.
+    """Show the theorem on one attention row and certify a small transformer: tables here, a page in OUT/report.html.
 
-    The transformer is trained on the embedded digits the first time, and kept in OUT; so is every finished answer: a
-    demo that was interrupted goes on where it was. Exit code 1: the demo contradicts itself, which should be reported.
+    The transformer is trained on scikit-learn's digits the first time, and kept in OUT with every finished answer: a
+    demo that was interrupted continues. Exit code 1: the demo contradicts itself, which is a bug to report.
 
     Examples:
         vertex demo --images 4
@@ -48,7 +48,7 @@ def demo(
     path = run_page.write(out)
     wrong = example.trouble(run)
     if not (facts["proved"] and abs(facts["methods"][-1]["bound"] - facts["exhaustive"]) < 1e-12):
-        wrong.append("the exact minimum over one row's box is not what all its vertices give")
+        wrong.append("the exact minimum over one row's score box is not the least value at its vertices")
     if as_json:
         typer.echo(json.dumps({"report": str(path), "theorem": facts, **summary(run)}))
     else:
@@ -66,7 +66,7 @@ def demo(
         console.print(table(run, example.METHODS))
         nexts = {
             f"vertex radius {out}/model --count 20": "the largest certified ε of twenty digits",
-            "vertex reproduce slack": "a table of the paper, remade to three decimals",
+            f"vertex certify {out}/model --eps 0.03": "ε and methods of your own",
             "vertex verify model.onnx property.vnnlib": "your own network, as in VNN-COMP",
         }
         wide = max(map(len, nexts))
@@ -78,7 +78,7 @@ def demo(
 
 
 def _rows(facts: dict[str, Any]) -> Table:
-    """The bounds of one attention row."""
+    """The bounds of one attention row as a table for the terminal."""
     from rich.table import Table
 
     exact = facts["methods"][-1]["bound"]

@@ -1,10 +1,10 @@
-"""The command line. Results go to stdout, progress, remarks and errors to stderr.
+"""The command line. Results go to stdout; progress, remarks and errors go to stderr.
 
-Exit codes: 0 done; 1 a check in the result does not hold, or Vertex itself is wrong; 2 bad input or a missing
-dependency; 130 interrupted; 141 the reader of stdout has gone. `vertex verify` has its own besides.
+Exit codes: 0 done; 1 a check in the result does not hold, or there is a bug in Vertex; 2 bad input or a missing
+dependency; 130 interrupted; 141 the reader of stdout has closed it. `vertex verify` has further codes of its own.
 
-Nothing here or in the modules of the commands reads torch, numpy or the library before a command runs (a test sees to
-it): what a command needs it imports in its function. So a new command is its module and one line below.
+Nothing here or in the modules of the commands imports torch, numpy or the library before a command runs (a test checks
+this): a command imports what it needs in its function. A new command is a module and one line below.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ add_commands(app)
 
 
 def main() -> None:
-    """Entry point of the command `vertex`. What stdout cannot encode, such as a path's odd bytes, is shown escaped."""
+    """Entry point of the command `vertex`. Characters that stdout cannot encode are escaped."""
     if isinstance(sys.stdout, io.TextIOWrapper) and sys.stdout.errors == "strict":
         sys.stdout.reconfigure(errors="backslashreplace")
     app(prog_name="vertex")
@@ -69,8 +69,8 @@ def options(
     verbose: Verbose = 0,
     debug: Debug = False,
     _show: Annotated[
-        bool, typer.Option("--version", callback=_version, is_eager=True, help="Say which versions run.")
+        bool, typer.Option("--version", callback=_version, is_eager=True, help="Show the versions and exit.")
     ] = False,
 ) -> None:
-    """Take what may stand before a command."""
+    """Process the options that may be given before the name of a command."""
     context.obj = Manner.of(context, quiet, verbose, debug)

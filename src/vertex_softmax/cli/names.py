@@ -1,6 +1,6 @@
-"""What may be written on the command line, for the shell's completion: names alone, without what they stand for.
+"""The names that options accept, for the shell's completion.
 
-The lists are kept here too since reading the registries takes seconds; a test holds them against each other.
+The lists are repeated here because importing the registries takes seconds; a test compares both.
 """
 
 from __future__ import annotations
@@ -9,26 +9,13 @@ from collections.abc import Callable, Sequence
 
 METHODS = ("ibp", "crown", "alpha-crown", "vertex", "hybrid", "joint", "bab")
 CASCADE = tuple(dict.fromkeys(("attack", "crown", "joint", "bab", *METHODS)))
-"""What `vertex verify` takes: how far to go, or one method."""
+"""The values of --method of `vertex verify`: how far the cascade goes, or a single method."""
 DATA_SETS = ("digits", "mnist", "fashion-mnist", "cifar10", "cifar10-gray")
-EXPERIMENTS = (
-    "threshold",
-    "interval",
-    "slack",
-    "sweep",
-    "patch",
-    "block",
-    "strong",
-    "runtime",
-    "paired",
-    "bootstrap",
-    "numerical",
-)
 DEVICES = ("cpu", "cuda")
 
 
 def one_of(names: Sequence[str]) -> Callable[[str], list[str]]:
-    """Completes one of the names."""
+    """A completion function for one of the names."""
 
     def complete(incomplete: str) -> list[str]:
         return [name for name in names if name.startswith(incomplete)]
@@ -37,7 +24,7 @@ def one_of(names: Sequence[str]) -> Callable[[str], list[str]]:
 
 
 def some_of(names: Sequence[str]) -> Callable[[str], list[str]]:
-    """Completes the last of several names with commas between them; each comes once."""
+    """A completion function for a list of names with commas between them; names that are given are not repeated."""
 
     def complete(incomplete: str) -> list[str]:
         before, comma, last = incomplete.rpartition(",")

@@ -1,4 +1,4 @@
-"""`vertex report`: a run, or a sweep, as one HTML file."""
+"""`vertex report`: the page of a run or of a sweep, as one HTML file."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ from vertex_softmax.foundation.errors import InvalidValueError
 @reporting
 def report(
     run: Annotated[Path, typer.Argument(help="The folder of a run (run.json) or of a sweep.", show_default=False)],
-    out: Annotated[Path | None, typer.Option(help="Where the page goes.", show_default="RUN/report.html")] = None,
+    out: Annotated[Path | None, typer.Option(help="The file of the page.", show_default="RUN/report.html")] = None,
     show: Annotated[bool, typer.Option("--open", help="Open the page in the browser.")] = False,
 ) -> None:
-    """Make a page of a run: certified rates, tightness against time, every input, where the bound loses, all answers.
+    """Make a page of a run: certified rates, tightness against time, every input, the slack of each op, all answers.
 
-    One HTML file that loads nothing from anywhere, made from RUN/run.json alone; RUN/theorem.svg is added if it is
-    there. Of a sweep's folder: verdicts per model, instances decided against time, bounds, all instances. The path of
-    the page is on stdout.
+    The page is one HTML file that loads nothing from the network, made from RUN/run.json alone; RUN/theorem.svg is
+    included if it exists. The page of a sweep shows verdicts per model, instances decided against time, bounds, and all
+    instances. The path of the page is printed on stdout.
 
     Examples:
         vertex report out/demo

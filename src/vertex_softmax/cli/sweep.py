@@ -1,4 +1,4 @@
-"""`vertex sweep`: every instance of a list, each in its own process, and a table of what came out.
+"""`vertex sweep`: verify every instance of a list, each in its own process, and show a table of the answers.
 
 Exit codes: 0 every instance has an answer that is not `error`; 1 some have not; 2 bad input or a folder that cannot be
 written; 130 interrupted, 143 terminated: the same command goes on from there.
@@ -37,40 +37,50 @@ if TYPE_CHECKING:
     from vertex_softmax.runs.sweep.sweep import Begin, State, Watch
 
 ROWS = 12
-"""Finished instances that the live table shows, and at most so many that run."""
+"""The most finished and the most running instances that the live table shows."""
 REDRAWN = 0.1
-"""Seconds between two tables, at least."""
+"""The least number of seconds between two updates of the live table."""
 RUNNERS = ("local", "ray")
 WIDTH = 120
-"""Of the table where stdout is no terminal."""
+"""The width of the table if stdout is not a terminal."""
 STYLES = {"unsat": "green", "sat": "red", "unknown": "yellow", "timeout": "yellow", "error": "bold red"}
 
 
 Folder = Annotated[
     Path | None,
-    typer.Option(help="Where journal, results and counterexamples go.", show_default="out/sweep/FOLDER-OF-THE-CSV"),
+    typer.Option(
+        help="Folder for the journal, results and counterexamples.", show_default="out/sweep/FOLDER-OF-THE-CSV"
+    ),
 ]
 Jobs = Annotated[
     int | None,
-    typer.Option(min=1, help="Processes at a time.", show_default="1; with Ray as many as the cluster has room for"),
+    typer.Option(
+        min=1, help="How many processes run at a time.", show_default="1; with Ray as many as the cluster has room for"
+    ),
 ]
 Threads = Annotated[
     int | None,
     typer.Option(
         min=1,
-        help="Of each process; the same number gives the same bounds anywhere.",
-        show_default="the cores shared by the jobs; with Ray 1",
+        help="Threads of each process; the same number gives the same bounds on every machine.",
+        show_default="the cores divided by the jobs; with Ray 1",
     ),
 ]
-Where = Annotated[
-    str, typer.Option(autocompletion=one_of(("local", "ray")), help="Where they run: local, or ray, a Ray cluster.")
+RunnerName = Annotated[
+    str,
+    typer.Option(
+        autocompletion=one_of(("local", "ray")), help="Where the instances run: local, or ray for a Ray cluster."
+    ),
 ]
 Address = Annotated[
     str | None,
-    typer.Option(help="Of the Ray cluster: auto, or HOST:PORT.", show_default="a Ray of this machine is started"),
+    typer.Option(
+        help="Address of the Ray cluster: auto, or HOST:PORT.", show_default="a Ray is started on this machine"
+    ),
 ]
 
 
+# More than six parameters: the arguments and options of the command.
 @reporting
 def sweep(
     instances: Annotated[Path, typer.Argument(help="CSV file with lines model,spec,timeout.", show_default=False)],
@@ -85,22 +95,27 @@ def sweep(
     threads: Threads = None,
     memory: Annotated[
         float | None,
-        typer.Option(help="GiB for each process; no more start than fit in what is free.", show_default="no limit"),
+        typer.Option(
+            help="Memory limit of each process in GiB; only as many start as fit in the free memory.",
+            show_default="no limit",
+        ),
     ] = None,
-    runner: Where = "local",
+    runner: RunnerName = "local",
     address: Address = None,
-    device: Annotated[str, typer.Option(autocompletion=one_of(DEVICES), help="cpu, or cuda.")] = "cpu",
-    limit: Annotated[int | None, typer.Option(min=1, help="Only the first so many.", show_default="all")] = None,
-    seed: Annotated[int, typer.Option(min=0, help="Of the attacks.")] = 0,
-    as_json: Annotated[bool, typer.Option("--json", help="The summary as JSON on stdout.")] = False,
+    device: Annotated[str, typer.Option(autocompletion=one_of(DEVICES), help="cpu or cuda.")] = "cpu",
+    limit: Annotated[
+        int | None, typer.Option(min=1, help="Run only this many instances, from the first.", show_default="all")
+    ] = None,
+    seed: Annotated[int, typer.Option(min=0, help="Seed of the attacks.")] = 0,
+    as_json: Annotated[bool, typer.Option("--json", help="Print the summary as JSON.")] = False,
 ) -> None:
-    """Verify every instance of a benchmark: counts per model here, and files in the competition's form.
+    """Verify every instance of a benchmark: a table of counts per model, and files in the format of VNN-COMP.
 
-    Paths in the CSV file are relative to its folder; model.onnx may be there as model.onnx.gz. Every finished instance
-    is a line of OUT/journal.jsonl: after a kill, a crash or Ctrl-C the same command goes on where it was; only those
-    that ended in an error are tried again. A process that dies (no memory left, a machine gone) is tried once more, and
-    that is reported. OUT/results.csv is in VNN-COMP's form, OUT/summary.json has the table, OUT/counterexamples one
-    file per falsified property.
+    Paths in the CSV file are relative to its folder; model.onnx may be stored as model.onnx.gz. Every finished instance
+    is a line of OUT/journal.jsonl: after a crash or Ctrl-C the same command continues; only instances that ended in an
+    error are tried again. A process that dies (out of memory, a lost machine) is started once more, which is reported.
+    OUT/results.csv is in the format of VNN-COMP, OUT/summary.json has the table, and OUT/counterexamples has one file
+    per falsified property.
 
     Exit codes: 0 all have an answer, 1 some ended in an error, 2 bad input, 130 and 143 if it was interrupted.
 
@@ -134,11 +149,11 @@ def sweep(
         done = f"{len(state.lines)} of {len(chosen)} instances are finished and kept in {place}"
         _say(f"interrupted: {done}; the same command goes on from there", "yellow")
         raise typer.Exit(128 + caught[0])
-    _tell(library.summary(state), len(chosen), place, as_json=as_json)
+    _print_summary(library.summary(state), len(chosen), place, as_json=as_json)
 
 
-def _tell(found: dict[str, Any], count: int, place: Path, *, as_json: bool) -> None:
-    """The summary, where it is, and what went wrong; exit code 1 if an instance ended in an error."""
+def _print_summary(found: dict[str, Any], count: int, place: Path, *, as_json: bool) -> None:
+    """Print the summary, the files written and what went wrong; exit code 1 if an instance ended in an error."""
     if as_json:
         typer.echo(json.dumps(found))
     else:
@@ -148,19 +163,19 @@ def _tell(found: dict[str, Any], count: int, place: Path, *, as_json: bool) -> N
         console.print(_table(found))
     _say(f"written: {place / 'results.csv'}, summary.json, journal.jsonl")
     if again := found["retried"]:
-        _say(f"{again} of {count} were run twice, as the first try died; the journal says how (retried)", "yellow")
+        _say(f"{again} of {count} were run twice, as the first try died; the journal says why (retried)", "yellow")
     if failed := found["total"]["error"]:
         _say(f"{failed} of {count} ended in an error; the same command tries those again", "red")
         raise typer.Exit(1)
 
 
 def _begin(runner: str, address: str | None) -> Begin | None:
-    """What makes the runner that is asked for."""
+    """The function that creates the runner of this name; None for the local one."""
     if runner not in RUNNERS:
         raise InvalidValueError(f"--runner is {runner!r}; choose one of {', '.join(RUNNERS)}")
     if runner == "local":
         if address is not None:
-            raise InvalidValueError("--address is a Ray cluster's: give --runner ray too")
+            raise InvalidValueError("--address is for a Ray cluster: give --runner ray, too")
         return None
     from vertex_softmax.runs.sweep.ray import Ray, needed
 
@@ -169,24 +184,26 @@ def _begin(runner: str, address: str | None) -> Begin | None:
 
 
 def _say(text: str, style: str | None = None) -> None:
-    """On stderr, in one line and as it is: paths may hold what rich takes for markup. -q leaves only what is wrong."""
+    """Print one line on stderr, without interpreting markup; -q suppresses it unless it has a style (a warning)."""
     if style is not None or not quiet():
         errors.print(Text(text, style or ""), highlight=False, soft_wrap=True)
 
 
 def _check(method: str, device: str, here: bool) -> None:
-    """Refuse now what every instance would refuse; `here`: they run on this machine, with its devices."""
+    """Raise for options that every instance would refuse; `here`: the instances run on this machine's devices."""
     import torch
 
     if method not in CASCADE:
         raise InvalidValueError(f"--method is {method!r}; choose one of {', '.join(CASCADE)}")
     if device != "cpu" and not (device.startswith("cuda") and (not here or torch.cuda.is_available())):
-        raise InvalidValueError(f"--device is {device!r}; cpu is there, and cuda where torch sees a GPU")
+        raise InvalidValueError(
+            f"--device is {device!r}; cpu is always available, and cuda if torch finds a GPU on this machine"
+        )
 
 
 @contextlib.contextmanager
 def _signals() -> Iterator[list[int]]:
-    """SIGINT and SIGTERM are noted, and end nothing by themselves: no line is cut while it is written."""
+    """Collect SIGINT and SIGTERM in a list instead of ending the process, so that no line is written incompletely."""
     caught: list[int] = []
 
     def note(number: int, _frame: FrameType | None) -> None:
@@ -206,7 +223,7 @@ def _signals() -> Iterator[list[int]]:
 
 @contextlib.contextmanager
 def _shown(total: int, place: Path) -> Iterator[Watch]:
-    """A live table where stderr is a terminal, else one line per finished instance."""
+    """A live table if stderr is a terminal, else one line per finished instance."""
     view = _View(total, place)
     if not errors.is_terminal or quiet():
         yield view.plain
@@ -216,7 +233,7 @@ def _shown(total: int, place: Path) -> Iterator[Watch]:
 
 
 class _View:
-    """What is shown while a sweep runs; nothing here takes longer where there are more instances."""
+    """The progress of a sweep on stderr; the cost of an update does not grow with the number of instances."""
 
     def __init__(self, total: int, place: Path) -> None:
         self.total, self.place = total, place
@@ -226,16 +243,16 @@ class _View:
         self.note = ""
 
     def plain(self, state: State, line: Trial | None) -> None:
-        """One line per finished instance, and one at the beginning about what is kept."""
-        self._look(state, line)
+        """Print one line per finished instance, and one at the beginning about the answers that are kept."""
+        self._note(state, line)
         if line is not None and not line.get("retrying"):
             bound, reason = _worst(line), f": {line['reason']}" if line["status"] == "error" else ""
             text = f"[{len(state.lines)}/{self.total}] {line['status']:<7} {line['run_time']:7.1f} s"
             _say(f"{text}  bound {bound:>9}  {line['model']} {line['spec']}{reason}")
 
     def live(self, live: Live, state: State, line: Trial | None) -> None:
-        """The table again, some times a second."""
-        self._look(state, line)
+        """Update the live table, a few times a second."""
+        self._note(state, line)
         if line is not None and line["status"] == "error" and not line.get("retrying"):
             _say(f"error: {line['model']} {line['spec']}: {line['reason']}", "red")
         now = time.perf_counter()
@@ -245,7 +262,7 @@ class _View:
             live.update(self.table(state), refresh=True)
 
     def table(self, state: State) -> Group:
-        """The last finished instances, those that run, and a line of counts with the time left."""
+        """The last finished instances, the running ones, and a line of counts with the time left."""
         table = Table("instance", "status", title=f"sweep of {self.total} instances")
         table.add_column("seconds", justify="right")
         table.add_column("worst bound", justify="right")
@@ -261,7 +278,7 @@ class _View:
         return Group(table, Text(self.counts(state)))
 
     def counts(self, state: State) -> str:
-        """In one line; the time left as if the rest took as long as what was run now."""
+        """The counts of statuses on one line; the time left is estimated from the instances of this run."""
         done = len(state.lines)
         words = [f"{state.counts[status]} {status}" for status in STYLES]
         left = self.total - done
@@ -271,8 +288,8 @@ class _View:
         seconds = (time.perf_counter() - self.began) / self.done * left
         return f"{text}; about {_duration(seconds)} left"
 
-    def _look(self, state: State, line: Trial | None) -> None:
-        """What both views do: remember what is finished, and say what the runner has to say."""
+    def _note(self, state: State, line: Trial | None) -> None:
+        """What both views do: remember finished instances, and print the runner's remarks and retries."""
         self._begin(state)
         if state.note != self.note:
             self.note = state.note
@@ -286,7 +303,7 @@ class _View:
         self.fresh.append(line)
 
     def _begin(self, state: State) -> None:
-        """Once: what the journal gives."""
+        """Print once what is taken from the journal."""
         if self.began > 0:
             return
         self.began = time.perf_counter()
@@ -296,7 +313,10 @@ class _View:
         if state.changed:
             parts.append(f"run again, as a file or --memory has changed: {state.changed}")
         if not parts and state.others:
-            parts.append("its answers are of other instances, another method, timeout or seed, or of other sources")
+            parts.append(
+                "its answers are not used: they are for other instances, another method, timeout or seed, or were "
+                "computed by other sources of Vertex"
+            )
         if parts:
             _say(f"{self.place / 'journal.jsonl'}: {'; '.join(parts)}")
 
@@ -306,7 +326,7 @@ def _instance(model: str, spec: str) -> Text:
 
 
 def _worst(line: Trial) -> str:
-    """The lowest bound of an answer; above 0 everywhere is a proof."""
+    """The lowest bound of an answer as text; a bound above 0 for every case proves the property."""
     bounds = [math.nan if x is None else x for case in line.get("bounds") or () for x in case]
     if not bounds:
         return "–"
@@ -320,7 +340,7 @@ def _duration(seconds: float) -> str:
 
 
 def _table(found: dict[str, Any]) -> Table:
-    """Counts and mean seconds per model, and in all if there are several."""
+    """Counts and mean seconds per model, and in total if there are several models."""
     words = [word for word in found["total"] if not word.startswith("mean")]
     title = f"{found['benchmark']}: {found['instances']} instances, method {found['method']}"
     table = Table(title=Text(title), box=box.SIMPLE_HEAD, pad_edge=False, collapse_padding=True)

@@ -1,7 +1,7 @@
-"""What numbers an option may be: each function returns its argument, or raises an error that names the option.
+"""Checks of the numbers given by options: each function returns its argument, or raises an error that names the option.
 
-Invariant: what passes here ends nothing that it is handed to: torch's thread pool, a generator's seed, a timer, the
-system's limits. typer's own `min` and `max` let NaN through, and say nothing of what infinity or 10^30 would do.
+Invariant: a number that passes is safe for whatever it is used for: torch's thread pool, the seed of a generator, a
+timer, the limits of the system. (typer's own `min` and `max` accept NaN, and often infinity and 10^30.)
 """
 
 from __future__ import annotations
@@ -11,50 +11,50 @@ import math
 from vertex_softmax.foundation.errors import InvalidValueError
 
 MOST_SECONDS = 1e7
-"""Of a timeout: some four months. Timers of the system end at 9.2e9."""
+"""The longest timeout: about four months. The timers of the system end at 9.2e9 seconds."""
 MOST_SEED = 2**32 - 1
-"""The largest that every generator takes, torch's and numpy's."""
+"""The largest seed that the generators of both torch and numpy accept."""
 MOST_THREADS = 512
-"""More are not started: each has a stack, and torch ends the process where one cannot be made."""
+"""The most threads: each has a stack, and torch ends the process if one cannot be created."""
 MOST_GIB = 2**20
-"""Of memory; more than any machine has."""
+"""The largest memory limit: more than any machine has."""
 MOST_JOBS = 4096
-"""Processes at a time."""
+"""The most processes at a time."""
 MOST_MINUTES = 1e6
 MOST_COUNT = 2**31 - 1
 
 
 def seconds(option: str, value: float) -> float:
-    """A time: above 0, and no longer than anybody waits."""
+    """A time in seconds: above 0, at most MOST_SECONDS."""
     if not 0 < value <= MOST_SECONDS:
         raise InvalidValueError(f"{option} is {value}; it must be a number above 0 and at most {MOST_SECONDS:.0f}")
     return value
 
 
 def seed(option: str, value: int) -> int:
-    """A seed that every generator takes."""
+    """A seed that every generator accepts."""
     return count(option, value, 0, MOST_SEED)
 
 
 def threads(option: str, value: int | None) -> int | None:
-    """A number of threads, if one is given."""
+    """A number of threads, or None if the option is not given."""
     return None if value is None else count(option, value, 1, MOST_THREADS)
 
 
 def gib(option: str, value: float | None) -> float | None:
-    """An amount of memory, if one is given."""
+    """An amount of memory in GiB, or None if the option is not given."""
     if value is not None and not 0 < value <= MOST_GIB:
         raise InvalidValueError(f"{option} is {value}; it must be a number of GiB above 0 and at most {MOST_GIB}")
     return value
 
 
 def jobs(option: str, value: int | None) -> int | None:
-    """A number of processes, if one is given."""
+    """A number of processes, or None if the option is not given."""
     return None if value is None else count(option, value, 1, MOST_JOBS)
 
 
 def count(option: str, value: int, least: int, most: int = MOST_COUNT) -> int:
-    """A whole number from `least` to `most`."""
+    """An integer from `least` to `most`."""
     if not least <= value <= most:
         shown = str(value) if abs(value) < 10**30 else f"a number of {len(str(abs(value)))} digits"
         raise InvalidValueError(f"{option} is {shown}; it must be a whole number from {least} to {most}")

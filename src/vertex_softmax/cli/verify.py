@@ -1,8 +1,8 @@
-"""`vertex verify`: one model, one property, one answer within a time.
+"""`vertex verify`: one model, one property, one answer within a time limit.
 
 Exit codes: 0 unsat (the property holds), 10 sat (it does not, and the counterexample was replayed), 3 unknown,
 4 timeout, 2 error (bad input, a missing dependency, a file that cannot be written), 130 interrupted, 143 terminated. 1
-is left to a crash, which is no answer.
+means a crash, which is not an answer.
 """
 
 from __future__ import annotations
@@ -17,9 +17,10 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from types import FrameType
-from typing import Annotated, Any, NamedTuple
+from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 
 import typer
 
@@ -31,29 +32,35 @@ from vertex_softmax.foundation.errors import InvalidValueError, OutOfTimeError, 
 from vertex_softmax.foundation.outputs import Outputs
 from vertex_softmax.runs.processes import CODES
 
+if TYPE_CHECKING:
+    from vertex_softmax.search.verify_files import Instance
+
 GRACE = 0.8
-"""Seconds after the timeout until the answer is given without waiting for whatever is still being computed."""
+"""Seconds after the timeout at which the answer is given, even if a computation still runs."""
 SPARE = 1 << 28
-"""Bytes beyond those in use before anything is read that --memory has to leave."""
+"""Bytes that --memory must leave beyond the memory in use before the files are read."""
 FILES = 1 << 25
-"""Bytes of files, such as libraries, that may yet come into memory; the system's limit does not count them."""
+"""Bytes of files, such as libraries, that may still be mapped into memory; the system's limit does not count them."""
 RESERVE = 0.5
-"""Seconds of the budget that are kept for reading answers out and writing files."""
+"""Seconds of the time limit that are reserved for writing the answer."""
 STARTED = time.perf_counter()
 STDOUT = Path("-")
-"""As the place of the JSON: it is then all that stdout gets."""
+"""The value of --json for which the JSON goes to stdout, and nothing else does."""
 
 
-class _Found(NamedTuple):
-    """An answer: as plain JSON, as the competition prints it, and the proof if one was asked for and made."""
+class _GivenAnswer(NamedTuple):
+    """The answer of this process."""
 
     facts: dict[str, Any]
+    """the answer as plain JSON"""
     text: str
+    """the answer in VNN-COMP's format"""
     proof: bytes | None = None
+    """the certificate, if one was requested and found"""
 
 
-class _Out:
-    """The one answer of this process: given once, by whoever is first."""
+class _AnswerWriter:
+    """Gives the answer of this process exactly once, although the main thread and the watchdog may both try."""
 
     def __init__(self, result: Path | None, said: dict[str, Any], outputs: Outputs | None = None) -> None:
         self.lock, self.result, self.said, self.outputs = threading.Lock(), result, said, outputs or Outputs()
@@ -61,7 +68,7 @@ class _Out:
     def give(self, status: str, text: str, facts: dict[str, Any], files: Mapping[Path, bytes] | None = None) -> None:
         """Write the JSON and the other files, all or none, and print the answer.
 
-        A second call waits for ever: the process is about to end.
+        A second call waits for ever, while the first one ends the process.
         """
         self.lock.acquire()
         contents = dict(files or {})
@@ -82,7 +89,7 @@ class _Out:
 
 
 def _competing(command: Callable[..., None]) -> Callable[..., None]:
-    """An error is an answer too: `error` on stdout, and why on stderr. No file is written then."""
+    """Decorate a command so that an error is printed as the answer `error` on stdout, too. No file is written then."""
 
     @functools.wraps(command)
     def wrapped(*args: Any, **kwargs: Any) -> None:
@@ -91,50 +98,52 @@ def _competing(command: Callable[..., None]) -> Callable[..., None]:
         except (VertexError, OSError, MemoryError) as error:
             if isinstance(error, BrokenPipeError):
                 raise
-            _say_error(error, as_json=kwargs.get("as_json") == STDOUT)
+            _print_error(error, as_json=kwargs.get("as_json") == STDOUT)
             raise
 
     return wrapped
 
 
-def _say_error(error: BaseException, *, as_json: bool) -> None:
-    """On stdout, in one line."""
+def _print_error(error: BaseException, *, as_json: bool) -> None:
+    """Print the answer `error` on stdout, on one line."""
     text = json.dumps({"status": "error", "reason": str(error)}) if as_json else "error"
     sys.stdout.write(f"{text}\n")
     sys.stdout.flush()
 
 
+# More than six parameters: the arguments and options of the command.
 @reporting
 @_competing
 def verify(
     model: Annotated[Path, typer.Argument(help="ONNX file, or .onnx.gz.")],
     spec: Annotated[Path, typer.Argument(help="VNNLIB file, or .vnnlib.gz.")],
-    timeout: Annotated[float, typer.Option(help="Seconds in all, from the start of this process.")] = 100.0,
+    timeout: Annotated[float, typer.Option(help="Time limit in seconds, from the start of this process.")] = 100.0,
     method: Annotated[
         str,
         typer.Option(
             autocompletion=one_of(CASCADE),
-            help="How far to go: attack, crown, joint or bab; or one method: ibp, alpha-crown, ...",
+            help="How far the cascade goes: attack, crown, joint or bab; or one method: ibp, alpha-crown, ...",
         ),
     ] = "bab",
-    device: Annotated[str, typer.Option(autocompletion=one_of(DEVICES), help="cpu, or cuda.")] = "cpu",
-    threads: Annotated[int | None, typer.Option(help="Threads; as many as there are cores if not given.")] = None,
-    memory: Annotated[float | None, typer.Option(help="GiB that this process may use; no limit if not given.")] = None,
-    seed: Annotated[int, typer.Option(help="Of the attack.")] = 0,
+    device: Annotated[str, typer.Option(autocompletion=one_of(DEVICES), help="cpu or cuda.")] = "cpu",
+    threads: Annotated[int | None, typer.Option(help="Number of threads; by default the number of cores.")] = None,
+    memory: Annotated[float | None, typer.Option(help="Memory limit of this process in GiB; by default none.")] = None,
+    seed: Annotated[int, typer.Option(help="Seed of the attack.")] = 0,
     as_json: Annotated[
         Path | None,
         typer.Option(
-            "--json", help="Where the answer goes as JSON, unless it is error; - is stdout, and nothing else there."
+            "--json", help="File for the answer as JSON, not written for error; with - stdout has the JSON alone."
         ),
     ] = None,
-    counterexample: Annotated[Path | None, typer.Option(help="Where a counterexample goes.")] = None,
+    counterexample: Annotated[Path | None, typer.Option(help="File for a counterexample.")] = None,
     certificate: Annotated[
-        Path | None, typer.Option(help="Where a proof goes that `vertex check` accepts; unsat is said only with it.")
+        Path | None,
+        typer.Option(help="File for a proof that `vertex check` accepts; without a proof the answer is not unsat."),
     ] = None,
 ) -> None:
     """Prove a property of an ONNX model, or find a counterexample that onnxruntime confirms.
 
-    Prints unsat, sat and the counterexample, unknown, timeout, or error, as the competition has it; the reason goes to
+    Prints unsat, sat with the counterexample, unknown, timeout, or error, in the format of VNN-COMP; the reason goes to
     stderr. Exit codes: 0 unsat, 10 sat, 3 unknown, 4 timeout, 2 error, 130 and 143 if it was interrupted.
 
     Examples:
@@ -150,9 +159,21 @@ def verify(
     cli_values.gib("--memory", memory)
     if method not in CASCADE:
         raise InvalidValueError(f"--method is {method!r}; choose one of {', '.join(CASCADE)}")
-    out = _Out(as_json, {"model": str(model), "spec": str(spec), "method": method, "timeout": timeout}, outputs)
+    question = {"model": str(model), "spec": str(spec), "method": method, "timeout": timeout}
+    out = _AnswerWriter(as_json, question, outputs)
+    request = _Request(
+        model=model,
+        spec=spec,
+        timeout=timeout,
+        method=method,
+        device=device,
+        threads=threads,
+        memory=memory,
+        seed=seed,
+        proved=certificate is not None,
+    )
     with _terminable(), _watchdog(timeout - _since_start(), out):
-        found = _answer(model, spec, timeout, method, device, threads, memory, seed, certificate is not None, outputs)
+        found = _answer(request, outputs)
         facts, files = found.facts, dict[Path, bytes]()
         status = facts.pop("status")
         if counterexample is not None and status == "sat":
@@ -164,19 +185,25 @@ def verify(
     raise typer.Exit(CODES[status])
 
 
-def _answer(
-    model: Path,
-    spec: Path,
-    timeout: float,
-    method: str,
-    device: str,
-    threads: int | None,
-    memory: float | None,
-    seed: int,
-    proved: bool,
-    outputs: Outputs,
-) -> _Found:
-    """The answer; `proved`: unsat is said only with a proof. The files that the model keeps numbers in are inputs."""
+@dataclass(frozen=True, kw_only=True)
+class _Request:
+    """What `vertex verify` is asked: its arguments and options."""
+
+    model: Path
+    spec: Path
+    timeout: float
+    method: str
+    device: str
+    threads: int | None
+    memory: float | None
+    """GiB"""
+    seed: int
+    proved: bool
+    """whether the answer may be unsat only with a proof"""
+
+
+def _answer(request: _Request, outputs: Outputs) -> _GivenAnswer:
+    """The answer to a request. The model's external data files are added to the inputs that `outputs` protects."""
     import torch
 
     from vertex_softmax.graph.from_onnx.file import OnnxFile, packages
@@ -184,35 +211,40 @@ def _answer(
     from vertex_softmax.search.replay import counterexample_text
     from vertex_softmax.search.verify_files import described, load_instance, verify_instance
 
-    if threads is not None:
-        torch.set_num_threads(threads)
-    if memory is not None:
-        packages()  # what is imported counts, but has to be there
-        _limit(memory)
+    timeout, device = request.timeout, request.device
+    if request.threads is not None:
+        torch.set_num_threads(request.threads)
+    if request.memory is not None:
+        packages()  # imported before the limit is set, since it counts
+        _limit(request.memory)
     if device != "cpu" and not (device.startswith("cuda") and torch.cuda.is_available()):
-        raise InvalidValueError(f"--device is {device!r}; cpu is there, and cuda where torch sees a GPU")
+        raise InvalidValueError(
+            f"--device is {device!r}; cpu is always available, and cuda if torch finds a GPU on this machine"
+        )
     begin, spent = time.perf_counter(), _since_start()  # now that all is imported, which takes seconds
     try:
-        file = OnnxFile.read(model)
-        outputs.reads(file.beside)
-        instance = load_instance(file, spec)
+        file = OnnxFile.read(request.model)
+        outputs.reads(file.external_files)
+        instance = load_instance(file, request.spec)
     except MemoryError as error:
         raise InvalidValueError("there is not enough memory to read the files; give more by --memory") from error
     loading = time.perf_counter() - begin
     left = timeout - spent - loading - min(RESERVE, 0.05 * timeout)
     if left <= 0:
-        facts: dict[str, Any] = {"status": "timeout", "reason": "reading the files took all of it", "seconds": {}}
-        return _Found({**facts, "seconds": {"loading": loading, "total": spent + loading}}, "timeout")
+        facts: dict[str, Any] = {"status": "timeout", "reason": "reading the files took all the time", "seconds": {}}
+        return _GivenAnswer({**facts, "seconds": {"loading": loading, "total": spent + loading}}, "timeout")
 
     def report(stage: str, text: str) -> None:
         if watched():
             say(f"{time.perf_counter() - begin:6.1f} s  {stage}: {text}")
 
-    answer = verify_instance(instance, Budget(left), method=method, device=device, seed=seed, report=report)
+    answer = verify_instance(
+        instance, Budget(left), method=request.method, device=device, seed=request.seed, report=report
+    )
     facts, proof = described(answer), None
-    if proved and facts["status"] == "unsat":
-        ends = begin + loading + left
-        more, proof = _proved(instance, model, ends, lambda text: report("proof", text))
+    if request.proved and facts["status"] == "unsat":
+        deadline = begin + loading + left
+        more, proof = _proved(instance, request.model, deadline, lambda text: report("proof", text))
         facts.update(more)
     facts["seconds"] = {"starting": spent, "loading": loading, **facts["seconds"]}
     facts["seconds"]["total"] = time.perf_counter() - begin + spent
@@ -220,13 +252,13 @@ def _answer(
     text = str(facts["status"])
     if answer.counterexample is not None:
         text += "\n" + counterexample_text(answer.counterexample)
-    return _Found(facts, text, proof)
+    return _GivenAnswer(facts, text, proof)
 
 
 def _proved(
-    instance: Any, model: Path, deadline: float, report: Callable[[str], None]
+    instance: Instance, model: Path, deadline: float, report: Callable[[str], None]
 ) -> tuple[dict[str, Any], bytes | None]:
-    """What becomes of an unsat for which a proof is asked: the same with the proof, or no answer."""
+    """Try to prove an unsat: facts about the proof and its bytes; or, if there is none, the answer instead of unsat."""
     from vertex_softmax.bounds.branch_and_bound import Search
     from vertex_softmax.certificate.certificate import Effort
     from vertex_softmax.certificate.instances import prove_instance
@@ -248,21 +280,21 @@ def _proved(
 
 
 @contextlib.contextmanager
-def _watchdog(seconds: float, out: _Out) -> Iterator[None]:
-    """Say timeout when the time is over, whatever is still under way then."""
+def _watchdog(seconds: float, out: _AnswerWriter) -> Iterator[None]:
+    """Answer `timeout` and end the process when the time is over, whatever is still being computed."""
 
-    def bark() -> None:
+    def give_up() -> None:
         code = "timeout"
         try:
             out.give("timeout", "timeout", {"reason": "the time was over", "seconds": {"total": _since_start()}})
         except (VertexError, OSError) as error:
             code = "error"
-            _say_error(error, as_json=False)
+            _print_error(error, as_json=False)
             sys.stderr.write(f"error: the time was over, and {error}\n")
         finally:
             os._exit(CODES[code])
 
-    timer = threading.Timer(max(0.0, seconds) + GRACE, bark)
+    timer = threading.Timer(max(0.0, seconds) + GRACE, give_up)
     timer.daemon = True
     timer.start()
     try:
@@ -273,7 +305,7 @@ def _watchdog(seconds: float, out: _Out) -> Iterator[None]:
 
 @contextlib.contextmanager
 def _terminable() -> Iterator[None]:
-    """SIGTERM ends the process as an interrupt does, with its own exit code."""
+    """In this context, SIGTERM ends the process in the same way as an interrupt, with exit code 143."""
 
     def end(_number: int, _frame: FrameType | None) -> None:
         raise SystemExit(143)
@@ -289,7 +321,7 @@ def _terminable() -> Iterator[None]:
 
 
 def _since_start() -> float:
-    """Seconds since this process began, where the system tells; else since this module was read."""
+    """Seconds since this process started, if the system provides it; else since this module was imported."""
     try:
         fields = Path("/proc/self/stat").read_text().rpartition(")")[2].split()
         uptime = float(Path("/proc/uptime").read_text().split()[0])
@@ -299,11 +331,11 @@ def _since_start() -> float:
 
 
 def _limit(gib: float) -> None:
-    """No more memory than this for the process; what asks for more fails."""
+    """Limit the memory of this process; allocations beyond it fail."""
     try:
         import resource
     except ImportError as error:
-        raise InvalidValueError("--memory is not there on this system") from error
+        raise InvalidValueError("--memory is not available on this system") from error
     files = _in_use("RssFile:") + FILES
     most, used = int(gib * 2**30) - files, _in_use("VmData:")
     if most < used + SPARE:
@@ -317,7 +349,7 @@ def _limit(gib: float) -> None:
 
 
 def _in_use(name: str) -> int:
-    """Bytes of a line of the process's status, where the system tells; else 0."""
+    """The bytes in a field of the process's status; 0 if the system does not provide it."""
     try:
         lines = Path("/proc/self/status").read_text().splitlines()
     except OSError:
@@ -328,17 +360,17 @@ def _in_use(name: str) -> int:
 def _claimed(
     as_json: Path | None, counterexample: Path | None, certificate: Path | None, inputs: list[Path]
 ) -> Outputs:
-    """Fail now rather than after the work: each output has a place of its own, and none is a file that is read."""
+    """The output files; raises before any work if one cannot be written, or two or an input are the same file."""
     outputs = Outputs(inputs)
     for option, path in (("--json", as_json), ("--counterexample", counterexample), ("--certificate", certificate)):
         if path is None or (option == "--json" and path == STDOUT):
             continue
         if path == STDOUT:
-            raise InvalidValueError(f"{option} is -, which only --json takes for stdout: give the place of a file")
+            raise InvalidValueError(f"{option} is -, which means stdout for --json only: give the name of a file")
         outputs.claim(path)
         folder = path.parent
         if not folder.is_dir() or not os.access(path if path.exists() else folder, os.W_OK):
-            raise InvalidValueError(f"{path} cannot be written: choose a file in a folder that is there and writable")
+            raise InvalidValueError(f"{path} cannot be written: choose a file in a folder that exists and is writable")
     return outputs
 
 

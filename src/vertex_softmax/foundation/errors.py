@@ -23,11 +23,11 @@ class MissingDependencyError(VertexError, ImportError):
 
 
 class UnsupportedModelError(VertexError, ValueError):
-    """A model holds something Vertex cannot read; the message names every such place and what would help."""
+    """A model contains something Vertex cannot read; the message names every such operation and what would help."""
 
 
 class OutOfTimeError(VertexError, TimeoutError):
-    """A deadline passed before the work was done; what was found until then is kept by whoever set the deadline."""
+    """A deadline passed before the work was done; the code that set the deadline keeps the results obtained so far."""
 
 
 class NotEnoughMemoryError(VertexError, MemoryError):
@@ -35,7 +35,7 @@ class NotEnoughMemoryError(VertexError, MemoryError):
 
 
 class ClusterError(VertexError, ConnectionError):
-    """The machines that work was given to are gone, or are not fit for it; what is finished is kept."""
+    """The machines of a cluster are unreachable or unsuitable for the work; finished results are kept."""
 
 
 class InternalError(VertexError, RuntimeError):

@@ -1,6 +1,6 @@
-"""Reading files that nobody vouches for: never more than a stated number of bytes, and every fault is a `VertexError`.
+"""Reading untrusted files: never more than a stated number of bytes, and every fault is a `VertexError`.
 
-Each message names the file and what is wrong with it; the caller adds what to do.
+Each message names the file and what is wrong with it; the caller adds a remedy.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from vertex_softmax.foundation.files import regular, up_to
 
 @contextmanager
 def opened(path: Path, limit: int) -> Iterator[BufferedReader]:
-    """A regular file of at most `limit` bytes, open for reading; not a link, and never waiting for a pipe's writer."""
+    """A regular file of at most `limit` bytes, open for reading. A symbolic link, a device or a pipe is an error."""
     if path.is_symlink():
         raise InvalidValueError(f"{path} is a symbolic link, not a file")
     try:
@@ -36,7 +36,10 @@ def opened(path: Path, limit: int) -> Iterator[BufferedReader]:
 
 @contextmanager
 def unpacked(stream: BinaryIO, where: str) -> Iterator[BinaryIO]:
-    """What a gzip stream holds. The checksum inside is verified when the end is reached; damage is a `VertexError`."""
+    """The decompressed content of a gzip stream, as a stream; `where` names the source in errors.
+
+    The checksum is verified when the end is reached; a damaged stream raises a `VertexError`.
+    """
     try:
         with gzip.GzipFile(fileobj=stream, mode="rb") as content:
             yield cast(BinaryIO, content)
@@ -49,12 +52,18 @@ def unpacked(stream: BinaryIO, where: str) -> Iterator[BinaryIO]:
 
 
 def packed(size: int) -> int:
-    """No honest gzip file of `size` bytes of content is longer: stored blocks add 5 bytes each, the header a little."""
+    """An upper bound on the length of a gzip file with `size` bytes of content.
+
+    Even incompressible content grows by only 5 bytes per stored block, and by a short header.
+    """
     return size + size // 100 + 65_536
 
 
 def everything(stream: BinaryIO, limit: int, where: str) -> bytes:
-    """All that is left in the stream, at most `limit` bytes: one byte more is asked for, so that the end is seen."""
+    """The rest of the stream, at most `limit` bytes; an error if there is more. `where` names the source in errors.
+
+    One byte more than the limit is requested, so that the end of a gzip stream is reached and its checksum verified.
+    """
     content = up_to(stream, limit + 1)
     if len(content) > limit:
         raise InvalidValueError(f"{where} holds more than the {limit:,} bytes of the official file")
@@ -62,7 +71,7 @@ def everything(stream: BinaryIO, limit: int, where: str) -> bytes:
 
 
 def content_of(path: Path, limit: int) -> bytes:
-    """The content of a file of at most `limit` bytes, unpacked where the name ends in .gz."""
+    """The content, at most `limit` bytes, of a file; decompressed if its name ends in .gz."""
     if path.suffix != ".gz":
         with opened(path, limit) as file:
             try:

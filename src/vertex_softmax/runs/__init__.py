@@ -1,1 +1,1 @@
-"""Runs: what was asked of many inputs, and what came out, as one file that the report reads."""
+"""Runs: the verification of many inputs or many instances, and its results as files that the report reads."""

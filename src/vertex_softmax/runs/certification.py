@@ -1,10 +1,10 @@
-"""What a certification says, and why.
+"""The result of `certify`: verdicts, bounds and reasons for a batch of inputs.
 
-Invariant: `verified` is said only of an input whose every margin bound is finite and > 0, all bounds on the way being
-finite and uncrossed. `falsified` is said only with an input of the set that the network itself gets wrong.
+Invariant: an input is `verified` only if every bound of its margins is finite and > 0 and every bound on the way was
+finite and uncrossed. It is `falsified` only if an input of the set is known that the network itself misclassifies.
 
-    result.rows()        # one plain dict per input; nothing but Python's own types, None where there is no number
-    result.to_json()     # all of it
+    result.rows()        # one dict per input with Python's own types; None where there is no finite number
+    result.to_json()     # everything as JSON
     result.to_pandas()   # the rows as a table
 """
 
@@ -30,9 +30,9 @@ if TYPE_CHECKING:
     from vertex_softmax.certificate.certificate import Certificate
 
 SHOWN = 20
-"""Inputs that a table shows."""
+"""The most inputs that a table shows."""
 COLUMNS = ("input", "verdict", "bound", "target", "clean", "reason")
-"""Of such a table."""
+"""The columns of such a table."""
 
 
 STYLES = {Verdict.VERIFIED: "green", Verdict.FALSIFIED: "red", Verdict.UNKNOWN: "yellow"}
@@ -46,20 +46,20 @@ class Certification:
     """Lower bounds of the margin of the label to each class, (batch, classes); inf at the label."""
     verdicts: tuple[Verdict, ...]
     reasons: tuple[str, ...]
-    """Per input, why the verdict is not `verified`, and what may help; empty if it is."""
+    """For each input, why the verdict is not `verified`, and what may help; empty if it is."""
     method: str
     clean: Tensor
     """The margins at the centre of the set, (batch, classes); inf at the label."""
     seconds: dict[str, float]
-    """By stage, and `total`."""
+    """The time of each stage, and `total`."""
     certificates: tuple[Certificate | None, ...] = ()
-    """per input, if they were asked for: the proof of what is verified"""
+    """For each input its certificate, or None if it is not verified; empty if no certificates were requested."""
     peak_bytes: int | None = None
-    """Most memory in use: by tensors on a CUDA device, else by the process so far; None where that is not known."""
+    """The peak memory: of tensors on a CUDA device, else of the process; None where it is not known."""
 
     @property
     def verdict(self) -> Verdict:
-        """The one verdict of the batch: falsified if one input is, verified if all are, else unknown."""
+        """The verdict of the whole batch: falsified if one input is, verified if all are, else unknown."""
         if Verdict.FALSIFIED in self.verdicts:
             return Verdict.FALSIFIED
         return Verdict.VERIFIED if all(v is Verdict.VERIFIED for v in self.verdicts) else Verdict.UNKNOWN
@@ -80,14 +80,14 @@ class Certification:
         return {str(verdict): self.verdicts.count(verdict) for verdict in WITHOUT_TIME}
 
     def rows(self) -> list[dict[str, Any]]:
-        """One plain dict per input.
+        """One dict per input, with Python's own types; None stands for a number that is not finite.
 
-        `input` its number; `verdict`; `label`; `bound` the least margin bound and `target` the class it is about;
-        `clean` the least margin at the centre; `reason`; `proof_margin` of its certificate; `method`; `seconds`, its
-        share of the batch's. None where there is no finite number.
+        `input`: its position in the batch; `verdict`; `label`; `bound`: the least margin bound, and `target`: the class
+        of that margin; `clean`: the least margin at the centre; `reason`; `proof_margin`: the margin of its
+        certificate; `method`; `seconds`: its share of the batch's time.
         """
         lower, clean = self.lower.detach().cpu(), self.clean.detach().cpu()
-        own = (lower == math.inf) & (clean == math.inf)  # the margin to oneself
+        own = (lower == math.inf) & (clean == math.inf)  # the margin of the label to itself
         labels = zip(own.int().argmax(-1).tolist(), own.sum(-1).tolist(), strict=True)
         columns: dict[str, Iterable[Any]] = {
             "input": range(len(self.verdicts)),
@@ -104,7 +104,7 @@ class Certification:
         return [dict(zip(columns, row, strict=True)) for row in zip(*columns.values(), strict=True)]
 
     def to_dict(self) -> dict[str, Any]:
-        """All but the certificates themselves, in Python's own types: ready for JSON."""
+        """Everything but the certificates, in Python's own types: ready for JSON."""
         tables = {"lower": self.lower, "clean": self.clean}
         numbers = {name: table.detach().cpu().tolist() for name, table in tables.items()}
         return {
@@ -118,15 +118,17 @@ class Certification:
         }
 
     def to_json(self, indent: int | None = None) -> str:
-        """`to_dict` as JSON; what is no finite number is null."""
+        """`to_dict` as JSON; a number that is not finite is null."""
         return json.dumps(self.to_dict(), indent=indent, ensure_ascii=False, allow_nan=False)
 
     def to_pandas(self) -> pandas.DataFrame:
-        """The rows as a table with one line per input."""
+        """`rows` as a table with one line per input. Needs pandas."""
         try:
             import pandas
         except ImportError as error:
-            raise MissingDependencyError("pandas is missing: pip install pandas; rows() needs nothing") from error
+            raise MissingDependencyError(
+                "pandas is missing: pip install pandas; rows() gives the same without it"
+            ) from error
         return pandas.DataFrame(self.rows(), columns=[*COLUMNS, "label", "proof_margin", "method", "seconds"])
 
     def __repr__(self) -> str:
@@ -135,7 +137,7 @@ class Certification:
         return f"Certification({self.method}: {said}{least}; {self.seconds.get('total', math.nan):.2f} s)"
 
     def __rich__(self) -> Table:
-        """For rich's print: the inputs as a table."""
+        """The inputs as a table, for rich's print."""
         from rich.table import Table
         from rich.text import Text
 
@@ -149,7 +151,7 @@ class Certification:
         return table
 
     def _repr_html_(self) -> str:
-        """For notebooks: the same, and nothing in it is taken for markup."""
+        """The inputs as an HTML table, for notebooks; all texts are escaped."""
         head = "".join(f"<th>{name}</th>" for name in COLUMNS)
         body = "".join(
             "<tr>" + "".join(f"<td>{html.escape(_cell(row[name]))}</td>" for name in COLUMNS) + "</tr>"
@@ -160,7 +162,7 @@ class Certification:
 
     def _more(self) -> str | None:
         left = len(self.verdicts) - SHOWN
-        return f"and {left} more: rows() has them" if left > 0 else None
+        return f"and {left} more inputs, see rows()" if left > 0 else None
 
 
 def _finite(x: float) -> float | None:
@@ -172,11 +174,11 @@ def _cell(value: Any) -> str:
 
 
 def together(parts: Sequence[Certification], order: Sequence[Sequence[int]]) -> Certification:
-    """The answers of groups of a batch as the answer of the batch; order[i] are the inputs that parts[i] is about."""
+    """The results of groups of a batch as one result; order[i] lists the inputs of the batch that parts[i] is about."""
     if len(parts) == 1:
         return parts[0]
-    places = {n: (i, j) for i, which in enumerate(order) for j, n in enumerate(which)}
-    where = [places[n] for n in range(len(places))]
+    positions = {n: (i, j) for i, which in enumerate(order) for j, n in enumerate(which)}
+    where = [positions[n] for n in range(len(positions))]
     seconds: dict[str, float] = {}
     for part in parts:
         for stage, spent in part.seconds.items():
@@ -193,12 +195,12 @@ def together(parts: Sequence[Certification], order: Sequence[Sequence[int]]) -> 
 
 
 def in_order(parts: Sequence[Tensor], order: Sequence[Sequence[int]]) -> Tensor:
-    """Rows of groups of a batch, in the batch's order; order[i] are the inputs that parts[i] is about."""
+    """The rows of groups of a batch in the batch's order; order[i] lists the inputs that parts[i] is about."""
     if len(parts) == 1:
         return parts[0]
     if len({tuple(part.shape[1:]) for part in parts}) != 1:
         raise InvalidValueError(
-            "the outputs of the inputs have different shapes; ask about those of one shape together"
+            "the outputs of the inputs have different shapes; certify inputs with outputs of one shape together"
         )
     index = torch.tensor([n for which in order for n in which])
     return torch.cat(list(parts))[index.argsort()]

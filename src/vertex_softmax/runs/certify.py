@@ -31,9 +31,8 @@ from vertex_softmax.ops.rules import Rules
 from vertex_softmax.ops.softmax import Softmax
 from vertex_softmax.runs.certification import Certification, in_order, together
 from vertex_softmax.sets import InputSet
-from vertex_softmax.sets.loading import Loaded, Model, checked, load, placed, read
-from vertex_softmax.sets.region import BoxRegion
-from vertex_softmax.sets.rounding import outward
+from vertex_softmax.sets.loading import Loaded, Model, checked, load, read
+from vertex_softmax.sets.region import Region
 
 __all__ = ["Model", "bound", "certify", "load"]
 
@@ -52,7 +51,7 @@ def certify(
 ) -> Certification:
     """Is the label the largest output for every input of the set? One answer per input of the batch.
 
-    `model`: a PyTorch module in eval mode, a path to an ONNX file, a Graph, or what `methods.loading.read` made of one,
+    `model`: a PyTorch module in eval mode, a path to an ONNX file, a Graph, or what `sets.loading.read` made of one,
     which is then not read again. The set's tensors are (batch, ...); the module sees them one at a time. Before
     anything is said, the graph that is bounded is held against the model itself at every input, at its centre and at
     points of its set: the module run eagerly, or onnxruntime. Bounds are floating point (float64 unless told
@@ -99,18 +98,15 @@ def _answer(graph: Graph, input_set: InputSet, labels: Tensor, ask: _Asked) -> C
     """The answer for inputs that have one graph."""
     dtype, device, options = ask.dtype, ask.device, ask.options
     graph = (graph if ask.rigorous is not None else _logits(graph)).to(dtype, device)
-    lower = _placed(input_set.lower, graph, dtype, device, -torch.inf)
-    upper = _placed(input_set.upper, graph, dtype, device, torch.inf)
-    labels = _classed(labels.to(device), lower.shape[0], _classes(graph))
+    region = input_set.region(graph.input.shape, dtype, device)
+    count = len(region.box.lower)
+    labels = _classed(labels.to(device), count, _classes(graph))
     size = batch_size(graph, ask.method, options, device, dtype)
-    parts = [
-        _certified(graph, low, high, which, ask)
-        for low, high, which in zip(lower.split(size), upper.split(size), labels.split(size), strict=True)
-    ]
-    found = together(parts, [tuple(which.tolist()) for which in torch.arange(len(lower)).split(size)])
+    parts = [_certified(graph, region.at(slice(i, i + size)), labels[i : i + size], ask) for i in range(0, count, size)]
+    found = together(parts, [tuple(which.tolist()) for which in torch.arange(count).split(size)])
     if ask.rigorous is None:
         return found
-    return _proved(found, graph, lower, upper, labels, options, ask.file, rigorous=ask.rigorous)
+    return _proved(found, graph, region.box, labels, ask)
 
 
 def _named(original: Loaded) -> dict[str, str]:
@@ -127,35 +123,27 @@ def _logits(graph: Graph) -> Graph:
     return dataclasses.replace(graph, output=below.inputs[0])
 
 
-def _proved(
-    found: Certification,
-    graph: Graph,
-    lower: Tensor,
-    upper: Tensor,
-    labels: Tensor,
-    options: Options,
-    file: dict[str, str],
-    *,
-    rigorous: bool,
-) -> Certification:
-    """The certification with proofs; see certificate/certified.py."""
+def _proved(found: Certification, graph: Graph, box: Interval, labels: Tensor, ask: _Asked) -> Certification:
+    """The certification with a proof of every `verified`; box (batch, *input shape). See runs/proofs.py."""
     try:
-        from vertex_softmax.runs.proofs import with_proofs
+        from vertex_softmax.runs.proofs import Batch, with_proofs
     except ImportError as error:
         raise InvalidValueError(f"{error.name} is missing: pip install 'vertex-softmax[proof]'") from error
     cpu = graph.to(torch.float64, torch.device("cpu"))
-    return with_proofs(found, cpu, lower.cpu(), upper.cpu(), labels, options, rigorous=rigorous, file=file)
+    batch = Batch(graph=cpu, lower=box.lower.cpu(), upper=box.upper.cpu(), labels=labels, file=ask.file)
+    return with_proofs(found, batch, ask.options, rigorous=bool(ask.rigorous))
 
 
-def _certified(graph: Graph, lower: Tensor, upper: Tensor, labels: Tensor, ask: _Asked) -> Certification:
-    """The answer for inputs that are bounded together; lower and upper (batch, *input shape), labels (batch)."""
+def _certified(graph: Graph, region: Region, labels: Tensor, ask: _Asked) -> Certification:
+    """The answer for inputs that are bounded together; labels (batch)."""
+    lower, upper = region.box
     batch, classes = lower.shape[0], _classes(graph)
     others = torch.arange(classes, device=lower.device).expand(batch, classes)
     others = others[others != labels[:, None]].reshape(batch, classes - 1)
     C = torch.zeros(batch, classes - 1, classes, dtype=lower.dtype, device=lower.device)
     C.scatter_(2, labels[:, None, None].expand(-1, classes - 1, 1), 1.0)
     C.scatter_add_(2, others[..., None], torch.full_like(C[..., :1], -1.0))
-    question = Question.over(graph, BoxRegion(lower, upper), memory=ask.options.memory)
+    question = Question.over(graph, region, memory=ask.options.memory)
     objective = Objective.dense(graph.output, C.reshape(batch, classes - 1, *graph.output.shape))
     with torch.no_grad():
         centre = (lower + upper) / 2
@@ -197,20 +185,17 @@ def bound(
 def _interval(graph: Graph, input_set: InputSet, ask: _Asked) -> Interval:
     """The interval of every output for inputs that have one graph."""
     graph = graph.to(ask.dtype, ask.device)
-    lower = _placed(input_set.lower, graph, ask.dtype, ask.device, -torch.inf)
-    upper = _placed(input_set.upper, graph, ask.dtype, ask.device, torch.inf)
+    region = input_set.region(graph.input.shape, ask.dtype, ask.device)
     size = batch_size(graph, ask.method, ask.options, ask.device, ask.dtype)
-    parts = [
-        _output_interval(graph, BoxRegion(low, high), ask)
-        for low, high in zip(lower.split(size), upper.split(size), strict=True)
-    ]
+    count = len(region.box.lower)
+    parts = [_output_interval(graph, region.at(slice(i, i + size)), ask) for i in range(0, count, size)]
     return Interval(torch.cat([part.lower for part in parts]), torch.cat([part.upper for part in parts]))
 
 
-def _output_interval(graph: Graph, region: BoxRegion, ask: _Asked) -> Interval:
+def _output_interval(graph: Graph, region: Region, ask: _Asked) -> Interval:
     """The interval of every output for inputs that are bounded together."""
-    batch, size, shape = region.lower.shape[0], math.prod(graph.output.shape), graph.output.shape
-    eye = torch.eye(size, dtype=region.lower.dtype, device=region.lower.device)
+    batch, size, shape = len(region.box.lower), math.prod(graph.output.shape), graph.output.shape
+    eye = torch.eye(size, dtype=ask.dtype, device=ask.device)
     C = torch.cat([eye, -eye]).reshape(1, 2 * size, *shape).expand(batch, -1, *shape)
     question = Question.over(graph, region, memory=ask.options.memory)
     with torch.no_grad():
@@ -252,11 +237,6 @@ def _dtype(dtype: object) -> torch.dtype:
     if not isinstance(dtype, torch.dtype) or dtype not in VERDICT:
         raise InvalidValueError(f"dtype is {dtype}; choose torch.float64 or torch.float32")
     return dtype
-
-
-def _placed(x: Tensor, graph: Graph, dtype: torch.dtype, device: torch.device | str | None, way: float) -> Tensor:
-    """One end of the set, (batch, ...), as (batch, *graph input shape), rounded outward if it must be rounded."""
-    return placed(outward(x, dtype, way).to(device if device is not None else x.device), graph.input.shape)
 
 
 def _classes(graph: Graph) -> int:

@@ -1,9 +1,9 @@
-"""Certify many inputs by several methods at several ε, and attack them: a `Run`.
+"""Certify many inputs by several methods at several ε, and attack them; the result is a `Run`.
 
 Invariant: every answer comes from one call of `certify` on exactly the ball it is recorded with, and no bound in a run
-lies above a margin that the attack reached (`contradictions` says if one does).
+lies above a margin that the attack reached (`contradictions` lists the exceptions).
 
-Every finished piece is a line of OUT/journal.jsonl: after a kill the same call goes on from there.
+Every finished piece is a line of OUT/journal.jsonl: after an interruption the same call continues from there.
 
     inputs = read_inputs("digits", count=100)
     run = evaluate(read_model(path, inputs), inputs, ("crown", "joint"), (0.02, 0.05), Path("out/digits"))
@@ -28,12 +28,12 @@ from vertex_softmax.runs.certify import certify
 from vertex_softmax.runs.journal import Journal, fingerprint, key_of
 from vertex_softmax.runs.run import (
     JOURNAL,
-    Answer,
     Attacked,
     Data,
-    Input,
     Model,
     Run,
+    RunAnswer,
+    RunInput,
     SlackMap,
     claimed,
     finite,
@@ -49,49 +49,54 @@ T = TypeVar("T")
 PIECE = 16
 """Inputs per line of the journal."""
 TOGETHER = 256
-"""Inputs that are evaluated at once."""
+"""Inputs that the network evaluates at once."""
 ROUNDING = 1e-9
-"""Bounds and margins are floating point: their comparison allows this much, relatively to margins above 1."""
+"""The tolerance of comparisons of bounds with margins, relative to margins above 1: both are floating point."""
 
 
 @dataclasses.dataclass(frozen=True)
 class Plan:
-    """What is asked for besides methods and ε."""
+    """The settings of an evaluation besides its methods and ε."""
 
     bounds_at: tuple[float, ...] | None = None
-    """the ε at which the best bounds are wanted; at others a bound stops once it decides. None: everywhere"""
+    """the ε at which the best bounds are computed; at others a bound stops once it decides. None: at all ε"""
     attack_steps: int = 40
     attack_restarts: int = 4
     slack_inputs: int = 16
-    """over how many inputs the slack is told, 0: over none"""
+    """over how many inputs the slack map is averaged; 0: there is none"""
     search: Options = dataclasses.field(default_factory=Options)
+    """the options of `certify`"""
     title: str = ""
 
     def options(self, eps: float) -> Options:
-        """Of one ε."""
+        """The options of `certify` at one ε."""
         if self.bounds_at is None or eps in self.bounds_at:
             return self.search
         return dataclasses.replace(self.search, goal=0.0)
 
 
 @dataclasses.dataclass(frozen=True)
-class Part:
-    """What was just finished: `certified` of `done` inputs, of `total`, by a method (or the attack) at an ε."""
+class EvaluatedPart:
+    """The progress of a method at one ε: `done` of `total` inputs are finished, and `certified` of them certified."""
 
     method: str
+    """the method, `attack` or `slack`"""
     eps: float
     done: int
     total: int
     certified: int
+    """for the attack: how many inputs it did not fool"""
     bound: float
-    """Σ of the finite bounds"""
+    """the sum of the finite bounds so far; for the attack: of the margins"""
     seconds: float
-    """Σ"""
+    """the time so far"""
 
 
-Watch: TypeAlias = Callable[[Part], None]
+Watch: TypeAlias = Callable[[EvaluatedPart], None]
+"""Called after each finished piece."""
 
 
+# More than six parameters: a public signature, of which the last three are optional.
 def evaluate(
     subject: Subject,
     inputs: Inputs,
@@ -102,17 +107,20 @@ def evaluate(
     watch: Watch = lambda _part: None,
     files: Sequence[Path] = (),
 ) -> Run:
-    """Every method at every ε on every input; writes OUT/run.json and returns it. `files`: that the run reads."""
+    """Certify every input by every method at every ε, and attack it; write OUT/run.json and return the run.
+
+    `files`: the files that the run reads, which are never overwritten.
+    """
     plan = plan or Plan()
-    methods, radii = _asked(methods, eps)
+    methods, radii = _validated(methods, eps)
     begin = time.perf_counter()
     outputs = claimed(out, files)
     shown = inputs_of(subject, inputs)
     with Journal(out / JOURNAL, fingerprint("runs/evaluate.py"), outputs=outputs) as journal:
-        work = _Work(subject, inputs, plan, journal, watch, [x.clean for x in shown])
-        answers = [answer for e in radii for method in methods for answer in work.answers(method, e)]
-        attacks = work.attacks(radii)
-        slack = work.slack(answers, radii)
+        evaluation = _Evaluation(subject, inputs, plan, journal, watch, [x.clean for x in shown])
+        answers = [answer for e in radii for method in methods for answer in evaluation.answers(method, e)]
+        attacks = evaluation.attacks(radii)
+        slack = evaluation.slack(answers, radii)
     run = Run(
         title=plan.title or f"{subject.name} on {inputs.name}",
         version=__version__,
@@ -139,7 +147,7 @@ def evaluate(
 
 
 def contradictions(run: Run) -> list[str]:
-    """Answers that the attack refutes; one means that something is wrong with Vertex."""
+    """The answers that the attack refutes, in words; each of them is an error of Vertex."""
     reached = {(attack.input, attack.eps): attack.margin for attack in run.attacks}
     found = []
     for answer in run.answers:
@@ -155,33 +163,34 @@ def contradictions(run: Run) -> list[str]:
 
 
 def described(inputs: Inputs) -> Data:
-    """The data, for a run."""
+    """The description of the inputs' data set that is recorded in a run."""
     return Data(inputs.name, tuple(inputs.x.shape[1:]), inputs.clip, inputs.classes)
 
 
-def inputs_of(subject: Subject, inputs: Inputs) -> tuple[Input, ...]:
-    """The inputs with what the network makes of them, for a run."""
+def inputs_of(subject: Subject, inputs: Inputs) -> tuple[RunInput, ...]:
+    """The inputs as they are recorded in a run: with the network's prediction and margin at each."""
     graph = subject.graph
     with torch.no_grad():
         pieces = inputs.x.to(graph.dtype).split(TOGETHER)
         logits = torch.cat([graph.evaluate(x.reshape(len(x), *graph.input.shape)).flatten(1) for x in pieces])
     if bool((wrong := inputs.labels >= logits.shape[1]).any()) or bool((wrong := inputs.labels < 0).any()):
-        at = int(wrong.nonzero()[0])
+        first = int(wrong.nonzero()[0])
         raise InvalidValueError(
-            f"label {int(inputs.labels[at])} of input {inputs.numbers[at]} is not a class; "
+            f"label {int(inputs.labels[first])} of input {inputs.numbers[first]} is not a class; "
             f"there are {logits.shape[1]}, from 0"
         )
     own = logits.gather(1, inputs.labels[:, None])
     others = (own - logits).scatter(1, inputs.labels[:, None], torch.inf).amin(1)
     return tuple(
-        Input(number, int(label), int(row.argmax()), float(margin), packed(x))
+        RunInput(number, int(label), int(row.argmax()), float(margin), packed(x))
         for number, label, row, margin, x in zip(
             inputs.numbers, inputs.labels, logits, others, inputs.x.numpy(), strict=True
         )
     )
 
 
-def _asked(methods: Sequence[str], eps: Sequence[float]) -> tuple[tuple[str, ...], tuple[float, ...]]:
+def _validated(methods: Sequence[str], eps: Sequence[float]) -> tuple[tuple[str, ...], tuple[float, ...]]:
+    """The methods without repetition, and the ε in ascending order; raises if one of them is not valid."""
     if not methods or not eps:
         raise InvalidValueError("there is nothing to do: give at least one method and one ε")
     for method in methods:
@@ -193,7 +202,7 @@ def _asked(methods: Sequence[str], eps: Sequence[float]) -> tuple[tuple[str, ...
 
 
 def asked_of(subject: Subject, inputs: Inputs) -> dict[str, Any]:
-    """What every answer of a run hangs on, for the journal's keys: network, inputs, and how it is computed."""
+    """What every answer of a run depends on, for the journal's keys: the network, the inputs, and the arithmetic."""
     return {
         "model": subject.sha256,
         "data": inputs.sha256,
@@ -203,22 +212,22 @@ def asked_of(subject: Subject, inputs: Inputs) -> dict[str, Any]:
     }
 
 
-def _impossible(answer: Answer, clean: float, rounding: float) -> bool:
-    """Is the bound above the margin of a point of the ball, or is a misclassified input verified?"""
+def _impossible(answer: RunAnswer, clean: float, rounding: float) -> bool:
+    """Whether the bound is above the margin at the ball's centre, or a misclassified input is called verified."""
     above = answer.bound is not None and answer.bound > clean + rounding * max(1.0, abs(clean))
     return above or (answer.verdict == "verified" and clean < 0)
 
 
-def _part(found: Any, name: str, kind: type[T]) -> T:
-    """A part of what the journal says, if it is of this type."""
-    part = found.get(name) if isinstance(found, dict) else None
-    if not isinstance(part, kind):
+def _field(result: Any, name: str, kind: type[T]) -> T:
+    """A field of a journal's result; raises if it does not have this type."""
+    value = result.get(name) if isinstance(result, dict) else None
+    if not isinstance(value, kind):
         raise InvalidValueError(f"a line of the journal has no {name!r} that is a {kind.__name__}; remove the journal")
-    return part
+    return value
 
 
-class _Work:
-    """The pieces of a run, each computed once."""
+class _Evaluation:
+    """The pieces of a run. Each is computed once: a finished piece is taken from the journal."""
 
     def __init__(
         self,
@@ -229,26 +238,27 @@ class _Work:
         watch: Watch,
         clean: Sequence[float],
     ) -> None:
-        """clean: the margins at the inputs themselves, which no bound can exceed."""
+        """clean: the margin at each input itself, which no sound bound can exceed."""
         self.subject, self.inputs, self.plan, self.journal, self.watch = subject, inputs, plan, journal, watch
         self.graph, self.clean = subject.graph, clean
         self.rounding = ROUNDING if self.graph.dtype == torch.float64 else 1e-3
-        self.known = asked_of(subject, inputs)
+        self.context = asked_of(subject, inputs)
         self.pieces = [range(i, min(i + PIECE, len(inputs))) for i in range(0, len(inputs), PIECE)]
 
-    def answers(self, method: str, eps: float) -> list[Answer]:
-        """Of all inputs."""
+    def answers(self, method: str, eps: float) -> list[RunAnswer]:
+        """The answers of a method at one ε for all inputs, in their order."""
         options = self.plan.options(eps)
-        found: list[Answer] = []
+        found: list[RunAnswer] = []
         for piece in self.pieces:
             about = {"method": method, "eps": eps, "inputs": [piece.start, piece.stop], "options": options}
-            key = key_of("certify", **about, **self.known)
-            lines = self.journal.once(key, self._certified, method, eps, piece, options)
-            found += self._said(Answer, lines, piece, eps, {"method": method})
-            self._tell(method, eps, found)
+            key = key_of("certify", **about, **self.context)
+            lines = self.journal.once(key, self._certify, method, eps, piece, options)
+            found += self._validated_lines(RunAnswer, lines, piece, eps, {"method": method})
+            self._report(method, eps, found)
         return found
 
-    def _certified(self, method: str, eps: float, piece: range, options: Options) -> list[dict[str, Any]]:
+    def _certify(self, method: str, eps: float, piece: range, options: Options) -> list[dict[str, Any]]:
+        """The answers for one piece of the inputs, as plain JSON."""
         some = self.inputs.at(piece)
         result = certify(self.subject.model, some.ball(eps), some.labels, method, options=options)
         each = result.seconds["total"] / len(piece)
@@ -267,30 +277,30 @@ class _Work:
         ]
 
     def attacks(self, eps: Sequence[float]) -> list[Attacked]:
-        """At every ε; an adversarial input is kept at the smallest that has one."""
+        """The attacks on all inputs at every ε; an adversarial input is recorded at the smallest ε that has one."""
         found: list[Attacked] = []
         fooled: set[int] = set()
         for e in eps:
-            here: list[Attacked] = []
+            attacks: list[Attacked] = []
             spent = 0.0
             for piece in self.pieces:
                 plan = self.plan
                 how = {"steps": plan.attack_steps, "restarts": plan.attack_restarts}
-                key = key_of("attack", eps=e, inputs=[piece.start, piece.stop], **how, **self.known)
-                lines = self.journal.once(key, self._attacked, e, piece)
-                here += self._said(Attacked, _part(lines, "attacks", list), piece, e, {})
-                spent += _part(lines, "seconds", float)
-                held = sum(a.margin > 0 for a in here)
-                total = sum(a.margin for a in here)
-                self.watch(Part("attack", e, len(here), len(self.inputs), held, total, spent))
-            for a in here:
+                key = key_of("attack", eps=e, inputs=[piece.start, piece.stop], **how, **self.context)
+                result = self.journal.once(key, self._attack, e, piece)
+                attacks += self._validated_lines(Attacked, _field(result, "attacks", list), piece, e, {})
+                spent += _field(result, "seconds", float)
+                robust = sum(a.margin > 0 for a in attacks)
+                total = sum(a.margin for a in attacks)
+                self.watch(EvaluatedPart("attack", e, len(attacks), len(self.inputs), robust, total, spent))
+            for a in attacks:
                 first = a.adversarial is not None and a.input not in fooled
                 fooled |= {a.input} if first else set()
                 found.append(a if first else Attacked(a.input, a.eps, a.margin, a.target))
         return found
 
-    def _said(self, kind: type[T], lines: Any, piece: range, eps: float, more: dict[str, Any]) -> list[T]:
-        """What the journal says, if it is about these inputs, in their order, at this ε."""
+    def _validated_lines(self, kind: type[T], lines: Any, piece: range, eps: float, more: dict[str, Any]) -> list[T]:
+        """The journal's results as dataclasses; raises unless they are for these inputs, in their order, at this ε."""
         where = f"{self.journal.path}: a line of ε = {eps!r}"
         if not isinstance(lines, list) or len(lines) != len(piece):
             raise InvalidValueError(f"{where} is not about {len(piece)} inputs; remove it or the file")
@@ -300,17 +310,18 @@ class _Work:
             raise InvalidValueError(f"{where} cannot be read ({error}); remove it or the file") from error
         for i, line in zip(piece, lines, strict=True):
             if any(line.get(name) != value for name, value in {"input": i, "eps": eps, **more}.items()):
-                raise InvalidValueError(f"{where} is about something else than its key says; remove it or the file")
+                raise InvalidValueError(f"{where} does not belong to the question in its key; remove it or the file")
         for i, answer in zip(piece, found, strict=True):
             clean = self.clean[i]
-            if isinstance(answer, Answer) and _impossible(answer, clean, self.rounding):
+            if isinstance(answer, RunAnswer) and _impossible(answer, clean, self.rounding):
                 raise InvalidValueError(
                     f"{where} says that input {i} is {answer.verdict} with a bound of {answer.bound}, but the margin "
-                    f"at the input itself is {clean:g}: the line is not of this network; remove the file"
+                    f"at the input itself is {clean:g}: the line does not belong to this network; remove the file"
                 )
         return found
 
-    def _attacked(self, eps: float, piece: range) -> dict[str, Any]:
+    def _attack(self, eps: float, piece: range) -> dict[str, Any]:
+        """The attacks on one piece of the inputs, as plain JSON."""
         begin = time.perf_counter()
         some, plan = self.inputs.at(piece), self.plan
         attack = pgd(self.graph, some.ball(eps), some.labels, steps=plan.attack_steps, restarts=plan.attack_restarts)
@@ -326,8 +337,8 @@ class _Work:
         ]
         return {"attacks": lines, "seconds": time.perf_counter() - begin}
 
-    def slack(self, answers: Sequence[Answer], eps: Sequence[float]) -> SlackMap | None:
-        """At the ε with the most undecided inputs among those with the best bounds."""
+    def slack(self, answers: Sequence[RunAnswer], eps: Sequence[float]) -> SlackMap | None:
+        """The slack map of the last method at the largest ε with best bounds; None if there is nothing to average."""
         if not self.plan.slack_inputs:
             return None
         last = answers[-1].method if answers else ""
@@ -336,17 +347,17 @@ class _Work:
         chosen = chosen[: self.plan.slack_inputs]
         if not chosen:
             return None
-        key = key_of("slack", eps=e, inputs=[[a.input, a.target] for a in chosen], **self.known)
+        key = key_of("slack", eps=e, inputs=[[a.input, a.target] for a in chosen], **self.context)
         return made(SlackMap, self.journal.once(key, self._slack, e, chosen), "slack")
 
-    def _slack(self, eps: float, chosen: Sequence[Answer]) -> dict[str, Any]:
+    def _slack(self, eps: float, chosen: Sequence[RunAnswer]) -> dict[str, Any]:
         which = [a.input for a in chosen]
         some = self.inputs.at(which)
-        self.watch(Part("slack", eps, 0, len(which), 0, 0.0, 0.0))
+        self.watch(EvaluatedPart("slack", eps, 0, len(which), 0, 0.0, 0.0))
         found = slack_map(self.graph, some.ball(eps), some.labels.tolist(), [a.target for a in chosen], eps)
         return dataclasses.asdict(found)
 
-    def _tell(self, method: str, eps: float, found: Sequence[Answer]) -> None:
-        held = sum(a.verdict == "verified" for a in found)
+    def _report(self, method: str, eps: float, found: Sequence[RunAnswer]) -> None:
+        certified = sum(a.verdict == "verified" for a in found)
         total, spent = sum(a.bound for a in found if a.bound is not None), sum(a.seconds for a in found)
-        self.watch(Part(method, eps, len(found), len(self.inputs), held, total, spent))
+        self.watch(EvaluatedPart(method, eps, len(found), len(self.inputs), certified, total, spent))

@@ -1,11 +1,11 @@
-"""Finished trials on disk, one JSON line each: what is in the file is whole, and is never measured twice.
+"""Finished trials on disk, one line of JSON each, so that no trial is computed twice.
 
-Invariant: after `add` returned, its trials survive `kill -9` and a crash of the machine. A line that a killed run was
-writing is cut off when the file is opened again; a later line of the same trial takes the place of an earlier one.
+Invariant: after `add` has returned, its trials survive `kill -9` and a crash of the machine. A line that was not
+completely written is removed when the file is opened again; a later line of the same trial replaces an earlier one.
 
-Each line names the sources it was made by (`fingerprint`): answers of other sources are kept in the file and not used.
-What a line says is nobody's word: its length is limited, and who uses a trial looks at what is in it. A file that is
-not a journal is never changed.
+Each line names the sources it was computed by (`fingerprint`): answers of other sources stay in the file and are not
+used. The content is not trusted: the length of a line is limited, and the user of a trial must check its values. A file
+that is not a journal is never changed.
 """
 
 from __future__ import annotations
@@ -28,18 +28,18 @@ from vertex_softmax.runs.sources import fingerprint
 __all__ = ["Journal", "Trial", "fingerprint", "key_of"]
 
 Trial: TypeAlias = dict[str, Any]
-"""A finished trial, as plain JSON; `key` says which."""
-
+"""A finished trial as plain JSON, with its key in the field `key`."""
 
 MOST_BYTES = 1 << 33
+"""The largest journal in bytes."""
 MOST_LINE = 1 << 28
-"""Bytes of a journal, and of one of its lines."""
+"""The longest line of a journal in bytes."""
 
 
 def key_of(question: str, **about: Any) -> str:
-    """A key that names a question by everything its answer hangs on: no two questions have one key.
+    """The key of a question: everything that its answer depends on, so that different questions have different keys.
 
-    Numbers are written exactly; settings are dataclasses of plain values. What cannot be written is an error.
+    Numbers are written exactly; settings are dataclasses of plain values. Any other value is an error.
     """
     return json.dumps({"question": question, **about}, ensure_ascii=False, default=_plain)
 
@@ -52,7 +52,7 @@ def _plain(value: Any) -> Any:
 
 
 class Journal:
-    """The trials of one experiment: `known` by key, `add` to write; open it with `with`, one process at a time."""
+    """The trials of one run: `known` has them by key, `add` writes them. Use it in a `with`; it locks the file."""
 
     def __init__(
         self,
@@ -61,13 +61,13 @@ class Journal:
         keep: Callable[[Trial], Trial] = lambda trial: trial,
         outputs: Outputs | None = None,
     ) -> None:
-        """`keep`: what of each trial stays in memory; the file has all of it. `outputs`: of a run that reads files."""
+        """`keep`: reduces a trial to what stays in memory; the file has all of it. `outputs`: the output files."""
         self.path, self.source, self.keep, self.outputs = path, source, keep, outputs or Outputs()
         self.known: dict[str, Trial] = {}
         self._file: Any = None
 
     def __enter__(self) -> Journal:
-        there = next(folder for folder in self.path.absolute().parents if folder.exists())
+        existing = next(folder for folder in self.path.absolute().parents if folder.exists())
         try:
             self._file = self.outputs.append(self.path)
         except OSError as error:
@@ -77,10 +77,10 @@ class Journal:
                 raise InvalidValueError(f"{self.path} has more than {MOST_BYTES} bytes; move it away")
             self._lock()
             self._read()
-            if not self._file.tell():  # nothing was promised before
-                _sync_folders(self.path.absolute(), there)
+            if not self._file.tell():  # the file may be new, and so may its folders
+                _sync_folders(self.path.absolute(), existing)
         except BaseException as error:
-            self._file.close()  # and the lock is gone
+            self._file.close()  # this also releases the lock
             if isinstance(error, OSError):
                 raise self._refused(error) from error
             raise
@@ -92,11 +92,11 @@ class Journal:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        with contextlib.suppress(OSError):  # of what `add` could not write; the rest is on the disk
+        with contextlib.suppress(OSError):  # `add` has already reported what it could not write
             self._file.close()
 
     def add(self, trials: Iterable[Mapping[str, Any]]) -> None:
-        """Write finished trials; they are on the disk when this returns."""
+        """Write finished trials; they are on the disk when this method returns."""
         lines = [{**trial, "source": self.source} for trial in trials]
         try:
             text = "".join(json.dumps(line, allow_nan=False) + "\n" for line in lines)
@@ -115,7 +115,7 @@ class Journal:
         self.known.update((str(line["key"]), self.keep(line)) for line in lines)
 
     def once(self, key: str, compute: Callable[..., Any], *arguments: Any) -> Any:
-        """What `compute` gives for the trial of this key: as the file has it, else computed and written."""
+        """The result of the trial with this key: from the file, or else `compute(*arguments)`, which is written."""
         if key not in self.known:
             self.add([{"key": key, "found": compute(*arguments)}])
         if "found" not in self.known[key]:
@@ -140,7 +140,7 @@ class Journal:
             ) from error
 
     def _read(self) -> None:
-        """All whole lines; the file is cut behind the last of them."""
+        """Read all complete lines, and truncate the file after the last of them."""
         self._file.seek(0)
         whole = 0
         for number, line in enumerate(iter(lambda: self._file.readline(MOST_LINE), b""), 1):
@@ -174,20 +174,20 @@ def _finite(text: str) -> float:
 
 
 def _torn(line: bytes) -> bool:
-    """Could it be the beginning of a line that a killed run was writing? A crash may leave zeros in its place."""
+    """Whether this may be the beginning of a line that was not completely written; a crash may leave zeros instead."""
     return b'{"'.startswith(line[:2]) or not line.strip(b"\0")
 
 
 def _sync_folders(path: Path, highest: Path) -> None:
-    """A new file is there after a crash of the machine only if its folder was synced, and so on up to an old one."""
-    if os.name == "nt":  # no folder can be opened there
+    """Sync the folders of a new file, up to `highest`, which existed before: else a crash may lose the file's name."""
+    if os.name == "nt":  # Windows cannot open folders
         return
     for folder in path.parents:
         number = os.open(folder, os.O_RDONLY)
         try:
             os.fsync(number)
         except OSError as error:
-            if error.errno not in (errno.EINVAL, errno.ENOTSUP):  # of file systems that cannot
+            if error.errno not in (errno.EINVAL, errno.ENOTSUP):  # raised by file systems that cannot sync folders
                 raise
         finally:
             os.close(number)

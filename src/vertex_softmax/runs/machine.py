@@ -1,31 +1,32 @@
-"""What this machine has: cores and memory that this process may use. Where the system does not tell, None."""
+"""The cores and the memory that this process may use; None where the system does not provide the number."""
 
 from __future__ import annotations
 
 import os
 from collections.abc import Iterator
+from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 
 SYSTEM = Path("/")
-"""Where /proc and /sys are."""
+"""The root of /proc and /sys; tests replace it."""
 NO_LIMIT = 1 << 60
-"""From here on a number of bytes in a control group means that there is no limit."""
+"""A limit of at least this many bytes in a control group means that there is no limit."""
 
 
 def cores() -> int:
-    """The cores that this process may use."""
+    """The number of cores that this process may use."""
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
 def available_memory() -> int | None:
-    """Bytes that can be taken without swapping, or without passing the limit of a control group."""
+    """The bytes that can be allocated without swapping and without exceeding the limit of a control group."""
     found = [_fields(SYSTEM / "proc/meminfo").get("MemAvailable:")]
     known = [*(kib * 1024 for kib in found if kib is not None), *_left_in_groups()]
     return max(0, min(known)) if known else None
 
 
 def memory_in_use(pid: int) -> int:
-    """Bytes of memory that a process holds; 0 if it is gone or the system does not tell."""
+    """The resident memory of a process in bytes; 0 if the process has ended or the system does not provide it."""
     try:
         pages = int((SYSTEM / f"proc/{pid}/statm").read_text().split()[1])
     except (OSError, ValueError, IndexError):
@@ -34,18 +35,31 @@ def memory_in_use(pid: int) -> int:
 
 
 def _left_in_groups() -> Iterator[int]:
-    """What each control group above this process leaves; files that can be dropped from memory count as left."""
-    for folder, limit, used, dropped in _groups():
+    """The bytes that each control group of this process leaves; cached files that can be dropped count as free."""
+    for group in _groups():
         try:
-            most, now = int((folder / limit).read_text()), int((folder / used).read_text())
-        except (OSError, ValueError):  # `max`, or no such group here
+            most, now = int((group.folder / group.limit).read_text()), int((group.folder / group.used).read_text())
+        except (OSError, ValueError):  # the limit is `max`, or there is no such group
             continue
         if most < NO_LIMIT:
-            yield most - now + _fields(folder / "memory.stat").get(dropped, 0)
+            yield most - now + _fields(group.folder / "memory.stat").get(group.droppable, 0)
 
 
-def _groups() -> Iterator[tuple[Path, str, str, str]]:
-    """Folders of control groups, versions 1 and 2, with the names of limit, use and what can be dropped."""
+@dataclass(frozen=True, kw_only=True)
+class _ControlGroup:
+    """A control group of Linux, and the names of its files and fields about memory."""
+
+    folder: Path
+    limit: str
+    """the file with the limit in bytes"""
+    used: str
+    """the file with the bytes in use"""
+    droppable: str
+    """the field of memory.stat with the bytes of cached files that can be dropped"""
+
+
+def _groups() -> Iterator[_ControlGroup]:
+    """The control groups, versions 1 and 2, that this process belongs to, from the innermost outwards."""
     try:
         lines = (SYSTEM / "proc/self/cgroup").read_text().splitlines()
     except OSError:
@@ -55,14 +69,23 @@ def _groups() -> Iterator[tuple[Path, str, str, str]]:
         path = PurePosixPath(name.lstrip("/"))
         for group in (path, *path.parents):
             if not kinds:
-                yield SYSTEM / "sys/fs/cgroup" / group, "memory.max", "memory.current", "inactive_file"
+                yield _ControlGroup(
+                    folder=SYSTEM / "sys/fs/cgroup" / group,
+                    limit="memory.max",
+                    used="memory.current",
+                    droppable="inactive_file",
+                )
             elif "memory" in kinds.split(","):
-                folder = SYSTEM / "sys/fs/cgroup/memory" / group
-                yield folder, "memory.limit_in_bytes", "memory.usage_in_bytes", "total_inactive_file"
+                yield _ControlGroup(
+                    folder=SYSTEM / "sys/fs/cgroup/memory" / group,
+                    limit="memory.limit_in_bytes",
+                    used="memory.usage_in_bytes",
+                    droppable="total_inactive_file",
+                )
 
 
 def _fields(path: Path) -> dict[str, int]:
-    """The lines `name number` of a file; none if it is not there."""
+    """The lines `name number` of a file; empty if the file does not exist."""
     try:
         lines = [line.split() for line in path.read_text().splitlines()]
     except OSError:

@@ -1,6 +1,6 @@
-"""What a process of `vertex verify` and the sweep that started it agree on: exit codes, and ending together.
+"""The protocol between a process of `vertex verify` and the sweep that started it: exit codes, and ending together.
 
-Nothing but the standard library is imported here: `python -m vertex_softmax` reads it before anything else.
+Only the standard library is imported here: `python -m vertex_softmax` imports this module before anything else.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ import signal
 import sys
 
 CODES = {"unsat": 0, "sat": 10, "error": 2, "unknown": 3, "timeout": 4}
-"""The exit code that belongs to each answer."""
+"""The exit code for each answer."""
 PARENT = "VERTEX_PARENT"
 """The environment variable with the process id of the sweep that started a process."""
 _PR_SET_PDEATHSIG = 1
@@ -24,5 +24,5 @@ def end_with_parent() -> None:
     import ctypes
 
     ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
-    if str(os.getppid()) != parent:  # it ended before this process could ask to be told
+    if str(os.getppid()) != parent:  # the parent ended before the request was made
         sys.exit(143)

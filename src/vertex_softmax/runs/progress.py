@@ -1,4 +1,4 @@
-"""How long work tells how far it is."""
+"""Callbacks by which long computations report their progress."""
 
 from __future__ import annotations
 
@@ -6,8 +6,8 @@ from collections.abc import Callable
 from typing import TypeAlias
 
 Progress: TypeAlias = Callable[[str, int, int], None]
-"""Called with what is being done, how much of it is done, and how much there is."""
+"""Called with the name of the stage, how many of its steps are done, and how many there are."""
 
 
 def silent(_what: str, _done: int, _total: int) -> None:
-    """Progress that nobody watches."""
+    """Ignore the progress."""

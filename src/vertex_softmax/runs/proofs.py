@@ -1,7 +1,7 @@
-"""Certificates for a batch that was certified: every `verified` is proved, or is no longer said.
+"""Certificates for a batch that was certified: each verdict `verified` is proved, or becomes `unknown`.
 
-Invariant: afterwards `verified` is said only of inputs with a certificate that the checker accepted; if `rigorous`,
-every bound that is reported was proved.
+Invariant: afterwards only inputs with a certificate that the checker accepted have the verdict `verified`; if
+`rigorous`, every bound that is reported was proved.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ import torch
 from torch import Tensor
 
 from vertex_softmax.bounds.ascent import Ascent
-from vertex_softmax.certificate.certificate import Certificate, Effort, Part, Proof, prove
+from vertex_softmax.certificate.certificate import Certificate, CertificatePart, Effort, Proof, prove
 from vertex_softmax.certificate.prove import ForbiddenCase
 from vertex_softmax.graph.identity import graph_identity
 from vertex_softmax.graph.ir import Graph
@@ -25,25 +25,28 @@ from vertex_softmax.methods.verdict import Verdict
 from vertex_softmax.runs.certification import Certification
 
 
-def with_proofs(
-    found: Certification,
-    graph: Graph,
-    lower: Tensor,
-    upper: Tensor,
-    labels: Tensor,
-    options: Options,
-    *,
-    rigorous: bool,
-    file: dict[str, str] | None = None,
-) -> Certification:
-    """The certification with a certificate for each input that is verified; lower and upper (batch, *input shape).
+@dataclasses.dataclass(frozen=True, eq=False)
+class Batch:
+    """The inputs that were certified, and the network that answers for them."""
 
-    `file`: the name and the identity of the model's file, as it was read; None or empty if the model is no file.
-    """
+    graph: Graph
+    """in double precision on the CPU"""
+    lower: Tensor
+    """(batch, *input shape)"""
+    upper: Tensor
+    labels: Tensor
+    """(batch,)"""
+    file: dict[str, str] = dataclasses.field(default_factory=dict)
+    """the name and the identity of the model's file, as it was read; empty if the model is not a file"""
+
+
+def with_proofs(found: Certification, batch: Batch, options: Options, *, rigorous: bool) -> Certification:
+    """The certification with a certificate for each verified input."""
+    graph, lower, upper, labels = batch.graph, batch.lower, batch.upper, batch.labels
     effort = Effort(options.ascent or Ascent(steps=0), options.pieces, best=rigorous)
     if METHODS[method_named(found.method)].branches:
         effort = dataclasses.replace(effort, search=options.search)
-    about = {"model": file or {"sha256": network_hash(graph)}}
+    about = {"model": batch.file or {"sha256": network_hash(graph)}}
     bounds, verdicts, reasons = found.lower.clone(), list(found.verdicts), list(found.reasons)
     seconds = dict(found.seconds)
     certificates: list[Certificate | None] = [None] * len(verdicts)
@@ -56,10 +59,10 @@ def with_proofs(
         others = [k for k in range(classes) if k != label]
         eye = np.eye(classes)
         cases = [ForbiddenCase((eye[label] - eye[k])[None], np.zeros(1), np.ones(1)) for k in others]
-        part = Part(lower[b].cpu().numpy(), upper[b].cpu().numpy(), cases)
+        part = CertificatePart(lower[b].cpu().numpy(), upper[b].cpu().numpy(), cases)
         begin = time.perf_counter()
-        way = effort if verdict is Verdict.VERIFIED else dataclasses.replace(effort, search=None)
-        proof = prove(graph, [part], way, about=about)
+        own_effort = effort if verdict is Verdict.VERIFIED else dataclasses.replace(effort, search=None)
+        proof = prove(graph, [part], own_effort, about=about)
         seconds["proofs"] = seconds.get("proofs", 0.0) + time.perf_counter() - begin
         if rigorous:
             proved = proof.margins[0] if len(proof.margins[0]) == len(others) else [-math.inf] * len(others)
@@ -72,6 +75,7 @@ def with_proofs(
 
 
 def _judged(proof: Proof, verdict: Verdict, reason: str) -> tuple[Verdict, str]:
+    """The verdict and the reason of an input after the attempt to prove it."""
     if proof.certificate is not None:
         return Verdict.VERIFIED, ""
     if verdict is Verdict.VERIFIED:
@@ -81,5 +85,5 @@ def _judged(proof: Proof, verdict: Verdict, reason: str) -> tuple[Verdict, str]:
 
 
 def network_hash(graph: Graph) -> str:
-    """The SHA-256 by which a certificate names a network that is no file: its one identity."""
+    """The SHA-256 by which a certificate names a network that was not read from a file: the graph's identity."""
     return graph_identity(graph)

@@ -1,10 +1,10 @@
 """The largest certified ε of every input, by bisection over all inputs at once.
 
-Invariant: a radius `certified` is an ε whose ball `certify` verified itself, or 0; so all smaller balls are verified.
-`attacked` is an ε at which a misclassified input of the ball was seen. So certified < attacked, always.
+Invariant: `certified` is 0, or an ε whose ball `certify` verified; all smaller balls lie inside it. `attacked` is an ε
+at which a misclassified input of the ball was found. So certified < attacked, always.
 
-Bisection is on a logarithmic scale, each input at its own ε, those that are narrow enough left out. It begins where it
-is cheap: the attack bounds the radius from above, `crown` (which no stronger method falls below) from below.
+Bisection is on a logarithmic scale, each input at its own ε; inputs whose bracket is narrow enough are left out. The
+cheap bounds come first: the attack bounds the radius from above, `crown` (no stronger method is below it) from below.
 
     run = radii(read_model(path, inputs), inputs, ("joint",), Path("out/radius"))
 """
@@ -29,27 +29,29 @@ from vertex_softmax.methods.registry import METHODS
 from vertex_softmax.runs.certify import certify
 from vertex_softmax.runs.evaluate import PIECE, asked_of, described, inputs_of
 from vertex_softmax.runs.journal import Journal, fingerprint, key_of
-from vertex_softmax.runs.run import JOURNAL, Input, Model, Radius, Run, claimed, write
+from vertex_softmax.runs.run import JOURNAL, Model, Radius, Run, RunInput, claimed, write
 from vertex_softmax.runs.subject import Inputs, Subject
 from vertex_softmax.search.attack import pgd
 
 CHEAP = "crown"
-BELOW = ("alpha-crown", "hybrid", "joint", "bab")
+"""The method whose radii are used as lower bounds for those of STRONGER."""
+STRONGER = ("alpha-crown", "hybrid", "joint", "bab")
 """Methods that are never below CHEAP, by construction (methods/parts.py)."""
 
 Watch: TypeAlias = Callable[[str, int, int], None]
-"""Told what is looked for, how many inputs are finished, and how many there are."""
+"""Called with the method, how many inputs are finished, and how many there are."""
 
 
 @dataclasses.dataclass(frozen=True)
 class Bisection:
-    """Between which ε, and how finely."""
+    """The range and the precision of the search for radii, and the settings of the attack."""
 
     least: float = 1e-4
-    """what is not certified here has radius 0"""
+    """the smallest ε that is tried: an input that is not certified at it has radius 0"""
     most: float = 0.5
+    """the largest ε that is tried"""
     precision: float = 0.05
-    """the next ε that was tried and refused is at most this much larger, relatively"""
+    """the bisection ends when the least refused ε is at most this much larger than the certified one, relatively"""
     attack_steps: int = 20
     attack_restarts: int = 2
 
@@ -62,29 +64,32 @@ class Bisection:
 
 @dataclasses.dataclass
 class _Bracket:
-    """Of every input: the largest ε known to hold, the least known not to; (n) each, 0 and inf: none."""
+    """For each of n inputs, the range in which its radius is known to lie."""
 
     low: Tensor
+    """(n,): the largest ε that holds; 0 if none is known"""
     high: Tensor
+    """(n,): the least ε that does not hold; inf if none is known"""
 
     def open(self, how: Bisection) -> Tensor:
-        """Which are not narrow enough yet."""
+        """Which brackets are not narrow enough yet, (n,) bool."""
         untried = (self.low == 0) & (self.high > how.least)
         wide = (self.low > 0) & (self.high > self.low * (1 + how.precision)) & (self.low < how.most)
         return untried | wide
 
     def middle(self, how: Bisection) -> Tensor:
-        """The next ε: the least if nothing is known from below, the most if nothing is from above, else between."""
+        """The next ε to try, (n,): `least` if no ε is known to hold, `most` if none is known to fail, else between."""
         between = (self.low * self.high).sqrt().clamp(max=how.most)
         upward = torch.where(self.high == math.inf, torch.full_like(self.low, how.most), between)
         return torch.where(self.low == 0, torch.full_like(self.low, how.least), upward)
 
     def learn(self, eps: Tensor, holds: Tensor, which: Tensor) -> None:
-        """What came out for some inputs at their ε."""
+        """Narrow the brackets of the inputs `which` (indices) by the answers `holds` (bool) at their `eps`."""
         self.low[which] = torch.where(holds, torch.maximum(self.low[which], eps), self.low[which])
         self.high[which] = torch.where(holds, self.high[which], torch.minimum(self.high[which], eps))
 
 
+# More than six parameters: a public signature, of which the last four are optional.
 def radii(
     subject: Subject,
     inputs: Inputs,
@@ -95,9 +100,9 @@ def radii(
     watch: Watch = lambda _what, _done, _total: None,
     files: Sequence[Path] = (),
 ) -> Run:
-    """The radii of every input by every method; writes OUT/run.json and returns it. A misclassified input has 0.
+    """The radius of every input by every method; write OUT/run.json and return the run. A misclassified input has 0.
 
-    `files`: that the run reads; nothing is written onto them.
+    `files`: the files that the run reads, which are never overwritten.
     """
     how = how or Bisection()
     for method in methods:
@@ -109,7 +114,9 @@ def radii(
     outputs = claimed(out, files)
     shown = inputs_of(subject, inputs)
     with Journal(out / JOURNAL, fingerprint("runs/radius.py"), outputs=outputs) as journal:
-        search = _Search(subject, inputs, how, dataclasses.replace(options or Options(), goal=0.0), journal, watch)
+        search = _RadiusBisection(
+            subject, inputs, how, dataclasses.replace(options or Options(), goal=0.0), journal, watch
+        )
         found = [radius for method in dict.fromkeys(methods) for radius in search.radii(method, shown)]
     run = Run(
         title=f"Certified radii of {subject.name} on {inputs.name}",
@@ -134,20 +141,20 @@ def radii(
     return run
 
 
-class _Search:
-    """Bisection in pieces of inputs; every question is a line of the journal, so that none is asked twice."""
+class _RadiusBisection:
+    """The bisection, in pieces of inputs; every answer is a line of the journal, so that none is computed twice."""
 
     def __init__(
         self, subject: Subject, inputs: Inputs, how: Bisection, options: Options, journal: Journal, watch: Watch
     ) -> None:
         self.subject, self.inputs, self.how = subject, inputs, how
         self.options, self.journal, self.watch = options, journal, watch
-        self.known = asked_of(subject, inputs)
+        self.context = asked_of(subject, inputs)
         self.seconds: dict[tuple[str, int], float] = {}
         self.done: dict[tuple[str, int], _Bracket] = {}
 
-    def radii(self, method: str, shown: Sequence[Input]) -> list[Radius]:
-        """Of all inputs, in their order."""
+    def radii(self, method: str, shown: Sequence[RunInput]) -> list[Radius]:
+        """The radii of all inputs by one method, in the inputs' order."""
         found: list[Radius] = []
         for start in range(0, len(self.inputs), PIECE):
             piece = range(start, min(start + PIECE, len(self.inputs)))
@@ -168,8 +175,8 @@ class _Search:
         self.watch(method, len(self.inputs), len(self.inputs))
         return found
 
-    def _bracket(self, what: str, piece: range, shown: Sequence[Input]) -> _Bracket:
-        """The brackets of some inputs by a method, or by the attack; made once."""
+    def _bracket(self, what: str, piece: range, shown: Sequence[RunInput]) -> _Bracket:
+        """The final brackets of a piece of the inputs for a method, or for the attack; computed once."""
         key = (what, piece.start)
         if key not in self.done:
             bracket = self._start(what, piece, shown)
@@ -179,23 +186,23 @@ class _Search:
                 eps = bracket.middle(self.how)[which]
                 asked = [piece[int(j)] for j in which]
                 each = [[i, e] for i, e in zip(asked, eps.tolist(), strict=True)]
-                question = key_of("radius", method=what, inputs=each, how=self._settings(what), **self.known)
+                question = key_of("radius", method=what, inputs=each, how=self._settings(what), **self.context)
                 answer = self.journal.once(question, self._answer, what, asked, eps)
-                holds, seconds = _believed(answer, len(asked), self.journal.path)
+                holds, seconds = _validated_answer(answer, len(asked), self.journal.path)
                 self.seconds[key] += seconds
                 bracket.learn(eps, holds, which)
             self.done[key] = bracket
         return self.done[key]
 
-    def _start(self, what: str, piece: range, shown: Sequence[Input]) -> _Bracket:
-        """What is known before anything is asked: misclassified inputs have no radius, the attack is a ceiling."""
-        right = torch.tensor([shown[i].clean > 0 for i in piece])
+    def _start(self, what: str, piece: range, shown: Sequence[RunInput]) -> _Bracket:
+        """The brackets before the bisection: misclassified inputs have radius 0, and the attack bounds the others."""
+        correct = torch.tensor([shown[i].clean > 0 for i in piece])
         low = torch.zeros(len(piece), dtype=torch.float64)
-        high = torch.where(right, math.inf, 0.0).double()
+        high = torch.where(correct, math.inf, 0.0).double()
         if what == "attack":
             return _Bracket(low, high)
         high = torch.minimum(high, self._bracket("attack", piece, shown).high)
-        if what in BELOW:
+        if what in STRONGER:
             low = self._bracket(CHEAP, piece, shown).low.clone()
             self.seconds[what, piece.start] = self.seconds[CHEAP, piece.start]
         return _Bracket(low, high)
@@ -204,24 +211,24 @@ class _Search:
         return [self.how.attack_steps, self.how.attack_restarts] if what == "attack" else self.options
 
     def _answer(self, what: str, asked: Sequence[int], eps: Tensor) -> dict[str, Any]:
-        """Which of some inputs hold at their ε."""
+        """Whether each of the inputs `asked` is certified (or, for the attack, not fooled) at its ε, as plain JSON."""
         begin = time.perf_counter()
         some, graph = self.inputs.at(asked), self.subject.graph
         ball = some.ball(eps)
         if what == "attack":
             how = self.how
             found = pgd(graph, ball, some.labels, steps=how.attack_steps, restarts=how.attack_restarts)
-            holds = found.worst >= 0  # a tie is no misclassification yet
+            holds = found.worst >= 0  # a tie does not count as misclassified
         else:
             holds = certify(self.subject.model, ball, some.labels, what, options=self.options).certified
         return {"holds": holds.tolist(), "seconds": time.perf_counter() - begin}
 
 
-def _believed(answer: Any, count: int, path: Path) -> tuple[Tensor, float]:
-    """A truth value for every input, and the seconds, if that is what the journal says."""
+def _validated_answer(answer: Any, count: int, path: Path) -> tuple[Tensor, float]:
+    """A boolean for each of `count` inputs, and the seconds, from a line of the journal; raises if it is not that."""
     holds, seconds = (answer.get(name) for name in ("holds", "seconds")) if isinstance(answer, dict) else (None, None)
-    fine = isinstance(holds, list) and len(holds) == count and all(isinstance(held, bool) for held in holds)
-    if not fine or not isinstance(seconds, float) or not 0 <= seconds < 1e12:
+    valid = isinstance(holds, list) and len(holds) == count and all(isinstance(each, bool) for each in holds)
+    if not valid or not isinstance(seconds, float) or not 0 <= seconds < 1e12:
         raise InvalidValueError(f"{path} has an answer that is not about {count} inputs; remove the file")
     return torch.tensor(holds), seconds
 

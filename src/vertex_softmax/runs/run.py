@@ -1,11 +1,11 @@
-"""A run as one JSON file, RUN/run.json: the inputs, every answer, every attack; all that the report shows is in it.
+"""A run as one JSON file, RUN/run.json: the inputs, every answer, every attack; the report is made from it alone.
 
-Invariant: what `read` returns is whole: every number is finite or None, every reference points to an input, a method or
-an ε that is there, and every picture has as many entries as the inputs' shape says. The file is nobody's word: its size
-is limited, and what does not fit is an error that names it.
+Invariant: a run that `read` returns is complete and consistent: every number is finite or None, every input, method and
+ε that is referred to exists, and every picture has as many entries as the inputs' shape says. The file is not trusted:
+its size is limited, and whatever does not fit is an error that names it.
 
     run = read(Path("out/demo"))
-    run.rate("joint", 0.08)                         # the share of inputs certified: wrong ones count, as not certified
+    run.rate("joint", 0.08)       # the share of inputs certified; misclassified inputs count as not certified
 """
 
 from __future__ import annotations
@@ -31,10 +31,13 @@ from vertex_softmax.foundation.outputs import Outputs
 
 FORMAT = "vertex-run/1"
 NAME = "run.json"
+"""The name of the file in the run's folder."""
 JOURNAL = "journal.jsonl"
+"""The name of the journal of finished pieces in the run's folder."""
 MOST_BYTES = 1 << 30
+"""The largest run.json that is read."""
 MOST_METHODS, MOST_EPS = 64, 4096
-"""Pages have a curve for every method, and a point on it for every ε."""
+"""The most methods and ε of a run: a page has a curve for every method, and a point on it for every ε."""
 VERDICTS = ("verified", "falsified", "unknown")
 
 Floats = NDArray[np.float64]
@@ -44,55 +47,59 @@ T = TypeVar("T")
 
 @dataclasses.dataclass(frozen=True)
 class Model:
-    """What was asked about."""
+    """The model that a run is about."""
 
     name: str
     sha256: str = ""
     accuracy: float | None = None
     facts: dict[str, Plain] = dataclasses.field(default_factory=dict)
-    """what a reader may want to know of it, in words and numbers"""
+    """further facts that the report lists, such as the architecture and the training"""
 
 
 @dataclasses.dataclass(frozen=True)
 class Data:
-    """Where the inputs come from."""
+    """The data set that the inputs of a run come from."""
 
     name: str
     shape: tuple[int, ...]
-    """of one input"""
+    """the shape of one input"""
     clip: tuple[float, float] | None = None
+    """the least and the largest value of an input's entries; None: no limits"""
     classes: tuple[str, ...] | None = None
+    """the names of the classes"""
 
 
 @dataclasses.dataclass(frozen=True)
-class Input:
-    """One input."""
+class RunInput:
+    """One input of a run, with what the network makes of it."""
 
     index: int
-    """in the data"""
+    """its number in the data set"""
     label: int
     predicted: int
     clean: float
     """the least margin of the label at the input itself; below 0 where it is misclassified"""
     pixels: str
-    """`packed`"""
+    """its numbers as text (`packed`)"""
 
 
 @dataclasses.dataclass(frozen=True)
-class Answer:
-    """What a method says of an input at an ε."""
+class RunAnswer:
+    """The answer of a method for one input at one ε."""
 
     input: int
-    """in `Run.inputs`, from 0"""
+    """its position in `Run.inputs`, from 0"""
     method: str
     eps: float
     verdict: str
+    """one of VERDICTS"""
     bound: float | None
-    """the least margin bound; None if it is not finite"""
+    """the least lower bound of the margins; None if it is not finite"""
     target: int
-    """the class which that margin is to"""
+    """the class of that margin: label minus target"""
     seconds: float
     reason: str = ""
+    """why it is not verified, and what may help"""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -104,7 +111,7 @@ class Attacked:
     margin: float
     target: int
     adversarial: str | None = None
-    """`packed`: an input of the set that is misclassified, kept at the smallest ε that has one"""
+    """a misclassified input of the set as text (`packed`); recorded at the smallest ε at which there is one"""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -114,28 +121,28 @@ class Radius:
     input: int
     method: str
     certified: float
-    """0: at no ε that was tried"""
+    """0 if no ε that was tried is certified"""
     refused: float | None
-    """the least ε tried that is not certified; None: all were"""
+    """the least ε tried that is not certified; None if all are"""
     attacked: float | None
-    """the least ε tried at which the attack fooled the network; None: at none"""
+    """the least ε tried at which the attack fooled the network; None if there is none"""
     seconds: float
 
 
 @dataclasses.dataclass(frozen=True)
-class Heads:
-    """Where the bound of one attention loses; means over the inputs."""
+class AttentionHeads:
+    """The slack of the bound of one attention op, by heads and rows; means over the inputs."""
 
     name: str
     row_slack: list[list[float]]
-    """heads × rows: what lies between the row's value and its bound, at the corner where the bound is least"""
+    """heads × rows: the difference of the row's value and its bound, at the corner where the bound is least"""
     score_width: list[list[list[float]]]
     """heads × rows × keys: upper minus lower end of the score"""
 
 
 @dataclasses.dataclass(frozen=True)
 class OtherSlack:
-    """What another op loses; mean over the inputs."""
+    """The slack of the bound of an op that is not attention; mean over the inputs."""
 
     name: str
     op: str
@@ -144,32 +151,36 @@ class OtherSlack:
 
 @dataclasses.dataclass(frozen=True)
 class SlackMap:
-    """Where the slack of the worst target's bound is, op by op; the parts add up to `total`."""
+    """The slack of the worst target's bound, op by op; the parts add up to `total`."""
 
     eps: float
     method: str
     inputs: int
-    """over how many inputs the means are"""
+    """the number of inputs that the means are taken over"""
     total: float
-    attentions: tuple[Heads, ...]
+    attentions: tuple[AttentionHeads, ...]
     others: tuple[OtherSlack, ...]
 
 
 @dataclasses.dataclass(frozen=True)
 class Run:
-    """Everything."""
+    """The result of certifying and attacking many inputs of one model, or of searching their certified radii.
+
+    Invariant: every answer, attack and radius refers to an input, a method and an ε of the run, at most once each.
+    """
 
     title: str
     version: str
+    """the version of Vertex that made the run"""
     created: str
-    """UTC, as ISO 8601 writes it"""
+    """the time (UTC) in ISO 8601"""
     model: Model
     data: Data
     methods: tuple[str, ...]
     eps: tuple[float, ...]
-    """ascending; of a search for radii: those at which its curve has a step, none"""
-    inputs: tuple[Input, ...]
-    answers: tuple[Answer, ...] = ()
+    """the ε that were asked about, ascending; empty for a search for radii"""
+    inputs: tuple[RunInput, ...]
+    answers: tuple[RunAnswer, ...] = ()
     attacks: tuple[Attacked, ...] = ()
     radii: tuple[Radius, ...] = ()
     slack: SlackMap | None = None
@@ -177,22 +188,22 @@ class Run:
     seconds: float = 0.0
 
     def rate(self, method: str, eps: float) -> float | None:
-        """The share of all inputs that are certified; None if the method was not asked about every input."""
-        said = [a.verdict == "verified" for a in self.answers if a.method == method and a.eps == eps]
-        return sum(said) / len(said) if len(said) == len(self.inputs) else None
+        """The share of all inputs that are certified; None unless the method has an answer for every input."""
+        certified = [a.verdict == "verified" for a in self.answers if a.method == method and a.eps == eps]
+        return sum(certified) / len(certified) if len(certified) == len(self.inputs) else None
 
     def ceiling(self, eps: float) -> float | None:
-        """The share that the attack did not fool, which no rate can exceed; None if not every input was attacked."""
-        said = [a.margin > 0 for a in self.attacks if a.eps == eps]
-        return sum(said) / len(said) if len(said) == len(self.inputs) else None
+        """The share of inputs that the attack did not fool: no rate can be higher. None unless all were attacked."""
+        robust = [a.margin > 0 for a in self.attacks if a.eps == eps]
+        return sum(robust) / len(robust) if len(robust) == len(self.inputs) else None
 
     def certified_accuracy(self, method: str, eps: float) -> float | None:
-        """The share of inputs whose radius is at least ε; None if the method's radii are not all there."""
-        held = [r.certified >= eps and r.certified > 0 for r in self.radii if r.method == method]
-        return sum(held) / len(held) if len(held) == len(self.inputs) else None
+        """The share of inputs whose radius is at least ε; None unless the method has a radius for every input."""
+        certified = [r.certified >= eps and r.certified > 0 for r in self.radii if r.method == method]
+        return sum(certified) / len(certified) if len(certified) == len(self.inputs) else None
 
     def json(self) -> dict[str, Any]:
-        """As plain JSON."""
+        """The run as plain JSON: the content of run.json."""
         return {"format": FORMAT, **dataclasses.asdict(self)}
 
 
@@ -202,18 +213,20 @@ def packed(x: Any) -> str:
 
 
 def unpacked(text: str, shape: Sequence[int]) -> Floats:
-    """The array that was packed."""
+    """The array of this shape that was packed."""
     try:
-        found = np.frombuffer(base64.b64decode(text, validate=True), dtype="<f8")
+        numbers = np.frombuffer(base64.b64decode(text, validate=True), dtype="<f8")
     except (binascii.Error, ValueError) as error:
         raise InvalidValueError(f"a picture is not base64 of float64 numbers: {error}") from error
-    if found.size != math.prod(shape) or not bool(np.isfinite(found).all()):
-        raise InvalidValueError(f"a picture has {found.size} numbers, or one that is not finite; its shape is {shape}")
-    return found.reshape(tuple(shape)).astype(np.float64)
+    if numbers.size != math.prod(shape) or not bool(np.isfinite(numbers).all()):
+        raise InvalidValueError(
+            f"a picture has {numbers.size} numbers, or one that is not finite; its shape is {shape}"
+        )
+    return numbers.reshape(tuple(shape)).astype(np.float64)
 
 
 def claimed(folder: Path, files: Sequence[Path] = ()) -> Outputs:
-    """What a run writes in this folder, refused now where it would take the place of one of the files it reads."""
+    """The output files of a run in this folder; raises if one of them is among `files`, which the run reads."""
     outputs = Outputs(files)
     for name in (JOURNAL, NAME):
         outputs.claim(folder / name)
@@ -221,7 +234,7 @@ def claimed(folder: Path, files: Sequence[Path] = ()) -> Outputs:
 
 
 def write(run: Run, folder: Path, outputs: Outputs | None = None) -> Path:
-    """Write FOLDER/run.json, whole or not at all; return its path."""
+    """Write FOLDER/run.json atomically; return its path."""
     try:
         return write_whole(folder / NAME, json.dumps(run.json(), allow_nan=False).encode(), outputs)
     except OSError as error:
@@ -231,18 +244,18 @@ def write(run: Run, folder: Path, outputs: Outputs | None = None) -> Path:
 
 
 def read(path: Path) -> Run:
-    """The run in a folder, or in the file itself."""
-    place = path / NAME if path.is_dir() else path
+    """Read the run in a folder, or the file itself, and check that it is consistent."""
+    file = path / NAME if path.is_dir() else path
     remedy = "give the folder that `vertex demo`, `vertex certify` or `vertex radius` wrote"
-    text = read_whole(place, MOST_BYTES, remedy)
+    text = read_whole(file, MOST_BYTES, remedy)
     try:
         data = json.loads(text, parse_constant=_refuse)
         if not isinstance(data, dict) or data.pop("format", None) != FORMAT:
             raise InvalidValueError(f"its format is not {FORMAT!r}")
         run = made(Run, data, "run")
-        _consistent(run)
+        _require_consistent(run)
     except (ValueError, RecursionError) as error:
-        raise InvalidValueError(f"{place} is not a run of Vertex: {error}") from error
+        raise InvalidValueError(f"{file} is not a run of Vertex: {error}") from error
     return run
 
 
@@ -250,8 +263,8 @@ def _refuse(text: str) -> float:
     raise InvalidValueError(f"it has the number {text}")
 
 
-def _made(kind: Any, value: Any, where: str) -> Any:
-    """The value as the type says: dataclasses from objects, tuples and lists from arrays, numbers finite."""
+def _converted(kind: Any, value: Any, where: str) -> Any:
+    """A JSON value as the type `kind`: dataclasses from objects, tuples and lists from arrays, finite numbers."""
     origin, arguments = get_origin(kind), get_args(kind)
     if dataclasses.is_dataclass(kind):
         return made(kind, value, where)  # type: ignore[arg-type]
@@ -260,16 +273,16 @@ def _made(kind: Any, value: Any, where: str) -> Any:
             return None
         rest = [option for option in arguments if option is not NoneType]
         if len(rest) == 1:
-            return _made(rest[0], value, where)
+            return _converted(rest[0], value, where)
         if isinstance(value, bool | str) or (isinstance(value, int | float) and abs(value) <= 1e300):
             return value
     elif origin in (tuple, list) and isinstance(value, list | tuple):
         fixed = origin is tuple and Ellipsis not in arguments
         if fixed and len(value) != len(arguments):
             raise InvalidValueError(f"{where} has {len(value)} entries, not {len(arguments)}")
-        return origin(_made(arguments[i if fixed else 0], x, f"{where}[{i}]") for i, x in enumerate(value))
+        return origin(_converted(arguments[i if fixed else 0], x, f"{where}[{i}]") for i, x in enumerate(value))
     elif origin is dict and isinstance(value, dict):
-        return {key: _made(arguments[1], x, f"{where}.{key}") for key, x in value.items()}
+        return {key: _converted(arguments[1], x, f"{where}.{key}") for key, x in value.items()}
     elif kind is float and isinstance(value, int | float) and not isinstance(value, bool):
         if abs(value) <= 1e300:
             return float(value)
@@ -278,36 +291,36 @@ def _made(kind: Any, value: Any, where: str) -> Any:
             return value
     elif kind is str and isinstance(value, str):
         return value
-    raise InvalidValueError(f"{where} is not of the kind it must be")
+    raise InvalidValueError(f"{where} does not have the type it must have")
 
 
 @cache
-def _kinds(kind: type) -> dict[str, Any]:
+def _field_types(kind: type) -> dict[str, Any]:
     return get_type_hints(kind)
 
 
 def made(kind: type[T], value: Any, where: str) -> T:
-    """A dataclass of this module from plain JSON; what does not fit is an error that names it."""
+    """A dataclass of this module from plain JSON; a value that does not fit is an error that names it by `where`."""
     if not isinstance(value, dict):
         raise InvalidValueError(f"{where} is not an object")
-    kinds = _kinds(cast(type, kind))
+    types = _field_types(cast(type, kind))
     fields = {f.name: f for f in dataclasses.fields(kind)}  # type: ignore[arg-type]
     if unknown := [name for name in value if name not in fields]:
-        raise InvalidValueError(f"{where} has {unknown[0]!r}, which is unknown")
+        raise InvalidValueError(f"{where} has the unknown field {unknown[0]!r}")
     for name, f in fields.items():
         needed = f.default is dataclasses.MISSING and f.default_factory is dataclasses.MISSING
         if needed and name not in value:
             raise InvalidValueError(f"{where} lacks {name!r}")
-    return kind(**{name: _made(kinds[name], x, f"{where}.{name}") for name, x in value.items()})
+    return kind(**{name: _converted(types[name], x, f"{where}.{name}") for name, x in value.items()})
 
 
-def _consistent(run: Run) -> None:
-    """Everything that points somewhere points to what is there, and pictures have their size."""
+def _require_consistent(run: Run) -> None:
+    """Raise unless all references of a run exist and all pictures have the inputs' shape."""
     if any(n < 1 for n in run.data.shape) or math.prod(run.data.shape) > 1 << 24:
         raise InvalidValueError(f"the inputs' shape is {list(run.data.shape)}")
     if len(run.methods) > MOST_METHODS or len(run.eps) > MOST_EPS:
         raise InvalidValueError(
-            f"it has {len(run.methods)} methods and {len(run.eps)} ε; {MOST_METHODS} and {MOST_EPS} are read"
+            f"it has {len(run.methods)} methods and {len(run.eps)} ε; at most {MOST_METHODS} and {MOST_EPS} are read"
         )
     parts: tuple[Sequence[Any], ...] = (run.answers, run.attacks, run.radii)
     if bad := {x.input for part in parts for x in part} - set(range(len(run.inputs))):
@@ -318,32 +331,32 @@ def _consistent(run: Run) -> None:
         raise InvalidValueError(f"ε = {min(other)} is not among the run's")
     if verdict := next((a.verdict for a in run.answers if a.verdict not in VERDICTS), None):
         raise InvalidValueError(f"the verdict {verdict!r} is unknown")
-    _once(run)
+    _require_unique(run)
     if run.slack is not None:
-        for part in run.slack.attentions:
-            _rectangular(part)
+        for heads in run.slack.attentions:
+            _require_rectangular(heads)
     pictures = [x.pixels for x in run.inputs] + [a.adversarial for a in run.attacks if a.adversarial is not None]
     for text in pictures:
         unpacked(text, run.data.shape)
 
 
-def _once(run: Run) -> None:
-    """Nothing is said twice: a rate counts every input once; and ε ascend."""
-    said: dict[str, list[Any]] = {
+def _require_unique(run: Run) -> None:
+    """Raise if a run has two answers, attacks or radii for the same question, or ε that do not ascend."""
+    keys_by_name: dict[str, list[Any]] = {
         "methods": list(run.methods),
         "answers": [(a.input, a.method, a.eps) for a in run.answers],
         "attacks": [(a.input, a.eps) for a in run.attacks],
         "radii": [(r.input, r.method) for r in run.radii],
     }
-    for name, keys in said.items():
+    for name, keys in keys_by_name.items():
         if len(set(keys)) < len(keys):
-            raise InvalidValueError(f"{name} has the same twice")
+            raise InvalidValueError(f"{name} has the same entry twice")
     if any(a >= b for a, b in itertools.pairwise((-math.inf, *run.eps))):
         raise InvalidValueError(f"eps is {list(run.eps)}, which does not ascend")
 
 
-def _rectangular(heads: Heads) -> None:
-    """As many rows in every head, as many keys in every row; at least one of each."""
+def _require_rectangular(heads: AttentionHeads) -> None:
+    """Raise unless all heads have the same number of rows and all rows the same number of keys, at least one each."""
     rows = {len(row) for row in heads.row_slack} | {len(head) for head in heads.score_width}
     keys = {len(row) for head in heads.score_width for row in head}
     if len(heads.row_slack) != len(heads.score_width) or len(rows) != 1 or len(keys) != 1 or 0 in rows | keys:
@@ -351,10 +364,10 @@ def _rectangular(heads: Heads) -> None:
 
 
 def finite(x: float) -> float | None:
-    """The number if it is one."""
+    """The number if it is finite, else None."""
     return x if math.isfinite(x) else None
 
 
 def facts_of(values: Mapping[str, Any]) -> dict[str, Plain]:
-    """The plain values of a mapping."""
+    """The entries of a mapping whose values are text, numbers, booleans or None."""
     return {key: value for key, value in values.items() if isinstance(value, str | int | float | bool | NoneType)}

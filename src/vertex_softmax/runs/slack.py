@@ -21,7 +21,7 @@ from vertex_softmax.methods.options import Options
 from vertex_softmax.methods.registry import Method
 from vertex_softmax.methods.sizing import batch_size
 from vertex_softmax.ops.rules import RowRule, Rules
-from vertex_softmax.runs.run import Heads, OtherSlack, SlackMap
+from vertex_softmax.runs.run import AttentionHeads, OtherSlack, SlackMap
 from vertex_softmax.sets import InputSet
 from vertex_softmax.sets.region import BoxRegion
 
@@ -66,7 +66,7 @@ def _means(
 ) -> SlackMap:
     shown = [at for at in rows if at.inputs[0].shape and widths[at].numel() <= MOST_SCORES]
     attentions = tuple(
-        Heads(
+        AttentionHeads(
             at.name,
             (rows[at] / count).reshape(-1, at.shape[-2]).tolist(),
             (widths[at] / count).reshape(-1, *at.inputs[0].shape[-2:]).tolist(),

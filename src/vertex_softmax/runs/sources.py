@@ -1,8 +1,8 @@
-"""Which sources gave an answer.
+"""Fingerprints of the sources that computed an answer.
 
 Invariant: two answers with the same fingerprint came from the same sources of everything that computes a bound or an
-attack, the compiled kernel and the versions of the libraries that compute included. Whatever is in the package counts
-unless it is named in SHOWING, so that a new file counts. It is read from the files, and nothing is imported for it.
+attack, including the compiled kernel and the versions of the numerical libraries. Every file of the package counts
+unless it is listed in SHOWING, so that a new file counts. Files are read, not imported.
 """
 
 from __future__ import annotations
@@ -18,50 +18,53 @@ SHOWING = (
     "cli",
     "runs/report",
     "runs/demo/demo.py",
+    "runs/journal.py",
     "runs/sweep",
     "__main__.py",
 )
-"""What asks, starts and shows, and computes no bound itself; an answer that hangs on some of it names it."""
+"""Modules that only start computations and show results. An answer that depends on one of them names it."""
 LIBRARIES = ("torch", "numpy", "onnx", "onnxruntime")
+"""The libraries whose versions count."""
 SUFFIXES = {".py", ".c", ".h"}
 BUILT = {".so", ".dll", ".dylib", ".pyd"}
 
 
 @cache
 def fingerprint(*files: str, built: bool = True) -> str:
-    """Of everything in the package that computes a bound or an attack, and of the files and folders named.
+    """The SHA-256 of everything in the package that computes a bound or an attack, and of the files and folders named.
 
-    built: with the bytes of the compiled kernel, which differ between compilers.
+    built: include the bytes of the compiled kernel, which differ between compilers.
     """
-    found = hashlib.sha256()
+    digest = hashlib.sha256()
     for text in (*files, "", *(f"{name} {_version(name)}" for name in LIBRARIES), _kernel()):
-        _add(found, text.encode())
+        _add(digest, text.encode())
     for path in counted(*files):
         if path.suffix in SUFFIXES or (built and path.suffix in BUILT):
-            _add(found, path.relative_to(PACKAGE).as_posix().encode())
-            _add(found, path.read_bytes())
-    return found.hexdigest()
+            _add(digest, path.relative_to(PACKAGE).as_posix().encode())
+            _add(digest, path.read_bytes())
+    return digest.hexdigest()
 
 
 def counted(*files: str) -> list[Path]:
-    """The files of the package that a fingerprint is taken of, before their suffixes are looked at."""
-    shown = {path for name in SHOWING for place in PACKAGE.glob(name) for path in _within(place)}
+    """The files of the package that a fingerprint is taken of, before they are filtered by suffix."""
+    shown = {path for name in SHOWING for match in PACKAGE.glob(name) for path in _within(match)}
     named = {path for name in files for path in _within(PACKAGE / name)}
     return sorted((set(_within(PACKAGE)) - shown) | named)
 
 
 def of_answers(*, built: bool = True) -> str:
-    """The fingerprint of everything that an answer of `vertex verify` hangs on."""
+    """The fingerprint of everything that an answer of `vertex verify` depends on."""
     return fingerprint("cli/verify.py", "cli/common.py", built=built)
 
 
-def _within(place: Path) -> list[Path]:
-    return [path for path in place.rglob("*") if path.is_file()] if place.is_dir() else [place]
+def _within(path: Path) -> list[Path]:
+    """All files in a folder and its subfolders; a file is its own only one."""
+    return [file for file in path.rglob("*") if file.is_file()] if path.is_dir() else [path]
 
 
-def _add(found: hashlib._Hash, data: bytes) -> None:
-    """With the length first, so that no two lists of parts look alike."""
-    found.update(len(data).to_bytes(8, "little") + data)
+def _add(digest: hashlib._Hash, data: bytes) -> None:
+    """Add bytes to a digest, their length first, so that different lists of parts have different digests."""
+    digest.update(len(data).to_bytes(8, "little") + data)
 
 
 def _version(name: str) -> str:

@@ -1,6 +1,6 @@
-"""What a run is about: a model and labelled inputs, from files that nobody vouches for or from Python objects.
+"""The subject of a run: a model and labelled inputs, from files that are not trusted, or from Python objects.
 
-Invariant: `Inputs` hold finite float64 numbers inside `clip`, (n, *shape), and one label each.
+Invariant: `Inputs` hold n finite float64 inputs (n, *shape) inside `clip`, and one label for each.
 
     subject = read_model(Path("model.onnx"), inputs)
     inputs = read_inputs("images.npz", clip=(0, 1))  # arrays `inputs` (or `images`) and `labels`; or a data set's name
@@ -38,64 +38,72 @@ from vertex_softmax.sets import LinfBall
 from vertex_softmax.sets.loading import Loaded, Model, read
 
 MOST_BYTES = 1 << 31
-"""Of a file, and of what is in it, unpacked."""
+"""The largest file in bytes, compressed and decompressed."""
 MOST_NUMBERS = 1 << 28
-"""In the inputs: they become float64."""
+"""The most numbers of all inputs together, which become float64."""
 MOST_DIMENSIONS = 32
+"""The most dimensions of an array."""
 INPUTS, LABELS = ("inputs", "images", "x"), ("labels", "y")
-"""What the two arrays of a file may be called."""
+"""The accepted names of the two arrays of a file."""
 
 
 @dataclass(frozen=True, eq=False)
 class Inputs:
-    """Labelled inputs; `numbers` are their places in the data they were taken from."""
+    """Labelled inputs of a run."""
 
     name: str
+    """the name of the data set or of the file"""
     x: Tensor
+    """(n, *shape) in float64"""
     labels: Tensor
+    """(n,) in int64"""
     clip: tuple[float, float] | None
+    """the least and the largest value of an entry; None: no limits"""
     numbers: tuple[int, ...]
+    """the positions of the inputs in the data that they were taken from"""
     classes: tuple[str, ...] | None = None
+    """the names of the classes"""
 
     def __len__(self) -> int:
         return len(self.x)
 
     def ball(self, eps: float | Tensor) -> LinfBall:
-        """The inputs' balls; eps: one for all, or (n)."""
+        """The ℓ∞ balls around the inputs, within `clip`; eps: one radius for all, or one each (n,)."""
         return LinfBall(self.x, eps, clip=self.clip)
 
     def at(self, which: Sequence[int]) -> Inputs:
-        """Some of them."""
+        """The inputs at these positions, from 0."""
         index = torch.tensor(list(which), dtype=torch.long)
         numbers = tuple(self.numbers[i] for i in which)
         return replace(self, x=self.x[index], labels=self.labels[index], numbers=numbers)
 
     @property
     def sha256(self) -> str:
-        """Of numbers, labels and clip."""
-        found = hashlib.sha256(repr((tuple(self.x.shape), self.clip)).encode())
+        """The SHA-256 of the inputs, their labels and `clip`."""
+        digest = hashlib.sha256(repr((tuple(self.x.shape), self.clip)).encode())
         for part in (self.x, self.labels):
-            found.update(part.numpy().astype(part.numpy().dtype.newbyteorder("<")).tobytes())
-        return found.hexdigest()
+            digest.update(part.numpy().astype(part.numpy().dtype.newbyteorder("<")).tobytes())
+        return digest.hexdigest()
 
 
 @dataclass(frozen=True, eq=False)
 class Subject:
-    """A network, and what it is called."""
+    """The network that a run is about."""
 
     name: str
     graph: Graph
-    """For inputs of one shape; what attacks and pictures are made with."""
+    """The network for inputs of one shape; attacks and pictures use it."""
     sha256: str
-    """Its identity: of the graph, and of the file's content where it came from one."""
+    """The identity of the graph, combined with that of the file if it was read from one."""
     accuracy: float | None = None
     facts: dict[str, Plain] = field(default_factory=dict)
+    """further facts that the report lists"""
     original: Loaded | None = None
-    """The model that was read, which every input that is certified is replayed on; None: the graph is the model."""
+    """The model as it was read, with which the graph is compared on every certified input; None: the graph itself."""
 
     @property
     def model(self) -> Loaded | Graph:
-        """What is certified."""
+        """The model that is certified: the original if there is one, else the graph."""
         return self.graph if self.original is None else self.original
 
 
@@ -114,7 +122,7 @@ def read_model(path: Path, inputs: Inputs) -> Subject:
     beside = path.with_suffix("") if path.suffix in (".safetensors", ".json") else path
     if path.name.endswith((".onnx", ".onnx.gz")):
         if not path.is_file():
-            raise InvalidValueError(f"{path} is not there; give an ONNX file, or a model that `vertex demo` wrote")
+            raise InvalidValueError(f"{path} does not exist; give an ONNX file, or a model that `vertex demo` wrote")
         return subject(path, inputs, path.name)
     if beside.with_name(f"{beside.name}.json").is_file():
         module, record = train.load(beside)
@@ -124,8 +132,8 @@ def read_model(path: Path, inputs: Inputs) -> Subject:
         facts = {key: value for key, value in facts.items() if key not in ("accuracy", "sha256", "checksum")}
         return replace(found, accuracy=accuracy if isinstance(accuracy, float) else None, facts=facts)
     raise InvalidValueError(
-        f"{path} is no model: give a file that ends in .onnx or .onnx.gz, or PATH where PATH.safetensors and PATH.json "
-        "are what `vertex demo` wrote; from Python any torch.nn.Module will do (vertex_softmax.runs)"
+        f"{path} is not a model: give a file that ends in .onnx or .onnx.gz, or PATH if `vertex demo` wrote "
+        "PATH.safetensors and PATH.json; from Python, any torch.nn.Module can be used (vertex_softmax.runs.subject)"
     )
 
 
@@ -137,9 +145,9 @@ def read_inputs(
     first: int = 0,
     count: int | None = None,
 ) -> Inputs:
-    """The evaluation part of a data set, or a file's arrays; `count` of them from number `first` on.
+    """Read `count` inputs (all if None), from number `first` on, of a data set's evaluation part or of a file.
 
-    clip: None is (0, 1) for a data set's images, and no limits for a file.
+    clip: by default (0, 1) for the images of a data set, and no limits for a file.
     """
     if is_name(data):
         known = named_data(data, data_dir)
@@ -153,14 +161,16 @@ def read_inputs(
             )
         x, labels = _arrays(path)
     if first < 0 or first >= len(x) or (count is not None and count < 1):
-        raise InvalidValueError(f"{data} has {len(x)} inputs, from 0; none of them are {count} from {first} on")
+        raise InvalidValueError(
+            f"{data} has {len(x)} inputs, numbered from 0; --first {first} and --count {count} select none of them"
+        )
     last = len(x) if count is None else min(len(x), first + count)
     numbers = tuple(range(first, last))
     return Inputs(Path(data).name, x[first:last].double(), labels[first:last], clip, numbers)
 
 
 def _arrays(path: Path) -> tuple[Tensor, Tensor]:
-    """Inputs and labels of a file."""
+    """The inputs (n, *shape) in float64 and the labels (n,) in int64 of a file."""
     content = content_of(path, MOST_BYTES)
     arrays = _from_npz(path, content) if path.suffix == ".npz" else _from_safetensors(path, content)
     chosen = []
@@ -192,8 +202,8 @@ def _from_safetensors(path: Path, content: bytes) -> dict[str, NDArray[Any]]:
 
 
 def _from_npz(path: Path, content: bytes) -> dict[str, NDArray[Any]]:
-    """The arrays of the names we know; nothing is unpickled, and no header is believed about sizes."""
-    found: dict[str, NDArray[Any]] = {}
+    """The arrays of an .npz file that have accepted names. Nothing is unpickled; sizes in headers are not trusted."""
+    arrays: dict[str, NDArray[Any]] = {}
     left = MOST_BYTES
     try:
         with zipfile.ZipFile(io.BytesIO(content)) as archive:
@@ -203,27 +213,28 @@ def _from_npz(path: Path, content: bytes) -> dict[str, NDArray[Any]]:
                         data = up_to(member, left + 1)
                     left -= len(data)
                     if left < 0:
-                        raise InvalidValueError(f"{path} has more than {MOST_BYTES} bytes, unpacked")
-                    found[name] = _npy(data, f"{path}, array {name!r}")
+                        raise InvalidValueError(f"{path} has more than {MOST_BYTES} bytes, decompressed")
+                    arrays[name] = _npy(data, f"{path}, array {name!r}")
     except (*DAMAGED, lzma.LZMAError, zipfile.BadZipFile, NotImplementedError, RuntimeError, ValueError) as error:
         if isinstance(error, VertexError):
             raise
         raise InvalidValueError(f"{path} is not an .npz file, or is damaged: {error}") from error
-    return found
+    return arrays
 
 
 BAD_HEADER = (ValueError, TypeError, SyntaxError, EOFError, RecursionError, MemoryError, SystemError)
-"""What numpy raises over a header; SystemError comes from Python 3.12's tokens of a text with a zero byte."""
+"""The exceptions that numpy raises for a bad header; Python 3.12's tokenizer raises SystemError for a zero byte."""
 
 
 def _npy(content: bytes, where: str) -> NDArray[Any]:
+    """The array of numbers in the bytes of an .npy file."""
     stream = io.BytesIO(content)
     try:
         version = np.lib.format.read_magic(stream)
         read = np.lib.format.read_array_header_1_0 if version == (1, 0) else np.lib.format.read_array_header_2_0
         shape, fortran, dtype = read(stream)
     except (*BAD_HEADER, tokenize.TokenError) as error:
-        raise InvalidValueError(f"{where} has no header that can be read: {error}") from error
+        raise InvalidValueError(f"{where} has a header that cannot be read: {error}") from error
     data = memoryview(content)[stream.tell() :]
     if dtype.hasobject or dtype.kind not in "fiu" or len(shape) > MOST_DIMENSIONS:
         raise InvalidValueError(f"{where} has the type {dtype}; numbers are needed")

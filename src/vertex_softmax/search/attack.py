@@ -1,11 +1,11 @@
-"""Projected gradient descent on margins: upper bounds on what any verifier can prove, and counterexamples.
+"""Projected gradient descent on margins: upper bounds of what any verifier can prove, and counterexamples.
 
-Invariant: every input returned lies in the set, without tolerance, and the margin beside it is the
-network's there, as floating point computes it.
+Invariant: every input returned lies in the set, without tolerance, and the margin returned with it is the network's
+margin at that input, in floating point.
 
     found = pgd(model, LinfBall(images, 0.02, clip=(0, 1)), labels)
-    found.margins                                   # (batch, classes): lowest logit[label] − logit[target] seen
-    found.worst < 0                                 # which images were fooled, and found.counterexamples by what
+    found.margins                 # (batch, classes): the lowest logit[label] − logit[target] that was reached
+    found.worst < 0               # which inputs are misclassified at found.counterexamples
 """
 
 from __future__ import annotations
@@ -24,14 +24,14 @@ from vertex_softmax.sets import InputSet
 
 Function: TypeAlias = Callable[[Tensor], Tensor]
 POINTS = 8192
-"""How many points go through the network at once; more images are taken in turn."""
+"""The most points that go through the network at once; larger batches are handled in parts."""
 
 
 @dataclass(frozen=True, eq=False)
 class Attack:
-    """margins[i, t] = logit[label i] − logit[t] at inputs[i, t], which lies in the set; +inf at t = label i.
+    """The lowest margins reached: margins[i, t] = logit[label i] − logit[t] at inputs[i, t], a point of the set.
 
-    So no sound lower bound of that margin is above margins[i, t].
+    +inf at t = label i. No sound lower bound of that margin over the set is above margins[i, t].
     """
 
     margins: Tensor
@@ -41,15 +41,16 @@ class Attack:
 
     @property
     def worst(self) -> Tensor:
-        """The lowest margin over all targets; (batch). Below zero: misclassified."""
+        """The lowest margin over all targets, (batch,); below 0 if a misclassified input was found."""
         return self.margins.amin(1)
 
     @property
     def counterexamples(self) -> Tensor:
-        """The inputs that attain `worst`; (batch, *input shape)."""
+        """The inputs at which `worst` is reached, (batch, *input shape)."""
         return self.inputs[torch.arange(len(self.inputs), device=self.inputs.device), self.margins.argmin(1)]
 
 
+# More than six parameters: a public signature, of which the last four are optional keywords.
 def pgd(
     model: Function | nn.Module | Graph,
     input_set: InputSet,
@@ -60,14 +61,14 @@ def pgd(
     restarts: int = 4,
     seed: int = 0,
 ) -> Attack:
-    """Lowest margins found in the set, towards every target; the same seed finds the same.
+    """The lowest margins that projected gradient descent reaches in the set; the same seed gives the same result.
 
     model: any differentiable function of tensors (n, *input shape) to (n, classes), in float64; a module in another
-    precision is copied into float64. label: one for all, or one per input. For every target, `restarts` points (the
-    centre, the corner against the gradient there, a random point, a random corner, random points and corners in turn)
-    take `steps` signed gradient steps that lower the margin to that target, clamped to the set. step_size is absolute;
-    None starts at half of each entry's radius and falls to nothing along a cosine. Every point visited counts for every
-    target. An image's result does not depend on the others in the batch, but for rounding.
+    precision is copied into float64. label: one for all inputs, or one each. For every target class, `restarts` points
+    (the centre, the corner against its gradient, then random points and random corners alternately) take `steps` signed
+    gradient steps that lower the margin to that target, clamped to the set. step_size is absolute; None starts at half
+    of each entry's radius and decreases to 0 along a cosine. Every point visited counts for every target. The result of
+    an input does not depend on the others in the batch, except for rounding.
     """
     for name, value, least in (("steps", steps, 0), ("restarts", restarts, 1)):
         if value < least:
@@ -84,15 +85,18 @@ def pgd(
     draws = torch.rand(shape, generator=generator, dtype=torch.float64).to(logits.device)
     margins, inputs = [], []
     for part in torch.arange(len(input_set)).split(max(1, POINTS // (restarts * (classes - 1)))):
-        search = _Search(function, input_set.at(part), labels[part], classes)
+        search = _MarginDescent(function, input_set.at(part), labels[part], classes)
         search.descend(search.starts(draws), steps, step_size)
         margins.append(search.margins)
         inputs.append(search.inputs)
     return Attack(torch.cat(margins), torch.cat(inputs))
 
 
-class _Search:
-    """The lowest margins seen so far, and where: they only fall, and every point goes through `_visit`."""
+class _MarginDescent:
+    """The lowest margins reached so far and the inputs at which they were; every point goes through `_visit`.
+
+    Points are (batch, targets, points, *shape), targets being the classes other than the label.
+    """
 
     def __init__(self, function: Function, input_set: InputSet, labels: Tensor, classes: int) -> None:
         self.function, self.labels, self.classes = function, labels, classes
@@ -106,21 +110,21 @@ class _Search:
         self.inputs = input_set.centre[:, None].repeat(1, classes, *[1] * (input_set.centre.dim() - 1))
 
     def starts(self, draws: Tensor) -> Tensor:
-        """Where the restarts begin: (batch, targets, restarts, *shape); draws (restarts, *shape) in [0, 1]."""
+        """The starting points, (batch, targets, restarts, *shape), from random numbers (restarts, *shape) in [0, 1]."""
         centre = self.centre.expand(-1, self.classes - 1, -1, *self.centre.shape[3:])
-        found = [centre]
+        points = [centre]
         for i in range(1, len(draws)):
             if i == 1:
                 gradient = self._visit(centre)
-                found.append(torch.where(gradient > 0, self.lower, torch.where(gradient < 0, self.upper, centre)))
+                points.append(torch.where(gradient > 0, self.lower, torch.where(gradient < 0, self.upper, centre)))
             elif i % 2 == 0:
-                found.append((self.lower + draws[i] * (self.upper - self.lower)).expand_as(centre))
+                points.append((self.lower + draws[i] * (self.upper - self.lower)).expand_as(centre))
             else:
-                found.append(torch.where(draws[i] < 0.5, self.lower, self.upper).expand_as(centre))
-        return torch.cat(found, dim=2)
+                points.append(torch.where(draws[i] < 0.5, self.lower, self.upper).expand_as(centre))
+        return torch.cat(points, dim=2)
 
     def descend(self, x: Tensor, steps: int, step_size: float | None) -> None:
-        """Signed gradient steps from x (batch, targets, restarts, *shape)."""
+        """Take signed gradient steps from x (batch, targets, restarts, *shape)."""
         radius = (self.upper - self.lower) / 2
         for i in range(steps + 1):
             x = torch.minimum(torch.maximum(x, self.lower), self.upper)
@@ -129,7 +133,7 @@ class _Search:
             x = x - (decay * radius if step_size is None else step_size) * gradient.sign()
 
     def _visit(self, x: Tensor) -> Tensor:
-        """Note the margins at x (batch, targets, points, *shape); return the gradient of each one's own margin."""
+        """Record the margins at x (batch, targets, points, *shape); return the gradients of each point's own margin."""
         x = x.detach().requires_grad_()
         batch, targets, points = x.shape[:3]
         with torch.enable_grad():
@@ -139,8 +143,8 @@ class _Search:
             total = margins.gather(2, own).sum()
             gradient = torch.autograd.grad(total, x, allow_unused=True)[0] if total.requires_grad else None
         seen = margins.detach().scatter(2, self.labels[:, None, None].expand(-1, targets * points, 1), torch.inf)
-        lowest, at = seen.nan_to_num(nan=torch.inf, posinf=torch.inf, neginf=-torch.inf).min(1)
-        where = at.reshape(batch, self.classes, *[1] * (x.dim() - 3)).expand(-1, -1, *x.shape[3:])
+        lowest, point = seen.nan_to_num(nan=torch.inf, posinf=torch.inf, neginf=-torch.inf).min(1)
+        where = point.reshape(batch, self.classes, *[1] * (x.dim() - 3)).expand(-1, -1, *x.shape[3:])
         better = lowest < self.margins
         reached = x.detach().flatten(1, 2).gather(1, where)
         self.inputs = torch.where(better.reshape(*better.shape, *[1] * (x.dim() - 3)), reached, self.inputs)
@@ -164,7 +168,7 @@ def _function(model: Function | nn.Module | Graph, device: torch.device) -> Func
 
 
 def _labels(label: int | Sequence[int] | Tensor, input_set: InputSet, logits: Tensor) -> Tensor:
-    """The label of each input, (batch), checked against the network's logits at the centres."""
+    """The label of each input, (batch,); raises if labels or the network's logits at the centres are not valid."""
     batch = len(input_set)
     if logits.dim() != 2 or len(logits) != batch or logits.shape[1] < 2:
         raise InvalidValueError(

@@ -3,8 +3,6 @@
 Invariant: `verified` is said only when for every case and every conjunction a bound excludes it over the whole box, by
 more than rounding can be worth (tolerances.PROPERTY); `falsified` only with a counterexample that a replay confirmed.
 All else is `unknown`, or `timeout` if the time was too short.
-
-A conjunction C y ≤ d is excluded by one row, or by a mix λ ≥ 0 of rows, with λ·C y > λ·d everywhere.
 """
 
 from __future__ import annotations
@@ -36,6 +34,7 @@ from vertex_softmax.methods.verdict import Verdict
 from vertex_softmax.ops.rules import RowRule, Rules
 from vertex_softmax.search.falsify import falsify
 from vertex_softmax.search.replay import Counterexample
+from vertex_softmax.search.targets import Target, targets_of
 from vertex_softmax.search.visits import Confirm
 from vertex_softmax.sets.region import BoxRegion
 from vertex_softmax.sets.rounding import outward
@@ -150,32 +149,6 @@ class _Found(Exception):  # noqa: N818
         self.counterexample, self.stage = counterexample, stage
 
 
-@dataclasses.dataclass
-class _Target:
-    """One conjunction of one case, and what is known of it."""
-
-    case: int
-    number: int
-    C: Tensor
-    """(m, *output shape)"""
-    d: Tensor
-    """(m,)"""
-    rows: Tensor
-    """(m,): lower bounds of C y − d"""
-    best: float = -math.inf
-    guard: float = 0.0
-
-    @property
-    def excluded(self) -> bool:
-        return self.best > self.guard
-
-    def learn(self, bounds: Tensor) -> None:
-        """Lower bounds (m,) of C y."""
-        known = torch.where(bounds.isfinite(), bounds - self.d, torch.full_like(bounds, -torch.inf))
-        self.rows = torch.maximum(self.rows, known)
-        self.best = max([self.best, *self.rows.tolist()])
-
-
 class _Cascade:
     """One run of the stages over all cases of a property."""
 
@@ -186,19 +159,11 @@ class _Cascade:
         self.begin = time.perf_counter()
         self.deadline = self.begin + budget.seconds
         self.dtype, self.device = graph.dtype, graph.device
-        self.targets = [
-            _Target(i, j, *self._matrix(conjunction.matrix(prop.outputs, self.dtype)))
-            for i, case in enumerate(prop.cases)
-            for j, conjunction in enumerate(case.conjunctions)
-        ]
+        self.targets = targets_of(prop, graph)
         self.seconds: dict[str, float] = {}
         self.nearest = math.inf
         self.domains = 0
         self.problem = ""
-
-    def _matrix(self, rows: tuple[Tensor, Tensor]) -> tuple[Tensor, Tensor, Tensor]:
-        C, d = (x.to(self.device) for x in rows)
-        return C.reshape(-1, *self.graph.output.shape), d, torch.full_like(d, -torch.inf)
 
     def run(self) -> Answer:
         """All stages, until one decides."""
@@ -224,7 +189,7 @@ class _Cascade:
         said = f"{len(open_)} of {len(self.targets)} conjunctions are open, the worst bound is {worst:.6g}"
         return f"{said}; {self.problem}" if self.problem else said
 
-    def _open(self, case: int | None = None) -> list[_Target]:
+    def _open(self, case: int | None = None) -> list[Target]:
         return [t for t in self.targets if not t.excluded and case in (None, t.case)]
 
     def _answer(self, verdict: Verdict, reason: str, stage: str, found: Counterexample | None = None) -> Answer:
@@ -326,7 +291,7 @@ class _Cascade:
             self.problem = f"{problems[0].text} at {problems[0].node.name!r}; a smaller set may help"
             return bound
         for target, rows in zip(open_, bound.lower[0].split([len(t.d) for t in open_]), strict=True):
-            target.guard = max(target.guard, self._guard(question, bound.boxes, target))
+            target.require(self._guard(question, bound.boxes, target))
             target.learn(rows)
         return bound
 
@@ -334,11 +299,11 @@ class _Cascade:
         """Rows (m, *output shape) as objectives on the output."""
         return Objective.dense(self.graph.output, rows.unsqueeze(0))
 
-    def _terms(self, question: Question, boxes: Boxes, target: _Target) -> Tensor:
+    def _terms(self, question: Question, boxes: Boxes, target: Target) -> Tensor:
         """The sum of the absolute values of all terms of a pass, for each row of a target with its limit: (m,)."""
         return terms(question, boxes, self._objective(target.C), AFFINE)[0] + target.d.abs()
 
-    def _guard(self, question: Question, boxes: Boxes, target: _Target) -> float:
+    def _guard(self, question: Question, boxes: Boxes, target: Target) -> float:
         """How far above its limit a bound of a target's rows has to be.
 
         PROPERTY of the terms of a row, Σ |C_k|·|y_k| + |d| and those further back, pays for what a pass rounds, and for
@@ -357,12 +322,10 @@ class _Cascade:
             if len(target.d) > 1:
                 weights = mix(question, boxes, target.C, target.d)
                 lost = float(weights @ self._terms(question, boxes, target))
-                target.C = torch.cat([target.C, torch.tensordot(weights, target.C, 1).unsqueeze(0)])
-                target.d = torch.cat([target.d, (weights @ target.d).unsqueeze(0)])
-                target.rows = torch.cat([target.rows, torch.full_like(target.rows[:1], -torch.inf)])
+                target.add_mix(weights)
                 lost *= max(1.0, len(weights) / ROWS)
                 mixed = PROPERTY[self.dtype] * lost if math.isfinite(lost) else math.inf
-                target.guard = max(target.guard, mixed, self._guard(question, boxes, target))
+                target.require(max(mixed, self._guard(question, boxes, target)))
                 with torch.no_grad():
                     target.learn(lower_bound(question, boxes, self._objective(target.C), AFFINE)[0])
 
@@ -398,7 +361,7 @@ class _Cascade:
         outcome = branch(question, bound, aim, self.options, Watchers(accept, progress), search)
         self.domains += outcome.domains
         for target, lowest, limit in zip(open_, outcome.bound.tolist(), d.tolist(), strict=True):
-            target.best = max(target.best, lowest - limit)
+            target.learn_best(lowest - limit)
         if outcome.stopped not in (Stop.DONE, Stop.SECONDS):
             self.problem = f"branch and bound ended: {outcome.stopped}"
         if again and self._open(i):

@@ -1,13 +1,13 @@
-"""Search for a counterexample to a property: gradients first, and moves that need none beside them.
+"""Search for a counterexample to a property: gradient descents, alternating with moves that need no gradient.
 
-Invariant: every point visited lies in its case's box, and a counterexample is returned only if `confirm` gave it. The
-violations beside it are the graph's own: an upper bound on the least there is, never a proof.
+Invariant: every point visited lies in its case's box, and a counterexample is returned only if `confirm` returned it.
+The violations returned with it are the graph's own: upper bounds of the least violations, never a proof.
 
     replay = Replay("model.onnx")
     found = falsify(graph, prop, lambda x: replay.confirms(prop, x), seconds=10)
-    found.counterexample                            # or None; then found.violations says how close it came
+    found.counterexample          # or None; then found.violations says how close the search came
 
-Targets, slots, violations, rows: visits.py.
+visits.py defines targets, slots, violations and rows.
 """
 
 from __future__ import annotations
@@ -29,15 +29,16 @@ from vertex_softmax.specs.property import Property
 __all__ = ["Found", "falsify"]
 
 Steps: TypeAlias = Iterator[None]
-"""A search that pauses behind every batch, where the caller looks at the clock."""
+"""A search that yields after every batch, so that the caller can look at the clock."""
 FINE = 1e-6
-"""The smallest steps, as a share of the box."""
+"""The smallest step, as a share of the box's width."""
 OVER = 1.05
-"""How far beyond 0 a step to 0 goes."""
+"""By which factor a step to the zero of the linearised violation is lengthened."""
 FEW = 6
-"""Boxes with so few open inputs are also searched by grids and Sobol points."""
+"""Boxes with at most this many open inputs (of positive width) are also searched by grids and Sobol points."""
 
 
+# More than six parameters: a public signature, of which all but the first four are optional keywords.
 def falsify(
     graph: Graph,
     prop: Property,
@@ -51,20 +52,21 @@ def falsify(
     starts: Mapping[tuple[int, int], Tensor] | None = None,
     dtype: torch.dtype | None = None,
 ) -> Found:
-    """The first counterexample that `confirm` gives for a point (inputs,) of this search, or the lowest violations.
+    """Search until `confirm` returns a counterexample for a point (inputs,); the result has the lowest violations.
 
-    The centres come first, then `starts`: points (n, inputs) by (case, conjunction), with steps from them. Then every
-    target, closest first, gets `restarts` descents of `steps` steps, in turns with sampling and with random and greedy
-    moves to corners, which see through plateaus and wrong gradients. seconds: this goes on until then, within one
-    batch; None does all of it once, and the same seed finds the same. `stop` is asked behind every batch. dtype: of the
-    search; by default float32, or float64 if a box has an interval without float32.
+    The centres come first, then descents from `starts`: points (n, inputs) by (case, conjunction). Then every target,
+    the lowest violation first, gets `restarts` descents of `steps` steps, alternating with sampling and with random and
+    greedy moves to corners, which plateaus and wrong gradients do not stop. seconds: the search goes on until then, to
+    within one batch; None runs everything once, and the same seed gives the same result. `stop` is called after every
+    batch and ends the search if it returns True. dtype: the precision of the search; by default float32, or float64 if
+    an interval of a box contains no float32.
     """
     begin = time.perf_counter()
     for name, value, least in (("steps", steps, 0), ("restarts", restarts, 1)):
         if value < least:
             raise InvalidValueError(f"{name} is {value}; it must be at least {least}")
     prop.require(graph.input.shape, graph.output.shape)
-    search = _Search(graph, prop, confirm, boxes(prop, dtype), seed, adapt=seconds is not None)
+    search = _CounterexampleSearch(graph, prop, confirm, boxes(prop, dtype), seed, adapt=seconds is not None)
     given = search.placed(starts or {})
     for _ in search.schedule(given, restarts, steps, 1 if seconds is None else None):
         late = seconds is not None and time.perf_counter() - begin >= seconds
@@ -73,13 +75,13 @@ def falsify(
     return search.result()
 
 
-class _Search(Visits):
-    """Where to look."""
+class _CounterexampleSearch(Visits):
+    """The points that the search visits, and their order."""
 
     def schedule(
         self, given: tuple[Tensor, Tensor, Tensor] | None, restarts: int, steps: int, rounds: int | None
     ) -> Steps:
-        """Everything, in order; rounds None: for ever, unless every box is a point."""
+        """All stages of the search, in order; with rounds None it does not end, unless every box is a point."""
         yield from self._centres()
         if given is not None:
             yield from self._from_given(*given, steps)
@@ -90,22 +92,22 @@ class _Search(Visits):
             self.ask()
             yield
 
-    # which rows, and how many at once
+    # The rows of a batch, and its size
 
     def _targets(self) -> tuple[Tensor, Tensor]:
-        """Cases and slots of the targets with an open box, closest first; (targets,) each."""
+        """The cases and slots, (targets,) each, of the targets with an open box, the lowest violation first."""
         case, slot = (self.goals.real & (self.width > 0).any(1)[:, None]).nonzero(as_tuple=True)
         order = self.best[case, slot].argsort(stable=True)
         return case[order], slot[order]
 
     def _cases(self) -> tuple[Tensor, Tensor]:
-        """Cases with an open box and something to look for, closest first, and the slot `any`; (cases,) each."""
+        """The cases with an open box and a conjunction, the lowest violation first, and slots `any`; (cases,) each."""
         case = (self.goals.real.any(1) & (self.width > 0).any(1)).nonzero()[:, 0]
         case = case[self.best[case].amin(1).argsort(stable=True)]
         return case, torch.full_like(case, self.any)
 
     def _parts(self, rows: int, points: int, *, gradient: bool) -> Iterator[tuple[slice, slice]]:
-        """Rows and points in turn, as many at once as make a batch."""
+        """Slices of rows and of points that cover all of them, batch by batch."""
         row = point = 0
         while row < rows:
             size = self.pace[gradient].size
@@ -116,12 +118,13 @@ class _Search(Visits):
                 row, point = row + take, 0
 
     def _wide(self, restarts: int, rows: int, *, gradient: bool) -> int:
-        """More restarts than asked for where a batch has room: they come almost for nothing."""
+        """The number of restarts: more than given if a batch has room, since these cost almost nothing."""
         return max(restarts, min(32, self.pace[gradient].size // max(rows, 1)))
 
-    # gradients
+    # Searches with gradients
 
     def _centres(self) -> Steps:
+        """Visit the centre of every case, and measure how large rounding errors are there."""
         every = self.goals.real.any(1).nonzero()[:, 0]
         for rows, _ in self._parts(len(every), 1, gradient=False):
             case = every[rows]
@@ -130,7 +133,10 @@ class _Search(Visits):
             yield
 
     def placed(self, starts: Mapping[tuple[int, int], Tensor]) -> tuple[Tensor, Tensor, Tensor] | None:
-        """The given points by case: cases (rows,), points (rows, n, inputs) and slots (rows, n); None if none."""
+        """The given points by case: cases (rows,), points (rows, n, inputs) and slots (rows, n).
+
+        A case with fewer than n points repeats them. None if there are no points.
+        """
         found: dict[int, list[tuple[int, Tensor]]] = {}
         for (case, slot), points in starts.items():
             if not (0 <= case < len(self.best) and 0 <= slot < self.any and bool(self.goals.real[case, slot])):
@@ -150,12 +156,16 @@ class _Search(Visits):
         return torch.tensor(list(found)), x, torch.tensor([[slot for slot, _ in points] for points in full])
 
     def _from_given(self, case: Tensor, x: Tensor, own: Tensor, steps: int) -> Steps:
+        """Descents from given points (rows, n, inputs) towards their own slots (rows, n)."""
         for rows, points in self._parts(len(case), x.shape[1], gradient=True):
             number = torch.zeros(x[0, points].shape[0], dtype=torch.int64)
             yield from self._descend(case[rows], x[rows, points], own[rows, points], number, steps)
 
     def _descents(self, restarts: int, steps: int, rounds: int | None) -> Steps:
-        """A short one per case towards any of its conjunctions, then every target, longer in later rounds."""
+        """A few short descents per case towards any of its conjunctions, then descents for every target.
+
+        Descents are longer in later rounds.
+        """
         yield from self._restart(*self._cases(), min(restarts, 4), min(steps, 10))
         for turn in itertools.count() if rounds is None else range(rounds):
             case, slot = self._targets()
@@ -163,30 +173,35 @@ class _Search(Visits):
             yield from self._restart(case, slot, width, steps * 2 ** min(turn, 2))
 
     def _restart(self, case: Tensor, slot: Tensor, restarts: int, steps: int) -> Steps:
+        """`restarts` descents of `steps` steps for each row: its case and slot, (rows,) each."""
         for rows, points in self._parts(len(case), restarts, gradient=True):
             number = torch.arange(restarts)[points]
             own = slot[rows][:, None].expand(-1, len(number))
             yield from self._descend(case[rows], self._starts(case[rows], own, number), own, number, steps)
 
     def _starts(self, case: Tensor, own: Tensor, number: Tensor) -> Tensor:
-        """The lowest point so far, the centre, then random points and corners in turn; (rows, points, inputs)."""
+        """Starting points (rows, points, inputs), by their number in the row.
+
+        0: the point with the lowest violation so far; 1: the centre; then random points and corners alternately.
+        """
         slot = torch.where(own == self.any, self.best[case].argmin(1)[:, None], own)
-        kept = self.where[case[:, None], slot]
+        lowest = self.where[case[:, None], slot]
         rest = torch.where((number == 1)[:, None], self.centre[case][:, None], self._random(case, number))
-        return torch.where((number == 0)[:, None], kept, rest)
+        return torch.where((number == 0)[:, None], lowest, rest)
 
     def _random(self, case: Tensor, number: Tensor) -> Tensor:
-        """Uniform in the box where the number is even, a corner where it is odd; (rows, points, inputs)."""
+        """Random points (rows, points, inputs): uniform in the box for even numbers, corners for odd ones."""
         u = self.rand(len(case), len(number), self.lower.shape[1])
         u = torch.where((number % 2 == 1)[:, None], u.round(), u)
         return self.lower[case][:, None] + u * self.width[case][:, None]
 
     def _descend(self, case: Tensor, x: Tensor, own: Tensor, number: Tensor, steps: int) -> Steps:
-        """Steps from x (rows, points, inputs): signs of a momentum, or Adam where the number is odd.
+        """Gradient descent from x (rows, points, inputs); `number` (points,) determines how each point moves.
 
-        They shrink along a cosine from half the box, so the centre's first is to the corner against its gradient; 6 and
-        7 of every eight numbers shrink geometrically, to FINE; 4 of every eight steps to where its violation would be 0
-        if it were linear. A point without gradient goes anywhere.
+        Even numbers step by the signs of a momentum, odd ones by Adam. Step sizes decrease along a cosine from half the
+        box, so that the centre's first step goes to the corner against its gradient. Numbers 6 and 7 of every eight
+        decrease geometrically, down to FINE; number 4 of every eight steps to the zero of its linearised violation. A
+        point without a gradient moves to a random point.
         """
         width, adam = self.width[case][:, None], number % 2 == 1
         mean, square = torch.zeros_like(x), torch.zeros_like(x[:, adam])
@@ -214,9 +229,10 @@ class _Search(Visits):
                 return
             x = after
 
-    # moves without gradients
+    # Searches without gradients
 
     def _moves(self, restarts: int, steps: int, rounds: int | None) -> Steps:
+        """Sampling, random changes and greedy moves to corners, in rounds."""
         for turn in itertools.count() if rounds is None else range(rounds):
             yield from self._sample(restarts, turn)
             case, slot = self._targets()
@@ -225,7 +241,7 @@ class _Search(Visits):
             yield from self._greedy(*self._targets(), steps // 4)
 
     def _sample(self, restarts: int, turn: int) -> Steps:
-        """Random points and corners of every box; where few inputs are open a grid, corners included, and Sobol's."""
+        """Visit random points and corners of every box; if few inputs are open, a grid and Sobol points instead."""
         case, slot = self._cases()
         if not len(case):
             return
@@ -244,7 +260,7 @@ class _Search(Visits):
         if turn == 0:
             levels = torch.linspace(0, 1, max(2, int(min(729, budget) ** (1 / most) + 1e-9)), dtype=draws.dtype)
             draws = torch.cat([torch.cartesian_prod(*[levels] * most).reshape(-1, most), draws])
-        axis = (open_.cumsum(1) - 1).clamp(min=0)  # a box's j-th open input is the draws' j-th axis
+        axis = (open_.cumsum(1) - 1).clamp(min=0)  # the j-th open input of a box takes the j-th axis of the draws
         for rows, points in self._parts(len(case), len(draws), gradient=False):
             along = draws[points][:, axis[rows]].transpose(0, 1)
             x = self.lower[case[rows]][:, None] + along * self.width[case[rows]][:, None]
@@ -252,24 +268,24 @@ class _Search(Visits):
             yield
 
     def _wander(self, case: Tensor, slot: Tensor, chains: int, steps: int) -> Steps:
-        """Random changes that are kept if they are not worse, of ever fewer inputs."""
+        """`chains` random walks per row, of which a step is accepted unless it is worse; ever fewer inputs change."""
         for rows, points in self._parts(len(case), chains, gradient=False):
-            number, at = torch.arange(chains)[points], case[rows]
+            number, cases = torch.arange(chains)[points], case[rows]
             own = slot[rows][:, None].expand(-1, len(number))
-            seen = self.visit(at, self._starts(at, own, number), own)
+            seen = self.visit(cases, self._starts(cases, own, number), own)
             yield
             x, value = seen.x, seen.value
             for i in range(steps):
-                seen = self.visit(at, self._changed(at, x, number, 0.5 * x.shape[2] ** -(i / steps)), own)
+                seen = self.visit(cases, self._changed(cases, x, number, 0.5 * x.shape[2] ** -(i / steps)), own)
                 yield
-                kept = seen.value <= value
-                x, value = torch.where(kept[..., None], seen.x, x), torch.where(kept, seen.value, value)
+                accepted = seen.value <= value
+                x, value = torch.where(accepted[..., None], seen.x, x), torch.where(accepted, seen.value, value)
 
     def _changed(self, case: Tensor, x: Tensor, number: Tensor, share: float) -> Tensor:
-        """x (rows, points, inputs) with a share of the inputs changed, by the number's remainder of 3.
+        """x (rows, points, inputs) with a share of the inputs changed; `number` mod 3 determines how.
 
-        0: a window of the last two dimensions goes to one end, its own for every leading index; 1: some inputs go to
-        either end; 2: some inputs move by normal steps of any size.
+        0: a window of the last two dimensions goes to one end of the box, which is chosen for each leading index; 1:
+        some inputs go to either end; 2: some inputs move by normally distributed steps of random size.
         """
         rows, points, n = x.shape
         dims = self.graph.input.shape
@@ -280,8 +296,8 @@ class _Search(Visits):
         window = torch.ones(rows, points, 1, 1, 1, dtype=torch.bool)
         for size, side, view in ((h, sides[0], (1, -1, 1)), (w, sides[1], (1, 1, -1))):
             first = (self.rand(rows, points, 1, 1, 1) * (size - side + 1)).long()
-            place = torch.arange(size).reshape(view)
-            window = window & (place >= first) & (place < first + side)
+            position = torch.arange(size).reshape(view)
+            window = window & (position >= first) & (position < first + side)
         ends = self.rand(rows, points, n // (h * w), 1, 1).expand(-1, -1, -1, h, w).reshape(x.shape)
         open_ = (self.width[case] > 0)[:, None]
         draws = self.rand(*x.shape)
@@ -296,7 +312,7 @@ class _Search(Visits):
         return torch.where(chosen, torch.where(kind == 2, x + reach * normal, corner), x)
 
     def _greedy(self, case: Tensor, slot: Tensor, steps: int) -> Steps:
-        """From every target's lowest point, single inputs to either end; then all that helped, together."""
+        """From every target's lowest point, try single inputs at either end; then all changes that helped, together."""
         row, most = 0, int((self.width > 0).sum(1).max())
         while row < len(case):
             size = self.pace[False].size
@@ -306,6 +322,7 @@ class _Search(Visits):
             yield from self._flips(case[rows], slot[rows], count, steps, all_of=count == most)
 
     def _flips(self, case: Tensor, slot: Tensor, count: int, steps: int, *, all_of: bool) -> Steps:
+        """Steps of `_greedy` for some targets: `count` inputs are tried; `all_of`: that is all open ones."""
         ends = torch.stack([self.lower[case], self.upper[case]], dim=1)  # (rows, 2, inputs)
         open_ = (self.width[case] > 0).to(ends.dtype)
         for _ in range(steps):
@@ -327,7 +344,7 @@ class _Search(Visits):
 
 
 def _in_turns(first: Steps, second: Steps, share: int) -> Steps:
-    """`share` batches of the first for each of the second, until both end."""
+    """Alternate: `share` batches of the first search for each batch of the second, until both have ended."""
     done = object()
     going = True
     while going:

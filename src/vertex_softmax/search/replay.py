@@ -1,12 +1,12 @@
-"""Counterexamples, shown by running the model itself: onnxruntime on the file's own bytes, in the file's own precision.
+"""Confirmation of counterexamples by the model itself: onnxruntime on the file's bytes, in the file's precision.
 
 Invariant: `Replay.confirms` returns only inputs that lie in the property's box as the file writes it, without
-tolerance, and whose output, all of it finite and as the model computes it, breaks the property in exact arithmetic:
-with onnxruntime's optimisations, and without any.
+tolerance, and whose output is finite and violates the property, judged in exact arithmetic; both with and without
+onnxruntime's optimisations.
 
     replay = Replay("model.onnx")
-    found = replay.confirms(prop, x)                # x near a case's box: rounded into it, run, judged
-    text = counterexample_text(found)               # what VNN-COMP asks for, if found is not None
+    found = replay.confirms(prop, x)      # x is rounded into the box of a case, evaluated, and judged
+    text = counterexample_text(found)     # the text that VNN-COMP requires, if found is not None
 """
 
 from __future__ import annotations
@@ -26,46 +26,46 @@ from torch import Tensor, nn
 
 from vertex_softmax.foundation.errors import InvalidTypeError, InvalidValueError
 from vertex_softmax.graph.from_onnx.file import Source
-from vertex_softmax.graph.from_onnx.original import Array, Original
+from vertex_softmax.graph.from_onnx.original import Array, OriginalFile
 from vertex_softmax.specs.property import Case, Property
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class Counterexample:
-    """x lies in `case`'s box and y, the model's output there, satisfies one of its conjunctions: no tolerance."""
+    """An input x in the box of `case`, whose output y satisfies one of the case's conjunctions, without tolerance."""
 
     x: Array
-    """(*input shape), in the model's own type"""
+    """(*input shape), in the model's type"""
     y: Array
     """(*output shape)"""
     case: Case
     at: tuple[int, int]
-    """The numbers of the case and of the conjunction, from 0."""
+    """The index of the case in the property, and of the conjunction in the case, from 0."""
 
 
 class Replay:
-    """A model as what it does to one input, in its own precision; on the CPU, in one thread, always the same.
+    """A model as a function of one input, in its own precision; on the CPU, in one thread, deterministic.
 
-    onnxruntime is handed bytes and opens no file (graph/onnx_original.py). A first size that is open is 1; `output`
+    onnxruntime is handed bytes and opens no file (from_onnx/original.py). A first size that is open is 1; `output`
     names the output, by default the first.
     """
 
-    def __init__(self, source: Source | Original, *, output: str | None = None) -> None:
-        original = source if isinstance(source, Original) else Original(source, output=output)
+    def __init__(self, source: Source | OriginalFile, *, output: str | None = None) -> None:
+        original = source if isinstance(source, OriginalFile) else OriginalFile(source, output=output)
         if output is not None and original.output != output:
             raise InvalidValueError(f"the model was opened for its output {original.output!r}, not {output!r}")
         original.open(optimised=True)
         self.shape, self.dtype = original.shape, original.dtype
         self._run: Callable[[Array], Array] = functools.partial(original.run, optimised=True)
         self._again: Callable[[Array], Array] | None = original.run
-        """The same without optimisations."""
+        """The model without optimisations; None if there is no such variant."""
         self._floats: tuple[Property, Array, Array] | None = None
 
     @classmethod
     def of_function(
         cls, function: Callable[[Tensor], Tensor], shape: Sequence[int], dtype: torch.dtype = torch.float32
     ) -> Replay:
-        """A torch function of tensors of this shape, in this precision: a module in eval mode, or a graph's evaluate.
+        """The replay of a torch function of tensors of this shape and precision: a module in eval mode, or a graph.
 
         Replay.of_function(graph.to(torch.float32).evaluate, graph.input.shape)
         """
@@ -87,7 +87,7 @@ class Replay:
         return made
 
     def output(self, x: Array) -> Array:
-        """The model's output, in its own shape and type, at x (any shape), rounded to the model's type."""
+        """The model's output, in its own shape and type, at x (any shape), which is rounded to the model's type."""
         size = math.prod(self.shape)
         if np.size(x) != size:
             raise InvalidValueError(f"the input has {np.size(x)} numbers, the model takes {size}: {self.shape}")
@@ -96,10 +96,10 @@ class Replay:
         return self._run(feed)
 
     def confirms(self, prop: Property, x: Array) -> Counterexample | None:
-        """The counterexample that x (any shape) is once it is rounded into a case's box, or None if it is none.
+        """The counterexample that x (any shape) becomes when it is rounded into a case's box; None if it does not.
 
-        Every number goes to the nearest float of the model's type, and one float inward if that left the box. So x
-        itself may be outside by that rounding, no more. No box holds x: None.
+        Every entry is rounded to the nearest float of the model's type, and moved one float inward if that is outside
+        of the box. So x may be outside of the box by that rounding, but not by more.
         """
         lower, upper = self._ends(prop)
         with np.errstate(over="ignore"):
@@ -114,13 +114,13 @@ class Replay:
                 raise InvalidValueError(f"the model has {y.size} outputs, the property speaks of {prop.outputs}")
             if not case.contains(inside):
                 continue
-            j = _broken(case, y)
-            if j is not None and (self._again is None or _broken(case, self._again(inside)) is not None):
+            j = _satisfied(case, y)
+            if j is not None and (self._again is None or _satisfied(case, self._again(inside)) is not None):
                 return Counterexample(inside, y, case, (i, j))
         return None
 
     def _ends(self, prop: Property) -> tuple[Array, Array]:
-        """The lowest and highest floats of the model's type in every box, (cases, inputs); crossed if there is none."""
+        """The lowest and highest floats of the model's type in every box, (cases, inputs); crossed if it has none."""
         if self._floats is None or self._floats[0] is not prop:
             if prop.inputs != math.prod(self.shape):
                 raise InvalidValueError(
@@ -133,8 +133,11 @@ class Replay:
         return self._floats[1], self._floats[2]
 
 
-def _broken(case: Case, y: Array) -> int | None:
-    """The number of the first conjunction that an output satisfies; of an output that is not finite there is none."""
+def _satisfied(case: Case, y: Array) -> int | None:
+    """The index of the first conjunction of the case that an output satisfies; None if it satisfies none.
+
+    An output that is not finite satisfies none.
+    """
     if not np.isfinite(y).all():
         return None
     flat = [float(v) for v in y.reshape(-1)]
@@ -150,7 +153,7 @@ def rounded_down(x: NDArray[np.float64], dtype: np.dtype[Any]) -> Array:
 
 
 def counterexample_text(found: Counterexample) -> str:
-    """The counterexample as VNN-COMP writes it: every decimal reads back as the same float, and lies in the box."""
+    """The counterexample in VNN-COMP's format; every decimal reads back as the same float, and lies in the box."""
     ends = zip(found.case.inner_lower, found.case.inner_upper, strict=True)
     pairs = zip(found.x.reshape(-1), ends, strict=True)
     lines = [f"(X_{i} {_decimal(float(v), float(low), float(high))})" for i, (v, (low, high)) in enumerate(pairs)]
@@ -159,6 +162,6 @@ def counterexample_text(found: Counterexample) -> str:
 
 
 def _decimal(value: float, lower: float, upper: float) -> str:
-    """The shortest decimal of a float64; if that leaves the box by its rounding, all digits."""
+    """The shortest decimal of a float64; all digits if the shortest one lies outside of [lower, upper]."""
     short = repr(value)
     return short if lower <= Fraction(short) <= upper else str(Decimal(value))

@@ -1,9 +1,8 @@
-"""From two files, a model and a property, to an answer.
+"""Verification of a property file for a model file.
 
-Invariant: what is proved is said of the model in the ONNX file as real arithmetic over its stored weights; what is
-refuted is refuted by onnxruntime on the same file. Each file is read once, so both are about one state of it; and
-before anything is said, the graph that is proved about gave what onnxruntime gives on the file's own bytes, in the
-middle of every box of the property.
+Invariant: a proof is about the model in the ONNX file, in real arithmetic over its stored weights; a counterexample was
+confirmed by onnxruntime on the same file. Each file is read once, so both are about the same bytes. Before any answer
+is given, the graph was compared with onnxruntime on the file's bytes, in the middle of every box of the property.
 """
 
 from __future__ import annotations
@@ -22,7 +21,7 @@ from torch import Tensor
 from vertex_softmax.bounds.index import require_dimensions
 from vertex_softmax.graph.from_onnx.file import OnnxFile
 from vertex_softmax.graph.from_onnx.importer import SECONDS, translated
-from vertex_softmax.graph.from_onnx.original import Original
+from vertex_softmax.graph.from_onnx.original import OriginalFile
 from vertex_softmax.graph.from_onnx.replay import replay, require_same
 from vertex_softmax.graph.from_onnx.time_limit import Clock
 from vertex_softmax.graph.ir import Graph
@@ -35,33 +34,31 @@ from vertex_softmax.specs.property import Case, Property
 from vertex_softmax.specs.vnnlib import read_vnnlib
 
 MEMORY = ("not enough memory", "can't allocate memory", "out of memory", "std::bad_alloc")
-"""How torch says that it has none left."""
-
-
+"""Texts in torch's errors when memory is exhausted."""
 ENDS = 256
-"""Of so many boxes both ends are replayed too; the middle is of all."""
+"""The number of boxes at whose two ends, besides the middle, the graph is compared with onnxruntime."""
 NUMBERS = 1 << 20
-"""Of all points that are compared at once."""
+"""The most numbers of the points that are compared at once."""
 
 
 @dataclasses.dataclass(frozen=True)
 class Instance:
-    """A model and a property that fit each other."""
+    """A model and a property whose shapes fit each other."""
 
     graph: Graph
     prop: Property
     replay: Replay
     model_hash: str
-    """The identity of the model (certificate/checker/model.py): SHA-256, with the files that it keeps numbers in."""
+    """The identity of the model with its external data files: a SHA-256 (certificate/checker/model.py)."""
 
 
 def load_instance(model: Path | OnnxFile, spec: Path, *, seconds: float | None = SECONDS) -> Instance:
-    """Read both files, once; the import is compared with onnxruntime inside each of the property's boxes.
+    """Read both files; the graph is compared with onnxruntime inside each of the property's boxes.
 
-    `seconds`: see `from_onnx`.
+    `seconds`: the time limit of the import, as for `from_onnx`.
     """
     clock = Clock(seconds)
-    original = Original(model)
+    original = OriginalFile(model)
     made = translated(original, clock)
     inputs, outputs = math.prod(made.final.input.shape), math.prod(made.final.output.shape)
     prop = read_vnnlib(spec, inputs=inputs, outputs=outputs)
@@ -76,7 +73,7 @@ def load_instance(model: Path | OnnxFile, spec: Path, *, seconds: float | None =
 
 
 def _points(cases: Sequence[Case], shape: tuple[int, ...]) -> Iterator[Tensor]:
-    """In parts (n, *shape): the middle of every box, and the ends of the first ENDS; equal boxes are one."""
+    """The middle of every box, and the two ends of the first ENDS boxes, in batches (n, *shape); each box once."""
     seen: set[bytes] = set()
     part: list[Tensor] = []
     most = max(1, NUMBERS // max(1, math.prod(shape)))
@@ -95,6 +92,7 @@ def _points(cases: Sequence[Case], shape: tuple[int, ...]) -> Iterator[Tensor]:
         yield torch.stack(part)
 
 
+# More than six parameters: a public signature, of which the last five are optional keywords.
 def verify_instance(
     instance: Instance,
     budget: Budget,
@@ -105,7 +103,7 @@ def verify_instance(
     seed: int = 0,
     report: Report | None = None,
 ) -> Answer:
-    """The cascade's answer; running out of memory is `unknown`."""
+    """The answer of the cascade; if memory is exhausted, it is `unknown`."""
     begin = time.perf_counter()
     graph = instance.graph.to(torch.float64, torch.device(device))
     confirm = lambda x: instance.replay.confirms(instance.prop, x)  # noqa: E731
@@ -133,7 +131,7 @@ def verify_instance(
 
 
 def described(answer: Answer) -> dict[str, Any]:
-    """The answer as plain JSON; numbers that are none are null."""
+    """The answer as plain JSON; numbers that are not finite are null."""
     return {
         "status": answer.verdict.competition,
         "reason": answer.reason,

@@ -1,10 +1,11 @@
-"""Points of a property's boxes and what they show: the lowest violations so far, and when to ask for a replay.
+"""Evaluation of points in a property's boxes: the lowest violations so far, and when to ask for a confirmation.
 
-Invariant: every point lies in its case's box; violations only fall, and each was seen at the input beside it.
+Invariant: every point lies in its case's box; recorded violations only decrease, and each was observed at the input
+that is recorded with it.
 
-The violation of a conjunction is its largest Σ c·y − d; a counterexample has none above 0. A target is one conjunction
-of one case, its slot the conjunction's number. Points go through the network as (rows, points, inputs): a row is a
-case, or one of its targets, and every point counts for all conjunctions of its case.
+The violation of a conjunction at a point is its largest Σ c·y − d; at a counterexample it is at most 0. A target is one
+conjunction of one case, and its slot is the conjunction's index. Points go through the network as (rows, points,
+inputs): a row belongs to a case, or to one of its targets, and every point counts for all conjunctions of its case.
 """
 
 from __future__ import annotations
@@ -29,22 +30,24 @@ from vertex_softmax.specs.property import Property
 Confirm: TypeAlias = Callable[[NDArray[np.floating]], Counterexample | None]
 
 BATCH_SECONDS = 0.1
+"""The duration of a batch that `Pace` aims at."""
 POINTS = 1024
-"""How many points go through the network at once where no clock decides."""
+"""The points of a batch if its size is fixed."""
 MOST = 4096
+"""The most points of a batch."""
 NUMBERS = 2**27
-"""A batch's inputs and the values of all nodes at them are no more numbers than this."""
+"""The most numbers of a batch: its inputs and the values of all nodes."""
 ASKS = 4
-"""How often `confirm` is called behind one batch, at most."""
+"""The most calls of `confirm` after one batch."""
 NEAR = 2.0**-17
-"""Violations up to this share of their terms may be rounding: `confirm` decides."""
+"""Violations up to this share of the size of their terms may be due to rounding: `confirm` decides."""
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class Found:
-    """violations[t] is the lowest seen of targets[t] = (case, conjunction), at inputs[t], which lies in the case's box.
+    """The result of a search: violations[t] is the lowest observed violation of targets[t] = (case, conjunction).
 
-    inf: not visited in time, or nothing but NaN there.
+    It was observed at inputs[t], which lies in the case's box; inf if the target was not visited, or was always NaN.
     """
 
     counterexample: Counterexample | None
@@ -58,7 +61,10 @@ class Found:
 
 
 def boxes(prop: Property, dtype: torch.dtype | None) -> tuple[Tensor, Tensor]:
-    """lower, upper (cases, inputs) in the search's precision, inside every case's box."""
+    """The ends (cases, inputs) of each case's box, rounded inward to the search's precision.
+
+    dtype None: float32, or float64 if an interval contains no float32.
+    """
     if dtype not in (None, torch.float32, torch.float64):
         raise InvalidTypeError(f"dtype is {dtype}; the search is in torch.float32 or torch.float64")
     shape = (len(prop.cases), prop.inputs)
@@ -66,8 +72,8 @@ def boxes(prop: Property, dtype: torch.dtype | None) -> tuple[Tensor, Tensor]:
     inner = [np.array([getattr(c, f"inner_{end}") for c in prop.cases]).reshape(shape) for end in ("lower", "upper")]
     if not all(np.isfinite(ends).all() for ends in outer):
         raise InvalidValueError("a box of the property is unbounded; every input needs finite ends")
-    held = inner[0] <= inner[1]  # no float64 in the file's interval: those just around it
-    lower, upper = np.where(held, inner[0], outer[0]), np.where(held, inner[1], outer[1])
+    nonempty = inner[0] <= inner[1]  # where the file's interval has no float64, those just around it are taken
+    lower, upper = np.where(nonempty, inner[0], outer[0]), np.where(nonempty, inner[1], outer[1])
     if dtype != torch.float64:
         single = np.dtype(np.float32)
         low, high = -rounded_down(-lower, single), rounded_down(upper, single)
@@ -80,14 +86,19 @@ def boxes(prop: Property, dtype: torch.dtype | None) -> tuple[Tensor, Tensor]:
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class Goals:
-    """The conjunctions (cases, slots, inequalities, terms), padded by what never counts: Σ weight·y[index] ≤ limit."""
+    """The conjunctions of a property as tensors: inequalities Σ weight·y[index] ≤ limit.
+
+    Padding never matters: a conjunction that does not exist is never true, an inequality that does not exist always.
+    """
 
     index: Tensor
+    """(cases, slots, inequalities, terms): the outputs"""
     weight: Tensor
+    """(cases, slots, inequalities, terms)"""
     limit: Tensor
     """(cases, slots, inequalities)"""
     real: Tensor
-    """(cases, slots): which slots hold a conjunction."""
+    """(cases, slots): which slots have a conjunction"""
 
     @staticmethod
     def of(prop: Property, dtype: torch.dtype) -> Goals:
@@ -98,10 +109,10 @@ class Goals:
         terms = max((len(i.coefficients) for c in every for i in c.inequalities), default=1)
         shape = (len(prop.cases), max(slots, 1), max(rows, 1), max(terms, 1))
         index, weight = np.zeros(shape, dtype=np.int64), np.zeros(shape)
-        limit = np.full(shape[:3], -np.inf)  # a conjunction that is not there is never true
+        limit = np.full(shape[:3], -np.inf)  # padding: a conjunction that is never true
         for i, case in enumerate(prop.cases):
             for j, conjunction in enumerate(case.conjunctions):
-                limit[i, j] = np.inf  # an inequality that is not there always
+                limit[i, j] = np.inf  # padding: inequalities that are always true
                 for k, inequality in enumerate(conjunction.inequalities):
                     row = inequality.scaled(dtype)
                     limit[i, j, k] = row.limit
@@ -113,38 +124,42 @@ class Goals:
         return Goals(torch.from_numpy(index), weights, limits, real)
 
     def terms(self, y: Tensor, case: Tensor) -> Tensor:
-        """weight·y of outputs (rows, points, outputs): (rows, points, slots, inequalities, terms)."""
+        """The terms weight·y: outputs y (rows, points, outputs) → (rows, points, slots, inequalities, terms)."""
         index, weight = self.index[case], self.weight[case]
         flat = index.flatten(1)[:, None].expand(-1, y.shape[1], -1)
         return y.gather(2, flat).reshape(*y.shape[:2], *index.shape[1:]) * weight[:, None]
 
 
 class Pace:
-    """How many points make a batch of BATCH_SECONDS; fixed if it is not to adapt."""
+    """The number of points of a batch: adapted so that a batch takes BATCH_SECONDS, or fixed."""
 
     def __init__(self, adapt: bool, most: int) -> None:
         self.adapt, self.most = adapt, max(1, most)
         self.size = min(4 if adapt else POINTS, self.most)
 
     def note(self, points: int, seconds: float) -> None:
-        """A batch of so many points took so long."""
-        if self.adapt and (seconds > BATCH_SECONDS or 2 * points >= self.size):  # small ones are all overhead
+        """Record the duration of a batch."""
+        if self.adapt and (seconds > BATCH_SECONDS or 2 * points >= self.size):  # small batches measure only overhead
             fit = int(points * BATCH_SECONDS / max(seconds, 1e-9))
             self.size = max(1, min(fit, 4 * self.size, self.most))
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class Seen:
-    """What a batch saw: points x (rows, points, inputs) as clamped, each one's own violation, and its gradient."""
+    """The evaluation of a batch of points."""
 
     x: Tensor
+    """(rows, points, inputs): the points, clamped to their boxes"""
     value: Tensor
+    """(rows, points): the violation of each point's own target"""
     gradient: Tensor
+    """(rows, points, inputs): the gradient of `value`; 0 if it was not requested"""
     y: Tensor
+    """(rows, points, outputs)"""
 
 
 class Visits:
-    """The lowest violations so far, and where: they only fall, and every point goes through `visit`."""
+    """The lowest violations so far, and the points at which they were observed; every point goes through `visit`."""
 
     def __init__(
         self, graph: Graph, prop: Property, confirm: Confirm, box: tuple[Tensor, Tensor], seed: int, *, adapt: bool
@@ -154,7 +169,7 @@ class Visits:
         self.width = self.upper - self.lower
         self.centre = torch.minimum(self.lower + self.width / 2, self.upper)
         self.goals = Goals.of(prop, self.lower.dtype)
-        cases, self.any = self.goals.real.shape  # slot `any`: the conjunction that is nearest at the point
+        cases, self.any = self.goals.real.shape  # slot `any` stands for the conjunction with the lowest violation
         self.best = torch.full((cases, self.any), torch.inf, dtype=self.lower.dtype)
         self.where = self.centre[:, None].repeat(1, self.any, 1)
         self.near, self.ask_below = torch.zeros_like(self.best), self.best.clone()
@@ -167,17 +182,17 @@ class Visits:
         self.counterexample: Counterexample | None = None
 
     def result(self) -> Found:
-        """What was found so far."""
-        at = self.goals.real.nonzero()
-        targets = tuple((int(i), int(j)) for i, j in at.tolist())
-        inputs, violations = self.where[at[:, 0], at[:, 1]], self.best[at[:, 0], at[:, 1]]
+        """The result so far."""
+        case, slot = self.goals.real.nonzero(as_tuple=True)
+        targets = tuple(zip(case.tolist(), slot.tolist(), strict=True))
+        inputs, violations = self.where[case, slot], self.best[case, slot]
         return Found(self.counterexample, targets, violations.numpy(), inputs.numpy(), self.visited)
 
     def visit(self, case: Tensor, x: Tensor, own: Tensor, *, blend: Tensor | None = None) -> Seen:
-        """Note the violations at x (rows, points, inputs), clamped to the boxes of `case` (rows,).
+        """Record the violations at x (rows, points, inputs), clamped to the boxes of `case` (rows,).
 
-        own (rows, points): the slot whose violation is a point's value; `any` takes the lowest. blend (points,) asks
-        for gradients, and is true where that of the sum of what is above 0 is wanted, not that of the largest.
+        own (rows, points): the slot whose violation is a point's value; `any` means the lowest. With blend (points,)
+        gradients are computed: where it is true, of the sum of all positive terms Σ c·y − d, else of the largest.
         """
         begin = time.perf_counter()
         rows, points = x.shape[:2]
@@ -196,32 +211,35 @@ class Visits:
                 found = torch.autograd.grad(total.sum(), x, allow_unused=True)[0] if total.requires_grad else None
                 gradient = gradient if found is None else found.nan_to_num(0.0, 0.0, 0.0)
         x, worst = x.detach(), worst.detach()
-        self._keep(case, x, worst)
+        self._record(case, x, worst)
         self.visited += rows * points
         self.pace[blend is not None].note(rows * points, time.perf_counter() - begin)
         self.ask()
         return Seen(x, value.detach(), gradient, y.detach())
 
-    def _keep(self, case: Tensor, x: Tensor, worst: Tensor) -> None:
-        """Lower `best` to worst (rows, points, slots) where it is lower; rows may share a case."""
-        lowest, at = worst.min(1)
+    def _record(self, case: Tensor, x: Tensor, worst: Tensor) -> None:
+        """Lower `best` to worst (rows, points, slots) where that is lower; several rows may have the same case."""
+        lowest, point = worst.min(1)
         before = self.best[case]
         self.best.scatter_reduce_(0, case[:, None].expand_as(lowest), lowest, "amin")
         row, slot = ((lowest < before) & (lowest == self.best[case])).nonzero(as_tuple=True)
-        self.where[case[row], slot] = x[row, at[row, slot]]
+        self.where[case[row], slot] = x[row, point[row, slot]]
 
     def measure_rounding(self, case: Tensor, y: Tensor) -> None:
-        """Take from outputs y (rows, 1, outputs) what is near 0 for the targets of `case` (rows,)."""
+        """Set the violation that may be rounding for the targets of `case` (rows,), from outputs (rows, 1, outputs)."""
         size = self.goals.terms(y, case).abs().sum(-1)[:, 0] + self.goals.limit[case].abs()
         self.near[case] = NEAR * size.nan_to_num(0.0, 0.0, 0.0).amax(-1)
 
     def pending(self) -> list[tuple[int, int]]:
-        """Targets whose lowest violation may be a counterexample and was not asked about."""
+        """The targets whose lowest violation may be a counterexample that `confirm` has not judged yet."""
         found = ((self.best <= self.near) & (self.best < self.ask_below)).nonzero().tolist()
         return [(i, j) for i, j in found]
 
     def ask(self) -> None:
-        """Ask about the targets asked about least, lowest first; again only where there is something new to ask."""
+        """Call `confirm` for pending targets, those with the fewest calls first, then those with the lowest violation.
+
+        A target is asked about again only when its violation has become clearly lower.
+        """
         if self.counterexample is not None:
             return
         for target in heapq.nsmallest(ASKS, self.pending(), lambda t: (self.asked.get(t, 0), float(self.best[t]))):
@@ -237,5 +255,5 @@ class Visits:
         return torch.minimum(torch.maximum(x, self.lower[case][:, None]), self.upper[case][:, None])
 
     def rand(self, *shape: int) -> Tensor:
-        """Uniform in [0, 1), from the search's own generator."""
+        """Uniform random numbers in [0, 1) of this shape, from the search's own generator."""
         return torch.rand(shape, generator=self.generator, dtype=self.lower.dtype)

@@ -1,4 +1,4 @@
-"""What the input of a network may be: boxes, and balls in the maximum norm that become boxes.
+"""The sets that the input of a network may come from: boxes, and balls in the maximum norm, which are boxes too.
 
 ball = LinfBall(images, 0.02, clip=(0, 1))
 len(ball), ball.lower, ball.upper, ball.centre

@@ -1,4 +1,4 @@
-"""The arrays and numbers that sets are made from, as the caller gave them: checked, copied, in float64."""
+"""The arrays and numbers that a caller makes sets from: checked, copied and converted to float64."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ Array: TypeAlias = "NDArray[np.floating] | Tensor"
 
 
 def tensor_of(name: str, value: object) -> Tensor:
-    """The caller's array as a tensor of its own dtype, apart from any graph of gradients; not yet copied."""
+    """The caller's array as a tensor of its own dtype, detached from autograd; a tensor is not copied."""
     if isinstance(value, Tensor):
         if value.is_meta or value.layout != torch.strided:
             raise InvalidTypeError(f"{name} is a sparse or meta tensor; pass a dense one that holds numbers")
@@ -33,51 +33,54 @@ def tensor_of(name: str, value: object) -> Tensor:
 
 
 def floats_of(name: str, value: object) -> Tensor:
-    """A float64 copy of finite floats, or an error that says what is wrong with them."""
-    found = tensor_of(name, value)
-    if found.dtype not in (torch.float32, torch.float64):
-        kind = str(found.dtype).removeprefix("torch.")
-        scale = "convert with .double(), or .astype(numpy.float64), and scale bytes to [0, 1] with / 255"
-        raise InvalidTypeError(f"{name} has dtype {kind}; only float32 and float64 are supported: {scale}")
-    if (at := first_true(~found.isfinite())) is not None:
-        raise InvalidValueError(f"{name} is {found[at].item()} at index {at}; an input set needs finite numbers")
-    return found.to(torch.float64, copy=True)
+    """A float64 copy of an array of finite floats; anything else is an error that names the first bad entry."""
+    tensor = tensor_of(name, value)
+    if tensor.dtype not in (torch.float32, torch.float64):
+        kind = str(tensor.dtype).removeprefix("torch.")
+        remedy = "convert with .double(), or .astype(numpy.float64), and scale bytes to [0, 1] with / 255"
+        raise InvalidTypeError(f"{name} has dtype {kind}; only float32 and float64 are supported: {remedy}")
+    if (index := first_true(~tensor.isfinite())) is not None:
+        raise InvalidValueError(f"{name} is {tensor[index].item()} at index {index}; an input set needs finite numbers")
+    return tensor.to(torch.float64, copy=True)
 
 
 def batch_of(name: str, value: object) -> Tensor:
     """A batch of inputs, (batch, *input shape), as a float64 copy."""
-    found = floats_of(name, value)
-    if found.dim() < 2:
+    batch = floats_of(name, value)
+    if batch.dim() < 2:
         raise InvalidValueError(
-            f"{name} has shape {tuple(found.shape)}; it must be (batch, *input shape): use {name}[None] for one input"
+            f"{name} has shape {tuple(batch.shape)}; it must be (batch, *input shape): use {name}[None] for one input"
         )
-    if 0 in found.shape[1:]:
-        raise InvalidValueError(f"{name} has shape {tuple(found.shape)}: an input without entries")
-    return found
+    if 0 in batch.shape[1:]:
+        raise InvalidValueError(f"{name} has shape {tuple(batch.shape)}: an input without entries")
+    return batch
 
 
 def radius_of(eps: object, x: Tensor) -> Tensor:
-    """eps as a tensor of x's shape, nowhere negative."""
+    """eps as a non-negative tensor of x's shape (batch, *input shape).
+
+    eps is one number, one number per input (batch), or anything that broadcasts to x.
+    """
     if isinstance(eps, numbers.Real) and not isinstance(eps, (bool, np.generic)):
         eps = float(eps)
-    found = floats_of("eps", eps).to(x.device)
-    given = tuple(found.shape)
-    if found.dim() == 1 and len(found) == len(x):
-        found = found.reshape(-1, *[1] * (x.dim() - 1))
+    radius = floats_of("eps", eps).to(x.device)
+    given = tuple(radius.shape)
+    if radius.dim() == 1 and len(radius) == len(x):
+        radius = radius.reshape(-1, *[1] * (x.dim() - 1))
     try:
-        found = found.broadcast_to(x.shape)
+        radius = radius.broadcast_to(x.shape)
     except RuntimeError:
         raise InvalidValueError(
             f"eps has shape {given}, which is neither one number, one per input ({len(x)}), "
             f"nor broadcast to {tuple(x.shape)}"
         ) from None
-    if (at := first_true(found < 0)) is not None:
-        raise InvalidValueError(f"eps is {found[at].item()!r} at index {at}; a radius is at least 0")
-    return found
+    if (index := first_true(radius < 0)) is not None:
+        raise InvalidValueError(f"eps is {radius[index].item()!r} at index {index}; a radius is at least 0")
+    return radius
 
 
 def clip_of(clip: tuple[float, float]) -> tuple[float, float]:
-    """The two ends that every entry of an input keeps to."""
+    """The range (low, high) that every entry of an input is restricted to, with low ≤ high."""
     try:
         low, high = (float(end) for end in clip)
     except (TypeError, ValueError):
@@ -87,6 +90,6 @@ def clip_of(clip: tuple[float, float]) -> tuple[float, float]:
     return low, high
 
 
-def first_true(bad: Tensor) -> tuple[int, ...] | None:
-    """The index of the first true entry, or None."""
-    return tuple(int(i) for i in bad.nonzero()[0]) if bool(bad.any()) else None
+def first_true(mask: Tensor) -> tuple[int, ...] | None:
+    """The index of the first true entry of a bool tensor, or None if there is none."""
+    return tuple(int(i) for i in mask.nonzero()[0]) if bool(mask.any()) else None

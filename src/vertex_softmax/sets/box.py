@@ -13,7 +13,7 @@ from vertex_softmax.sets.base import InputSet
 
 @dataclass(frozen=True, eq=False, init=False, repr=False)
 class Box(InputSet):
-    """lower ≤ x ≤ upper, elementwise: exactly the box given. Both (batch, *input shape)."""
+    """The box lower ≤ x ≤ upper, elementwise, with exactly the ends that were given; both (batch, *input shape)."""
 
     def __init__(self, lower: Array, upper: Array) -> None:
         low, high = batch_of("lower", lower), batch_of("upper", upper)
@@ -21,9 +21,9 @@ class Box(InputSet):
             raise InvalidValueError(f"lower has shape {tuple(low.shape)}, upper {tuple(high.shape)}; make them equal")
         if low.device != high.device:
             raise InvalidValueError(f"lower is on {low.device} and upper on {high.device}; move one with .to(device)")
-        if (at := first_true(low > high)) is not None:
+        if (index := first_true(low > high)) is not None:
             raise InvalidValueError(
-                f"lower > upper at index {at}: {low[at].item()!r} > {high[at].item()!r}; "
+                f"lower > upper at index {index}: {low[index].item()!r} > {high[index].item()!r}; "
                 "swap them, or widen the box to contain both"
             )
         self._set(lower=low, upper=high)

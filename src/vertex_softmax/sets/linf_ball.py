@@ -1,4 +1,4 @@
-"""A ball in the maximum norm, perhaps clipped to what an input can be: a box."""
+"""Balls in the maximum norm, optionally clipped to the range of valid inputs: boxes around given points."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ from vertex_softmax.sets.rounding import around
 
 @dataclass(frozen=True, eq=False, init=False, repr=False)
 class LinfBall(InputSet):
-    """|x' − x| ≤ eps elementwise, and clip[0] ≤ x' ≤ clip[1] if clip is given: contained in [lower, upper].
+    """All x' with |x' − x| ≤ eps elementwise, and clip[0] ≤ x' ≤ clip[1] if clip is given; contained in [lower, upper].
 
-    x (batch, *input shape). eps: a number; a tensor (batch) with one per input; or anything that broadcasts to x.
-    x − eps and x + eps are computed in float64; where they are not exact the end moves one float outwards, so that
-    the real ball is contained: the box is the ball itself or wider by less than two ulps. An end that clip decides is
-    exactly clip's. eps = 0 is the point x.
+    x has shape (batch, *input shape). eps is one number, a tensor (batch) with one number per input, or anything that
+    broadcasts to x. x − eps and x + eps are computed in float64; where a result is not exact, the end moves one float
+    outwards, so that [lower, upper] contains the real ball and is wider by less than two ulps. An end that is clipped
+    is exactly the end of clip. With eps = 0 the set is the point x.
     """
 
     x: Tensor
@@ -32,9 +32,9 @@ class LinfBall(InputSet):
         lower, upper = around("x", point, radius)
         if clip is not None:
             low, high = clip = clip_of(clip)
-            if (at := first_true((point < low) | (point > high))) is not None:
+            if (index := first_true((point < low) | (point > high))) is not None:
                 raise InvalidValueError(
-                    f"x is {point[at].item()!r} at index {at}, outside clip = {clip}; "
+                    f"x is {point[index].item()!r} at index {index}, outside clip = {clip}; "
                     "scale the inputs, widen clip, or pass clip=None"
                 )
             lower, upper = lower.clamp(min=low), upper.clamp(max=high)
@@ -42,10 +42,10 @@ class LinfBall(InputSet):
 
     @property
     def centre(self) -> Tensor:
-        """x."""
+        """The points that the balls are around, (batch, *input shape)."""
         return self.x
 
-    def _said(self) -> str:
+    def _summary(self) -> str:
         clip = "" if self.clip is None else f", clip {self.clip[0]:g} … {self.clip[1]:g}"
         return f"eps {range_text(self.eps)}{clip}"
 

@@ -1,9 +1,9 @@
-"""A model that was read: which graph answers for which inputs, each held against the model itself.
+"""Models that have been read: which graph represents the model for which inputs, each compared with the model itself.
 
-Invariant: `Loaded.groups` returns a graph for an input only if the original (the user's module, run eagerly;
-onnxruntime on the file) gives what the graph gives, but for rounding, at the input's centre and at points of its set.
-Inputs are answered by one graph only if their graphs are the same: token ids decide over masks, positions and indices,
-so every row of ids is read by itself.
+Invariant: `Loaded.groups` returns a graph for an input only if the original (the user's module, run eagerly; or the
+ONNX file, run by onnxruntime) agrees with the graph, up to rounding, at the input's centre and at points of its set.
+Inputs share a graph only if their graphs are the same: masks, positions and indices depend on the token ids, so every
+row of ids is read separately.
 
     model = read(module)              # once
     certify(model, ball, labels)      # as often as you like: exported once per input shape, replayed every time
@@ -15,7 +15,7 @@ import dataclasses
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any, TypeAlias, Union
+from typing import TYPE_CHECKING, Any, TypeAlias, Union
 
 import torch
 from torch import Tensor, nn
@@ -23,47 +23,51 @@ from torch import Tensor, nn
 from vertex_softmax.foundation.errors import InvalidTypeError, InvalidValueError, VertexError
 from vertex_softmax.graph.identity import graph_identity
 from vertex_softmax.graph.ir import Graph
-from vertex_softmax.sets import InputSet
+from vertex_softmax.sets.base import InputSet
+from vertex_softmax.sets.region import placed
+
+if TYPE_CHECKING:
+    from vertex_softmax.graph.from_torch.importer import Program, Reading
 
 CALLS = 64
-"""About how many calls of a module a small batch may cost; a large one costs two per input."""
+"""About how many calls of the original the comparison makes for a small batch; a large batch needs two per input."""
 MOST_POINTS = 5
-"""Of one input's set, that the original is asked at."""
+"""The most points of one input's set at which the graph is compared with the original."""
 
 
 @dataclasses.dataclass(frozen=True)
 class Group:
-    """Some inputs of a batch, and the graph that answers for them."""
+    """Some inputs of a batch, by their indices `which`, and the graph that represents the model for them."""
 
     which: tuple[int, ...]
     graph: Graph
 
 
 class Loaded(ABC):
-    """A model that was read."""
+    """A model that has been read, from which graphs for input sets are obtained."""
 
     identity: str | None = None
-    """Of the file that was read (certificate/checker/model.py); None if it is no file."""
+    """The identity of the ONNX file (certificate/checker/model.py); None if the model is not a file."""
     name: str = ""
-    """Of the file that was read; empty if it is no file."""
+    """The name of the ONNX file; empty if the model is not a file."""
 
     @abstractmethod
     def groups(self, input_set: InputSet) -> list[Group]:
-        """The graphs for the inputs of a set, simplified; every input is in one group."""
+        """The simplified graphs for the inputs of a set; every input is in exactly one group."""
 
     def graph(self, input_set: InputSet) -> Graph:
-        """The one graph for all inputs of a set."""
-        found = self.groups(input_set)
-        if len(found) != 1:
+        """The simplified graph for all inputs of a set; an error if they need several."""
+        groups = self.groups(input_set)
+        if len(groups) != 1:
             raise InvalidValueError(
-                f"the {len(input_set)} inputs need {len(found)} graphs, as masks, positions or indices differ with "
-                f"their token ids (inputs {found[0].which[0]} and {found[1].which[0]}, for instance): give the model "
+                f"the {len(input_set)} inputs need {len(groups)} graphs, as masks, positions or indices differ with "
+                f"their token ids (inputs {groups[0].which[0]} and {groups[1].which[0]}, for instance): give the model "
                 "itself to `certify` and `bound`, or one input at a time"
             )
-        return found[0].graph
+        return groups[0].graph
 
     def rows(self, ids: Tensor) -> Tensor:  # noqa: ARG002
-        """The rows (batch, tokens, d) of the table that ids (batch, tokens) are looked up in: the graph's input."""
+        """The rows (batch, tokens, d) of the embedding table at ids (batch, tokens): the input of the graph."""
         raise InvalidTypeError("only a torch.nn.Module that takes token ids has a table to look them up in")
 
 
@@ -71,9 +75,10 @@ Model: TypeAlias = Union[nn.Module, Graph, str, Path, Loaded]  # noqa: UP007 - L
 
 
 def read(model: Model, *, kwargs: Mapping[str, Any] | None = None) -> Loaded:
-    """A module in eval mode, a graph, or the path of an ONNX file, as what `certify` asks.
+    """Read a model, a module in eval mode, a graph, or the path of an ONNX file, for repeated use with `certify`.
 
-    `kwargs`: what else the module is called with, for every input (an attention mask, for instance), in a batch of 1.
+    `kwargs`: further arguments of the module, the same for every input (an attention mask, for instance), in a batch
+    of 1.
     """
     if isinstance(model, nn.Module):
         return _Module(model, kwargs)
@@ -91,12 +96,12 @@ def read(model: Model, *, kwargs: Mapping[str, Any] | None = None) -> Loaded:
 
 
 def load(model: Model, input_set: InputSet) -> Graph:
-    """The graph of a model, simplified, for the inputs of the set, held against the model."""
+    """The simplified graph of a model for the inputs of the set, compared with the model."""
     return read(model).graph(checked(input_set))
 
 
 def checked(input_set: InputSet) -> InputSet:
-    """The set, if it is one."""
+    """The input set itself; an error if the argument is not an `InputSet` or has no inputs."""
     if not isinstance(input_set, InputSet):
         raise InvalidTypeError(
             f"the input set is a {type(input_set).__name__}; give a LinfBall, a Box or a TokenBall around your inputs"
@@ -107,34 +112,35 @@ def checked(input_set: InputSet) -> InputSet:
 
 
 class _Graph(Loaded):
-    """A graph is the model itself: there is nothing to hold it against."""
+    """A graph given by the user; it is the model itself, so there is no original to compare it with."""
 
     def __init__(self, graph: Graph) -> None:
-        self.given = graph
+        self._graph = graph
 
     def groups(self, input_set: InputSet) -> list[Group]:
         _refuse_ids(input_set, "a Graph is fixed at the ids it was read at, and does not know them")
-        return [Group(tuple(range(len(input_set))), self.given)]
+        return [Group(tuple(range(len(input_set))), self._graph)]
 
 
-def _refuse_ids(input_set: InputSet, why: str) -> None:
+def _refuse_ids(input_set: InputSet, reason: str) -> None:
+    """Raise if the set has token ids, for models that cannot take them into account; `reason` says why."""
     if getattr(input_set, "ids", None) is not None:
         raise InvalidValueError(
-            f"the set has token ids, and {why}: masks and positions may be other sentences'. Give the module itself, "
-            "or read(module) of vertex_softmax.sets.loading; or leave `ids` out, if the embeddings are all that the "
-            "network takes"
+            f"the set has token ids, and {reason}: masks and positions may be those of another sentence. Give the "
+            "module itself, or read(module) of vertex_softmax.sets.loading; or leave `ids` out, if the embeddings are "
+            "all that the network takes"
         )
 
 
 class _File(Loaded):
-    """An ONNX file, read once."""
+    """An ONNX file: read and simplified once, compared with onnxruntime for every set."""
 
     def __init__(self, path: Path) -> None:
         from vertex_softmax.graph.from_onnx.importer import from_onnx
-        from vertex_softmax.graph.from_onnx.original import Original
+        from vertex_softmax.graph.from_onnx.original import OriginalFile
         from vertex_softmax.graph.simplify import simplify
 
-        self.original = Original(path)
+        self.original = OriginalFile(path)
         self.identity, self.name = self.original.identity, path.name
         self.simplified: Graph = simplify(from_onnx(self.original.file))
 
@@ -147,52 +153,55 @@ class _File(Loaded):
 
 
 class _Module(Loaded):
-    """A PyTorch module: exported once per input shape, read once per row of token ids."""
+    """A PyTorch module: exported once per input shape, translated once per row of token ids.
+
+    `state` identifies the tensors of the module at the last call; a module that was changed since is refused.
+    """
 
     def __init__(self, module: nn.Module, kwargs: Mapping[str, Any] | None) -> None:
-        from vertex_softmax.graph.from_torch.module import Original
+        from vertex_softmax.graph.from_torch.module import OriginalModule
 
-        self.original = Original(module, torch.zeros((), dtype=torch.float64), kwargs)
-        self.programs: dict[tuple[object, ...], Any] = {}
+        self.original = OriginalModule(module, torch.zeros((), dtype=torch.float64), kwargs)
+        self.programs: dict[tuple[object, ...], Program] = {}
         self.readings: dict[tuple[object, ...], _Reading] = {}
         self.module, self.state = module, _state(module)
 
     def groups(self, input_set: InputSet) -> list[Group]:
-        from vertex_softmax.graph.from_torch.replay import Case, replay
+        from vertex_softmax.graph.from_torch.replay import ReplayCase, replay
 
         if _state(self.module) != self.state:
             raise InvalidValueError("the module's parameters or buffers have changed since it was read: read it again")
         ids = getattr(input_set, "ids", None)
-        found = self._readings(input_set.shape[1:], len(input_set), ids)
+        readings = self._readings(input_set.shape[1:], len(input_set), ids)
         if ids is not None:
-            _check_centres(input_set, found)
-        groups: dict[str, list[int]] = {}
-        for i, reading in enumerate(found):
-            groups.setdefault(reading.identity, []).append(i)
-        answers = []
-        for which in groups.values():
-            reading = found[which[0]]
+            _check_centres(input_set, readings)
+        indices: dict[str, list[int]] = {}
+        for i, reading in enumerate(readings):
+            indices.setdefault(reading.identity, []).append(i)
+        groups = []
+        for which in indices.values():
+            reading = readings[which[0]]
             graph = reading.simplified
             points = points_of(input_set[which], graph.input.shape)
-            cases = [Case(i, p, found[i].made.cut) for i, p in zip(which, points, strict=True)]
-            replay(graph, reading.made, self.original, cases, batches=True)
-            answers.append(Group(tuple(which), graph))
-        self.state = _state(self.module)  # a module that was run may have put something away for later
-        return answers
+            cases = [ReplayCase(i, p, readings[i].translated.cut) for i, p in zip(which, points, strict=True)]
+            replay(graph, reading.translated, self.original, cases, batches=True)
+            groups.append(Group(tuple(which), graph))
+        self.state = _state(self.module)  # running a module may have changed its buffers (a cache, for instance)
+        return groups
 
     def rows(self, ids: Tensor) -> Tensor:
-        found = self._readings((), len(ids), ids)
-        return torch.cat([reading.start.reshape(1, ids.shape[1], -1) for reading in found])
+        readings = self._readings((), len(ids), ids)
+        return torch.cat([reading.start.reshape(1, ids.shape[1], -1) for reading in readings])
 
     def _readings(self, shape: Sequence[int], count: int, ids: Tensor | None) -> list[_Reading]:
-        """One per input; the same one for the same ids."""
+        """One reading per input, the same object for the same ids. `shape` is the input's; ids are (count, tokens)."""
         if ids is None:
-            found = self._reading(torch.zeros(1, *shape, dtype=torch.float64), "input")
-            return [found] * count
+            return [self._reading(torch.zeros(1, *shape, dtype=torch.float64), "input")] * count
         rows = ids.cpu().long()
-        return [self._at_row(rows, i) for i in range(count)]
+        return [self._reading_of_row(rows, i) for i in range(count)]
 
-    def _at_row(self, rows: Tensor, i: int) -> _Reading:
+    def _reading_of_row(self, rows: Tensor, i: int) -> _Reading:
+        """The reading at row i of the ids; errors name the row."""
         try:
             return self._reading(rows[i : i + 1], "embedding")
         except VertexError as error:
@@ -211,26 +220,29 @@ class _Module(Loaded):
 
 
 def _state(module: nn.Module) -> list[tuple[str, int, int]]:
-    """Which tensors a module has, and how often each was written to."""
+    """(name, object id, write count) of every parameter and buffer: it changes when a tensor is replaced or written."""
     named = [*module.named_parameters(remove_duplicate=False), *module.named_buffers(remove_duplicate=False)]
     return [(name, id(value), value._version) for name, value in named]
 
 
 class _Reading:
-    """A graph as it was read at some ids, and what was made of it."""
+    """The graph translated from a module at one row of ids, its identity and its simplified form.
 
-    def __init__(self, made: Any) -> None:
+    `start` is the graph's input there: the looked-up embeddings, or zeros for a module that takes numbers.
+    """
+
+    def __init__(self, translated: Reading) -> None:
         from vertex_softmax.graph.simplify import simplify
 
-        self.made = made
-        self.identity: str = graph_identity(made.graph)
-        self.start: Tensor = made.start
-        self.simplified: Graph = simplify(made.graph)
+        self.translated = translated
+        self.identity: str = graph_identity(translated.graph)
+        self.start: Tensor = translated.start
+        self.simplified: Graph = simplify(translated.graph)
 
 
-def _check_centres(input_set: InputSet, found: Sequence[_Reading]) -> None:
-    """The centre of a set with ids is what the ids are looked up to be, exactly."""
-    for i, (centre, reading) in enumerate(zip(input_set.centre.cpu(), found, strict=True)):
+def _check_centres(input_set: InputSet, readings: Sequence[_Reading]) -> None:
+    """Raise unless the centre of every set with ids is exactly the embeddings of its ids."""
+    for i, (centre, reading) in enumerate(zip(input_set.centre.cpu(), readings, strict=True)):
         start = (
             reading.start.reshape(centre.shape[0], -1)
             if reading.start.numel() % centre.shape[0] == 0
@@ -253,33 +265,19 @@ def _check_centres(input_set: InputSet, found: Sequence[_Reading]) -> None:
 
 
 def points_of(input_set: InputSet, shape: Sequence[int]) -> Tensor:
-    """Points (n, k, *shape) of every input's set, on the CPU: centre, a corner, ends, inside.
+    """Points (batch, k, *shape) of every input's set, on the CPU: centre, random corner, both ends, a random point.
 
-    The fewer inputs, the more points; without width there is the centre alone.
+    k is at most MOST_POINTS, and smaller for a large batch; if all sets are single points, k = 1.
     """
     lower, upper, centre = (
         placed(end.detach().cpu().double(), shape) for end in (input_set.lower, input_set.upper, input_set.centre)
     )
-    found = [centre]
+    points = [centre]
     if bool((lower < upper).any()):
         generator = torch.Generator().manual_seed(len(centre))
         share = torch.rand(centre.shape, generator=generator, dtype=torch.float64)
         side = torch.rand(centre.shape, generator=generator) < 0.5
         inside = (lower + share * (upper - lower)).clamp(lower, upper)
-        found += [torch.where(side, lower, upper), lower, upper, inside]
+        points += [torch.where(side, lower, upper), lower, upper, inside]
     count = max(2, min(MOST_POINTS, CALLS // len(centre)))
-    return torch.stack(found[:count], 1)
-
-
-def placed(x: Tensor, shape: Sequence[int]) -> Tensor:
-    """One end of a set, (batch, ...), as (batch, *graph input shape)."""
-    shape = tuple(shape)
-    if tuple(x.shape[1:]) == shape:
-        return x
-    if shape and shape[0] == 1 and tuple(x.shape[1:]) == shape[1:]:
-        return x.unsqueeze(1)
-    if tuple(x.shape) == shape:
-        return x.unsqueeze(0)
-    raise InvalidValueError(
-        f"the set holds {x.shape[0]} inputs of shape {tuple(x.shape[1:])}, but the network takes {shape}"
-    )
+    return torch.stack(points[:count], 1)

@@ -10,10 +10,12 @@ from __future__ import annotations
 
 import dataclasses
 from abc import ABC, abstractmethod
+from collections.abc import Sequence
 
 import torch
 from torch import Tensor
 
+from vertex_softmax.foundation.errors import InvalidValueError
 from vertex_softmax.ops.interval import Interval
 
 
@@ -35,6 +37,10 @@ class Region(ABC):
 
         Where a coefficient is 0 the point has the centre's number.
         """
+
+    @abstractmethod
+    def at(self, which: slice) -> Region:
+        """The sets of some inputs of the batch."""
 
     @abstractmethod
     def rearranged(self, numbers: Tensor) -> Region:
@@ -67,7 +73,28 @@ class BoxRegion(Region):
         corner = torch.where(A > 0, lower, torch.where(A < 0, upper, centre))
         return value, corner.expand(*value.shape, *centre.shape[2:])
 
+    def at(self, which: slice) -> BoxRegion:
+        """The boxes of some inputs."""
+        return BoxRegion(self.lower[which], self.upper[which])
+
     def rearranged(self, numbers: Tensor) -> BoxRegion:
         """Both ends rearranged."""
         lower, upper = (end.flatten(1)[:, numbers.flatten()].reshape(-1, *numbers.shape) for end in self.box)
         return BoxRegion(lower, upper)
+
+
+def placed(x: Tensor, shape: Sequence[int]) -> Tensor:
+    """One end of a set, (batch, *input shape), as (batch, *shape) for the graph's input `shape`.
+
+    The graph's input may have an extra leading dimension of 1, or be the whole batch.
+    """
+    shape = tuple(shape)
+    if tuple(x.shape[1:]) == shape:
+        return x
+    if shape and shape[0] == 1 and tuple(x.shape[1:]) == shape[1:]:
+        return x.unsqueeze(1)
+    if tuple(x.shape) == shape:
+        return x.unsqueeze(0)
+    raise InvalidValueError(
+        f"the set holds {x.shape[0]} inputs of shape {tuple(x.shape[1:])}, but the network takes {shape}"
+    )

@@ -1,4 +1,4 @@
-"""Balls around the embeddings of some tokens; the other tokens do not move."""
+"""Balls in the maximum norm around the embeddings of some tokens; the embeddings of the other tokens are fixed."""
 
 from __future__ import annotations
 
@@ -22,13 +22,14 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, eq=False, init=False, repr=False)
 class TokenBall(InputSet):
-    """|x' − embeddings| ≤ eps on the chosen tokens, x' = embeddings on the others: contained in [lower, upper].
+    """All x' with |x' − embeddings| ≤ eps on the chosen tokens and x' = embeddings on the others.
 
-    embeddings (batch, tokens, d). eps as for `LinfBall`, rounded outwards in the same way. tokens: which may move, as
-    indices (the same for every input) or as a mask (tokens) or (batch, tokens); None is all. Kept as a mask.
-    ids (batch, tokens), integers: what a module that takes ids is given. Then the embeddings have to be the rows of its
-    table at these ids, before the module scales them or adds anything; `certify` compares them. `TokenBall.of` looks
-    them up:
+    embeddings: (batch, tokens, d). eps: as for `LinfBall`, rounded outwards in the same way, so that [lower, upper]
+    contains the real set. tokens: those that may move, as indices (the same for every input) or as a mask (tokens) or
+    (batch, tokens); None means all. The attribute is always a mask (batch, tokens).
+    ids: integers (batch, tokens), for a module that takes token ids. The embeddings must then be the rows of its
+    embedding table at these ids, before the module scales them or adds anything; `certify` compares them.
+    `TokenBall.of` looks them up:
 
         ball = TokenBall.of(model, ids, 0.01, tokens=[1, 3])
     """
@@ -61,27 +62,28 @@ class TokenBall(InputSet):
         eps: float | Array,
         tokens: Sequence[int] | NDArray[np.integer] | NDArray[np.bool_] | Tensor | None = None,
     ) -> TokenBall:
-        """The set around the rows of the table that a module looks ids (batch, tokens) up in, whatever it is called.
+        """The set around the embeddings of ids (batch, tokens), looked up in the model's own embedding table.
 
-        The rows are those of the table itself; where a module scales them (Gemma, BART, Pegasus), eps is before the
-        scale. `model`: a torch.nn.Module in eval mode that takes ids, or what `methods.loading.read` made of one.
+        The embeddings are the rows of the table itself: if the module scales them (Gemma, BART, Pegasus), eps applies
+        before the scaling. `model`: a torch.nn.Module in eval mode that takes ids, or the result of
+        `vertex_softmax.sets.loading.read` for one.
         """
         from vertex_softmax.sets.loading import read
 
-        found = token_ids(ids)
-        if found.dim() != 2 or 0 in found.shape:
+        rows = token_ids(ids)
+        if rows.dim() != 2 or 0 in rows.shape:
             raise InvalidValueError(
-                f"ids has shape {tuple(found.shape)}; it must be (batch, tokens), neither of them 0: use ids[None] for "
+                f"ids has shape {tuple(rows.shape)}; it must be (batch, tokens), neither of them 0: use ids[None] for "
                 "one sentence"
             )
-        return cls(read(model).rows(found).to(found.device), eps, tokens, found)
+        return cls(read(model).rows(rows).to(rows.device), eps, tokens, rows)
 
     @property
     def centre(self) -> Tensor:
-        """The embeddings."""
+        """The embeddings that the balls are around, (batch, tokens, d)."""
         return self.embeddings
 
-    def _said(self) -> str:
+    def _summary(self) -> str:
         moving = range_text(self.tokens.sum(-1))
         return f"eps {range_text(self.eps[self.tokens])}, {moving} of {self.tokens.shape[1]} tokens move"
 
@@ -91,46 +93,47 @@ class TokenBall(InputSet):
 
 
 def _mask(tokens: object, x: Tensor) -> Tensor:
-    """The tokens that may move as a mask (batch, tokens)."""
+    """The tokens that may move, given as indices, as a mask or as None (all), as a mask (batch, tokens)."""
     batch, count = x.shape[:2]
     if tokens is None:
         return torch.ones(batch, count, dtype=torch.bool, device=x.device)
-    found = tensor_of("tokens", tokens)
-    if found.dtype == torch.bool:
-        if tuple(found.shape) not in {(count,), (batch, count)}:
+    chosen = tensor_of("tokens", tokens)
+    if chosen.dtype == torch.bool:
+        if tuple(chosen.shape) not in {(count,), (batch, count)}:
             raise InvalidValueError(
-                f"tokens is a mask of shape {tuple(found.shape)}; it must be ({count},) or ({batch}, {count})"
+                f"tokens is a mask of shape {tuple(chosen.shape)}; it must be ({count},) or ({batch}, {count})"
             )
-        return found.to(x.device).broadcast_to(batch, count).clone()
-    if found.numel() == 0:
-        found = found.long()
-    if found.is_floating_point() or found.dim() != 1:
+        return chosen.to(x.device).broadcast_to(batch, count).clone()
+    if chosen.numel() == 0:
+        chosen = chosen.long()
+    if chosen.is_floating_point() or chosen.dim() != 1:
         raise InvalidTypeError(
-            f"tokens has dtype {str(found.dtype).removeprefix('torch.')} and shape {tuple(found.shape)}; "
+            f"tokens has dtype {str(chosen.dtype).removeprefix('torch.')} and shape {tuple(chosen.shape)}; "
             "pass a list of indices, or a mask of bool"
         )
-    if (at := first_true((found < -count) | (found >= count))) is not None:
-        raise InvalidValueError(f"tokens[{at[0]}] is {int(found[at])}, out of range: there are {count} tokens")
+    if (index := first_true((chosen < -count) | (chosen >= count))) is not None:
+        raise InvalidValueError(f"tokens[{index[0]}] is {int(chosen[index])}, out of range: there are {count} tokens")
     mask = torch.zeros(batch, count, dtype=torch.bool, device=x.device)
-    mask[:, found.long().to(x.device)] = True
+    mask[:, chosen.long().to(x.device)] = True
     return mask
 
 
 def _ids(ids: object, x: Tensor) -> Tensor | None:
+    """Token ids (batch, tokens) that fit the embeddings x (batch, tokens, d), copied; None stays None."""
     if ids is None:
         return None
-    found = token_ids(ids)
-    if found.shape != x.shape[:2]:
-        raise InvalidValueError(f"ids has shape {tuple(found.shape)}; the embeddings need {tuple(x.shape[:2])}")
-    return found
+    rows = token_ids(ids)
+    if rows.shape != x.shape[:2]:
+        raise InvalidValueError(f"ids has shape {tuple(rows.shape)}; the embeddings need {tuple(x.shape[:2])}")
+    return rows
 
 
 def token_ids(ids: object) -> Tensor:
-    """A copy of token ids, in int64."""
-    found = tensor_of("ids", ids)
-    if found.is_floating_point() or found.is_complex() or found.dtype == torch.bool:
-        raise InvalidTypeError(f"ids has dtype {str(found.dtype).removeprefix('torch.')}; ids are integers")
-    found = found.to(torch.long, copy=True)  # a uint64 beyond int64 becomes negative
-    if (at := first_true(found < 0)) is not None:
-        raise InvalidValueError(f"ids is {int(found[at])} at index {at}; ids are rows of a table, counted from 0")
-    return found
+    """A copy of token ids in int64; an error if one is negative or not an integer."""
+    rows = tensor_of("ids", ids)
+    if rows.is_floating_point() or rows.is_complex() or rows.dtype == torch.bool:
+        raise InvalidTypeError(f"ids has dtype {str(rows.dtype).removeprefix('torch.')}; ids are integers")
+    rows = rows.to(torch.long, copy=True)  # a uint64 beyond int64 becomes negative
+    if (index := first_true(rows < 0)) is not None:
+        raise InvalidValueError(f"ids is {int(rows[index])} at index {index}; ids are rows of a table, counted from 0")
+    return rows

@@ -13,7 +13,7 @@ r_j lies in [l_j − D₁, u_j − D₀] as well, and (Σa) D is at most the lar
 pieces. A box is connected, so D takes every value of its range and no piece is empty: where rounding makes the ends of
 an interval cross they are exchanged, and no piece is ever dropped.
 
-`affine_outward` has the same with a proved bound on the rounding.
+affine_outward.py computes the same with a proved bound on the rounding.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from vertex_softmax.softmax_box.outward import gradual_underflow, round_down
 
 
 @gradual_underflow()
-def affine_minorant(
+def affine_minorant(  # the box, and the free numbers of the rule: a public signature
     lower: Array,
     upper: Array,
     value_lower: Array,
@@ -39,7 +39,7 @@ def affine_minorant(
     *,
     outward: bool = False,
 ) -> Array:
-    """B with Σ_j p_j v_j ≥ a·s + m·v + B for all s in [lower, upper], v in [value_lower, value_upper] (to rounding).
+    """B with Σ_j p_j v_j ≥ a·s + m·v + B for all s in [lower, upper], v in [value_lower, value_upper], to rounding.
 
     >>> import numpy as np
     >>> l, u, v = np.array([-1.0, -1.0]), np.array([1.0, 1.0]), np.array([0.0, 1.0])
@@ -58,10 +58,10 @@ def affine_minorant(
     these very numbers (affine_outward.py has the proof), and carries no gradient.
     """
     box = {"lower": lower, "upper": upper, "value_lower": value_lower, "value_upper": value_upper, "a": a, "m": m}
-    found, back = tensors(pieces=("mu",), **box, mu=mu)
-    check_affine(**found)
-    dtype = found["mu"].dtype
-    arguments = tuple(x.double() for x in found.values())
+    checked, back = tensors(pieces=("mu",), **box, mu=mu)
+    check_affine(**checked)
+    dtype = checked["mu"].dtype
+    arguments = tuple(x.double() for x in checked.values())
     if outward:
         with torch.no_grad():
             return back(round_down(proved_minorant(*arguments), dtype))
@@ -69,30 +69,32 @@ def affine_minorant(
     return back(B.masked_fill(B.isnan() | B.isposinf(), -torch.inf))
 
 
-def _minorant(
+def _minorant(  # the arguments of the public affine_minorant
     lower: Tensor, upper: Tensor, value_lower: Tensor, value_upper: Tensor, a: Tensor, m: Tensor, mu: Tensor
 ) -> Tensor:
     """B of the module's docstring for valid arguments, (..., K) and mu (..., M), to (...)."""
-    low, high, D, shift = pieces(lower, upper, mu.shape[-1])
+    ranges = pieces(lower, upper, mu.shape[-1])
     v_low, v_high, slope, coefficient = (x.unsqueeze(-2) for x in (value_lower, value_upper, a, m))
-    low, high = torch.minimum(low, high), torch.maximum(low, high)
+    low, high = torch.minimum(ranges.low, ranges.high), torch.maximum(ranges.low, ranges.high)
     B = minorant_constant(low, high, v_low, v_high, slope, coefficient, mu.unsqueeze(-1))
-    rest = a.sum(-1, keepdim=True)
-    most = rest * (shift + D)
-    return (B - torch.maximum(most[..., :-1], most[..., 1:])).amin(-1)
+    at_cuts = a.sum(-1, keepdim=True) * (ranges.shift + ranges.cuts)  # (Σa) D
+    return (B - torch.maximum(at_cuts[..., :-1], at_cuts[..., 1:])).amin(-1)
 
 
-def minorant_constant(
+def minorant_constant(  # the arguments of affine_minorant, with log p in place of scores
     log_low: Tensor, log_high: Tensor, value_lower: Tensor, value_upper: Tensor, a: Tensor, m: Tensor, mu: Tensor
 ) -> Tensor:
-    """μ + Σ_j of the inner minima, (...); arguments (..., K) broadcast, mu (..., 1); −inf is a masked key."""
-    there = ~(log_high == -torch.inf)  # a NaN is not a masked key
-    low = torch.where(there, log_low, torch.zeros_like(log_low))
-    high = torch.where(there, log_high, torch.zeros_like(log_high))
+    """μ + Σ_j of the inner minima, (...), for log p in [log_low, log_high], where −inf marks a masked key.
+
+    The arguments (..., K) broadcast; mu is (..., 1).
+    """
+    unmasked = ~(log_high == -torch.inf)  # a NaN is not a masked key
+    low = torch.where(unmasked, log_low, torch.zeros_like(log_low))
+    high = torch.where(unmasked, log_high, torch.zeros_like(log_high))
     e_low, e_high = low.exp(), high.exp()
-    # a masked key: p = 0, only −m v is left
+    # a masked key: p = 0, so only −m v remains
     terms = [
-        torch.where(there, least(v - mu, a, low, high, e_low, e_high), torch.zeros_like(mu)) - m * v
+        torch.where(unmasked, least(v - mu, a, low, high, e_low, e_high), torch.zeros_like(mu)) - m * v
         for v in (value_lower, value_upper)
     ]
     return mu.squeeze(-1) + torch.minimum(*terms).sum(-1)
@@ -102,7 +104,7 @@ def least(w: Tensor, a: Tensor, left: Tensor, right: Tensor, e_left: Tensor, e_r
     """min over r in [left, right] of w e^r − a r; e_left, e_right are e^left and e^right."""
     up_left, up_right = w * e_left, w * e_right
     ends = torch.minimum(up_left - a * left, up_right - a * right)
-    with torch.no_grad():  # at the bottom the derivative in r is 0, so nothing needs to pass through it
+    with torch.no_grad():  # at the bottom the derivative in r is 0, so no gradient flows through it
         inside = (up_left < a) & (a < up_right)  # then w > 0 and a > 0
         ratio = a / torch.where(inside, w, torch.ones_like(w))
         inside &= ratio > 0

@@ -51,7 +51,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from vertex_softmax.softmax_box.log_ranges import Pieces, pieces
+from vertex_softmax.softmax_box.log_ranges import LogRanges, pieces
 from vertex_softmax.softmax_box.outward import EXP_ULPS, EXTRA_ULPS, LIMITS, SAFETY
 
 LOG_ULPS = EXP_ULPS
@@ -59,59 +59,62 @@ LIMIT = LIMITS[torch.float64]
 UNIT = SAFETY * LIMIT.unit
 
 
-def proved_minorant(
+def proved_minorant(  # the arguments of the public affine_minorant
     lower: Tensor, upper: Tensor, value_lower: Tensor, value_upper: Tensor, a: Tensor, m: Tensor, mu: Tensor
 ) -> Tensor:
-    """B of the affine vertex rule, proved; valid float64 arguments (..., K) and mu (..., M), to (...)."""
+    """A proved B of the affine vertex rule, (...), for valid float64 arguments (..., K) and mu (..., M)."""
     keys = upper.shape[-1]
-    low, high, D, shift = proved_ranges(lower, upper, mu.shape[-1])
-    there = (upper > -torch.inf).unsqueeze(-2)
-    low, high = torch.where(there, low, 0.0), torch.where(there, high, 0.0)
+    ranges = proved_ranges(lower, upper, mu.shape[-1])
+    unmasked = (upper > -torch.inf).unsqueeze(-2)
+    low, high = torch.where(unmasked, ranges.low, 0.0), torch.where(unmasked, ranges.high, 0.0)
     e_low, e_high = (x.exp().masked_fill(x < LIMIT.lowest, 0.0) for x in (low, high))
     lost = UNIT * (keys + EXTRA_ULPS)
     level, slope, coefficient = mu.unsqueeze(-1), a.unsqueeze(-2), m.unsqueeze(-2)
     terms = []
     for v in (value_lower.unsqueeze(-2), value_upper.unsqueeze(-2)):
         mv = coefficient * v
-        found = _least(v - level, slope, mv, low, high, e_low, e_high, lost)
-        terms.append(torch.where(there, found, -mv - lost * mv.abs()))
+        least = _least(v - level, slope, mv, low, high, e_low, e_high, lost)
+        terms.append(torch.where(unmasked, least, -mv - lost * mv.abs()))
     total = mu + torch.minimum(*terms).sum(-1)
     rest, size = a.sum(-1, keepdim=True), a.abs().sum(-1, keepdim=True)
-    D0, D1 = shift + D[..., :-1], shift + D[..., 1:]
+    D0, D1 = ranges.shift + ranges.cuts[..., :-1], ranges.shift + ranges.cuts[..., 1:]
     furthest = torch.maximum(D0.abs(), D1.abs())
     error = UNIT * (4 * mu.abs() + (keys + 8) * size * furthest) + keys * LIMIT.underflow
     B = total - torch.maximum(rest * D0, rest * D1) - error
     return B.masked_fill(B.isnan() | B.isposinf(), -torch.inf).amin(-1)
 
 
-def proved_ranges(lower: Tensor, upper: Tensor, M: int) -> Pieces:
-    """`pieces` with everything widened: steps 1 to 3."""
+def proved_ranges(lower: Tensor, upper: Tensor, M: int) -> LogRanges:
+    """The ranges of `pieces`, widened so that they contain the exact ones: steps 1 to 3 of the proof."""
     keys = upper.shape[-1]
-    low, high, D, shift = pieces(lower, upper, M, _widening)
-    low, high = low - _widening(low, keys), high + _widening(high, keys)
-    if M > 1:  # then D has a share in them
+    ranges = pieces(lower, upper, M, _widening)
+    low, high = ranges.low - _widening(ranges.low, keys), ranges.high + _widening(ranges.high, keys)
+    if M > 1:  # then the cuts enter the ranges
+        D = ranges.cuts
         reach = UNIT * torch.maximum(D[..., :-1].abs(), D[..., 1:].abs()).unsqueeze(-1)
         low, high = low - reach, high + reach
-    return Pieces(torch.minimum(low, high).clamp(max=0.0), torch.maximum(low, high).clamp(max=0.0), D, shift)
+    ordered = torch.minimum(low, high).clamp(max=0.0), torch.maximum(low, high).clamp(max=0.0)
+    return LogRanges(low=ordered[0], high=ordered[1], cuts=ranges.cuts, shift=ranges.shift)
 
 
 def _widening(x: Tensor, keys: int) -> Tensor:
+    """η(x) of step 3."""
     return UNIT * (5 * x.abs() + (2 * keys + 16))
 
 
-def _least(
+def _least(  # the numbers of one summand, as the proof names them; the exponentials are shared between both values
     w: Tensor, a: Tensor, mv: Tensor, low: Tensor, high: Tensor, e_low: Tensor, e_high: Tensor, lost: float
 ) -> Tensor:
     """Below min over r in [low, high] of w e^r − a r − mv, by at least `lost` times its size: steps 4 to 7."""
     fixed = mv.abs()
 
-    def at(r: Tensor, e: Tensor, up: Tensor) -> Tensor:
+    def value_at_end(r: Tensor, e: Tensor, up: Tensor) -> Tensor:
         slope = a * r
         size = w.abs() * e.clamp(min=LIMIT.underflow / LIMIT.unit) + slope.abs() + fixed
         return up - slope - mv - lost * size
 
     up_low, up_high = w * e_low, w * e_high
-    ends = torch.minimum(at(low, e_low, up_low), at(high, e_high, up_high))
+    ends = torch.minimum(value_at_end(low, e_low, up_low), value_at_end(high, e_high, up_high))
     inside = (w > 0) & (a > 0) & (up_low < a) & (a < w * e_high.clamp(min=LIMIT.underflow))
     ratio = a / torch.where(inside, w, 1.0)
     slope = a * torch.where(inside, ratio, 1.0).clamp(min=torch.finfo(torch.float64).tiny).log()

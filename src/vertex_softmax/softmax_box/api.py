@@ -1,11 +1,12 @@
-"""The public functions of the primitive: check, choose a backend, hand back what came in.
+"""The public functions of the primitive: check the arguments, choose a backend, return the caller's array type.
 
-Every backend answers NaN for a row it cannot handle; here such rows are either reported (`diagnose`) or solved in the
-log domain. So no caller ever sees NaN, and checking valid input costs no pass over it.
+Every backend returns NaN for a row it cannot handle; here the caller is told what is wrong with such a row
+(`diagnose`), or it is solved in the log domain. So no caller ever sees NaN, and valid input needs no separate check.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Literal, NamedTuple
 
 import numpy as np
@@ -19,6 +20,8 @@ from vertex_softmax.softmax_box.outward import gradual_underflow
 
 Algorithm = Literal["auto", "newton", "threshold"]
 ALGORITHMS = ("auto", "newton", "threshold")
+Rows = tuple[Tensor, Tensor, Tensor]
+"""(c, lower, upper), tensors (..., K) of one dtype and device that broadcast against each other."""
 
 
 class ThresholdVertex(NamedTuple):
@@ -67,9 +70,8 @@ def softmax_box_bounds(
 ) -> tuple[Array, Array]:
     """(minimum, maximum) of c · softmax(s) over the box, with one pass over the box. See `softmax_box_min`."""
     _check_algorithm(algorithm)
-    found, back = tensors(c=c, lower=lower, upper=upper)
-    args = (found["c"], found["lower"], found["upper"])
-    low, high = _SoftmaxBox.apply(*args, algorithm, outward, (1, -1))  # type: ignore[no-untyped-call]
+    rows, back = _rows(c, lower, upper)
+    low, high = _SoftmaxBox.apply(*rows, algorithm, outward, (1, -1))  # type: ignore[no-untyped-call]
     return back(low), back(high)
 
 
@@ -80,21 +82,27 @@ def softmax_box_argmin(c: Array, lower: Array, upper: Array, *, algorithm: Algor
     Masked keys are not in the mask. `mask` has the broadcast shape (..., K).
     """
     _check_algorithm(algorithm)
-    found, back = tensors(c=c, lower=lower, upper=upper)
+    rows, back = _rows(c, lower, upper)
     with torch.no_grad():
-        (value,), (cut,) = _solve(found["c"], found["lower"], found["upper"], algorithm, False, (1,), cuts=True)
-        mask = (found["c"] < cut[..., None]) & (found["upper"] > -torch.inf)
+        (value,), (cut,) = _solve(rows, algorithm, False, (1,), cuts=True)
+        mask = (rows[0] < cut[..., None]) & (rows[2] > -torch.inf)
         return ThresholdVertex(back(value), back(mask), back(mask.sum(-1)))
 
 
 @gradual_underflow()
 def _extreme(c: Array, lower: Array, upper: Array, algorithm: Algorithm, outward: bool, sign: int) -> Array:
+    """The minimum (sign 1) or the maximum (sign −1) over the box."""
     _check_algorithm(algorithm)
-    found, back = tensors(c=c, lower=lower, upper=upper)
-    args = (found["c"], found["lower"], found["upper"])
-    if not any(x.requires_grad for x in args):
-        return back(_solve(*args, algorithm, outward, (sign,))[0][0])
-    return back(_SoftmaxBox.apply(*args, algorithm, outward, (sign,))[0])  # type: ignore[no-untyped-call]
+    rows, back = _rows(c, lower, upper)
+    if not any(x.requires_grad for x in rows):
+        return back(_solve(rows, algorithm, outward, (sign,))[0][0])
+    return back(_SoftmaxBox.apply(*rows, algorithm, outward, (sign,))[0])  # type: ignore[no-untyped-call]
+
+
+def _rows(c: Array, lower: Array, upper: Array) -> tuple[Rows, Callable[[Tensor], Array]]:
+    """The checked arguments, and the function that converts a result to the caller's array type."""
+    checked, back = tensors(c=c, lower=lower, upper=upper)
+    return (checked["c"], checked["lower"], checked["upper"]), back
 
 
 def _check_algorithm(algorithm: str) -> None:
@@ -103,107 +111,105 @@ def _check_algorithm(algorithm: str) -> None:
 
 
 def _solve(
-    c: Tensor,
-    lower: Tensor,
-    upper: Tensor,
-    algorithm: str,
-    outward: bool,
-    signs: tuple[int, ...],
-    *,
-    cuts: bool = False,
+    rows: Rows, algorithm: str, outward: bool, signs: tuple[int, ...], *, cuts: bool = False
 ) -> tuple[list[Tensor], list[Tensor]]:
-    """One result per sign, the minimum (1) and the maximum (−1), and if wanted the cuts whose vertices attain them."""
+    """One result (...) per sign, the minimum (1) or the maximum (−1), and with `cuts` one cut (...) per sign.
+
+    A cut describes the vertex that attains the result: keys with c < cut (for the maximum c > cut) at their upper end.
+    """
     results: list[Tensor] = []
-    where: list[Tensor] = []
-    left = True
+    found_cuts: list[Tensor] = []
+    may_have_nan = True
     if algorithm != "threshold" or cuts:
-        results, where, left = _newton(c, lower, upper, outward, signs, cuts)
+        results, found_cuts, may_have_nan = _newton(rows, outward, signs, cuts)
     if algorithm == "threshold":
         solver = torch_backend.threshold
-        results = [torch_backend.minimum(c, lower, upper, solver=solver, sign=s, outward=outward) for s in signs]
-        left = True
-    if not left:
-        return results, where
+        results = [torch_backend.minimum(*rows, solver=solver, sign=s, outward=outward) for s in signs]
+        may_have_nan = True
+    if not may_have_nan:
+        return results, found_cuts
     for i, sign in enumerate(signs):
-        _finish(results[i], where[i] if cuts else None, c, lower, upper, sign, outward)
-    return results, where
+        _finish(results[i], found_cuts[i] if cuts else None, rows, sign, outward)
+    return results, found_cuts
 
 
-def _newton(
-    c: Tensor, lower: Tensor, upper: Tensor, outward: bool, signs: tuple[int, ...], cuts: bool
-) -> tuple[list[Tensor], list[Tensor], bool]:
-    """Results, cuts, and whether a row may have been left as NaN."""
+def _newton(rows: Rows, outward: bool, signs: tuple[int, ...], cuts: bool) -> tuple[list[Tensor], list[Tensor], bool]:
+    """The results, the cuts (none without `cuts`), and whether a row may have been left as NaN."""
+    c, lower, upper = rows
     keys = c.shape[-1]
     if c.device.type == "cpu" and native.usable(keys):
         wanted = (1 in signs, -1 in signs)
-        ends = native.bounds_and_cuts(c, lower, upper, wanted=wanted, outward=outward, cuts=cuts)
-        return [end for end in ends[0] if end is not None], [cut for cut in ends[1] if cut is not None], True
+        ends, ends_cuts = native.bounds_and_cuts(c, lower, upper, wanted=wanted, outward=outward, cuts=cuts)
+        return _present(ends), _present(ends_cuts), True
     batch = np.broadcast_shapes(c.shape, lower.shape, upper.shape)[:-1]
-    where = [torch.empty(batch, dtype=c.dtype, device=c.device) for _ in signs] if cuts else [None for _ in signs]
-    pairs = list(zip(signs, where, strict=True))
+    found_cuts = [torch.empty(batch, dtype=c.dtype, device=c.device) if cuts else None for _ in signs]
+    pairs = list(zip(signs, found_cuts, strict=True))
     if c.is_cuda:
         from vertex_softmax.softmax_box import triton_backend
 
         if triton_backend.usable(keys):
             run = triton_backend.minimum
-            found = [run(c, lower, upper, sign=s, outward=outward, cut=w) for s, w in pairs]
-            return [low for low, _ in found], _present(where), any(nan for _, nan in found)
+            solved = [run(c, lower, upper, sign=s, outward=outward, cut=cut) for s, cut in pairs]
+            return [value for value, _ in solved], _present(found_cuts), any(nan for _, nan in solved)
     newton = torch_backend.newton
     return (
-        [torch_backend.minimum(c, lower, upper, solver=newton, sign=s, outward=outward, cut=w) for s, w in pairs],
-        _present(where),
+        [torch_backend.minimum(c, lower, upper, solver=newton, sign=s, outward=outward, cut=cut) for s, cut in pairs],
+        _present(found_cuts),
         True,
     )
 
 
-def _present(where: list[Tensor] | list[None]) -> list[Tensor]:
-    return [cut for cut in where if cut is not None]
+def _present(values: list[Tensor | None]) -> list[Tensor]:
+    """The entries that are not None."""
+    return [value for value in values if value is not None]
 
 
-def _finish(
-    result: Tensor, cut: Tensor | None, c: Tensor, lower: Tensor, upper: Tensor, sign: int, outward: bool
-) -> None:
-    """Rows a backend left as NaN: say what is wrong with them, or solve them in another way, in place."""
-    if not bool(result.sum().isnan()):  # one pass, nothing stored; an overflow here costs a second look, no more
+def _finish(result: Tensor, cut: Tensor | None, rows: Rows, sign: int, outward: bool) -> None:
+    """Replace the NaN of rows that a backend did not handle, in place; raises if a row is invalid."""
+    if not bool(result.sum().isnan()):  # one pass without extra memory; an overflow merely leads to the exact test
         return
-    left = result.isnan()
-    if not bool(left.any()):
+    unhandled = result.isnan()
+    if not bool(unhandled.any()):
         return
+    c, lower, upper = rows
     shape = torch.Size((*result.shape, c.shape[-1]))
-    rows = [x.expand(shape)[left] for x in (c, lower, upper)]
-    if not all_valid(*rows):
+    picked = (c.expand(shape)[unhandled], lower.expand(shape)[unhandled], upper.expand(shape)[unhandled])
+    if not all_valid(*picked):
         diagnose(lower, upper, c)
         raise InternalError("a row was refused for no reason that `diagnose` knows; please report this with the input")
-    value, where = _left_rows(rows[0], rows[1], rows[2], sign, outward)
+    value, found_cut = _solve_unhandled(picked, sign, outward)
     if bool(value.isnan().any()):
         raise InternalError("the log-domain path returned NaN for valid input; please report this with the input")
-    result[left] = value
+    result[unhandled] = value
     if cut is not None:
-        cut[left] = where
+        cut[unhandled] = found_cut
 
 
-def _left_rows(c: Tensor, lower: Tensor, upper: Tensor, sign: int, outward: bool) -> tuple[Tensor, Tensor]:
-    """Valid rows (rows, K) that the fast path did not handle: the careful kernel on CUDA, then the log domain."""
+def _solve_unhandled(rows: Rows, sign: int, outward: bool) -> tuple[Tensor, Tensor]:
+    """(value, cut) of valid rows (rows, K) that the fast path did not handle.
+
+    Tried in turn: the careful kernel on CUDA, then the log domain.
+    """
+    c, lower, upper = rows
     value = torch.full_like(c[:, 0], torch.nan)
-    where = value.clone()
+    cut = value.clone()
     if c.is_cuda:
         from vertex_softmax.softmax_box import triton_backend
 
         if triton_backend.usable(c.shape[-1]):
-            value, _ = triton_backend.minimum(c, lower, upper, sign=sign, outward=outward, cut=where, careful=True)
+            value, _ = triton_backend.minimum(c, lower, upper, sign=sign, outward=outward, cut=cut, careful=True)
     left = value.isnan()
     if bool(left.any()):
-        rows = (c[left] * sign, lower[left], upper[left])
-        low, cut = log_domain.minimum_and_cut(*rows, outward=outward)
-        value[left], where[left] = low * sign, cut * sign
-    return value, where
+        low, low_cut = log_domain.minimum_and_cut(c[left] * sign, lower[left], upper[left], outward=outward)
+        value[left], cut[left] = low * sign, low_cut * sign
+    return value, cut
 
 
 class _SoftmaxBox(torch.autograd.Function):
     """The envelope theorem: the derivative at the optimum is the derivative with the optimal vertex held fixed."""
 
     @staticmethod
-    def forward(
+    def forward(  # one parameter per argument of `apply`: autograd's signature
         ctx: torch.autograd.function.FunctionCtx,
         c: Tensor,
         lower: Tensor,
@@ -212,7 +218,7 @@ class _SoftmaxBox(torch.autograd.Function):
         outward: bool,
         signs: tuple[int, ...],
     ) -> tuple[Tensor, ...]:
-        results, cuts = _solve(c, lower, upper, algorithm, outward, signs, cuts=any(ctx.needs_input_grad))  # type: ignore[attr-defined]
+        results, cuts = _solve((c, lower, upper), algorithm, outward, signs, cuts=any(ctx.needs_input_grad))  # type: ignore[attr-defined]
         ctx.save_for_backward(c, lower, upper, *cuts)
         ctx.signs = signs  # type: ignore[attr-defined]
         return tuple(results)
@@ -227,9 +233,9 @@ class _SoftmaxBox(torch.autograd.Function):
             up = (c < cut[..., None]) if sign > 0 else (c > cut[..., None])
             p = torch.where(up, upper, lower).softmax(-1)
             value = (p * c).sum(-1, keepdim=True)
-            at_c = gradient[..., None] * p
-            at_score = at_c * (c - value)
-            full = (at_c, torch.where(up, 0.0, at_score), torch.where(up, at_score, 0.0))
+            grad_c = gradient[..., None] * p
+            grad_score = grad_c * (c - value)
+            full = (grad_c, torch.where(up, 0.0, grad_score), torch.where(up, grad_score, 0.0))
             for i, argument in enumerate((c, lower, upper)):
                 if ctx.needs_input_grad[i]:  # type: ignore[attr-defined]
                     part, before = full[i].sum_to_size(argument.shape), totals[i]

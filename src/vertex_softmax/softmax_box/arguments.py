@@ -1,8 +1,8 @@
-"""What a caller may pass, and the one place that says what is wrong with it.
+"""The arguments of the public functions: conversion to tensors, and all error messages about them.
 
-`tensors` turns the arguments into torch tensors of one dtype and device without copying them; `diagnose` finds the
-first bad entry. Solvers do not look for bad entries: they return NaN for a row they cannot handle, which costs nothing,
-and `diagnose` is called only then.
+`tensors` converts the arguments to torch tensors of one dtype and device without copying them; `diagnose` finds the
+first invalid entry. Solvers do not search for invalid entries: they return NaN for a row they cannot handle, which
+costs nothing, and `diagnose` is called only then.
 """
 
 from __future__ import annotations
@@ -24,9 +24,10 @@ Array: TypeAlias = "NDArray[np.floating] | Tensor"
 def tensors(
     *, pieces: tuple[str, ...] = (), **arguments: object
 ) -> tuple[dict[str, Tensor], Callable[[Tensor], Array]]:
-    """The arguments as tensors of a common dtype (not broadcast, not copied), and how to hand a result back.
+    """The arguments as tensors of a common dtype (not broadcast, not copied), and a function that converts a result.
 
-    `pieces` names those whose last dimension is not the K keys but M pieces.
+    The function converts a result tensor to the caller's array type. `pieces` names the arguments whose last dimension
+    is not the K keys but M pieces.
     """
     are_tensors = {name: isinstance(value, Tensor) for name, value in arguments.items()}
     if any(are_tensors.values()) and not all(are_tensors.values()):
@@ -34,11 +35,11 @@ def tensors(
         raise InvalidTypeError(
             f"{other} is not a torch tensor but another argument is; pass all of them as tensors, or all as arrays"
         )
-    found = {
+    given = {
         name: value.resolve_conj().resolve_neg() if isinstance(value, Tensor) else _from_numpy(name, value)
         for name, value in arguments.items()
     }
-    for name, value in found.items():
+    for name, value in given.items():
         if value.dtype not in (torch.float32, torch.float64):
             remedy = "convert with .double()" if are_tensors[name] else "convert with .astype(numpy.float64)"
             raise InvalidTypeError(
@@ -58,14 +59,14 @@ def tensors(
             raise InvalidValueError(
                 f"{name} has shape {tuple(value.shape)}: there is no {last} ({size} = 0); {needs} needs {size} ≥ 1"
             )
-    devices = {value.device for value in found.values()}
+    devices = {value.device for value in given.values()}
     if len(devices) > 1:
-        where = ", ".join(f"{name} on {value.device}" for name, value in found.items())
+        where = ", ".join(f"{name} on {value.device}" for name, value in given.items())
         raise InvalidValueError(f"the arguments are on different devices ({where}); move them with .to(device)")
-    _check_shapes(found, pieces)
-    dtype = torch.float64 if any(v.dtype == torch.float64 for v in found.values()) else torch.float32
-    found = {name: value.to(dtype) for name, value in found.items()}  # float32 to float64 is exact
-    return found, (_same if any(are_tensors.values()) else _to_numpy)
+    _check_shapes(given, pieces)
+    dtype = torch.float64 if any(v.dtype == torch.float64 for v in given.values()) else torch.float32
+    converted = {name: value.to(dtype) for name, value in given.items()}  # float32 to float64 is exact
+    return converted, (_same if any(are_tensors.values()) else _to_numpy)
 
 
 def _same(result: Tensor) -> Array:
@@ -103,14 +104,15 @@ def _from_numpy(name: str, value: object) -> Tensor:
         return torch.from_numpy(array)
 
 
-def _check_shapes(found: dict[str, Tensor], pieces: tuple[str, ...]) -> None:
-    keys = {value.shape[-1] for name, value in found.items() if name not in pieces}
+def _check_shapes(given: dict[str, Tensor], pieces: tuple[str, ...]) -> None:
+    """Raise unless the leading dimensions broadcast and all arguments but `pieces` have the same number of keys."""
+    keys = {value.shape[-1] for name, value in given.items() if name not in pieces}
     try:
-        np.broadcast_shapes(*(value.shape[:-1] for value in found.values()))
+        np.broadcast_shapes(*(value.shape[:-1] for value in given.values()))
     except ValueError:
         keys = set()
     if len(keys) != 1:
-        shapes = ", ".join(f"{name} {tuple(value.shape)}" for name, value in found.items())
+        shapes = ", ".join(f"{name} {tuple(value.shape)}" for name, value in given.items())
         raise InvalidValueError(
             f"the shapes do not broadcast: {shapes}; all need the same number of keys in the last dimension, "
             "and leading dimensions that are equal or 1"
@@ -118,17 +120,18 @@ def _check_shapes(found: dict[str, Tensor], pieces: tuple[str, ...]) -> None:
 
 
 def all_valid(c: Tensor, lower: Tensor, upper: Tensor) -> bool:
-    """Would `diagnose` find nothing in these rows? (rows, K) each."""
+    """Whether all rows are valid, that is, `diagnose` would not raise; each argument is (rows, K)."""
     ends = (lower <= upper) & (upper < torch.inf) & ((lower > -torch.inf) | (upper == -torch.inf)) & c.isfinite()
     return bool(ends.all() & (upper > -torch.inf).any(-1).all())
 
 
 def _first(bad: Tensor) -> tuple[int, ...]:
+    """The index of the first true entry; there is one."""
     return tuple(int(i) for i in bad.nonzero()[0])
 
 
 def diagnose(lower: Tensor, upper: Tensor, c: Tensor | None = None) -> None:
-    """Raise an error that names the first offending argument, index and remedy; return if every entry is fine."""
+    """Raise an error that names the first invalid argument, the index and a remedy; return if every entry is valid."""
     for name, value in (("c", c), ("lower", lower), ("upper", upper)):
         if value is not None and bool((bad := value.isnan()).any()):
             raise InvalidValueError(
@@ -146,15 +149,15 @@ def diagnose(lower: Tensor, upper: Tensor, c: Tensor | None = None) -> None:
             )
     lo, up = torch.broadcast_tensors(lower, upper)
     if bool((bad := lo > up).any()):
-        at = _first(bad)
+        index = _first(bad)
         raise InvalidValueError(
-            f"lower > upper at index {at}: {lo[at].item()!r} > {up[at].item()!r}; "
+            f"lower > upper at index {index}: {lo[index].item()!r} > {up[index].item()!r}; "
             "swap them, or widen the box to contain both"
         )
     if bool((bad := (lo == -float("inf")) & (up != -float("inf"))).any()):
-        at = _first(bad)
+        index = _first(bad)
         raise InvalidValueError(
-            f"lower is -inf but upper is {up[at].item()!r} at index {at}; "
+            f"lower is -inf but upper is {up[index].item()!r} at index {index}; "
             "a masked key needs both at -inf, any other a finite lower bound"
         )
     if bool((bad := (up == -float("inf")).all(-1)).any()):
@@ -164,16 +167,16 @@ def diagnose(lower: Tensor, upper: Tensor, c: Tensor | None = None) -> None:
         )
 
 
-def check_affine(
+def check_affine(  # the arguments of the public affine_minorant
     lower: Tensor, upper: Tensor, value_lower: Tensor, value_upper: Tensor, a: Tensor, m: Tensor, mu: Tensor
 ) -> None:
-    """Raise an error that names the first offending argument of `affine_minorant`, its index and the remedy."""
+    """Raise an error that names the first invalid argument of `affine_minorant`, its index and a remedy."""
     parameters = {"value_lower": value_lower, "value_upper": value_upper, "a": a, "m": m, "mu": mu}
     ends = (lower <= upper) & (upper < torch.inf) & ((lower > -torch.inf) | (upper == -torch.inf))
-    right = ends.all() & (upper > -torch.inf).any(-1).all() & ((upper > -torch.inf) | (a == 0)).all()
+    valid = ends.all() & (upper > -torch.inf).any(-1).all() & ((upper > -torch.inf) | (a == 0)).all()
     for value in parameters.values():
-        right &= value.isfinite().all()
-    if bool(right & (value_lower <= value_upper).all()):
+        valid &= value.isfinite().all()
+    if bool(valid & (value_lower <= value_upper).all()):
         return
     for name, value in parameters.items():
         if bool((bad := value.isnan()).any()):
@@ -186,13 +189,14 @@ def check_affine(
             raise InvalidValueError(f"{name} is {value[_first(bad)].item()} at index {_first(bad)}; it must be finite")
     lo, up = torch.broadcast_tensors(value_lower, value_upper)
     if bool((bad := lo > up).any()):
-        at = _first(bad)
+        index = _first(bad)
         raise InvalidValueError(
-            f"value_lower > value_upper at index {at}: {lo[at].item()!r} > {up[at].item()!r}; "
+            f"value_lower > value_upper at index {index}: {lo[index].item()!r} > {up[index].item()!r}; "
             "swap them, or widen the box to contain both"
         )
     slope, up = torch.broadcast_tensors(a, upper)
-    at = _first((up == -torch.inf) & (slope != 0))
+    index = _first((up == -torch.inf) & (slope != 0))
     raise InvalidValueError(
-        f"a is {slope[at].item()!r} at index {at}, where the key is masked (-inf); the slope of a masked key must be 0"
+        f"a is {slope[index].item()!r} at index {index}, where the key is masked (-inf); "
+        "the slope of a masked key must be 0"
     )

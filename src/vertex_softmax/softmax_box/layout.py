@@ -1,6 +1,6 @@
-"""How the rows of broadcast arrays lie in memory: sizes and strides, with neighbouring dimensions merged.
+"""The memory layout of the rows of broadcast arrays: sizes and strides, with neighbouring dimensions merged.
 
-Shared by the kernels that walk strides themselves, so that nothing broadcast is ever stored.
+Shared by the kernels that follow strides themselves, so that broadcast arrays are never expanded in memory.
 """
 
 from __future__ import annotations
@@ -12,7 +12,10 @@ Dim = tuple[int, tuple[int, ...]]
 
 
 def merged_dims(arrays: list[Tensor]) -> list[Dim]:
-    """The dimensions of equally shaped arrays, without those of size 1, merged where every array steps alike."""
+    """The dimensions of equally shaped arrays without those of size 1; neighbours are merged where strides allow.
+
+    Two neighbours merge if in every array the outer stride is the inner stride times the inner size.
+    """
     merged: list[Dim] = []
     for i, size in enumerate(arrays[0].shape):
         if size == 1:

@@ -1,6 +1,7 @@
-"""The same minimum where weights would underflow or products overflow: every round is a stable softmax of its own.
+"""The same minimum where weights would underflow or products overflow: every round computes a stable softmax.
 
-Invariant: a finite result for every valid row, however wide its box. Always in float64; rows are few, so clarity wins.
+Invariant: a finite result for every valid row, however wide its box. Always in float64. Such rows are rare, so the code
+favours clarity over speed.
 """
 
 from __future__ import annotations
@@ -35,6 +36,7 @@ def minimum_and_cut(c: Tensor, lower: Tensor, upper: Tensor, *, outward: bool = 
 
 
 def _solve(c: Tensor, lower: Tensor, upper: Tensor, outward: bool) -> tuple[Tensor, Tensor]:
+    """(value, cut), each (rows), of float64 rows (rows, K)."""
     c = without_masked(c, upper)
     exponent = torch.frexp(c.abs().amax(-1, keepdim=True)).exponent
     scaled = _times_power(c, -exponent)  # max |scaled| is in [1/2, 1): exact but for what underflows
@@ -45,7 +47,7 @@ def _solve(c: Tensor, lower: Tensor, upper: Tensor, outward: bool) -> tuple[Tens
         return (x * torch.where(scaled < t, upper, lower).softmax(-1)).sum(-1, keepdim=True)
 
     t, cut = descend(mean_at, scaled)
-    cut = torch.where(scaled < cut, inf, c).amin(-1, keepdim=True)  # the same vertex, told by an original coefficient
+    cut = torch.where(scaled < cut, inf, c).amin(-1, keepdim=True)  # the same vertex, by an unscaled coefficient
     if outward:
         t = proof.lower_bound(scaled, lower, upper, t, None)
         back = _times_power(t, exponent)

@@ -14,8 +14,10 @@ from __future__ import annotations
 import ctypes
 import functools
 import itertools
+import math
 import os
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TypeAlias
 
@@ -35,7 +37,7 @@ _int64s = ctypes.POINTER(_int64)
 
 
 class _Shape(ctypes.Structure):
-    """SHAPE of native/shape.h."""
+    """The struct SHAPE of native/shape.h: the sizes and strides, in elements, of the rows of c, l, u and the result."""
 
     _fields_ = [
         *((name, _int64) for name in ("K", "key_c", "key_l", "key_u", "outward", "n_outer", "outer_total")),
@@ -64,12 +66,12 @@ def _library() -> ctypes.CDLL | None:
 
 
 def available() -> bool:
-    """Is the compiled kernel there, and does this processor run it?"""
+    """Whether the compiled kernel exists and runs on this processor."""
     return _library() is not None
 
 
 def usable(keys: int) -> bool:
-    """Can the kernel take rows of this many keys? (Longer sums would outgrow SAFETY in the proof of outward.py.)"""
+    """Whether the kernel can take rows of this many keys; longer sums would exceed SAFETY in outward.py's proof."""
     return keys <= MOST_KEYS and available()
 
 
@@ -80,21 +82,21 @@ def variant() -> str | None:
 
 
 Ends: TypeAlias = "list[Tensor | None]"
-"""[for the minimum, for the maximum]; None where it is not wanted."""
+"""[minimum, maximum], each (...); None where it is not requested."""
 
 
-def bounds(
+def bounds(  # the three arrays, and keyword-only options
     c: Tensor, lower: Tensor, upper: Tensor, *, minimum: bool, maximum: bool, outward: bool, force: str | None = None
 ) -> Ends:
-    """The wanted ends of c · softmax(s) over the box; CPU tensors of one dtype, (..., K) that broadcast, to (...).
+    """The requested ends of c · softmax(s) over the box, (...); CPU tensors (..., K) of one dtype that broadcast.
 
-    `force` names an instruction set, for tests; it must be one this processor has.
+    `force` names one of VARIANTS, for tests; this processor must support it.
     """
     wanted = (minimum, maximum)
     return bounds_and_cuts(c, lower, upper, wanted=wanted, outward=outward, cuts=False, force=force)[0]
 
 
-def bounds_and_cuts(
+def bounds_and_cuts(  # the three arrays, and keyword-only options
     c: Tensor,
     lower: Tensor,
     upper: Tensor,
@@ -104,11 +106,14 @@ def bounds_and_cuts(
     cuts: bool = True,
     force: str | None = None,
 ) -> tuple[Ends, Ends]:
-    """The ends, and the cuts: the minimum is attained where keys with c < cut are up, the maximum where c > cut."""
+    """The ends of `bounds` (`wanted`: minimum, maximum), and their cuts, (...) each.
+
+    The minimum is attained with the keys c < cut at their upper ends, the maximum with the keys c > cut.
+    """
     library = _library()
     if library is None:
         raise RuntimeError("the compiled kernel is not available; check native.available() first")
-    use = library.vertex_variant() if force is None else VARIANTS.index(force)
+    variant_index = library.vertex_variant() if force is None else VARIANTS.index(force)
     shape = np.broadcast_shapes(c.shape, lower.shape, upper.shape)
     outs = [torch.empty(shape[:-1], dtype=c.dtype) if want else None for want in wanted]
     found_cuts = [None if out is None or not cuts else torch.empty_like(out) for out in outs]
@@ -122,68 +127,95 @@ def bounds_and_cuts(
     inner = [dim for dim in dims if not (dim[1][1] or dim[1][2])]
     threads = torch.get_num_threads() if template.numel() * shape[-1] >= PARALLEL_FROM else 1
 
-    def work(piece: tuple[int, int]) -> None:
-        _run(call, use, views, outs, found_cuts, outer, inner, piece, outward)
-
+    job = _Job(
+        call=call,
+        variant=variant_index,
+        views=views,
+        outs=outs,
+        cuts=found_cuts,
+        outer=outer,
+        inner=inner,
+        outward=outward,
+    )
     split = outer if outer else inner
-    pieces = _pieces(split[0][0] if split else 1, threads)
-    if len(pieces) == 1:
-        work(pieces[0])
+    parts = _parts(split[0][0] if split else 1, threads)
+    if len(parts) == 1:
+        _run(job, parts[0])
     else:
-        with ThreadPoolExecutor(len(pieces)) as pool:
-            list(pool.map(work, pieces))
+        with ThreadPoolExecutor(len(parts)) as pool:
+            list(pool.map(lambda part: _run(job, part), parts))
     return outs, found_cuts
 
 
-def _pieces(size: int, threads: int) -> list[tuple[int, int]]:
+def _parts(size: int, threads: int) -> list[tuple[int, int]]:
+    """(start, length) of about equal parts of a dimension of this size, one per thread."""
     count = max(1, min(threads, size))
     edges = [size * i // count for i in range(count + 1)]
     return [(a, b - a) for a, b in itertools.pairwise(edges)]
 
 
-def _run(
-    call: ctypes._FuncPointer,
-    use: int,
-    views: list[Tensor],
-    outs: Ends,
-    cuts: Ends,
-    outer: list[Dim],
-    inner: list[Dim],
-    piece: tuple[int, int],
-    outward: bool,
-) -> None:
-    """One call of the kernel on part of the first outer (or else inner) dimension."""
-    start, count = piece
-    outer, inner = list(outer), list(inner)
+@dataclass(frozen=True, kw_only=True)
+class _Job:
+    """All rows of one call: which function of the library, the arrays, and their merged dimensions.
+
+    `views` are c, lower and upper, expanded to one shape (..., K). Along the `outer` dimensions the box moves, along
+    the `inner` ones only c does; strides are those of c, lower, upper and the result.
+    """
+
+    call: ctypes._FuncPointer
+    variant: int
+    views: list[Tensor]
+    outs: Ends
+    cuts: Ends
+    outer: list[Dim]
+    inner: list[Dim]
+    outward: bool
+
+
+def _run(job: _Job, part: tuple[int, int]) -> None:
+    """Call the kernel for a part (start, length) of the first outer dimension, or of the first inner one if none."""
+    start, count = part
+    views, outer, inner = job.views, list(job.outer), list(job.inner)
     offsets = (0, 0, 0, 0)
     split = outer if outer else inner
     if split:
-        size_strides = split[0][1]
-        split[0] = (count, size_strides)
-        offsets = tuple(start * stride for stride in size_strides)  # type: ignore[assignment]
+        strides = split[0][1]
+        split[0] = (count, strides)
+        offsets = tuple(start * stride for stride in strides)  # type: ignore[assignment]
     keys = views[0].shape[-1]
 
-    def numbers(dims: list[Dim], which: int | None) -> ctypes.Array[_int64]:
-        return (_int64 * max(1, len(dims)))(*(d[0] if which is None else d[1][which] for d in dims))
+    def sizes(dims: list[Dim]) -> ctypes.Array[_int64]:
+        return (_int64 * max(1, len(dims)))(*(size for size, _ in dims))
 
-    def product(dims: list[Dim]) -> int:
-        total = 1
-        for size, _ in dims:
-            total *= size
-        return total
+    def strides_of(dims: list[Dim], which: int) -> ctypes.Array[_int64]:
+        return (_int64 * max(1, len(dims)))(*(strides[which] for _, strides in dims))
 
     shape = _Shape(
-        keys, *(view.stride(-1) for view in views), int(outward), len(outer), product(outer),
-        numbers(outer, None), *(numbers(outer, i) for i in range(4)),
-        len(inner), product(inner), numbers(inner, None), numbers(inner, 0), numbers(inner, 3),
-    )  # fmt: skip
+        K=keys,
+        key_c=views[0].stride(-1),
+        key_l=views[1].stride(-1),
+        key_u=views[2].stride(-1),
+        outward=int(job.outward),
+        n_outer=len(outer),
+        outer_total=math.prod(size for size, _ in outer),
+        outer_shape=sizes(outer),
+        outer_c=strides_of(outer, 0),
+        outer_l=strides_of(outer, 1),
+        outer_u=strides_of(outer, 2),
+        outer_out=strides_of(outer, 3),
+        n_inner=len(inner),
+        inner_total=math.prod(size for size, _ in inner),
+        inner_shape=sizes(inner),
+        inner_c=strides_of(inner, 0),
+        inner_out=strides_of(inner, 3),
+    )
     lanes = 64 // views[0].element_size()
     scratch = torch.empty(3 * max(keys + lanes, lanes * min(keys, 4 * lanes)), dtype=views[0].dtype)
     width = views[0].element_size()
     pointers = [view.data_ptr() + offset * width for view, offset in zip(views, offsets[:3], strict=True)]
 
     def targets(tensors: Ends) -> ctypes.Array[ctypes.c_void_p]:
-        places = (None if tensor is None else tensor.data_ptr() + offsets[3] * width for tensor in tensors)
-        return (ctypes.c_void_p * 2)(*places)
+        addresses = (None if tensor is None else tensor.data_ptr() + offsets[3] * width for tensor in tensors)
+        return (ctypes.c_void_p * 2)(*addresses)
 
-    call(use, ctypes.byref(shape), *pointers, targets(outs), targets(cuts), scratch.data_ptr())
+    job.call(job.variant, ctypes.byref(shape), *pointers, targets(job.outs), targets(job.cuts), scratch.data_ptr())

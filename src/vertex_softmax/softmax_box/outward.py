@@ -73,29 +73,39 @@ SAFETY = 1.0625
 TRIES = 24
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class Limits:
-    """The constants of one precision; native/real64.h and real32.h hold the same numbers."""
+    """The constants of one precision; native/real64.h and real32.h define the same numbers."""
 
     unit: float
+    """ε, the unit roundoff."""
     lowest: float
+    """A weight e^x with x below this counts as 0 (LOWEST in the proof)."""
     underflow: float
+    """An upper bound of what a key loses by underflow (UNDERFLOW in the proof)."""
     widest: float
+    """The largest max u − max l that the fast paths handle."""
     largest: float
+    """Σ |c| must stay below this, so that products do not overflow."""
     smallest: float
+    """Σ |c| times the least sum of weights must reach this, so that products do not underflow."""
 
 
 LIMITS = {
-    torch.float64: Limits(2.0**-53, -708.0, 8e-308, 600.0, 2.0**1000, 2.0**-960),
-    torch.float32: Limits(2.0**-24, -87.0, 4.1e-38, 60.0, 2.0**100, 2.0**-96),
+    torch.float64: Limits(
+        unit=2.0**-53, lowest=-708.0, underflow=8e-308, widest=600.0, largest=2.0**1000, smallest=2.0**-960
+    ),
+    torch.float32: Limits(
+        unit=2.0**-24, lowest=-87.0, underflow=4.1e-38, widest=60.0, largest=2.0**100, smallest=2.0**-96
+    ),
 }
 
 
 @contextmanager
 def gradual_underflow() -> Iterator[None]:
-    """Subnormal numbers are what they are within, also under torch.set_flush_denormal(True).
+    """Within this context subnormal numbers are not flushed to zero, even under torch.set_flush_denormal(True).
 
-    In that mode a subnormal coefficient or result is read as 0, which is not the number that a bound is about.
+    In that mode a subnormal coefficient or result would be read as 0, and the bound would be about other numbers.
     """
     flushed = math.ulp(0.0) * 1.0 == 0.0
     if flushed:
@@ -138,9 +148,9 @@ def lower_bound(c: Tensor, lower: Tensor, upper: Tensor, t: Tensor, shift: Tenso
     low, high = c.amin(-1, keepdim=True), c.amax(-1, keepdim=True)
     lost = float(c.shape[-1]) * limits.underflow * (1 + (high.double() - low.double()))
 
-    def margin(at: Tensor) -> tuple[Tensor, Tensor]:
-        a = torch.where(c < at, upper, lower).amax(-1, keepdim=True) if shift is None else shift
-        residual, error, mass = weight_residual(c, lower, upper, a, at)
+    def margin(candidate: Tensor) -> tuple[Tensor, Tensor]:
+        a = torch.where(c < candidate, upper, lower).amax(-1, keepdim=True) if shift is None else shift
+        residual, error, mass = weight_residual(c, lower, upper, a, candidate)
         return residual - SAFETY * (error + lost), mass
 
     spare, mass = margin(t)

@@ -30,9 +30,9 @@ def softmax_box_probabilities(lower: Array, upper: Array, *, outward: bool = Fal
     Computed in float64 and returned in the dtype of the arguments. Masked keys (−inf) have probability 0.
     `outward=True` rounds p^L down and p^U up by a proved bound on the error, see `_widened`.
     """
-    found, back = tensors(lower=lower, upper=upper)
-    dtype = found["lower"].dtype
-    lo, up = torch.broadcast_tensors(found["lower"], found["upper"])
+    box, back = tensors(lower=lower, upper=upper)
+    dtype = box["lower"].dtype
+    lo, up = torch.broadcast_tensors(box["lower"], box["upper"])
     diagnose(lo, up)
     lo, up = lo.double(), up.double()
     shift = up.amax(-1, keepdim=True).detach()
@@ -40,15 +40,14 @@ def softmax_box_probabilities(lower: Array, upper: Array, *, outward: bool = Fal
     wide = width > LIMITS[torch.float64].widest
     if not bool(wide.any()):
         least, greatest = _direct(lo - shift, up - shift)
-    else:  # some rows in the log domain; the others as if these were not there
-        point = torch.where(wide, 0.0, lo - shift), torch.where(wide, 0.0, up - shift)
-        at = wide.squeeze(-1)
-        least, greatest = _direct(*point)
-        least = least.masked_scatter(wide, _log_domain(lo[at], up[at]))
-        greatest = greatest.masked_scatter(wide, _log_domain(up[at], lo[at]))
+    else:  # wide rows in the log domain; in the direct computation of the others they are replaced by zeros
+        wide_rows = wide.squeeze(-1)
+        least, greatest = _direct(torch.where(wide, 0.0, lo - shift), torch.where(wide, 0.0, up - shift))
+        least = least.masked_scatter(wide, _log_domain(lo[wide_rows], up[wide_rows]))
+        greatest = greatest.masked_scatter(wide, _log_domain(up[wide_rows], lo[wide_rows]))
     size = torch.where(lo == -math.inf, 0.0, torch.maximum(lo.abs(), up.abs())).amax(-1, keepdim=True)
     ulps = torch.where(wide, 4 * size + 1000, 2 * width).detach()
-    least = torch.where(least > greatest, greatest, least)  # rounding may cross two equal numbers: they are a point
+    least = torch.where(least > greatest, greatest, least)  # rounding may make equal ends cross
     if bool(least.isnan().any() | greatest.isnan().any()):
         raise InternalError("softmax_box_probabilities made NaN of valid input; please report this with the input")
     if outward:
@@ -66,6 +65,7 @@ def _others(y: Tensor) -> Tensor:
 
 
 def _direct(x: Tensor, z: Tensor) -> tuple[Tensor, Tensor]:
+    """(p^L, p^U) from the shifted lower scores x and upper scores z, (..., K)."""
     L, U = x.exp(), z.exp()
     return L / (L + _others(U)), U / (U + _others(L))
 
@@ -79,7 +79,7 @@ def _log_domain(own: Tensor, rest: Tensor) -> Tensor:
     parts = []
     for i in range(0, flat_own.shape[0], rows):
         others = torch.where(diagonal, -math.inf, flat_rest[i : i + rows, None, :])
-        alone = (others == -math.inf).all(-1)  # no other key counts: probability 1 (a gradient through −inf is NaN)
+        alone = (others == -math.inf).all(-1)  # the only unmasked key: probability 1 (a gradient through −inf is NaN)
         lse = torch.where(alone[..., None], 0.0, others).logsumexp(-1)
         parts.append(torch.where(alone, 1.0, torch.sigmoid(flat_own[i : i + rows] - lse)))
     return torch.cat(parts).reshape(own.shape)

@@ -1,4 +1,4 @@
-"""The theorem, readable first: numpy, float64, one row at a time, nothing clever.
+"""The theorem in readable form: numpy, float64, one row at a time.
 
 For coefficients c and a score box [l, u], with weights y_j = e^{s_j} in [L_j, U_j] = [e^{l_j}, e^{u_j}],
 
@@ -88,8 +88,9 @@ def probabilities(lower: Row, upper: Row) -> tuple[Row, Row]:
     return least, greatest
 
 
+# The arguments of the public affine_minorant.
 def affine_minorant(lower: Row, upper: Row, value_lower: Row, value_upper: Row, a: Row, m: Row, mu: Row) -> float:
-    """The affine vertex rule: B with Σ_j p_j v_j ≥ a·s + m·v + B over both boxes; a μ per piece of the range of lse(s).
+    """The affine vertex rule: B with Σ_j p_j v_j ≥ a·s + m·v + B over both boxes; one μ per piece of lse(s)'s range.
 
     With r = log p and D = lse(s), s = r + D. Since Σ p_j = 1, Σ_j p_j v_j − a·s − m·v is
 
@@ -100,7 +101,7 @@ def affine_minorant(lower: Row, upper: Row, value_lower: Row, value_upper: Row, 
     keys = [j for j in range(len(upper)) if upper[j] > -np.inf]
     masked = [j for j in range(len(upper)) if upper[j] == -np.inf]
     cuts = np.linspace(lse(lower), lse(upper), len(mu) + 1)
-    found = []
+    totals = []
     for level, first, last in zip(mu, cuts[:-1], cuts[1:], strict=True):
         total = level - max(a.sum() * first, a.sum() * last)
         for j in keys:
@@ -112,12 +113,12 @@ def affine_minorant(lower: Row, upper: Row, value_lower: Row, value_upper: Row, 
             total += inner_min(ends, (value_lower[j], value_upper[j]), a[j], m[j], level)
         for j in masked:  # p_j = 0
             total += min(-m[j] * value_lower[j], -m[j] * value_upper[j])
-        found.append(float(total))
-    return min(found)
+        totals.append(float(total))
+    return min(totals)
 
 
 def lse(scores: Row) -> float:
-    """log Σ e^s."""
+    """log Σ_j e^{s_j} of the scores s."""
     return float(np.logaddexp.reduce(scores))
 
 

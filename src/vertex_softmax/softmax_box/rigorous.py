@@ -1,7 +1,7 @@
-"""Proofs in ball arithmetic (Arb through python-flint): enclosures of the exact minimum, and a test of any claim.
+"""Proofs in ball arithmetic (Arb through python-flint): enclosures of the exact minimum, and tests of claimed bounds.
 
-Invariant: what is returned as proved is true of the given floating-point numbers read as exact reals; rounding never
-decides. Converting a ball to a float rounds to nearest, so every conversion here steps outward until Arb confirms it.
+Invariant: what is returned as proved is true of the given floating-point numbers read as exact reals, whatever the
+rounding. Converting a ball to a float rounds to nearest, so every conversion here steps outward until Arb confirms it.
 
 Not a hot path: rows are taken one at a time in Python, about a microsecond per key.
 """
@@ -38,8 +38,7 @@ def softmax_box_enclosure(c: Array, lower: Array, upper: Array) -> tuple[NDArray
 
     hi is above the value of one vertex of the box, evaluated in ball arithmetic; lo passed the test φ(lo) ≥ 0; they are
     usually 1 to 3 ulps apart. Arrays or tensors (..., K) that broadcast; float64 results of shape (...). Needs the
-    extra `proof`. The maximum is
-    (−hi, −lo) of −c.
+    extra `proof`. An enclosure of the maximum is (−hi, −lo) for −c.
     """
     flint = _flint()
     batch, rows = _rows(c, lower, upper)
@@ -51,7 +50,7 @@ def softmax_box_enclosure(c: Array, lower: Array, upper: Array) -> tuple[NDArray
 
 @gradual_underflow()
 def is_lower_bound(t: float | Array, c: Array, lower: Array, upper: Array) -> Any:
-    """Is t ≤ c · softmax(s) for every s in the box? True (proved), False (refuted), or None (undecided).
+    """Whether t ≤ c · softmax(s) for every s in the box: True (proved), False (refuted), or None (undecided).
 
     By the test φ(t) ≥ 0, O(K) at each precision. φ(t) is a sum of rational multiples of e^{score}, so it is zero only
     if the multiples of each distinct score cancel exactly (Lindemann–Weierstrass); that is checked in rationals,
@@ -75,7 +74,7 @@ def is_lower_bound(t: float | Array, c: Array, lower: Array, upper: Array) -> An
 
 
 def _exact_floats(t: object) -> NDArray[np.float64]:
-    """t as float64, refused where that would be another number."""
+    """t as float64; an error if the conversion would change its value."""
     array = t.detach().cpu().numpy() if isinstance(t, torch.Tensor) else np.asarray(t)
     if array.dtype.kind not in "fiu" or array.dtype.itemsize > 8:
         raise InvalidTypeError(f"t has dtype {array.dtype}; pass a float, or an array of float64, float32 or integers")
@@ -97,15 +96,15 @@ def _flint() -> Any:
 
 def _rows(c: Array, lower: Array, upper: Array) -> tuple[tuple[int, ...], Iterator[tuple[Floats, Floats, Floats]]]:
     """The batch shape, and the rows as exact Python floats without their masked keys (weight 0)."""
-    found, _ = tensors(c=c, lower=lower, upper=upper)
-    diagnose(found["lower"], found["upper"], found["c"])
-    shape = np.broadcast_shapes(*(x.shape for x in found.values()))
-    views = [x.detach().cpu().double().expand(shape).numpy() for x in (found["c"], found["lower"], found["upper"])]
+    checked, _ = tensors(c=c, lower=lower, upper=upper)
+    diagnose(checked["lower"], checked["upper"], checked["c"])
+    shape = np.broadcast_shapes(*(x.shape for x in checked.values()))
+    views = [checked[name].detach().cpu().double().expand(shape).numpy() for name in ("c", "lower", "upper")]
 
     def rows() -> Iterator[tuple[Floats, Floats, Floats]]:
         for index in np.ndindex(*shape[:-1]):
-            keep = views[2][index] > -math.inf
-            yield tuple(view[index][keep].tolist() for view in views)
+            unmasked = views[2][index] > -math.inf
+            yield tuple(view[index][unmasked].tolist() for view in views)
 
     return tuple(shape[:-1]), rows()
 
@@ -113,14 +112,15 @@ def _rows(c: Array, lower: Array, upper: Array) -> tuple[tuple[int, ...], Iterat
 def _phi(flint: Any, t: float, c: Floats, lower: Floats, upper: Floats) -> Ball:
     """A ball around φ(t) times a positive factor. Which end a key takes is decided exactly, on floats."""
     active = [(cj, uj if cj < t else lj) for cj, lj, uj in zip(c, lower, upper, strict=True) if cj != t]
-    a, at = flint.arb(max((score for _, score in active), default=0.0)), flint.arb(t)
+    shift, t_ball = flint.arb(max((score for _, score in active), default=0.0)), flint.arb(t)
     total: Ball = flint.arb(0)
     for cj, score in active:
-        total += (flint.arb(cj) - at) * (flint.arb(score) - a).exp()
+        total += (flint.arb(cj) - t_ball) * (flint.arb(score) - shift).exp()
     return total
 
 
 def _decide(flint: Any, t: float, c: Floats, lower: Floats, upper: Floats) -> bool | None:
+    """Whether t is a lower bound of one row, at increasing precision; None if MOST_PRECISION does not decide it."""
     if t <= min(c):
         return True
     if t > max(c):
@@ -140,7 +140,7 @@ def _decide(flint: Any, t: float, c: Floats, lower: Floats, upper: Floats) -> bo
 
 
 def _is_zero(t: float, c: Floats, lower: Floats, upper: Floats) -> bool:
-    """Is φ(t) exactly zero? Only if, score by score, the rational multiples of e^{score} cancel."""
+    """Whether φ(t) is exactly zero: only if, for each distinct score, the rational multiples of e^{score} cancel."""
     multiples: dict[float, Fraction] = {}
     for cj, lj, uj in zip(c, lower, upper, strict=True):
         score = uj if cj < t else lj
@@ -149,6 +149,7 @@ def _is_zero(t: float, c: Floats, lower: Floats, upper: Floats) -> bool:
 
 
 def _enclose(flint: Any, c: Floats, lower: Floats, upper: Floats) -> tuple[float, float]:
+    """(lo, hi) around the exact minimum of one row."""
     with np.errstate(all="ignore"):  # any starting vertex will do, even one from an overflow
         near = newton_min(np.array(c), np.array(lower), np.array(upper))
     start = flint.arb(near) if math.isfinite(near) else flint.arb(c[0])
@@ -171,7 +172,7 @@ def _enclose(flint: Any, c: Floats, lower: Floats, upper: Floats) -> tuple[float
 
 
 def _vertices(flint: Any, t: Ball, c: Floats, lower: Floats, upper: Floats) -> list[Ball]:
-    """The values of y(t) with the keys that cannot be told from t at their lower and at their upper ends."""
+    """The values of two vertices y(t): keys whose c overlaps the ball t are once at their lower, once at upper ends."""
     down, up = [], []
     for cj, lj, uj in zip(c, lower, upper, strict=True):
         key = flint.arb(cj)
@@ -185,6 +186,7 @@ def _upper_end(ball: Ball) -> float:
 
 
 def _decide_once(flint: Any, t: float, c: Floats, lower: Floats, upper: Floats) -> bool:
+    """Whether φ(t) ≥ 0 is proved at the current precision."""
     return bool(_phi(flint, t, c, lower, upper) >= 0) or _is_zero(t, c, lower, upper)
 
 
@@ -198,7 +200,7 @@ def _ratio(flint: Any, scores: Floats, c: Floats) -> Ball:
 
 
 def _down(flint: Any, ball: Ball) -> float:
-    """The float below the ball: float() rounds to nearest, so step down until Arb confirms."""
+    """A float below the ball: float() rounds to nearest, so step down until Arb confirms it."""
     value = min(float(ball.lower()), math.nextafter(math.inf, 0))
     while not flint.arb(value) <= ball:
         value = math.nextafter(value, -math.inf)
@@ -206,5 +208,5 @@ def _down(flint: Any, ball: Ball) -> float:
 
 
 def _up(flint: Any, ball: Ball) -> float:
-    """The float above the ball."""
+    """A float above the ball."""
     return -_down(flint, -ball)

@@ -1,4 +1,4 @@
-"""Both algorithms in plain torch: any device, any batch shape, nothing broadcast is ever stored.
+"""Both algorithms in plain torch: any device, any batch shape; broadcast arguments are never expanded in memory.
 
 Invariant: the result is the value of a threshold vertex of the box, evaluated in floating point, or NaN for a row this
 path does not handle (an invalid row, max u − max l > Limits.widest, coefficients near overflow).
@@ -24,10 +24,10 @@ BLOCK = 1 << 15
 CUDA_BLOCK = 1 << 26
 
 Solver = Callable[[Tensor, Tensor, Tensor, Tensor], tuple[Tensor, Tensor | None]]
-"""(c, lower, upper, max u) to the minimum and the cut whose vertex attains it (None where the algorithm has none)."""
+"""(c, lower, upper, max u) → the minimum and the cut whose vertex attains it (None if the algorithm computes none)."""
 
 
-def minimum(
+def minimum(  # the three arrays, and keyword-only options
     c: Tensor,
     lower: Tensor,
     upper: Tensor,
@@ -45,12 +45,18 @@ def minimum(
     out = torch.empty(shape[:-1], dtype=c.dtype, device=c.device)
     c, lower, upper = (_with_rank(x, len(shape)) for x in (c, lower, upper))
     block = CUDA_BLOCK if c.is_cuda else BLOCK
-    for at in _blocks(shape, block):
-        piece = (_cut(c, at) * sign if sign < 0 else _cut(c, at), _cut(lower, at), _cut(upper, at))
-        value, where = _block_minimum(*piece, solver, outward)
-        out[at] = value * sign
-        if cut is not None and where is not None:
-            cut[at] = where * sign
+    for index in _blocks(shape, block):
+        coefficients = _block_of(c, index)
+        value, block_cut = _block_minimum(
+            coefficients * sign if sign < 0 else coefficients,
+            _block_of(lower, index),
+            _block_of(upper, index),
+            solver,
+            outward,
+        )
+        out[index] = value * sign
+        if cut is not None and block_cut is not None:
+            cut[index] = block_cut * sign
     return out
 
 
@@ -58,13 +64,13 @@ def _with_rank(x: Tensor, rank: int) -> Tensor:
     return x[(None,) * (rank - x.ndim)]
 
 
-def _cut(x: Tensor, at: tuple[slice, ...]) -> Tensor:
-    """The part of x that broadcasts to the block: dimensions of size 1 stay."""
-    return x[tuple(slice(None) if size == 1 else part for size, part in zip(x.shape, at, strict=False))]
+def _block_of(x: Tensor, index: tuple[slice, ...]) -> Tensor:
+    """The part of x that broadcasts to the block `index`: dimensions of size 1 are not cut."""
+    return x[tuple(slice(None) if size == 1 else part for size, part in zip(x.shape, index, strict=False))]
 
 
 def _blocks(shape: tuple[int, ...], block: int) -> Iterator[tuple[slice, ...]]:
-    """Slices over the leading dimensions that cover them in pieces of at most `block` entries (or one row)."""
+    """Slices that cover the leading dimensions in blocks of at most `block` entries (but at least one row)."""
     sizes = []
     left = max(1, block // shape[-1])
     for size in reversed(shape[:-1]):
@@ -80,6 +86,7 @@ def _blocks(shape: tuple[int, ...], block: int) -> Iterator[tuple[slice, ...]]:
 def _block_minimum(
     c: Tensor, lower: Tensor, upper: Tensor, solver: Solver, outward: bool
 ) -> tuple[Tensor, Tensor | None]:
+    """(value, cut) of one block, (...); arguments (..., K) that broadcast. NaN for rows that are not handled."""
     limits = LIMITS[c.dtype]
     inf = math.inf
     shift = upper.amax(-1, keepdim=True)
@@ -102,15 +109,16 @@ def _block_minimum(
 
 
 def without_masked(c: Tensor, upper: Tensor) -> Tensor:
-    """c, with masked keys (upper = −inf) given the least coefficient of a key that counts: they are not seen at all."""
+    """c, where masked keys (upper = −inf) get the least coefficient of an unmasked key, so that they have no effect."""
     masked = upper == -math.inf
     if not bool(masked.any()):
         return c
-    counts = torch.where(masked, math.inf, c).amin(-1, keepdim=True)
-    return torch.where(masked, counts, c)
+    least = torch.where(masked, math.inf, c).amin(-1, keepdim=True)
+    return torch.where(masked, least, c)
 
 
 def _weights(lower: Tensor, upper: Tensor, shift: Tensor) -> tuple[Tensor, Tensor]:
+    """(L, U) = (e^{lower − shift}, e^{upper − shift})."""
     return (lower - shift).exp_(), (upper - shift).exp_()
 
 
@@ -129,9 +137,9 @@ def newton(c: Tensor, lower: Tensor, upper: Tensor, shift: Tensor) -> tuple[Tens
 def descend(mean_at: Callable[[Tensor, Tensor], Tensor], c: Tensor) -> tuple[Tensor, Tensor]:
     """Newton's method from the mean of c (..., K); (value, cut), each (..., 1).
 
-    `mean_at(t, x)` is the mean of x (..., K) under the weights of the vertex y(t); of c, it is R(y(t)). The method must
-    not stop at a key that rounding kept at its upper end (reference.newton_min). Where no key lies within rounding
-    below t it has not; else `_careful` goes on.
+    `mean_at(t, x)` is the mean of x (..., K) under the weights of the vertex y(t); for x = c it is R(y(t)). The method
+    must not stop because rounding left a key at its upper end (reference.newton_min). That is impossible if no key lies
+    within rounding below t; otherwise `_careful` continues.
     """
     cut = c.mean(-1, keepdim=True)
     t = mean_at(cut, c)
@@ -151,7 +159,10 @@ def descend(mean_at: Callable[[Tensor, Tensor], Tensor], c: Tensor) -> tuple[Ten
 def _careful(
     mean_at: Callable[[Tensor, Tensor], Tensor], c: Tensor, t: Tensor, cut: Tensor, ulps: float
 ) -> tuple[Tensor, Tensor]:
-    """Take the next vertex at a probe below t by more than R's rounding; where that does not help, at t itself."""
+    """Continue `descend` with the next vertex at a probe below t by more than the rounding of R, then at t itself.
+
+    t is used only if the probe does not improve the value.
+    """
     size = mean_at(cut, c.abs())
     below = True
     while True:

@@ -36,24 +36,24 @@ FLOOR = {torch.float32: -200.0, torch.float64: -1500.0}
 
 @functools.cache
 def available() -> bool:
-    """Is Triton installed?"""
+    """Whether Triton is installed."""
     return importlib.util.find_spec("triton") is not None
 
 
 def usable(keys: int) -> bool:
-    """Can the kernel take rows of this many keys?"""
+    """Whether the kernel can take rows of this many keys."""
     return keys <= MOST_KEYS and available()
 
 
 class Launch(NamedTuple):
-    """How a program's rows are laid over its lanes: a block is (keys / width, rows, width), on `warps` warps."""
+    """The launch shape of a program: its block is (keys / width, rows, width), and it runs on `warps` warps."""
 
     rows: int
     width: int
     warps: int
 
 
-LAUNCH = {  # by bytes in a number, then by padded keys: the fastest of benchmarks/runs/tune_triton_h200.json
+LAUNCH = {  # by bytes in a number, then by padded keys: the fastest of lab/benchmarks/runs/tune_triton_h200.json
     4: {16: (32, 8, 1), 32: (16, 8, 1), 64: (16, 8, 1), 128: (8, 16, 1), 256: (4, 32, 1), 512: (2, 64, 1),
         1024: (1, 256, 1), 2048: (1, 256, 2), 4096: (1, 512, 4)},
     8: {16: (16, 8, 1), 32: (8, 8, 1), 64: (8, 16, 2), 128: (2, 32, 1), 256: (2, 64, 2), 512: (1, 64, 1),
@@ -62,13 +62,13 @@ LAUNCH = {  # by bytes in a number, then by padded keys: the fastest of benchmar
 
 
 def launch_shape(keys: int, itemsize: int) -> Launch:
-    """The launch shape for rows of this many keys, as measured on an H200 (benchmarks/tune_triton.py)."""
+    """The launch shape for rows of this many keys, as measured on an H200 (lab/benchmarks/tune_triton.py)."""
     return Launch(*LAUNCH[itemsize][padded_keys(keys)])
 
 
 @functools.cache
 def chunk_axis() -> int:
-    """Which dimension of a block Triton keeps within a lane (a matter of speed alone)."""
+    """The dimension of a block that this version of Triton keeps within a lane; it affects only the speed."""
     import triton
 
     major, minor = (int(part) for part in triton.__version__.split(".")[:2])
@@ -76,11 +76,11 @@ def chunk_axis() -> int:
 
 
 def padded_keys(keys: int) -> int:
-    """The next power of two, at least 16: the block sizes Triton can have."""
+    """The next power of two, at least 16: Triton's block sizes are powers of two."""
     return max(16, 1 << (keys - 1).bit_length())
 
 
-def minimum(
+def minimum(  # the three arrays, and keyword-only options
     c: Tensor,
     lower: Tensor,
     upper: Tensor,
@@ -94,8 +94,8 @@ def minimum(
     """sign · (min over the box of sign·c · softmax(s)); tensors (..., K) of one dtype that broadcast, to (...).
 
     `cut` (...), if given, is filled: the minimum (maximum) is attained where keys with c < cut (c > cut) are up.
-    Rows whose mass lies on keys within rounding below the minimum need `careful`: up to MOST_LEFT programs' rows are
-    done again here, others become NaN as well. Second result: may there be a NaN?
+    Rows whose mass lies on keys within rounding below the minimum need the `careful` kernel: the rows of up to
+    MOST_LEFT programs are solved again here, the others become NaN. The second result says whether there may be a NaN.
     """
     shape = np.broadcast_shapes(c.shape, lower.shape, upper.shape)
     out = torch.empty(shape[:-1], dtype=c.dtype, device=c.device)
@@ -116,11 +116,11 @@ def minimum(
     left = torch.zeros(2 + MOST_LEFT, dtype=torch.int32, device=out.device)
     solve(left=left)
     solve(left=left, careful=True)
-    noted, again = left[:2].tolist()
-    return out, noted > MOST_LEFT or again > 0
+    first_time, second_time = left[:2].tolist()  # programs that left a row unsolved
+    return out, first_time > MOST_LEFT or second_time > 0
 
 
-def _launch(
+def _launch(  # what one launch needs; `minimum` binds all but the last two once for its two launches
     views: list[Tensor],
     out: Tensor,
     cut: Tensor | None,
@@ -132,7 +132,11 @@ def _launch(
     left: Tensor | None = None,
     careful: bool = False,
 ) -> None:
-    """All rows; with `left`, the fast kernel notes there what it leaves, and the careful one does just that."""
+    """Launch the kernel on all rows.
+
+    With `left`, the fast kernel lists there the programs that left a row unsolved, and the careful kernel solves only
+    those.
+    """
     from vertex_softmax.softmax_box.triton_kernel import rows_kernel
 
     keys = views[0].shape[-1]

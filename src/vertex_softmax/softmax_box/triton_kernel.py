@@ -15,7 +15,8 @@ rounding, unless Q holds most of the mass. Rows where it holds a quarter become 
 CAREFUL, which probes below t. Nothing per key but c, L and U may live through the rounds: 127 registers let 16 warps
 share a multiprocessor, 150 cost a quarter of the bandwidth.
 
-The names are those of native/lanes.h and outward.py.
+The names are those of native/lanes.h and outward.py. Kernels and combine functions take single numbers and pointers
+only, hence their long signatures.
 """
 
 from __future__ import annotations
@@ -55,7 +56,7 @@ def exponential(x, DOUBLE: tl.constexpr):
 
 @triton.jit
 def spread(t, CHUNK_AXIS: tl.constexpr):
-    """A number per row, over the row's block."""
+    """One number per row, broadcast over the row's block."""
     if CHUNK_AXIS == 0:
         return t[None, :, None]
     else:
@@ -114,13 +115,15 @@ def rows_kernel(
     SAFETY: tl.constexpr, TRIES: tl.constexpr,
     MOST_ROUNDS: tl.constexpr, CHUNKS: tl.constexpr, ROWS: tl.constexpr, WIDTH: tl.constexpr, CHUNK_AXIS: tl.constexpr,
 ):  # fmt: skip
-    """Rows are numbered by the last four merged dimensions (size, strides of c, l, u); the result is contiguous.
+    """Solve the ROWS rows of this program: the value of each to out_ptr, with CUT its cut to cut_ptr.
 
-    left_ptr: how many programs left a row, how many a second time, then the first MOST_LEFT of the former.
-    e^FLOOR is exactly 0, so raising a score to FLOOR changes nothing but that −inf (a masked key) becomes a number.
+    Rows are numbered by the last four merged dimensions (size, strides of c, l, u); the result is contiguous.
+    left_ptr: the number of programs that left a row unsolved in the fast kernel, the number in the careful one, then
+    the indices of the first MOST_LEFT programs of the former. e^FLOOR is exactly 0, so raising a score to FLOOR only
+    turns −inf (a masked key) into a finite number.
     """
     program = tl.program_id(0)
-    if LISTED:  # the programs that the fast kernel noted; those beyond its count get rows that are not there
+    if LISTED:  # the programs that the fast kernel listed; beyond their number, rows past the end, which are not stored
         program = tl.where(program < tl.load(left_ptr), tl.load(left_ptr + 2 + program), tl.cdiv(n_rows, ROWS))
     row = program * ROWS + tl.arange(0, ROWS)
     inside = row < n_rows
@@ -159,7 +162,7 @@ def rows_kernel(
     c = tl.load(c_ptr + spread(at_c, CHUNK_AXIS) + key.to(tl.int64) * key_c, real, other=0.0) * sign
 
     fine = (l <= u) & (u < infinity) & ((l > -infinity) | (u == -infinity)) & (tl.abs(c) < infinity)
-    c = tl.where(u > -infinity, c, 0.0)  # a masked key weighs nothing, and its coefficient is not seen
+    c = tl.where(u > -infinity, c, 0.0)  # a masked key has weight 0, so its coefficient must have no effect
     size = tl.where(fine, tl.abs(c), infinity)
     a, b, size, total = tl.reduce(
         (tl.max(u, CHUNK_AXIS), tl.max(l, CHUNK_AXIS), tl.max(size, CHUNK_AXIS), tl.sum(c, CHUNK_AXIS)),
@@ -210,7 +213,7 @@ def rows_kernel(
     handled = handled & (rounds < MOST_ROUNDS)
 
     if OUTWARD:
-        low = tl.min(tl.min(c, CHUNK_AXIS), 1)  # with the 0 of keys that are masked or not there: lower still
+        low = tl.min(tl.min(c, CHUNK_AXIS), 1)  # masked keys and padding count as 0, which may only lower it
         high = tl.max(tl.max(c, CHUNK_AXIS), 1)
         lost = n_keys * UNDERFLOW * (1.0 + (high.to(tl.float64) - low.to(tl.float64)))
         F, G, S = residual(c, L, U, t, ulps, DOUBLE, CHUNK_AXIS)
@@ -236,8 +239,8 @@ def rows_kernel(
     if CUT:
         tl.store(cut_ptr + row, cut * sign, inside)
     tl.store(out_ptr + row, tl.where(handled, t * sign, float("nan")), inside)
-    if MOST_LEFT or LISTED:  # noqa: SIM102 - note that this program left a row, so that nobody has to look for it
+    if MOST_LEFT or LISTED:  # noqa: SIM102 - list this program if it left a row unsolved
         if tl.max((inside & ~handled).to(tl.int32), 0) > 0:
-            place = tl.atomic_add(left_ptr + LISTED, 1)
-            if place < MOST_LEFT:
-                tl.store(left_ptr + 2 + place, program)
+            position = tl.atomic_add(left_ptr + LISTED, 1)
+            if position < MOST_LEFT:
+                tl.store(left_ptr + 2 + position, program)

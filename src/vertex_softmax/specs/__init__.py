@@ -1,1 +1,1 @@
-"""What is asked of a network: properties, and the files they are written in."""
+"""Specifications: properties that a network may have, and the VNNLIB files they are read from."""

@@ -1,9 +1,9 @@
-"""Linear terms and formulas over them, in exact numbers, as a VNNLIB file builds them.
+"""Linear terms and formulas over them, in exact rational arithmetic, as a VNNLIB file builds them.
 
-Invariant: every formula made here is true of exactly the inputs and outputs that the file's text is true of, and every
-comparison in it bounds one input or relates outputs only; anything else raises `PlacedError`, which says where.
+Invariant: a formula is true of exactly the inputs and outputs that the file's text is true of, and each of its
+comparisons either bounds one input or relates outputs only; anything else raises `LocatedError` with its position.
 
-A variable is a number: k ≥ 0 is the output Y_k, ~i < 0 the input X_i.
+A variable is represented by an integer: k ≥ 0 is the output Y_k, and ~i < 0 is the input X_i.
 """
 
 from __future__ import annotations
@@ -15,29 +15,31 @@ import sys
 from collections.abc import Sequence
 from fractions import Fraction
 from itertools import pairwise
-from typing import NamedTuple
 
 from vertex_softmax.specs.property import Inequality
 
 DIGITS = 1500
-"""Digits of a literal, and the largest exponent; the longest exact float64 has 767 digits and exponent -1074."""
+"""The most digits of a literal, and its largest exponent; an exact float64 has at most 767 digits, exponent -1074."""
 BITS = 1 << 14
-"""Bits of a numerator or denominator that sums and products of literals may reach."""
+"""The most bits of a numerator or denominator in sums and products of literals."""
 LARGEST = Fraction(sys.float_info.max)
 ZERO, ONE = Fraction(0), Fraction(1)
 _NUMBER = re.compile(r"([+-]?)([0-9]*)(?:\.([0-9]*))?(?:[eE]([+-]?[0-9]+))?", re.ASCII)
 
 
-class PlacedError(Exception):
-    """What is wrong, and the place in the file; the readers turn it into an error that names file and line."""
+class LocatedError(Exception):
+    """A fault in a file, with its position (an offset in the text); `read_vnnlib` converts it to file name and line."""
 
     def __init__(self, position: int, message: str) -> None:
         super().__init__(message)
         self.position = position
 
 
-class Linear:
-    """scale · Σ terms[v]·v + constant; the scale is not 0, and no term is."""
+class LinearTerm:
+    """The linear function scale · Σ terms[v]·v + constant of the variables v; neither scale nor a coefficient is 0.
+
+    Mutable: `arithmetic` reuses the memory of its operands.
+    """
 
     __slots__ = ("constant", "scale", "terms")
 
@@ -45,8 +47,12 @@ class Linear:
         self.terms, self.constant, self.scale = terms, constant, ONE
 
 
-class Bound(NamedTuple):
-    """X_input ≤ value (upper) or ≥ value; without equality if it is strict. `near` is the float nearest to it."""
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class InputBound:
+    """The bound X_input ≤ value if `upper`, else X_input ≥ value; strict bounds exclude equality.
+
+    `near` is the float nearest to value, and `position` is where the bound stands in the file.
+    """
 
     input: int
     upper: bool
@@ -58,7 +64,7 @@ class Bound(NamedTuple):
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Junction:
-    """All of the parts (none: true), or any one of them (none: false)."""
+    """The conjunction of the parts if `every` (true if there are none), else their disjunction (false if none)."""
 
     every: bool
     parts: Sequence[Formula]
@@ -66,12 +72,12 @@ class Junction:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Negation:
-    """The part is not true."""
+    """The negation of a formula."""
 
     part: Formula
 
 
-Literal = Bound | Inequality
+Literal = InputBound | Inequality
 Formula = Literal | Junction | Negation
 TRUE, FALSE = Junction(True, ()), Junction(False, ())
 
@@ -82,11 +88,11 @@ CONNECTIVES = frozenset(("and", "or", "not", "=>"))
 
 @functools.lru_cache(maxsize=1 << 12)
 def number(text: str) -> Fraction | None:
-    """The number that the text spells, exactly; None if it spells none, OverflowError if it is too long."""
-    found = _NUMBER.fullmatch(text)
-    if found is None:
+    """The exact value of a decimal literal; None if the text is not one, OverflowError if it is too long."""
+    match = _NUMBER.fullmatch(text)
+    if match is None:
         return None
-    sign, whole, fraction, power = found.groups("")
+    sign, whole, fraction, power = match.groups("")
     digits = whole + fraction
     if not digits:
         return None
@@ -98,34 +104,35 @@ def number(text: str) -> Fraction | None:
 
 
 def constant(text: str, position: int) -> Fraction | None:
-    """As `number`; what is too long, or spells infinity or NaN, is said with its place."""
+    """As `number`, but a literal that is too long, infinite or NaN raises a `LocatedError`."""
     try:
         value = number(text)
     except OverflowError:
-        raise PlacedError(
+        raise LocatedError(
             position,
             f"the number {short(text)} is too long: up to {DIGITS} digits and exponents up to ±{DIGITS} are read",
         ) from None
     if value is None and text.lower().lstrip("+-") in ("nan", "inf", "infinity", "oo"):
-        raise PlacedError(position, f"{short(text)} is not a real number; write a finite one")
+        raise LocatedError(position, f"{short(text)} is not a real number; write a finite one")
     return value
 
 
 def short(text: str) -> str:
-    """The text in quotes, its middle left out if it is long."""
+    """The text in quotes, for a message; the middle of a long text is left out."""
     return repr(text if len(text) <= 40 else f"{text[:30]}…{text[-5:]}")
 
 
 def _checked(value: Fraction, position: int) -> Fraction:
+    """The value; an error if it has more than BITS bits."""
     if max(value.numerator.bit_length(), value.denominator.bit_length()) > BITS:
-        raise PlacedError(
+        raise LocatedError(
             position, f"the exact value of this expression has more than {BITS} bits; write shorter numbers"
         )
     return value
 
 
-def _add(total: Linear, other: Linear, sign: int, position: int) -> Linear:
-    """total + sign · other, in the memory of the longer of the two."""
+def _add(total: LinearTerm, other: LinearTerm, sign: int, position: int) -> LinearTerm:
+    """total + sign · other; the operand with more terms is modified and returned."""
     if len(other.terms) > len(total.terms):
         other.scale, other.constant = sign * other.scale, sign * other.constant
         total, other, sign = other, total, 1
@@ -140,17 +147,18 @@ def _add(total: Linear, other: Linear, sign: int, position: int) -> Linear:
     return total
 
 
-def _scaled(term: Linear, factor: Fraction, position: int) -> Linear:
+def _scaled(term: LinearTerm, factor: Fraction, position: int) -> LinearTerm:
+    """factor · term; the term is modified."""
     if not factor:
-        return Linear({}, ZERO)
+        return LinearTerm({}, ZERO)
     term.scale, term.constant = _checked(term.scale * factor, position), _checked(term.constant * factor, position)
     return term
 
 
-def arithmetic(operator: str, terms: Sequence[Linear], position: int) -> Linear:
-    """The operator's value; the terms' memory is used up."""
+def arithmetic(operator: str, terms: Sequence[LinearTerm], position: int) -> LinearTerm:
+    """The value of +, −, * or / applied to terms. The terms are modified and must not be used again."""
     if not terms:
-        raise PlacedError(position, f"{operator!r} has no operands")
+        raise LocatedError(position, f"{operator!r} has no operands")
     first, *rest = terms
     if operator in ("+", "-"):
         if operator == "-" and not rest:
@@ -159,24 +167,24 @@ def arithmetic(operator: str, terms: Sequence[Linear], position: int) -> Linear:
             first = _add(first, term, 1 if operator == "+" else -1, position)
         return first
     if operator == "/" and not rest:
-        raise PlacedError(position, "'/' has one operand; it divides its first by the others")
+        raise LocatedError(position, "'/' has one operand; it divides its first by the others")
     for term in rest:
         factor = term
         if operator == "*" and not first.terms:
             first, factor = term, first
         if factor.terms:
-            raise PlacedError(position, "a product or quotient of two variables is not linear, and not supported")
+            raise LocatedError(position, "a product or quotient of two variables is not linear, and not supported")
         if operator == "/" and not factor.constant:
-            raise PlacedError(position, "a division by 0")
+            raise LocatedError(position, "a division by 0")
         by = factor.constant
         first = _scaled(first, by if operator == "*" else 1 / by, position)
     return first
 
 
-def comparison(operator: str, terms: Sequence[Linear], position: int) -> Formula:
-    """Each term against the next."""
+def comparison(operator: str, terms: Sequence[LinearTerm], position: int) -> Formula:
+    """The formula that compares each term with the next by one of COMPARISONS."""
     if len(terms) < 2:
-        raise PlacedError(position, f"{operator!r} compares at least two terms, and has {len(terms)}")
+        raise LocatedError(position, f"{operator!r} compares at least two terms, and has {len(terms)}")
     parts = []
     for a, b in pairwise(terms):
         if operator in ("<=", "<", "="):
@@ -186,8 +194,8 @@ def comparison(operator: str, terms: Sequence[Linear], position: int) -> Formula
     return parts[0] if len(parts) == 1 else Junction(True, parts)
 
 
-def _at_most(a: Linear, b: Linear, strict: bool, position: int) -> Formula:
-    """a ≤ b, or a < b."""
+def _at_most(a: LinearTerm, b: LinearTerm, strict: bool, position: int) -> Formula:
+    """The formula a ≤ b, or a < b if strict."""
     terms = {v: a.scale * factor for v, factor in a.terms.items()}
     for v, factor in b.terms.items():
         terms[v] = terms.get(v, ZERO) - b.scale * factor
@@ -202,20 +210,20 @@ def _at_most(a: Linear, b: Linear, strict: bool, position: int) -> Formula:
     if inputs:
         named = ", ".join(f"X_{i}" for i in sorted(inputs)[:3]) + (", …" if len(inputs) > 3 else "")
         what = f"{named} and outputs" if len(inputs) < len(terms) else f"the inputs {named}"
-        raise PlacedError(
+        raise LocatedError(
             position, f"a relation between {what} is not supported: an inequality bounds one input, or relates outputs"
         )
     if None in map(_nearest, (limit, *terms.values())):
-        raise PlacedError(position, "a coefficient or limit on the outputs overflows float64; scale the inequality")
+        raise LocatedError(position, "a coefficient or limit on the outputs overflows float64; scale the inequality")
     return Inequality(terms, limit, strict)
 
 
-def bound(index: int, upper: bool, value: Fraction, strict: bool, position: int) -> Bound:
-    """A bound on X_index that float64 can hold, rounded."""
+def bound(index: int, upper: bool, value: Fraction, strict: bool, position: int) -> InputBound:
+    """The bound on input X_index by an exact value, and its nearest float; an error if that overflows."""
     near = _nearest(value)
     if near is None:
-        raise PlacedError(position, f"the bound on X_{index} overflows float64; write one that a float holds")
-    return Bound(index, upper, value, near, strict, position)
+        raise LocatedError(position, f"the bound on X_{index} overflows float64; write one that a float holds")
+    return InputBound(input=index, upper=upper, value=value, near=near, strict=strict, position=position)
 
 
 def _nearest(value: Fraction) -> float | None:
@@ -228,12 +236,12 @@ def _nearest(value: Fraction) -> float | None:
 
 
 def connective(operator: str, parts: Sequence[Formula], position: int) -> Formula:
-    """and, or, not, => of formulas."""
+    """The formula of one of CONNECTIVES applied to formulas; '=>' with several premises means all of them."""
     if not parts:
-        raise PlacedError(position, f"{operator!r} has no operands")
+        raise LocatedError(position, f"{operator!r} has no operands")
     if operator == "not":
         if len(parts) > 1:
-            raise PlacedError(position, f"'not' takes one operand, and has {len(parts)}")
+            raise LocatedError(position, f"'not' takes one operand, and has {len(parts)}")
         return Negation(parts[0])
     if operator == "=>":
         return Junction(False, [*map(Negation, parts[:-1]), parts[-1]])
@@ -241,7 +249,7 @@ def connective(operator: str, parts: Sequence[Formula], position: int) -> Formul
 
 
 def negated(literal: Literal) -> Literal:
-    """True where the literal is not."""
-    if isinstance(literal, Bound):
-        return literal._replace(upper=not literal.upper, strict=not literal.strict)
+    """The literal that is true exactly where the given one is false."""
+    if isinstance(literal, InputBound):
+        return dataclasses.replace(literal, upper=not literal.upper, strict=not literal.strict)
     return Inequality({k: -a for k, a in literal.coefficients.items()}, -literal.limit, not literal.strict)

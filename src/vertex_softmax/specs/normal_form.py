@@ -1,7 +1,7 @@
-"""Formulas about inputs and outputs → a `Property`: a disjunction of boxes, each with what breaks the property there.
+"""From formulas about inputs and outputs to a `Property`: a disjunction of boxes, each with its violating conjunctions.
 
-Invariant: the property is broken by exactly the (input, output) pairs of floats that all asserted formulas are true
-of. A disjunct is dropped only if its box is empty in exact numbers; what is too large raises an error.
+Invariant: the property is violated by exactly the (input, output) pairs of floats that satisfy all asserted formulas. A
+disjunct is dropped only if its box is empty in exact arithmetic; a normal form that is too large raises an error.
 """
 
 from __future__ import annotations
@@ -12,32 +12,36 @@ from typing import NamedTuple
 
 import numpy as np
 
-from vertex_softmax.specs.formula import Bound, Formula, Junction, Literal, Negation, PlacedError, negated
+from vertex_softmax.specs.formula import Formula, InputBound, Junction, Literal, LocatedError, Negation, negated
 from vertex_softmax.specs.property import Case, Conjunction, Floats, Inequality, Property
 
 DISJUNCTS = 1 << 18
-"""Disjuncts of the disjunctive normal form; the largest of VNN-COMP has 120,000."""
+"""The most disjuncts of the disjunctive normal form; the largest of VNN-COMP has 120,000."""
 LITERALS = 1 << 23
-"""Inequalities in all disjuncts together."""
+"""The most inequalities in all disjuncts together."""
 NUMBERS = 1 << 24
-"""Boxes × inputs, where there are several boxes; a box holds four float64 of each of its inputs."""
+"""The most boxes × inputs if there are several boxes; a box has four float64 per input."""
 _VACUOUS = "a property that does not depend on the network is almost surely a mistake in the file"
 
 Disjunct = tuple["Disjunct | Literal", ...]
-"""Literals, and disjuncts whose literals are meant too: joining two takes no time, however long they are."""
-Ends = dict[int, Bound]
-_LITERAL = (Bound, Inequality)
+"""A conjunction of literals, nested so that joining two conjunctions takes constant time; `_literals` flattens it."""
+Ends = dict[int, InputBound]
+"""Input index → its tightest lower (or upper) bound."""
+_LITERAL = (InputBound, Inequality)
 
 
 class _Either(NamedTuple):
-    """Any one of the disjuncts, which have `size` literals together."""
+    """A disjunction of conjunctions of literals; `size` is the number of literals in all disjuncts."""
 
     disjuncts: list[Disjunct]
     size: int
 
 
 class _Node:
-    """A junction without negations, and without a junction of its own kind among its parts."""
+    """A negation-free conjunction (`every`) or disjunction; none of its parts is a junction of its own kind.
+
+    `either` is its disjunctive normal form, once `_normal_form` has computed it.
+    """
 
     __slots__ = ("either", "every", "parts")
 
@@ -47,7 +51,11 @@ class _Node:
 
 
 class Assertions:
-    """What all assertions so far say: bounds and inequalities that hold throughout, and choices between others."""
+    """The conjunction of all assertions so far.
+
+    Bounds (`lower`, `upper`) and `inequalities` are those that every disjunct shares; `choices` are the remaining
+    disjunctions with their positions. `about_outputs`: whether any assertion mentions an output.
+    """
 
     def __init__(self) -> None:
         self.lower: Ends = {}
@@ -58,10 +66,10 @@ class Assertions:
         self.about_outputs = False
 
     def add(self, formula: Formula, position: int) -> None:
-        """One more formula holds."""
+        """Assert one more formula, which stands at `position` in the file."""
         self.count += 1
-        if isinstance(formula, _LITERAL):  # nearly all are
-            self._hold((formula,))
+        if isinstance(formula, _LITERAL):  # the common case
+            self._assert_literals((formula,))
             return
         top, *nodes = _flat(formula)
         for node in reversed(nodes):
@@ -70,17 +78,18 @@ class Assertions:
             node.parts = []
         for part in top.parts:
             if not isinstance(part, _Node):
-                self._hold((part,))
+                self._assert_literals((part,))
             elif len(part.either.disjuncts) == 1:
-                self._hold(_literals(part.either.disjuncts[0]))
+                self._assert_literals(_literals(part.either.disjuncts[0]))
             elif part.either.disjuncts:
                 self.choices.append((position, part.either))
             else:
-                raise PlacedError(position, f"this assertion is never true, whatever the network does; {_VACUOUS}")
+                raise LocatedError(position, f"this assertion is never true, whatever the network does; {_VACUOUS}")
 
-    def _hold(self, held: Iterable[Literal]) -> None:
-        for literal in held:
-            if isinstance(literal, Bound):
+    def _assert_literals(self, literals: Iterable[Literal]) -> None:
+        """Add literals that every disjunct shares."""
+        for literal in literals:
+            if isinstance(literal, InputBound):
                 ends = self.upper if literal.upper else self.lower
                 if _tighter(literal, ends.get(literal.input)):
                     ends[literal.input] = literal
@@ -88,7 +97,8 @@ class Assertions:
                 self.inequalities.append(literal)
                 self.about_outputs = True
 
-    def _all(self) -> list[Disjunct]:
+    def _disjuncts(self) -> list[Disjunct]:
+        """The disjunctive normal form of all choices together, without what every disjunct shares."""
         either = _Either([()], 0)
         for position, choice in self.choices:
             either = _product(either, choice, position)
@@ -96,10 +106,10 @@ class Assertions:
         return either.disjuncts
 
     def _boxes(self) -> list[tuple[Ends, Ends, list[Conjunction]]]:
-        """Each box that is not empty: the ends where it is tighter than what holds throughout, and its conjunctions."""
+        """(lower, upper, conjunctions) of every non-empty box; the ends are only those tighter than the shared ones."""
         crossed = _crossed(self.lower, {}, {}, self.upper)
         boxes: dict[object, tuple[Ends, Ends, list[Conjunction]]] = {}
-        for disjunct in () if crossed else self._all():
+        for disjunct in () if crossed else self._disjuncts():
             lower: Ends = {}
             upper: Ends = {}
             inequalities = list(self.inequalities)
@@ -107,8 +117,8 @@ class Assertions:
                 if isinstance(literal, Inequality):
                     inequalities.append(literal)
                     continue
-                ends, held = (upper, self.upper) if literal.upper else (lower, self.lower)
-                if _tighter(literal, ends.get(literal.input) or held.get(literal.input)):
+                ends, shared = (upper, self.upper) if literal.upper else (lower, self.lower)
+                if _tighter(literal, ends.get(literal.input) or shared.get(literal.input)):
                     ends[literal.input] = literal
             empty = _crossed(lower, upper, self.lower, self.upper)
             if empty:
@@ -118,7 +128,7 @@ class Assertions:
             boxes.setdefault(key, (lower, upper, []))[2].append(Conjunction(tuple(inequalities)))
         if crossed and not boxes:
             low, high = crossed
-            raise PlacedError(
+            raise LocatedError(
                 max(low.position, high.position),
                 f"X_{low.input} would have to be {'>' if low.strict else '≥'} {float(low.value)!r} and "
                 f"{'<' if high.strict else '≤'} {float(high.value)!r}, so that no input is left; {_VACUOUS}",
@@ -126,14 +136,18 @@ class Assertions:
         return list(boxes.values())
 
     def property(self, declared: Mapping[int, int], outputs: int, end: int) -> Property:
-        """All cases; `declared` says of every input where it is declared, `end` is the end of the file."""
+        """The property of all assertions, for this number of outputs.
+
+        `declared` maps every input index to the position of its declaration; `end` is the position of the end of the
+        file.
+        """
         if not self.count or not self.about_outputs:
             what = "no assertion is about the outputs" if self.count else "the file asserts nothing"
-            raise PlacedError(end, f"{what}; {_VACUOUS}")
+            raise LocatedError(end, f"{what}; {_VACUOUS}")
         boxes = self._boxes()
         inputs = len(declared)
         if len(boxes) > 1 and len(boxes) * inputs > NUMBERS:
-            raise PlacedError(
+            raise LocatedError(
                 self.choices[-1][0],
                 f"{len(boxes)} boxes of {inputs} inputs are more than {NUMBERS} numbers; split the property",
             )
@@ -146,14 +160,21 @@ class Assertions:
             ]
             if missing:
                 _refuse_unbounded(missing, declared, f" in box {which} of {len(boxes)}" if len(boxes) > 1 else "")
-            four = _filled(floats.copy() if len(boxes) > 1 else floats, lower, upper)
-            cases.append(Case(four[0], four[1], four[2], four[3], tuple(conjunctions)))
+            ends = _filled(floats.copy() if len(boxes) > 1 else floats, lower, upper)
+            case = Case(
+                lower=ends[0],
+                upper=ends[1],
+                inner_lower=ends[2],
+                inner_upper=ends[3],
+                conjunctions=tuple(conjunctions),
+            )
+            cases.append(case)
         return Property(tuple(cases), inputs, outputs)
 
 
 def _refuse_unbounded(missing: list[int], declared: Mapping[int, int], where: str) -> None:
     named = ", ".join(f"X_{i}" for i in missing[:5]) + (f" and {len(missing) - 5} others" if len(missing) > 5 else "")
-    raise PlacedError(
+    raise LocatedError(
         declared[missing[0]],
         f"{named}, declared here, {'have' if len(missing) > 1 else 'has'} no lower or no upper bound{where}; "
         "every input needs both",
@@ -161,24 +182,28 @@ def _refuse_unbounded(missing: list[int], declared: Mapping[int, int], where: st
 
 
 def _key(ends: Ends) -> tuple[object, ...]:
-    """Equal for equal ends."""
+    """A hashable key that is equal for equal bounds; their positions do not count."""
     return tuple((i, ends[i].value.numerator, ends[i].value.denominator, ends[i].strict) for i in sorted(ends))
 
 
-def _tighter(new: Bound, old: Bound | None) -> bool:
+def _tighter(new: InputBound, old: InputBound | None) -> bool:
+    """Whether the new bound excludes more than the old one of the same input and side; None excludes nothing."""
     if old is None:
         return True
-    if new.near != old.near:  # rounding keeps the order, and floats are quick
+    if new.near != old.near:  # rounding is monotone, and floats compare faster than fractions
         return (new.near < old.near) == new.upper
     if new.value != old.value:
         return (new.value < old.value) == new.upper
     return new.strict and not old.strict
 
 
-def _crossed(lower: Ends, upper: Ends, held_lower: Ends, held_upper: Ends) -> tuple[Bound, Bound] | None:
-    """The bounds of an input that nothing lies between, if there is one among the first two."""
+def _crossed(lower: Ends, upper: Ends, shared_lower: Ends, shared_upper: Ends) -> tuple[InputBound, InputBound] | None:
+    """The bounds of an input between which no number lies, or None; only inputs in `lower` or `upper` are examined.
+
+    Where one of the two has no bound, the shared one counts.
+    """
     for i in (*lower, *(i for i in upper if i not in lower)):
-        low, high = lower.get(i) or held_lower.get(i), upper.get(i) or held_upper.get(i)
+        low, high = lower.get(i) or shared_lower.get(i), upper.get(i) or shared_upper.get(i)
         if low is None or high is None or low.near < high.near:
             continue
         if low.value > high.value or (low.value == high.value and (low.strict or high.strict)):
@@ -187,15 +212,15 @@ def _crossed(lower: Ends, upper: Ends, held_lower: Ends, held_upper: Ends) -> tu
 
 
 def _filled(floats: Floats, lower: Ends, upper: Ends) -> Floats:
-    """lower, upper, inner_lower, inner_upper (4, inputs) with these ends put in."""
+    """Write bounds into the rows lower, upper, inner_lower, inner_upper of `floats` (4, inputs), and return it."""
     for ends, outer, inner in ((lower, floats[0], floats[2]), (upper, floats[1], floats[3])):
         for i, bound in ends.items():
             outer[i], inner[i] = rounded(bound)
     return floats
 
 
-def rounded(bound: Bound) -> tuple[float, float]:
-    """The nearest floats on the bound or outside it, and inside (a strict bound is not inside itself)."""
+def rounded(bound: InputBound) -> tuple[float, float]:
+    """(outer, inner): the nearest float on or outside the bound, and the nearest that satisfies it."""
     value, nearest = bound.value, bound.near
     top, bottom = nearest.as_integer_ratio()
     error = top * value.denominator - value.numerator * bottom
@@ -207,7 +232,10 @@ def rounded(bound: Bound) -> tuple[float, float]:
 
 
 def _flat(formula: Formula) -> list[_Node]:
-    """The formula's junctions, outer ones first; the first one is an `and`. No recursion: files nest deeply."""
+    """The formula without negations, as its junctions, outer ones first; the first is a conjunction.
+
+    Iterative, because files may nest deeper than Python's stack allows.
+    """
     nodes = [_Node(True, [])]
     stack: list[tuple[Formula, bool, _Node]] = [(formula, True, nodes[0])]
     while stack:
@@ -227,7 +255,7 @@ def _flat(formula: Formula) -> list[_Node]:
 
 
 def _literals(disjunct: Disjunct) -> Iterator[Literal]:
-    """All of them, in order."""
+    """The literals of a (nested) disjunct, in order."""
     stack: list[Disjunct | Literal] = [disjunct]
     while stack:
         part = stack.pop()
@@ -238,11 +266,11 @@ def _literals(disjunct: Disjunct) -> Iterator[Literal]:
 
 
 def _normal_form(node: _Node, position: int) -> _Either:
-    """The node's disjunctive normal form, its parts' being known."""
+    """The node's disjunctive normal form, computed from those of its parts."""
     inner = [part.either for part in node.parts if isinstance(part, _Node)]
     if node.every:
-        held = tuple(part for part in node.parts if not isinstance(part, _Node))
-        result = _Either([held], len(held))
+        literals = tuple(part for part in node.parts if not isinstance(part, _Node))
+        result = _Either([literals], len(literals))
         for either in inner:
             result = _product(result, either, position)
         return result
@@ -258,14 +286,16 @@ def _normal_form(node: _Node, position: int) -> _Either:
 
 
 def _product(left: _Either, right: _Either, position: int) -> _Either:
+    """The disjunctive normal form of the conjunction of two."""
     size = left.size * len(right.disjuncts) + right.size * len(left.disjuncts)
     _limited(len(left.disjuncts) * len(right.disjuncts), size, position)
     return _Either([(a, b) for a in left.disjuncts for b in right.disjuncts], size)
 
 
 def _limited(disjuncts: int, inequalities: int, position: int) -> None:
+    """Raise if a normal form of this size is too large."""
     if disjuncts > DISJUNCTS or inequalities > LITERALS:
-        raise PlacedError(
+        raise LocatedError(
             position,
             f"with this assertion the disjunctive normal form has {disjuncts} disjuncts and {inequalities} "
             f"inequalities; up to {DISJUNCTS} and {LITERALS} are read: split the property",

@@ -1,11 +1,11 @@
-"""A property of a network, as its negation: boxes of inputs, and for each what an output would have to be to break it.
+"""A property of a network, stored as its negation: boxes of inputs, and for each box the outputs that violate it.
 
-Invariant: the numbers are those of the file, exactly. A box of floats stands for the real one twice: `lower`, `upper`
-contain it (what is proved of them holds of the file's box), `inner_lower`, `inner_upper` lie in it (what is inside them
-is inside the file's box). Inequalities are rationals; only `scaled` and `matrix` round them, for bounds in floating
-point, and say by how much.
+Invariant: the numbers are exactly those of the file. The real box of the file is represented by two boxes of floats:
+[lower, upper] contains it (what is proved for this box holds for the file's box), and [inner_lower, inner_upper] is
+contained in it (its points are inputs of the file's box). Inequalities have rational coefficients; only `scaled` and
+`matrix` round them, for bounds in floating point, and state the error.
 
-A property holds ("unsat") if no input of any case has an output that any of the case's conjunctions is true of.
+A property holds ("unsat") if no input of any case has an output that satisfies one of the case's conjunctions.
 """
 
 from __future__ import annotations
@@ -27,19 +27,22 @@ Floats = NDArray[np.float64]
 
 
 class _Range(NamedTuple):
-    """Powers of two that a row of numbers may span, and its largest number have, before it is scaled; of a limit."""
+    """The exponents (base 2) that `Inequality.scaled` allows in one precision."""
 
     span: int
+    """The most between the largest and the smallest coefficient."""
     plain: int
+    """The largest coefficient may have an exponent of ±plain without being scaled."""
     most: int
+    """The largest exponent of a limit."""
 
 
 RANGES = {torch.float64: _Range(400, 64, 1000), torch.float32: _Range(60, 20, 120)}
-"""So chosen that what a pass through a network multiplies a row by stays far from the ends of the exponents."""
+"""Chosen so that the products of a row with the numbers of a network neither overflow nor underflow."""
 
 
 class Row(NamedTuple):
-    """Σ coefficients[k]·y_k ≤ limit in floats."""
+    """The inequality Σ coefficients[k]·y_k ≤ limit on outputs y, in floats."""
 
     coefficients: dict[int, float]
     limit: float
@@ -47,7 +50,7 @@ class Row(NamedTuple):
 
 @dataclasses.dataclass(frozen=True)
 class Inequality:
-    """Σ coefficients[k]·y_k ≤ limit, or < if it is strict; y is the output, flattened."""
+    """The exact inequality Σ coefficients[k]·y_k ≤ limit, or < if strict, on the flattened output y."""
 
     coefficients: Mapping[int, Fraction]
     limit: Fraction
@@ -58,7 +61,7 @@ class Inequality:
             raise InvalidValueError(f"output {min(self.coefficients)} does not exist; outputs are numbered from 0")
 
     def holds(self, output: Sequence[float]) -> bool:
-        """Is it true of this output, in exact arithmetic? An output that is not finite satisfies nothing."""
+        """Whether the output satisfies it, in exact arithmetic. An output that is not finite satisfies nothing."""
         values = {k: float(output[k]) for k in self.coefficients}
         if not all(np.isfinite(value) for value in values.values()):
             return False
@@ -68,41 +71,42 @@ class Inequality:
     def scaled(self, dtype: torch.dtype = torch.float64) -> Row:
         """The inequality times a power of two, in floats of this precision: a row a·y ≤ b.
 
-        Every coefficient a is a normal number and off by at most 2^-53 of itself (2^-24 in float32), never 0 where the
-        inequality's is not; b is no less than the inequality's, and the next float below it is. So a·y > b + e for all
-        y with Σ |a_k|·|y_k| ≤ s and e ≥ 2^-52·s (2^-23·s) excludes the inequality. The factor is 1 unless the largest
-        coefficient is far from 1. Raises where coefficients, or the limit, are too far apart for these floats.
+        Every coefficient a is a normal number with a relative error of at most 2^-53 (2^-24 in float32); no nonzero
+        coefficient becomes 0. b is the least float that is no less than the exact limit. So if a·y > b + e for all y
+        with Σ |a_k|·|y_k| ≤ s, where e ≥ 2^-52·s (2^-23·s), no such y satisfies the inequality. The power of two is 1
+        unless the largest coefficient is far from 1. Raises if the coefficients and the limit are too far apart for
+        these floats.
         """
         span, plain, most = RANGES[dtype]
-        held = {k: Fraction(a) for k, a in self.coefficients.items() if a}
-        sizes = [_power(a) for a in held.values()]
+        nonzero = {k: Fraction(a) for k, a in self.coefficients.items() if a}
+        sizes = [_power(a) for a in nonzero.values()]
         top, bottom = max(sizes, default=0), min(sizes, default=0)
         shift = 0 if abs(top) <= plain else -top
         if top - bottom > span or (self.limit and _power(Fraction(self.limit)) + shift > most):
             raise InvalidValueError(
                 f"an inequality of the property has coefficients from 2^{bottom} to 2^{top} and a limit of about "
                 f"2^{_power(Fraction(self.limit)) if self.limit else 0}: coefficients that are 2^{span} apart, or a "
-                f"limit above 2^{most} of them, are not held by {str(dtype).removeprefix('torch.')}; leave out the "
+                f"limit above 2^{most} of them, do not fit {str(dtype).removeprefix('torch.')}; leave out the "
                 "terms that do not matter"
             )
         factor = Fraction(2) ** shift if shift else 1
         single = dtype == torch.float32
-        found = {k: float(np.float32(float(a * factor)) if single else float(a * factor)) for k, a in held.items()}
-        return Row(found, rounded_up(self.limit * factor, single=single))
+        row = {k: float(np.float32(float(a * factor)) if single else float(a * factor)) for k, a in nonzero.items()}
+        return Row(row, rounded_up(self.limit * factor, single=single))
 
 
 @dataclasses.dataclass(frozen=True)
 class Conjunction:
-    """All of these inequalities; none at all is true of every output."""
+    """The conjunction of inequalities; without any, every output satisfies it."""
 
     inequalities: tuple[Inequality, ...]
 
     def holds(self, output: Sequence[float]) -> bool:
-        """Are all true of this output?"""
+        """Whether the output satisfies all of them, in exact arithmetic."""
         return all(inequality.holds(output) for inequality in self.inequalities)
 
     def matrix(self, outputs: int, dtype: torch.dtype = torch.float64) -> tuple[Tensor, Tensor]:
-        """C (m, outputs) and d (m): C y ≤ d wherever the conjunction holds, but for what `Inequality.scaled` rounds."""
+        """C (m, outputs), d (m) with C y ≤ d wherever the conjunction holds, up to the error of `Inequality.scaled`."""
         rows = [inequality.scaled(dtype) for inequality in self.inequalities]
         C = torch.zeros(len(rows), outputs, dtype=dtype)
         for i, row in enumerate(rows):
@@ -113,7 +117,10 @@ class Conjunction:
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class Case:
-    """One box of inputs, flattened (inputs,), and the conjunctions of which any one breaks the property there."""
+    """One box of flattened inputs, and the conjunctions on outputs: any one of them violates the property in the box.
+
+    The ends are (inputs,), float64: [lower, upper] contains the file's box, [inner_lower, inner_upper] lies in it.
+    """
 
     lower: Floats
     upper: Floats
@@ -122,7 +129,7 @@ class Case:
     conjunctions: tuple[Conjunction, ...]
 
     def contains(self, x: NDArray[np.floating]) -> bool:
-        """Is x, flattened, in the file's box, without tolerance? NaN is not."""
+        """Whether the flattened x lies in the file's box, without tolerance. NaN does not."""
         flat = np.asarray(x).reshape(-1)
         if flat.shape != self.lower.shape:
             raise InvalidValueError(f"the input has {flat.size} numbers, and the property's {self.lower.size}")
@@ -131,7 +138,7 @@ class Case:
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class Property:
-    """All cases; how many inputs and outputs the property speaks of, and their shapes where the file says them."""
+    """The cases of a property, its numbers of inputs and outputs, and their shapes if the file declares them."""
 
     cases: tuple[Case, ...]
     inputs: int
@@ -140,10 +147,11 @@ class Property:
     output_shape: tuple[int, ...] | None = None
 
     def require(self, input_shape: Sequence[int], output_shape: Sequence[int]) -> None:
-        """Raise if the property is of other inputs or outputs than a network of these shapes has.
+        """Raise if the property does not fit a network with these shapes.
 
-        Their numbers are equal. Where the file declares a shape (VNNLIB 2.0), it is the network's; ones at the front,
-        such as a batch of one, may be more or fewer: they change neither the order nor the number of entries.
+        The numbers of inputs and outputs must be equal. A shape that the file declares (VNNLIB 2.0) must be the
+        network's, except for leading ones, such as a batch of one: they change neither the order nor the number of
+        entries.
         """
         sizes = (("inputs", input_shape, self.inputs), ("outputs", output_shape, self.outputs))
         for name, shape, theirs in sizes:
@@ -158,7 +166,7 @@ class Property:
                 )
 
     def broken_by(self, x: NDArray[np.floating], y: NDArray[np.floating]) -> bool:
-        """Is (input, output) a counterexample, exactly?"""
+        """Whether the pair (input x, output y) violates the property, in exact arithmetic."""
         output = [float(v) for v in np.asarray(y).reshape(-1)]
         if len(output) != self.outputs:
             raise InvalidValueError(f"the output has {len(output)} numbers, and the property's {self.outputs}")
@@ -166,7 +174,7 @@ class Property:
 
 
 def rounded_up(value: Fraction, *, single: bool = False) -> float:
-    """The least float64 (or float32, as a float64) that is no less than the value; raises beyond the largest."""
+    """The least float64 (if `single`, the least float32) that is at least the value; an error if it overflows."""
     kind = np.float32 if single else np.float64
     try:
         near = kind(float(value))
@@ -180,18 +188,18 @@ def rounded_up(value: Fraction, *, single: bool = False) -> float:
 
 
 def shown(value: Fraction) -> str:
-    """The number for a reader: some digits, or its power of two where floats end."""
+    """The number for a message: six digits, or a power of two if it is beyond the range of floats."""
     if not value or -1000 < _power(value) < 1000:
         return f"{float(value):.6g}"
     return f"{'-' if value < 0 else ''}2^{_power(value)}"
 
 
 def _power(value: Fraction) -> int:
-    """An e with 2^(e − 1) < |value| < 2^(e + 1)."""
+    """The approximate binary exponent: an e with 2^(e − 1) < |value| < 2^(e + 1)."""
     return value.numerator.bit_length() - value.denominator.bit_length()
 
 
 def _core(shape: Sequence[int]) -> tuple[int, ...]:
-    """The shape without the ones at its front."""
+    """The shape without its leading ones."""
     first = next((i for i, n in enumerate(shape) if n != 1), len(shape))
     return tuple(shape[first:])

@@ -1,8 +1,8 @@
 """Read and write VNNLIB files, without trusting them.
 
-Invariant: `read_vnnlib` returns a property that is broken by exactly the (input, output) pairs of floats that the
-file's assertions are true of, or raises a `VertexError` that names the file, the line and what to do. Nothing of the
-file is evaluated, nothing is rounded before the box is, and nothing is left out.
+Invariant: `read_vnnlib` returns a property that is violated by exactly the (input, output) pairs of floats that satisfy
+the file's assertions, or raises a `VertexError` that names the file, the line and a remedy. The file is parsed and
+never executed, all arithmetic is exact until the ends of the boxes are rounded, and no assertion is ignored.
 
     >>> text = b"(declare-const X_0 Real) (declare-const Y_0 Real) (assert (<= 0 X_0 0.1)) (assert (>= Y_0 1))"
     >>> spec = read_vnnlib(text)
@@ -20,12 +20,12 @@ from pathlib import Path
 
 from vertex_softmax.foundation.errors import InvalidTypeError, InvalidValueError
 from vertex_softmax.foundation.files import DAMAGED, decompressed, read_whole
-from vertex_softmax.specs.formula import DIGITS, PlacedError
+from vertex_softmax.specs.formula import DIGITS, LocatedError
 from vertex_softmax.specs.property import Case, Conjunction, Property
 from vertex_softmax.specs.vnnlib1 import Reader
 
 LIMIT = 1 << 29
-"""Bytes of a file, decompressed; reading takes some 10 to 20 times as much memory."""
+"""The most bytes of a decompressed file; reading takes about 10 to 20 times as much memory."""
 
 _VERSION_2 = re.compile(r"(?:[ \t\n\f\v]++|;[^\n]*+)*+\([ \t\n\f\v]*+(?:vnnlib-version|declare-network)\b", re.ASCII)
 
@@ -35,29 +35,29 @@ def read_vnnlib(
 ) -> Property:
     """The property of a VNNLIB 1.0 or 2.0 file, plain or gzip, given by its path or its bytes.
 
-    `inputs`, `outputs`: how many the model has; a file that declares other numbers is refused.
+    `inputs`, `outputs`: the numbers of the model; a file that declares other numbers is refused.
     """
     name, text = _text(source)
     try:
         if _VERSION_2.match(text):
             from vertex_softmax.specs.vnnlib2 import read
 
-            found = read(text)
+            spec = read(text)
         else:
-            found = Reader(text).property()
-    except PlacedError as error:
+            spec = Reader(text).property()
+    except LocatedError as error:
         line = text.count("\n", 0, error.position) + 1
         raise InvalidValueError(f"{name}, line {line}: {error}") from None
-    for count, declared, what in ((inputs, found.inputs, "inputs"), (outputs, found.outputs, "outputs")):
+    for count, declared, what in ((inputs, spec.inputs, "inputs"), (outputs, spec.outputs, "outputs")):
         if count is not None and count != declared:
             raise InvalidValueError(
                 f"{name} declares {declared} {what}, and the model has {count}: use the model the file was made for"
             )
-    return found
+    return spec
 
 
 def _text(source: str | os.PathLike[str] | bytes) -> tuple[str, str]:
-    """What to call the source, and its text with line feeds at the ends of lines."""
+    """(name, text): the name of the source for messages, and its text with line feeds at the ends of lines."""
     if isinstance(source, bytes | bytearray):
         name, data = "the property", bytes(source)
     elif isinstance(source, str | os.PathLike):
@@ -89,8 +89,8 @@ def _text(source: str | os.PathLike[str] | bytes) -> tuple[str, str]:
 def write_vnnlib(spec: Property) -> str:
     """VNNLIB 1.0 text that `read_vnnlib` reads as the same property: the same floats, the same exact inequalities.
 
-    Shapes are not part of such a file. Where a box's end is no float, the middle between the floats around it stands
-    for it. Cases that nothing breaks are left out.
+    Shapes are not part of such a file. An end of a box that is not a float is written as the midpoint of the two
+    floats around it. Cases without conjunctions, which no output violates, are left out.
     """
     declared = [f"(declare-const {v}_{i} Real)" for v, n in (("X", spec.inputs), ("Y", spec.outputs)) for i in range(n)]
     cases = [case for case in spec.cases if case.conjunctions]
@@ -111,15 +111,16 @@ def _all(formulas: list[str]) -> str:
 
 
 def _bounds(case: Case) -> list[str]:
+    """The formulas of the bounds of a case, two per input."""
     ends = (case.lower.tolist(), case.inner_lower.tolist(), case.upper.tolist(), case.inner_upper.tolist())
-    found = []
+    formulas = []
     for i, (lower, inner_lower, upper, inner_upper) in enumerate(zip(*ends, strict=True)):
-        found += [f"(>= X_{i} {_between(lower, inner_lower, i)})", f"(<= X_{i} {_between(inner_upper, upper, i)})"]
-    return found
+        formulas += [f"(>= X_{i} {_between(lower, inner_lower, i)})", f"(<= X_{i} {_between(inner_upper, upper, i)})"]
+    return formulas
 
 
 def _between(below: float, above: float, index: int) -> str:
-    """The number that the two floats are the nearest ones of, below and above."""
+    """A number whose neighbouring floats are `below` and `above`; the float itself if the two are equal."""
     if not math.isfinite(below) or above not in (below, math.nextafter(below, math.inf)) or math.isinf(above):
         raise InvalidValueError(
             f"input {index} ends between {below!r} and {above!r}; the two are one finite float, or neighbours"
@@ -128,16 +129,17 @@ def _between(below: float, above: float, index: int) -> str:
 
 
 def _inequalities(conjunction: Conjunction) -> list[str]:
-    found = []
+    """The formulas of the inequalities of a conjunction."""
+    formulas = []
     for inequality in conjunction.inequalities:
         terms = [f"(* {_number(a)} Y_{k})" for k, a in inequality.coefficients.items()]
         total = terms[0] if len(terms) == 1 else f"(+ {' '.join(terms)})" if terms else "0.0"
-        found.append(f"({'<' if inequality.strict else '<='} {total} {_number(inequality.limit)})")
-    return found
+        formulas.append(f"({'<' if inequality.strict else '<='} {total} {_number(inequality.limit)})")
+    return formulas
 
 
 def _number(value: Fraction) -> str:
-    """As a decimal if it has a short one, else as a quotient."""
+    """The exact number as VNNLIB text: a decimal if it has a finite one of at most DIGITS digits, else a quotient."""
     top, bottom = value.as_integer_ratio()
     twos = (bottom & -bottom).bit_length() - 1
     rest, fives = bottom >> twos, 0

@@ -14,7 +14,7 @@ from tests.certificate.checker.helpers import Array, exact, module, rational
 rows, rounding, file = module("rows"), module("rounding"), module("file")
 
 
-Interval = rounding.Interval
+Interval = rounding.ProvedInterval
 
 
 Mask = NDArray[np.bool_]

@@ -286,7 +286,7 @@ def test_with_other_files_it_is_of_all(folder: Path) -> None:
     assert model.identity_of_file(folder / "m.onnx") == found
     assert OnnxFile.read(folder / "m.onnx").identity == found
     assert model.identity(data, {"w.bin": weights}) == model.identity(data, {"w.bin": each[1]}) == found
-    with pytest.raises(Rejected, match="not there"):
+    with pytest.raises(Rejected, match="not given"):
         model.identity(data, {})
 
 

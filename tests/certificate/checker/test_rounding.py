@@ -31,7 +31,7 @@ from tests.certificate.checker.helpers import (
 )
 
 rounding = module("rounding")
-Interval = rounding.Interval
+Interval = rounding.ProvedInterval
 TINY = 2.0**-1022
 
 BINARY: dict[str, Callable[[Any, Any], Any]] = {

@@ -132,7 +132,7 @@ def test_stacks_of_rows() -> None:
     c = rng.standard_normal((5, 2, 3, 4))
     assert (rows.vertex(stacked, c).reshape(5, 6) == rows.vertex(one, c.reshape(5, 6, 4))).all()
     w = Interval(c, c + 0.1)
-    a, m, mu = np.where(stacked.there, c, 0), c * 0.3, rng.standard_normal((5, 2, 3, 2))
+    a, m, mu = np.where(stacked.visible, c, 0), c * 0.3, rng.standard_normal((5, 2, 3, 2))
     flat_w = Interval(w.lo.reshape(5, 6, 4), w.hi.reshape(5, 6, 4))
     found = rows.affine(stacked, w, a, m, mu)
     other = rows.affine(one, flat_w, a.reshape(5, 6, 4), m.reshape(5, 6, 4), mu.reshape(5, 6, 2))

@@ -49,7 +49,7 @@ class Choice(NamedTuple):
 
 def choice(rng: np.random.Generator, row: Any, kind: str) -> Choice:
     """Boxes of w of every kind; a, m and mu as an optimiser would have them, or silly."""
-    S, (n, keys), pieces = 6, row.there.shape, row.low.shape[-2]
+    S, (n, keys), pieces = 6, row.visible.shape, row.low.shape[-2]
     shape = (S, n, keys)
     centre = rng.standard_normal(shape) * rng.choice([1.0, 100.0, 1e-6], (S, 1, 1)) + rng.choice(
         [0.0, 0.0, -5.0], (S, 1, 1)
@@ -74,13 +74,13 @@ def choice(rng: np.random.Generator, row: Any, kind: str) -> Choice:
         )
     if kind == "nothing":
         a, m, mu = np.zeros(shape), np.zeros(shape), np.zeros((S, n, pieces))
-    return Choice(w, np.where(row.there, a, 0.0), m, mu)
+    return Choice(w, np.where(row.visible, a, 0.0), m, mu)
 
 
 def check_affine(rng: np.random.Generator, row: Any, known: Case, chosen: Choice, points: int = 2) -> int:
     found, done = rows.affine(row, *chosen), 0
     assert found.shape == chosen.w.lo.shape[:-1]
-    for i in range(row.there.shape[0]):
+    for i in range(row.visible.shape[0]):
         for s in sampled(rng, known.scores.lo[i], known.scores.hi[i], points):
             for k in range(found.shape[0]):
                 truth = worst(s, known.there[i], chosen.w[k, i], chosen.a[k, i], chosen.m[k, i])

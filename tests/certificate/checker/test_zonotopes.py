@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import itertools
 
 import numpy as np
@@ -32,7 +33,7 @@ def test_boxes(kind: str, errors: str) -> None:
     for n, d, count in (*SHAPES, (1, 2, 700)):
         z = zonotope(random_columns(rng, kind, n, d, count), random_errors(rng, errors, n, d))
         for centre in (np.zeros((n, d)), rng.standard_normal((n, d)), 1e9 * rng.standard_normal((n, d))):
-            box = z._replace(centre=centre).box()
+            box = dataclasses.replace(z, centre=centre).box()
             for i, k in np.ndindex(n, d):
                 far = sum((exact(abs(x)) for x in z.columns[i, k]), exact(z.error[i, k]))
                 assert below(float(box.lo[i, k]), exact(centre[i, k]) - far)
@@ -53,7 +54,7 @@ def test_a_box_of_many_columns_that_are_each_lost() -> None:
 def test_a_zonotope_of_the_transposed_matrix() -> None:
     rng = np.random.default_rng(1)
     z = zonotope(rng.standard_normal((2, 3, 4, 5)), rng.random((2, 3, 4)), rng.standard_normal((2, 3, 4)))
-    turned = z.turned()
+    turned = z.transposed()
     for at in np.ndindex(2, 3, 4):
         back = (at[0], at[2], at[1])
         assert turned.centre[back] == z.centre[at]
@@ -157,7 +158,9 @@ def test_by_ellipsoid_is_at_least_the_length_whatever_the_factor() -> None:
                 eta = eta - first * (eta @ first) / (first @ first)
             eta = eta * 10.0**power
             root = np.array([abs(rng.standard_normal()) * 10.0 ** rng.integers(-3, 4)])
-            found = zonotopes.by_ellipsoid(eta[None, None], zonotopes.Ellipsoid(np.zeros((1, d)), L, root))[0, 0, 0]
+            found = zonotopes.by_ellipsoid(eta[None, None], zonotopes.CheckedEllipsoid(np.zeros((1, d)), L, root))[
+                0, 0, 0
+            ]
             square = sum((dot(L[0, :, k], eta) ** 2 for k in range(d)), fmpq(0)) * exact(root[0]) ** 2
             assert above(float(found), arb(square).sqrt()), (d, scale, power, kind)
             length = np.linalg.norm(np.abs(L[0]).T @ np.abs(eta)) * root[0]

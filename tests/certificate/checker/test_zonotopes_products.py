@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import itertools
 import math
 from typing import Any
@@ -131,8 +132,8 @@ def test_sums_of_products_that_cancel_and_that_underflow() -> None:
         G = np.concatenate([half, -half])[None]
         H = np.concatenate([half[:, :1], half[:, :1] * (1 + 2.0**-52 * rng.integers(-3, 4, (d, 1)))])[None] * np.ones(5)
         x, y = zonotope(G[..., :1]), zonotope(H)
-        found, _ = zonotopes.exact_products(x._replace(columns=np.repeat(x.columns, 5, -1)), y)
-        truth = sum_of_products(x._replace(columns=np.repeat(x.columns, 5, -1)), y, 0, 0)
+        found, _ = zonotopes.exact_products(dataclasses.replace(x, columns=np.repeat(x.columns, 5, -1)), y)
+        truth = sum_of_products(dataclasses.replace(x, columns=np.repeat(x.columns, 5, -1)), y, 0, 0)
         assert above(float(found[0, 0]), truth)
     for value in (1.4e-162, 1e-170):
         x = zonotope(np.full((1, 9, 12), value))

@@ -19,7 +19,9 @@ def zonotope(columns: Array, error: Array | None = None, centre: Array | None = 
     columns = np.asarray(columns, dtype=np.float64)
     shape = columns.shape[:-1]
     error = np.zeros(shape) if error is None else np.broadcast_to(np.asarray(error, dtype=np.float64), shape).copy()
-    return Zonotope(np.zeros(shape) if centre is None else centre, columns, error, input_alone)
+    return Zonotope(
+        centre=np.zeros(shape) if centre is None else centre, columns=columns, error=error, exact=input_alone
+    )
 
 
 def random_columns(rng: np.random.Generator, kind: str, n: int, d: int, count: int) -> Array:

@@ -6,8 +6,8 @@ from collections.abc import Iterator
 
 import numpy as np
 import pytest
-from tests.lab.baselines.boxes import FAMILIES, Floats, inside, ordinary, span
 
+from tests.lab.baselines.boxes import FAMILIES, Floats, inside, ordinary, span
 from vertex_lab.baselines import edge_planes as module
 from vertex_lab.baselines.edge_planes import WIDEST, Boxes, EdgePlanes, edge_planes
 from vertex_softmax.runs.demo.baselines.problem import read

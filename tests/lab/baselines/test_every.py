@@ -9,6 +9,8 @@ import hypothesis.strategies as st
 import numpy as np
 import pytest
 import torch
+
+import vertex_softmax as vx
 from tests.lab.baselines.boxes import (
     HUGE,
     LEAST,
@@ -23,8 +25,6 @@ from tests.lab.baselines.boxes import (
     tiny,
     value,
 )
-
-import vertex_softmax as vx
 from vertex_lab.baselines import (
     SCORE_BOX_METHODS,
     exhaustive_min,

@@ -5,9 +5,9 @@ from __future__ import annotations
 import numpy as np
 import pytest
 import torch
-from tests.lab.baselines.boxes import FAMILIES, ordinary
 
 import vertex_softmax as vx
+from tests.lab.baselines.boxes import FAMILIES, ordinary
 from vertex_lab.baselines import exhaustive, exhaustive_min
 from vertex_softmax.softmax_box import reference
 

@@ -6,9 +6,9 @@ import itertools
 
 import numpy as np
 import pytest
-from tests.lab.baselines.boxes import Floats, batches, ordinary, rounding
 
 import vertex_softmax as vx
+from tests.lab.baselines.boxes import Floats, batches, ordinary, rounding
 from vertex_lab.baselines import galileo, galileo_min
 from vertex_lab.baselines.edge_planes import Boxes, EdgePlanes, edge_planes
 

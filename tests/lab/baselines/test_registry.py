@@ -6,9 +6,9 @@ import dataclasses
 
 import numpy as np
 import pytest
-from tests.lab.baselines.boxes import ordinary
 
 import vertex_softmax as vx
+from tests.lab.baselines.boxes import ordinary
 from vertex_lab.baselines import SCORE_BOX_METHODS, ibp_min
 
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from tests.lab.baselines.boxes import Floats, ordinary
 
+from tests.lab.baselines.boxes import Floats, ordinary
 from vertex_lab.baselines import ibp_min, simplex_min
 from vertex_softmax.softmax_box import reference
 

@@ -2,21 +2,25 @@
 
 from __future__ import annotations
 
+import dataclasses
+
 import numpy as np
 import pytest
 from scipy.optimize import linprog
-from tests.lab.baselines.boxes import Floats, batches, ordinary, rounding
 
 import vertex_softmax as vx
+from tests.lab.baselines.boxes import Floats, batches, ordinary, rounding
 from vertex_lab.baselines import simplex_min, softmax_lp, softmax_lp_min, wei_lse_min
 from vertex_softmax.runs.demo.baselines.problem import components, read
-from vertex_softmax.runs.demo.baselines.wei import Planes, planes
+from vertex_softmax.runs.demo.baselines.wei import LsePlanes, planes
 
 
 def by_highs(c: Floats, lower: Floats, upper: Floats) -> float:
     """The program as it is written: z in [−1, 1] for the scores, then p."""
     problem = read(c, lower, upper)
-    below, slide, above, slope, middle, radius = planes(problem)
+    tangents = planes(problem)
+    below, slide, above = tangents.below, tangents.slide, tangents.above
+    slope, middle, radius = tangents.slope, tangents.middle, tangents.radius
     K, own = len(c), np.diag(radius)
     planes_below = np.hstack([below[:, None] * (own - slide), -np.eye(K)])
     planes_above = np.hstack([-slope[:, None] * (own - middle * radius), np.eye(K)])
@@ -90,14 +94,14 @@ def test_pieces_change_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
     np.testing.assert_allclose(softmax_lp_min(*boxes), whole, rtol=0, atol=1e-12)
 
 
-def _without_slides(problem: object) -> Planes:
+def _without_slides(problem: object) -> LsePlanes:
     found = planes(problem)  # type: ignore[arg-type]
-    return found._replace(slide=np.zeros_like(found.slide))
+    return dataclasses.replace(found, slide=np.zeros_like(found.slide))
 
 
-def _lowered(problem: object) -> Planes:
+def _lowered(problem: object) -> LsePlanes:
     found = planes(problem)  # type: ignore[arg-type]
-    return found._replace(above=0.8 * found.above)
+    return dataclasses.replace(found, above=0.8 * found.above)
 
 
 @pytest.mark.parametrize("mutant", [_without_slides, _lowered])

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import numpy as np
-from tests.lab.baselines.boxes import FAMILIES, Floats, inside, ordinary, span
 
 import vertex_softmax as vx
+from tests.lab.baselines.boxes import FAMILIES, Floats, inside, ordinary, span
 from vertex_lab.baselines import wei_lse_min
 from vertex_softmax.runs.demo.baselines.problem import read
 from vertex_softmax.runs.demo.baselines.wei import WIDEST, planes
@@ -42,7 +42,9 @@ def test_every_plane_bounds_its_component() -> None:
         c, lower, upper = family(rng, 80, 6)
         problem = read(c, lower, upper).tamed(WIDEST)
         lower, upper = problem.lower, problem.upper
-        below, slide, above, slope, middle, radius = planes(problem)
+        tangents = planes(problem)
+        below, slide, above = tangents.below, tangents.slide, tangents.above
+        slope, middle, radius = tangents.slope, tangents.middle, tangents.radius
         slack = 2.0**-53 * (26 + span(lower, upper))[:, None]
         for _ in range(40):
             s = inside(rng, lower, upper)

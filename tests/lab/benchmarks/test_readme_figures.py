@@ -1,4 +1,4 @@
-"""The README's figures are what results/ and lab/benchmarks/runs/ say, to the letter, and what makes them is there."""
+"""The figures of README.md and docs/ are those of results/ and lab/benchmarks/runs/, and their commands exist."""
 
 from __future__ import annotations
 
@@ -33,18 +33,30 @@ def table() -> list[readme_runs.Row]:
     return readme_runs.rows(readme_runs.Runs(readme_figures.RUNS), readme_runs.Runs(readme_figures.RESULTS))
 
 
-def test_the_readme_is_up_to_date() -> None:
-    text = (ROOT / "README.md").read_text(encoding="utf-8")
-    assert readme_figures.readme(text) == text, "run make figures"
+@pytest.mark.parametrize("name", readme_figures.PAGES)
+def test_a_page_is_up_to_date(name: str) -> None:
+    text = (ROOT / name).read_text(encoding="utf-8")
+    assert readme_figures.page(text) == text, "run make figures"
+
+
+def test_all_blocks_are_shown_and_nothing_would_change() -> None:
+    texts = [(ROOT / name).read_text(encoding="utf-8") for name in readme_figures.PAGES]
+    shown = [found[2] for text in texts for found in readme_figures.BLOCK.finditer(text)]
+    assert set(shown) == set(readme_figures.BLOCKS)
+    assert len(shown) == sum(text.count("<!-- end -->") for text in texts)
     assert readme_figures.main(["--check"]) == 0
 
 
-def test_no_time_or_ratio_is_typed_by_hand() -> None:
-    """Outside of the two marked blocks there is no number with × or a unit of time or memory."""
-    text = (ROOT / "README.md").read_text(encoding="utf-8")
-    outside = re.sub(r"<!-- from .*?<!-- end -->", "", text, flags=re.DOTALL)
-    assert text.count("<!-- end -->") == 2
-    assert not re.search(r"\d\s?(×|ms\b|s\b|GiB|seconds)", re.sub(r"\be\^\w+|`[^`]*`", "", outside))
+@pytest.mark.parametrize("name", ["README.md", "docs/results.md"])
+def test_no_time_or_ratio_is_typed_by_hand(name: str) -> None:
+    """Outside of the generated blocks there is no number with × or a unit of time or memory."""
+    text = (ROOT / name).read_text(encoding="utf-8")
+    outside = readme_figures.BLOCK.sub("", text)
+    assert not re.search(r"\d\s?(×|ms\b|s\b|GiB|seconds)", re.sub(r"`[^`]*`", "", outside))
+
+
+def test_the_readme_is_short() -> None:
+    assert len((ROOT / "README.md").read_text(encoding="utf-8").split()) <= 900
 
 
 def test_the_results_are_one_full_run_of_everything() -> None:
@@ -137,7 +149,7 @@ PEER = {"side_by_side": [{"model": "ibp_3_3_8", "dtype": "float32", "ratio": 7.7
     ("row", "name", "data", "figure"),
     [
         (readme_runs.mutation, "mutation", MUTATION, "3 of 4"),
-        (readme_runs.limits, "limits", LIMITS, "1 of 2 (0); 3 MiB; 0, 3.5. 1 limit broken"),
+        (readme_runs.limits, "limits", LIMITS, "1 of 2 (0 were refused beforehand); 3 MiB; 0, 3.5. 1 limit broken"),
         (readme_runs.vit_peer, "vit-peer", PEER, "3 blocks 7.8× (2.9× outside the system)"),
     ],
 )
@@ -157,7 +169,7 @@ def test_a_row_is_there_when_its_file_is(
 
 
 def commands() -> list[tuple[str, Measure]]:
-    """Those of the README's rows, and all that have their file."""
+    """Those of the rows that are shown, and all that have their file."""
     shown = {row.measure for row in table()}
     there = {
         name for name, what in MEASURES.items() if any((what.where / file).exists() for file in what.made.values())
@@ -185,13 +197,18 @@ def test_every_command_is_there(name: str, what: Measure) -> None:
         assert f'"{option}"' in text, option
 
 
-def test_every_row_of_the_readme_has_a_command_that_can_be_measured() -> None:
-    text = (ROOT / "README.md").read_text(encoding="utf-8")
-    lines = [line for line in text.splitlines() if re.search(r"\| `(python|vertex) [^`]*` \|$", line)]
+def test_every_result_has_a_command_that_can_be_measured() -> None:
     known = {what.command for what in MEASURES.values()}
-    assert len(lines) > 30
-    for line in lines:
-        assert re.findall(r"`([^`]*)` \|$", line)[0] in known, line
+    for name, least in (("README.md", 6), ("docs/results.md", 30)):
+        text = (ROOT / name).read_text(encoding="utf-8")
+        shown = re.findall(r"(?:\| |^Command: )`((?:python|vertex) [^`]*)`(?: \|)?$", text, re.MULTILINE)
+        assert len(shown) >= least
+        assert set(shown) <= known
+
+
+@pytest.mark.parametrize("block", readme_figures.BLOCKS)
+def test_every_block_names_its_command(block: str) -> None:
+    assert any("`" in line and ("python " in line or "vertex " in line) for line in readme_figures.BLOCKS[block]())
 
 
 @pytest.fixture

@@ -12,6 +12,7 @@ from pathlib import Path
 
 import pytest
 import torch
+
 from tests.slowly import few
 
 ROOT = Path(__file__).parents[3]
@@ -193,4 +194,4 @@ def test_the_scripts_explain_themselves(script: str) -> None:
     told = subprocess.run(
         [sys.executable, ROOT / "lab" / "benchmarks" / script, "--help"], capture_output=True, text=True, check=True
     )
-    assert f"python benchmarks/{script}" in told.stdout
+    assert f"python lab/benchmarks/{script}" in told.stdout

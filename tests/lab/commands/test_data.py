@@ -6,9 +6,9 @@ import json
 from pathlib import Path
 
 import pytest
-from tests.lab.zoo.data_files import cifar_archive, cifar_files, mnist_files, registered, write
 from typer.testing import CliRunner
 
+from tests.lab.zoo.data_files import cifar_archive, cifar_files, mnist_files, registered, write
 from vertex_softmax.cli.main import app
 
 SHARED = Path(__file__).parents[4] / "shared" / "data"

@@ -16,9 +16,9 @@ from typing import Any
 
 import pytest
 import torch
-from tests.lab.zoo import data_files
 from typer.testing import CliRunner
 
+from tests.lab.zoo import data_files
 from vertex_lab.commands import reproduce as cli_reproduce
 from vertex_lab.experiments import (
     EXPERIMENTS,
@@ -311,7 +311,7 @@ def test_missing_data_is_said_and_damaged_data_is_an_error(tmp_path: Path) -> No
 SMALL = """
 from tests.lab.commands.test_reproduce import smaller
 smaller(setattr)
-from vertex_softmax.cli import main
+from vertex_softmax.cli.main import main
 main()
 """
 """`vertex` with a smaller `strong`"""

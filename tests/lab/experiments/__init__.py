@@ -1,1 +1,1 @@
-"""Tests of the experiments; `made` makes trials by hand, `killed_writer` is run and killed."""
+"""Tests of the experiments; `made` makes trials by hand."""

@@ -7,8 +7,8 @@ import re
 from pathlib import Path
 
 import pytest
-from tests.lab.experiments import made
 
+from tests.lab.experiments import made
 from vertex_lab.experiments import block, bootstrap, patch
 from vertex_lab.experiments.learned import Found
 from vertex_lab.experiments.request import Request

@@ -11,8 +11,8 @@ from types import SimpleNamespace
 
 import pytest
 import torch
-from tests.lab.zoo import data_files
 
+from tests.lab.zoo import data_files
 from vertex_lab.experiments import learned, published, tables
 from vertex_lab.experiments.learned import Found, Setting, best_attack, bound_all, case, trials, violations
 from vertex_lab.experiments.published import CROWN, HYBRID, crown_published, with_published

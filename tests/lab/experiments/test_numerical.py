@@ -5,8 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from tests.lab.experiments import made
 
+from tests.lab.experiments import made
 from vertex_lab.experiments import block, interval, numerical, tables
 from vertex_lab.experiments.learned import Found
 from vertex_lab.experiments.request import Request

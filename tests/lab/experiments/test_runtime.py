@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 import torch
+
 from tests.lab.experiments import made
 from tests.lab.zoo import data_files
-
 from vertex_lab.experiments import runtime, tables
 from vertex_lab.experiments.request import Request
 from vertex_lab.experiments.result import Row

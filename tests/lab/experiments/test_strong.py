@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 import torch
-from tests.lab.experiments import made
 
+from tests.lab.experiments import made
 from vertex_lab.experiments import strong
 from vertex_lab.experiments.learned import METHODS, Found
 from vertex_lab.experiments.request import Request

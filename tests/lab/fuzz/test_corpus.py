@@ -8,8 +8,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.slowly import few
 
+from tests.slowly import few
 from vertex_lab.fuzz import layers, recipe
 from vertex_lab.fuzz.check import check
 

@@ -11,8 +11,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.slowly import few
 
+from tests.slowly import few
 from vertex_lab.fuzz import kinds
 
 EDGES = Path(__file__).parent / "corpus" / "edges"

@@ -13,8 +13,8 @@ from vertex_lab.fuzz.certificates import FORGERIES
 from vertex_lab.fuzz.minimise import minimised
 from vertex_lab.fuzz.programs import program_of
 from vertex_softmax.foundation.errors import InvalidValueError
-from vertex_softmax.runs import certify
 from vertex_softmax.methods.verdict import Verdict
+from vertex_softmax.runs import certify
 
 LINEAR = [{"op": "linear", "seed": 5}]
 

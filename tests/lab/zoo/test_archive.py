@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from tests.lab.zoo.data_files import tarred
 
+from tests.lab.zoo.data_files import tarred
 from vertex_lab.zoo.archive import members
 from vertex_softmax.foundation.errors import InvalidValueError, VertexError
 

@@ -6,8 +6,8 @@ from fractions import Fraction
 
 import numpy as np
 import pytest
-from tests.lab.zoo.data_files import cifar
 
+from tests.lab.zoo.data_files import cifar
 from vertex_lab.zoo.cifar import RECORD, luma, records
 from vertex_softmax.foundation.errors import InvalidValueError
 

@@ -12,6 +12,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
+
 from tests.lab.zoo.data_files import (
     INSIDE,
     cifar,
@@ -24,7 +25,6 @@ from tests.lab.zoo.data_files import (
     tarred,
     write,
 )
-
 from vertex_lab.zoo.datasets import NAMES, dataset, digits, restricted
 from vertex_lab.zoo.sources import SOURCES, Archive
 from vertex_softmax.foundation.errors import InvalidValueError, VertexError

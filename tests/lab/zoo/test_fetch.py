@@ -9,8 +9,8 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
 import pytest
-from tests.lab.zoo.data_files import cifar_archive, cifar_files, mnist_files, registered, write
 
+from tests.lab.zoo.data_files import cifar_archive, cifar_files, mnist_files, registered, write
 from vertex_lab.zoo.datasets import dataset
 from vertex_lab.zoo.fetch import fetch
 from vertex_softmax.foundation import outputs

@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from tests.lab.zoo.data_files import idx
 
+from tests.lab.zoo.data_files import idx
 from vertex_lab.zoo.idx import images, labels
 from vertex_softmax.foundation.errors import InvalidValueError, VertexError
 

@@ -70,7 +70,7 @@ def test_it_learns_and_adversarial_training_makes_it_harder_to_fool() -> None:
 
 def test_the_worse_point_is_within_reach_and_worse() -> None:
     model, x, y = trained(), DATA.train_images[:64].float(), DATA.train_labels[:64]
-    moved = training._worse(model, x, y, 0.1, torch.Generator().manual_seed(0))
+    moved = training._adversarial(model, x, y, 0.1, torch.Generator().manual_seed(0))
     assert (moved - x).abs().max() <= 0.1 + 1e-6
     assert moved.min() >= 0
     assert moved.max() <= 1

@@ -10,21 +10,21 @@ from typing import Any
 import numpy as np
 
 from vertex_softmax.runs.run import (
-    Answer,
     Attacked,
+    AttentionHeads,
     Data,
-    Heads,
-    Input,
     Model,
     OtherSlack,
     Radius,
     Run,
+    RunAnswer,
+    RunInput,
     SlackMap,
     packed,
     unpacked,
 )
 from vertex_softmax.runs.sweep import sweep
-from vertex_softmax.runs.sweep.instances import Instance
+from vertex_softmax.runs.sweep.instances import SweepInstance
 from vertex_softmax.runs.sweep.runner import Finished, Settings
 
 METHODS = ("ibp", "crown", "alpha-crown", "vertex", "hybrid", "joint")
@@ -53,7 +53,7 @@ def run(inputs: int = 60, methods: tuple[str, ...] = METHODS, **changes: Any) ->
         label, other = int(labels[k]), int((labels[k] + 1 + rng.integers(9)) % 10)
         wrong = rng.random() < 0.04
         clean = float(-abs(rng.normal(0.6, 0.3)) if wrong else abs(rng.normal(4.2, 1.6)) + 0.05)
-        entries.append(Input(int(k), label, other if wrong else label, clean, packed(pictures[k][None])))
+        entries.append(RunInput(int(k), label, other if wrong else label, clean, packed(pictures[k][None])))
         kept, slope = False, float(rng.uniform(8, 26))
         for eps in EPS:
             margin = clean - slope * eps
@@ -69,7 +69,7 @@ def run(inputs: int = 60, methods: tuple[str, ...] = METHODS, **changes: Any) ->
                 seconds = SECONDS.get(method, 0.1) * float(rng.uniform(0.8, 1.3))
                 infinite = method == "ibp" and eps > 0.07 and rng.random() < 0.2
                 answers.append(
-                    Answer(i, method, eps, verdict, None if infinite else bound, other, seconds, REASONS[verdict])
+                    RunAnswer(i, method, eps, verdict, None if infinite else bound, other, seconds, REASONS[verdict])
                 )
     parts: dict[str, Any] = {
         "title": "Digits, a small vision transformer",
@@ -97,7 +97,7 @@ def slack(heads: int = 4, rows: int = 17, blocks: int = 2) -> SlackMap:
         near = np.exp(-0.15 * np.abs(np.arange(rows)[:, None] - np.arange(rows)[None]))
         width = near[None] * rng.uniform(0.3, 1.4, (heads, 1, 1)) + rng.uniform(0, 0.4, (heads, rows, rows))
         lost = 0.03 * (b + 1) * width.mean(-1) ** 3 * rng.uniform(0.5, 1.5, (heads, rows))
-        attentions.append(Heads(f"block {b + 1} attention", lost.tolist(), width.tolist()))
+        attentions.append(AttentionHeads(f"block {b + 1} attention", lost.tolist(), width.tolist()))
         total += float(lost.sum())
     others = (
         OtherSlack("block 1 norm", "LayerNorm", 0.21),
@@ -132,7 +132,7 @@ class _Told:
     def has_room(self) -> bool:
         return True
 
-    def start(self, key: str, instance: Instance, files: Mapping[str, str]) -> None:  # noqa: ARG002
+    def start(self, key: str, instance: SweepInstance, files: Mapping[str, str]) -> None:  # noqa: ARG002
         low, seconds = float(self.rng.normal(0.1, 0.3)), float(self.rng.lognormal(1.5, 1.2))
         status = "unsat" if low > 0 else "sat" if low < -0.5 else "timeout" if low < -0.2 else "unknown"
         answer = {"status": status, "reason": self.reason, "stage": "joint", "bounds": [[low, low + 1], [0.5]]}
@@ -158,7 +158,7 @@ def sweep_folder(out: Path, count: int = 40, reason: str = "every conjunction is
     for i in range(count):
         (files / f"p_{i}.vnnlib").write_text("a property")
         paths = files / names[i % 2], files / f"p_{i}.vnnlib"
-        instances.append(Instance(f"onnx/{names[i % 2]}", f"vnnlib/p_{i}.vnnlib", 100.0, *paths, "vit"))
+        instances.append(SweepInstance(f"onnx/{names[i % 2]}", f"vnnlib/p_{i}.vnnlib", 100.0, *paths, "vit"))
     sweep.run(instances, out, Settings(threads=1), begin=lambda _settings, _places: _Told(reason))
     return out
 

@@ -17,15 +17,15 @@ from vertex_softmax.foundation.errors import InvalidTypeError, InvalidValueError
 from vertex_softmax.runs.report import figures
 from vertex_softmax.runs.report.figures import plot_bounds, plot_radii, plot_rates, plot_slack, plot_softmax_box
 from vertex_softmax.runs.run import (
-    Answer,
     Attacked,
+    AttentionHeads,
     Data,
-    Heads,
-    Input,
     Model,
     OtherSlack,
     Radius,
     Run,
+    RunAnswer,
+    RunInput,
     SlackMap,
     packed,
 )
@@ -39,9 +39,9 @@ SAID = {True: "verified", False: "unknown"}
 EMPTY = np.zeros((1, 2, 2))
 RUN = Run(
     "a run", "0.1.0", "", Model("m"), Data("d", (1, 2, 2)), ("crown", "joint"), (0.1, 0.2),
-    tuple(Input(i, 0, 0, 1.0, packed(EMPTY)) for i in range(2)),
+    tuple(RunInput(i, 0, 0, 1.0, packed(EMPTY)) for i in range(2)),
     tuple(
-        Answer(i, method, eps, SAID[(method == "joint") + (eps == 0.1) + (i == 0) > 1], 0.0, 1, 0.0)
+        RunAnswer(i, method, eps, SAID[(method == "joint") + (eps == 0.1) + (i == 0) > 1], 0.0, 1, 0.0)
         for method in ("crown", "joint") for eps in (0.1, 0.2) for i in range(2)
     ),
     tuple(Attacked(i, eps, 0.5, 1) for eps in (0.1, 0.2) for i in range(2)),
@@ -50,7 +50,7 @@ RUN = Run(
         Radius(0, "joint", 0.3, 0.31, 0.5, 0.0), Radius(1, "joint", 0.2, None, None, 0.0),
     ),
     SlackMap(
-        0.1, "joint", 2, 1.0, (Heads("attention", [[0.25, 0.25], [0.125, 0.125]], [[[1.0]]]),),
+        0.1, "joint", 2, 1.0, (AttentionHeads("attention", [[0.25, 0.25], [0.125, 0.125]], [[[1.0]]]),),
         (OtherSlack("mlp/relu", "Relu", 0.25),),
     ),
 )  # fmt: skip
@@ -91,7 +91,7 @@ def test_bounds_of_several_results_are_the_worst_of_each() -> None:
 
 
 def test_bounds_that_cannot_be_drawn() -> None:
-    with pytest.raises(InvalidValueError, match="two results are of one method"):
+    with pytest.raises(InvalidValueError, match="two results have the same method"):
         plot_bounds([RESULT, RESULT])
     fewer = dataclasses.replace(RESULT, lower=LOWER[:1], clean=CLEAN[:1], verdicts=VERDICTS[:1], method="crown")
     with pytest.raises(InvalidValueError, match="different numbers of inputs"):

@@ -21,7 +21,18 @@ from vertex_softmax.cli.main import app
 from vertex_softmax.foundation.errors import InvalidValueError, MissingDependencyError
 from vertex_softmax.runs.report import pictures, run_page, templates
 from vertex_softmax.runs.report.run_data import Facts, page_data, short, slots
-from vertex_softmax.runs.run import Answer, Attacked, Data, Heads, Input, Radius, Run, SlackMap, packed, write
+from vertex_softmax.runs.run import (
+    Attacked,
+    AttentionHeads,
+    Data,
+    Radius,
+    Run,
+    RunAnswer,
+    RunInput,
+    SlackMap,
+    packed,
+    write,
+)
 
 ROOT = Path(__file__).parents[3]
 VOID = {"meta", "input", "br", "hr", "img", "link"}
@@ -106,7 +117,7 @@ def test_the_page_is_valid_and_loads_nothing(run) -> None:
 
 
 def test_the_scripts_use_data_as_text_only() -> None:
-    names = [path.name for path in (ROOT / "src/vertex_softmax/report/assets").iterdir()]
+    names = [path.name for path in (ROOT / "src/vertex_softmax/runs/report/assets").iterdir()]
     assert {*run_page.SCRIPTS, "core.js", "charts.js", "table.js", "sweep.js", "page.css"} == set(names)
     for name in names:
         text = templates.text(f"assets/{name}")
@@ -127,7 +138,7 @@ def hostile(run: Run) -> Run:
     """Every text of a run is one that would like to be a script."""
     answers = tuple(dataclasses.replace(a, method=BAD, reason=BAD) for a in run.answers if a.method == "joint")
     assert run.slack is not None
-    heads = tuple(Heads(BAD, part.row_slack, part.score_width) for part in run.slack.attentions)
+    heads = tuple(AttentionHeads(BAD, part.row_slack, part.score_width) for part in run.slack.attentions)
     others = tuple(dataclasses.replace(part, name=BAD, op=BAD) for part in run.slack.others)
     return dataclasses.replace(
         run,
@@ -177,7 +188,7 @@ def test_figures_are_the_runs(run) -> None:
     rate = run.rate("joint", 0.08)
     assert rate is not None
     assert f"{100 * rate:.1f} %" in found.text
-    assert "none lies above" in found.text
+    assert "none is above its margin" in found.text
     assert "contradicts itself" not in found.text
 
 
@@ -223,7 +234,7 @@ def test_a_run_that_contradicts_itself_says_so_first(run, changed, text) -> None
     found = page(dataclasses.replace(run, answers=tuple(answers)))
     assert text in found.text
     assert found.text.index("contradicts itself") < found.text.index("What is proved")
-    assert "none lies above" not in found.text
+    assert "none is above its margin" not in found.text
 
 
 def test_radii_that_contradict_the_attack_are_told() -> None:
@@ -277,7 +288,7 @@ def test_inputs_of_any_shape_are_drawn(shape, clip, kind, size) -> None:
     run = dataclasses.replace(
         made.run(1),
         data=Data("d", shape, clip),
-        inputs=(Input(0, 0, 0, 1.0, packed(x)),),
+        inputs=(RunInput(0, 0, 0, 1.0, packed(x)),),
         answers=(),
         attacks=(Attacked(0, 0.01, -1.0, 1, packed(other)),),
     )
@@ -310,11 +321,11 @@ def test_numbers_of_any_size_are_drawn() -> None:
     run = made.run(2)
     inputs = tuple(dataclasses.replace(x, pixels=p, clean=1e300) for x, p in zip(run.inputs, big, strict=True))
     answers = (
-        Answer(0, "joint", 0.01, "unknown", -1e300, 1, 1e300),
-        Answer(1, "joint", 0.01, "unknown", 1e-300, 1, 0.0),
+        RunAnswer(0, "joint", 0.01, "unknown", -1e300, 1, 1e300),
+        RunAnswer(1, "joint", 0.01, "unknown", 1e-300, 1, 0.0),
     )
     attacks = (Attacked(0, 0.01, 1e300, 1, big[1]),)
-    slack = SlackMap(0.01, "joint", 1, 1e300, (Heads("a", [[1e300]], [[[-1e300]]]),), ())
+    slack = SlackMap(0.01, "joint", 1, 1e300, (AttentionHeads("a", [[1e300]], [[[-1e300]]]),), ())
     data = dataclasses.replace(run.data, clip=None)
     found = dataclasses.replace(run, data=data, inputs=inputs, answers=answers, attacks=attacks, slack=slack)
     check_alone(run_page.page(found).decode())
@@ -329,8 +340,8 @@ def test_the_data_are_smaller_than_the_run() -> None:
     ("change", "text"),
     [
         ({"eps": made.EPS[::-1]}, "does not ascend"),
-        ({"answers": "twice"}, "answers has the same twice"),
-        ({"methods": [*made.METHODS, "joint"]}, "methods has the same twice"),
+        ({"answers": "twice"}, "answers has the same entry twice"),
+        ({"methods": [*made.METHODS, "joint"]}, "methods has the same entry twice"),
         ({"slack": "ragged"}, "heads × rows"),
         ({"settings": {"x": "inf"}}, "settings.x"),
     ],

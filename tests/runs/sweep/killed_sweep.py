@@ -1,8 +1,9 @@
 """Kill a sweep at random moments and start it again, as often as asked; what came out goes to stdout as JSON.
 
-python -m tests.killed_sweep FOLDER INSTANCES KILLS fake|real. Sweeps are forked from here, where everything is imported
-already: each takes milliseconds to start, and a kill may fall anywhere: while the journal is opened, a line is written,
-a child begins or ends. `fake` children are the small program of `tests.sweeps`, `real` ones are `vertex verify`.
+python -m tests.runs.sweep.killed_sweep FOLDER INSTANCES KILLS fake|real. Sweeps are forked from here, where everything
+is imported already: each takes milliseconds to start, and a kill may fall anywhere: while the journal is opened, a line
+is written, a child begins or ends. `fake` children are the small program of `tests.runs.sweep.sweeps`, `real` ones are
+`vertex verify`.
 """
 
 from __future__ import annotations

@@ -15,7 +15,7 @@ from typer.testing import CliRunner
 from tests.search.small import network
 from vertex_softmax.cli.main import app
 from vertex_softmax.runs import processes
-from vertex_softmax.runs.sweep.instances import Instance
+from vertex_softmax.runs.sweep.instances import SweepInstance
 from vertex_softmax.runs.sweep.runner import Finished, Settings
 
 CHILD = f"""
@@ -130,7 +130,7 @@ class Instant:
     def has_room(self) -> bool:
         return True
 
-    def start(self, key: str, instance: Instance, files: dict[str, str]) -> None:  # noqa: ARG002
+    def start(self, key: str, instance: SweepInstance, files: dict[str, str]) -> None:  # noqa: ARG002
         self.begun.append(key)
 
     def poll(self, wait: float) -> list[tuple[str, Finished]]:  # noqa: ARG002

@@ -14,9 +14,9 @@ import pytest
 
 from tests.search.small import network
 from vertex_softmax.foundation.errors import InvalidValueError
-from vertex_softmax.graph.from_onnx.parts import beside
+from vertex_softmax.graph.from_onnx.parts import external_files
 from vertex_softmax.runs.sweep import sweep
-from vertex_softmax.runs.sweep.instances import Instance, read_instances
+from vertex_softmax.runs.sweep.instances import SweepInstance, read_instances
 from vertex_softmax.runs.sweep.runner import digests, stamps
 
 
@@ -58,18 +58,22 @@ def test_a_counterexample_is_a_file_of_the_folder(tmp_path: Path) -> None:
     (out / "empty").touch()
     settings = sweep.Settings()
     digest = hashlib.sha256(b"x").hexdigest()
-    assert sweep._stands(line(status="sat", counterexample="c.txt", counterexample_sha256=digest), settings, out)
+    assert sweep._still_valid(line(status="sat", counterexample="c.txt", counterexample_sha256=digest), settings, out)
     for name in ("../secret", str(tmp_path / "secret"), "link", "empty", "none", "a\0b", "x" * 9999, None):
-        assert not sweep._stands(line(status="sat", counterexample=name, counterexample_sha256=digest), settings, out)
+        assert not sweep._still_valid(
+            line(status="sat", counterexample=name, counterexample_sha256=digest), settings, out
+        )
     for other in (None, "", digest[:16], hashlib.sha256(b"y").hexdigest()):  # of another run, or of none
-        assert not sweep._stands(line(status="sat", counterexample="c.txt", counterexample_sha256=other), settings, out)
+        assert not sweep._still_valid(
+            line(status="sat", counterexample="c.txt", counterexample_sha256=other), settings, out
+        )
 
 
 def test_a_file_that_is_replaced_and_put_back_leaves_its_stamp(tmp_path: Path) -> None:
     model, spec = tmp_path / "m.onnx", tmp_path / "s.vnnlib"
     model.write_bytes(b"one model")
     spec.write_bytes(b"one property")
-    instance = Instance("m.onnx", "s.vnnlib", 1.0, model, spec)
+    instance = SweepInstance("m.onnx", "s.vnnlib", 1.0, model, spec)
     digest, before = digests(instance), stamps(instance)
     assert stamps(instance) == before
     model.chmod(0o600)
@@ -95,7 +99,7 @@ def test_a_file_that_is_replaced_and_put_back_leaves_its_stamp(tmp_path: Path) -
 def test_an_edit_that_keeps_size_and_time_is_seen(tmp_path: Path) -> None:
     model = tmp_path / "m.onnx"
     model.write_bytes(b"one")
-    instance = Instance("m.onnx", "s.vnnlib", 1.0, model, tmp_path / "none")
+    instance = SweepInstance("m.onnx", "s.vnnlib", 1.0, model, tmp_path / "none")
     before, times = digests(instance), model.stat()
     model.write_bytes(b"two")
     os.utime(model, ns=(times.st_atime_ns, times.st_mtime_ns))
@@ -111,7 +115,7 @@ def test_numbers_outside_the_model_belong_to_its_digest(tmp_path: Path) -> None:
     path = tmp_path / "m.onnx"
     path.write_bytes(model.SerializeToString())
     (tmp_path / "s.vnnlib").touch()
-    instance = Instance("m.onnx", "s.vnnlib", 1.0, path, tmp_path / "s.vnnlib")
+    instance = SweepInstance("m.onnx", "s.vnnlib", 1.0, path, tmp_path / "s.vnnlib")
     before = digests(instance)
     assert set(before) == {"model", "spec", "data"}
     assert digests(instance) == before
@@ -131,7 +135,7 @@ def test_files_outside_the_folder_are_none_of_the_models(tmp_path: Path) -> None
     (tmp_path / "in").mkdir()
     for name in ("../secret", "/etc/passwd", "a\0b", ""):
         onnx.external_data_helper.set_external_data(model.graph.initializer[0], name)
-        assert beside(tmp_path / "in" / "m.onnx", model.SerializeToString()) == {}
+        assert external_files(tmp_path / "in" / "m.onnx", model.SerializeToString()) == {}
 
 
 def test_a_list_of_instances_has_a_size(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -60,7 +60,7 @@ from vertex_softmax.runs.sweep import (
     runner,
     sweep,
 )
-from vertex_softmax.runs.sweep.instances import Instance, read_instances
+from vertex_softmax.runs.sweep.instances import SweepInstance, read_instances
 from vertex_softmax.runs.sweep.ray import Ray
 from vertex_softmax.runs.sweep.runner import Settings, digests
 
@@ -183,7 +183,7 @@ def temporary(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return place
 
 
-def sent(instance: Instance, command: tuple[str, ...] | None, **more: Any) -> dict[str, Any]:
+def sent(instance: SweepInstance, command: tuple[str, ...] | None, **more: Any) -> dict[str, Any]:
     """What the driver sends with an instance, and what the node makes of it."""
     names, contents = [instance.model_path.name], [instance.model_path.read_bytes()]
     for name, content in runner_ray_driver._beside(instance.model_path, contents[0]).items():
@@ -380,10 +380,11 @@ def test_a_sweep_that_is_ended_leaves_nothing_of_ray_behind(number: int, tmp_pat
     program = f"""
 import sys
 from functools import partial
-from vertex_softmax import cli, runner_ray
-runner_ray.Ray = partial(runner_ray.Ray, command={child(tmp_path)!r})
+from vertex_softmax.cli import main
+from vertex_softmax.runs.sweep import ray
+ray.Ray = partial(ray.Ray, command={child(tmp_path)!r})
 sys.argv = ['vertex', 'sweep', {str(listed)!r}, '--out', {str(out)!r}, '--runner', 'ray', '--jobs', '1']
-cli.main()
+main.main()
 """
     process = subprocess.Popen([sys.executable, "-c", program], stderr=subprocess.PIPE, text=True)
     limit = time.monotonic() + 120

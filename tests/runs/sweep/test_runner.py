@@ -70,7 +70,7 @@ def test_what_dies_is_tried_once_more_and_reported(tmp_path: Path) -> None:
     assert found["retried"] == 1
     assert found["total"]["error"] == 1  # that of QUICK
     assert f"tried again: a.onnx dies.vnnlib: {KILLED}" in result.stderr
-    assert "1 of 7 were run twice, as the first try died; the journal says how (retried)" in result.stderr
+    assert "1 of 7 were run twice, as the first try died; the journal says why (retried)" in result.stderr
     vertex(listed, "--out", out)
     assert json.loads((out / "summary.json").read_text())["retried"] == 1  # also when it is read from the journal
     assert ran(listed.parent) == [*told, "dies", "ERROR"]
@@ -358,7 +358,7 @@ def test_the_live_table_does_not_grow_with_what_runs(tmp_path: Path) -> None:
 
 
 def killed(folder: Path, instances: int, kills: int, kind: str) -> dict[str, Any]:
-    command = [sys.executable, "-m", "tests.killed_sweep", str(folder), str(instances), str(kills), kind]
+    command = [sys.executable, "-m", "tests.runs.sweep.killed_sweep", str(folder), str(instances), str(kills), kind]
     root = Path(__file__).parents[3]
     paths = os.pathsep.join([str(root), *os.environ.get("PYTHONPATH", "").split(os.pathsep)])
     done = subprocess.run(

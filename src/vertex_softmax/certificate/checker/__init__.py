@@ -1,8 +1,9 @@
-"""The checker of certificates: numpy and python-flint, and nothing else of this package. Copy the folder, and read it.
+"""The checker of certificates. It needs numpy and python-flint, and nothing else of this package.
 
-In order: rounding.py (numbers), file.py (bytes), model.py (which model), curves.py (functions of one number),
-zonotopes.py (what generators bound), rows.py (softmax), network.py (every op), claim.py (what is claimed, in words),
-proof.py (the replay and the verdict).
+The folder can be copied and read by itself, in this order: rounding.py (arithmetic with proved rounding errors),
+file.py (reading a certificate), model.py (the identity of a model file), curves.py (functions of one number),
+zonotopes.py (linear functions and products of zonotopes), rows.py (softmax rows), network.py (every op), passes.py
+(the backward pass), claim.py (the claim in words), proof.py (the replay and what it finds).
 """
 
 from typing import TYPE_CHECKING, Any
@@ -11,13 +12,13 @@ from .claim import Claim
 from .file import Rejected
 
 if TYPE_CHECKING:
-    from .proof import STATEMENT, Verdict, check
+    from .proof import STATEMENT, Finding, check
 
-__all__ = ["STATEMENT", "Claim", "Rejected", "Verdict", "check"]
+__all__ = ["STATEMENT", "Claim", "Finding", "Rejected", "check"]
 
 
 def __getattr__(name: str) -> Any:
-    """What needs python-flint is imported when it is asked for: who only reads a model does without."""
+    """Import proof.py, which needs python-flint, on first use: reading a model's identity does not need it."""
     if name not in __all__:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     from . import proof

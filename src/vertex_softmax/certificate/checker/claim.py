@@ -1,7 +1,7 @@
-"""What a certificate claims, for a reader: which inputs may move and how far, and what then holds of the outputs.
+"""The claim of a certificate in words: which inputs may move and how far, and what then holds for the outputs.
 
-Invariant: what is said here is read from the same arrays as the replay reads, so that it is the claim that the replay
-proves; a claim that says little (a single point, a case that no output could satisfy) is said to be one.
+Invariant: the words are made from the same arrays that the replay uses, so they state exactly the claim that the replay
+proves. A claim that says little (the input set is a single point, no output could satisfy a case) is marked as such.
 """
 
 from __future__ import annotations
@@ -17,31 +17,36 @@ from .file import File, Rejected
 Array = NDArray[np.float64]
 Box = tuple[Array, Array]
 LINES = 6
-"""Sentences about a property that are written out, and boxes with properties of their own; the rest is counted."""
+"""The most sentences that are written out about a property, and the most claims; the rest is counted."""
 TERMS = 8
-"""Outputs that are named in one sentence."""
+"""The most outputs that are named in one sentence."""
 NAME = 200
-"""Characters of a name that the file gives."""
+"""The most characters that are shown of a name which the file gives."""
 
 
 class Claim(NamedTuple):
-    """`facts` as plain JSON, and `words`: pairs of a heading and a sentence."""
+    """The claim of a certificate: `facts` as plain JSON, and `words` as pairs of a heading and a sentence."""
 
     facts: dict[str, Any]
     words: list[tuple[str, str]]
 
 
-class Case(NamedTuple):
-    """No output y satisfies all rows C y ≤ d; `vacuous`: whatever the network does."""
+class ClaimedCase(NamedTuple):
+    """One case of a property: the claim is that no output y satisfies all rows C y ≤ d.
+
+    `vacuous` means that the claim holds whatever the network does, so that it says nothing about the network.
+    """
 
     C: Array
+    """(rows, outputs)"""
     d: Array
+    """(rows,)"""
     vacuous: bool
 
 
-def cases_of(part: dict[str, Any], file: File, outputs: int) -> list[Case]:
-    """The property of one part; every case has rows, and one of them at least is not 0."""
-    found = []
+def cases_of(part: dict[str, Any], file: File, outputs: int) -> list[ClaimedCase]:
+    """The cases of one part of a certificate; every case has at least one row that is not 0, else it is rejected."""
+    cases = []
     for case in part["property"]:
         d, omega = file.numbers(case["bound"]), file.numbers(case["weights"])
         C = file.numbers(case["rows"], (len(d), outputs))
@@ -52,17 +57,17 @@ def cases_of(part: dict[str, Any], file: File, outputs: int) -> list[Case]:
         with np.errstate(all="ignore"):
             used = omega > 0
             vacuous = not C[used].any() or (not (omega @ C).any() and bool(used.sum() > 1))
-        found.append(Case(C, d, vacuous))
-    if not found:
+        cases.append(ClaimedCase(C, d, vacuous))
+    if not cases:
         raise Rejected("a part has no property: it claims nothing")
-    return found
+    return cases
 
 
 def claim(file: File) -> Claim:
-    """Of a certificate that was replayed. Parts that claim the same of the output are told of together."""
+    """The claim of a certificate that was replayed. Parts with the same cases are described together."""
     shapes = [tuple(node["shape"]) for node in (file.header["graph"][0], file.header["graph"][-1])]
     outputs = math.prod(shapes[1])
-    kinds: dict[object, tuple[list[Case], list[Box]]] = {}
+    kinds: dict[object, tuple[list[ClaimedCase], list[Box]]] = {}
     for part in file.header["parts"]:
         lower, upper = (file.numbers(part[end], shapes[0]) for end in ("lower", "upper"))
         cases = cases_of(part, file, outputs)
@@ -71,17 +76,17 @@ def claim(file: File) -> Claim:
     model = file.header.get("model")
     model = model if isinstance(model, dict) else {}
     facts = {
-        "model": {"file": _plain(model.get("file")), "sha256": _plain(model.get("sha256"))},
+        "model": {"file": _printable(model.get("file")), "sha256": _printable(model.get("sha256"))},
         "input_shape": list(shapes[0]),
         "output_shape": list(shapes[1]),
         "boxes": sum(len(boxes) for _, boxes in kinds.values()),
-        "claims": [_one(cases, boxes) for cases, boxes in kinds.values()],
+        "claims": [_facts_of_claim(cases, boxes) for cases, boxes in kinds.values()],
     }
-    return Claim(facts, _said(facts))
+    return Claim(facts, _in_words(facts))
 
 
-def _one(cases: list[Case], boxes: list[Box]) -> dict[str, Any]:
-    """What is claimed of the outputs, and over which inputs."""
+def _facts_of_claim(cases: list[ClaimedCase], boxes: list[Box]) -> dict[str, Any]:
+    """What is claimed about the outputs over these boxes of inputs, as plain JSON."""
     with np.errstate(over="ignore"):
         widths = [(upper - lower).ravel() for lower, upper in boxes]
     counts = [int((width > 0).sum()) for width in widths]
@@ -95,27 +100,27 @@ def _one(cases: list[Case], boxes: list[Box]) -> dict[str, Any]:
         "range": [float(min(low.min() for low, _ in boxes)), float(max(high.max() for _, high in boxes))],
         "cases": len(cases),
         "vacuous_cases": sum(case.vacuous for case in cases),
-        "holds": [_words(line) for line in sentences(cases)],
+        "holds": [_sentence_text(sentence) for sentence in sentences(cases)],
     }
 
 
-def _plain(name: Any) -> str | None:
-    """A name of the file as text that no terminal takes for anything else."""
+def _printable(name: Any) -> str | None:
+    """A name from the file with control characters escaped, so that no terminal obeys it; None if it is not text."""
     if not isinstance(name, str):
         return None
     return "".join(c if c.isprintable() else f"\\x{ord(c):02x}" for c in name[:NAME])
 
 
 class Sentence(NamedTuple):
-    """Output `greater` exceeds each of `lesser`; or, where there is none, `text`."""
+    """A sentence about the output: output `greater` exceeds each output of `lesser`; or `text`, unless it is empty."""
 
     greater: int
     lesser: list[int]
     text: str
 
 
-def sentences(cases: list[Case]) -> list[Sentence]:
-    """What holds of the output if no case does; comparisons of one output with others are one sentence."""
+def sentences(cases: list[ClaimedCase]) -> list[Sentence]:
+    """What holds for the output if no case does; successive comparisons of one output with others form one sentence."""
     found: list[Sentence] = []
     for case in cases:
         pair = _pair(case)
@@ -128,33 +133,34 @@ def sentences(cases: list[Case]) -> list[Sentence]:
     return found[:LINES] + ([Sentence(-1, [], f"and {len(found) - LINES} more")] if len(found) > LINES else [])
 
 
-def _pair(case: Case) -> tuple[int, int] | None:
-    """(i, k) if the case is y_i − y_k ≤ 0, up to a positive factor."""
+def _pair(case: ClaimedCase) -> tuple[int, int] | None:
+    """The pair (i, k) if the case is y_i − y_k ≤ 0, up to a positive factor; else None."""
     if len(case.C) != 1 or case.d[0] != 0:
         return None
-    at = np.flatnonzero(case.C[0])
-    if len(at) != 2 or case.C[0, at].sum() != 0:
+    outputs = np.flatnonzero(case.C[0])
+    if len(outputs) != 2 or case.C[0, outputs].sum() != 0:
         return None
-    first, second = (int(k) for k in at)
+    first, second = (int(k) for k in outputs)
     return (first, second) if case.C[0, first] > 0 else (second, first)
 
 
-def _excluded(case: Case) -> str:
-    """That not all rows C y ≤ d hold."""
-    rows = [_row(C, d) for C, d in zip(case.C[:TERMS], case.d[:TERMS], strict=True)]
+def _excluded(case: ClaimedCase) -> str:
+    """The statement that at least one row C y ≤ d of the case does not hold, in words."""
+    rows = [_negated_row(C, d) for C, d in zip(case.C[:TERMS], case.d[:TERMS], strict=True)]
     if len(case.C) > TERMS:
         rows.append(f"… ({len(case.C)} in all)")
     text = rows[0] if len(rows) == 1 else f"at least one of these: {'; '.join(rows)}"
     return f"{text} (true of every output: it says nothing about the network)" if case.vacuous else text
 
 
-def _row(C: Array, d: float) -> str:
-    """That C y > d."""
-    at = np.flatnonzero(C)
-    if len(at) == 1 and abs(C[at[0]]) == 1:
-        return f"output {at[0]} > {float(d)!r}" if C[at[0]] > 0 else f"output {at[0]} < {0.0 - float(d)!r}"
-    terms = "".join(_term(float(C[k]), int(k), first=i == 0) for i, k in enumerate(at[:TERMS]))
-    more = f" + … ({len(at)} terms)" if len(at) > TERMS else ""
+def _negated_row(C: Array, d: float) -> str:
+    """The statement C y > d for one row of coefficients, (outputs,), in words."""
+    outputs = np.flatnonzero(C)
+    if len(outputs) == 1 and abs(C[outputs[0]]) == 1:
+        k = outputs[0]
+        return f"output {k} > {float(d)!r}" if C[k] > 0 else f"output {k} < {0.0 - float(d)!r}"
+    terms = "".join(_term(float(C[k]), int(k), first=i == 0) for i, k in enumerate(outputs[:TERMS]))
+    more = f" + … ({len(outputs)} terms)" if len(outputs) > TERMS else ""
     return f"{terms or '0'}{more} > {float(d)!r}"
 
 
@@ -163,7 +169,7 @@ def _term(c: float, k: int, *, first: bool) -> str:
     return f"{sign}{'' if abs(c) == 1 else f'{abs(c)!r}·'}output {k}"
 
 
-def _words(sentence: Sentence) -> str:
+def _sentence_text(sentence: Sentence) -> str:
     if sentence.text:
         return sentence.text
     if len(sentence.lesser) == 1:
@@ -173,18 +179,18 @@ def _words(sentence: Sentence) -> str:
     return f"output {sentence.greater} is greater than each of outputs {named}{more}"
 
 
-def _said(facts: dict[str, Any]) -> list[tuple[str, str]]:
-    """The facts in sentences."""
+def _in_words(facts: dict[str, Any]) -> list[tuple[str, str]]:
+    """The facts of a claim as pairs of a heading and a sentence."""
     model, claims, numbers = facts["model"], facts["claims"], math.prod(facts["input_shape"])
     outputs = math.prod(facts["output_shape"])
     said = [
-        ("model", f"{model['file'] or 'a network that is no file'}, SHA-256 {model['sha256']}"),
+        ("model", f"{model['file'] or 'a network that was not read from a file'}, SHA-256 {model['sha256']}"),
         ("of", f"{numbers} input numbers and {outputs} output numbers, both counted from 0"),
     ]
     for number, one in enumerate(claims[:LINES], 1):
         if len(claims) > 1:
             said.append(("claim", f"{number} of {len(claims)}, over {one['boxes']} of the {facts['boxes']} boxes"))
-        said += [("inputs", line) for line in _moved(one, numbers)]
+        said += [("inputs", line) for line in _input_sentences(one, numbers)]
         said += [("property", line) for line in one["holds"]]
         if empty := one["vacuous_cases"]:
             share = "ALL of its cases are" if empty == one["cases"] else f"{empty} of its {one['cases']} cases are"
@@ -194,12 +200,12 @@ def _said(facts: dict[str, Any]) -> list[tuple[str, str]]:
     return said
 
 
-def _moved(one: dict[str, Any], numbers: int) -> list[str]:
-    """How the inputs move in the boxes of one claim."""
+def _input_sentences(one: dict[str, Any], numbers: int) -> list[str]:
+    """How the `numbers` numbers of an input move in the boxes of one claim, in sentences."""
     boxes, (least, most) = one["boxes"], one["moving"]
     if not one["width"]:
-        one_or_more = "the input set is a single point" if boxes == 1 else f"the input set is {boxes} single points"
-        return [f"{one_or_more}: none of the {numbers} numbers moves"]
+        points = "the input set is a single point" if boxes == 1 else f"the input set is {boxes} single points"
+        return [f"{points}: none of the {numbers} numbers moves"]
     narrow, half, wide = ("∞" if x is None else f"{x:.6g}" for x in one["width"])
     span = f"{wide} wide" if narrow == wide else f"{narrow} to {wide} wide (half of them at most {half})"
     moves = f"{most}" if least == most else f"{least} to {most}"

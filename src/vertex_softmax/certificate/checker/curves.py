@@ -1,9 +1,9 @@
-"""Functions of one number: below f(x) − k x over an interval, for any slope k; values and derivatives by Arb.
+"""Functions f of one number: lower bounds of f(x) − k x over an interval, for any slope k; f and f' are taken from Arb.
 
 On an interval where f is concave, f(x) − k x is least at an end. Where it is convex, f lies above its tangent at any
-point t, f(x) − k x ≥ f(t) − k t + (f'(t) − k)(x − t), which is least at an end. So a line needs a slope and a point to
-touch near, and every choice of both is sound. Where f changes its curvature at a number that is no float the intervals
-end at floats inside; what lies between (less than 2⁻⁵¹) is paid for by |f'| ≤ 2 there.
+point t, f(x) − k x ≥ f(t) − k t + (f'(t) − k)(x − t), which is least at an end. So a line needs a slope and a point of
+tangency, and every choice of both is sound. Where an inflection of f is not a float, the intervals end at the floats
+next to it; the gap between them (less than 2⁻⁵¹) is covered by |f'| ≤ 2 there.
 
 Curvature. gelu'' = φ(x)(2 − x²). silu'' has the sign of 2 − x tanh(x/2), and x tanh(x/2) grows with |x|. For the tanh
 form of gelu, with g = k (x + c x³) and y = c x², f'' has the sign of 1 + 6 y − k x tanh(g) (1 + 3 y)², that is of
@@ -14,28 +14,35 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from typing import NamedTuple
+from dataclasses import dataclass
 
 import numpy as np
 from flint import arb
 
 from .file import Rejected
-from .rounding import Array, Interval, down, enclose
+from .rounding import Array, ProvedInterval, down, enclose
 
 INFINITY = math.inf
 Pieces = tuple[tuple[float, float], ...]
 REAL: Pieces = ((-INFINITY, INFINITY),)
 
 
-class Curve(NamedTuple):
-    """f and f' on balls, where f is convex and where concave, and where it is least (an infinity: at that end)."""
+@dataclass(frozen=True, kw_only=True)
+class Curve:
+    """A function of one number, with its derivative and its curvature."""
 
     f: Callable[[arb], arb]
+    """the function, on Arb's balls"""
     slope: Callable[[arb], arb]
+    """its derivative, on Arb's balls"""
     convex: Pieces
+    """the intervals on which f is convex"""
     concave: Pieces
+    """the intervals on which f is concave"""
     least: float
+    """a float near the minimum of f; ±inf if f falls towards that end"""
     domain: tuple[float, float] = (-INFINITY, INFINITY)
+    """the interval on which f is defined"""
 
 
 def _normal(x: arb) -> arb:
@@ -55,12 +62,25 @@ def _silu_slope(x: arb) -> arb:
 
 
 def _bump(inflection: float, f: Callable[[arb], arb], slope: Callable[[arb], arb], least: float) -> Curve:
-    """Convex between two inflections (the float given is the one below), concave outside."""
+    """A curve that is convex between −i and i and concave outside; `inflection` is the largest float below i."""
     beyond = math.nextafter(inflection, INFINITY)
-    return Curve(f, slope, ((-inflection, inflection),), ((-INFINITY, -beyond), (beyond, INFINITY)), least)
+    return Curve(
+        f=f,
+        slope=slope,
+        convex=((-inflection, inflection),),
+        concave=((-INFINITY, -beyond), (beyond, INFINITY)),
+        least=least,
+    )
+
+
+def _rising(f: Callable[[arb], arb], slope: Callable[[arb], arb]) -> Curve:
+    """An increasing curve that is convex below 0 and concave above 0."""
+    return Curve(f=f, slope=slope, convex=BELOW, concave=ABOVE, least=-INFINITY)
 
 
 def _tanh_gelu(constants: Callable[[], tuple[arb, arb]], inflection: float, least: float) -> Curve:
+    """The tanh form of GELU, x (1 + tanh(k (x + c x³))) / 2, with the constants k and c."""
+
     def f(x: arb) -> arb:
         k, c = constants()
         return x * (1 + (k * (x + c * x * x * x)).tanh()) / 2
@@ -74,6 +94,8 @@ def _tanh_gelu(constants: Callable[[], tuple[arb, arb]], inflection: float, leas
 
 
 BELOW, ABOVE = ((-INFINITY, 0.0),), ((0.0, INFINITY),)
+TINIEST = 5e-324
+"""The smallest float above 0."""
 CURVES: dict[str, Curve] = {
     "Gelu": _bump(1.414213562373095, lambda x: x * _normal(x), _gelu_slope, -0.7517915246935645),
     "GeluTanh": _tanh_gelu(
@@ -86,59 +108,83 @@ CURVES: dict[str, Curve] = {
         lambda: (arb(0.7978845834732056), arb(0.044714998453855515)), 1.4185039771280708, -0.7524614044087226
     ),
     "Silu": _bump(2.3993572805154676, lambda x: x * _sigmoid(x), _silu_slope, -1.2784645427610738),
-    "Tanh": Curve(arb.tanh, lambda x: 1 / x.cosh() ** 2, BELOW, ABOVE, -INFINITY),
-    "Sigmoid": Curve(_sigmoid, lambda x: _sigmoid(x) * _sigmoid(-x), BELOW, ABOVE, -INFINITY),
-    "Erf": Curve(arb.erf, lambda x: 2 / arb.pi().sqrt() * (-x * x).exp(), BELOW, ABOVE, -INFINITY),
-    "Exp": Curve(arb.exp, arb.exp, REAL, (), -INFINITY),
-    "Square": Curve(lambda x: x * x, lambda x: 2 * x, REAL, (), 0.0),
-    "Log": Curve(arb.log, lambda x: 1 / x, (), REAL, -INFINITY, (TINIEST := 5e-324, INFINITY)),
-    "Sqrt": Curve(arb.sqrt, lambda x: 1 / (2 * x.sqrt()), (), REAL, -INFINITY, (0.0, INFINITY)),
-    "Rsqrt": Curve(arb.rsqrt, lambda x: -x.rsqrt() / (2 * x), REAL, (), INFINITY, (TINIEST, INFINITY)),
-    "Reciprocal": Curve(lambda x: 1 / x, lambda x: -1 / (x * x), ABOVE, BELOW, INFINITY),
+    "Tanh": _rising(arb.tanh, lambda x: 1 / x.cosh() ** 2),
+    "Sigmoid": _rising(_sigmoid, lambda x: _sigmoid(x) * _sigmoid(-x)),
+    "Erf": _rising(arb.erf, lambda x: 2 / arb.pi().sqrt() * (-x * x).exp()),
+    "Exp": Curve(f=arb.exp, slope=arb.exp, convex=REAL, concave=(), least=-INFINITY),
+    "Square": Curve(f=lambda x: x * x, slope=lambda x: 2 * x, convex=REAL, concave=(), least=0.0),
+    "Log": Curve(
+        f=arb.log,
+        slope=lambda x: 1 / x,
+        convex=(),
+        concave=REAL,
+        least=-INFINITY,
+        domain=(TINIEST, INFINITY),
+    ),
+    "Sqrt": Curve(
+        f=arb.sqrt,
+        slope=lambda x: 1 / (2 * x.sqrt()),
+        convex=(),
+        concave=REAL,
+        least=-INFINITY,
+        domain=(0.0, INFINITY),
+    ),
+    "Rsqrt": Curve(
+        f=arb.rsqrt,
+        slope=lambda x: -x.rsqrt() / (2 * x),
+        convex=REAL,
+        concave=(),
+        least=INFINITY,
+        domain=(TINIEST, INFINITY),
+    ),
+    "Reciprocal": Curve(f=lambda x: 1 / x, slope=lambda x: -1 / (x * x), convex=ABOVE, concave=BELOW, least=INFINITY),
 }
+"""The curves by the names of their ops; the constants of "GeluTanhDouble" and "GeluTanhSingle" are rounded numbers."""
 
 
 def floor(name: str, sign: int, k: Array, touch: Sequence[Array] | Array, lo: Array, hi: Array) -> Array:
-    """At most sign·f(x) − k x for every x in [lo, hi]; arrays broadcast."""
+    """A lower bound of sign·f(x) − k x over all x in [lo, hi], sign = ±1; arrays broadcast.
+
+    `touch` lists points of tangency to try where sign·f is convex; every choice is sound.
+    """
     curve = CURVES[name]
     inside = (lo >= curve.domain[0]) & (hi <= curve.domain[1]) & (lo <= hi)
     if name == "Reciprocal":
         inside &= (lo > 0) | (hi < 0)
     if not inside.all():
-        raise Rejected(f"{name} is not defined on the whole of a box that it is asked for")
+        raise Rejected(f"{name} is not defined on all of an interval over which a bound is needed")
 
-    def at(x: Array) -> Interval:
+    def value_at(x: Array) -> ProvedInterval:
         value = enclose(curve.f, x)
-        return (value if sign > 0 else -value) - Interval(k) * x
+        return (value if sign > 0 else -value) - ProvedInterval(k) * x
 
-    least = np.minimum(at(lo).lo, at(hi).lo)
+    least = np.minimum(value_at(lo).lo, value_at(hi).lo)
     for start, stop in curve.convex if sign > 0 else curve.concave:
         left, right = np.maximum(lo, start), np.minimum(hi, stop)
-        there = left < right
-        if there.any():
-            left, right = np.where(there, left, lo), np.where(there, right, lo)
+        overlaps = left < right
+        if overlaps.any():
+            left, right = np.where(overlaps, left, lo), np.where(overlaps, right, lo)
             best = np.full(np.broadcast_shapes(k.shape, left.shape), -np.inf)
             for point in touch:
-                best = np.maximum(best, _tangent(curve, sign, k, np.clip(point, left, right), left, right, at))
-            least = np.where(there, np.minimum(least, best), least)
-    if len(curve.concave) > 1:  # it changes its curvature at a number that is no float
+                t = np.clip(point, left, right)
+                slope = enclose(curve.slope, t)
+                slope = (slope if sign > 0 else -slope) - k
+                best = np.maximum(best, _above_tangent(value_at(t), slope, t, left, right))
+            least = np.where(overlaps, np.minimum(least, best), least)
+    if len(curve.concave) > 1:  # its inflections are not floats
         least = down(least - 2.0**-50 * (2 + np.abs(k)))
     return np.asarray(np.where(np.isfinite(least), least, -np.inf))
 
 
-def _tangent(
-    curve: Curve, sign: int, k: Array, t: Array, left: Array, right: Array, at: Callable[[Array], Interval]
-) -> Array:
-    """At most sign·f(x) − k x on [left, right], where sign·f is convex, by its tangent at t."""
-    slope = enclose(curve.slope, t)
-    slope = (slope if sign > 0 else -slope) - k
-    ends = [(slope * (Interval(end) - t)).lo for end in (left, right)]
-    return np.asarray((at(t) + np.minimum(*ends)).lo)
+def _above_tangent(value: ProvedInterval, slope: ProvedInterval, t: Array, left: Array, right: Array) -> Array:
+    """A lower bound on [left, right] of a convex function, from its value and slope at t: its tangent's least value."""
+    ends = [(slope * (ProvedInterval(end) - t)).lo for end in (left, right)]
+    return np.asarray((value + np.minimum(*ends)).lo)
 
 
-def image(name: str, lo: Array, hi: Array) -> Interval:
-    """The range of f over [lo, hi], or a little more."""
+def image(name: str, lo: Array, hi: Array) -> ProvedInterval:
+    """An enclosure of the range of f over [lo, hi]; same shape."""
     zero, least = np.zeros_like(lo), CURVES[name].least
     points = [np.full_like(lo, end) for end in (-INFINITY, INFINITY)]
     bottom = [*points, np.full_like(lo, least)] if math.isfinite(least) else points
-    return Interval(floor(name, 1, zero, bottom, lo, hi), -floor(name, -1, zero, points, lo, hi))
+    return ProvedInterval(floor(name, 1, zero, bottom, lo, hi), -floor(name, -1, zero, points, lo, hi))

@@ -1,7 +1,7 @@
 """Reading a certificate: the layout of safetensors (8 bytes n, n bytes of JSON, numbers), without trusting any of it.
 
-Every array is a view into the bytes of the file, so nothing is allocated that the file does not hold; lengths, types
-and places are compared with the file's before anything is read, and every number that is used must be finite.
+Every array is a view into the bytes of the file, so no more memory is allocated than the file has bytes. Lengths, types
+and offsets are compared with the size of the file before the arrays are read, and every number used must be finite.
 """
 
 from __future__ import annotations
@@ -17,50 +17,53 @@ import numpy as np
 from numpy.typing import NDArray
 
 MOST_BYTES = 1 << 33
+"""The largest certificate, in bytes."""
 MOST_HEADER = 1 << 26
+"""The largest JSON header of a certificate, in bytes."""
 TYPES = {"F64": "<f8", "F32": "<f4", "I64": "<i8", "BOOL": "u1"}
+"""Names of element types in safetensors → numpy's."""
 FORMAT = "vertex-certificate-2"
 Path = str | os.PathLike[str]
 
 
 class Rejected(Exception):  # noqa: N818
-    """Why a certificate is not accepted."""
+    """A certificate is not accepted; the message says why."""
 
 
 class File(NamedTuple):
-    """A certificate as read: its header, and its arrays by name."""
+    """A certificate as it was read: its JSON header, and its arrays by name."""
 
     header: dict[str, Any]
     arrays: dict[str, NDArray[Any]]
 
     def array(self, name: object, kind: str, shape: tuple[int, ...] | None = None) -> NDArray[Any]:
-        """An array of integers (i) or truth values (b), of a shape if one is given."""
-        found = self.arrays.get(name) if isinstance(name, str) else None
+        """The array of this name, of the shape if one is given; kind: "i" integers, "b" booleans, "f" floats."""
+        array = self.arrays.get(name) if isinstance(name, str) else None
         kinds = {"i": "i", "b": "ub", "f": "f"}
-        if found is None or found.dtype.kind not in kinds[kind] or (shape is not None and found.shape != shape):
-            has = "nothing" if found is None else f"{found.dtype} {found.shape}"
-            raise Rejected(f"the array {str(name)[:80]!r} is {has}; {kind} {shape} is needed")
-        if kind == "b" and not (found <= 1).all():
+        if array is None or array.dtype.kind not in kinds[kind] or (shape is not None and array.shape != shape):
+            actual = "missing" if array is None else f"{array.dtype} {array.shape}"
+            raise Rejected(f"the array {str(name)[:80]!r} is {actual}; {kind} {shape} is needed")
+        if kind == "b" and not (array <= 1).all():
             raise Rejected(f"{str(name)[:80]!r} holds a truth value that is neither 0 nor 1")
-        return found.astype(bool) if kind == "b" else found
+        return array.astype(bool) if kind == "b" else array
 
     def numbers(self, name: object, shape: tuple[int, ...] | None = None) -> NDArray[np.float64]:
-        """An array of finite floats."""
-        found = self.array(name, "f", shape).astype(np.float64)
-        if not np.isfinite(found).all():
+        """The array of finite floats of this name, as float64; with `shape`, it must have that shape."""
+        array = self.array(name, "f", shape).astype(np.float64)
+        if not np.isfinite(array).all():
             raise Rejected(f"{str(name)[:80]!r} holds a number that is not finite")
-        return found
+        return array
 
 
-def place(value: Any, count: int) -> int:
-    """One of 0 … count − 1: an integer and nothing that only counts as one (numpy takes true as an index of all)."""
+def checked_index(value: Any, count: int) -> int:
+    """The value if it is an integer from 0 to count − 1. Booleans are refused: numpy takes True as an index of all."""
     if type(value) is not int or not 0 <= value < count:
-        raise Rejected(f"{str(value)[:80]!r} is not one of {count} places")
+        raise Rejected(f"{str(value)[:80]!r} is not an index from 0 to {count - 1}")
     return value
 
 
 def read(source: Path | bytes) -> File:
-    """The file, or bytes of one; the header is looked at before the rest is read."""
+    """Read a certificate from a file or from its bytes; the header is checked before the arrays are read."""
     if isinstance(source, bytes):
         return _parse(io.BytesIO(source), len(source))
     with opened(source) as stream:
@@ -68,33 +71,34 @@ def read(source: Path | bytes) -> File:
 
 
 def opened(path: Path) -> BinaryIO:
-    """A plain file, open; a pipe's writer is not waited for, and a device is not read."""
+    """Open a regular file for reading. Pipes and devices are refused, without waiting for the writer of a pipe."""
     stream = open(path, "rb", opener=lambda name, flags: os.open(name, flags | os.O_NONBLOCK))  # noqa: SIM115
-    about = os.fstat(stream.fileno())
-    if not stat.S_ISREG(about.st_mode) or about.st_size > MOST_BYTES:
+    status = os.fstat(stream.fileno())
+    if not stat.S_ISREG(status.st_mode) or status.st_size > MOST_BYTES:
         stream.close()
         raise Rejected(f"{os.fspath(path)!r} is not a plain file of at most {MOST_BYTES} bytes")
     return stream
 
 
 def _parse(stream: BinaryIO, size: int) -> File:
+    """The certificate in a stream of `size` bytes."""
     length = int.from_bytes(stream.read(8), "little")
     if size < 8 or length > min(size - 8, MOST_HEADER):
-        raise Rejected("this is no certificate, or it is cut short: its header is longer than the file")
-    table = json.loads(stream.read(length), object_pairs_hook=_once)
-    header = json.loads(table.pop("__metadata__")["certificate"], object_pairs_hook=_once)
+        raise Rejected("this is not a certificate, or it is truncated: its header is longer than the file")
+    table = json.loads(stream.read(length), object_pairs_hook=_without_duplicates)
+    header = json.loads(table.pop("__metadata__")["certificate"], object_pairs_hook=_without_duplicates)
     if header["format"] != FORMAT:
         raise Rejected(f"the header does not say {FORMAT}")
     entries, end = sorted(table.items(), key=lambda pair: pair[1]["data_offsets"]), 0
     for name, entry in entries:
         itemsize, shape, (start, stop) = np.dtype(TYPES[entry["dtype"]]).itemsize, entry["shape"], entry["data_offsets"]
         if start != end or not all(type(n) is int and n >= 0 for n in (*shape, start, stop)):
-            raise Rejected(f"{name[:80]!r} is not where the last array ends, or its shape is none")
+            raise Rejected(f"{name[:80]!r} does not start where the array before it ends, or its shape is not valid")
         if len(shape) > 8 or math.prod(shape) * itemsize != stop - start:
-            raise Rejected(f"{name[:80]!r} has {stop - start} bytes; its shape needs others")
+            raise Rejected(f"{name[:80]!r} has {stop - start} bytes, which does not fit its shape")
         end = stop
     if end != size - 8 - length:
-        raise Rejected("the arrays are not as long as the file: it was cut short, or added to")
+        raise Rejected("the arrays do not fill the file exactly: the file was truncated or extended")
     body = memoryview(stream.read(end))
     parts = {
         name: (body[slice(*entry["data_offsets"])], TYPES[entry["dtype"]], entry["shape"]) for name, entry in entries
@@ -102,7 +106,8 @@ def _parse(stream: BinaryIO, size: int) -> File:
     return File(header, {name: np.frombuffer(part, kind).reshape(shape) for name, (part, kind, shape) in parts.items()})
 
 
-def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+def _without_duplicates(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    """A JSON object as a dict; a name that occurs twice is refused, since readers would disagree about its value."""
     if len({key for key, _ in pairs}) != len(pairs):
         raise Rejected("a name occurs twice in the header")
     return dict(pairs)

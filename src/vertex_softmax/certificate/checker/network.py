@@ -1,4 +1,4 @@
-"""The network, op by op: the range of a node over its inputs' boxes, and what its linear bounds are made of."""
+"""The network, op by op: the range of a node over the boxes of its inputs, and the ingredients of its linear bounds."""
 
 from __future__ import annotations
 
@@ -6,44 +6,54 @@ import copy
 import itertools
 import math
 import time
-from typing import Any, NamedTuple
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
 from . import curves, rows, zonotopes
-from .file import File, Rejected, place
-from .rounding import MORE, TINY, Array, Interval, product, rounding, up
+from .file import File, Rejected, checked_index
+from .rounding import MORE, TINY, Array, ProvedInterval, product, rounding, up
 
 FEW = rows.FEW
 STORED = 2.0**-46
+"""A stored number x stands for every real number within STORED · |x| of it."""
 MOST_NUMBERS = 1 << 25
-"""All nodes together have no more."""
+"""The most entries that all nodes of a network have together."""
 MOST_WORK = 1 << 43
-"""Multiplications, roughly, that all passes of a check may take: some hours, and a hundred times what ours have taken.
+"""The most multiplications, roughly, of all passes of a check: some hours, a hundred times our largest check.
 A file's length does not limit them: each step may ask for a pass over the whole network for each of its numbers."""
 LOOK = 100
-"""Multiplications in the time that it takes to look at a node."""
+"""The cost of visiting one node, in multiplications."""
 Shape = tuple[int, ...]
+T = TypeVar("T")
 
 
-class Node(NamedTuple):
-    """One node: numbers of earlier nodes, its shape, and the arrays of its op."""
+@dataclass(frozen=True, kw_only=True, eq=False)
+class CheckerNode:
+    """One node of a certificate's network."""
 
     op: str
-    inputs: Shape
+    inputs: tuple[int, ...]
+    """the numbers of the nodes it is computed from, all of them smaller than its own"""
     shape: Shape
     arrays: dict[str, NDArray[Any]]
+    """the constants of its op, by their names"""
     eps: float
+    """of a normalisation; 0 for other ops"""
 
 
 ARRAYS = {"Constant": "value", "Move": "index", "Linear": "weight", "Scale": "factor"}
+"""The ops with one constant array, and its name."""
 PLAIN = ("Input", "Add", "Relu", "MatMul", "Multiply", "Attention", "Normalize", *curves.CURVES)
+"""The other ops."""
 
 
-def network(file: File) -> list[Node]:
-    """The nodes of a certificate, the input first and the output last; every shape is compared."""
-    found: list[Node] = []
+def network(file: File) -> list[CheckerNode]:
+    """The nodes of a certificate, the input first and the output last; rejected unless all shapes fit each other."""
+    nodes: list[CheckerNode] = []
     total = 0
     for number, entry in enumerate(file.header["graph"]):
         op, inputs, shape, given = entry["op"], tuple(entry["inputs"]), tuple(entry["shape"]), entry["arrays"]
@@ -58,19 +68,20 @@ def network(file: File) -> list[Node]:
                 arrays["replaced"] = file.array(given["replaced"], "b")
         elif op not in PLAIN:
             raise Rejected(f"node {number}: there is no op {op!r}")
-        node = Node(op, inputs, shape, arrays, float(entry.get("eps", 0.0)))
-        fine = all(type(i) is int and 0 <= i < number for i in inputs) and (op == "Input") == (number == 0)
-        fine = fine and all(type(n) is int and n > 0 for n in shape)
-        total += math.prod(shape) if fine else 0
+        node = CheckerNode(op=op, inputs=inputs, shape=shape, arrays=arrays, eps=float(entry.get("eps", 0.0)))
+        valid = all(type(i) is int and 0 <= i < number for i in inputs) and (op == "Input") == (number == 0)
+        valid = valid and all(type(n) is int and n > 0 for n in shape)
+        total += math.prod(shape) if valid else 0
         if total > MOST_NUMBERS:
             raise Rejected(f"the network has more than {MOST_NUMBERS} numbers in all its nodes")
-        if not fine or not 0 <= node.eps < math.inf or not _fits(node, [found[i].shape for i in inputs]):
-            raise Rejected(f"node {number} ({op}) does not fit its inputs, its arrays or its place")
-        found.append(node)
-    return found
+        if not valid or not 0 <= node.eps < math.inf or not _fits(node, [nodes[i].shape for i in inputs]):
+            raise Rejected(f"node {number} ({op}) does not fit its inputs, its arrays or its position in the network")
+        nodes.append(node)
+    return nodes
 
 
-def _fits(node: Node, shapes: list[Shape]) -> bool:
+def _fits(node: CheckerNode, shapes: list[Shape]) -> bool:
+    """Whether the shape and the arrays of a node fit the shapes of its inputs."""
     op, shape, arrays = node.op, node.shape, node.arrays
     if op in ("Input", "Constant"):
         return not shapes and (op == "Input" or arrays["value"].shape == shape)
@@ -79,8 +90,8 @@ def _fits(node: Node, shapes: list[Shape]) -> bool:
         return index.shape == shape and bool(((index >= 0) & (index < total)).all())
     if op in ("MatMul", "Attention"):
         x, y = shapes
-        fine = len(x) == len(y) >= 2 and x[:-2] == y[:-2] and x[-1] == y[-2] and shape == (*x[:-1], y[-1])
-        return fine and ("mask" not in arrays or _masks_fit(arrays, x))
+        product_fits = len(x) == len(y) >= 2 and x[:-2] == y[:-2] and x[-1] == y[-2] and shape == (*x[:-1], y[-1])
+        return product_fits and ("mask" not in arrays or _masks_fit(arrays, x))
     if op in ("Add", "Multiply"):
         return shapes == [shape, shape]
     if op == "Linear":
@@ -95,23 +106,72 @@ def _fits(node: Node, shapes: list[Shape]) -> bool:
 
 
 def _masks_fit(arrays: dict[str, NDArray[Any]], shape: Shape) -> bool:
-    """Do masks have the scores' shape, and leave a key in every row; are there penalties at masked keys alone?"""
+    """Whether masks have the scores' shape and leave a key in every row, and only masked keys have penalties."""
     mask = arrays["mask"]
     if mask.shape != shape or mask.all(-1).any():
         return False
     if "penalty" not in arrays:
         return True
     penalty, replaced = arrays["penalty"], arrays["replaced"]
-    fine = penalty.shape == replaced.shape == shape
-    return fine and not (penalty[~mask] != 0).any() and not (replaced & (penalty == 0)).any()
+    same_shape = penalty.shape == replaced.shape == shape
+    return same_shape and not (penalty[~mask] != 0).any() and not (replaced & (penalty == 0)).any()
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class LinearBounds:
+    """Lines around a function f of one number over the box of each entry: arrays of the node's shape.
+
+    lower_slope · x + lower_intercept ≤ f(x) ≤ upper_slope · x + upper_intercept, and the parallel lines
+    band_slope · x + band_lower ≤ f(x) ≤ band_slope · x + band_upper.
+    """
+
+    lower_slope: Array
+    lower_intercept: Array
+    upper_slope: Array
+    upper_intercept: Array
+    band_slope: Array
+    band_lower: Array
+    band_upper: Array
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class ExactFactors:
+    """The factors of a matrix product whose generators are those of the input alone (`zonotopes.exact_products`)."""
+
+    columns_x: Array
+    """(..., n, d, P)"""
+    columns_y: Array
+    """(..., m, d, P): of the transposed second factor"""
+    error: Array
+    """(..., n, m): an upper bound of |(x − centre_x)(y − centre_y)|"""
+    sums: Array
+    """(..., n, m, P)"""
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class ProductPlanes:
+    """The planes of a matrix product x y at the centres of its factors, and the bound of the second-order term."""
+
+    centre_x: Array
+    """(..., n, d)"""
+    centre_y: Array
+    """(..., d, m)"""
+    error: Array
+    """(..., n, m): an upper bound of |(x − centre_x)(y − centre_y)|"""
+    exact: ExactFactors | None
+    """for planes at corners of the input box; None if they are not available"""
 
 
 class Known:
-    """What has been proved of a network so far, and what was made of it."""
+    """What has been proved about the nodes of a network over one box of inputs, and what was derived from it.
+
+    Invariant: every box, zonotope and centred box holds for every input of the set. Derived objects are cached until
+    `forget` is called for a node that they depend on.
+    """
 
     def __init__(
         self,
-        nodes: list[Node],
+        nodes: list[CheckerNode],
         lower: Array,
         upper: Array,
         spent: list[int] | None = None,
@@ -119,38 +179,48 @@ class Known:
     ) -> None:
         self.nodes = nodes
         self.costs = list(itertools.accumulate(_cost(node, nodes) for node in nodes))
+        """The work of a pass of one objective from each node to the input, in multiplications."""
         self.spent = [0] if spent is None else spent
+        """The work done so far: a list of one number, shared by all parts of a certificate."""
         self.ends = ends
-        """by time.monotonic"""
-        self.boxes: dict[int, Interval] = {0: Interval(lower, upper)}
+        """When the check must end, on the clock of time.monotonic."""
+        self.boxes: dict[int, ProvedInterval] = {0: ProvedInterval(lower, upper)}
+        """Node → range of its entries."""
         self.zonotopes: dict[int, zonotopes.Zonotope] = {}
-        self.centred: dict[int, tuple[Array, Interval]] = {}
-        self.sigma: dict[int, Interval] = {}
+        """Node → zonotope of its entries."""
+        self.centred: dict[int, tuple[Array, ProvedInterval]] = {}
+        """Attention node → weights ω, and the range of s − ω·s for its scores s."""
+        self.sigma: dict[int, ProvedInterval] = {}
+        """Normalisation node → range of the σ of its rows, where branching has narrowed it."""
         self.lines: dict[int, tuple[Array, ...]] = {}
-        self.made: dict[Any, Any] = {}
+        """Node of a curve → the seven arrays of the certificate: for the line below, the line above and the band, a
+        slope and points of tangency; the band has two sets of points, below and above."""
+        self._derived: dict[tuple[int, str, int], object] = {}
 
     def charge(self, work: int) -> None:
-        """Count what is about to be done."""
+        """Count work that is about to be done, in multiplications; reject where the limit of work or time is passed."""
         self.spent[0] += work
         if self.spent[0] > MOST_WORK:
-            raise Rejected(f"to check it takes more than {MOST_WORK:.0e} multiplications, the most that are done")
+            raise Rejected(f"the check takes more than {MOST_WORK:.0e} multiplications, which is the limit")
         if time.monotonic() > self.ends:
-            raise Rejected("to check it takes more time than there is; give more seconds if you trust where it is from")
+            raise Rejected(
+                "the check takes longer than its time limit; allow more seconds if you trust the certificate"
+            )
 
     def reach(self, number: int) -> None:
-        """Boxes of all nodes up to one."""
+        """Compute the boxes of all nodes up to this one that have none yet."""
         for k in range(len(self.boxes), number + 1):
             self.charge(LOOK)
             self.boxes[k] = self.image(k)
 
-    def image(self, number: int) -> Interval:
-        """The range of a node from the boxes of its inputs."""
+    def image(self, number: int) -> ProvedInterval:
+        """The range of a node, (*shape), from the boxes of its inputs."""
         node = self.nodes[number]
         op, x, a = node.op, [self.boxes[i] for i in node.inputs], node.arrays
         if op == "Constant":
             return _stored(a["value"])
         if op == "Move":
-            return Interval(
+            return ProvedInterval(
                 *(np.concatenate(end)[a["index"]] for end in zip(*((b.lo.flat, b.hi.flat) for b in x), strict=True))
             )
         if op in ("Linear", "MatMul"):
@@ -160,122 +230,156 @@ class Known:
         if op == "Add":
             return x[0] + x[1]
         if op == "Relu":
-            return Interval(np.maximum(x[0].lo, 0), np.maximum(x[0].hi, 0))
+            return ProvedInterval(np.maximum(x[0].lo, 0), np.maximum(x[0].hi, 0))
         if op == "Attention":  # between the least and the largest value
             ends = x[1].lo.min(-2, keepdims=True), x[1].hi.max(-2, keepdims=True)
-            return Interval(*(np.broadcast_to(end, node.shape) for end in ends))
+            return ProvedInterval(*(np.broadcast_to(end, node.shape) for end in ends))
         if op == "Normalize":  # |y_i| / σ ≤ √d, and y / σ lies between y / σ_u and y / σ_l
             root = float(up(np.sqrt(np.array(node.shape[-1]))))
-            norm: Norm = self.make(number, "norm")
-            return (x[0] / norm.sigma[..., None]).meet(Interval(-root, root))
+            return (x[0] / self.norm(number).sigma[..., None]).meet(ProvedInterval(-root, root))
         return curves.image(op, x[0].lo, x[0].hi)
 
     def work(self, number: int) -> int:
-        """How many numbers a node is for one objective, at its widest."""
+        """How many numbers a pass of one objective handles at a node, at most."""
         node = self.nodes[number]
-        more = self.nodes[node.inputs[0]].shape[-1] if node.op == "Attention" else 1
-        return math.prod(node.shape) * more
+        keys = self.nodes[node.inputs[0]].shape[-1] if node.op == "Attention" else 1
+        return math.prod(node.shape) * keys
 
     def forget(self, number: int) -> None:
-        """What was made of a node's box or zonotope."""
+        """Drop everything that was derived from a node's box or zonotope."""
         self.charge(LOOK * len(self.nodes))
         users = {k for k, node in enumerate(self.nodes) if number in node.inputs} | {number}
-        self.made = {key: value for key, value in self.made.items() if key[0] not in users}
+        self._derived = {key: value for key, value in self._derived.items() if key[0] not in users}
 
     def part(self, split: tuple[int, int, float, bool], left: bool) -> Known:
-        """The inputs for which one number of a node (or of a σ) is at most (left) or at least a point."""
+        """One branch: the inputs for which an entry of a node is at most (left) or at least (right) a point.
+
+        split: the node, the index of the entry in it, the point, and whether the entry is one of a normalisation's σ.
+        """
         number, entry, point, inner = split
-        found = copy.copy(self)
-        box = self.make(number, "norm").sigma if inner else self.boxes[place(number, len(self.nodes))]
+        branch = copy.copy(self)
+        box = self.norm(number).sigma if inner else self.boxes[checked_index(number, len(self.nodes))]
         lo, hi = box.lo.copy(), box.hi.copy()
-        if not math.isfinite(point) or place(entry, lo.size) < 0 or number == 0:
-            raise Rejected(
-                "a branching at a number that there is not, or at the input, whose box zonotopes are made of"
-            )
+        if not math.isfinite(point) or checked_index(entry, lo.size) < 0 or number == 0:
+            raise Rejected("a branching at a point that is not finite, or at the input, on whose box zonotopes depend")
         end, best = (hi, min) if left else (lo, max)
         end.flat[entry] = best(end.flat[entry], point)
-        narrower = Interval(np.minimum(lo, hi), np.maximum(lo, hi))  # crossed: it is empty, and any box is right
+        narrower = ProvedInterval(np.minimum(lo, hi), np.maximum(lo, hi))  # crossed: the branch is empty, any box holds
         if inner:
-            found.sigma = {**self.sigma, number: narrower}
+            branch.sigma = {**self.sigma, number: narrower}
         else:
-            found.boxes = {**self.boxes, number: narrower}
-        found.forget(number)
-        return found
+            branch.boxes = {**self.boxes, number: narrower}
+        branch.forget(number)
+        return branch
 
-    def make(self, number: int, what: str, pieces: int = 1) -> Any:
-        """What an op needs of its inputs, made once."""
+    def _once(self, number: int, what: str, compute: Callable[[], T], pieces: int = 1) -> T:
+        """The object `what` derived for a node, computed on first use."""
         key = (number, what, pieces)
-        if key not in self.made:
-            self.made[key] = getattr(self, "_" + what)(number, pieces)
-        return self.made[key]
+        if key not in self._derived:
+            self._derived[key] = compute()
+        return self._derived[key]  # type: ignore[return-value]
 
-    def _sizes(self, number: int, _: int) -> Array:
-        """|W| |x|: what an affine op's terms add up to, at most."""
+    def sizes(self, number: int) -> Array:
+        """An upper bound of |W| |x| for a Linear or Scale node: the size of the terms of each entry, (*shape)."""
+        return self._once(number, "sizes", lambda: self._sizes(number))
+
+    def softmax_rows(self, number: int, pieces: int = 1) -> rows.SoftmaxRows:
+        """The softmax rows of an attention node, the range of lse(s) cut into pieces."""
+        return self._once(number, "rows", lambda: self._softmax_rows(number, pieces), pieces)
+
+    def norm(self, number: int) -> CheckerNorm:
+        """The bounds of 1/σ of a normalisation node."""
+        return self._once(number, "norm", lambda: self._norm(number))
+
+    def ellipsoid(self, number: int) -> zonotopes.CheckedEllipsoid:
+        """The ellipsoids around the rows of a node that has a zonotope."""
+        return self._once(number, "ellipsoid", lambda: self._ellipsoid(number))
+
+    def planes(self, number: int) -> ProductPlanes:
+        """The planes of a MatMul node."""
+        return self._once(number, "planes", lambda: self._planes(number))
+
+    def linear_bounds(self, number: int) -> LinearBounds:
+        """The lines around a Relu or a curve over its box."""
+        return self._once(number, "lines", lambda: self._linear_bounds(number))
+
+    def _sizes(self, number: int) -> Array:
         node, x = self.nodes[number], self.boxes[self.nodes[number].inputs[0]].size
         if node.op == "Linear":
             return np.asarray((x @ np.abs(node.arrays["weight"])) * (1 + rounding(x.shape[-1])) + TINY)
         return np.asarray(x * np.abs(node.arrays["factor"]) * MORE + TINY)
 
-    def _rows(self, number: int, pieces: int) -> rows.Rows:
+    def _softmax_rows(self, number: int, pieces: int) -> rows.SoftmaxRows:
         node = self.nodes[number]
         scores = self.boxes[node.inputs[0]]
-        there = ~node.arrays["mask"] if "mask" in node.arrays else np.ones(scores.lo.shape, dtype=bool)
+        visible = ~node.arrays["mask"] if "mask" in node.arrays else np.ones(scores.lo.shape, dtype=bool)
         if "penalty" in node.arrays:
             penalty = node.arrays["penalty"]
-            most = (Interval(np.where(node.arrays["replaced"], 0.0, scores.hi)) + _stored(penalty)).hi
-            rows.negligible(np.where(penalty != 0, most, -np.inf), np.where(there, scores.lo, -np.inf))
-        return rows.rows(scores, there, self.centred.get(number), pieces)
+            most = (ProvedInterval(np.where(node.arrays["replaced"], 0.0, scores.hi)) + _stored(penalty)).hi
+            rows.negligible(np.where(penalty != 0, most, -np.inf), np.where(visible, scores.lo, -np.inf))
+        return rows.rows(scores, visible, self.centred.get(number), pieces)
 
-    def _norm(self, number: int, _: int) -> Norm:
-        found = Norm(self, number)
-        if not (found.sigma.lo > 0).all():
-            raise Rejected("a normalisation of rows that may all be 0, without eps")
-        return found
+    def _norm(self, number: int) -> CheckerNorm:
+        norm = CheckerNorm(self, number)
+        if not (norm.sigma.lo > 0).all():
+            raise Rejected("a normalisation without eps, of a row whose entries may all be 0")
+        return norm
 
-    def _ellipsoid(self, number: int, _: int) -> zonotopes.Ellipsoid:
+    def _ellipsoid(self, number: int) -> zonotopes.CheckedEllipsoid:
         self.charge(self.zonotopes[number].columns.size * self.nodes[number].shape[-1])
         return zonotopes.ellipsoid(self.zonotopes[number])
 
-    def _planes(self, number: int, _: int) -> tuple[Array, Array, Array, Any]:
-        """Of a product of matrices: centres of both factors, at least |(x − x_c)(y − y_c)|, and for corners more."""
+    def _planes(self, number: int) -> ProductPlanes:
         i, j = self.nodes[number].inputs
         x, y = self.boxes[i], self.boxes[j]
         both = i in self.zonotopes and j in self.zonotopes
-        at_x, at_y = (self.zonotopes[k].centre if both else self.boxes[k].middle() for k in (i, j))
-        error = x.reach(at_x) @ y.reach(at_y) * (1 + rounding(at_x.shape[-1])) + TINY * at_x.shape[-1]
+        centre_x, centre_y = (self.zonotopes[k].centre if both else self.boxes[k].middle() for k in (i, j))
+        error = x.reach(centre_x) @ y.reach(centre_y) * (1 + rounding(centre_x.shape[-1])) + TINY * centre_x.shape[-1]
         if not both:
-            return at_x, at_y, error, None
-        left, right = self.zonotopes[i], self.zonotopes[j].turned()
-        self.charge(error.size * at_x.shape[-1] * (left.columns.shape[-1] + 8 * at_x.shape[-1] ** 2))
+            return ProductPlanes(centre_x=centre_x, centre_y=centre_y, error=error, exact=None)
+        left, right = self.zonotopes[i], self.zonotopes[j].transposed()
+        self.charge(error.size * centre_x.shape[-1] * (left.columns.shape[-1] + 8 * centre_x.shape[-1] ** 2))
         if left.exact and right.exact and error.size * left.columns.shape[-1] <= MOST_NUMBERS:
             exact, sums = zonotopes.exact_products(left, right)
-            return at_x, at_y, np.minimum(error, exact), (left.columns, right.columns, exact, sums)
-        return at_x, at_y, np.minimum(error, zonotopes.products(left, right)), None
+            factors = ExactFactors(columns_x=left.columns, columns_y=right.columns, error=exact, sums=sums)
+            return ProductPlanes(centre_x=centre_x, centre_y=centre_y, error=np.minimum(error, exact), exact=factors)
+        error = np.minimum(error, zonotopes.products(left, right))
+        return ProductPlanes(centre_x=centre_x, centre_y=centre_y, error=error, exact=None)
 
-    def _curve(self, number: int, _: int) -> tuple[Array, ...]:
-        """Of a function of one number: slope and intercept below and above, and those of a band."""
+    def _linear_bounds(self, number: int) -> LinearBounds:
         op, box = self.nodes[number].op, self.boxes[self.nodes[number].inputs[0]]
         if op == "Relu":
             return relu_lines(box)
         k, t, h, s, c, below, above = self.lines[number]
         ways = ((1, k, t), (-1, -h, s), (1, c, below), (-1, -c, above))
         low, high, b, top = (curves.floor(op, sign, slope, touch, box.lo, box.hi) for sign, slope, touch in ways)
-        return k, low, h, -high, c, b, -top
+        return LinearBounds(
+            lower_slope=k,
+            lower_intercept=low,
+            upper_slope=h,
+            upper_intercept=-high,
+            band_slope=c,
+            band_lower=b,
+            band_upper=-top,
+        )
 
 
-def _cost(node: Node, nodes: list[Node]) -> int:
-    """Multiplications, roughly, that a pass of one objective takes at a node."""
+def _cost(node: CheckerNode, nodes: list[CheckerNode]) -> int:
+    """The work of a pass of one objective at a node, roughly, in multiplications."""
     inner = nodes[node.inputs[0]].shape[-1] if node.op in ("Linear", "MatMul", "Attention") else 8
     return math.prod(node.shape) * (2 * inner + 8)
 
 
-def _stored(value: Array) -> Interval:
-    """A stored number stands for all reals within 2⁻⁴⁶ of it, relatively."""
-    return Interval(value) * Interval(1 - STORED, 1 + STORED)
+def _stored(value: Array) -> ProvedInterval:
+    """The range of the real numbers that stored numbers stand for: all within a relative distance of STORED."""
+    return ProvedInterval(value) * ProvedInterval(1 - STORED, 1 + STORED)
 
 
-def relu_lines(box: Interval, k: Array | None = None) -> tuple[Array, ...]:
-    """Below by a slope k, above by the chord; the band along the chord. max(x, 0) − k x is least at an end or at 0."""
+def relu_lines(box: ProvedInterval, k: Array | None = None) -> LinearBounds:
+    """The lines of ReLU: below with slope k (a default if None), above the chord; the band has the chord's slope.
+
+    max(x, 0) − k x is least at an end of the box or at 0.
+    """
     on, off = box.lo >= 0, box.hi <= 0
     chord = np.where(on, 1.0, np.where(off, 0.0, box.hi / np.where(on | off, 1.0, box.hi - box.lo)))
     k = np.where(on | off, chord, (box.hi > -box.lo) * 1.0) if k is None else k
@@ -288,69 +392,89 @@ def relu_lines(box: Interval, k: Array | None = None) -> tuple[Array, ...]:
         return np.asarray(np.where(exact, 0.0, side * (least - FEW * (1 + np.abs(slope)) * box.size)))
 
     high = extreme(chord, -1)
-    return k, extreme(k, 1), chord, high, chord, extreme(chord, 1), high
+    return LinearBounds(
+        lower_slope=k,
+        lower_intercept=extreme(k, 1),
+        upper_slope=chord,
+        upper_intercept=high,
+        band_slope=chord,
+        band_lower=extreme(chord, 1),
+        band_upper=high,
+    )
 
 
-class Norm:
-    """Of y / σ, σ² = mean y² + eps: bounds of ρ = 1/σ that are linear in y (rows of d numbers)."""
+class CheckerNorm:
+    """A normalisation y / σ, σ² = mean y² + eps, of rows y of d numbers: bounds of ρ = 1/σ that are linear in y."""
 
     def __init__(self, known: Known, number: int) -> None:
         node = known.nodes[number]
         source = node.inputs[0]
         self.box, self.eps, self.d = known.boxes[source], _stored(np.array(node.eps)), node.shape[-1]
-        self.ellipsoid: zonotopes.Ellipsoid | None = None
+        self.ellipsoid: zonotopes.CheckedEllipsoid | None = None
         self.c, far, along = self.box.middle(), np.array(np.inf), np.array(np.inf)
         if source in known.zonotopes and self.box.lo.size * self.d <= zonotopes.MOST_SHAPES:
             z = known.zonotopes[source]
             known.charge(z.columns.size * self.d)
-            one = zonotopes.Zonotope(z.centre[..., None, :], z.columns[..., None, :, :], z.error[..., None, :], z.exact)
+            one = zonotopes.Zonotope(
+                centre=z.centre[..., None, :],
+                columns=z.columns[..., None, :, :],
+                error=z.error[..., None, :],
+                exact=z.exact,
+            )
             self.ellipsoid, self.c = zonotopes.ellipsoid(one), z.centre
             far = ((zonotopes.spectral(self.ellipsoid.L) * self.ellipsoid.root) ** 2 * MORE)[..., 0]
             along = zonotopes.by_columns(z.centre[None, ..., None, :], one)[0, ..., 0, 0]
         self.reach = self.box.reach(self.c)
         self.far = np.minimum(far, (self.reach**2).sum(-1) * (1 + rounding(self.d)))
         self.along = np.minimum(along, (np.abs(self.c) * self.reach).sum(-1) * (1 + rounding(self.d)))
-        self.square = Interval(self.c).square().sum() / self.d
+        self.square = ProvedInterval(self.c).square().sum() / self.d
         self.middle = (self.square + self.eps).sqrt()
-        plane = (self.square - Interval(self.along) / self.d + self.eps) / self.middle
+        plane = (self.square - ProvedInterval(self.along) / self.d + self.eps) / self.middle
         least = self.box.square().sum() / self.d + self.eps
-        most = np.minimum(least.hi, (self.square + self.eps + (Interval(2 * self.along) + self.far) / self.d).hi)
-        sigma = Interval(np.maximum(least.sqrt().lo, plane.lo), up(np.sqrt(most)))
+        most = np.minimum(least.hi, (self.square + self.eps + (ProvedInterval(2 * self.along) + self.far) / self.d).hi)
+        sigma = ProvedInterval(np.maximum(least.sqrt().lo, plane.lo), up(np.sqrt(most)))
         self.sigma = sigma.meet(known.sigma[number]) if number in known.sigma else sigma
 
     def below(self, touch: Array | None = None) -> tuple[Array, Array]:
-        """ρ ≥ k·y + b: the tangent of x^{−1/2} at σ₀², and σ² under chords or about c. σ₀ (S, ...) → (S, ..., d)."""
+        """Slopes k (S, ..., d) and constants b (S, ...) with ρ ≥ k·y + b.
+
+        They come from the tangent of x^{−1/2} at σ₀², touch = σ₀ (S, ...), and from an upper bound of σ² that is linear
+        in y: by the chords of y², or by the expansion about c, whichever is lower at c.
+        """
         d, eps, box = self.d, self.eps, self.box
-        chords = (Interval(box.lo) + box.hi) / d, eps - (Interval(box.lo) * box.hi).sum() / d
-        about = Interval(2 * self.c) / d, eps - self.square + Interval(self.far) / d
-        at = [(s.middle() * self.c).sum(-1) + b.middle() for s, b in (about, chords)]
-        slope, square = (x.where(at[0] < at[1], y) for x, y in zip(about, chords, strict=True))
+        chords = (ProvedInterval(box.lo) + box.hi) / d, eps - (ProvedInterval(box.lo) * box.hi).sum() / d
+        about = ProvedInterval(2 * self.c) / d, eps - self.square + ProvedInterval(self.far) / d
+        values_at_c = [(s.middle() * self.c).sum(-1) + b.middle() for s, b in (about, chords)]
+        slope, square = (x.where(values_at_c[0] < values_at_c[1], y) for x, y in zip(about, chords, strict=True))
         if touch is None:
             inside = np.clip(self.c, box.lo, box.hi)
             touch = np.sqrt(np.maximum((slope.middle() * inside).sum(-1) + square.hi, self.sigma.lo**2))[None]
         if not (touch > 0).all():
             raise Rejected("a tangent of the inverse root at a number that is not positive")
-        T = 1 / (2 * (Interval(touch) * touch * touch))
-        return self._floats(-slope * T[..., None], 1.5 / Interval(touch) - T * square, -1)
+        T = 1 / (2 * (ProvedInterval(touch) * touch * touch))
+        return self._floats(-slope * T[..., None], 1.5 / ProvedInterval(touch) - T * square, -1)
 
     def above(self) -> tuple[Array, Array]:
-        """ρ ≤ k·y + b: the chord of 1/σ, and σ above its tangent plane at c, (c·y/d + eps)/σ(c)."""
-        low, high = Interval(self.sigma.lo), Interval(self.sigma.hi)
+        """Slopes k (..., d) and constants b (...) with ρ ≤ k·y + b.
+
+        They come from the chord of 1/σ, and from σ ≥ its tangent plane at c, (c·y/d + eps)/σ(c).
+        """
+        low, high = ProvedInterval(self.sigma.lo), ProvedInterval(self.sigma.hi)
         both = low * high
-        k = -Interval(self.c) / (both * self.middle * self.d)[..., None]
+        k = -ProvedInterval(self.c) / (both * self.middle * self.d)[..., None]
         return self._floats(k, (low + high - self.eps / self.middle) / both, 1)
 
-    def _floats(self, k: Interval, b: Interval, side: int) -> tuple[Array, Array]:
-        """Float slopes, and a constant that pays for what they are not."""
+    def _floats(self, k: ProvedInterval, b: ProvedInterval, side: int) -> tuple[Array, Array]:
+        """Slopes as floats, and the constant of the upper (side 1) or lower (side −1) bound, widened for rounding."""
         slope = k.middle()
-        paid = (Interval(k.reach(slope)) * self.box.size).sum().hi
-        return slope, (b + paid).hi if side > 0 else (b - paid).lo
+        error = (ProvedInterval(k.reach(slope)) * self.box.size).sum().hi
+        return slope, (b + error).hi if side > 0 else (b - error).lo
 
-    def apart(self, k: Array, b: Array) -> Array:
-        """At most k·y + b over the rows: k = times c + rest, and |c·(y − c)| is known. k (S, ..., d)."""
+    def least(self, k: Array, b: Array) -> Array:
+        """A lower bound of k·y + b over each row: k = times · c + rest, and |c·(y − c)| is bounded. k (S, ..., d)."""
         length = (self.c**2).sum(-1)
         times = (k * self.c).sum(-1) / np.where(length > 0, length, 1.0)
-        rest = Interval(k) - Interval(times[..., None]) * self.c
-        off = ((rest.size * self.reach).sum(-1) + np.abs(times) * self.along) * (1 + rounding(self.d))
-        off = np.minimum(off, (np.abs(k) * self.reach).sum(-1) * (1 + rounding(self.d)))
-        return np.asarray(((Interval(k) * self.c).sum() + b - off).lo)
+        rest = ProvedInterval(k) - ProvedInterval(times[..., None]) * self.c
+        deviation = ((rest.size * self.reach).sum(-1) + np.abs(times) * self.along) * (1 + rounding(self.d))
+        deviation = np.minimum(deviation, (np.abs(k) * self.reach).sum(-1) * (1 + rounding(self.d)))
+        return np.asarray(((ProvedInterval(k) * self.c).sum() + b - deviation).lo)

@@ -1,27 +1,28 @@
-"""The replay: step by step what a certificate claims is proved again, and accepted only if the margin is positive.
+"""The replay: every step of a certificate is proved again; the certificate is accepted if its margin is positive.
 
-For every box of inputs there is a list of steps, each a claim about one node for every input of the box, that follows
-from the steps before it: a box (by a backward pass per number), a zonotope (by a parallel pass), a box of the scores
-less their weighted means. The last part is the property. It says that no input satisfies all rows C y ≤ d of any of its
-cases. A case is excluded by weights ω ≥ 0 and a bound ω·(C y − d) > 0: over the whole box, or over every leaf of a tree
-whose every branching cuts the range of one number into x ≤ t and x ≥ t, so that the leaves cover the box.
+For every box of inputs there is a list of steps. Each step is a claim about one node for every input of the box, and
+follows from the steps before it: a box (by a backward pass per entry), a zonotope (by a parallel pass), or a box of the
+scores minus their weighted means. The property comes last. It says that no input satisfies all rows C y ≤ d of any of
+its cases. A case is excluded by weights ω ≥ 0 and a bound ω·(C y − d) > 0: over the whole box, or over every leaf of a
+tree. Every branching of a tree cuts the range of one number into x ≤ t and x ≥ t, so that the leaves cover the box.
 """
 
 from __future__ import annotations
 
 import time
 import zlib
-from typing import Any, NamedTuple
+from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from .claim import Claim, cases_of, claim
-from .file import File, Path, Rejected, place, read
+from .file import File, Path, Rejected, checked_index, read
 from .model import identity_of_file
-from .network import Known, Node, network
-from .passes import LOST, MOST_COLUMNS, How, Pass, joined, wanted
-from .rounding import MORE, Array, Interval, rounding
+from .network import CheckerNode, Known, network
+from .passes import LOST, MOST_COLUMNS, Pass, PassOptions, joined, wanted
+from .rounding import MORE, Array, ProvedInterval, rounding
 from .zonotopes import Zonotope
 
 STATEMENT = (
@@ -40,31 +41,41 @@ STATEMENT = (
     "with the specification."
 )
 SECONDS = 3600.0
-"""The longest that a check takes, unless more is asked for."""
+"""The default time limit of a check."""
 WORK = 1 << 22
-"""Numbers per objective and node that are handled at once."""
+"""The most numbers that a pass handles at once at a node."""
 WRONG = (KeyError, TypeError, ValueError, IndexError, AttributeError, ArithmeticError, RecursionError, MemoryError)
 UNREADABLE = (*WRONG, OSError, EOFError, zlib.error, np.linalg.LinAlgError, Rejected)
-"""What a file raises that is no certificate."""
+"""The exceptions that reading or replaying a file may raise if it is not a valid certificate."""
 
 
-class Verdict(NamedTuple):
-    """Accepted or not, why not, the margin that was proved (its lower end), and what it proves."""
+@dataclass(frozen=True, kw_only=True)
+class Finding:
+    """What the checker found about a certificate."""
 
     accepted: bool
     reason: str
+    """why it is rejected; empty if it is accepted"""
     margin: float
+    """the lower end of the margin that was proved; −inf if there is none"""
     statement: str
+    """what an accepted certificate proves, and on what assumptions; empty if it is rejected"""
     seconds: float
+    """the time of the check"""
     claim: Claim | None = None
-    """what exactly is proved, if it is accepted"""
+    """the claim that is proved, in numbers and in words; None if it is rejected"""
+
+    @classmethod
+    def rejected(cls, reason: str, margin: float = float("-inf"), seconds: float = 0.0) -> Finding:
+        """The finding that a certificate is not accepted, and why."""
+        return cls(accepted=False, reason=reason, margin=margin, statement="", seconds=seconds)
 
 
-def check(source: Path | bytes | File, model: Path | None = None, seconds: float = SECONDS) -> Verdict:
-    """Replay a certificate; with a model file, its identity (model.py) must be the certificate's.
+def check(source: Path | bytes | File, model: Path | None = None, seconds: float = SECONDS) -> Finding:
+    """Replay a certificate; with a model file, the identity of the model (model.py) must be the one it names.
 
-    `seconds`: a certificate that takes longer is rejected. The clock is looked at between passes and before the box of
-    each node, so that the last of these may go on for a while.
+    `seconds`: the time limit; a certificate that takes longer is rejected. The clock is read between passes and before
+    the box of each node, so that the check may take as much longer as one of these takes.
     """
     begin = time.perf_counter()
     margin, statement, claimed = float("-inf"), "", None
@@ -72,26 +83,29 @@ def check(source: Path | bytes | File, model: Path | None = None, seconds: float
         with np.errstate(all="ignore"):
             if not (np.full(64, 5e-324) * 1.0 > 0).all():
                 raise Rejected(
-                    "this process flushes small numbers to zero: nextafter and sums are not IEEE's; use another"
+                    "this process flushes subnormal numbers to zero, so that its arithmetic is not that of IEEE 754; "
+                    "run the check in another process"
                 )
             if not seconds > 0:
-                raise Rejected(f"there is no time for a check: {seconds} seconds")
+                raise Rejected(f"the time limit is {seconds} seconds; it must be above 0")
             file = source if isinstance(source, File) else read(source)
             if model is not None and identity_of_file(model) != file.header["model"]["sha256"]:
                 raise Rejected("the certificate is for another model: the SHA-256 of the file is not the one it names")
             if file.header["statement"] != STATEMENT:
-                raise Rejected("the certificate claims to prove something else than a certificate can")
+                raise Rejected("the certificate's statement is not the one that this checker proves")
             margin, statement = replay(file, time.monotonic() + seconds), STATEMENT
             claimed = claim(file)
         reason = "" if margin > 0 else f"the bound that was proved is not positive: margin {margin:.3g}"
     except UNREADABLE as error:
         reason = why(error)
     took = time.perf_counter() - begin
-    return Verdict(False, reason, margin, "", took) if reason else Verdict(True, "", margin, statement, took, claimed)
+    if reason:
+        return Finding.rejected(reason, margin, took)
+    return Finding(accepted=True, reason="", margin=margin, statement=statement, seconds=took, claim=claimed)
 
 
 def why(error: Exception) -> str:
-    """The reason for which a certificate that raised this is rejected."""
+    """Why a certificate is rejected whose check raised this error."""
     return (
         str(error)
         if isinstance(error, Rejected)
@@ -100,13 +114,16 @@ def why(error: Exception) -> str:
 
 
 def replay(file: File, ends: float = float("inf")) -> float:
-    """The margin: the least over all boxes and cases of the best bound that was proved. `ends`: by time.monotonic."""
+    """The margin: the least over all boxes and cases of the best bound that was proved.
+
+    `ends`: when the check must end, on the clock of time.monotonic.
+    """
     nodes, spent = network(file), [0]
     return min(_part(nodes, part, file, spent, ends) for part in file.header["parts"])
 
 
-def _part(nodes: list[Node], part: dict[str, Any], file: File, spent: list[int], ends: float) -> float:
-    """The margin over one box of inputs."""
+def _part(nodes: list[CheckerNode], part: dict[str, Any], file: File, spent: list[int], ends: float) -> float:
+    """The margin that one part of the certificate, a box of inputs with its steps and its property, proves."""
     lower, upper = (file.numbers(part[end], nodes[0].shape) for end in ("lower", "upper"))
     if not (lower <= upper).all():
         raise Rejected("the input set is empty: a lower end is above its upper end")
@@ -122,110 +139,124 @@ def _part(nodes: list[Node], part: dict[str, Any], file: File, spent: list[int],
 
 
 def _step(known: Known, step: dict[str, Any], file: File) -> None:
-    """One claim: what is proved here must lie inside it."""
-    kind, number = step["kind"], place(step["node"], len(known.nodes))
-    at = known.nodes[number].inputs[0] if kind == "centred" else number
-    shape = known.nodes[at].shape
-    known.reach(at)
-    old, weights = known.boxes[at], None
-    claimed = Interval(*(file.numbers(step[end], shape) for end in ("lower", "upper")))
+    """Prove one step: the range that is proved here must lie inside the claimed one, which is known from then on."""
+    kind, number = step["kind"], checked_index(step["node"], len(known.nodes))
+    target = known.nodes[number].inputs[0] if kind == "centred" else number
+    shape = known.nodes[target].shape
+    known.reach(target)
+    old, weights = known.boxes[target], None
+    claimed = ProvedInterval(*(file.numbers(step[end], shape) for end in ("lower", "upper")))
     if kind == "zonotope":
-        known.zonotopes[at] = zonotope(known, at)
-        box = known.zonotopes[at].box().meet(old)
+        known.zonotopes[target] = zonotope(known, target)
+        box = known.zonotopes[target].box().meet(old)
     elif kind == "centred":
         weights = file.numbers(step["weights"], shape)
-        box = box_by_pass(known, at, np.arange(claimed.lo.size), step["rule"], weights)
+        box = box_by_pass(known, target, np.arange(claimed.lo.size), step["rule"], weights)
         known.centred[number] = (weights, claimed)
     else:
-        box = box_by_pass(known, at, file.array(step["entries"], "i").ravel(), step["rule"])
+        box = box_by_pass(known, target, file.array(step["entries"], "i").ravel(), step["rule"])
     if not ((box.lo >= claimed.lo) & (box.hi <= claimed.hi)).all():
-        raise Rejected(f"node {at}: the box that is claimed ({kind}) does not hold what was proved")
+        raise Rejected(f"node {target}: the claimed box ({kind}) does not contain the range that was proved")
     if weights is None:
-        known.boxes[at] = claimed.meet(old)
-    known.forget(at)
+        known.boxes[target] = claimed.meet(old)
+    known.forget(target)
 
 
-def bounds(known: Known, number: int, A: Array, how: How) -> Array:
-    """At most Σ A·node over the set, (S, *shape) → (S,); in parts, unless something was chosen for each objective."""
-    size = len(A) if how.chosen else at_once(known, number)
-    return np.concatenate([Pass(known, number, A[i : i + size], how).bound() for i in range(0, len(A), size)])
+def bounds(known: Known, number: int, A: Array, options: PassOptions) -> Array:
+    """Lower bounds of Σ A·node over the set, (S, *shape) → (S,).
+
+    Objectives are handled in batches, unless parameters were chosen for each of them.
+    """
+    size = len(A) if options.chosen else at_once(known, number)
+    return np.concatenate([Pass(known, number, A[i : i + size], options).bound() for i in range(0, len(A), size)])
 
 
 def at_once(known: Known, number: int) -> int:
-    """How many objectives on a node are handled at once."""
+    """How many objectives on a node are handled in one batch."""
     return max(1, WORK // max(known.work(k) for k in range(number + 1)))
 
 
 def units(known: Known, number: int, entries: NDArray[Any]) -> Array:
-    """Unit objectives on a node, (S, *shape)."""
+    """The objectives that select single entries of a node: (S,) indices → (S, *shape)."""
     shape = known.nodes[number].shape
-    found = np.zeros((len(entries), int(np.prod(shape))))
-    found[np.arange(len(entries)), entries] = 1
-    return found.reshape(-1, *shape)
+    objectives = np.zeros((len(entries), int(np.prod(shape))))
+    objectives[np.arange(len(entries)), entries] = 1
+    return objectives.reshape(-1, *shape)
 
 
-def box_by_pass(known: Known, number: int, entries: NDArray[Any], rule: str, weights: Array | None = None) -> Interval:
-    """A box of a node, by passes for some of its numbers; with weights ω of s − ω·s along the last dimension."""
-    old = known.boxes[number] if weights is None else Interval(np.full(known.nodes[number].shape, -np.inf), np.inf)
+def box_by_pass(
+    known: Known, number: int, entries: NDArray[Any], rule: str, weights: Array | None = None
+) -> ProvedInterval:
+    """The box of a node, narrowed by a pass for each of the entries (flat indices); same shape as the node.
+
+    With weights ω, a box of s − ω·s instead, s the rows of the node along its last dimension.
+    """
+    old = (
+        known.boxes[number] if weights is None else ProvedInterval(np.full(known.nodes[number].shape, -np.inf), np.inf)
+    )
     lo, hi = (np.array(np.broadcast_to(end, old.lo.shape)).ravel() for end in (old.lo, old.hi))
     size = at_once(known, number)
     for i in range(0, len(entries), size):
         part = entries[i : i + size]
         A, lost = units(known, number, part), np.zeros(len(part))
-        if weights is not None:  # 1 − ω is rounded
+        if weights is not None:  # the coefficients 1 − ω are rounded
             A = A - A.sum(-1, keepdims=True) * weights
             lost = rounding(2) * (np.abs(A) * known.boxes[number].size).reshape(len(A), -1).sum(-1) * MORE
-        lo[part] = np.fmax(lo[part], bounds(known, number, A, How(rule)) - lost)
-        hi[part] = np.fmin(hi[part], lost - bounds(known, number, -A, How(rule)))
-    return Interval(lo.reshape(old.lo.shape), hi.reshape(old.lo.shape))
+        lo[part] = np.fmax(lo[part], bounds(known, number, A, PassOptions(rule=rule)) - lost)
+        hi[part] = np.fmin(hi[part], lost - bounds(known, number, -A, PassOptions(rule=rule)))
+    return ProvedInterval(lo.reshape(old.lo.shape), hi.reshape(old.lo.shape))
 
 
 def zonotope(known: Known, number: int) -> Zonotope:
-    """Of every number of a node, by parallel passes."""
+    """The zonotope of a node, by a parallel pass for each of its entries."""
     shape = known.nodes[number].shape
     count, size = int(np.prod(shape)), at_once(known, number)
     room = MOST_COLUMNS // count - known.boxes[0].lo.size
     if room < 0:
         raise Rejected(f"node {number}: its zonotope is too large")
     parts = [units(known, number, np.arange(i, min(i + size, count))) for i in range(0, count, size)]
-    return joined([Pass(known, number, A, How(parallel=True, columns=room)) for A in parts], shape)
+    return joined([Pass(known, number, A, PassOptions(parallel=True, columns=room)) for A in parts], shape)
 
 
 def _property(known: Known, part: dict[str, Any], file: File) -> float:
-    """Every case, by a pass over the whole box or by a tree."""
+    """The least margin of the cases of a property, each proved by a pass over the whole box or by a tree."""
     shape, last = known.nodes[-1].shape, len(known.nodes) - 1
     rows, limits = [], []
-    for case, (C, d, _) in zip(part["property"], cases_of(part, file, int(np.prod(shape))), strict=True):
+    for case, (C, d, _vacuous) in zip(part["property"], cases_of(part, file, int(np.prod(shape))), strict=True):
         omega = file.numbers(case["weights"])
         rows.append((omega @ C).reshape(shape))
         size = known.boxes[last].size.ravel()
-        paid = rounding(len(d)) * ((omega @ np.abs(C)) @ size) * MORE + LOST * size.sum()
-        limits.append(float((Interval(omega) * d).sum().hi + paid))
+        error = rounding(len(d)) * ((omega @ np.abs(C)) @ size) * MORE + LOST * size.sum()
+        limits.append(float((ProvedInterval(omega) * d).sum().hi + error))
     margins = np.full(len(rows), -np.inf)
     for proof in part["proofs"]:
-        which = [place(i, len(rows)) for i in proof["cases"]]
-        found = _tree(known, np.stack([rows[i] for i in which]), proof["tree"], file)
+        which = [checked_index(i, len(rows)) for i in proof["cases"]]
+        bound = _tree(known, np.stack([rows[i] for i in which]), proof["tree"], file)
         for k, i in enumerate(which):
-            margins[i] = np.fmax(margins[i], np.nextafter(found[k] - limits[i], -np.inf))
+            margins[i] = np.fmax(margins[i], np.nextafter(bound[k] - limits[i], -np.inf))
     return float(margins.min())
 
 
 def _tree(known: Known, A: Array, tree: list[dict[str, Any]], file: File) -> Array:
-    """The least bound over the leaves; branchings come before their branches."""
+    """The least bound of the objectives A (S, *output shape) over the leaves of a tree, (S,).
+
+    An entry of the tree is a leaf or a branching; a branching must come before its two branches.
+    """
     best, open_, seen = np.full(len(A), np.inf), [(0, known)], 0
     while open_:
-        (at, here), seen = open_.pop(), seen + 1
+        (number, branch), seen = open_.pop(), seen + 1
         if seen > len(tree):
-            raise Rejected("an entry of a tree is the branch of several")
-        entry = tree[at]
+            raise Rejected("an entry of a tree is the branch of several entries")
+        entry = tree[number]
         if "split" in entry:
-            if not all(at < place(entry[side], len(tree)) for side in ("left", "right")):
+            if not all(number < checked_index(entry[side], len(tree)) for side in ("left", "right")):
                 raise Rejected("a branching does not come before its branches")
-            open_ += [(entry[side], here.part(entry["split"], side == "left")) for side in ("left", "right")]
+            open_ += [(entry[side], branch.part(entry["split"], side == "left")) for side in ("left", "right")]
             continue
         pieces, chosen = int(entry["pieces"]), {}
-        for k, of in entry["chosen"].items():
+        for k, arrays in entry["chosen"].items():
             shapes = wanted(known, int(k), len(A), pieces)
-            chosen[int(k)] = {name: file.numbers(array, shapes[name]) for name, array in of.items()}
-        best = np.minimum(best, bounds(here, len(known.nodes) - 1, A, How(entry["rule"], pieces, chosen)))
+            chosen[int(k)] = {name: file.numbers(array, shapes[name]) for name, array in arrays.items()}
+        options = PassOptions(rule=entry["rule"], pieces=pieces, chosen=chosen)
+        best = np.minimum(best, bounds(branch, len(known.nodes) - 1, A, options))
     return best

@@ -1,6 +1,6 @@
-"""Zonotopes: y = centre + G ξ + e with |ξ_p| ≤ 1 and |e_d| ≤ error_d. What is linear in y, and products of two of them.
+"""Zonotopes y = centre + G ξ + e with |ξ_p| ≤ 1, |e_d| ≤ error_d: bounds of linear functions and of products of rows.
 
-Functionals: |η·(y − centre)| ≤ Σ_p |η·g_p| + |η|·error. Where that sum is long, the ellipsoid: for weights u_p > 0,
+Functionals: |η·(y − centre)| ≤ Σ_p |η·g_p| + |η|·error. Where that sum is long, an ellipsoid: for weights u_p > 0,
 U = Σ u_p and C = Σ g_p g_pᵀ / u_p, Cauchy and Schwarz give |η·G ξ| ≤ √U √(ηᵀ C η) ≤ √U |Lᵀ η| for any L with
 C ≤ L Lᵀ (as quadratic forms); each error_d is one more column. For a second such row, |(y − c)·(z − c')| ≤ √(U U')
 ‖Lᵀ L'‖, the spectral norm, and for orthogonal matrices P, Q ‖N‖ = ‖Pᵀ N Q‖ ≤ √(largest row sum · largest column sum):
@@ -9,50 +9,62 @@ with the singular vectors that is ‖N‖ itself. P that is orthogonal only near
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import NamedTuple
 
 import numpy as np
 
 from .file import Rejected
-from .rounding import MORE, TINY, Array, Interval, product, rounding
+from .rounding import MORE, TINY, Array, ProvedInterval, product, rounding
 
 MOST_SHAPES = 1 << 25
-"""Numbers in the matrices of a node's ellipsoids."""
+"""The most numbers in the matrices of one node's ellipsoids."""
 UNDERFLOW = 1e-150
-"""At least what the root of a sum of squares loses when they underflow."""
+"""At least what the root of a sum of squares loses when the squares underflow."""
 
 
-class Zonotope(NamedTuple):
-    """Of every number of a node, (*shape), columns (*shape, P). `exact`: columns of the input alone."""
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Zonotope:
+    """Every entry of a node is centre + columns · ξ + e with |ξ_p| ≤ 1, the same ξ for all entries, and |e| ≤ error."""
 
     centre: Array
+    """(*shape)"""
     columns: Array
+    """(*shape, P): the generators"""
     error: Array
+    """(*shape)"""
     exact: bool
+    """whether every generator is a multiple of one input's deviation, so that ξ are the inputs of the network"""
 
-    def turned(self) -> Zonotope:
-        """Of the transposed matrix."""
+    def transposed(self) -> Zonotope:
+        """The zonotope of the transposed matrix: the last two dimensions of the shape are exchanged."""
         return Zonotope(
-            self.centre.swapaxes(-1, -2), self.columns.swapaxes(-3, -2), self.error.swapaxes(-1, -2), self.exact
+            centre=self.centre.swapaxes(-1, -2),
+            columns=self.columns.swapaxes(-3, -2),
+            error=self.error.swapaxes(-1, -2),
+            exact=self.exact,
         )
 
-    def box(self) -> Interval:
-        """The range of every number."""
+    def box(self) -> ProvedInterval:
+        """The range of every entry, (*shape)."""
         count = self.columns.shape[-1]
         reach = (np.abs(self.columns).sum(-1) + self.error) * (1 + rounding(count + 2)) + TINY
-        return Interval(self.centre) + Interval(-reach, reach)
+        return ProvedInterval(self.centre) + ProvedInterval(-reach, reach)
 
 
-class Ellipsoid(NamedTuple):
-    """Of rows (..., n, d): |η·(y − centre)| ≤ root · |Lᵀ η|; L (..., n, d, d), root (..., n)."""
+class CheckedEllipsoid(NamedTuple):
+    """An ellipsoid around each row y of a node (..., n, d): |η·(y − centre)| ≤ root · |Lᵀ η| for every η."""
 
     centre: Array
+    """(..., n, d)"""
     L: Array
+    """(..., n, d, d)"""
     root: Array
+    """(..., n)"""
 
 
-def ellipsoid(rows: Zonotope) -> Ellipsoid:
-    """Around the rows of (..., n, d)."""
+def ellipsoid(rows: Zonotope) -> CheckedEllipsoid:
+    """The ellipsoids around the rows of a zonotope of shape (..., n, d)."""
     d, count = rows.columns.shape[-2:]
     if rows.centre.size * d > MOST_SHAPES:
         raise Rejected(f"ellipsoids of {rows.centre.size // d} rows of {d} numbers are too large")
@@ -65,23 +77,23 @@ def ellipsoid(rows: Zonotope) -> Ellipsoid:
     C[..., range(d), range(d)] += error
     trace = np.trace(C, axis1=-2, axis2=-1) * (1 + rounding(count + d))
     # |C − exact| ≤ rounding · √(C_aa C_bb) by Cauchy and Schwarz: at most rounding · trace, as a form. L is a factor of
-    # a little more than C, and what is asked of it, L Lᵀ − C ≥ rounding · trace, is compared by Gershgorin's circles
+    # a little more than C, and the condition L Lᵀ − C ≥ rounding · trace is checked by Gershgorin's circles.
     lift = (2 * rounding(count + 4) + 8 * d * rounding(d + 4)) * trace + TINY
     eye = np.eye(d)
     try:
         L = np.linalg.cholesky(C + lift[..., None, None] * eye)
-    except np.linalg.LinAlgError:  # then the trace will do
+    except np.linalg.LinAlgError:  # the multiple of the identity below is used instead
         L = np.zeros_like(C)
-    residual = product(Interval(L), Interval(np.swapaxes(L, -1, -2))) - C
+    residual = product(ProvedInterval(L), ProvedInterval(np.swapaxes(L, -1, -2))) - C
     spare = residual.lo[..., range(d), range(d)] - (residual.size * (1 - eye)).sum(-1) * (1 + rounding(d))  # Gershgorin
-    fine = (spare >= rounding(count + 4) * trace[..., None]).all(-1)
-    L = np.where(fine[..., None, None], L, np.sqrt(trace * MORE)[..., None, None] * eye * MORE)
+    valid = (spare >= rounding(count + 4) * trace[..., None]).all(-1)
+    L = np.where(valid[..., None, None], L, np.sqrt(trace * MORE)[..., None, None] * eye * MORE)
     size = np.where(large, u, 0.0).sum(-1) + error.sum(-1)
-    return Ellipsoid(rows.centre, L, np.sqrt(size * (1 + rounding(count + d + 2))) * MORE)
+    return CheckedEllipsoid(rows.centre, L, np.sqrt(size * (1 + rounding(count + d + 2))) * MORE)
 
 
-def by_ellipsoid(eta: Array, rows: Ellipsoid) -> Array:
-    """At least |η_i·(y_j − centre_j)|: η (S, ..., m, d) → (S, ..., m, n)."""
+def by_ellipsoid(eta: Array, rows: CheckedEllipsoid) -> Array:
+    """An upper bound of |η_i·(y_j − centre_j)| by the ellipsoids: η (S, ..., m, d) → (S, ..., m, n)."""
     n, d = rows.L.shape[-3:-1]
     wide = np.moveaxis(rows.L, -3, -2)  # (..., d, n, d)
     turned = (eta @ wide.reshape(*wide.shape[:-3], d, n * d)).reshape(*eta.shape[:-1], n, d)
@@ -92,21 +104,21 @@ def by_ellipsoid(eta: Array, rows: Ellipsoid) -> Array:
 
 
 def by_columns(eta: Array, rows: Zonotope) -> Array:
-    """The same by the whole sums."""
+    """An upper bound of |η_i·(y_j − centre_j)| by the sums over all columns: η (S, ..., m, d) → (S, ..., m, n)."""
     n, d, count = rows.columns.shape[-3:]
-    found = np.empty((*eta.shape[:-1], n))
+    bound = np.empty((*eta.shape[:-1], n))
     size = np.abs(eta)
     for j in range(n):
         G = rows.columns[..., j, :, :]
         used = (G != 0).any(tuple(range(G.ndim - 1)))
         G = G[..., used]
         lost = rounding(d) * (size @ np.abs(G).sum(-1, keepdims=True))[..., 0] + TINY * (count + d)
-        found[..., j] = np.abs(eta @ G).sum(-1) + (size @ rows.error[..., j, :, None])[..., 0] + lost
-    return np.asarray(found * (1 + rounding(count + 2 * d + 4)))
+        bound[..., j] = np.abs(eta @ G).sum(-1) + (size @ rows.error[..., j, :, None])[..., 0] + lost
+    return np.asarray(bound * (1 + rounding(count + 2 * d + 4)))
 
 
 def products(x: Zonotope, y: Zonotope) -> Array:
-    """At least |(x_i − centre_i)·(y_j − centre_j)|: rows of (..., n, d) and (..., m, d) → (..., n, m)."""
+    """An upper bound of |(x_i − centre_i)·(y_j − centre_j)| by ellipsoids: (..., n, d), (..., m, d) → (..., n, m)."""
     left, right = ellipsoid(x), ellipsoid(y)
     N = np.swapaxes(left.L, -1, -2)[..., :, None, :, :] @ right.L[..., None, :, :, :]
     size = np.sqrt((left.L**2).sum((-2, -1)))[..., :, None] * np.sqrt((right.L**2).sum((-2, -1)))[..., None, :]
@@ -115,13 +127,13 @@ def products(x: Zonotope, y: Zonotope) -> Array:
 
 
 def spectral(N: Array) -> Array:
-    """At least the spectral norm of matrices (..., d, d)."""
+    """An upper bound of the spectral norm of matrices (..., d, d) → (...)."""
     P, _, Q = np.linalg.svd(N)
     Pt, Qt = np.swapaxes(P, -1, -2), np.swapaxes(Q, -1, -2)
-    T = product(product(Interval(Pt), Interval(N)), Interval(Qt)).size
+    T = product(product(ProvedInterval(Pt), ProvedInterval(N)), ProvedInterval(Qt)).size
     norm = np.sqrt(T.sum(-1).max(-1)) * np.sqrt(T.sum(-2).max(-1)) * (1 + rounding(N.shape[-1]))
     for factor, turned in ((Pt, P), (Q, Qt)):  # both have orthonormal rows, nearly
-        off = (product(Interval(factor), Interval(turned)) - np.eye(N.shape[-1])).size.sum(-1).max(-1) * (
+        off = (product(ProvedInterval(factor), ProvedInterval(turned)) - np.eye(N.shape[-1])).size.sum(-1).max(-1) * (
             1 + rounding(N.shape[-1])
         )
         norm = np.where(off < 0.5, norm * (1 + off), np.inf)  # 1/√(1 − δ) ≤ 1 + δ for δ ≤ 1/2
@@ -129,25 +141,35 @@ def spectral(N: Array) -> Array:
 
 
 def exact_products(x: Zonotope, y: Zonotope) -> tuple[Array, Array]:
-    """The same for rows with columns of the input alone, M = Gᵀ G': Σ_pq |M_pq|, (..., n, m), with errors twice.
+    """Bounds of products of rows of two `exact` zonotopes (..., n, d) and (..., m, d), with M = Gᵀ G' for each pair.
 
-    And Σ_q |M_pq| + Σ_q |M_qp| for every input p, (..., n, m, P), to rounding.
+    The first result, (..., n, m), is an upper bound of Σ_pq |M_pq| plus twice the terms with the errors. The second,
+    (..., n, m, P), is Σ_q |M_pq| + Σ_q |M_qp| for every input p, up to rounding.
     """
     lead, (n, d), m, P = x.centre.shape[:-2], x.centre.shape[-2:], y.centre.shape[-2], x.columns.shape[-1]
-    found, sums = np.empty((*lead, n, m)), np.zeros((*lead, n, m, P))
-    for at in np.ndindex(*lead):
-        used = [[np.flatnonzero((row != 0).any(0)) for row in z.columns[at]] for z in (x, y)]
+    bound, sums = np.empty((*lead, n, m)), np.zeros((*lead, n, m, P))
+    for index in np.ndindex(*lead):
+        used = [[np.flatnonzero((row != 0).any(0)) for row in z.columns[index]] for z in (x, y)]
         for i, j in np.ndindex(n, m):
-            p, q = used[0][i], used[1][j]
-            G, H = x.columns[at][i][:, p], y.columns[at][j][:, q]
+            used_x, used_y = used[0][i], used[1][j]
+            G, H = x.columns[index][i][:, used_x], y.columns[index][j][:, used_y]
             M = np.abs(G.T @ H)
-            sums[(*at, i, j)][p] += M.sum(1)
-            sums[(*at, i, j)][q] += M.sum(0)
-            reach, end = np.abs(G).sum(-1), np.abs(H).sum(-1) + y.error[at][j]
-            errors = 2 * (reach @ y.error[at][j] + x.error[at][i] @ end)
+            sums[(*index, i, j)][used_x] += M.sum(1)
+            sums[(*index, i, j)][used_y] += M.sum(0)
+            reach, end = np.abs(G).sum(-1), np.abs(H).sum(-1) + y.error[index][j]
+            errors = 2 * (reach @ y.error[index][j] + x.error[index][i] @ end)
             lost = rounding(d) * (reach @ end) + TINY * (M.size + d)
-            found[(*at, i, j)] = (M.sum() + errors + lost) * (1 + rounding(M.size + 2 * d))
-    return found, sums
+            bound[(*index, i, j)] = (M.sum() + errors + lost) * (1 + rounding(M.size + 2 * d))
+    return bound, sums
 
 
-__all__ = ["Ellipsoid", "Zonotope", "by_columns", "by_ellipsoid", "ellipsoid", "exact_products", "products", "spectral"]
+__all__ = [
+    "CheckedEllipsoid",
+    "Zonotope",
+    "by_columns",
+    "by_ellipsoid",
+    "ellipsoid",
+    "exact_products",
+    "products",
+    "spectral",
+]

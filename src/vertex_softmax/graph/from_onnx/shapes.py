@@ -1,6 +1,6 @@
-"""ONNX operators that move numbers, reduce dimensions or compute shapes: the rest of onnx_ops.py.
+"""Translations of ONNX operators that move numbers, reduce dimensions or compute shapes (see ops.py).
 
-Every node has a static shape, so `Shape` is a constant, and what is computed from it is folded as it is met.
+Every node has a static shape, so `Shape` is a constant, and everything computed from it is folded.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from torch import Tensor
 
 from vertex_softmax.graph import build
 from vertex_softmax.graph.from_onnx.file import DTYPES
-from vertex_softmax.graph.from_onnx.ops import Call, Unsupported, limited, translates
+from vertex_softmax.graph.from_onnx.ops import OnnxCall, Unsupported, limited, translates
 from vertex_softmax.graph.ir import Node, order
 from vertex_softmax.ops import elementwise, softmax
 
@@ -23,7 +23,7 @@ from vertex_softmax.ops import elementwise, softmax
 
 
 @translates("Constant")
-def _constant(call: Call) -> Node:
+def _constant(call: OnnxCall) -> Node:
     kinds = {"value": None, "value_float": torch.float32, "value_floats": torch.float32}
     kinds |= {"value_int": torch.int64, "value_ints": torch.int64}
     for kind, dtype in kinds.items():
@@ -34,24 +34,24 @@ def _constant(call: Call) -> Node:
 
 
 @translates("ConstantOfShape")
-def _constant_of_shape(call: Call) -> Node:
+def _constant_of_shape(call: OnnxCall) -> Node:
     value: Tensor = call.get("value", torch.zeros(1, dtype=torch.float32))
     return build.constant(value.reshape(()).expand(limited(call.ints(0, "the shape"))).clone(), call.name)
 
 
 @translates("Shape")
-def _shape(call: Call) -> Node:
+def _shape(call: OnnxCall) -> Node:
     part = call[0].shape[slice(call.get("start", 0), call.get("end", None))]
     return build.constant(torch.tensor(part, dtype=torch.int64), call.name)
 
 
 @translates("Size")
-def _size(call: Call) -> Node:
+def _size(call: OnnxCall) -> Node:
     return build.constant(torch.tensor(math.prod(call[0].shape)), call.name)
 
 
 @translates("Range")
-def _range(call: Call) -> Node:
+def _range(call: OnnxCall) -> Node:
     start, limit, delta = (call.value(i, what) for i, what in enumerate(("the start", "the limit", "the step")))
     if float(delta) == 0:
         raise Unsupported("its step is 0")
@@ -61,7 +61,7 @@ def _range(call: Call) -> Node:
 
 
 @translates("EyeLike")
-def _eye(call: Call) -> Node:
+def _eye(call: OnnxCall) -> Node:
     x = call[0]
     dtype = DTYPES.get(int(call.get("dtype", 0)), call.model_dtype(0))
     ones = torch.ones(limited(x.shape), dtype=dtype)
@@ -70,7 +70,7 @@ def _eye(call: Call) -> Node:
 
 
 @translates("Cast")
-def _cast(call: Call) -> Node:
+def _cast(call: OnnxCall) -> Node:
     dtype = DTYPES.get(int(call.get("to", 0)))
     value = build.value_of(call[0])
     if dtype is None:
@@ -83,7 +83,7 @@ def _cast(call: Call) -> Node:
 
 
 @translates("CastLike")
-def _cast_like(call: Call) -> Node:
+def _cast_like(call: OnnxCall) -> Node:
     value, dtype = build.value_of(call[0]), call.model_dtype(1)
     if value is not None:
         return build.constant(value.to(dtype), call.name)
@@ -92,7 +92,7 @@ def _cast_like(call: Call) -> Node:
     return call[0]
 
 
-def _mod(call: Call) -> Callable[[Tensor, Tensor], Tensor]:
+def _mod(call: OnnxCall) -> Callable[[Tensor, Tensor], Tensor]:
     return torch.fmod if call.get("fmod", 0) else torch.remainder
 
 
@@ -114,11 +114,11 @@ FOLDED: dict[str, Callable[..., Tensor]] = {
     "Sin": torch.sin,
     "Xor": torch.logical_xor,
 }
-"""Operators that are supported among constants only."""
+"""Operators that are supported only for constant inputs, which are folded."""
 
 
 @translates(*FOLDED, "Mod")
-def _fold(call: Call) -> Node:
+def _fold(call: OnnxCall) -> Node:
     function = _mod(call) if call.kind == "Mod" else FOLDED[call.kind]
     if call.kind == "IsInf" and not (call.get("detect_positive", 1) and call.get("detect_negative", 1)):
         raise Unsupported("only both signs together are supported")
@@ -127,12 +127,12 @@ def _fold(call: Call) -> Node:
 
 
 @translates("NonZero")
-def _nonzero(call: Call) -> Node:
+def _nonzero(call: OnnxCall) -> Node:
     return build.constant(call.value(0, "the input").nonzero().mT.contiguous(), call.name)
 
 
 @translates("CumSum")
-def _cumsum(call: Call) -> Node:
+def _cumsum(call: OnnxCall) -> Node:
     x = call.value(0, "the input")
     axis = call.ints(1, "the axis")[0]
     if call.get("exclusive", 0) or call.get("reverse", 0):
@@ -141,12 +141,12 @@ def _cumsum(call: Call) -> Node:
 
 
 @translates("IsNaN")
-def _is_nan(call: Call) -> Node:
-    """Of a softmax: where the row is masked altogether, which the finite inputs of a network do not change."""
+def _is_nan(call: OnnxCall) -> Node:
+    """Of a softmax: true only in rows with all keys masked, for every finite input of the network; refused then."""
     value = build.value_of(call[0])
     if value is None:
         if not isinstance(call[0].op, softmax.Softmax):
-            raise Unsupported("only of a constant or of a softmax is it known for all inputs")
+            raise Unsupported("it is supported only for a constant and for a softmax")
         value = _at_random(call[0])
         if bool(value.isnan().any()):
             raise Unsupported("the softmax before it has a row whose keys are all masked")
@@ -154,6 +154,7 @@ def _is_nan(call: Call) -> Node:
 
 
 def _at_random(node: Node) -> Tensor:
+    """The value of a node at a random input of the network."""
     values: dict[Node, Tensor] = {}
     generator = torch.Generator().manual_seed(0)
     for n in order(node):
@@ -165,18 +166,19 @@ def _at_random(node: Node) -> Tensor:
 
 
 @translates("Where")
-def _where(call: Call) -> Node:
-    """m·x + (1 − m)·y; a constant -inf is only added, never multiplied by 0."""
+def _where(call: OnnxCall) -> Node:
+    """m·x + (1 − m)·y for the constant condition m; a constant -inf is only added, never multiplied by 0."""
     chosen = call.value(0, "the condition")
     if chosen.dtype != torch.bool:
         raise Unsupported("the condition is not boolean")
     x, y = build.value_of(call[1]), build.value_of(call[2])
     if x is not None and y is not None:
         return build.folded(torch.where, chosen, x, y, name=call.name)
-    return build.add(_where_else_0(chosen, call[1], call), _where_else_0(~chosen, call[2], call), call.name)
+    return build.add(_zero_elsewhere(chosen, call[1], call), _zero_elsewhere(~chosen, call[2], call), call.name)
 
 
-def _where_else_0(chosen: Tensor, x: Node, call: Call) -> Node:
+def _zero_elsewhere(chosen: Tensor, x: Node, call: OnnxCall) -> Node:
+    """x where `chosen`, 0 elsewhere; x is one of the two branches of a Where."""
     value = build.value_of(x)
     if value is not None:
         zero = torch.zeros((), dtype=value.dtype)
@@ -191,25 +193,25 @@ def _where_else_0(chosen: Tensor, x: Node, call: Call) -> Node:
 
 
 @translates("Identity")
-def _identity(call: Call) -> Node:
+def _identity(call: OnnxCall) -> Node:
     return call[0]
 
 
 @translates("Dropout")
-def _dropout(call: Call) -> Node:
+def _dropout(call: OnnxCall) -> Node:
     if (call.has(2) and bool(call.value(2, "the training mode"))) or call.used > 1:
         raise Unsupported("it is in training mode: export the model with model.eval()")
     return call[0]
 
 
 @translates("Transpose")
-def _transpose(call: Call) -> Node:
+def _transpose(call: OnnxCall) -> Node:
     dims = call.get("perm", list(range(len(call[0].shape)))[::-1])
     return build.permute(call[0], dims, call.name)
 
 
 @translates("Reshape")
-def _reshape(call: Call) -> Node:
+def _reshape(call: OnnxCall) -> Node:
     after = call.ints(1, "the shape")
     if not call.get("allowzero", 0):
         after = [call[0].shape[i] if n == 0 else n for i, n in enumerate(after)]
@@ -219,22 +221,22 @@ def _reshape(call: Call) -> Node:
 
 
 @translates("Flatten")
-def _flatten(call: Call) -> Node:
+def _flatten(call: OnnxCall) -> Node:
     x, axis = call[0], int(call.get("axis", 1))
     axis = axis + len(x.shape) if axis < 0 else axis
     return build.reshape(x, (math.prod(x.shape[:axis]), math.prod(x.shape[axis:])), call.name)
 
 
-def axes_of(call: Call, since: int, at: int = 1) -> list[int] | None:
-    """The axes: an attribute before opset `since`, then an input; None if there are none."""
+def axes_of(call: OnnxCall, since: int, position: int = 1) -> list[int] | None:
+    """The axes: an attribute before opset `since`, then the input at `position`; None if they are not given."""
     if call.opset < since:
         axes = call.get("axes", None)
         return None if axes is None else [int(a) for a in axes]
-    return call.ints(at, "the axes") if call.has(at) else None
+    return call.ints(position, "the axes") if call.has(position) else None
 
 
 @translates("Squeeze")
-def _squeeze(call: Call) -> Node:
+def _squeeze(call: OnnxCall) -> Node:
     x, axes = call[0], axes_of(call, 13)
     rank = len(x.shape)
     gone = [d for d, n in enumerate(x.shape) if n == 1] if axes is None else [a % rank for a in axes]
@@ -244,25 +246,25 @@ def _squeeze(call: Call) -> Node:
 
 
 @translates("Unsqueeze")
-def _unsqueeze(call: Call) -> Node:
+def _unsqueeze(call: OnnxCall) -> Node:
     x, axes = call[0], axes_of(call, 13)
     if axes is None:
         raise Unsupported("it names no axes")
     rank = len(x.shape) + len(axes)
     new = {a % rank for a in axes}
     if len(new) < len(axes):
-        raise Unsupported(f"an axis is there twice: {axes}")
+        raise Unsupported(f"an axis occurs twice: {axes}")
     old = iter(x.shape)
     return build.reshape(x, [1 if d in new else next(old) for d in range(rank)], call.name)
 
 
 @translates("Concat")
-def _concat(call: Call) -> Node:
+def _concat(call: OnnxCall) -> Node:
     return build.concat([call[i] for i in range(len(call.inputs))], int(call.get("axis", 0)), call.name)
 
 
 @translates("Split")
-def _split(call: Call) -> list[Node]:
+def _split(call: OnnxCall) -> list[Node]:
     x, axis = call[0], int(call.get("axis", 0)) % len(call[0].shape)
     size = x.shape[axis]
     sizes = call.get("split", None) if call.opset < 13 else (call.ints(1, "the sizes") if call.has(1) else None)
@@ -279,7 +281,7 @@ def _split(call: Call) -> list[Node]:
 
 
 @translates("Slice")
-def _slice(call: Call) -> Node:
+def _slice(call: OnnxCall) -> Node:
     if call.opset < 10:
         starts, ends = call.get("starts", []), call.get("ends", [])
         axes, steps = call.get("axes", None), None
@@ -301,7 +303,7 @@ def _slice(call: Call) -> Node:
 
 
 @translates("Gather")
-def _gather(call: Call) -> Node:
+def _gather(call: OnnxCall) -> Node:
     x, index = call[0], call.value(1, "the index").long()
     axis = int(call.get("axis", 0)) % len(x.shape)
     size = x.shape[axis]
@@ -315,13 +317,13 @@ def _gather(call: Call) -> Node:
 
 
 @translates("Expand")
-def _expand(call: Call) -> Node:
+def _expand(call: OnnxCall) -> Node:
     after = np.broadcast_shapes(call[0].shape, limited(call.ints(1, "the shape")))
     return build.expand(call[0], limited(after), call.name)
 
 
 @translates("Tile")
-def _tile(call: Call) -> Node:
+def _tile(call: OnnxCall) -> Node:
     x = call[0]
     limited([n * r for n, r in zip(x.shape, call.ints(1, "the repeats"), strict=True)])
     for dim, repeats in enumerate(call.ints(1, "the repeats")):
@@ -331,7 +333,7 @@ def _tile(call: Call) -> Node:
 
 
 @translates("Trilu")
-def _trilu(call: Call) -> Node:
+def _trilu(call: OnnxCall) -> Node:
     k = call.ints(1, "the diagonal")[0] if call.has(1) else 0
     upper = bool(call.get("upper", 1))
     value = build.value_of(call[0])
@@ -344,12 +346,12 @@ def _trilu(call: Call) -> Node:
 # Reductions
 
 REDUCE_AXES_SINCE = {"ReduceSum": 13}
-"""The opset in which the axes became an input; 18 but for the sum."""
+"""The opset in which the axes became an input; 18 for all other reductions."""
 
 
 @translates("ReduceMean", "ReduceSum", "ReduceMax", "ReduceMin", "ReduceSumSquare", "ReduceL2", "ReduceProd")
-def _reduce(call: Call) -> Node:
-    x, name, keep = call[0], call.name, bool(call.get("keepdims", 1))
+def _reduce(call: OnnxCall) -> Node:
+    x, name, keepdims = call[0], call.name, bool(call.get("keepdims", 1))
     axes = axes_of(call, REDUCE_AXES_SINCE.get(call.kind, 18))
     if not axes and call.get("noop_with_empty_axes", 0):
         if call.kind in ("ReduceSumSquare", "ReduceL2"):
@@ -360,31 +362,31 @@ def _reduce(call: Call) -> Node:
     if call.kind in ("ReduceMean", "ReduceL2") and not call.model_dtype(0).is_floating_point:
         raise Unsupported("it takes a mean or root of integers")
     if call.kind == "ReduceMean":
-        return build.mean(x, axes, keep, name)
+        return build.mean(x, axes, keepdims, name)
     if call.kind == "ReduceSum":
-        return build.total(x, axes, keep, name)
+        return build.total(x, axes, keepdims, name)
     if call.kind == "ReduceMax":
-        return build.maximum(x, axes, keep, name)
+        return build.maximum(x, axes, keepdims, name)
     if call.kind == "ReduceMin":
-        return build.negate(build.maximum(build.negate(x, name), axes, keep, name), name)
+        return build.negate(build.maximum(build.negate(x, name), axes, keepdims, name), name)
     if call.kind == "ReduceProd":
-        return _product(call, axes, keep)
-    square = build.total(build.multiply(x, x, name), axes, keep, name)
+        return _product(call, axes, keepdims)
+    square = build.total(build.multiply(x, x, name), axes, keepdims, name)
     return square if call.kind == "ReduceSumSquare" else build.apply(elementwise.Sqrt(), square, name=name)
 
 
-def _product(call: Call, axes: Sequence[int] | None, keep: bool) -> Node:
+def _product(call: OnnxCall, axes: Sequence[int] | None, keepdims: bool) -> Node:
     x = call.value(0, "the input")
     for d in sorted((a % x.dim() for a in (axes or range(x.dim()))), reverse=True):
-        x = x.prod(d, keepdim=keep, dtype=x.dtype)
+        x = x.prod(d, keepdim=keepdims, dtype=x.dtype)
     return build.constant(x, call.name)
 
 
 @translates("GlobalAveragePool")
-def _global_average(call: Call) -> Node:
+def _global_average(call: OnnxCall) -> Node:
     return build.mean(call[0], range(2, len(call[0].shape)), True, call.name)
 
 
 @translates("GlobalMaxPool")
-def _global_max(call: Call) -> Node:
+def _global_max(call: OnnxCall) -> Node:
     return build.maximum(call[0], range(2, len(call[0].shape)), True, call.name)

@@ -1,4 +1,4 @@
-"""ONNX operators on windows of an image: Conv, AveragePool, MaxPool, and Pad."""
+"""Translations of ONNX operators on windows of an image: Conv, AveragePool, MaxPool, and Pad (see ops.py)."""
 
 from __future__ import annotations
 
@@ -9,12 +9,12 @@ from collections.abc import Sequence
 import torch
 
 from vertex_softmax.graph import build
-from vertex_softmax.graph.from_onnx.ops import Call, Unsupported, limited, translates
+from vertex_softmax.graph.from_onnx.ops import OnnxCall, Unsupported, limited, translates
 from vertex_softmax.graph.ir import Node
 
 
 def pad(x: Node, dim: int, before: int, after: int, value: float, name: str) -> Node:
-    """x with constants before and behind it along a dimension; negative numbers cut."""
+    """x with `value` added before and after it along a dimension; negative counts cut entries off."""
     x = build.slice_(x, dim, max(-before, 0), x.shape[dim] - max(-after, 0), 1, name)
 
     def block(count: int) -> list[Node]:
@@ -24,8 +24,8 @@ def pad(x: Node, dim: int, before: int, after: int, value: float, name: str) -> 
     return build.concat([*block(max(before, 0)), x, *block(max(after, 0))], dim, name)
 
 
-def _window(call: Call, kernel: Sequence[int]) -> tuple[list[int], list[int], list[tuple[int, int]]]:
-    """Strides, dilations and (before, after) padding of each dimension."""
+def _window(call: OnnxCall, kernel: Sequence[int]) -> tuple[list[int], list[int], list[tuple[int, int]]]:
+    """(strides, dilations, paddings) of each dimension; a padding is (before, after)."""
     n, size = len(kernel), call[0].shape[2:]
     if len(size) != n:
         raise Unsupported(f"a kernel of shape {tuple(kernel)} does not fit an input of shape {call[0].shape}")
@@ -44,7 +44,7 @@ def _window(call: Call, kernel: Sequence[int]) -> tuple[list[int], list[int], li
 
 
 @translates("Conv")
-def _convolution(call: Call) -> Node:
+def _convolution(call: OnnxCall) -> Node:
     x, weight = call[0], call.value(1, "the weight")
     bias = call.value(2, "the bias") if call.has(2) else None
     if weight.dim() not in (3, 4, 5):
@@ -61,8 +61,8 @@ def _convolution(call: Call) -> Node:
 
 
 @translates("AveragePool")
-def _average_pool(call: Call) -> Node:
-    """A convolution of each channel with itself, over the number of entries of each window."""
+def _average_pool(call: OnnxCall) -> Node:
+    """A convolution of each channel with ones, divided by the number of entries of each window."""
     kernel = [int(v) for v in call.get("kernel_shape", [])]
     strides, dilations, pads = _window(call, kernel)
     if call.get("ceil_mode", 0) or any(a != b for a, b in pads):
@@ -78,8 +78,8 @@ def _average_pool(call: Call) -> Node:
 
 
 @translates("MaxPool")
-def _max_pool(call: Call) -> Node:
-    """The maximum over windows; an index in the padding is replaced by one of the same window."""
+def _max_pool(call: OnnxCall) -> Node:
+    """The maximum over windows; an index in the padding is replaced by another index of the same window."""
     kernel = [int(v) for v in call.get("kernel_shape", [])]
     strides, dilations, pads = _window(call, kernel)
     if call.get("ceil_mode", 0) or any(d != 1 for d in dilations) or call.used > 1:
@@ -89,7 +89,7 @@ def _max_pool(call: Call) -> Node:
     for d, (k, stride, (before, after)) in enumerate(zip(kernel, strides, pads, strict=True)):
         size = x.shape[2 + d]
         if max(before, after) >= k:
-            raise Unsupported("a window lies in the padding altogether")
+            raise Unsupported("a window lies entirely in the padding")
         count = (size + before + after - k) // stride + 1
         limited((*dims, count, k, *x.shape[3 + d :]))
         index = torch.arange(count)[:, None] * stride - before + torch.arange(k)
@@ -100,7 +100,7 @@ def _max_pool(call: Call) -> Node:
 
 
 @translates("Pad")
-def _pad(call: Call) -> Node:
+def _pad(call: OnnxCall) -> Node:
     x = call[0]
     given = call.get("pads", []) if call.opset < 11 else call.ints(1, "the padding")
     value = float(call.get("value", 0.0))

@@ -1,7 +1,8 @@
-"""What each aten op computes, in Vertex's ops: one small function per op, found by its name.
+"""Translations of aten's ops to Vertex's ops: one small function per op, registered by its name.
 
-Invariant: `TRANSLATIONS[name](call, …)` is the op's value at every input, in real arithmetic. Arguments are those of
-the aten op, with graph nodes where it depends on the network's input and plain tensors or numbers where it does not.
+Invariant: `TRANSLATIONS[name](call, …)` has the op's value at every input, in real arithmetic. The arguments are those
+of the aten op (hence some long signatures): a graph node where an argument depends on the network's input, a tensor or
+number where it does not.
 """
 
 from __future__ import annotations
@@ -20,17 +21,19 @@ from vertex_softmax.graph.ir import Node
 from vertex_softmax.ops import elementwise, linear
 
 Value = Node | Tensor | float
-"""A node where it depends on the network's input, else a constant."""
+"""An argument: a node if it depends on the network's input, else a constant."""
 
 
 @dataclasses.dataclass(frozen=True)
-class Call:
-    """One call of an aten op: where it stands in the model, and the shape of what it returns."""
+class TorchCall:
+    """One call of an aten op in an exported program."""
 
     name: str
+    """The path of its module and the name of the op, as the name of nodes."""
     shape: tuple[int, ...]
+    """The shape of its result."""
     dtype: torch.dtype
-    """Of the user's model, before it was made float64: what eps=None refers to."""
+    """The precision of the user's model before its conversion to float64; eps=None refers to it."""
 
 
 Translation = Callable[..., Any]
@@ -49,23 +52,24 @@ def translates(*names: str) -> Callable[[T], T]:
 
 
 def node(value: Value) -> Node:
-    """A node, made of a constant if need be."""
+    """The value as a node; a constant becomes a constant node."""
     return value if isinstance(value, Node) else build.constant(tensor(value))
 
 
 def tensor(value: Tensor | float) -> Tensor:
-    """A constant in float64; a Python number is not rounded to float32 on the way."""
+    """A constant as a float64 tensor; a Python number is not rounded to float32 before."""
     return value.double() if isinstance(value, Tensor) else torch.tensor(value, dtype=torch.float64)
 
 
 def number(value: Any, what: str) -> Any:
-    """A value that has to be a constant."""
+    """The value, which has to be a constant; an error that calls it `what` if it is a node."""
     if isinstance(value, Node):
         raise UnsupportedModelError(f"{what} depends on the perturbed input; it has to be a constant")
     return value
 
 
 def _parameter(value: Value | None, what: str) -> Tensor | None:
+    """An optional constant as a float64 tensor."""
     return None if value is None else tensor(number(value, what))
 
 
@@ -73,32 +77,32 @@ def _parameter(value: Value | None, what: str) -> Tensor | None:
 
 
 @translates("add")
-def _add(call: Call, x: Value, y: Value, *, alpha: float = 1) -> Node:
+def _add(call: TorchCall, x: Value, y: Value, *, alpha: float = 1) -> Node:
     return build.add(node(x), times(call, y, alpha), call.name)
 
 
 @translates("sub")
-def _subtract(call: Call, x: Value, y: Value, *, alpha: float = 1) -> Node:
+def _subtract(call: TorchCall, x: Value, y: Value, *, alpha: float = 1) -> Node:
     return build.subtract(node(x), times(call, y, alpha), call.name)
 
 
 @translates("rsub")
-def _subtract_from(call: Call, x: Value, y: Value, alpha: float = 1) -> Node:
+def _subtract_from(call: TorchCall, x: Value, y: Value, alpha: float = 1) -> Node:
     return build.subtract(node(y), times(call, x, alpha), call.name)
 
 
-def times(call: Call, x: Value, factor: float) -> Node:
-    """x · factor"""
+def times(call: TorchCall, x: Value, factor: float) -> Node:
+    """The node x · factor."""
     return node(x) if factor == 1 else build.multiply(node(x), node(factor), call.name)
 
 
 @translates("mul")
-def _multiply(call: Call, x: Value, y: Value) -> Node:
+def _multiply(call: TorchCall, x: Value, y: Value) -> Node:
     return build.multiply(node(x), node(y), call.name)
 
 
 @translates("div", "true_divide")
-def _divide(call: Call, x: Value, y: Value, *, rounding_mode: str | None = None) -> Node:
+def _divide(call: TorchCall, x: Value, y: Value, *, rounding_mode: str | None = None) -> Node:
     if rounding_mode is not None:
         raise UnsupportedModelError("division with rounding is not continuous")
     if not isinstance(y, Node) and bool((tensor(y) == 0).any()):
@@ -107,12 +111,12 @@ def _divide(call: Call, x: Value, y: Value, *, rounding_mode: str | None = None)
 
 
 @translates("neg")
-def _negate(call: Call, x: Node) -> Node:
+def _negate(call: TorchCall, x: Node) -> Node:
     return build.negate(x, call.name)
 
 
 @translates("pow")
-def _power(call: Call, x: Value, exponent: Value) -> Node:
+def _power(call: TorchCall, x: Value, exponent: Value) -> Node:
     power = tensor(number(exponent, "the exponent"))
     base = node(x)
     roots = {0.5: elementwise.Sqrt, -0.5: elementwise.Rsqrt, -1.0: elementwise.Reciprocal}
@@ -127,7 +131,8 @@ def _power(call: Call, x: Value, exponent: Value) -> Node:
     return result if p > 0 else build.apply(elementwise.Reciprocal(), result, name=call.name)
 
 
-def _whole_power(call: Call, x: Node, p: int) -> Node:
+def _whole_power(call: TorchCall, x: Node, p: int) -> Node:
+    """x^p for an integer p ≥ 1, by repeated squaring."""
     if p == 1:
         return x
     half = _whole_power(call, x, p // 2)
@@ -159,40 +164,40 @@ for _name, _op in ELEMENTWISE.items():
 
 
 @translates("gelu")
-def _gelu(call: Call, x: Node, *, approximate: str = "none") -> Node:
+def _gelu(call: TorchCall, x: Node, *, approximate: str = "none") -> Node:
     return build.apply(elementwise.Gelu(tanh=approximate == "tanh"), x, name=call.name)
 
 
-def _relu(call: Call, x: Node) -> Node:
+def _relu(call: TorchCall, x: Node) -> Node:
     return build.apply(elementwise.Relu(), x, name=call.name)
 
 
 @translates("abs")
-def _absolute(call: Call, x: Node) -> Node:
+def _absolute(call: TorchCall, x: Node) -> Node:
     """|x| = relu(x) + relu(−x)"""
     return build.add(_relu(call, x), _relu(call, build.negate(x, call.name)), call.name)
 
 
 @translates("leaky_relu")
-def _leaky_relu(call: Call, x: Node, slope: float = 0.01) -> Node:
+def _leaky_relu(call: TorchCall, x: Node, slope: float = 0.01) -> Node:
     """relu(x) − slope · relu(−x)"""
     return build.subtract(_relu(call, x), times(call, _relu(call, build.negate(x, call.name)), slope), call.name)
 
 
 @translates("maximum", "clamp_min")
-def _maximum(call: Call, x: Value, y: Value) -> Node:
+def _maximum(call: TorchCall, x: Value, y: Value) -> Node:
     """max(x, y) = y + relu(x − y)"""
     return build.add(node(y), _relu(call, build.subtract(node(x), node(y), call.name)), call.name)
 
 
 @translates("minimum", "clamp_max")
-def _minimum(call: Call, x: Value, y: Value) -> Node:
+def _minimum(call: TorchCall, x: Value, y: Value) -> Node:
     """min(x, y) = y − relu(y − x)"""
     return build.subtract(node(y), _relu(call, build.subtract(node(y), node(x), call.name)), call.name)
 
 
 @translates("clamp", "hardtanh")
-def _clamp(call: Call, x: Node, low: Value | None = None, high: Value | None = None) -> Node:
+def _clamp(call: TorchCall, x: Node, low: Value | None = None, high: Value | None = None) -> Node:
     if (
         low is not None
         and high is not None
@@ -204,20 +209,21 @@ def _clamp(call: Call, x: Node, low: Value | None = None, high: Value | None = N
 
 
 @translates("where")
-def _where(call: Call, condition: Value, x: Value, y: Value) -> Node:
-    """x where the constant condition holds, else y; −∞ goes into a Shift, whence `move_masks` takes it."""
+def _where(call: TorchCall, condition: Value, x: Value, y: Value) -> Node:
+    """x where the constant condition is true, else y; −∞ becomes part of a Shift, from which `move_masks` takes it."""
     chosen = torch.as_tensor(number(condition, "the condition of where"))
-    return build.add(_keep(call, chosen, x), _keep(call, ~chosen, y), call.name)
+    return build.add(_zero_elsewhere(call, chosen, x), _zero_elsewhere(call, ~chosen, y), call.name)
 
 
-def _keep(call: Call, chosen: Tensor, x: Value) -> Node:
+def _zero_elsewhere(call: TorchCall, chosen: Tensor, x: Value) -> Node:
+    """x where `chosen`, 0 elsewhere."""
     if isinstance(x, Node):
         return build.multiply(x, node(chosen), call.name)
     return node(torch.where(chosen, tensor(x), 0.0))
 
 
 @translates("masked_fill")
-def _masked_fill(call: Call, x: Value, mask: Value, fill: Value) -> Node:
+def _masked_fill(call: TorchCall, x: Value, mask: Value, fill: Value) -> Node:
     return _where(call, mask, fill, x)
 
 
@@ -225,7 +231,7 @@ def _masked_fill(call: Call, x: Value, mask: Value, fill: Value) -> Node:
 
 
 @translates("linear")
-def _linear(call: Call, x: Node, weight: Value, bias: Value | None = None) -> Node:
+def _linear(call: TorchCall, x: Node, weight: Value, bias: Value | None = None) -> Node:
     if isinstance(weight, Node):
         y = build.matmul(x, build.transpose(weight, -1, -2, call.name), call.name)
         return y if bias is None else build.add(y, node(bias), call.name)
@@ -233,19 +239,19 @@ def _linear(call: Call, x: Node, weight: Value, bias: Value | None = None) -> No
 
 
 @translates("matmul", "mm", "bmm", "mv", "dot")
-def _matmul(call: Call, x: Value, y: Value) -> Node:
+def _matmul(call: TorchCall, x: Value, y: Value) -> Node:
     return build.matmul(node(x), node(y), call.name)
 
 
 @translates("addmm", "baddbmm")
-def _add_matmul(call: Call, start: Value, x: Value, y: Value, *, beta: float = 1, alpha: float = 1) -> Node:
+def _add_matmul(call: TorchCall, start: Value, x: Value, y: Value, *, beta: float = 1, alpha: float = 1) -> Node:
     product = times(call, _matmul(call, x, y), alpha)
     return product if beta == 0 else build.add(times(call, start, beta), product, call.name)
 
 
 @translates("conv1d", "conv2d", "conv3d")
-def _convolution(
-    call: Call,
+def _convolution(  # aten's signature
+    call: TorchCall,
     x: Node,
     weight: Value,
     bias: Value | None = None,
@@ -260,13 +266,13 @@ def _convolution(
     n = w.dim() - 2
     if len(x.shape) == n + 1:
         raise UnsupportedModelError("a convolution without a batch dimension: add one of size 1")
-    by, zeros, apart = (tuple(v) * (n if len(v) == 1 else 1) for v in (stride, padding, dilation))
-    return build.convolution(x, w, _parameter(bias, "the bias"), by, zeros, apart, groups, call.name)
+    strides, zeros, dilations = (tuple(v) * (n if len(v) == 1 else 1) for v in (stride, padding, dilation))
+    return build.convolution(x, w, _parameter(bias, "the bias"), strides, zeros, dilations, groups, call.name)
 
 
 @translates("avg_pool1d", "avg_pool2d")
-def _average_pool(
-    call: Call,
+def _average_pool(  # aten's signature
+    call: TorchCall,
     x: Node,
     kernel: Sequence[int],
     stride: Sequence[int] = (),
@@ -275,7 +281,7 @@ def _average_pool(
     count_include_pad: bool = True,
     divisor_override: int | None = None,
 ) -> Node:
-    """A convolution of every channel with a constant kernel."""
+    """Average pooling as a convolution of every channel with a constant kernel."""
     if ceil_mode or divisor_override is not None or (any(padding) and not count_include_pad):
         raise UnsupportedModelError("average pooling with ceil_mode, divisor_override or count_include_pad=False")
     n = 2 if call.name.endswith("2d") else 1
@@ -285,8 +291,8 @@ def _average_pool(
 
 
 @translates("_native_batch_norm_legit_no_training")
-def _batch_norm(
-    call: Call,
+def _batch_norm(  # aten's signature
+    call: TorchCall,
     x: Node,
     weight: Value | None,
     bias: Value | None,
@@ -295,7 +301,7 @@ def _batch_norm(
     momentum: float,
     eps: float,
 ) -> tuple[Node]:
-    """Shift, Scale and Shift of every channel, by the running statistics."""
+    """Batch normalisation by the running statistics, as a Shift, a Scale and a Shift of every channel."""
     shape = (-1, *[1] * (len(x.shape) - 2))
     factor = (tensor(number(variance, "the running variance")) + eps).rsqrt()
     if weight is not None:
@@ -311,39 +317,41 @@ def _batch_norm(
 
 
 def dims_of(dims: int | Sequence[int] | None) -> list[int] | None:
-    """Dimensions as a list; None is all of them."""
+    """Dimensions as a list; None, which means all of them, is kept."""
     return [dims] if isinstance(dims, int) else None if dims is None else list(dims)
 
 
 @translates("sum")
-def _sum(call: Call, x: Node, dims: Any = None, keepdim: bool = False, *, dtype: Any = None) -> Node:
+def _sum(call: TorchCall, x: Node, dims: Any = None, keepdim: bool = False, *, dtype: Any = None) -> Node:
     return build.total(x, dims_of(dims), keepdim, call.name)
 
 
 @translates("mean")
-def _mean(call: Call, x: Node, dims: Any = None, keepdim: bool = False, *, dtype: Any = None) -> Node:
+def _mean(call: TorchCall, x: Node, dims: Any = None, keepdim: bool = False, *, dtype: Any = None) -> Node:
     return build.mean(x, dims_of(dims), keepdim, call.name)
 
 
 @translates("amax")
-def _amax(call: Call, x: Node, dims: Any = (), keepdim: bool = False) -> Node:
+def _amax(call: TorchCall, x: Node, dims: Any = (), keepdim: bool = False) -> Node:
     return build.maximum(x, dims_of(dims), keepdim, call.name)
 
 
 @translates("max")
-def _max(call: Call, x: Node, dim: Any = None, keepdim: bool = False) -> Any:
+def _max(call: TorchCall, x: Node, dim: Any = None, keepdim: bool = False) -> Any:
     if isinstance(dim, Node | Tensor):
         return _maximum(call, x, dim)
     return _amax(call, x) if dim is None else (_amax(call, x, dim, keepdim),)
 
 
 @translates("amin")
-def _amin(call: Call, x: Node, dims: Any = (), keepdim: bool = False) -> Node:
+def _amin(call: TorchCall, x: Node, dims: Any = (), keepdim: bool = False) -> Node:
     return build.negate(_amax(call, build.negate(x, call.name), dims, keepdim), call.name)
 
 
 @translates("var")
-def _variance(call: Call, x: Node, dims: Any = None, *, correction: float | None = None, keepdim: bool = False) -> Node:
+def _variance(
+    call: TorchCall, x: Node, dims: Any = None, *, correction: float | None = None, keepdim: bool = False
+) -> Node:
     """Σ (x − mean)² / (count − correction)"""
     over = dims_of(dims) or list(range(len(x.shape)))
     squares = build.apply(elementwise.Square(), build.centre(x, over, call.name), name=call.name)
@@ -354,7 +362,9 @@ def _variance(call: Call, x: Node, dims: Any = None, *, correction: float | None
 
 
 @translates("linalg_vector_norm")
-def _norm(call: Call, x: Node, order: float = 2, dims: Any = None, keepdim: bool = False, *, dtype: Any = None) -> Node:
+def _norm(
+    call: TorchCall, x: Node, order: float = 2, dims: Any = None, keepdim: bool = False, *, dtype: Any = None
+) -> Node:
     if order != 2:
         raise UnsupportedModelError(f"the {order}-norm is not supported; the 2-norm is")
     squares = build.apply(elementwise.Square(), x, name=call.name)
@@ -362,7 +372,7 @@ def _norm(call: Call, x: Node, order: float = 2, dims: Any = None, keepdim: bool
 
 
 @translates("cumsum")
-def _cumsum(call: Call, x: Node, dim: int, *, dtype: Any = None) -> Node:
+def _cumsum(call: TorchCall, x: Node, dim: int, *, dtype: Any = None) -> Node:
     n = x.shape[dim]
     y = build.transpose(x, dim, -1, call.name)
     y = build.apply(linear.Linear(torch.ones(n, n, dtype=torch.float64).triu()), y, name=call.name)

@@ -1,4 +1,4 @@
-"""The aten ops that move, copy or drop numbers, in Vertex's ops; as torch_ops.py has them."""
+"""Translations of the aten ops that move, copy or drop numbers to Vertex's ops (see ops.py)."""
 
 from __future__ import annotations
 
@@ -12,27 +12,27 @@ from torch import Tensor
 
 from vertex_softmax.foundation.errors import UnsupportedModelError
 from vertex_softmax.graph import build
-from vertex_softmax.graph.from_torch.ops import Call, Value, node, number, translates
+from vertex_softmax.graph.from_torch.ops import TorchCall, Value, node, number, translates
 from vertex_softmax.graph.ir import Node
 
 
 @translates("clone", "alias", "detach", "contiguous", "lift_fresh_copy", "positive", "squeeze_copy", "native_dropout")
-def _same(call: Call, x: Node, *rest: Any, **keywords: Any) -> Any:
+def _same(call: TorchCall, x: Node, *rest: Any, **keywords: Any) -> Any:
     if call.name.endswith("native_dropout") and rest[1]:
         raise UnsupportedModelError("dropout that is active outside training: call it with training=self.training")
     return (x,) if call.name.endswith("native_dropout") else x
 
 
 @translates("dropout", "feature_dropout", "alpha_dropout")
-def _dropout(call: Call, x: Node, p: float, train: bool) -> Node:
+def _dropout(call: TorchCall, x: Node, p: float, train: bool) -> Node:
     if train and p > 0:
         raise UnsupportedModelError("dropout that is active outside training: call it with training=self.training")
     return x
 
 
 @translates("_to_copy", "to", "type_as")
-def _cast(call: Call, x: Node, *rest: Any, dtype: torch.dtype | None = None, **keywords: Any) -> Node:
-    """A cast between floating-point types is the identity of real arithmetic."""
+def _cast(call: TorchCall, x: Node, *rest: Any, dtype: torch.dtype | None = None, **keywords: Any) -> Node:
+    """A cast between floating-point types is the identity in real arithmetic."""
     kinds = [v for v in (dtype, *rest) if isinstance(v, torch.dtype)]
     if kinds and not kinds[0].is_floating_point:
         raise UnsupportedModelError(f"a cast to {kinds[0]} is not continuous in the perturbed input")
@@ -40,44 +40,44 @@ def _cast(call: Call, x: Node, *rest: Any, dtype: torch.dtype | None = None, **k
 
 
 @translates("view", "reshape", "_unsafe_view", "unsqueeze", "squeeze", "flatten", "unflatten", "view_copy")
-def _reshape(call: Call, x: Node, *rest: Any) -> Node:
+def _reshape(call: TorchCall, x: Node, *rest: Any) -> Node:
     return build.reshape(x, call.shape, call.name)
 
 
 @translates("copy")
-def _copy(call: Call, x: Value, source: Value, *rest: Any) -> Node:
-    """What an assignment x[...] = source leaves."""
+def _copy(call: TorchCall, x: Value, source: Value, *rest: Any) -> Node:
+    """The result of the assignment x[...] = source."""
     return build.expand(node(source), call.shape, call.name)
 
 
 @translates("sym_size")
-def _size(call: Call, x: Node, dim: int) -> int:
+def _size(call: TorchCall, x: Node, dim: int) -> int:
     return x.shape[dim]
 
 
 @translates("permute")
-def _permute(call: Call, x: Node, dims: Sequence[int]) -> Node:
+def _permute(call: TorchCall, x: Node, dims: Sequence[int]) -> Node:
     return build.permute(x, dims, call.name)
 
 
 @translates("transpose")
-def _transpose(call: Call, x: Node, a: int, b: int) -> Node:
+def _transpose(call: TorchCall, x: Node, a: int, b: int) -> Node:
     return build.transpose(x, a, b, call.name)
 
 
 @translates("t", "numpy_T", "mT")
-def _matrix_transpose(call: Call, x: Node) -> Node:
+def _matrix_transpose(call: TorchCall, x: Node) -> Node:
     return build.permute(x, range(len(x.shape))[::-1], call.name) if len(x.shape) < 3 else _transpose(call, x, -1, -2)
 
 
 @translates("expand", "broadcast_to")
-def _expand(call: Call, x: Node, *rest: Any, **keywords: Any) -> Node:
+def _expand(call: TorchCall, x: Node, *rest: Any, **keywords: Any) -> Node:
     return build.expand(x, call.shape, call.name)
 
 
 @translates("repeat", "tile")
-def _repeat(call: Call, x: Node, times: Sequence[int]) -> Node:
-    """Each dimension of size n becomes (times, 1) · (1, n)."""
+def _repeat(call: TorchCall, x: Node, times: Sequence[int]) -> Node:
+    """Each dimension of size n is reshaped to (1, n), expanded to (times, n) and merged."""
     dims = (1,) * (len(times) - len(x.shape)) + x.shape
     split = [v for n in dims for v in (1, n)]
     wide = [v for n, k in zip(dims, times, strict=True) for v in (k, n)]
@@ -86,7 +86,7 @@ def _repeat(call: Call, x: Node, times: Sequence[int]) -> Node:
 
 
 @translates("repeat_interleave")
-def _repeat_interleave(call: Call, x: Node, times: int, dim: int | None = None, **keywords: Any) -> Node:
+def _repeat_interleave(call: TorchCall, x: Node, times: int, dim: int | None = None, **keywords: Any) -> Node:
     if not isinstance(times, int):
         raise UnsupportedModelError("repeat_interleave with different counts")
     if dim is None:
@@ -98,23 +98,25 @@ def _repeat_interleave(call: Call, x: Node, times: int, dim: int | None = None, 
 
 
 @translates("slice")
-def _slice(call: Call, x: Node, dim: int = 0, start: int | None = None, stop: int | None = None, step: int = 1) -> Node:
+def _slice(
+    call: TorchCall, x: Node, dim: int = 0, start: int | None = None, stop: int | None = None, step: int = 1
+) -> Node:
     return build.slice_(x, dim, 0 if start is None else start, x.shape[dim] if stop is None else stop, step, call.name)
 
 
 @translates("narrow")
-def _narrow(call: Call, x: Node, dim: int, start: int, length: int) -> Node:
+def _narrow(call: TorchCall, x: Node, dim: int, start: int, length: int) -> Node:
     start = start % x.shape[dim] if start < 0 else start
     return build.slice_(x, dim, start, start + length, 1, call.name)
 
 
 @translates("select")
-def _select(call: Call, x: Node, dim: int, index: int) -> Node:
+def _select(call: TorchCall, x: Node, dim: int, index: int) -> Node:
     return build.select(x, dim, index, call.name)
 
 
 @translates("split_with_sizes", "split", "chunk")
-def _split(call: Call, x: Node, sizes: Any, dim: int = 0) -> tuple[Node, ...]:
+def _split(call: TorchCall, x: Node, sizes: Any, dim: int = 0) -> tuple[Node, ...]:
     if isinstance(sizes, int):
         raise UnsupportedModelError("split by a size should have been decomposed; use split with a list of sizes")
     ends = list(itertools.accumulate(sizes, initial=0))
@@ -122,18 +124,18 @@ def _split(call: Call, x: Node, sizes: Any, dim: int = 0) -> tuple[Node, ...]:
 
 
 @translates("unbind")
-def _unbind(call: Call, x: Node, dim: int = 0) -> tuple[Node, ...]:
+def _unbind(call: TorchCall, x: Node, dim: int = 0) -> tuple[Node, ...]:
     return tuple(build.select(x, dim, i, call.name) for i in range(x.shape[dim]))
 
 
 @translates("cat", "concat")
-def _concat(call: Call, xs: Sequence[Value], dim: int = 0) -> Node:
+def _concat(call: TorchCall, xs: Sequence[Value], dim: int = 0) -> Node:
     nodes = [node(x) for x in xs]
     return build.concat([n for n in nodes if n.shape != (0,)], dim, call.name)
 
 
 @translates("stack")
-def _stack(call: Call, xs: Sequence[Value], dim: int = 0) -> Node:
+def _stack(call: TorchCall, xs: Sequence[Value], dim: int = 0) -> Node:
     nodes = [node(x) for x in xs]
     dim %= len(nodes[0].shape) + 1
     wide = [build.reshape(n, (*n.shape[:dim], 1, *n.shape[dim:]), call.name) for n in nodes]
@@ -141,19 +143,19 @@ def _stack(call: Call, xs: Sequence[Value], dim: int = 0) -> Node:
 
 
 @translates("index_select")
-def _index_select(call: Call, x: Node, dim: int, index: Value) -> Node:
+def _index_select(call: TorchCall, x: Node, dim: int, index: Value) -> Node:
     return build.take(x, dim, torch.as_tensor(number(index, "the index")), call.name)
 
 
 @translates("flip")
-def _flip(call: Call, x: Node, dims: Sequence[int]) -> Node:
+def _flip(call: TorchCall, x: Node, dims: Sequence[int]) -> Node:
     for d in dims:
         x = build.take(x, d, torch.arange(x.shape[d]).flip(0), call.name)
     return x
 
 
 @translates("roll")
-def _roll(call: Call, x: Node, shifts: Sequence[int], dims: Sequence[int] = ()) -> Node:
+def _roll(call: TorchCall, x: Node, shifts: Sequence[int], dims: Sequence[int] = ()) -> Node:
     if len(dims) != len(shifts):
         raise UnsupportedModelError("roll without dimensions")
     for shift, d in zip(shifts, dims, strict=True):
@@ -162,8 +164,8 @@ def _roll(call: Call, x: Node, shifts: Sequence[int], dims: Sequence[int] = ()) 
 
 
 @translates("index", "gather", "take", "diagonal", "unfold", "as_strided")
-def _gather(call: Call, x: Node, *rest: Any, **keywords: Any) -> Node:
-    """Constant indices: the same indexing of 0, 1, 2, … says where every number comes from."""
+def _gather(call: TorchCall, x: Node, *rest: Any, **keywords: Any) -> Node:
+    """Indexing with constant indices: the same indexing of 0, 1, 2, … gives the source of every number."""
     name = call.name.rpartition("/")[2]
     rest = tuple(number(r, "an index") for r in rest)
     if name == "as_strided":
@@ -174,14 +176,14 @@ def _gather(call: Call, x: Node, *rest: Any, **keywords: Any) -> Node:
         index = rest[0][used[0]]
         if len(used) == 1 and index.dim() == 1 and index.dtype != torch.bool:
             return build.take(x, used[0], index % x.shape[used[0]], call.name)
-    places = torch.arange(math.prod(x.shape)).reshape(x.shape)
-    picked: Tensor = getattr(torch.ops.aten, name)(places, *rest, **keywords)
+    positions = torch.arange(math.prod(x.shape)).reshape(x.shape)
+    picked: Tensor = getattr(torch.ops.aten, name)(positions, *rest, **keywords)
     flat = build.take(build.reshape(x, (-1,), call.name), 0, picked.reshape(-1), call.name)
     return build.reshape(flat, picked.shape, call.name)
 
 
 @translates("constant_pad_nd")
-def _pad(call: Call, x: Node, pad: Sequence[int], value: float = 0.0) -> Node:
+def _pad(call: TorchCall, x: Node, pad: Sequence[int], value: float = 0.0) -> Node:
     for i in range(len(pad) // 2):
         dim = len(x.shape) - 1 - i
         before, after = pad[2 * i], pad[2 * i + 1]
@@ -193,13 +195,13 @@ def _pad(call: Call, x: Node, pad: Sequence[int], value: float = 0.0) -> Node:
 
 
 @translates("slice_scatter", "select_scatter")
-def _scatter(call: Call, x: Value, part: Value, dim: int = 0, *where: Any, **keywords: Any) -> Node:
-    """x with a part replaced: where the part went, then one gather from both behind each other."""
+def _scatter(call: TorchCall, x: Value, part: Value, dim: int = 0, *where: Any, **keywords: Any) -> Node:
+    """x with a part replaced: the same op on positions gives the sources, then one gather from both concatenated."""
     a, b = node(x), node(part)
     n = math.prod(a.shape)
-    places = torch.arange(n).reshape(a.shape)
+    positions = torch.arange(n).reshape(a.shape)
     inner = n + torch.arange(math.prod(b.shape)).reshape(b.shape)
     op = getattr(torch.ops.aten, call.name.rpartition("/")[2])
-    picked: Tensor = op(places, inner, dim, *where, **keywords)
+    picked: Tensor = op(positions, inner, dim, *where, **keywords)
     both = build.concat([build.reshape(v, (-1,), call.name) for v in (a, b)], 0, call.name)
     return build.reshape(build.take(both, 0, picked.reshape(-1), call.name), picked.shape, call.name)

@@ -1,1 +1,1 @@
-"""The demonstration: a small transformer, its data and training, and one attention row."""
+"""The demonstration: the theorem on one attention row, and a small transformer with its data and training."""

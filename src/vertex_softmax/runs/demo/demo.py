@@ -1,7 +1,6 @@
-"""The demo in two parts: the theorem at work on one attention row, and a small transformer certified by six methods.
+"""The demo in two parts: the theorem on one attention row, and a small transformer certified by six methods.
 
-`theorem` returns plain numbers (a dict that goes to JSON as it is), `certification` a `Run`; report/ makes a page of
-both.
+`theorem` returns plain JSON, `certification` a `Run`; runs/report makes a page of both.
 """
 
 from __future__ import annotations
@@ -11,10 +10,11 @@ from typing import Any
 
 import numpy as np
 
-from vertex_lab.baselines import ibp_min, simplex_min, wei_lse_min
 from vertex_softmax.bounds.ascent import Ascent
 from vertex_softmax.methods.options import Options
 from vertex_softmax.runs.certify import certify
+from vertex_softmax.runs.demo.baselines.simplex import ibp_min, simplex_min
+from vertex_softmax.runs.demo.baselines.wei import wei_lse_min
 from vertex_softmax.runs.demo.digits import digits
 from vertex_softmax.runs.demo.model import Architecture
 from vertex_softmax.runs.demo.training import one_thread, prepared
@@ -45,7 +45,7 @@ EPS = (0.02, 0.05, 0.08)
 BOUNDS_AT = 0.08
 IMAGES = 100
 STEPS = 20
-"""Of every ascent: a third of what certify takes unless told, for a demo of a minute."""
+"""The steps of every ascent: a third of the default of `certify`, so that the demo takes about a minute."""
 METHODS = {
     "ibp": "interval arithmetic",
     "crown": "linear bounds",
@@ -61,11 +61,11 @@ ORDER = (
     ("hybrid", "joint"),
     ("alpha-crown", "joint"),
 )
-"""The second is at least the first, by construction."""
+"""Pairs of methods of which the second is at least as tight as the first, by construction."""
 
 
 def theorem(seed: int = 0) -> dict[str, Any]:
-    """Bound what the value of one attention row can become when its eight scores move in their box."""
+    """The bounds of one attention row's value over a box of its eight scores, by four methods, as plain JSON."""
     lower, upper, c = CENTRE - RADIUS, CENTRE + RADIUS, COEFFICIENTS
     order = np.argsort(c, kind="stable")
     vertex = softmax_box_argmin(c, lower, upper)
@@ -108,7 +108,7 @@ def theorem(seed: int = 0) -> dict[str, Any]:
 
 
 def model(folder: Path, progress: Progress) -> None:
-    """The demo's transformer at FOLDER/model: as the demo left it there, else trained."""
+    """Train the demo's transformer and save it at FOLDER/model, unless it is there already."""
     with one_thread():
         prepared(
             folder / "model", ARCHITECTURE, digits(), TRAINING, lambda done, total: progress("training", done, total)
@@ -116,16 +116,16 @@ def model(folder: Path, progress: Progress) -> None:
 
 
 def certification(folder: Path, watch: Watch, images: int = IMAGES) -> Run:
-    """Certify the transformer at FOLDER/model by every method, and attack it: FOLDER/run.json.
+    """Certify the transformer at FOLDER/model by every method, and attack it; writes FOLDER/run.json.
 
-    Rates are over the first evaluation images; a misclassified one counts as not certified. Seconds are those of one
-    thread.
+    Rates are over the first `images` evaluation images; a misclassified image counts as not certified. Times are those
+    of one thread.
     """
     with one_thread():
         inputs = read_inputs("digits", count=images)
         subject = read_model(folder / "model", inputs)
         some = inputs.at([0])
-        certify(subject.model, some.ball(0.0), some.labels, "joint")  # so that no row pays for what is set up once
+        certify(subject.model, some.ball(0.0), some.labels, "joint")  # so that no method's time includes the set-up
         plan = Plan(
             search=Options(ascent=Ascent(steps=STEPS)),
             bounds_at=(BOUNDS_AT,),
@@ -137,7 +137,11 @@ def certification(folder: Path, watch: Watch, images: int = IMAGES) -> Run:
 
 
 def trouble(run: Run) -> list[str]:
-    """What in the run cannot be true: a bound above a margin that the attack reached, or a part above the whole."""
+    """The contradictions in a run, in words.
+
+    A bound must not be above a margin that the attack reached, nor above the bound of a method that is tighter by
+    construction.
+    """
     found = contradictions(run)
     bounds = {(a.method, a.eps, a.input): a.bound for a in run.answers if a.eps == BOUNDS_AT and a.bound is not None}
     for less, more in ORDER:

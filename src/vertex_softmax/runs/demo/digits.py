@@ -1,4 +1,4 @@
-"""Labelled images in two parts, and the one data set that is always at hand: scikit-learn's handwritten digits."""
+"""Labelled images for training and evaluation, and the data set that is always available: scikit-learn's digits."""
 
 from __future__ import annotations
 
@@ -13,9 +13,10 @@ from torch import Tensor
 
 @dataclass(frozen=True, eq=False)
 class Dataset:
-    """No record is in both parts. Images (n, channels, height, width) of float64 in [0, 1], labels (n) of int64.
+    """Labelled images in two disjoint parts, for training and for evaluation.
 
-    `note` says what a table made with this data has to say: another split than the usual, files that are not official.
+    Images are float64 in [0, 1], (n, channels, height, width); labels are int64, (n,). `note` is what a table made with
+    this data must mention: a split that is not the usual one, files that are not the official ones.
     """
 
     name: str
@@ -29,18 +30,18 @@ class Dataset:
     @property
     def checksum(self) -> str:
         """SHA-256 of the four tensors: the same for the same data in the same split."""
-        found = hashlib.sha256()
+        digest = hashlib.sha256()
         for part in (self.train_images, self.train_labels, self.eval_images, self.eval_labels):
-            found.update(part.numpy().astype(part.numpy().dtype.newbyteorder("<")).tobytes())
-        return found.hexdigest()
+            digest.update(part.numpy().astype(part.numpy().dtype.newbyteorder("<")).tobytes())
+        return digest.hexdigest()
 
 
 @cache
 def digits() -> Dataset:
     """scikit-learn's bundled digits: 1,797 handwritten 8×8 images with 17 levels of grey, k/16 exactly.
 
-    Every image is placed by the SHA-256 of its pixels: the first 360 in that order are for evaluation, the others for
-    training. So the split depends on no random number generator and on no order of files, and both parts are mixed.
+    Images are ordered by the SHA-256 of their pixels: the first 360 are for evaluation, the others for training. So the
+    split does not depend on a random number generator or on the order of files, and both parts are well mixed.
     """
     from sklearn.datasets import load_digits
 

@@ -1,4 +1,4 @@
-"""The paper's networks as ordinary PyTorch modules: nothing in them knows that they will be verified.
+"""The paper's networks as ordinary PyTorch modules, without any code for verification.
 
 PatchTransformer(patch=4, dim=16, heads=2, mlp=32)                    # one block on 8×8 images: 4 tokens
 PatchTransformer(patch=2, blocks=2, norm="layer", activation="gelu")  # a small vision transformer: 16 tokens
@@ -18,7 +18,7 @@ from vertex_softmax.foundation.errors import InvalidTypeError, InvalidValueError
 
 @dataclass(frozen=True)
 class Architecture:
-    """Everything about a `PatchTransformer` but its weights."""
+    """The hyperparameters of a `PatchTransformer`: everything but its weights."""
 
     image: int = 8
     patch: int = 4
@@ -58,12 +58,12 @@ class Architecture:
 
     @property
     def tokens(self) -> int:
-        """How many tokens attention sees."""
+        """How many tokens the attention has: one per patch, and the class token."""
         return (self.image // self.patch) ** 2 + (self.pool == "class")
 
     @property
     def numbers(self) -> int:
-        """How many weights a network of this architecture has; nothing is made to count them."""
+        """How many weights a network of this architecture has, computed without making one."""
         norm = 2 * self.dim if self.norm == "layer" else 0
         attention = 4 * (self.dim + 1) * self.dim + norm
         mlp = (2 * self.dim + 1) * self.mlp + self.dim + norm if self.mlp else 0
@@ -72,8 +72,8 @@ class Architecture:
         return first + self.tokens * self.dim + self.blocks * (attention + mlp) + last
 
 
-class Attention(nn.Module):
-    """softmax(q kᵀ/√d) v in each head, and the output projection; (batch, tokens, dim) to the same."""
+class SelfAttention(nn.Module):
+    """Self-attention: softmax(q kᵀ/√d) v in each head, then a projection; (batch, tokens, dim) to the same shape."""
 
     def __init__(self, dim: int, heads: int) -> None:
         super().__init__()
@@ -91,19 +91,19 @@ class Attention(nn.Module):
 
 
 class Block(nn.Module):
-    """x + attention(norm(x)), then x + mlp(norm(x)); without `residual` the sums' first terms are left out."""
+    """x + attention(norm(x)), then x + mlp(norm(x)); without `residual`, attention(norm(x)), then mlp(norm(x))."""
 
     def __init__(self, of: Architecture) -> None:
         super().__init__()
         activation = nn.ReLU() if of.activation == "relu" else nn.GELU()
         self.residual = of.residual
-        self.attention = nn.Sequential(_norm(of), Attention(of.dim, of.heads))
+        self.attention = nn.Sequential(_norm(of), SelfAttention(of.dim, of.heads))
         self.mlp = nn.Sequential()
         if of.mlp:
             self.mlp.extend([_norm(of), nn.Linear(of.dim, of.mlp), activation, nn.Linear(of.mlp, of.dim)])
 
     def forward(self, x: Tensor) -> Tensor:
-        """(batch, tokens, dim) to the same."""
+        """Apply the block: (batch, tokens, dim) to the same shape."""
         for part in (self.attention, self.mlp):
             if len(part):
                 x = x + part(x) if self.residual else part(x)
@@ -113,12 +113,13 @@ class Block(nn.Module):
 class PatchTransformer(nn.Module):
     """Images (batch, channels, image, image) to logits (batch, classes): patches, blocks, pooling, linear classifier.
 
-    Patches are cut by reshaping and embedded by one linear map, to which each place adds its own learned vector; with
-    pool="class" a learned token goes first and is what the classifier sees. mlp=0 leaves the MLP out. With
-    norm="layer" there is a LayerNorm before every part and one before the classifier. The first weights follow from
-    `seed` alone, and making them leaves torch's own generator as it was.
+    Patches are cut by reshaping and embedded by one linear map; each position adds a learned vector. With pool="class"
+    the classifier reads a learned token that is put first. mlp=0 leaves the MLP out. With norm="layer" there is a
+    LayerNorm before every part and one before the classifier. The initial weights depend on `seed` alone, and torch's
+    global random state is not changed.
     """
 
+    # More than six parameters: they are the fields of `Architecture`, so that a network is written in one call.
     def __init__(
         self,
         image: int = 8,
@@ -151,11 +152,11 @@ class PatchTransformer(nn.Module):
 
     @classmethod
     def of(cls, architecture: Architecture, seed: int = 0) -> PatchTransformer:
-        """The network of this architecture."""
+        """A network of this architecture, with initial weights that depend on `seed`."""
         return cls(**asdict(architecture), seed=seed)
 
     def tokens(self, x: Tensor) -> Tensor:
-        """The embedded patches with their places: (batch, tokens, dim), affine in x."""
+        """The embedded patches with their position vectors: (batch, tokens, dim), an affine function of x."""
         of = self.architecture
         side, batch = of.image // of.patch, x.shape[0]
         cut = x.reshape(batch, of.channels, side, of.patch, side, of.patch).permute(0, 2, 4, 1, 3, 5)

@@ -1,4 +1,4 @@
-"""Training a small classifier so that the same seed gives the same weights, and keeping it without pickle.
+"""Training a small classifier reproducibly (the same seed gives the same weights), and saving it without pickle.
 
 data = digits()
 model = PatchTransformer(patch=2, dim=16, seed=1)
@@ -32,12 +32,14 @@ from vertex_softmax.runs.demo.model import Architecture, PatchTransformer
 Progress: TypeAlias = Callable[[int, int], None]
 """Called with the epochs done and their total."""
 Record: TypeAlias = dict[str, Any]
-"""What is known of a trained model, as plain JSON."""
+"""The record of a trained model as plain JSON: data, settings, accuracies, architecture."""
 MOST_BYTES = {"json": 1 << 24, "safetensors": 1 << 32}
-"""Of a model's two files."""
+"""The largest sizes of a model's two files."""
 MOST_BLOCKS = 1 << 10
+"""The most blocks of a network that is loaded."""
 
 
+# More than six parameters: the settings of a training run, which records keep by these names.
 def train(
     model: nn.Module,
     images: Tensor,
@@ -53,12 +55,13 @@ def train(
     adversarial: float = 0.0,
     progress: Progress | None = None,
 ) -> float:
-    """The same model, data and seed give the same weights, bit for bit: it runs on one thread and shuffles by the seed.
+    """Train a model in place; return its accuracy on these images. The model is in eval mode afterwards.
 
-    AdamW on the cross-entropy, with the gradient's norm clipped; then the model is in eval mode. Returns the accuracy
-    on these images. images (n, *input shape) in [0, 1], labels (n). noise: each image is moved by uniform noise in
-    [−noise, noise]. adversarial: the loss is taken at the worst point that one signed gradient step from a random
-    start finds within this distance of the image (fast adversarial training). Both stay in [0, 1].
+    The same model, data and seed give the same weights, bit for bit: training runs on one thread, and the seed
+    determines the order of the images. The optimiser is AdamW on the cross-entropy with a clipped gradient norm.
+    images (n, *input shape) in [0, 1], labels (n,). noise: uniform noise in [−noise, noise] is added to each image.
+    adversarial: the loss is taken at a point within this distance of the image that one signed gradient step from a
+    random start reaches (fast adversarial training). Both kinds of images are clipped to [0, 1].
     """
     _check(images, labels, {"epochs": epochs, "batch": batch, "lr": lr, "gradient_clip": gradient_clip})
     for name, size in (("noise", noise), ("adversarial", adversarial), ("weight_decay", weight_decay)):
@@ -76,7 +79,7 @@ def train(
                 if noise:
                     x = (x + noise * _uniform(x, generator)).clamp(0, 1)
                 if adversarial:
-                    x = _worse(model, x, y, adversarial, generator)
+                    x = _adversarial(model, x, y, adversarial, generator)
                 optimizer.zero_grad()
                 functional.cross_entropy(model(x), y).backward()
                 nn.utils.clip_grad_norm_(model.parameters(), gradient_clip)
@@ -96,14 +99,14 @@ def accuracy(model: nn.Module, images: Tensor, labels: Tensor) -> float:
 
 
 def describe(data: Dataset, **settings: Any) -> Record:
-    """The record of a training run: which data, by checksum, and which settings `train` was given."""
+    """The record of a training run: the data with their checksum, and the settings of `train`."""
     return {"data": data.name, "checksum": data.checksum, "training": settings, "torch": torch.__version__}
 
 
 def save(model: PatchTransformer, path: Path, record: Mapping[str, Any]) -> None:
     """Write PATH.safetensors, the weights, and PATH.json: the record, the architecture, the weights' SHA-256.
 
-    The JSON goes last and names its weights, so that a pair that does not belong together is noticed.
+    The JSON is written last and has the SHA-256 of the weights, so that `load` notices a pair that does not match.
     """
     weights = safetensors.torch.save({name: value.contiguous() for name, value in model.state_dict().items()})
     known = {"architecture": asdict(model.architecture), "sha256": hashlib.sha256(weights).hexdigest()}
@@ -114,7 +117,7 @@ def save(model: PatchTransformer, path: Path, record: Mapping[str, Any]) -> None
 def load(path: Path) -> tuple[PatchTransformer, Record]:
     """The model that `save` wrote, in eval mode and in the precision it was saved in, and its record.
 
-    Nobody vouches for the two files: no network is made that has more weights than the file of weights.
+    The two files are not trusted: no network is made that has more weights than the file of weights.
     """
     remedy = f"a model is two files, {path.name}.safetensors and {path.name}.json"
     text, numbers = (read_whole(_beside(path, end), most, remedy) for end, most in MOST_BYTES.items())
@@ -127,12 +130,12 @@ def load(path: Path) -> tuple[PatchTransformer, Record]:
         ) from error
     if hashlib.sha256(numbers).hexdigest() != expected:
         raise InvalidValueError(f"{_beside(path, 'safetensors')} is not the file that {path.name}.json describes")
-    try:  # the format holds tensors and nothing that could run
+    try:  # the format contains tensors only, and no code
         weights = safetensors.torch.load(numbers)
-        there = sum(value.numel() for value in weights.values())
-        if there != architecture.numbers or architecture.blocks > MOST_BLOCKS:
+        count = sum(value.numel() for value in weights.values())
+        if count != architecture.numbers or architecture.blocks > MOST_BLOCKS:
             raise InvalidValueError(
-                f"it has {there} numbers, and {architecture.numbers} are needed; blocks up to {MOST_BLOCKS} are read"
+                f"it has {count} numbers, and {architecture.numbers} are needed; at most {MOST_BLOCKS} blocks are read"
             )
         if not all(value.is_floating_point() and bool(value.isfinite().all()) for value in weights.values()):
             raise InvalidValueError("it has numbers that are not finite, or integers")
@@ -152,11 +155,10 @@ def _short(error: Exception) -> str:
 def prepared(
     path: Path, architecture: Architecture, data: Dataset, settings: Mapping[str, Any], progress: Progress | None = None
 ) -> tuple[PatchTransformer, Record]:
-    """The model of this architecture trained on this data with these settings: loaded if it lies at `path`, else made.
+    """The model of this architecture trained on this data with these settings: loaded from `path`, else trained.
 
-    `settings` goes to `train` as it is; its seed, 0 if it has none, is also that of the first weights. What lies at
-    `path` and is something else, or is damaged, is replaced; the record says which torch trained it. The record has
-    train_accuracy and accuracy.
+    `settings` are the keyword arguments of `train`; their seed, by default 0, is also that of the initial weights. A
+    different or damaged model at `path` is replaced. The record has train_accuracy, accuracy, and the version of torch.
     """
     wanted = {**describe(data, **settings), "architecture": asdict(architecture)}
     try:
@@ -172,8 +174,8 @@ def prepared(
     return load(path)
 
 
-def _worse(model: nn.Module, x: Tensor, y: Tensor, eps: float, generator: torch.Generator) -> Tensor:
-    """A point within eps of x and in [0, 1] where the loss is larger: one signed step from a random start."""
+def _adversarial(model: nn.Module, x: Tensor, y: Tensor, eps: float, generator: torch.Generator) -> Tensor:
+    """Points within eps of x and in [0, 1] with a larger loss: one signed gradient step from a random start."""
     start = (x + eps * _uniform(x, generator)).clamp(0, 1).requires_grad_()
     (gradient,) = torch.autograd.grad(functional.cross_entropy(model(start), y), start)
     moved = start.detach() + 1.25 * eps * gradient.sign()
@@ -181,7 +183,7 @@ def _worse(model: nn.Module, x: Tensor, y: Tensor, eps: float, generator: torch.
 
 
 def _uniform(x: Tensor, generator: torch.Generator) -> Tensor:
-    """Uniform in [−1, 1], of x's shape; drawn on the CPU, so that every device sees the same numbers."""
+    """Uniform numbers in [−1, 1] of x's shape; drawn on the CPU, so that they are the same on every device."""
     return torch.rand(x.shape, generator=generator, dtype=x.dtype).to(x.device) * 2 - 1
 
 
@@ -203,7 +205,7 @@ def _beside(path: Path, ending: str) -> Path:
 
 @contextmanager
 def one_thread() -> Iterator[None]:
-    """Inside, torch's operators run on one thread: the same sums in the same order, and steady on a busy machine."""
+    """A context in which torch runs on one thread: sums are taken in the same order, and times are steady."""
     threads = torch.get_num_threads()
     torch.set_num_threads(1)
     try:

@@ -1,1 +1,1 @@
-"""Pictures and pages, made from result numbers alone: nothing here computes a bound."""
+"""Pictures and HTML pages of results. Nothing here computes a bound."""

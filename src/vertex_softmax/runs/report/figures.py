@@ -1,8 +1,8 @@
 """Pictures of your own results: `plot_bounds`, `plot_rates`, `plot_radii`, `plot_slack`, `plot_softmax_box`.
 
-Invariant: what is drawn is in the numbers given; nothing is bounded here but the one box of `plot_softmax_box`. Each
-takes an Axes to draw on, or makes a Figure of its own without pyplot, and returns the Axes: no window opens, no global
-setting changes. Needs the extra `report`.
+Invariant: a picture shows the numbers it is given; only `plot_softmax_box` computes a bound, of its one box. Each
+function takes an Axes to draw on, or makes a Figure of its own without pyplot, and returns the Axes: no window opens,
+and no global setting changes. Needs the extra `report`.
 
     axes = plot_bounds(certify(model, ball, labels))
     axes.figure.savefig("bounds.svg")
@@ -41,8 +41,9 @@ METHODS = {
 }
 """One colour per method, the same in every picture."""
 OTHERS = ("#319795", "#d53f8c", "#4a5568", "#975a16")
+"""The colours of methods that are not in METHODS."""
 FLOOR = 1.5
-"""How far below 0 `plot_bounds` goes, in the largest margins of the centres; lower bounds are arrows at its end."""
+"""How far below 0 `plot_bounds` goes, in multiples of the largest margin at a centre; lower bounds become arrows."""
 VERDICTS = {Verdict.VERIFIED: GREEN, Verdict.UNKNOWN: ORANGE, Verdict.FALSIFIED: RED}
 
 
@@ -52,10 +53,11 @@ def plot_bounds(
     attack: Tensor | None = None,
     ax: Axes | None = None,
 ) -> Axes:
-    """Per input, the margin bounds: above 0 is proved. Of one result to every class; of several, the worst of each.
+    """Plot the margin bounds of every input: an input whose bounds are above 0 is proved robust.
 
-    result: what `certify` returned, or several for the same inputs, named by their methods or by the mapping's keys.
-    attack: (batch), the lowest margin that an attack reached (`pgd(…).worst`): no sound bound is above it.
+    result: a result of `certify`, of which the bounds to every class are shown; or several for the same inputs, named
+    by their methods or by the mapping's keys, of which the worst bounds are shown. attack: (batch,), the lowest margin
+    that an attack reached (`pgd(…).worst`): no sound bound is above it.
     """
     results = _results(result)
     batch = len(next(iter(results.values())).verdicts)
@@ -83,15 +85,15 @@ def plot_bounds(
     return axes
 
 
-def _dots(axes: Axes, at: Any, bounds: Any, floor: float, colour: str, label: str) -> None:
-    """A dot per bound; one that is below the floor, or not finite, is an arrow there: the axis stays readable."""
+def _dots(axes: Axes, inputs: Any, bounds: Any, floor: float, colour: str, label: str) -> None:
+    """A dot per bound; a bound that is below the floor, or not finite, is an arrow at the floor."""
     below = ~(bounds >= floor)
-    axes.plot(at[~below], bounds[~below], "o", ms=5.5, color=colour, label=label)
-    axes.plot(at[below], np.full(int(below.sum()), floor), marker="$\\downarrow$", ls="", ms=8, color=colour)
+    axes.plot(inputs[~below], bounds[~below], "o", ms=5.5, color=colour, label=label)
+    axes.plot(inputs[below], np.full(int(below.sum()), floor), marker="$\\downarrow$", ls="", ms=8, color=colour)
 
 
 def _classes(axes: Axes, result: Certification, floor: float) -> None:
-    """The bounds to every class in grey, the worst in the verdict's colour."""
+    """The bounds to every class in grey, and the worst one of each input in the colour of its verdict."""
     lower, worst = _numbers(result.lower), _numbers(result.worst)
     shown = np.isfinite(lower) & (lower >= floor)
     axes.plot(np.nonzero(shown)[0], lower[shown], ".", color=GREY, ms=4, alpha=0.6, label="bound, to each class")
@@ -103,7 +105,7 @@ def _classes(axes: Axes, result: Certification, floor: float) -> None:
 
 
 def _results(result: Any) -> dict[str, Certification]:
-    """By name; as many inputs in each."""
+    """The results by name; raises unless all are results of `certify` with the same number of inputs."""
     if isinstance(result, Certification):
         return {result.method: result}
     if isinstance(result, Mapping):
@@ -111,21 +113,21 @@ def _results(result: Any) -> dict[str, Certification]:
     elif isinstance(result, Sequence) and all(isinstance(one, Certification) for one in result):
         found = {one.method: one for one in result}
         if len(found) != len(result):
-            raise InvalidValueError('two results are of one method; name them: {"ε = 0.01": one, "ε = 0.02": other}')
+            raise InvalidValueError('two results have the same method; name them: {"ε = 0.01": one, "ε = 0.02": other}')
     else:
         raise InvalidTypeError(f"result is a {type(result).__name__}; pass what `certify` returned, or several of it")
     if not found or not all(isinstance(one, Certification) for one in found.values()):
-        raise InvalidTypeError("result holds nothing, or something that `certify` did not return")
+        raise InvalidTypeError("result is empty, or contains something that `certify` did not return")
     sizes = {name: len(one.verdicts) for name, one in found.items()}
     if len(set(sizes.values())) != 1:
-        raise InvalidValueError(f"the results are of different numbers of inputs, {sizes}; pass those of the same ones")
+        raise InvalidValueError(f"the results have different numbers of inputs, {sizes}; pass those of the same inputs")
     return found
 
 
 def plot_rates(run: Run, *, ax: Axes | None = None) -> Axes:
-    """The share of inputs that each method certifies, against ε; in grey what the attack leaves possible.
+    """Plot the share of inputs that each method certifies against ε, and in grey the share that the attack leaves.
 
-    Of a run with answers a point per ε; of one with radii alone the exact curve, which falls where a radius ends.
+    A run with answers has a point per ε; a run with radii alone has the exact curve, which falls at each radius.
     """
     axes = _axes(ax, 5.6, 3.6)
     drawn = False
@@ -137,7 +139,7 @@ def plot_rates(run: Run, *, ax: Axes | None = None) -> Axes:
             axes.step(*_columns(steps), where="pre", lw=1.6, color=_colour(method, i), label=method)
         drawn = drawn or bool(points) or bool(_steps(run, method))
     if not drawn:
-        raise InvalidValueError("no method of this run was asked about every input, and it has no radii: no rate")
+        raise InvalidValueError("this run has no rate: no method has an answer for every input, and there are no radii")
     ceiling = [(eps, rate) for eps in run.eps if (rate := run.ceiling(eps)) is not None]
     if ceiling:
         axes.plot(*_columns(ceiling), "--", color=GREY, lw=1.4, label="not fooled by the attack")
@@ -151,12 +153,12 @@ def plot_rates(run: Run, *, ax: Axes | None = None) -> Axes:
 
 
 def _columns(points: Sequence[tuple[float, float]]) -> tuple[list[float], list[float]]:
-    """ε, and the shares in %."""
+    """The ε, and the shares in per cent."""
     return [eps for eps, _ in points], [100 * rate for _, rate in points]
 
 
 def _steps(run: Run, method: str) -> list[tuple[float, float]]:
-    """The certified accuracy from ε = 0 to the largest radius, and 0 behind it; nothing if radii are missing."""
+    """The certified accuracy from ε = 0 to the largest radius, and 0 beyond it; empty if radii are missing."""
     ends = sorted({r.certified for r in run.radii if r.method == method})
     points = [(eps, share) for eps in ends if (share := run.certified_accuracy(method, eps)) is not None]
     if not points:
@@ -167,9 +169,10 @@ def _steps(run: Run, method: str) -> list[tuple[float, float]]:
 
 
 def plot_radii(run: Run, *, ax: Axes | None = None) -> Axes:
-    """Per input, how far each method certifies, and from where on the attack succeeds: the truth lies between.
+    """Plot each input's certified radius by every method, and the ε at which the attack succeeds.
 
-    Inputs are in the order of the last method's radii. A grey bar reaches from the best certified ε to the attack's.
+    The true radius lies between them: a grey bar reaches from the largest certified ε to the attack's. Inputs are
+    sorted by the radii of the last method.
     """
     methods = [m for m in run.methods if any(r.method == m for r in run.radii)]
     if not methods:
@@ -202,9 +205,9 @@ def plot_radii(run: Run, *, ax: Axes | None = None) -> Axes:
 
 
 def plot_slack(slack: SlackMap, *, ax: Axes | None = None) -> Axes:
-    """What each op loses: attentions, head by head, then the others. The bars add up to the slack in all.
+    """Plot the slack of each op: attentions, by heads, then the others. The bars add up to the total slack.
 
-    slack: `Run.slack`. A head's part is the sum over its rows.
+    slack: `Run.slack`. The slack of a head is the sum over its rows.
     """
     if not isinstance(slack, SlackMap):
         raise InvalidTypeError(f"slack is a {type(slack).__name__}; pass run.slack of a run that has one")
@@ -227,7 +230,7 @@ def plot_slack(slack: SlackMap, *, ax: Axes | None = None) -> Axes:
         longest = max(longest, other.slack)
     axes.set_yticks(range(rows), names, fontsize=8)
     axes.invert_yaxis()
-    axes.set_xlim(0, 1.45 * longest or 1.0)  # room for the words behind the longest bar
+    axes.set_xlim(0, 1.45 * longest or 1.0)  # room for the text after the longest bar
     axes.set_xlabel("slack of the worst target's bound")
     over = f"{slack.total:.3g} in all, mean over {slack.inputs} inputs"
     axes.set_title(f"where {slack.method} loses at ε = {slack.eps:g}: {over}", fontsize=11)
@@ -237,10 +240,10 @@ def plot_slack(slack: SlackMap, *, ax: Axes | None = None) -> Axes:
 def plot_softmax_box(
     c: Array, lower: Array, upper: Array, *, names: Sequence[str] | None = None, ax: Axes | None = None
 ) -> Axes:
-    """The theorem for your numbers: the score box, and the vertex of it where c · softmax(s) is least.
+    """Plot a score box and its vertex at which c · softmax(s) is least: the theorem for given numbers.
 
-    c, lower, upper: one row, (K). Keys are sorted by c: the m smallest sit at their upper ends, the rest at their lower
-    ones. A masked key (−inf) is a cross. names: what to call the keys.
+    c, lower, upper: one row, (K,) each. Keys are sorted by c: the m with the smallest c are at their upper ends, the
+    others at their lower ends. A masked key (−inf) is a cross. names: the names of the keys.
     """
     rows = [np.asarray(_numbers(x), dtype=np.float64) for x in (c, lower, upper)]
     if any(row.ndim != 1 for row in rows):
@@ -277,7 +280,7 @@ def plot_softmax_box(
 
 
 def _axes(ax: Axes | None, width: float, height: float) -> Axes:
-    """The caller's Axes, or those of a new Figure that pyplot does not know."""
+    """The caller's Axes, or those of a new Figure that is not registered with pyplot."""
     try:
         from matplotlib.figure import Figure
     except ImportError as error:
@@ -290,7 +293,7 @@ def _axes(ax: Axes | None, width: float, height: float) -> Axes:
 
 
 def _numbers(x: Any) -> Any:
-    """A numpy array of an array or a tensor."""
+    """An array or a tensor as a numpy array."""
     return x.detach().cpu().numpy() if hasattr(x, "detach") else np.asarray(x)
 
 
@@ -303,6 +306,6 @@ def _zero(axes: Axes) -> None:
 
 
 def _legend(axes: Axes, *, beside: bool = False) -> None:
-    """Where nothing is drawn; `beside`: to the right of the Axes."""
+    """Add the legend where it covers nothing; `beside`: to the right of the Axes."""
     place = {"loc": "upper left", "bbox_to_anchor": (1.0, 1.0)} if beside else {"loc": "best"}
     axes.legend(frameon=False, fontsize=8, **place)

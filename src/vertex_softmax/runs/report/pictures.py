@@ -1,7 +1,7 @@
-"""Inputs as small pictures for a page: 8 bits a number, in base64.
+"""Inputs as small pictures for a page: 8 bits per number, in base64.
 
-Invariant: every picture of a run has the same range of values, so that two of them compare; a change between two inputs
-is kept in its own range, so that eight bits are enough for it however small it is.
+Invariant: all pictures of a run have the same range of values, so that they can be compared; the difference of two
+inputs has a range of its own, so that eight bits are enough for it, however small it is.
 """
 
 from __future__ import annotations
@@ -17,35 +17,37 @@ import numpy as np
 from vertex_softmax.runs.run import Floats, Run, unpacked
 
 MOST = 24 << 20
-"""bytes of pictures in a page; what has more is shown with every second, third, … pixel alone"""
+"""The most bytes of pictures in a page; if there are more, only every second, third, … pixel is shown."""
 
 
 @dataclass(frozen=True)
 class Layout:
-    """How an input is a picture."""
+    """How an input is drawn as a picture."""
 
     kind: str
     """grey, rgb, or heat: numbers around 0"""
     arrange: Callable[[Floats], Floats]
-    """to (height, width) or (height, width, 3)"""
+    """maps an input to (height, width) or (height, width, 3)"""
 
 
 @dataclass(frozen=True)
 class Pictures:
-    """All pictures of a run: `about` says how to draw them."""
+    """All pictures of a run."""
 
     about: dict[str, Any]
+    """how to draw them: kind, size and range"""
     inputs: list[str]
+    """the inputs: base64 of 8-bit levels"""
     changes: list[dict[str, Any] | None]
-    """per attack: how its example differs from the input, and by how much at most"""
+    """for each attack, the difference of its adversarial input from the input, and the largest size of an entry"""
 
 
 def pictures(run: Run) -> Pictures:
-    """The inputs, and for every attack the change it needs."""
+    """The pictures of the inputs, and of the difference that each attack makes."""
     shape = run.data.shape
     inputs = [unpacked(x.pixels, shape) for x in run.inputs]
     found = [None if a.adversarial is None else unpacked(a.adversarial, shape) for a in run.attacks]
-    with np.errstate(over="ignore"):  # `_signed` limits what is not finite
+    with np.errstate(over="ignore"):  # `_signed` clips infinite differences
         changes = [None if x is None else x - inputs[a.input] for a, x in zip(run.attacks, found, strict=True)]
     layout = layout_of(shape, run.data.clip is not None or all(bool((x >= 0).all()) for x in inputs))
     low, high = _range([*inputs, *(x for x in found if x is not None)], run.data.clip, layout.kind)
@@ -60,7 +62,7 @@ def pictures(run: Run) -> Pictures:
 
 
 def layout_of(shape: tuple[int, ...], picture: bool) -> Layout:
-    """How inputs of this shape are drawn; `picture`: their numbers are brightnesses, as far as one can tell."""
+    """How inputs of this shape are drawn; `picture`: whether their numbers seem to be brightnesses."""
     if len(shape) == 3 and shape[0] in (1, 3):
         return Layout("rgb" if shape[0] == 3 else "grey", lambda x: x.transpose(1, 2, 0) if len(x) == 3 else x[0])
     if len(shape) == 3 and shape[2] in (1, 3):
@@ -95,7 +97,7 @@ def _step(count: int, shape: tuple[int, ...]) -> int:
 
 
 def _levels(x: Floats, low: float, high: float) -> str:
-    share = (x / 2 - low / 2) / (high / 2 - low / 2)  # halves: no difference of two finite numbers overflows
+    share = (x / 2 - low / 2) / (high / 2 - low / 2)  # halves: the difference of two finite numbers may overflow
     return _base64(np.rint(255 * np.clip(share, 0, 1)).astype(np.uint8))
 
 

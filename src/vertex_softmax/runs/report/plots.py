@@ -1,4 +1,4 @@
-"""The pictures of the demo report, drawn from its JSON. Needs the extra `report`."""
+"""The pictures of the demo's report, drawn from its JSON. Needs the extra `report`."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ COLOURS = {"IBP": RED, "simplex": ORANGE, "Wei-LSE": "#805ad5", "Vertex": GREEN}
 
 
 def pyplot() -> Any:
-    """matplotlib with the headless backend, or an error that says how to get it."""
+    """pyplot with the headless backend; raises an error that says how to install matplotlib if it is missing."""
     try:
         import matplotlib
     except ImportError as error:
@@ -90,7 +90,7 @@ def _thresholds(axes: Any, data: dict[str, Any]) -> None:
     for method in sorted(data["methods"], key=lambda m: float(m["bound"])):
         colour, bound = COLOURS[method["name"]], method["bound"]
         axes.axhline(bound, color=colour, lw=1.6, ls="-" if method["name"] == "Vertex" else "--")
-        label = max(bound, label + 0.055 * span)  # labels keep a line's distance
+        label = max(bound, label + 0.055 * span)  # so that labels do not overlap
         text = f"{method['name']} {bound:+.3f}"
         axes.annotate(text, (right + 0.1, label), color=colour, va="center", fontsize=9, annotation_clip=False)
     axes.set_xlim(-0.4, right)

@@ -1,7 +1,7 @@
-"""What the page of a run shows, as plain JSON: columns instead of objects, six digits instead of seventeen.
+"""The data of a run's page as plain JSON: columns instead of objects, six digits instead of seventeen.
 
-Invariant: nothing here is an opinion: every figure follows from the run by the formula its docstring states. Rounding
-never changes a sign, and `certified` is exactly what the run calls verified.
+Invariant: every figure follows from the run by the formula that its docstring states. Rounding never changes a sign,
+and `certified` is exactly what the run calls verified.
 """
 
 from __future__ import annotations
@@ -16,33 +16,37 @@ from typing import Any
 import numpy as np
 
 from vertex_softmax.runs.report.pictures import pictures
-from vertex_softmax.runs.run import Answer, Attacked, Run, SlackMap
+from vertex_softmax.runs.run import Attacked, Run, RunAnswer, SlackMap
 
 STATUSES = ("certified", "not certified", "fooled", "misclassified")
 ROUNDING = 1e-9
-"""By how much, relative to 1 or to the margin, a bound may lie above an attack's margin: both are floating point."""
+"""By how much, relative to 1 or to the margin, a bound may exceed an attack's margin: both are floating point."""
 SLOTS = {"joint": 0, "vertex": 1, "hybrid": 2, "crown": 3, "alpha-crown": 4, "ibp": 5, "bab": 6}
+"""The colours of known methods, as numbers in the style sheet."""
 COLOURS = 8
-"""Colours (and marks) that the style sheet has for methods."""
+"""How many colours (and marks) the style sheet has for methods."""
 
 
 @dataclass(frozen=True)
 class Facts:
-    """Everything that sections share, looked up once."""
+    """A run with the tables that several sections of its page need."""
 
     run: Run
-    answers: dict[tuple[str, float], list[Answer]]
+    answers: dict[tuple[str, float], list[RunAnswer]]
+    """by method and ε"""
     attacks: dict[tuple[int, float], Attacked]
+    """by input and ε"""
     rates: dict[str, list[float | None]]
-    """per method, at every ε"""
+    """for each method, the certified share at every ε; None unless every input has an answer"""
     ceiling: list[float | None]
+    """at every ε, the share of inputs that the attack did not fool; None unless every input was attacked"""
     fooled: dict[int, float]
-    """the least ε at which a search for radii saw an input fooled"""
+    """for each input, the least ε at which the attack fooled it in a search for radii"""
 
     @staticmethod
     def of(run: Run) -> Facts:
-        """The facts of a run."""
-        answers: dict[tuple[str, float], list[Answer]] = {}
+        """Compute the tables of a run."""
+        answers: dict[tuple[str, float], list[RunAnswer]] = {}
         for a in run.answers:
             answers.setdefault((a.method, a.eps), []).append(a)
         whole = len(run.inputs)
@@ -74,8 +78,8 @@ class Facts:
         x = self.run.inputs[i]
         return x.predicted != x.label or x.clean < 0
 
-    def status(self, a: Answer) -> str:
-        """Of an answer, in words: what is verified is certified; the rest says why it cannot be, if that is known."""
+    def status(self, a: RunAnswer) -> str:
+        """The status of an answer, one of STATUSES: certified, or else why it is not, as far as that is known."""
         if a.verdict == "verified":
             return STATUSES[0]
         if self.misclassified(a.input):
@@ -84,7 +88,7 @@ class Facts:
         return STATUSES[2] if a.verdict == "falsified" or (attack is not None and attack.margin < 0) else STATUSES[1]
 
     def telling(self) -> int | None:
-        """The ε (its place) where the best method's rate lies furthest above the middle one's; the first of equals."""
+        """The index of the ε at which the best rate is furthest above the median rate of all methods; None if none."""
         if not self.run.eps or not self.run.answers:
             return None
 
@@ -95,7 +99,7 @@ class Facts:
         return max(range(len(self.run.eps)), key=lambda k: (round(apart(k), 9), -k))
 
     def contradictions(self) -> list[str]:
-        """Where the run contradicts itself, in words; each would be an error of Vertex."""
+        """The contradictions within the run, in words; each would be a bug in Vertex."""
         above = wrong = 0
         for a in self.run.answers:
             attack = self.attacks.get((a.input, a.eps))
@@ -114,12 +118,12 @@ class Facts:
 
 
 def page_data(facts: Facts) -> dict[str, Any]:
-    """All that the page's script needs."""
+    """The data that the page's script needs."""
     run, drawn = facts.run, pictures(facts.run)
-    place = {e: k for k, e in enumerate(run.eps)}
+    index = {e: k for k, e in enumerate(run.eps)}
     margins: list[list[float]] = [[] for _ in run.eps]
     for a in run.attacks:
-        margins[place[a.eps]].append(a.margin)
+        margins[index[a.eps]].append(a.margin)
     return {
         "methods": [{"name": m, "slot": s} for m, s in zip(run.methods, slots(run.methods), strict=True)],
         "eps": list(run.eps),
@@ -142,7 +146,7 @@ def page_data(facts: Facts) -> dict[str, Any]:
         "attack_margin": [_margins(found) for found in margins],
         "attacks": {
             "input": [a.input for a in run.attacks],
-            "eps": [place[a.eps] for a in run.attacks],
+            "eps": [index[a.eps] for a in run.attacks],
             "margin": [short(a.margin) for a in run.attacks],
             "target": [a.target for a in run.attacks],
             "change": drawn.changes,
@@ -153,7 +157,7 @@ def page_data(facts: Facts) -> dict[str, Any]:
 
 
 def slots(methods: Sequence[str]) -> list[int]:
-    """The colour of every method: its own if it is known, else one that is left; they repeat only if they must."""
+    """The colour of every method: its own if it is known, else an unused one; colours repeat if there are too few."""
     taken = {SLOTS[m] for m in methods if m in SLOTS}
     left = [s for s in range(COLOURS) if s not in taken] or list(range(COLOURS))
     others = iter(range(len(methods)))
@@ -161,21 +165,22 @@ def slots(methods: Sequence[str]) -> list[int]:
 
 
 def short(x: float | None) -> float | None:
-    """Six digits of a number; its sign stays."""
+    """The number rounded to six digits, which never changes its sign."""
     return None if x is None else float(f"{x:.6g}")
 
 
-def tightness(said: Sequence[Answer]) -> dict[str, Any] | None:
-    """Of a method at an ε: median and mean bound, mean seconds; a bound that is not finite counts as −∞."""
-    if not said:
+def tightness(answers: Sequence[RunAnswer]) -> dict[str, Any] | None:
+    """The median and mean bound and the mean seconds of some answers; a bound that is not finite counts as −∞."""
+    if not answers:
         return None
-    bounds = [-math.inf if a.bound is None else a.bound for a in said]
+    bounds = [-math.inf if a.bound is None else a.bound for a in answers]
     found = _margins(bounds)
-    seconds = short(math.fsum(a.seconds / len(said) for a in said))
-    return {**found, "seconds": seconds, "asked": len(said), "infinite": bounds.count(-math.inf)}
+    seconds = short(math.fsum(a.seconds / len(answers) for a in answers))
+    return {**found, "seconds": seconds, "asked": len(answers), "infinite": bounds.count(-math.inf)}
 
 
 def _margins(values: Sequence[float]) -> dict[str, float | None]:
+    """The median (the lower one of two) and the mean; None where they are not finite."""
     if not values:
         return {"median": None, "mean": None}
     middle, mean = statistics.median_low(values), math.fsum(x / len(values) for x in values)
@@ -185,12 +190,12 @@ def _margins(values: Sequence[float]) -> dict[str, float | None]:
 def _answers(facts: Facts) -> dict[str, Any]:
     run = facts.run
     method = {m: i for i, m in enumerate(run.methods)}
-    place = {e: i for i, e in enumerate(run.eps)}
+    index = {e: i for i, e in enumerate(run.eps)}
     reasons: dict[str, int] = {}
     return {
         "input": [a.input for a in run.answers],
         "method": [method[a.method] for a in run.answers],
-        "eps": [place[a.eps] for a in run.answers],
+        "eps": [index[a.eps] for a in run.answers],
         "status": [STATUSES.index(facts.status(a)) for a in run.answers],
         "bound": [short(a.bound) for a in run.answers],
         "target": [a.target for a in run.answers],
@@ -219,7 +224,7 @@ def _radii(facts: Facts) -> dict[str, Any] | None:
 
 
 def radius_summary(found: Iterable[tuple[float, float]]) -> dict[str, float | None] | None:
-    """Median and mean of certified radii, and mean seconds."""
+    """The median and the mean of certified radii and the mean seconds, from pairs (radius, seconds)."""
     pairs = list(found)
     if not pairs:
         return None
@@ -250,6 +255,6 @@ def _slack(slack: SlackMap) -> dict[str, Any]:
 
 
 def _floats(values: Any) -> str:
-    """base64 of little-endian float32, the largest instead of what is larger."""
+    """base64 of little-endian float32 numbers; numbers that are too large are clipped."""
     most = float(np.finfo(np.float32).max)
     return base64.b64encode(np.clip(np.asarray(values, dtype=np.float64), -most, most).astype("<f4").tobytes()).decode()

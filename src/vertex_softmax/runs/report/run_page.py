@@ -1,7 +1,7 @@
 """The page of a run: one HTML file made from RUN/run.json, with the theorem's picture if RUN has one.
 
-Invariant: the page loads nothing and computes no bound; what it shows is what the run says, and where the run
-contradicts itself the page says so first. Needs the extra `report` (jinja2 alone).
+Invariant: the page loads nothing and computes no bound; it shows the numbers of the run, and if they contradict each
+other, it says so at the top. Needs the extra `report` (jinja2 alone).
 """
 
 from __future__ import annotations
@@ -24,15 +24,15 @@ MOST_PICTURE = 1 << 24
 
 
 def write(folder: Path, out: Path | None = None) -> Path:
-    """Write the page of a run (its folder, or run.json itself); return its path, FOLDER/report.html unless given."""
+    """Write the page of a run (its folder, or run.json) to `out`, by default FOLDER/report.html; return its path."""
     run = read(folder)
-    place = folder if folder.is_dir() else folder.parent
-    inputs = (place / RUN if folder.is_dir() else folder, place / JOURNAL, place / PICTURE)
-    return written(page(run, _theorem(place / PICTURE)), place / NAME if out is None else out, inputs)
+    home = folder if folder.is_dir() else folder.parent
+    inputs = (home / RUN if folder.is_dir() else folder, home / JOURNAL, home / PICTURE)
+    return written(page(run, _theorem(home / PICTURE)), home / NAME if out is None else out, inputs)
 
 
 def page(run: Run, theorem: str = "") -> bytes:
-    """The page. theorem: an <svg> element as `svg.inlined` gives it; without it there is no such section."""
+    """The page of a run. theorem: an <svg> element from `svg.inlined`; without it, that section is left out."""
     facts = Facts.of(run)
     return assembled(
         "run.html.j2",
@@ -57,7 +57,7 @@ def _theorem(path: Path) -> str:
 
 
 def lede(facts: Facts) -> list[str]:
-    """What a reader should know first, in sentences."""
+    """The main results of a run, in sentences."""
     run, whole = facts.run, len(facts.run.inputs)
     if not whole:
         return ["This run has no inputs."]
@@ -103,12 +103,12 @@ def _summaries(run: Run) -> dict[str, dict[str, float | None] | None]:
 
 
 def _compared(facts: Facts) -> int:
-    """How many bounds stand beside a margin that the attack reached."""
+    """How many bounds can be compared with a margin that the attack reached."""
     return sum(a.bound is not None and (a.input, a.eps) in facts.attacks for a in facts.run.answers)
 
 
 def _about(run: Run) -> list[tuple[str, list[tuple[str, str]]]]:
-    """What the header's lists say: of the model, the data, the settings, the run."""
+    """The lists in the page's header: facts about the model, the data, the settings and the run."""
     model: list[tuple[str, Plain]] = [("name", run.model.name)]
     if run.model.accuracy is not None:
         model.append(("accuracy", f"{100 * run.model.accuracy:.1f} %"))
@@ -138,7 +138,7 @@ def _plain(value: Plain) -> str:
 
 
 def _rates(facts: Facts) -> list[dict[str, Any]]:
-    """The chart of rates as a table: one row per method, and the attack's."""
+    """The certified rates as a table: one row per method, and one for the attack."""
     if not facts.run.answers:
         return []
     rows = [{"name": m, "cells": [_percent(x) for x in facts.rates[m]]} for m in facts.run.methods]
@@ -148,7 +148,7 @@ def _rates(facts: Facts) -> list[dict[str, Any]]:
 
 
 def _radii(facts: Facts) -> list[dict[str, Any]]:
-    """Per method median, mean and seconds of its radii."""
+    """The radii as a table: for each method the median, the mean and the seconds."""
     rows = []
     for method, found in _summaries(facts.run).items():
         if found is not None:

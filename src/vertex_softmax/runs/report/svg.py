@@ -1,6 +1,6 @@
-"""A picture inside a page: only what is drawn goes in, and its ids cannot meet those of another picture.
+"""SVG pictures inside HTML pages: only elements that draw are kept, and ids get a prefix, so that they are unique.
 
-Scripts, links, style sheets, metadata and whatever would be loaded from elsewhere are left out.
+Scripts, links, style sheets, metadata and everything that would be loaded from elsewhere are removed.
 """
 
 from __future__ import annotations
@@ -19,10 +19,10 @@ LOCAL = re.compile(r"""url\(\s*(["']?)#([^)"']*)\1\s*\)""")
 
 
 def inlined(picture: bytes, prefix: str, source: str = "the picture") -> str:
-    """The <svg> element as it may stand in an HTML page, each id in it and each reference to one begun with `prefix`.
+    """The picture as an <svg> element for an HTML page; its ids and the references to them get the prefix.
 
-    `source` is what an error calls the picture. A style sheet for all elements, such as matplotlib's, would hold for
-    the whole page: it is left out, and the page has to say what it said (.picture svg *).
+    `source` is the picture's name in errors. A style sheet for all elements, such as matplotlib's, would apply to the
+    whole page: it is removed, and the page's own style sheet must replace it (.picture svg *).
     """
     try:
         root = ElementTree.fromstring(picture)  # noqa: S314 (expat bounds what entities expand to, and loads none)
@@ -47,7 +47,7 @@ def _kept(element: ElementTree.Element, prefix: str) -> ElementTree.Element:
 
 
 def _value(tag: str, name: str, value: str, prefix: str) -> str | None:
-    """What the attribute becomes; None: it is left out."""
+    """The new value of an attribute; None if it is removed."""
     if name == "id":
         return prefix + value
     if name in HREF:
@@ -58,7 +58,7 @@ def _value(tag: str, name: str, value: str, prefix: str) -> str | None:
         return None
     rest = LOCAL.sub("", value)
     if "url(" in rest.lower() or "\\" in rest:
-        return None  # drawn with something from elsewhere
+        return None  # it refers to something outside of the picture
     return LOCAL.sub(lambda found: f"url(#{prefix}{found[2]})", value)
 
 

@@ -1,8 +1,8 @@
 """The page of a sweep: one HTML file made from the folder that `vertex sweep` wrote.
 
-Invariant: an instance is shown with the line of the journal that results.csv stands on, the last one with the same
-model, property, answer and time, of the method and seed that summary.json names; the page loads nothing. The folder is
-nobody's word: what does not fit is an error that names it. Needs the extra `report` (jinja2 alone).
+Invariant: an instance is shown with its line of the journal: the last one with the model, property, answer and time in
+results.csv, and with the method and seed in summary.json. The page loads nothing. The folder is not trusted: whatever
+does not fit is an error that names it. Needs the extra `report` (jinja2 alone).
 """
 
 from __future__ import annotations
@@ -29,13 +29,13 @@ SHOWN = ("benchmark", "method", "seed", "device", "runner", "jobs", "threads", "
 
 
 def write(folder: Path, out: Path | None = None) -> Path:
-    """Write the page of a sweep's folder; return its path, FOLDER/report.html unless given."""
+    """Write the page of a sweep's folder to `out`, by default FOLDER/report.html; return its path."""
     inputs = [folder / name for name in (JOURNAL, RESULTS, SUMMARY)]
     return written(page(folder), folder / NAME if out is None else out, inputs)
 
 
 def page(folder: Path) -> bytes:
-    """The page."""
+    """The page of a sweep's folder."""
     summary = _summary(folder / SUMMARY)
     rows = _instances(folder, summary)
     models = list(dict.fromkeys(row["model"] for row in rows))
@@ -66,7 +66,7 @@ def _text(path: Path) -> str:
 
 
 def _summary(path: Path) -> dict[str, Any]:
-    """What summary.json says, if it is there: a sweep writes it when it ends."""
+    """The content of summary.json, which a sweep writes when it ends; empty if the file does not exist."""
     if not path.exists():
         return {}
     try:
@@ -83,20 +83,21 @@ def _refuse(text: str) -> float:
 
 
 def _lines(path: Path) -> list[dict[str, Any]]:
-    """The journal's whole lines; one that is being written, or was cut off, is the last and does not count."""
-    found = []
-    *whole, _rest = _text(path).split("\n")
-    for number, line in enumerate(whole, 1):
+    """The complete lines of the journal; a last line that is not complete is ignored."""
+    trials = []
+    *complete, _rest = _text(path).split("\n")
+    for number, line in enumerate(complete, 1):
         try:
             trial = json.loads(line, parse_constant=_refuse)
             _check(trial)
         except (ValueError, RecursionError) as error:
             raise InvalidValueError(f"{path}, line {number} is not an answer of `vertex sweep`: {error}") from error
-        found.append(trial)
-    return found
+        trials.append(trial)
+    return trials
 
 
 def _check(trial: Any) -> None:
+    """Raise unless a line of the journal has the fields that the page needs."""
     if not isinstance(trial, dict):
         raise InvalidValueError("it is not an object")
     for key in ("model", "spec", "status"):
@@ -121,22 +122,22 @@ def _instances(folder: Path, summary: dict[str, Any]) -> list[dict[str, Any]]:
         ):
             journal[_key(line["model"], line["spec"], line["status"], f"{line['run_time']:.3f}")] = line
     rows = []
-    place = folder / RESULTS
+    results = folder / RESULTS
     try:
-        for number, fields in enumerate(csv.reader(io.StringIO(_text(place), newline=""), strict=True), 1):
-            said = journal.get(_key(*(fields[k] for k in (1, 2, 4, 5)))) if len(fields) == 6 else None
-            if said is None:
+        for number, fields in enumerate(csv.reader(io.StringIO(_text(results), newline=""), strict=True), 1):
+            answer = journal.get(_key(*(fields[k] for k in (1, 2, 4, 5)))) if len(fields) == 6 else None
+            if answer is None:
                 raise InvalidValueError(
-                    f"{place}, line {number} is not in {folder / JOURNAL}; run the same `vertex sweep` again"
+                    f"{results}, line {number} is not in {folder / JOURNAL}; run the same `vertex sweep` again"
                 )
-            rows.append(_row(said))
+            rows.append(_row(answer))
     except csv.Error as error:
-        raise InvalidValueError(f"{place} is not a list of results: {error}") from error
+        raise InvalidValueError(f"{results} is not a list of results: {error}") from error
     return rows
 
 
 def _key(*parts: str) -> tuple[str, ...]:
-    """Names with bytes that are no UTF-8 are escaped in the journal, and replaced in what was read of the list."""
+    """Texts for comparison: bytes that are not UTF-8 are escaped in the journal, and replaced in results.csv."""
     return tuple(part.encode(errors="surrogateescape").decode(errors="replace") for part in parts)
 
 
@@ -159,7 +160,7 @@ def _reason(line: dict[str, Any]) -> str:
 
 
 def worst(bounds: Any) -> float | None:
-    """The lowest of an answer's bounds, above 0 everywhere is a proof; None: there is none, or one is not finite."""
+    """The lowest of an answer's bounds (above 0, it is a proof); None if it has none, or one is not finite."""
     if not isinstance(bounds, list) or not all(isinstance(case, list) for case in bounds):
         return None
     found = [x for case in bounds for x in case]
@@ -168,9 +169,10 @@ def worst(bounds: Any) -> float | None:
 
 
 def _columns(rows: list[dict[str, Any]], models: list[str]) -> dict[str, list[Any]]:
-    words, place = list(WORDS.values()), {model: i for i, model in enumerate(models)}
+    """The instances as columns; models and statuses become indices."""
+    words, index = list(WORDS.values()), {model: i for i, model in enumerate(models)}
     return {
-        "model": [place[row["model"]] for row in rows],
+        "model": [index[row["model"]] for row in rows],
         "spec": [row["spec"] for row in rows],
         "status": [words.index(row["status"]) for row in rows],
         "seconds": [short(row["seconds"]) for row in rows],

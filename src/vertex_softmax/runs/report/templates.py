@@ -1,7 +1,8 @@
-"""The templates of the pages beside this file: what a page shows is escaped, and a missing value is an error."""
+"""The templates of the pages, in this or another package: values are escaped, and a missing value is an error."""
 
 from __future__ import annotations
 
+from functools import partial
 from importlib import resources
 from typing import TYPE_CHECKING
 
@@ -11,8 +12,11 @@ if TYPE_CHECKING:
     import jinja2
 
 
-def named(name: str) -> jinja2.Template:
-    """The template in the file `name`; needs the extra `report`."""
+HERE = "vertex_softmax.runs.report"
+
+
+def named(name: str, package: str = HERE) -> jinja2.Template:
+    """The template in the file `name` of that package; needs the extra `report`."""
     try:
         import jinja2
     except ImportError as error:
@@ -24,11 +28,11 @@ def named(name: str) -> jinja2.Template:
         undefined=jinja2.StrictUndefined,
         trim_blocks=True,
         lstrip_blocks=True,
-        loader=jinja2.FunctionLoader(text),
+        loader=jinja2.FunctionLoader(partial(text, package=package)),
     )
     return environment.get_template(name)
 
 
-def text(name: str) -> str:
-    """The file `name` beside this one, as it is."""
-    return (resources.files("vertex_softmax.runs.report") / name).read_text(encoding="utf-8")
+def text(name: str, package: str = HERE) -> str:
+    """The text of the file `name` of a package."""
+    return (resources.files(package) / name).read_text(encoding="utf-8")

@@ -1,1 +1,1 @@
-"""Many instances of verification, each in a process of its own, with a journal."""
+"""Sweeps: many verification instances, each in a process of its own, with a journal of the answers."""

@@ -1,6 +1,7 @@
-"""A list of instances, as the competition writes it: lines `model,spec,timeout`.
+"""A list of instances in the format of VNN-COMP: lines `model,spec,timeout`.
 
-Invariant: what `read_instances` returns can be run: both files are there, the time is a number, nothing is there twice.
+Invariant: the instances that `read_instances` returns can be run: both files exist, the time is a number above 0, and
+no instance occurs twice.
 """
 
 from __future__ import annotations
@@ -19,26 +20,32 @@ from vertex_softmax.foundation.files import read_whole
 MOST_SECONDS = 1e7
 MOST_BYTES = 1 << 28
 MOST_MESSAGES = 20
-"""Bad lines that are named; the rest is counted."""
+"""The most bad lines that an error names; the rest is counted."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
-class Instance:
-    """A model, a property and the seconds for them: as the file writes them, and where they are."""
+class SweepInstance:
+    """One verification problem of a sweep: a model, a property, and a time limit."""
 
     model: str
+    """the path of the model as the list writes it"""
     spec: str
+    """the path of the property as the list writes it"""
     timeout: float
+    """seconds"""
     model_path: Path
+    """where the model is"""
     spec_path: Path
+    """where the property is"""
     benchmark: str = ""
+    """the name of the benchmark: that of the list's folder"""
 
 
-def read_instances(path: Path, timeout: float | None = None) -> list[Instance]:
-    """The lines `model,spec,timeout` of a file; every bad line is named before anything is run.
+def read_instances(path: Path, timeout: float | None = None) -> list[SweepInstance]:
+    """The lines `model,spec,timeout` of a file; raises an error that names every bad line.
 
-    Paths are relative to the file's folder; if the file is a link and they are not there, to the folder it leads to. A
-    file that is not there is looked for with .gz added. timeout: instead of those in the file.
+    Paths are relative to the file's folder; if the file is a link and they do not exist there, to the folder of its
+    target. If a file does not exist, its name with .gz added is tried. timeout: replaces those in the file.
     """
     if timeout is not None and _seconds(str(timeout)) is None:
         raise InvalidValueError(f"the timeout is {timeout}; it must be a number of seconds above 0")
@@ -48,7 +55,7 @@ def read_instances(path: Path, timeout: float | None = None) -> list[Instance]:
     folder = _folder(path, rows)
     names = [name for name in (folder.name, folder.parent.name) if not re.fullmatch(r"\d+(\.\d+)*", name)]
     benchmark = next((name for name in names if name), "instances")  # the competition has folders NAME/1.0, NAME/2.0
-    found: list[Instance] = []
+    found: list[SweepInstance] = []
     seen: dict[tuple[str, str, float], int] = {}
     bad: list[str] = []
     for number, fields in rows:
@@ -57,9 +64,9 @@ def read_instances(path: Path, timeout: float | None = None) -> list[Instance]:
             continue
         model, spec, text = fields
         seconds = _seconds(text)
-        paths = [_there(folder, name) for name in (model, spec)]
-        for name, what, place in zip((model, spec), ("model", "property"), paths, strict=True):
-            if place is None:
+        paths = [_existing(folder, name) for name in (model, spec)]
+        for name, what, path_of_file in zip((model, spec), ("model", "property"), paths, strict=True):
+            if path_of_file is None:
                 bad.append(f"line {number}: there is no {what} {str(folder / name)!r}, nor with .gz")
         if seconds is None:
             bad.append(f"line {number}: the timeout is {text!r}, not a number of seconds above 0")
@@ -69,7 +76,7 @@ def read_instances(path: Path, timeout: float | None = None) -> list[Instance]:
         before = seen.setdefault((os.path.normpath(paths[0]), os.path.normpath(paths[1]), seconds), number)
         if before != number:
             bad.append(f"line {number} is the same instance as line {before}")
-        found.append(Instance(model, spec, seconds, paths[0], paths[1], benchmark))
+        found.append(SweepInstance(model, spec, seconds, paths[0], paths[1], benchmark))
     if bad:
         more = [f"and {len(bad) - MOST_MESSAGES} more"] if len(bad) > MOST_MESSAGES else []
         raise InvalidValueError("\n  ".join([f"{path} cannot be run; correct:", *bad[:MOST_MESSAGES], *more]))
@@ -77,7 +84,7 @@ def read_instances(path: Path, timeout: float | None = None) -> list[Instance]:
 
 
 def _rows(path: Path) -> list[tuple[int, list[str]]]:
-    """The numbered lines without blank ones and without a header, which has a word like `timeout` in the last place."""
+    """The lines with their numbers, without blank lines and a header: a header's last field begins with `time`."""
     try:
         text = read_whole(path, MOST_BYTES, "give a file of instances").decode("utf-8-sig")
     except UnicodeDecodeError as error:
@@ -95,26 +102,27 @@ def _rows(path: Path) -> list[tuple[int, list[str]]]:
 
 
 def _folder(path: Path, rows: list[tuple[int, list[str]]]) -> Path:
-    """Where the instances' paths start: beside the file, or beside what it is a link to."""
-    beside = path.absolute().parent
+    """The folder that the instances' paths are relative to: that of the file, or of the file it is a link to."""
+    own = path.absolute().parent
     first = next((fields[:2] for _, fields in rows if len(fields) == 3), [])
-    if first and all(_there(beside, name) is None for name in first):
-        real = path.resolve().parent
-        if any(_there(real, name) is not None for name in first):
-            return real
-    return beside
+    if first and all(_existing(own, name) is None for name in first):
+        linked = path.resolve().parent
+        if any(_existing(linked, name) is not None for name in first):
+            return linked
+    return own
 
 
-def _there(folder: Path, name: str) -> Path | None:
-    """The file, or the compressed one."""
+def _existing(folder: Path, name: str) -> Path | None:
+    """The file of this name, or its compressed form; None if neither exists."""
     with contextlib.suppress(OSError, ValueError):  # a name that no file can have
-        for place in (folder / name, folder / f"{name}.gz"):
-            if name and place.is_file():
-                return place
+        for path in (folder / name, folder / f"{name}.gz"):
+            if name and path.is_file():
+                return path
     return None
 
 
 def _seconds(text: str) -> float | None:
+    """A time limit in seconds; None if the text is not a valid one."""
     try:
         value = float(text)
     except ValueError:

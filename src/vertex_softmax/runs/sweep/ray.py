@@ -1,10 +1,10 @@
-"""Instances on a Ray cluster: the sweep's end of it.
+"""The runner of a sweep that uses a Ray cluster.
 
-Invariant: nothing that happens to Ray happens to the sweep. Ray ends the process that uses it when its cluster is gone,
-so that is a process of its own (`runner_ray_driver`), and this one talks with it in lines of JSON. Whatever ends the
-driver, or keeps it silent, is one clear error; what is finished is in the journal by then.
+Invariant: a failure of Ray does not end the sweep's process. Ray ends the process that uses it when its cluster is
+gone, so that process is a separate one (the driver, ray_driver.py), with which this module exchanges lines of JSON. If
+the driver ends, or stops answering, there is one clear error; all finished instances are in the journal by then.
 
-Ray itself never tries anything twice: the sweep does, and reports it.
+Ray never retries a task: the sweep does, and reports it.
 """
 
 from __future__ import annotations
@@ -27,24 +27,25 @@ from typing import Any
 
 from vertex_softmax.foundation.errors import ClusterError, MissingDependencyError
 from vertex_softmax.runs import sources
-from vertex_softmax.runs.sweep.instances import Instance
+from vertex_softmax.runs.sweep.instances import SweepInstance
 from vertex_softmax.runs.sweep.runner import Finished, Settings, check_room, failure
 
 DRIVER = (sys.executable, "-P", "-m", "vertex_softmax.runs.sweep.ray_driver")
 STARTING = 90.0
-"""Seconds until the cluster has to answer for the first time."""
+"""Seconds until the cluster must have answered for the first time."""
 SILENCE = 40.0
-"""Seconds without a sign of life after which the cluster is taken for gone; the driver gives one every second."""
+"""Seconds without a message after which the cluster counts as lost; the driver sends one every second."""
 LEAVING = 15.0
-"""Seconds for the driver to end what runs and to leave."""
+"""Seconds that the driver has to end its tasks and itself."""
 QUIET = {"RAY_USAGE_STATS_ENABLED": "0", "RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO": "0", "RAY_DEDUP_LOGS": "0"}
+"""Environment variables that silence Ray."""
 ALONE = {"RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER": "0"}
-"""Ray's switch for a Ray of this machine alone: it listens on loopback, where nobody else can reach it."""
+"""The environment variable for a Ray of this machine alone: it listens on loopback, where nobody else can reach it."""
 KEPT = "what is finished is kept, and the same command goes on from there"
 
 
 def needed() -> None:
-    """Ray is installed, or an error says how to."""
+    """Raise an error that says how to install Ray if it is not installed."""
     if find_spec("ray") is None:
         raise MissingDependencyError(
             "ray is not installed, and --runner ray needs it: pip install 'vertex-softmax[ray]'"
@@ -52,12 +53,12 @@ def needed() -> None:
 
 
 class Ray:
-    """A Ray cluster: as many instances at a time as its nodes have cores (and memory) for, or `jobs` of them."""
+    """A Ray cluster: runs as many instances at a time as its nodes have cores and memory for, at most `jobs`."""
 
     def __init__(
         self, settings: Settings, places: Path, address: str | None = None, command: Sequence[str] | None = None
     ) -> None:
-        """`address`: auto, or HOST:PORT; None starts a Ray of this machine alone. `places` gets the driver's log."""
+        """`address`: auto, or HOST:PORT; None starts a Ray on this machine. `places`: a folder for the log."""
         needed()
         check_room(places)
         self.settings, self.address = settings, address
@@ -79,9 +80,9 @@ class Ray:
                 start_new_session=True,  # an interrupt from the keyboard reaches the sweep alone
                 env={**os.environ, **QUIET, **(ALONE if address is None else {})},
             )
-        self._ear = threading.Thread(target=self._listen, daemon=True)
-        self._ear.start()
-        self._say(
+        self._listener = threading.Thread(target=self._listen, daemon=True)
+        self._listener.start()
+        self._send(
             address=address,
             settings=dataclasses.asdict(settings),
             source=sources.of_answers(built=False),
@@ -89,36 +90,36 @@ class Ray:
         )
 
     def has_room(self) -> bool:
-        """Fewer run than the cluster, or `jobs`, can take."""
+        """Whether fewer instances run than the cluster has room for, and fewer than `jobs`."""
         return self.ready and len(self.running) < min(self.room, self.settings.jobs or math.inf)
 
-    def start(self, key: str, instance: Instance, files: Mapping[str, str]) -> None:
-        """Hand it to the cluster, with the digests by which files travel."""
+    def start(self, key: str, instance: SweepInstance, files: Mapping[str, str]) -> None:
+        """Send an instance to the cluster, with the SHA-256 of its files."""
         self.running.add(key)
         paths = {"model": str(instance.model_path), "spec": str(instance.spec_path)}
-        self._say(key=key, timeout=instance.timeout, files=dict(files), **paths)
+        self._send(key=key, timeout=instance.timeout, files=dict(files), **paths)
 
     def poll(self, wait: float) -> list[tuple[str, Finished]]:
-        """What has finished; raises ClusterError if the cluster is gone or cannot do it."""
+        """The instances that have finished; raises ClusterError if the cluster is lost or cannot run Vertex."""
         if self._unfit is not None:
             raise self._unfit
         found: list[tuple[str, Finished]] = []
         with contextlib.suppress(queue.Empty):
-            self._take(self._answers.get(timeout=wait), found)
+            self._receive(self._answers.get(timeout=wait), found)
             while True:
-                self._take(self._answers.get_nowait(), found)
+                self._receive(self._answers.get_nowait(), found)
         silent = time.monotonic() - self.heard
         if self._unfit is None and silent > (SILENCE if self.ready else STARTING):
-            self._unfit = self._gone(f"has not answered for {silent:.0f} s")
+            self._unfit = self._lost_cluster(f"has not answered for {silent:.0f} s")
         if self._unfit is not None and not found:
             raise self._unfit
         return found
 
-    def _take(self, message: dict[str, Any] | None, found: list[tuple[str, Finished]]) -> None:
-        """One message of the driver; None is its end."""
+    def _receive(self, message: dict[str, Any] | None, found: list[tuple[str, Finished]]) -> None:
+        """Process one message of the driver; None means that it has ended. A finished instance is added to `found`."""
         self.heard = time.monotonic()
         if message is None:
-            self._unfit = self._unfit or self._gone("is gone")
+            self._unfit = self._unfit or self._lost_cluster("is gone")
         elif "unfit" in message:
             self._unfit = self._unfit or ClusterError(f"{message['unfit']}; {KEPT}")
         elif "room" in message:
@@ -133,8 +134,8 @@ class Ray:
                 finished = Finished(message["answer"], message["counterexample"], message["seconds"])
             found.append((message["key"], finished))
 
-    def _gone(self, what: str) -> ClusterError:
-        """With the last that the driver said."""
+    def _lost_cluster(self, what: str) -> ClusterError:
+        """The error for a lost cluster, with the last line of the driver's log."""
         self._lost = True
         said = ""
         with contextlib.suppress(OSError):
@@ -143,8 +144,8 @@ class Ray:
         where = "on this machine" if self.address is None else f"at {self.address}"
         return ClusterError(f"the Ray cluster {where} {what}{said}; {KEPT}")
 
-    def _say(self, **message: Any) -> None:
-        """To the driver; if it is gone, the next look says so."""
+    def _send(self, **message: Any) -> None:
+        """Send a message to the driver; if the driver has ended, the next `poll` says so."""
         with contextlib.suppress(OSError, ValueError):
             if self.driver.stdin is not None:
                 self.driver.stdin.write(json.dumps(message).encode() + b"\n")
@@ -158,7 +159,7 @@ class Ray:
         self._answers.put(None)
 
     def stop(self) -> None:
-        """The driver ends what runs when nobody talks to it any more; what of it is still there then is killed."""
+        """Close the driver's input, upon which it ends its tasks and itself; kill it if it does not."""
         with contextlib.suppress(OSError):
             if self.driver.stdin is not None:
                 self.driver.stdin.close()
@@ -168,5 +169,5 @@ class Ray:
             with contextlib.suppress(ProcessLookupError):
                 os.killpg(self.driver.pid, signal.SIGKILL)
             self.driver.wait()
-        self._ear.join(LEAVING)  # until the last that holds the driver's stdout is gone
+        self._listener.join(LEAVING)  # until the last process with the driver's stdout has ended
         self.running.clear()

@@ -1,9 +1,9 @@
-"""The process that uses Ray for a sweep: orders come as lines of JSON on stdin, what became of them goes to stdout.
+"""The process that uses Ray for a sweep: it reads orders as lines of JSON from stdin, and writes results to stdout.
 
-Invariant: every order is answered once, with an answer or with how it died; nothing is tried twice here. When stdin is
-closed (the sweep has ended, in whatever way) all that runs is ended, and so is this process.
+Invariant: every order has one result, an answer or the reason why its process died; nothing is retried here. When stdin
+is closed, because the sweep has ended in whatever way, all tasks are ended, and so is this process.
 
-Files travel by content: the bytes of a model are put into Ray's object store once, and no node needs a shared disk.
+Files are sent by content: the bytes of a model are put into Ray's object store once, and nodes need no shared disk.
 """
 
 from __future__ import annotations
@@ -22,25 +22,26 @@ from typing import Any
 
 from vertex_softmax.foundation.errors import ClusterError, VertexError
 from vertex_softmax.foundation.files import read_whole
-from vertex_softmax.graph.from_onnx.parts import LIMIT, beside
+from vertex_softmax.graph.from_onnx.parts import LIMIT, external_files
 from vertex_softmax.runs import machine
 from vertex_softmax.runs.sweep import ray_worker as runner_ray_worker
 
 BEAT = 1.0
-"""Seconds between two signs of life."""
+"""Seconds between two heartbeats."""
 WAIT = 60.0
-"""Seconds without any node that has room, after which the sweep ends; a node that comes back meanwhile is used."""
+"""Seconds without any node that has room, after which the sweep ends; a node that comes back before that is used."""
 LOOK = 0.02
+"""Seconds to wait for an order or a result."""
 STORE = 512 << 20
 """Bytes of the object store of a Ray that is started here."""
 MODELS = 16
-"""Models that stay in the object store while nobody uses them."""
+"""The most models that stay in the object store."""
 
 
 def main() -> None:
-    """Until stdin is closed."""
-    speak = os.fdopen(os.dup(1), "w")
-    os.dup2(2, 1)  # what Ray prints is no message
+    """Process orders until stdin is closed."""
+    messages = os.fdopen(os.dup(1), "w")
+    os.dup2(2, 1)  # what Ray prints must not be taken for a message
     orders: queue.SimpleQueue[dict[str, Any] | None] = queue.SimpleQueue()
     threading.Thread(target=_read, args=(orders,), daemon=True).start()
     first = orders.get()
@@ -48,8 +49,8 @@ def main() -> None:
         return
 
     def say(**message: Any) -> None:
-        speak.write(json.dumps(message, allow_nan=False) + "\n")
-        speak.flush()
+        messages.write(json.dumps(message, allow_nan=False) + "\n")
+        messages.flush()
 
     driver = None
     try:
@@ -59,7 +60,7 @@ def main() -> None:
         driver.run(orders)
     except VertexError as error:
         say(unfit=str(error))
-    except BrokenPipeError:  # the sweep is gone
+    except BrokenPipeError:  # the sweep has ended
         pass
     except Exception as error:
         say(unfit=f"Ray: {type(error).__name__}: {_first_line(error)}")
@@ -76,7 +77,7 @@ def _read(orders: queue.SimpleQueue[dict[str, Any] | None]) -> None:
 
 
 class Driver:
-    """The orders under way, and what the cluster has room for."""
+    """The connection to a cluster: the tasks that run on it, the files it has, and the room that it has."""
 
     def __init__(self, ray: Any, first: dict[str, Any], say: Any) -> None:
         self.ray, self.say = ray, say
@@ -97,7 +98,7 @@ class Driver:
             )
 
     def _connect(self, address: str | None) -> str:
-        """To the cluster, or to a Ray that is started here."""
+        """Connect to the cluster, or start a Ray on this machine if the address is None; the cluster's address."""
         options: dict[str, Any] = {"log_to_driver": False, "logging_level": "error"}
         if address is None:
             options |= {"num_cpus": machine.cores(), "include_dashboard": False, "object_store_memory": STORE}
@@ -109,14 +110,14 @@ class Driver:
         return str(found.address_info["gcs_address"])
 
     def _wanted(self) -> str:
-        """What an instance needs, in words."""
+        """The resources that an instance needs, in words."""
         words = [f"{self.needs['CPU']} cores (--threads)"]
         words += ["a GPU (--device)"] * self.needs["GPU"]
         words += [] if self.settings["memory"] is None else [f"{self.settings['memory']:g} GiB (--memory)"]
         return ", ".join(words)
 
     def run(self, orders: queue.SimpleQueue[dict[str, Any] | None]) -> None:
-        """Take orders and give answers, until there are no more orders to come."""
+        """Process orders and send results until the end of the orders."""
         while True:
             self._beat()
             with contextlib.suppress(queue.Empty):
@@ -129,10 +130,10 @@ class Driver:
                 ready, _ = self.ray.wait(list(self.running), num_returns=len(self.running), timeout=LOOK)
                 for reference in ready:
                     key = self.running.pop(reference)
-                    self.say(key=key, **self._became(reference))
+                    self.say(key=key, **self._result(reference))
 
     def _begin(self, order: dict[str, Any]) -> None:
-        """Hand an order to Ray; a file that cannot be read, or is another by now, is an error of the instance."""
+        """Submit an order to Ray; a file that cannot be read, or has changed, is an error of the instance."""
         model, spec = Path(order["model"]), Path(order["spec"])
         try:
             names, references = self._stored(model, order["files"])
@@ -145,7 +146,7 @@ class Driver:
         self.running[self.work.remote(task, data, *references)] = order["key"]
 
     def _stored(self, model: Path, files: dict[str, str]) -> tuple[list[str], list[Any]]:
-        """The model and the files with its numbers: names in its folder, and places in the object store."""
+        """The model and its external data files: their names in the model's folder, and references in Ray's store."""
         digest = files["model"] + files.get("data", "")
         if digest not in self.files:
             data = _read_as(model, files["model"])
@@ -156,8 +157,8 @@ class Driver:
         self.files.move_to_end(digest)
         return self.files[digest]
 
-    def _became(self, reference: Any) -> dict[str, Any]:
-        """What the worker gave, or how it died."""
+    def _result(self, reference: Any) -> dict[str, Any]:
+        """What the worker returned, or why it died."""
         errors = self.ray.exceptions
         died = (
             errors.WorkerCrashedError,
@@ -182,7 +183,7 @@ class Driver:
         return found
 
     def _room(self) -> tuple[int, int]:
-        """How many instances fit on the nodes, and how many nodes there are."""
+        """How many instances fit on the nodes at a time, and how many nodes there are."""
         alive = [node for node in self.ray.nodes() if node["Alive"]]
         if self.node not in [node["NodeID"] for node in alive]:
             raise ClusterError(f"the node of the Ray cluster at {self.address} that this sweep uses is gone")
@@ -191,7 +192,7 @@ class Driver:
         return room, len(alive)
 
     def _beat(self) -> None:
-        """A sign of life, and what there is room for."""
+        """Send a heartbeat with the cluster's room, if it is time to; raise if there has been no room for too long."""
         now = time.monotonic()
         if now - self.beaten < BEAT:
             return
@@ -204,7 +205,7 @@ class Driver:
         self.say(room=room, nodes=nodes, address=self.address)
 
     def leave(self) -> None:
-        """End all that runs; Ray ends what does not listen when this process leaves."""
+        """Cancel all tasks and disconnect; Ray ends those that do not react when this process ends."""
         for reference in self.running:
             self.ray.cancel(reference)
         if self.running:
@@ -217,7 +218,7 @@ def _failed(reason: str, died: bool = False) -> dict[str, Any]:
 
 
 def _read_as(path: Path, digest: str) -> bytes:
-    """The bytes that the sweep speaks of, and no others."""
+    """The bytes of a file; raises unless they have this SHA-256, which the sweep has recorded."""
     data = read_whole(path, LIMIT, "it was read before")
     if hashlib.sha256(data).hexdigest() != digest:
         raise ValueError("the model or the property was changed while it was read")
@@ -225,8 +226,8 @@ def _read_as(path: Path, digest: str) -> bytes:
 
 
 def _beside(model: Path, data: bytes) -> dict[str, bytes]:
-    """The files of the model's folder in which it keeps numbers; what is wrong with them, `vertex verify` will say."""
-    found = {name: path for name, path in beside(model, data).items() if not os.path.isabs(name)}
+    """The model's external data files by name. Errors in them are left to `vertex verify`, which reports them."""
+    found = {name: path for name, path in external_files(model, data).items() if not os.path.isabs(name)}
     return {os.path.normpath(name): read_whole(path, LIMIT, "a model's numbers") for name, path in found.items()}
 
 

@@ -1,8 +1,8 @@
-"""Where instances run: the protocol, and processes on this machine.
+"""Runners, which run the instances of a sweep: the protocol, and the runner for processes on this machine.
 
-Invariant: an answer counts only if the process that gave it ended with the exit code that belongs to the answer. A
-process neither outlives its time nor whoever started it. What died without an answer (killed, out of memory, its
-machine gone) says so, and is told apart from an error that would come again.
+Invariant: an answer counts only if the process that gave it ended with the exit code of that answer. A process outlives
+neither its time limit nor the sweep. A process that died without an answer (killed, out of memory, its machine gone) is
+reported as such, and told apart from an error that a second try would give again.
 
     runner = Local(Settings(jobs=2), Path("out/.running"))
     runner.start("first", instance, digests(instance))
@@ -25,45 +25,47 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from functools import lru_cache
 from pathlib import Path
-from typing import Any, NamedTuple, Protocol, TypeVar
+from typing import Any, Protocol, TypeVar
 
 from vertex_softmax.foundation.errors import InvalidValueError
 from vertex_softmax.foundation.files import regular, up_to, write_whole
-from vertex_softmax.graph.from_onnx.parts import LIMIT, beside
+from vertex_softmax.graph.from_onnx.parts import LIMIT, external_files
 from vertex_softmax.runs import machine
 from vertex_softmax.runs.processes import CODES, PARENT
-from vertex_softmax.runs.sweep.instances import Instance
+from vertex_softmax.runs.sweep.instances import SweepInstance
 
 T = TypeVar("T")
 COMMAND = (sys.executable, "-P", "-m", "vertex_softmax", "verify")
-"""-P: nothing in the folder where the sweep was started is imported."""
+"""The command for an instance; -P: nothing is imported from the folder in which the sweep was started."""
 GRACE = 5.0
 """Seconds after its timeout until a process is killed."""
 PATIENCE = 2.0
 """Seconds from asking processes to end until they are killed."""
 ROOM = 65_536
-"""Bytes that the disk has to take, or an error is the disk's and not the instance's."""
+"""Bytes that must be free on the disk; if they are not, an error is attributed to the disk and not to the instance."""
 PAUSE = 0.02
-"""Seconds between two looks at the processes."""
+"""Seconds between two polls of the processes."""
 ENDED = {130: "SIGINT", 143: "SIGTERM"}
-"""Exit codes of `vertex verify` where a signal has ended it."""
+"""The exit codes of `vertex verify` after these signals."""
 THREADS = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS")
+"""The environment variables that limit the threads of a process."""
 
 
 @dataclasses.dataclass(frozen=True)
 class Settings:
-    """How every instance is run. The same numbers come out wherever it runs if `threads` is the same."""
+    """How every instance of a sweep is run. With the same `threads`, every machine gives the same bounds."""
 
     method: str = "bab"
     seed: int = 0
     device: str = "cpu"
     jobs: int | None = 1
-    """at a time; None: as many as there is room for"""
+    """how many processes run at a time; None: as many as there is room for"""
     threads: int = 0
-    """of each process; 0: the cores of this machine, shared by the jobs"""
+    """the threads of each process; 0: the cores of this machine divided by the jobs"""
     memory: float | None = None
-    """GiB for each process"""
+    """the memory limit of each process in GiB"""
     runner: str = "local"
+    """`local` or `ray`"""
 
     def __post_init__(self) -> None:
         if self.memory is not None and not 0 < self.memory < 1 << 20:
@@ -71,60 +73,62 @@ class Settings:
         if self.threads < 1:
             object.__setattr__(self, "threads", max(1, machine.cores() // (self.jobs or machine.cores())))
 
-    def key(self, instance: Instance) -> str:
-        """What the journal calls the instance."""
+    def key(self, instance: SweepInstance) -> str:
+        """The instance's key in the journal."""
         names = [name.replace("\\", "\\\\").replace("|", "\\|") for name in (instance.model, instance.spec)]
         return "|".join((*names, repr(instance.timeout), self.method, str(self.seed)))
 
 
 @dataclasses.dataclass(frozen=True)
 class Finished:
-    """What came of one process: an answer as plain JSON with `status` and `reason`, and the counterexample of `sat`."""
+    """The result of one process."""
 
     answer: Mapping[str, Any]
+    """plain JSON with at least `status` and `reason`"""
     counterexample: str | None = None
+    """the text of the counterexample if the status is `sat`"""
     seconds: float = 0.0
     died: bool = False
-    """it was ended from outside, or could not be started: another try may do better"""
+    """the process was ended from outside, or could not be started: a second try may succeed"""
 
     @property
     def failed(self) -> bool:
-        """There is no answer."""
+        """Whether there is no answer."""
         return bool(self.answer["status"] == "error")
 
 
 def failure(reason: str, seconds: float = 0.0, died: bool = False) -> Finished:
-    """No answer, and why."""
+    """The result of a process that gave no answer."""
     return Finished({"status": "error", "reason": reason}, seconds=seconds, died=died)
 
 
 class Runner(Protocol):
-    """A place where instances run, several at a time; `start` one where `has_room`, `poll` them, `stop` at the end."""
+    """Runs instances, several at a time: `start` one while `has_room`, `poll` for results, `stop` at the end."""
 
     note: str
-    """what whoever waits should know about this place, or nothing"""
+    """a remark about the runner for the user; may be empty"""
 
     def has_room(self) -> bool:
-        """One more may be started now."""
+        """Whether another instance may be started now."""
 
-    def start(self, key: str, instance: Instance, files: Mapping[str, str]) -> None:
-        """Begin; `files` are the digests of what is to be read. It never fails: what cannot be begun has died."""
+    def start(self, key: str, instance: SweepInstance, files: Mapping[str, str]) -> None:
+        """Start an instance; `files` has the SHA-256 of its files. Never raises: a failed start counts as died."""
 
     def poll(self, wait: float) -> list[tuple[str, Finished]]:
-        """What has finished since the last time; waits at most so many seconds for the first.
+        """The instances that finished since the last call; waits at most `wait` seconds for the first.
 
-        Raises where the place is no longer fit: a full disk, a cluster that is gone. Nothing finished is lost then.
+        Raises if the runner cannot go on: a full disk, a lost cluster. No finished instance is lost then.
         """
 
     def stop(self) -> None:
-        """End all that runs. Nothing is left behind; twice does no harm."""
+        """End all processes and remove their files. May be called twice."""
 
 
 class Local:
-    """Processes on this machine: as many at a time as `jobs`, and as the memory allows if each has a share of it."""
+    """Processes on this machine: at most `jobs` at a time, and no more than memory allows if each has a limit."""
 
     def __init__(self, settings: Settings, places: Path, command: Sequence[str] | None = None) -> None:
-        """`places` is an empty folder, for the processes' files."""
+        """`places`: an empty folder for the processes' files."""
         self.settings, self.places, self.command = settings, places, command
         self.jobs = settings.jobs or max(1, machine.cores() // settings.threads)
         self.running: dict[str, Process | Finished] = {}
@@ -135,7 +139,7 @@ class Local:
         check_room(places)
 
     def has_room(self) -> bool:
-        """Fewer than `jobs` run, and another could take all of its memory while the others take all of theirs."""
+        """Whether fewer than `jobs` run, and memory is enough if all processes, and one more, use their whole limit."""
         if len(self.running) >= self.jobs:
             return False
         if self.settings.memory is None or not self.running:
@@ -152,27 +156,27 @@ class Local:
             )
         return left >= share
 
-    def start(self, key: str, instance: Instance, files: Mapping[str, str]) -> None:  # noqa: ARG002
-        """Begin a process in a folder of its own."""
+    def start(self, key: str, instance: SweepInstance, files: Mapping[str, str]) -> None:  # noqa: ARG002
+        """Start a process in a folder of its own."""
         self._begun += 1
-        place = self.places / str(self._begun)
+        folder = self.places / str(self._begun)
         try:
-            place.mkdir()
+            folder.mkdir()
             self.running[key] = Process(
-                instance.model_path, instance.spec_path, instance.timeout, self.settings, place, self.command
+                instance.model_path, instance.spec_path, instance.timeout, self.settings, folder, self.command
             )
         except OSError as error:
             self.running[key] = failure(f"no process could be started: {error.strerror}", died=True)
 
     def poll(self, wait: float) -> list[tuple[str, Finished]]:
-        """What has finished. An error that is the disk's is not given to anyone: the next look raises."""
+        """The finished instances. Errors due to a full disk are not reported as theirs: the next call raises."""
         if self._unfit is not None:
             raise self._unfit
-        found = self._look()
+        found = self._finished()
         limit = time.perf_counter() + wait
         while not found and time.perf_counter() < limit:
             time.sleep(PAUSE)
-            found = self._look()
+            found = self._finished()
         if any(finished.failed for _, finished in found):
             try:
                 check_room(self.places)
@@ -181,7 +185,8 @@ class Local:
                 return [(key, finished) for key, finished in found if not finished.failed]
         return found
 
-    def _look(self) -> list[tuple[str, Finished]]:
+    def _finished(self) -> list[tuple[str, Finished]]:
+        """Remove the processes that have ended from `running`, and return their results."""
         found = []
         for key, process in list(self.running.items()):
             finished = process if isinstance(process, Finished) else process.poll()
@@ -191,13 +196,13 @@ class Local:
         return found
 
     def stop(self) -> None:
-        """Ask all to end, and end those that have not after a while."""
+        """Ask all processes to end, and kill those that have not ended after PATIENCE."""
         end([process for process in self.running.values() if isinstance(process, Process)])
         self.running.clear()
 
 
 def end(processes: Sequence[Process]) -> None:
-    """SIGTERM, and SIGKILL for those that still run after PATIENCE."""
+    """Send SIGTERM, and after PATIENCE SIGKILL to the processes that still run."""
     limit = time.perf_counter() + PATIENCE
     while (processes := [each for each in processes if not each.stop(force=False)]) and time.perf_counter() < limit:
         time.sleep(PAUSE)
@@ -206,7 +211,7 @@ def end(processes: Sequence[Process]) -> None:
 
 
 def check_memory(settings: Settings) -> None:
-    """Refuse where there is not the memory for one process."""
+    """Raise if there is not enough free memory for one process with its memory limit."""
     free = machine.available_memory()
     if settings.memory is not None and free is not None and free < settings.memory * 2**30:
         raise InvalidValueError(
@@ -215,7 +220,7 @@ def check_memory(settings: Settings) -> None:
 
 
 def check_room(places: Path) -> None:
-    """Refuse to go on where there is no room for what a process writes: each would end in an error."""
+    """Raise if the disk has no room for the files of a process: every process would end in an error."""
     probe = places / "probe"
     try:
         write_whole(probe, b" " * ROOM)
@@ -227,64 +232,70 @@ def check_room(places: Path) -> None:
         ) from error
 
 
-def digests(instance: Instance) -> dict[str, str]:
-    """SHA-256 of the files as they are on the disk; `data` is of all files that the model keeps numbers in, if any."""
-    found = {"model": _now(_digest, instance.model_path), "spec": _now(_digest, instance.spec_path)}
-    outside = _now(_beside, instance.model_path)
-    if isinstance(outside, dict) and outside:
-        each = {name: _now(_digest, path) for name, path in outside.items()}
-        found["data"] = hashlib.sha256(repr(each).encode(errors="surrogatepass")).hexdigest()
-    return found
+def digests(instance: SweepInstance) -> dict[str, str]:
+    """The SHA-256 of the files of an instance; `data` is that of the model's external data files, if it has any."""
+    hashes = {"model": _current(_digest, instance.model_path), "spec": _current(_digest, instance.spec_path)}
+    data_files = _current(_data_files, instance.model_path)
+    if isinstance(data_files, dict) and data_files:
+        each = {name: _current(_digest, path) for name, path in data_files.items()}
+        hashes["data"] = hashlib.sha256(repr(each).encode(errors="surrogatepass")).hexdigest()
+    return hashes
 
 
 def external(model: Path) -> list[Path]:
-    """The files beside a model that it keeps numbers in; none of a model that cannot be read."""
-    found = _now(_beside, model)
-    return list(found.values()) if isinstance(found, dict) else []
+    """The external data files of a model; an empty list if the model cannot be read."""
+    data_files = _current(_data_files, model)
+    return list(data_files.values()) if isinstance(data_files, dict) else []
 
 
-class Stamp(NamedTuple):
-    """What the file system says of a file; who replaces or edits it leaves another one."""
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Stamp:
+    """The state of a file according to the file system: it changes when the file is replaced or edited."""
 
     inode: int
     size: int
-    time: int
+    modified: int
+    """the time of the last change of the content, in nanoseconds"""
     changed: int
+    """the time of the last change of content, name or permissions, in nanoseconds"""
 
 
-def stamps(instance: Instance) -> dict[str, object]:
-    """Of all files of an instance, but for the time of their last change of name or rights.
+def stamps(instance: SweepInstance) -> dict[str, object]:
+    """The state of each file of an instance, by path, without the time of changes of name or permissions.
 
-    They differ from those of before also where a file was replaced meanwhile and put back again.
+    It also differs from an earlier state if a file was replaced meanwhile and put back.
     """
-    outside = _now(_beside, instance.model_path)
-    paths = [instance.model_path, instance.spec_path, *(outside.values() if isinstance(outside, dict) else ())]
-    return {str(path): _now(lambda _, stamp: stamp[:3], path) for path in paths}
+    data_files = _current(_data_files, instance.model_path)
+    paths = [instance.model_path, instance.spec_path, *(data_files.values() if isinstance(data_files, dict) else ())]
+    return {str(path): _current(lambda _, stamp: (stamp.inode, stamp.size, stamp.modified), path) for path in paths}
 
 
-def _now(of: Callable[[Path, Stamp], T], path: Path) -> T | str:
-    """Of a file as it is: what is known of the same file, size and times is not read again."""
+def _current(compute: Callable[[Path, Stamp], T], path: Path) -> T | str:
+    """`compute` for a file in its current state, which a cached function may have seen already; else the error."""
     try:
-        there = path.stat()
-        return of(path, Stamp(there.st_ino, there.st_size, there.st_mtime_ns, there.st_ctime_ns))
+        status = path.stat()
+        stamp = Stamp(inode=status.st_ino, size=status.st_size, modified=status.st_mtime_ns, changed=status.st_ctime_ns)
+        return compute(path, stamp)
     except OSError as error:
         return f"not read: {error.strerror}"
 
 
 @lru_cache(maxsize=4096)
 def _digest(path: Path, _stamp: Stamp) -> str:
+    """The SHA-256 of a file."""
     with regular(path) as file:
         return hashlib.file_digest(file, "sha256").hexdigest()
 
 
 @lru_cache(maxsize=4096)
-def _beside(path: Path, stamp: Stamp) -> dict[str, Path]:
+def _data_files(path: Path, stamp: Stamp) -> dict[str, Path]:
+    """The external data files of a model, by the names it has for them."""
     with regular(path) as file:
-        return beside(path, up_to(file, LIMIT)) if stamp.size <= LIMIT else {}
+        return external_files(path, up_to(file, LIMIT)) if stamp.size <= LIMIT else {}
 
 
 class Process:
-    """An instance in a process and a session of its own, which neither outlives its time nor this process."""
+    """One instance in a process and a session of its own, which outlives neither its time limit nor this process."""
 
     def __init__(
         self,
@@ -292,10 +303,11 @@ class Process:
         spec: Path,
         timeout: float,
         settings: Settings,
-        place: Path,
+        folder: Path,
         command: Sequence[str] | None = None,
     ) -> None:
-        self.place = place
+        """`folder`: for the files of the process; it is removed at the end. `command`: instead of COMMAND."""
+        self.folder = folder
         self.limit = timeout + GRACE
         options = {
             "timeout": timeout,
@@ -304,13 +316,13 @@ class Process:
             "threads": settings.threads,
             "seed": settings.seed,
             "json": "-",
-            "counterexample": (place / "counterexample.txt").absolute(),
+            "counterexample": (folder / "counterexample.txt").absolute(),
         }
         if settings.memory is not None:
             options["memory"] = settings.memory
         arguments = [str(model), str(spec), *(f"--{name}={value}" for name, value in options.items())]
         self.asked = False
-        with (place / "stdout").open("wb") as stdout, (place / "stderr").open("wb") as stderr:
+        with (folder / "stdout").open("wb") as stdout, (folder / "stderr").open("wb") as stderr:
             self.began = time.perf_counter()
             self.process = subprocess.Popen(
                 [*(COMMAND if command is None else command), *arguments],
@@ -322,7 +334,10 @@ class Process:
             )
 
     def poll(self) -> Finished | None:
-        """The answer; `timeout` if it had to be killed; `error` if it cannot be believed."""
+        """The result if the process has ended or its time is over, else None.
+
+        The status is `timeout` if the process had to be killed, and `error` if its answer is not valid.
+        """
         code = self.process.poll()
         seconds = time.perf_counter() - self.began
         if code is None:
@@ -331,12 +346,12 @@ class Process:
             self.stop(force=True)
             finished = Finished({"status": "timeout", "reason": f"it was killed {GRACE:g} s after its time was over"})
         else:
-            finished = self._believed(code)
-        shutil.rmtree(self.place, ignore_errors=True)
+            finished = self._validated(code)
+        shutil.rmtree(self.folder, ignore_errors=True)
         return dataclasses.replace(finished, seconds=seconds)
 
     def stop(self, force: bool) -> bool:
-        """SIGTERM once, or SIGKILL, for the whole session; whether it has ended."""
+        """Send SIGTERM (once), or with `force` SIGKILL, to the whole session; whether the process has ended."""
         if self.process.poll() is None and (force or not self.asked):
             self.asked = True
             number = getattr(signal, "SIGKILL", signal.SIGTERM) if force else signal.SIGTERM
@@ -346,15 +361,15 @@ class Process:
                 else:
                     self.process.kill()
             if force:
-                with contextlib.suppress(subprocess.TimeoutExpired):  # the system holds it
+                with contextlib.suppress(subprocess.TimeoutExpired):  # it cannot be ended now
                     self.process.wait(PATIENCE)
         return self.process.poll() is not None
 
-    def _believed(self, code: int) -> Finished:
-        """The answer if exit code and JSON agree, and a counterexample is there for `sat`."""
+    def _validated(self, code: int) -> Finished:
+        """The answer if exit code and JSON agree, and `sat` has a counterexample; else an error."""
         died = code < 0 or code in ENDED
         try:
-            answer = json.loads((self.place / "stdout").read_bytes(), parse_constant=_refuse)
+            answer = json.loads((self.folder / "stdout").read_bytes(), parse_constant=_refuse)
             status = answer["status"]
         except (OSError, ValueError, TypeError, KeyError, RecursionError):
             return self._error(_ended(code) + " without an answer", died)
@@ -365,22 +380,23 @@ class Process:
         if status != "sat":
             return Finished(answer)
         try:
-            text = (self.place / "counterexample.txt").read_text(errors="surrogateescape")
+            text = (self.folder / "counterexample.txt").read_text(errors="surrogateescape")
         except OSError:
             text = ""
         text = text.rstrip()
         return Finished(answer, f"{text}\n") if text else self._error("it said sat, but gave no counterexample")
 
     def _error(self, reason: str, died: bool = False) -> Finished:
-        """With the end of what the process wrote to stderr."""
+        """A failure with this reason and the end of what the process wrote to stderr."""
         said = ""
-        with contextlib.suppress(OSError), (self.place / "stderr").open("rb") as file:
+        with contextlib.suppress(OSError), (self.folder / "stderr").open("rb") as file:
             file.seek(max(0, file.seek(0, os.SEEK_END) - 2000))
             said = re.sub(r"\x1b\[[0-9;]*m", "", file.read().decode(errors="replace")).strip()
         return failure(reason + (f"; it said: {said}" if said else ""), died=died)
 
 
 def _ended(code: int) -> str:
+    """How a process with this exit code ended, in words."""
     if code in ENDED:
         return f"the process was ended by {ENDED[code]}"
     if code >= 0:

@@ -1,9 +1,9 @@
-"""Many instances, each in a process of its own: one line of a journal per finished instance, whatever happens.
+"""A sweep: many instances, each in a process of its own, and a journal with one line per finished instance.
 
-Invariant: an answer is on the disk before the next instance starts, and it is used again only for the same bytes of
-model and property, the same timeout, method and seed, and the same sources of Vertex. A process that dies is tried once
-more, and both the answer's line and the summary say so; what dies twice is one `error`. Where instances run (`runner`)
-changes nothing but times.
+Invariant: an answer is on the disk before the next instance starts. It is used again only for the same bytes of model
+and property, the same timeout, method and seed, and the same sources of Vertex. A process that dies is started a second
+time, which the answer's line and the summary report; if it dies again, the answer is `error`. The choice of the runner
+changes only the times.
 
     instances = read_instances(Path("benchmark/instances.csv"))
     state = run(instances, Path("out"), Settings(jobs=2))
@@ -34,7 +34,7 @@ from vertex_softmax.foundation.files import regular, write_whole
 from vertex_softmax.foundation.outputs import Outputs
 from vertex_softmax.runs import sources
 from vertex_softmax.runs.journal import Journal, Trial
-from vertex_softmax.runs.sweep.instances import Instance
+from vertex_softmax.runs.sweep.instances import SweepInstance
 from vertex_softmax.runs.sweep.runner import (
     PAUSE,
     Finished,
@@ -48,78 +48,85 @@ from vertex_softmax.runs.sweep.runner import (
 )
 
 STATUSES = {"unsat": "verified", "sat": "falsified", "unknown": "unknown", "timeout": "timeout", "error": "error"}
-"""The competition's word → the summary's."""
+"""The statuses of VNN-COMP, and the words for them in the summary."""
 KEPT = ("status", "run_time", "attempts", "files", "counterexample", "counterexample_sha256", "memory")
-"""What of an answer stays in memory; the journal has the rest."""
+"""The fields of an answer that stay in memory; the journal has all of them."""
 MOST_COUNTEREXAMPLE = 1 << 32
-"""Bytes of a counterexample's file."""
+"""The largest file of a counterexample in bytes."""
 RUNNING = ".running"
-"""The folder in `out` where processes have their files while they run."""
+"""The folder in `out` for the files of running processes."""
 INTERVAL = 1.0
+"""The least number of seconds between two updates of results.csv."""
 SHARE = 0.02
-"""results.csv is written again after so many seconds, or later where writing takes more than this share of the time."""
+"""The largest share of the time that is spent on updating results.csv."""
 
 Begin: TypeAlias = Callable[[Settings, Path], Runner]
-"""Make a runner, with an empty folder for its files."""
+"""Creates a runner; the path is an empty folder for its files."""
 
 
 @dataclasses.dataclass(frozen=True)
 class Task:
-    """An instance under way: what its files were when it began, and what became of its first try if this is another."""
+    """A running instance."""
 
-    instance: Instance
+    instance: SweepInstance
     files: dict[str, str]
+    """the SHA-256 of its files when it was started (`digests`)"""
     began: float
-    """by time.perf_counter"""
+    """when it was started, on the clock of time.perf_counter"""
     first: str | None = None
+    """why the first try died, if this is the second"""
     stamps: dict[str, object] = dataclasses.field(default_factory=dict)
-    """of its files, when it began"""
+    """the state of its files when it was started (`stamps`)"""
 
 
 @dataclasses.dataclass
 class State:
-    """Where a sweep stands; `lines` are what is kept of the journal's, by key."""
+    """The state of a sweep."""
 
-    instances: Sequence[Instance]
+    instances: Sequence[SweepInstance]
     settings: Settings
     lines: dict[str, Trial] = dataclasses.field(default_factory=dict)
+    """the answers so far by key, reduced to the fields in KEPT"""
     counts: Counter[str] = dataclasses.field(default_factory=Counter)
-    """of the lines' statuses"""
+    """how many answers have each status"""
     running: dict[str, Task] = dataclasses.field(default_factory=dict)
+    """the running instances by key"""
     kept: int = 0
+    """how many answers were taken from the journal"""
     again: int = 0
-    """that were `error` before and are tried again"""
+    """how many instances are tried again because they ended in an error before"""
     changed: int = 0
-    """whose model, property, memory or counterexample is no longer what the journal speaks of"""
+    """how many instances are run again because a file, the memory limit or the counterexample has changed"""
     others: bool = False
     """the journal is not empty"""
     note: str = ""
-    """the runner's"""
+    """the runner's remark for the user"""
     interrupted: bool = False
     outputs: Outputs = dataclasses.field(default_factory=Outputs)
-    """what may be written where"""
+    """the files that the sweep may write"""
 
-    def line(self, instance: Instance) -> Trial | None:
-        """The instance's answer, if it is there."""
+    def line(self, instance: SweepInstance) -> Trial | None:
+        """The answer of an instance; None if it has none yet."""
         return self.lines.get(self.settings.key(instance))
 
     def add(self, key: str, line: Trial) -> None:
-        """One more answer."""
+        """Add an answer."""
         self.lines[key] = line
         self.counts[line["status"]] += 1
 
 
 Watch: TypeAlias = Callable[[State, Trial | None], None]
-"""Told at every look, and with the journal's line when an instance has finished, or its first try has died."""
+"""Called after each poll with None, and with the journal's line when an instance has finished or its first try died."""
 
 
 def source() -> str:
-    """The fingerprint of everything that an answer hangs on."""
+    """The fingerprint of everything that an answer depends on."""
     return sources.of_answers()
 
 
+# More than six parameters: a public signature, of which the last four are optional.
 def run(
-    instances: Sequence[Instance],
+    instances: Sequence[SweepInstance],
     out: Path,
     settings: Settings,
     *,
@@ -128,26 +135,27 @@ def run(
     watch: Watch = lambda _state, _line: None,
     listed: Path | None = None,
 ) -> State:
-    """Run what the journal in `out` does not know; afterwards `out` has results.csv and summary.json of all answers.
+    """Run the instances that have no answer in the journal in `out`; write results.csv and summary.json of all answers.
 
-    `stopping` is asked between two looks: then what runs is ended, what is finished is kept, and `interrupted` is set.
-    `listed`: the file that names the instances. Nothing is written onto it, onto a model or onto a property.
+    `begin`: creates the runner; None: `Local`. `stopping` is called between two polls; when it returns True, running
+    processes are ended, finished answers are kept, and `interrupted` is set. `listed`: the file that lists the
+    instances. Neither it nor a model or a property is ever overwritten.
     """
     outputs = _claimed(instances, out, listed)
     state = State(instances, settings, outputs=outputs)
     with Journal(out / "journal.jsonl", source(), _kept, outputs) as journal:
-        pending = _unknown(state, journal, out)
+        pending = _pending(state, journal, out)
         table = _Table(state, out / "results.csv")
-        places = out / RUNNING
+        working_folder = out / RUNNING
         watch(state, None)
         runner: Runner | None = None
         try:
             if pending:
-                _clear(places)
-                runner = (begin or Local)(settings, places)
+                _clear(working_folder)
+                runner = (begin or Local)(settings, working_folder)
             while runner is not None and (pending or state.running) and not stopping():
                 _start(state, runner, pending)
-                _look(state, runner, pending, journal, out, watch)
+                _record_finished(state, runner, pending, journal, out, watch)
                 table.renew()
                 state.note = runner.note
                 watch(state, None)
@@ -162,14 +170,14 @@ def run(
         if runner is not None:
             runner.stop()
             with contextlib.suppress(OSError):
-                shutil.rmtree(places)
+                shutil.rmtree(working_folder)
         state.running.clear()
         _save(state, out)
     return state
 
 
-def _claimed(instances: Sequence[Instance], out: Path, listed: Path | None) -> Outputs:
-    """The sweep's files, refused now where they would take the place of what it reads."""
+def _claimed(instances: Sequence[SweepInstance], out: Path, listed: Path | None) -> Outputs:
+    """The sweep's output files; raises if one of them would overwrite a file that the sweep reads."""
     models, specs = {each.model_path for each in instances}, {each.spec_path for each in instances}
     inputs = {*models, *specs, *(path for model in models for path in external(model)), *([listed] if listed else [])}
     outputs = Outputs(sorted(inputs))
@@ -181,12 +189,12 @@ def _claimed(instances: Sequence[Instance], out: Path, listed: Path | None) -> O
     return outputs
 
 
-Pending: TypeAlias = deque[tuple[Instance, str | None]]
-"""What is to be run, and what became of the first try if there was one."""
+Pending: TypeAlias = deque[tuple[SweepInstance, str | None]]
+"""The instances that are still to be run; with each, why its first try died, if it had one."""
 
 
-def _unknown(state: State, journal: Journal, out: Path) -> Pending:
-    """What is to be run; the answers that are kept go to the state."""
+def _pending(state: State, journal: Journal, out: Path) -> Pending:
+    """The instances that are to be run; answers of the journal that are still valid are added to the state."""
     missing: Pending = deque()
     for instance in state.instances:
         key = state.settings.key(instance)
@@ -196,7 +204,7 @@ def _unknown(state: State, journal: Journal, out: Path) -> Pending:
         elif line["status"] == "error":
             state.again += 1
             first = line.get("retrying")
-        elif line["files"] != digests(instance) or not _stands(line, state.settings, out):
+        elif line["files"] != digests(instance) or not _still_valid(line, state.settings, out):
             state.changed += 1
         else:
             state.add(key, line)
@@ -206,28 +214,29 @@ def _unknown(state: State, journal: Journal, out: Path) -> Pending:
     return missing
 
 
-def _stands(line: Trial, settings: Settings, out: Path) -> bool:
-    """A counterexample is as good as its file, which a crash of the machine may have taken.
+def _still_valid(line: Trial, settings: Settings, out: Path) -> bool:
+    """Whether an answer of the journal can be used again.
 
-    What was decided is decided; but what is not might be with another share of memory.
+    `unsat` always can; `sat` only if the file of its counterexample is intact; an undecided answer only if the memory
+    limit is the same, since more memory might decide it.
     """
     if line["status"] in ("sat", "unsat"):
-        return line["status"] == "unsat" or _is_there(out, str(line["counterexample"]), line["counterexample_sha256"])
+        return line["status"] == "unsat" or _is_intact(out, str(line["counterexample"]), line["counterexample_sha256"])
     return bool(line["memory"] == settings.memory)
 
 
-def _is_there(out: Path, name: str, digest: object) -> bool:
-    """A file of `out` that has what was written when the journal's line was, whatever the journal names."""
+def _is_intact(out: Path, name: str, digest: object) -> bool:
+    """Whether a file inside `out` has this SHA-256; False for any other path that the journal may name."""
     with contextlib.suppress(OSError, ValueError):
-        place = (out / name).resolve()
-        if place.is_relative_to(out.resolve()) and 0 < place.stat().st_size <= MOST_COUNTEREXAMPLE:
-            with regular(place) as file:
+        path = (out / name).resolve()
+        if path.is_relative_to(out.resolve()) and 0 < path.stat().st_size <= MOST_COUNTEREXAMPLE:
+            with regular(path) as file:
                 return hashlib.file_digest(file, "sha256").hexdigest() == digest
     return False
 
 
 def _kept(line: Trial) -> Trial:
-    """What stays in memory of a line, if it is one; texts that are there many times are there once."""
+    """The fields of a line that stay in memory; raises if they are not valid. Equal texts share their memory."""
     found = {name: line.get(name) for name in KEPT}
     if found["status"] not in STATUSES:
         raise ValueError(f"the status {str(found['status'])[:80]!r} is unknown")
@@ -248,7 +257,7 @@ def _number(x: Any, least: float) -> bool:
 
 
 def _start(state: State, runner: Runner, pending: Pending) -> None:
-    """As many as there is room for."""
+    """Start as many instances as the runner has room for."""
     while pending and runner.has_room():
         instance, first = pending.popleft()
         key = state.settings.key(instance)
@@ -258,8 +267,8 @@ def _start(state: State, runner: Runner, pending: Pending) -> None:
         runner.start(key, instance, files)
 
 
-def _look(state: State, runner: Runner, pending: Pending, journal: Journal, out: Path, watch: Watch) -> None:
-    """All that has finished meanwhile goes to the journal, in one write; also if one of them cannot be recorded."""
+def _record_finished(state: State, runner: Runner, pending: Pending, journal: Journal, out: Path, watch: Watch) -> None:
+    """Write the answers of all instances that have finished to the journal at once, even if one cannot be recorded."""
     lines: list[Trial] = []
     try:
         for key, finished in runner.poll(PAUSE):
@@ -267,9 +276,8 @@ def _look(state: State, runner: Runner, pending: Pending, journal: Journal, out:
             line = _recorded(finished, task, state, out)
             if finished.died and line["status"] == "error" and task.first is None:
                 line["retrying"] = True
-                pending.append(
-                    (task.instance, line["reason"])
-                )  # after all that waits: what died of a crowd is alone then
+                # It comes last, when few others run: it may have died because many ran.
+                pending.append((task.instance, line["reason"]))
             lines.append(line)
     finally:
         if lines:
@@ -280,8 +288,8 @@ def _look(state: State, runner: Runner, pending: Pending, journal: Journal, out:
             watch(state, line)
 
 
-def _name(instance: Instance, key: str) -> str:
-    """Of the instance's files: readable, and unlike that of every other instance."""
+def _name(instance: SweepInstance, key: str) -> str:
+    """The name of the files about an instance: readable, and different for each instance."""
     parts = [
         re.sub(r"(\.onnx|\.vnnlib)?(\.gz)?$", "", Path(text).name)[:40] for text in (instance.model, instance.spec)
     ]
@@ -290,16 +298,16 @@ def _name(instance: Instance, key: str) -> str:
 
 
 def _recorded(finished: Finished, task: Task, state: State, out: Path) -> Trial:
-    """The journal's line; a counterexample is in its own file before the line says so."""
+    """The journal's line of a finished instance; its counterexample is written to a file of its own first."""
     instance, settings = task.instance, state.settings
     key = settings.key(instance)
     if stamps(instance) != task.stamps or digests(instance) != task.files:
         finished = failure("the model or the property was changed while it was read", finished.seconds)
-    place = digest = None
+    name = digest = None
     if finished.counterexample is not None:
         digest = hashlib.sha256(_bytes(finished.counterexample)).hexdigest()
-        place = f"counterexamples/{_name(instance, key)}.txt"
-        _write(out / place, finished.counterexample, state.outputs)
+        name = f"counterexamples/{_name(instance, key)}.txt"
+        _write(out / name, finished.counterexample, state.outputs)
     return {
         **finished.answer,
         "key": key,
@@ -308,7 +316,7 @@ def _recorded(finished: Finished, task: Task, state: State, out: Path) -> Trial:
         "timeout": instance.timeout,
         **dataclasses.asdict(settings),
         "files": task.files,
-        "counterexample": place,
+        "counterexample": name,
         "counterexample_sha256": digest,
         "run_time": finished.seconds,
         "attempts": 1 if task.first is None else 2,
@@ -317,13 +325,13 @@ def _recorded(finished: Finished, task: Task, state: State, out: Path) -> Trial:
 
 
 class _Table:
-    """results.csv, written again now and then: after each instance would take more time than many instances do."""
+    """results.csv, which is updated now and then: to write it after each instance would take too long."""
 
     def __init__(self, state: State, path: Path) -> None:
         self.state, self.path, self.due, self.rows = state, path, -math.inf, len(state.lines)
 
     def renew(self) -> None:
-        """Write it if there is something new and it is time to."""
+        """Write the file if there are new answers and the last update is long enough ago."""
         began = time.perf_counter()
         if len(self.state.lines) > self.rows and began >= self.due:
             self.rows = len(self.state.lines)
@@ -333,7 +341,7 @@ class _Table:
 
 
 def results(state: State) -> str:
-    """What is finished as VNN-COMP writes it: benchmark,onnx,vnnlib,prepare_time,result,run_time, and no header."""
+    """The answers in VNN-COMP's format: benchmark,onnx,vnnlib,prepare_time,result,run_time, without a header."""
     text = io.StringIO()
     writer = csv.writer(text, lineterminator="\n")
     for instance in state.instances:
@@ -345,7 +353,7 @@ def results(state: State) -> str:
 
 
 def summary(state: State) -> dict[str, Any]:
-    """Counts and mean seconds per model and in all, as plain JSON."""
+    """The counts of the statuses and the mean seconds, per model and in total, as plain JSON."""
     models: dict[str, list[Trial]] = {instance.model: [] for instance in state.instances}
     for instance in state.instances:
         line = state.line(instance)
@@ -366,6 +374,7 @@ def summary(state: State) -> dict[str, Any]:
 
 
 def _counts(lines: Sequence[Trial]) -> dict[str, Any]:
+    """The counts of the statuses and the mean seconds of some answers."""
     decided = [line["run_time"] for line in lines if line["status"] in ("unsat", "sat")]
     every = [line["run_time"] for line in lines]
     return {
@@ -376,6 +385,7 @@ def _counts(lines: Sequence[Trial]) -> dict[str, Any]:
 
 
 def _save(state: State, out: Path) -> None:
+    """Write results.csv and summary.json."""
     _write(out / "results.csv", results(state), state.outputs)
     _write(out / "summary.json", json.dumps(summary(state), indent=1) + "\n", state.outputs)
 
@@ -385,7 +395,7 @@ def _write(path: Path, text: str, outputs: Outputs) -> None:
         write_whole(path, _bytes(text), outputs)
     except OSError as error:
         raise InvalidValueError(
-            f"{path} cannot be written ({error.strerror}); what is in the journal beside it is kept; "
+            f"{path} cannot be written ({error.strerror}); the answers are kept in the journal beside it; "
             "make room, or choose another --out; the same command goes on from there"
         ) from error
 
@@ -394,11 +404,11 @@ def _bytes(text: str) -> bytes:
     return text.encode(errors="surrogateescape")
 
 
-def _clear(places: Path) -> None:
-    """An empty folder; the journal's lock says that nobody else uses it."""
+def _clear(folder: Path) -> None:
+    """Make the folder, or empty it; the lock of the journal guarantees that no other sweep uses it."""
     try:
-        if places.exists():
-            shutil.rmtree(places)
-        places.mkdir()
+        if folder.exists():
+            shutil.rmtree(folder)
+        folder.mkdir()
     except OSError as error:
-        raise InvalidValueError(f"{places} cannot be written ({error.strerror}); choose another --out") from error
+        raise InvalidValueError(f"{folder} cannot be written ({error.strerror}); choose another --out") from error

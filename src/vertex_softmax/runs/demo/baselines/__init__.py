@@ -1,1 +1,1 @@
-"""Bounds of one softmax row by other published relaxations, which the demonstration shows beside ours."""
+"""Bounds of one softmax row by published relaxations, which the demonstration compares with ours."""

@@ -1,12 +1,13 @@
-"""What every baseline is given, checked once: coefficients and a score box in float64, and what they all need of it.
+"""The problem that every baseline bounds: min c · softmax(s) over a score box, validated and in float64.
 
-Invariant of `components`: p^L ≤ p_j(s) ≤ p^U for every s in the box, certainly. `in_pieces` keeps memory bounded.
+Invariant of `components`: p^L_j ≤ p_j(s) ≤ p^U_j for every s in the box, in spite of rounding. `in_pieces` bounds the
+memory.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import NamedTuple
+from dataclasses import dataclass, replace
 
 import numpy as np
 import torch
@@ -18,41 +19,52 @@ from vertex_softmax.softmax_box.arguments import Array, diagnose, tensors
 Floats = NDArray[np.float64]
 
 UNIT = 2.0**-53
+"""The unit roundoff of float64."""
 WIDEST = 1e300
-UNDERFLOW = 1e-300  # more than K products of numbers of size ≤ 2 can lose by underflow
+"""Rows whose scores span more are too wide: differences of scores may overflow."""
+UNDERFLOW = 1e-300
+"""More than K products of numbers of size ≤ 2 can lose by underflow."""
 
 
-class Problem(NamedTuple):
-    """Checked input in float64, (..., K), c perhaps not broadcast: c = scaled · 2^exponent with |scaled| < 1.
+@dataclass(frozen=True, kw_only=True, eq=False)
+class ScoreBoxProblem:
+    """The coefficients c and the score box [lower, upper] of rows of K keys, validated and in float64.
 
-    A masked key has the least coefficient of the others: what it was given must not matter.
+    c = scaled · 2^exponent with |scaled| < 1. A masked key has the least coefficient of the other keys, so that its
+    own coefficient does not matter.
     """
 
     c: Floats
+    """(..., K), perhaps not broadcast to the shape of the scores"""
     scaled: Floats
+    """as c"""
     exponent: NDArray[np.intc]
+    """as c without the last dimension"""
     lower: Floats
+    """(..., K)"""
     upper: Floats
+    """(..., K)"""
     masked: NDArray[np.bool_]
+    """(..., K): the keys whose upper end is −inf"""
 
     def least_coefficient(self) -> Floats:
-        """min c over the keys that are not masked: below every weighted mean, and free of rounding. Shape (...)."""
+        """min c over the keys that are not masked, (...): a lower bound of every weighted mean, without rounding."""
         least = self.c.min(-1)
         return np.asarray(np.broadcast_to(least, np.broadcast_shapes(least.shape, self.lower.shape[:-1])), np.float64)
 
     def too_wide(self, widest: float = WIDEST) -> NDArray[np.bool_]:
-        """Rows whose scores span more than `widest`; more than WIDEST, differences may overflow. Shape (...)."""
+        """Whether the scores of each row span more than `widest`, (...)."""
         least = np.where(self.masked, np.inf, self.lower).min(-1)
         return np.asarray(0.5 * self.upper.max(-1) - 0.5 * least > 0.5 * widest, np.bool_)
 
-    def tamed(self, widest: float = WIDEST) -> Problem:
-        """The same, but all scores 0 in the rows that are too wide: for callers that replace their results."""
+    def tamed(self, widest: float = WIDEST) -> ScoreBoxProblem:
+        """The problem with all scores 0 in the rows that are too wide, whose results the caller replaces."""
         wide = self.too_wide(widest)[..., None] & ~self.masked
-        return self._replace(lower=np.where(wide, 0.0, self.lower), upper=np.where(wide, 0.0, self.upper))
+        return replace(self, lower=np.where(wide, 0.0, self.lower), upper=np.where(wide, 0.0, self.upper))
 
 
-def read(c: Array, lower: Array, upper: Array) -> Problem:
-    """The arguments of a baseline, checked; raises a `VertexError` that names what is wrong."""
+def read(c: Array, lower: Array, upper: Array) -> ScoreBoxProblem:
+    """The arguments of a baseline as a problem; raises a `VertexError` that names what is wrong with them."""
     found, _ = tensors(c=c, lower=lower, upper=upper)
     lo, up = torch.broadcast_tensors(found["lower"], found["upper"])
     diagnose(lo, up, found["c"])
@@ -63,11 +75,11 @@ def read(c: Array, lower: Array, upper: Array) -> Problem:
         coefficients = np.where(masked, least, coefficients)
     exponent = np.frexp(np.abs(coefficients).max(-1))[1]
     scaled = np.ldexp(coefficients, -exponent[..., None])
-    return Problem(coefficients, scaled, exponent, low, high, masked)
+    return ScoreBoxProblem(c=coefficients, scaled=scaled, exponent=exponent, lower=low, upper=high, masked=masked)
 
 
-def components(problem: Problem) -> tuple[Floats, Floats]:
-    """(p^L, p^U), certainly outward; 0 and 1 where the box is too wide."""
+def components(problem: ScoreBoxProblem) -> tuple[Floats, Floats]:
+    """The ranges p^L and p^U of the softmax components, (..., K), rounded outward; 0 and 1 if the box is too wide."""
     wide = problem.too_wide()[..., None] & ~problem.masked
     tamed = problem.tamed()
     least, greatest = softmax_box_probabilities(tamed.lower, tamed.upper, outward=True)
@@ -82,8 +94,8 @@ def unscaled(bound: Floats, exponent: NDArray[np.intc]) -> Floats:
     return np.asarray(np.where(tiny, np.nextafter(result, -np.inf), result), np.float64)[()]
 
 
-def in_pieces(work: Callable[[Problem], Floats], problem: Problem, rows: int) -> Floats:
-    """`work` ((rows, K) to (rows)) done on at most `rows` rows at a time; the result has the broadcast shape (...)."""
+def in_pieces(work: Callable[[ScoreBoxProblem], Floats], problem: ScoreBoxProblem, rows: int) -> Floats:
+    """The results of `work`, (n, K) to (n,), on at most `rows` rows at a time, in the broadcast shape (...)."""
     shape = np.broadcast_shapes(problem.c.shape, problem.lower.shape)
     exponent = np.broadcast_to(problem.exponent, shape[:-1]).reshape(-1)
     c, scaled, lower, upper = (
@@ -94,5 +106,14 @@ def in_pieces(work: Callable[[Problem], Floats], problem: Problem, rows: int) ->
     result = np.empty(len(exponent))
     for first in range(0, len(result), max(1, rows)):
         part = slice(first, first + max(1, rows))
-        result[part] = work(Problem(c[part], scaled[part], exponent[part], lower[part], upper[part], masked[part]))
+        result[part] = work(
+            ScoreBoxProblem(
+                c=c[part],
+                scaled=scaled[part],
+                exponent=exponent[part],
+                lower=lower[part],
+                upper=upper[part],
+                masked=masked[part],
+            )
+        )
     return np.asarray(result.reshape(shape[:-1]), np.float64)[()]

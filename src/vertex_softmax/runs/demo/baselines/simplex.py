@@ -1,13 +1,21 @@
-"""The baselines that know the range of every softmax component and nothing else: IBP, and IBP with Σ p_j = 1.
+"""The baselines that use only the range of every softmax component: IBP, and IBP with Σ p_j = 1.
 
-Invariant: exact minimum ≥ simplex_min ≥ ibp_min, for the computed floats (their rounding is subtracted).
+Invariant: exact minimum ≥ simplex_min ≥ ibp_min for the computed floats, from which rounding errors are subtracted.
 """
 
 from __future__ import annotations
 
 import numpy as np
 
-from vertex_softmax.runs.demo.baselines.problem import UNDERFLOW, UNIT, Floats, Problem, components, read, unscaled
+from vertex_softmax.runs.demo.baselines.problem import (
+    UNDERFLOW,
+    UNIT,
+    Floats,
+    ScoreBoxProblem,
+    components,
+    read,
+    unscaled,
+)
 from vertex_softmax.softmax_box.arguments import Array
 
 
@@ -38,8 +46,8 @@ def simplex_min(c: Array, lower: Array, upper: Array) -> Floats:
     return simplex_bound(read(c, lower, upper))
 
 
-def simplex_bound(problem: Problem) -> Floats:
-    """`simplex_min` of input that was read already, (...)."""
+def simplex_bound(problem: ScoreBoxProblem) -> Floats:
+    """`simplex_min` of a validated problem, (...)."""
     least, greatest = components(problem)
     full = np.broadcast_shapes(problem.scaled.shape, least.shape)
     order = np.broadcast_to(np.argsort(problem.scaled, axis=-1), full)
@@ -56,7 +64,7 @@ def _dual(c: Floats, least: Floats, greatest: Floats, t: Floats) -> Floats:
     """t + Σ_j min((c_j − t) p^L_j, (c_j − t) p^U_j), less its rounding; t is () or (..., 1), the result (...).
 
     A term is rounded twice and added at most K times, then t once: with (K + 8) ε for K + 3 and its second order, the
-    error is below (K + 8) ε (|t| + Σ |terms|), and UNDERFLOW covers what is too small to be seen.
+    error is below (K + 8) ε (|t| + Σ |terms|), and UNDERFLOW covers what products lose by underflow.
     """
     d = c - t
     terms = d * np.where(d < 0, greatest, least)

@@ -1,4 +1,4 @@
-"""Wei et al. (2023): every softmax component between a convex and a concave function, here at their tangent planes.
+"""Wei et al. (2023): every softmax component lies between a convex and a concave function; here, their tangent planes.
 
 Invariant of `planes`, to rounding: for every s in the box, with z = (s − middle of the box) / radius in [−1, 1],
 
@@ -8,27 +8,33 @@ Invariant of `planes`, to rounding: for every s in the box, with z = (s − midd
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from dataclasses import dataclass
 
 import numpy as np
 
-from vertex_softmax.runs.demo.baselines.problem import Floats, Problem, read, unscaled
+from vertex_softmax.runs.demo.baselines.problem import Floats, ScoreBoxProblem, read, unscaled
 from vertex_softmax.softmax_box.arguments import Array
 
 WIDEST = 2.0**20
 """Scores that span more get the trivial bound min c: shifting them by the largest one would lose the others' digits."""
 
 
-class Planes(NamedTuple):
-    """Two planes per component: a slope in its own score, and a vector that all share; (..., K), masked keys 0."""
+@dataclass(frozen=True, kw_only=True, eq=False)
+class LsePlanes:
+    """A lower and an upper plane for every softmax component (see the module): (..., K) each, 0 at masked keys."""
 
     below: Floats
+    """the lower plane at the middle of the box"""
     slide: Floats
+    """the shared slopes of all lower planes, relative to their values at the middle"""
     above: Floats
+    """the upper plane at the middle of the box"""
     slope: Floats
+    """the slope of the upper plane in s_j − lse(s)"""
     middle: Floats
     """softmax at the middle of the box"""
     radius: Floats
+    """half the width of each score's interval"""
 
 
 def wei_lse_min(c: Array, lower: Array, upper: Array) -> Floats:
@@ -51,14 +57,14 @@ def wei_lse_min(c: Array, lower: Array, upper: Array) -> Floats:
     return wei_bound(read(c, lower, upper))
 
 
-def wei_bound(problem: Problem) -> Floats:
-    """`wei_lse_min` of input that was read already, (...)."""
+def wei_bound(problem: ScoreBoxProblem) -> Floats:
+    """`wei_lse_min` of a validated problem, (...)."""
     tangents, scaled = planes(problem.tamed(WIDEST)), problem.scaled
     bound = unscaled(contracted(tangents, np.maximum(scaled, 0.0), np.minimum(scaled, 0.0)), problem.exponent)
     return np.asarray(np.where(problem.too_wide(WIDEST), problem.least_coefficient(), bound), np.float64)[()]
 
 
-def contracted(tangents: Planes, positive: Floats, negative: Floats) -> Floats:
+def contracted(tangents: LsePlanes, positive: Floats, negative: Floats) -> Floats:
     """The least Σ_j positive_j lower plane_j + negative_j upper plane_j over the box, positive ≥ 0 ≥ negative."""
     low, high = positive * tangents.below, negative * tangents.slope
     moves = (low + high - high.sum(-1, keepdims=True) * tangents.middle) * tangents.radius
@@ -66,7 +72,7 @@ def contracted(tangents: Planes, positive: Floats, negative: Floats) -> Floats:
     return np.asarray((low + negative * tangents.above).sum(-1) - np.abs(moves).sum(-1), np.float64)
 
 
-def planes(problem: Problem) -> Planes:
+def planes(problem: ScoreBoxProblem) -> LsePlanes:
     """The tangent planes of L_j and U_j at the middle of the box. No row may span more than WIDEST: `Problem.tamed`."""
     masked = problem.masked
     with np.errstate(invalid="ignore"):  # −inf − −inf at masked keys
@@ -76,14 +82,21 @@ def planes(problem: Problem) -> Planes:
         log_least = np.where(masked, 0.0, _log_component(x, z))
         log_greatest = np.where(masked, 0.0, _log_component(z, x))
         log_p = middle - _lse(middle)
-        gap = np.maximum(log_greatest - log_least, 0.0)  # rounding may cross two equal numbers: they are a point
+        gap = np.maximum(log_greatest - log_least, 0.0)  # rounding may make the ends of a point cross
         divisor = np.where(gap > 0, gap, 1.0)
         slope = np.exp(log_greatest) * np.where(gap > 0, -np.expm1(-gap) / divisor, 1.0)
         L, U = np.exp(x), np.exp(z)
         mass = (0.5 * L + 0.5 * U).sum(-1, keepdims=True)
         above = np.exp(log_greatest) - slope * np.where(masked, 0.0, log_greatest - log_p)
-        found = (np.exp(middle) / mass, 0.5 * (U - L) / mass, above, slope, np.exp(log_p), 0.5 * z - 0.5 * x)
-    return Planes(*(np.where(masked, 0.0, values) for values in found))
+        found = {
+            "below": np.exp(middle) / mass,
+            "slide": 0.5 * (U - L) / mass,
+            "above": above,
+            "slope": slope,
+            "middle": np.exp(log_p),
+            "radius": 0.5 * z - 0.5 * x,
+        }
+    return LsePlanes(**{name: np.where(masked, 0.0, values) for name, values in found.items()})
 
 
 def _lse(x: Floats) -> Floats:

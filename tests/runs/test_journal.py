@@ -2,25 +2,20 @@
 
 from __future__ import annotations
 
-import ast
 import dataclasses
 import errno
 import json
 import os
-import re
-import shutil
 import subprocess
 import sys
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from tests.processes import files_up_to
 
+from tests.processes import files_up_to
 from vertex_softmax.foundation.errors import InternalError, InvalidValueError
 from vertex_softmax.runs import journal as journals
-from vertex_softmax.runs import sources
-from vertex_softmax.runs.journal import Journal, fingerprint, journal_of, key_of
+from vertex_softmax.runs.journal import Journal, key_of
 
 ROUNDS = 24
 
@@ -259,71 +254,6 @@ def test_what_stays_in_memory_is_what_is_asked_for(path: Path) -> None:
             journal.add([{"key": "a", "found": 1, "long": "x" * 1000}])
             assert journal.known == {"a": {"found": 1}}
     assert known(path)["a"]["long"] == "x" * 1000
-
-
-@pytest.fixture
-def package(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
-    """A copy of the package that fingerprints are taken of."""
-    copy = tmp_path / "package"
-    shutil.copytree(sources.PACKAGE, copy, ignore=shutil.ignore_patterns("__pycache__", "*.so", "data"))
-    monkeypatch.setattr(sources, "PACKAGE", copy)
-    fingerprint.cache_clear()
-    yield copy
-    fingerprint.cache_clear()
-
-
-def taken(*files: str) -> str:
-    fingerprint.cache_clear()
-    return fingerprint(*files)
-
-
-COMPUTES = (
-    "ops/attention.py",
-    "bounds/backward.py",
-    "graph/decompose.py",
-    "search/attack.py",
-    "sets.py",
-    "methods/bounding.py",
-    "methods/certify.py",
-    "softmax_box/reference.py",
-)
-
-
-def test_a_fingerprint_changes_with_what_computes_and_with_nothing_else(package: Path) -> None:
-    plain, with_file = taken(), taken("experiments/learned.py")
-    assert len({plain, with_file, taken("experiments/synthetic.py")}) == 3
-    kernels = [str(path.relative_to(package)) for path in package.rglob("*.[ch]")]
-    assert kernels
-    for name in (*COMPUTES, *kernels):
-        before = (package / name).read_bytes()
-        (package / name).write_bytes(before + b"\n")
-        assert taken() != plain, name
-        assert taken("experiments/learned.py") != with_file, name
-        (package / name).write_bytes(before)
-    (package / "ops" / "new.py").write_text("")
-    assert taken() != plain
-    (package / "ops" / "new.py").unlink()
-    for name in ("experiments/learned.py", "experiments/journal.py", "experiments/tables.py", "cli.py", "ops/x.pyc"):
-        with (package / name).open("ab") as file:
-            file.write(b"\n")
-    assert taken() == plain
-    assert taken("experiments/learned.py") != with_file
-
-
-def test_every_source_that_an_experiment_names_is_there() -> None:
-    named: set[str] = set()
-    for path in (sources.PACKAGE / "experiments").glob("*.py"):
-        for node in ast.walk(ast.parse(path.read_text())):
-            if isinstance(node, ast.Constant) and re.fullmatch(r"[a-z_]+/[a-z_/]+(\.py)?", str(node.value)):
-                named.add(str(node.value))
-    assert {"experiments/learned.py", "experiments/slack.py", "experiments/synthetic.py"} <= named
-    assert [name for name in sorted(named) if not (sources.PACKAGE / name).exists()] == []
-
-
-def test_the_journal_of_an_experiment(tmp_path: Path) -> None:
-    found = journal_of("strong", tmp_path, "experiments/synthetic.py")
-    assert found.path == tmp_path / "journals" / "strong.jsonl"
-    assert found.source == fingerprint("experiments/synthetic.py") != fingerprint()
 
 
 @pytest.mark.parametrize(

@@ -11,24 +11,15 @@ import numpy as np
 import pytest
 import torch
 from torch import Tensor
-from vertex_softmax.methods.bounding import make_boxes
 
 from tests.bounds.checks import Ready, tightened
 from tests.bounds.networks import Config, descend, input_box, samples, transformer
 from vertex_softmax.bounds import branch_and_bound as module
 from vertex_softmax.bounds.ascent import Ascent
-<<<<<<< HEAD:tests/bounds/branching_cases.py
 from vertex_softmax.bounds.branch_and_bound import Accept, Aim, Outcome, Progress, Search, Watchers, branch_and_bound
 from vertex_softmax.bounds.frontier import Part
 from vertex_softmax.graph import build
 from vertex_softmax.graph.ir import Graph
-=======
-from vertex_softmax.bounds.backward import Walk
-from vertex_softmax.bounds.branch_and_bound import Domain, Outcome, Search, branch_and_bound
-from vertex_softmax.graph import build
-from vertex_softmax.graph.ir import Graph
-from vertex_softmax.methods.options import Options
->>>>>>> w-core:tests/search/branching_cases.py
 from vertex_softmax.ops.elementwise import Relu
 from vertex_softmax.ops.rules import RowRule, Rules
 from vertex_softmax.search.attack import pgd

@@ -10,17 +10,12 @@ from torch import Tensor
 
 from tests.bounds.networks import descend, samples
 from vertex_softmax.bounds.ascent import Ascent
-<<<<<<< HEAD
 from vertex_softmax.bounds.backward import lower_bound
 from vertex_softmax.bounds.boxes import Boxes
 from vertex_softmax.bounds.choice import DEFAULT, Choice
 from vertex_softmax.bounds.coefficients import Objective
 from vertex_softmax.bounds.memory import Memory
 from vertex_softmax.bounds.question import Question
-=======
-from vertex_softmax.bounds.backward import Walk
-from vertex_softmax.bounds.memory import Memory
->>>>>>> w-core
 from vertex_softmax.graph.ir import Constant, Graph, Node
 from vertex_softmax.methods.bound import Bound
 from vertex_softmax.methods.boxes import tightened_boxes

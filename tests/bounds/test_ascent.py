@@ -8,11 +8,9 @@ from unittest import mock
 import pytest
 import torch
 from torch import Tensor
-from vertex_softmax.methods.bounding import make_boxes
 
 from tests.bounds.checks import Ready, check_bounds, check_boxes, hard_points, objectives, tightened
 from tests.bounds.networks import Config, input_box, transformer
-<<<<<<< HEAD:tests/bounds/test_ascent.py
 from vertex_softmax.bounds import ascent as module
 from vertex_softmax.bounds.ascent import DROP_EVERY, Ascent, Beginning, Goal, _better, ascended_box, free_parameters
 from vertex_softmax.bounds.boxes import Boxes
@@ -22,14 +20,6 @@ from vertex_softmax.bounds.question import Question
 from vertex_softmax.bounds.units import undecided
 from vertex_softmax.foundation.errors import InvalidValueError
 from vertex_softmax.ops.rules import RowRule, Rules
-=======
-from vertex_softmax.bounds.ascent import LET_GO, Ascent, _better, ascended_box, optimized_bound, parameters
-from vertex_softmax.bounds.backward import Walk
-from vertex_softmax.bounds.coefficients import Part
-from vertex_softmax.foundation.errors import InvalidValueError
-from vertex_softmax.methods.options import Options
-from vertex_softmax.ops.rules import Rules
->>>>>>> w-core:tests/bounds/test_optimize.py
 
 CONFIGS = {
     "plain": Config(seed=2),

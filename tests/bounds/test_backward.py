@@ -10,22 +10,15 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from vertex_softmax.bounds.interval import interval_bounds
 
 from tests.bounds.checks import SMALL, Ready, asked, bounded, check_network, objectives
 from tests.bounds.networks import ACTIVATIONS, Config, input_box, transformer
 from tests.slowly import few
-<<<<<<< HEAD
 from vertex_softmax.bounds import box_passes
 from vertex_softmax.bounds.ascent import Ascent
 from vertex_softmax.bounds.backward import lower_bound
 from vertex_softmax.bounds.box_passes import all_boxes
 from vertex_softmax.bounds.coefficients import Coefficients, Objective
-=======
-from vertex_softmax.bounds.ascent import Ascent
-from vertex_softmax.bounds.backward import Walk
-from vertex_softmax.bounds.coefficients import Part
->>>>>>> w-core
 from vertex_softmax.bounds.memory import Memory
 from vertex_softmax.graph import build
 from vertex_softmax.graph.ir import Graph, Node

@@ -6,15 +6,11 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from vertex_softmax.bounds.interval import interval_bounds
 
 from tests.bounds.checks import asked, bounded, check_boxes, hard_points
 from tests.bounds.networks import input_box, transformer
 from tests.bounds.test_backward import CONFIGS, Config, configs, usable
-<<<<<<< HEAD:tests/bounds/test_box_passes.py
 from vertex_softmax.bounds.box_passes import all_boxes
-=======
->>>>>>> w-core:tests/bounds/test_interval.py
 
 
 @pytest.mark.parametrize("name", CONFIGS)

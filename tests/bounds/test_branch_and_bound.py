@@ -31,14 +31,9 @@ from tests.bounds.networks import Config, input_box, transformer
 from tests.slowly import few
 from vertex_softmax.bounds import branch_and_bound as module
 from vertex_softmax.bounds.ascent import Ascent
-<<<<<<< HEAD:tests/bounds/test_branch_and_bound.py
 from vertex_softmax.bounds.branch_and_bound import Search, Stop
 from vertex_softmax.bounds.frontier import Part
 from vertex_softmax.ops.rules import RowRule
-=======
-from vertex_softmax.bounds.backward import Walk
-from vertex_softmax.bounds.branch_and_bound import Domain, Search
->>>>>>> w-core:tests/search/test_branch_and_bound.py
 
 torch.set_num_threads(1)
 

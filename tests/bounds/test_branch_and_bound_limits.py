@@ -28,13 +28,8 @@ from tests.bounds.networks import input_box, transformer
 from vertex_softmax.bounds import backward as backward_module
 from vertex_softmax.bounds import branch_and_bound as module
 from vertex_softmax.bounds.ascent import Ascent
-<<<<<<< HEAD:tests/bounds/test_branch_and_bound_limits.py
 from vertex_softmax.bounds.branch_and_bound import Search
 from vertex_softmax.bounds.frontier import Part
-=======
-from vertex_softmax.bounds.backward import Walk
-from vertex_softmax.bounds.branch_and_bound import Domain, Search
->>>>>>> w-core:tests/search/test_branch_and_bound_limits.py
 from vertex_softmax.foundation.errors import InvalidValueError, OutOfTimeError
 from vertex_softmax.graph import build
 from vertex_softmax.graph.ir import Graph

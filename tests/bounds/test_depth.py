@@ -12,18 +12,12 @@ import pytest
 import torch
 from torch import Tensor
 
-<<<<<<< HEAD
 from tests.bounds.checks import asked
 from vertex_softmax.bounds.ascent import Ascent
 from vertex_softmax.bounds.backward import lower_bound
 from vertex_softmax.bounds.box_passes import all_boxes
 from vertex_softmax.bounds.branch_and_bound import Search
 from vertex_softmax.bounds.coefficients import Objective
-=======
-from vertex_softmax.bounds.ascent import Ascent
-from vertex_softmax.bounds.backward import Walk
-from vertex_softmax.bounds.branch_and_bound import Search
->>>>>>> w-core
 from vertex_softmax.certificate import checker
 from vertex_softmax.graph import build
 from vertex_softmax.graph.identity import graph_identity

@@ -11,7 +11,6 @@ import pytest
 import torch
 from hypothesis import given, settings
 from torch import Tensor
-from vertex_softmax.methods.bounding import make_boxes
 
 from tests.bounds.checks import (
     TOLERANCE,
@@ -29,19 +28,12 @@ from tests.bounds.test_backward import CONFIGS, LARGEST, configs, radii, usable
 from tests.slowly import few
 from vertex_softmax.bounds import generate as generate_module
 from vertex_softmax.bounds.ascent import Ascent
-<<<<<<< HEAD
 from vertex_softmax.bounds.boxes import Boxes
 from vertex_softmax.bounds.generate import generate
 from vertex_softmax.bounds.memory import Memory
 from vertex_softmax.bounds.question import Question
 from vertex_softmax.graph.ir import Constant, Graph, Node
 from vertex_softmax.methods import joint as joint_module
-=======
-from vertex_softmax.bounds.backward import Walk
-from vertex_softmax.bounds.coefficients import Part
-from vertex_softmax.bounds.memory import Memory
-from vertex_softmax.graph.ir import Constant, Graph, Node
->>>>>>> w-core
 from vertex_softmax.methods.options import Options
 from vertex_softmax.ops.generators import Generators
 from vertex_softmax.ops.rules import RowRule, Rules

@@ -8,19 +8,12 @@ from fractions import Fraction
 import pytest
 import torch
 from torch import Tensor
-from vertex_softmax.bounds.interval import interval_bounds
 
-<<<<<<< HEAD
 from tests.bounds.checks import asked
 from vertex_softmax.bounds import backward as backward_module
 from vertex_softmax.bounds.backward import backward, lower_bound
 from vertex_softmax.bounds.box_passes import all_boxes, box_by_pass
 from vertex_softmax.bounds.coefficients import Objective
-=======
-from vertex_softmax.bounds.backward import Walk
-from vertex_softmax.bounds.coefficients import Part
-from vertex_softmax.bounds.linear import Linear
->>>>>>> w-core
 from vertex_softmax.graph import build
 from vertex_softmax.graph.ir import Graph, Node
 from vertex_softmax.ops.bilinear import MatMul

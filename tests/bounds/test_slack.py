@@ -4,11 +4,9 @@ from __future__ import annotations
 
 import pytest
 import torch
-from vertex_softmax.methods.bounding import make_boxes
 
 from tests.bounds.checks import QUICK, asked, objectives, tightened
 from tests.bounds.networks import Config, input_box, transformer
-<<<<<<< HEAD
 from vertex_softmax.bounds.ascent import ascend
 from vertex_softmax.bounds.choice import DEFAULT
 from vertex_softmax.bounds.linear import LinearBound
@@ -16,15 +14,6 @@ from vertex_softmax.bounds.slack import attained, row_slack, slack
 from vertex_softmax.graph import build
 from vertex_softmax.graph.ir import Graph
 from vertex_softmax.ops.attention import Attention
-=======
-from vertex_softmax.bounds.ascent import optimise
-from vertex_softmax.bounds.backward import Walk
-from vertex_softmax.bounds.coefficients import Part
-from vertex_softmax.bounds.linear import Linear
-from vertex_softmax.bounds.slack import input_of, slack
-from vertex_softmax.graph import build
-from vertex_softmax.graph.ir import Graph
->>>>>>> w-core
 from vertex_softmax.ops.interval import Interval
 from vertex_softmax.ops.rules import RowRule, Rules
 from vertex_softmax.sets.region import BoxRegion

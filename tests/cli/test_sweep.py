@@ -372,7 +372,7 @@ def test_a_full_disk_loses_nothing(tmp_path: Path, fake: tuple[str, ...], monkey
         result = vertex(told, "--out", out)
     assert result.exit_code == 2
     assert (
-        "results.csv cannot be written (Read-only file system); what is in the journal beside it is kept"
+        "results.csv cannot be written (Read-only file system); the answers are kept in the journal beside it"
         in result.stderr
     )
     assert vertex(told, "--out", out).exit_code == 0

@@ -229,11 +229,11 @@ BEGUN = """
 import pathlib, runpy, sys
 from vertex_softmax.search import cascade
 
-def begun(*arguments, branch=cascade.branch_and_bound, **more):
+def begun(*arguments, branch=cascade.branch, **more):
     pathlib.Path("begun").touch()
     return branch(*arguments, **more)
 
-cascade.branch_and_bound = begun
+cascade.branch = begun
 runpy.run_module("vertex_softmax", run_name="__main__", alter_sys=True)
 """
 """The command, which leaves a file when branch and bound begins."""

@@ -11,7 +11,7 @@ import pytest
 
 from vertex_softmax.softmax_box import triton_backend
 
-TESTS = Path(__file__).parents[1]
+ROOT = Path(__file__).parents[2]
 
 
 @pytest.mark.parametrize("rows", ["some", pytest.param("all", marks=pytest.mark.slow)])
@@ -20,10 +20,10 @@ def test_the_kernel_gives_the_exact_minimum_in_the_interpreter(rows: str) -> Non
     if not triton_backend.available():  # no Triton for this platform: then the public functions do not use it either
         assert not triton_backend.usable(16)
         return
-    paths = os.pathsep.join([str(TESTS), *filter(None, [os.environ.get("PYTHONPATH")])])
+    paths = os.pathsep.join([str(ROOT), *filter(None, [os.environ.get("PYTHONPATH")])])
     environment = os.environ | {"TRITON_INTERPRET": "1", "PYTHONPATH": paths}
-    command = [sys.executable, "-m", "softmax_box.triton_script", rows]
-    done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=300, check=False, cwd=TESTS)
+    command = [sys.executable, "-m", "tests.softmax_box.triton_script", rows]
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=300, check=False, cwd=ROOT)
     assert done.returncode == 0, done.stdout + done.stderr
     assert done.stdout.count(": ok") == 4
 

@@ -193,7 +193,7 @@ def test_a_check_has_a_time(files: Path) -> None:
     program = """
 import sys, time
 from vertex_softmax.cli import check, main
-check._other_network = lambda *_: time.sleep(60) or ""
+check._network_difference = lambda *_: time.sleep(60) or ""
 check.GRACE = 0.0
 main.app(["check", sys.argv[1], sys.argv[2], "--timeout", "5"])
 """

@@ -250,7 +250,7 @@ def sweep_(data: bytes, folder: Path) -> None:
     with mock.patch.object(sweep, "source", return_value=SOURCE):
         state = sweep.State([instance], Settings(jobs=1, threads=1))
         with Journal(folder / "journal.jsonl", SOURCE, sweep._kept) as opened:
-            sweep._unknown(state, opened, folder)
+            sweep._pending(state, opened, folder)
         sweep._save(state, folder)
     (folder / "results.csv").write_bytes(results)
     (folder / "summary.json").unlink(missing_ok=True)

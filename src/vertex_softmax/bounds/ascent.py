@@ -172,7 +172,7 @@ class Beginning:
     choice: Choice | None = None
     """the values to start from; None: the defaults"""
     cuts: Mapping[Node, Multipliers] = dataclasses.field(default_factory=dict)
-    """boxes with multipliers, and the scale of their steps (`free_parameters`)"""
+    """boxes with multipliers; what stands here for each side is the scale of its multiplier's steps, not its value"""
     best: bool = False
     """return the values of the best bound instead of the last ones"""
 

@@ -52,7 +52,10 @@ class LinearBound:
         return no_overflow(region.support(self.coefficients, self.constant))
 
     def minimise(self, region: Region) -> tuple[Tensor, Tensor]:
-        """The least values (batch, S), and points (batch, S, *shape of the start) of the set that attain them."""
+        """The least values (batch, S), and points (batch, S, *shape of the start) of the set that attain them.
+
+        The values are summed in another order than by `least`: they differ in the last bits.
+        """
         slopes = torch.zeros_like(region.box.lower).unsqueeze(1) if self.coefficients is None else self.coefficients
         value, point = region.minimise(slopes, self.constant)
         return no_overflow(value), point.expand(*value.shape, *point.shape[2:])

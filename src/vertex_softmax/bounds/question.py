@@ -41,9 +41,9 @@ class Question:
 
     index: GraphIndex
     given: Region
-    """the input sets, shaped like the graph's input"""
+    """the input sets, shaped like the graph's input: what was asked"""
     region: Region
-    """the same sets at `index.start`, where passes end"""
+    """the same sets, rearranged like `index.start`, the node where passes end (the input, or a mere reshape of it)"""
     memory: Memory
     clock: Stopwatch
     relaxations: Relaxations
@@ -87,5 +87,6 @@ class Question:
         return dataclasses.replace(self, clock=Stopwatch(deadline, self.clock.seconds))
 
     def on_parts(self) -> Question:
-        """The same question for boxes of parts of the set (`Boxes.parts`)."""
+        """The same question for boxes of parts of the set (`Boxes.parts`): relaxations that parts share with the whole are
+        made once. Without it the bounds are the same, and take longer."""
         return dataclasses.replace(self, relaxations=self.relaxations.of_parts())

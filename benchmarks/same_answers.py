@@ -1,12 +1,12 @@
 """Do two checkouts of the package give the same answers, as fast? To be asked around every change of its structure.
 
-python benchmarks/same_answers.py record --source CHECKOUT --out DIR [--groups ...] [--weights DIR]
+python benchmarks/same_answers.py record --source CHECKOUT --out DIR [--groups G ...] [--weights DIR]
 python benchmarks/same_answers.py compare --old DIR --new DIR
 python benchmarks/same_answers.py time --old CHECKOUT --new CHECKOUT --out FILE.json [--repeats 5]
 
 `record` asks one checkout all questions of same_questions.py in a process of its own, on one thread; numbers are kept
-as hexadecimal floats, certificates as files. What networks were trained, or written as ONNX, is kept in --weights
-(beside DIR unless told), so that both sides have the same. `compare` gives, for each method, the largest differences
+as hexadecimal floats, certificates as files. With --groups, what DIR has of other groups is kept. What networks were
+trained, or written as ONNX, is kept in --weights (beside DIR unless told), so that both sides have the same. `compare` gives, for each method, the largest differences
 |new − old| / max(1, |old|) where a bound became worse and where it became better, has the new checkout check the
 old certificates, and ends with status 1 if something is worse by more than WORSE, a word differs, an item is missing,
 or a certificate is rejected. `time` keeps a process for each checkout, and has them answer in turn.
@@ -38,8 +38,9 @@ TIMED = (  # group, name, methods: 0.3 to 2 s each
     ("anchors", "ten16_eps0.02", ("ibp", "crown", "vertex", "hybrid", "alpha-crown")),
     ("vit", "pgd_2_3_16 0", ("ibp", "crown", "vertex", "hybrid", "alpha-crown", "joint")),
     ("digits", "layer-gelu 2", ("crown", "vertex", "hybrid", "alpha-crown", "joint")),
-    ("digits", "rms-gated-silu 1", ("hybrid", "joint", "bab")),
-    ("digits", "none-relu 2", ("joint", "bab")),
+    ("digits", "rms-gated-silu 1", ("ibp", "hybrid", "joint")),
+    ("digits", "rms-gated-silu 1 wider", ("bab",)),
+    ("digits", "none-relu 2 wider", ("joint", "bab")),
 )
 LEAST_S = 0.3
 """A question is repeated within one timing until it has taken about so long."""
@@ -144,14 +145,19 @@ def record(source: Path, out: Path, groups: Sequence[str], weights: Path) -> int
     worker.close()
     head = subprocess.run(["git", "-C", str(source), "rev-parse", "HEAD"], capture_output=True, text=True, check=False)
     about = {k: v for k, v in worker.about.items() if k != "questions"}
+    seconds, file = time.perf_counter() - begin, out / "record.json"
+    if groups and file.exists():  # those of other groups are kept
+        before = json.loads(file.read_text())
+        if before["commit"] == head.stdout.strip() and before["source"] == str(source):
+            rows = [row for row in before["rows"] if row["group"] not in groups] + rows
     whole = {
         "source": str(source),
         "commit": head.stdout.strip(),
         **about,
-        "seconds": time.perf_counter() - begin,
+        "seconds": seconds,
         "rows": rows,
     }
-    (out / "record.json").write_text(json.dumps(whole, indent=1))
+    file.write_text(json.dumps(whole, indent=1))
     for method, of in by_method(rows).items():
         spent = sum(row["seconds"] for row in of)
         print(f"{method:12} {len(of):4} items {sum(len(r['values']) for r in of):6} values {spent:7.1f} s")

@@ -1,15 +1,16 @@
 """Do two checkouts of the package give the same answers, as fast? To be asked around every change of its structure.
 
 python benchmarks/same_answers.py record --source CHECKOUT --out DIR [--groups G ...] [--weights DIR]
-python benchmarks/same_answers.py compare --old DIR --new DIR
+python benchmarks/same_answers.py compare --old DIR --new DIR [--groups G ...]
 python benchmarks/same_answers.py time --old CHECKOUT --new CHECKOUT --out FILE.json [--repeats 5]
 
 `record` asks one checkout all questions of same_questions.py in a process of its own, on one thread; numbers are kept
 as hexadecimal floats, certificates as files. With --groups, what DIR has of other groups is kept. What networks were
-trained, or written as ONNX, is kept in --weights (beside DIR unless told), so that both sides have the same. `compare` gives, for each method, the largest differences
-|new − old| / max(1, |old|) where a bound became worse and where it became better, has the new checkout check the
-old certificates, and ends with status 1 if something is worse by more than WORSE, a word differs, an item is missing,
-or a certificate is rejected. `time` keeps a process for each checkout, and has them answer in turn.
+trained, or written as ONNX, is kept in --weights (beside DIR unless told), so that both sides have the same.
+`compare` gives, for each method, the largest differences |new − old| / max(1, |old|) where a bound became worse and
+where it became better, has the new checkout check the old certificates, and ends with status 1 if something is worse
+by more than WORSE, a word differs, an item is missing, or a certificate is rejected. `time` keeps a process for each
+checkout, and has them answer in turn.
 """
 
 from __future__ import annotations
@@ -136,32 +137,28 @@ def record(source: Path, out: Path, groups: Sequence[str], weights: Path) -> int
     begin = time.perf_counter()
     worker = Worker(source, out, weights)
     chosen = [key for key in worker.about["questions"] if not groups or key[0] in groups]
-    rows = []
-    for i, key in enumerate(chosen):
-        answer = worker.ask(question=key)
-        rows.append({"group": key[0], "name": key[1], "method": key[2], **answer})
-        bad = f"  {answer['words'][-1]}" if answer.get("error") else ""
-        print(f"{i + 1}/{len(chosen)} {' | '.join(key)}: {answer['seconds']:.2f} s{bad}", file=sys.stderr)
-    worker.close()
     head = subprocess.run(["git", "-C", str(source), "rev-parse", "HEAD"], capture_output=True, text=True, check=False)
     about = {k: v for k, v in worker.about.items() if k != "questions"}
-    seconds, file = time.perf_counter() - begin, out / "record.json"
+    whole = {"source": str(source), "commit": head.stdout.strip(), **about, "rows": []}
+    file = out / "record.json"
     if groups and file.exists():  # those of other groups are kept
         before = json.loads(file.read_text())
-        if before["commit"] == head.stdout.strip() and before["source"] == str(source):
-            rows = [row for row in before["rows"] if row["group"] not in groups] + rows
-    whole = {
-        "source": str(source),
-        "commit": head.stdout.strip(),
-        **about,
-        "seconds": seconds,
-        "rows": rows,
-    }
-    file.write_text(json.dumps(whole, indent=1))
+        if all(before[k] == v for k, v in whole.items() if k != "rows"):
+            whole["rows"] = [row for row in before["rows"] if row["group"] not in groups]
+    for i, key in enumerate(chosen):
+        answer = worker.ask(question=key)
+        whole["rows"].append({"group": key[0], "name": key[1], "method": key[2], **answer})
+        bad = f"  {answer['words'][-1]}" if answer.get("error") else ""
+        print(f"{i + 1}/{len(chosen)} {' | '.join(key)}: {answer['seconds']:.2f} s{bad}", file=sys.stderr)
+        if i + 1 == len(chosen) or chosen[i + 1][0] != key[0]:  # a run that is stopped keeps its whole groups
+            file.write_text(json.dumps(whole, indent=1))
+    worker.close()
+    rows = whole["rows"]
     for method, of in by_method(rows).items():
-        spent = sum(row["seconds"] for row in of)
-        print(f"{method:12} {len(of):4} items {sum(len(r['values']) for r in of):6} values {spent:7.1f} s")
-    print(f"{len(rows)} items, {sum(bool(r.get('error')) for r in rows)} errors, {whole['seconds']:.0f} s: {out}")
+        spent = sum(row["cpu"] for row in of)
+        print(f"{method:18} {len(of):4} items {sum(len(r['values']) for r in of):6} values {spent:7.1f} s of CPU")
+    errors = sum(bool(r.get("error")) for r in rows)
+    print(f"{len(rows)} items, {errors} errors, {time.perf_counter() - begin:.0f} s by the clock: {out}")
     return 0
 
 
@@ -183,9 +180,11 @@ def difference(old: float, new: float) -> float:
     return (new - old) / max(1.0, abs(old))
 
 
-def compare(old: Path, new: Path) -> int:
+def compare(old: Path, new: Path, groups: Sequence[str]) -> int:
     before, after = (json.loads((folder / "record.json").read_text()) for folder in (old, new))
     key = lambda row: (row["group"], row["name"], row["method"])  # noqa: E731
+    for side in (before, after):
+        side["rows"] = [row for row in side["rows"] if not groups or row["group"] in groups]
     a, b = ({key(row): row for row in side["rows"]} for side in (before, after))
     print(f"old {before['source']} {before['commit'][:9]}, new {after['source']} {after['commit'][:9]}")
     wrong = [f"missing: {' | '.join(k)}" for k in a if k not in b] + [
@@ -294,8 +293,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     commands = parser.add_subparsers(dest="command", required=True)
     one = commands.add_parser("record")
     one.add_argument("--source", type=Path, required=True)
-    one.add_argument("--groups", nargs="+", default=[])
     two, three = commands.add_parser("compare"), commands.add_parser("time")
+    for command in (one, two):
+        command.add_argument("--groups", nargs="+", default=[])
     for command in (two, three):
         command.add_argument("--old", type=Path, required=True)
         command.add_argument("--new", type=Path, required=True)
@@ -310,7 +310,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if asked.command == "worker":
         return work(asked.out, asked.weights)
     if asked.command == "compare":
-        return compare(asked.old.resolve(), asked.new.resolve())
+        return compare(asked.old.resolve(), asked.new.resolve(), asked.groups)
     out = asked.out.resolve()
     weights = (asked.weights or out.parent / "weights").resolve()
     if asked.command == "record":

@@ -380,6 +380,7 @@ def verdict(model: str, i: int, more: tuple[str, ...], folder: Path, weights: Pa
     command = [sys.executable, "-m", "vertex_softmax", "verify", str(path), str(spec), "--timeout", str(SECONDS)]
     command += ["--threads", "1", "--seed", "0", *(x for x in more if x != "wide")]
     command += [str(file)] if "--certificate" in more else []
+    file.unlink(missing_ok=True)
     begin = time.perf_counter()
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     word = done.stdout.split("\n", 1)[0].strip() or done.stderr[-200:]
@@ -396,7 +397,9 @@ def of_certificates(weights: Path, out: Path) -> Iterator[Question]:
     def anchored(name: str, folder: Path) -> dict[str, Any]:
         at = anchor(name)
         model = save_onnx(at.module, at.inputs[0].centre, weights / f"{name}.onnx")
-        return certificate(at, "joint", slice(1, 3), (folder / name, model), certificate=True)
+        return certificate(
+            at, "joint", slice(1, 3 if name[:3] != "blk" else 2), (folder / name, model), certificate=True
+        )
 
     for name in ANCHORS:
         yield Question("certificates", name, "joint", functools.partial(anchored, name, out))

@@ -217,7 +217,7 @@ def compare(old: Path, new: Path, groups: Sequence[str]) -> int:
                 worst.append((abs(here[at]), f"{name} [{at}]: {olds[at]!r} became {news[at]!r}, {here[at]:+.2e}"))
             if min(here, default=0.0) < -limit:
                 wrong.append(f"{name}: worse by {-min(here):.2e}")
-        down, up = -min([*moved, 0.0]), max([*moved, 0.0])
+        down, up = abs(min([*moved, 0.0])), max([*moved, 0.0])
         print(f"{method:20} {len(rows):5} {len(moved):7} {finite:7} {sum(map(bool, moved)):7} {down:9.1e} {up:9.1e}")
     for _, line in sorted(worst, reverse=True)[:20]:
         print(f"  {line}")

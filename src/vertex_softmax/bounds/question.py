@@ -87,6 +87,8 @@ class Question:
         return dataclasses.replace(self, clock=Stopwatch(deadline, self.clock.seconds))
 
     def on_parts(self) -> Question:
-        """The same question for boxes of parts of the set (`Boxes.parts`): relaxations that parts share with the whole are
-        made once. Without it the bounds are the same, and take longer."""
+        """The same question for boxes of parts of the set (`Boxes.parts`).
+
+        Relaxations that parts share with the whole are then made once; otherwise the bounds are the same and take longer.
+        """
         return dataclasses.replace(self, relaxations=self.relaxations.of_parts())

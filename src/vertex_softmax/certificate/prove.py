@@ -260,7 +260,8 @@ class Prover:
                 known = known.part(entries[above]["split"], side == "left")
             entries.append({})
             if len(mine) == 1 and len(mine[0].splits) == depth:
-                part = part_boxes(boxes, inner, [mine[0].splits], ()).boxes
+                forbidden = (self.graph.input, question.index.start)
+                part = part_boxes(boxes, inner, [mine[0].splits], forbidden).boxes
                 choice = mine[0].choice.map(torch.Tensor.double)
                 settled = self.chosen_values(question.on_parts(), part, objective, rules, choice)
                 names = {}

@@ -89,6 +89,6 @@ class Question:
     def on_parts(self) -> Question:
         """The same question for boxes of parts of the set (`Boxes.parts`).
 
-        Relaxations that parts share with the whole are then made once; otherwise the bounds are the same and take longer.
+        Relaxations that parts share with the whole are then made once; without it the bounds are the same, and slower.
         """
         return dataclasses.replace(self, relaxations=self.relaxations.of_parts())

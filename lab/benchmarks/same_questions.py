@@ -30,7 +30,7 @@ from torch.nn import functional
 PLACES = {  # name here: (name there, modules in which it is looked for, in order)
     "Options": ("Options", ("", ".methods.options", ".methods.bounding", ".options", ".bounding")),
     "Ascent": ("Ascent", ("", ".bounds.ascent", ".bounds.optimize", ".methods.options", ".options")),
-    "Search": ("Search", ("", ".bounds.branch_and_bound", ".search.branch_and_bound", ".search.options", ".methods.options", ".options")),
+    "Search": ("Search", ("", ".bounds.branch_and_bound", ".search.branch_and_bound", ".methods.options")),
     "Memory": ("Memory", ("", ".bounds.memory", ".methods.options", ".options")),
     "read": ("read", (".sets.loading", ".methods.loading", ".methods", ".loading", ".models.loading", "")),
     "check": ("check", (".certificate.checker", ".checker", ".certificates.checker", ".proof.checker")),

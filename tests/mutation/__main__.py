@@ -17,12 +17,10 @@ from typing import Any
 
 import torch
 
-sys.path.insert(0, str(Path(__file__).parents[1]))  # as pytest has it: the tests' folders are packages
-
-from .catalogue import AREAS, catalogue
-from .mutant import ROOT
-from .patched import PATCHED, outcomes
-from .runner import KILLED, Outcome, Runner
+from tests.mutation.catalogue import AREAS, catalogue
+from tests.mutation.mutant import ROOT
+from tests.mutation.patched import PATCHED, outcomes
+from tests.mutation.runner import KILLED, Outcome, Runner
 
 
 def chosen(arguments: list[str]) -> argparse.Namespace:

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from tests.certificate.checker import mutants as checker
-
-from . import (
+from tests.mutation import (
     identities,
     importers,
     kernel,
@@ -18,7 +17,7 @@ from . import (
     verdicts,
     walks,
 )
-from .mutant import Mutant
+from tests.mutation.mutant import Mutant
 
 PARTS = (
     *(relaxations, products, walks, primitive, kernel, verdicts, identities),

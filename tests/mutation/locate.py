@@ -17,7 +17,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from .renaming import IDENTIFIERS, SCOPES, UNREAD, Node, Renaming, is_dotted, methods, without_docstring
+from tests.mutation.renaming import IDENTIFIERS, SCOPES, UNREAD, Node, Renaming, is_dotted, methods, without_docstring
 
 LEVELS = (
     "as hinted",

@@ -8,7 +8,7 @@ WIDEST (beyond it weights underflow, and the proof still holds: it only gives le
 
 from __future__ import annotations
 
-from .mutant import Mutant, mutants
+from tests.mutation.mutant import Mutant, mutants
 
 MUTANTS: list[Mutant] = [
     *mutants(

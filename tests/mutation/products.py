@@ -6,7 +6,7 @@ that counts as varying, the exponent's last squaring, the choice between chords 
 
 from __future__ import annotations
 
-from .mutant import Mutant, mutants
+from tests.mutation.mutant import Mutant, mutants
 
 MUTANTS: list[Mutant] = [
     *mutants(

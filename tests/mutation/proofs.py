@@ -6,7 +6,7 @@ are. (Faults in the checker itself: tests/certificate/checker/mutants.py.)
 
 from __future__ import annotations
 
-from .mutant import Mutant, mutants
+from tests.mutation.mutant import Mutant, mutants
 
 MUTANTS: list[Mutant] = [
     *mutants(

@@ -8,7 +8,7 @@ chunks, the choice between two bounds that both hold, the two ends of w exchange
 
 from __future__ import annotations
 
-from .mutant import Mutant, mutants
+from tests.mutation.mutant import Mutant, mutants
 
 MUTANTS: list[Mutant] = [
     *mutants(

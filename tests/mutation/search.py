@@ -6,7 +6,7 @@ from, how long anything goes on, a witness that is not looked for.
 
 from __future__ import annotations
 
-from .mutant import Mutant, mutants
+from tests.mutation.mutant import Mutant, mutants
 
 MUTANTS: list[Mutant] = [
     *mutants(

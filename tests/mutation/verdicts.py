@@ -6,7 +6,7 @@ orders of the stages, the least margin asked for at another class.
 
 from __future__ import annotations
 
-from .mutant import Mutant, mutants
+from tests.mutation.mutant import Mutant, mutants
 
 MUTANTS: list[Mutant] = [
     *mutants(

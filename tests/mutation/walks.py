@@ -7,7 +7,7 @@ by one, subsets without their cuts, every row asked for, other sizes of chunks.
 
 from __future__ import annotations
 
-from .mutant import Mutant, mutants
+from tests.mutation.mutant import Mutant, mutants
 
 MUTANTS: list[Mutant] = [
     *mutants(

@@ -32,12 +32,12 @@ MUTANTS: list[Mutant] = [
             "padded convolutions are patches": (
                 "convolution",
                 (
-                    "tuple(stride) == kernel and not any(padding) and all(d == 1 for d in dilation) and groups == "
-                    "1 and not any(s % k for s, k in zip(size, kernel, strict=True))"
+                    "tuple(stride) == kernel and not any(padding) and all(d == 1 for d in dilation) and groups == 1 "
+                    "and not any(s % k for s, k in zip(size, kernel, strict=True))"
                 ),
                 (
-                    "tuple(stride) == kernel and all(d == 1 for d in dilation) and groups == 1 and not any(s % k "
-                    "for s, k in zip(size, kernel, strict=True))"
+                    "tuple(stride) == kernel and all(d == 1 for d in dilation) and groups == 1 and not any(s % k for "
+                    "s, k in zip(size, kernel, strict=True))"
                 ),
             ),
         },
@@ -191,7 +191,7 @@ MUTANTS: list[Mutant] = [
                 "MaskedSoftmax.also_masked",
                 "mask | self.mask",
                 "mask | (self.mask & False)",
-            )
+            ),
         },
     ),
     *mutants(
@@ -222,8 +222,8 @@ MUTANTS: list[Mutant] = [
             "every product is exact": ("product", "_product_error(a, b, found) == 0", "found == found"),
             "every sum is exact": (
                 "exact_sum",
-                "bool((error == 0).all()) and bool(found.isfinite().all())",
-                "bool(found.isfinite().all())",
+                "bool((error == 0).all()) and bool(s.isfinite().all())",
+                "bool(s.isfinite().all())",
             ),
             "a quotient is a product": ("factor_of", "Fraction(1) / Fraction(divisor)", "Fraction(1 / divisor)"),
         },

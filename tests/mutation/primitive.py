@@ -58,8 +58,8 @@ MUTANTS: list[Mutant] = [
             "the least with the others low": ("_direct", "L / (L + _others(U))", "L / (L + _others(L))"),
             "wide rows: the others low": (
                 "softmax_box_probabilities",
-                "least.masked_scatter(wide, _log_domain(lo[at], up[at]))",
-                "least.masked_scatter(wide, _log_domain(lo[at], lo[at]))",
+                "least.masked_scatter(wide, _log_domain(lo[wide_rows], up[wide_rows]))",
+                "least.masked_scatter(wide, _log_domain(lo[wide_rows], lo[wide_rows]))",
             ),
             "p^L is not lowered": ("_widened", "least * (1 - 2 * error)", "least"),
             "p^U rounded down": (
@@ -127,10 +127,10 @@ MUTANTS: list[Mutant] = [
             ),
             "coefficients of masked keys count": (
                 "_rows.rows",
-                "tuple(view[index][keep].tolist() for view in views)",
+                "tuple((view[index][unmasked].tolist() for view in views))",
                 (
-                    "(views[0][index].tolist(), *(np.where(keep, view[index], view[index][keep].min()).tolist() "
-                    "for view in views[1:]))"
+                    "(views[0][index].tolist(), *(np.where(unmasked, view[index], "
+                    "view[index][unmasked].min()).tolist() for view in views[1:]))"
                 ),
             ),
         },
@@ -163,8 +163,8 @@ MUTANTS: list[Mutant] = [
         {
             "threads: every piece from the start": (
                 "_run",
-                "(start * stride for stride in size_strides)",
-                "(0 * start * stride for stride in size_strides)",
+                "(start * stride for stride in strides)",
+                "(0 * start * stride for stride in strides)",
             ),
         },
     ),

@@ -11,36 +11,47 @@ from tests.mutation.mutant import Mutant, mutants
 MUTANTS: list[Mutant] = [
     *mutants(
         "search",
-        "bounds/branch_and_bound.py",
+        "bounds/frontier.py",
         "search/test_branch_and_bound.py search/test_branch_and_bound_limits.py",
         {
             "at the goal is above it": (
-                "Tree._done",
-                "domain.bound > self.goals[domain.objective]",
-                "domain.bound >= self.goals[domain.objective]",
+                "Frontier.is_closed",
+                "part.bound > self.goals[part.objective]",
+                "part.bound >= self.goals[part.objective]",
             ),
-            "the best closed part counts": (
-                "Tree._take",
-                "min(self.closed[domain.objective], domain.bound)",
-                "max(-1e9, self.closed[domain.objective], domain.bound)",
-            ),
-            "parts with nothing left to split are dropped": ("Tree._take", "self.stuck.append(domain)", "pass"),
-            "open parts do not count": (
-                "Tree._outcome",
-                "bound[domain.objective] = min(bound[domain.objective], domain.bound)",
-                "pass",
-            ),
-            "only one of the two parts": ("Tree._split", "found += best", "found += best[:1]"),
-            "NaN is a bound": ("_number", "-math.inf if math.isnan(x) else x", "math.inf if math.isnan(x) else x"),
         },
     ),
     *mutants(
         "search",
-        "search/cascade.py",
+        "bounds/branch_and_bound.py",
+        "search/test_branch_and_bound.py search/test_branch_and_bound_limits.py",
+        {
+            "the best closed part counts": (
+                "_Tree._outcome",
+                "min(bound[part.objective], part.bound)",
+                "max(-1000000000.0, bound[part.objective], part.bound)",
+            ),
+            "parts with nothing left to split are dropped": ("Tree._take", "self.stuck.append(domain)", "pass"),
+            "open parts do not count": (
+                "_Tree._outcome",
+                "bound[part.objective] = min(bound[part.objective], part.bound)",
+                "pass",
+            ),
+            "only one of the two parts": ("Tree._split", "found += best", "found += best[:1]"),
+            "NaN is a bound": (
+                "_or_none",
+                "-math.inf if math.isnan(bound) else bound",
+                "math.inf if math.isnan(bound) else bound",
+            ),
+        },
+    ),
+    *mutants(
+        "search",
+        "search/targets.py",
         "search/test_cascade.py search/test_cascade_rounding.py",
         {
             "NaN excludes": (
-                "_Target.learn",
+                "Target.learn",
                 "torch.where(bounds.isfinite(), bounds - self.d, torch.full_like(bounds, -torch.inf))",
                 "(bounds - self.d).nan_to_num(nan=1e9)",
             ),
@@ -59,14 +70,26 @@ MUTANTS: list[Mutant] = [
             ),
             "problems are overlooked": (
                 "_Cascade._bound",
-                'self.problem = f"{walk.problems[0].text} at {walk.problems[0].node.name!r}; a smaller set may help"\n'
-                "return",
-                'self.problem = f"{walk.problems[0].text} at {walk.problems[0].node.name!r}; a smaller set may help"',
+                (
+                    'self.problem = f"{walk.problems[0].text} at {walk.problems[0].node.name!r}; a smaller set may help"\n'
+                    "return"
+                ),
+                ('self.problem = f"{walk.problems[0].text} at {walk.problems[0].node.name!r}; a smaller set may help"'),
             ),
             "a mix pays for its own terms alone": (
                 "_Cascade._bound_mixes",
                 "max(target.guard, mixed, guard(walk, target.C, target.d))",
                 "max(target.guard, guard(walk, target.C, target.d))",
+            ),
+            "a counterexample is not replayed": (
+                "_Cascade._branch.accept",
+                "self.confirm(point.detach().cpu().double().reshape(-1).numpy())",
+                "self.confirm(point.detach().cpu().double().reshape(-1).numpy()) or object()",
+            ),
+            "out of time is unsat": (
+                "_Cascade.run",
+                'self._answer(Status.TIMEOUT, self._left(), "")',
+                'self._answer(Status.UNSAT, self._left(), "")',
             ),
         },
     ),
@@ -82,23 +105,6 @@ MUTANTS: list[Mutant] = [
             ),
         },
         only="whole_box or no_number",
-    ),
-    *mutants(
-        "search",
-        "search/cascade.py",
-        "search/test_cascade.py search/test_cascade_rounding.py",
-        {
-            "a counterexample is not replayed": (
-                "_Cascade._branch.accept",
-                "self.confirm(point.detach().cpu().double().reshape(-1).numpy())",
-                "self.confirm(point.detach().cpu().double().reshape(-1).numpy()) or object()",
-            ),
-            "out of time is unsat": (
-                "_Cascade.run",
-                'self._answer(Status.TIMEOUT, self._left(), "")',
-                'self._answer(Status.UNSAT, self._left(), "")',
-            ),
-        },
     ),
     *mutants(
         "search",
@@ -145,7 +151,7 @@ MUTANTS: list[Mutant] = [
         "search/test_attack.py",
         {
             "points leave the set": (
-                "_Search.descend",
+                "_MarginDescent.descend",
                 "torch.minimum(torch.maximum(x, self.lower), self.upper)",
                 "torch.maximum(x, self.lower)",
             ),

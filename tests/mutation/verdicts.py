@@ -60,9 +60,14 @@ MUTANTS: list[Mutant] = [
         "methods/test_certify.py",
         {
             "the label is one of the others": (
-                "_certify",
+                "_certified",
                 "others = others[others != labels[:, None]].reshape(batch, classes - 1)",
                 "others = others[others != labels.flip(0)[:, None]].reshape(batch, classes - 1)",
+            ),
+            "margins at other classes": (
+                "_margins",
+                "whole.scatter(1, others, values)",
+                "whole.scatter(1, others, values.flip(1))",
             ),
         },
         only="label or batch",
@@ -73,7 +78,7 @@ MUTANTS: list[Mutant] = [
         "methods/test_certify.py",
         {
             "bounds: problems are overlooked": (
-                "_bound",
+                "_output_interval",
                 "torch.where(problem.where[:, None], torch.full_like(found, torch.nan), found)",
                 "found + 0",
             ),
@@ -101,24 +106,11 @@ MUTANTS: list[Mutant] = [
     ),
     *mutants(
         "verdicts",
-        "runs/certify.py",
-        "methods/test_certify.py",
-        {
-            "margins at other classes": (
-                "_margins",
-                "whole.scatter(1, others, values)",
-                "whole.scatter(1, others, values.flip(1))",
-            ),
-        },
-        only="label or batch",
-    ),
-    *mutants(
-        "verdicts",
         "sets/loading.py",
         "methods/test_token_ids.py",
         {
             "every sentence is read as the first": (
-                "_Module._at_row",
+                "_Module._reading_of_row",
                 'self._reading(rows[i : i + 1], "embedding")',
                 'self._reading(rows[:1], "embedding")',
             ),
@@ -177,7 +169,7 @@ MUTANTS: list[Mutant] = [
         "methods/test_evil_modules.py",
         {
             "chance is not noticed": (
-                "Original.without_chance",
+                "OriginalModule.without_chance",
                 (
                     "if drawn: raise UnsupportedModelError(f\"the module draws random numbers from {' and "
                     '\'.join(drawn)} when it is called: it has to be a " "function of its input")'
@@ -248,28 +240,30 @@ MUTANTS: list[Mutant] = [
     ),
     *mutants(
         "verdicts",
-        "sets/base.py",
+        "sets/rounding.py",
         "sets/test_sets.py",
         {
             "the ball to nearest": (
-                "_add_up",
+                "_sum_rounded_up",
                 "torch.where(error > 0, torch.nextafter(s, torch.full_like(s, torch.inf)), s)",
                 "s",
             ),
+            "single precision to nearest": (
+                "outward",
+                "torch.where(inside, torch.nextafter(rounded, torch.full_like(rounded, direction)), rounded)",
+                "rounded",
+            ),
+        },
+    ),
+    *mutants(
+        "verdicts",
+        "sets/linf_ball.py",
+        "sets/test_sets.py",
+        {
             "clip is not done below": (
                 "LinfBall.__init__",
                 "lower, upper = lower.clamp(min=low), upper.clamp(max=high)",
                 "upper = upper.clamp(max=high)",
-            ),
-            "tokens that may move stand still": (
-                "TokenBall.__init__",
-                "radius.where(mask[..., None], 0.0)",
-                "radius.where(~mask[..., None], 0.0)",
-            ),
-            "single precision to nearest": (
-                "outward",
-                "torch.where(inside, torch.nextafter(moved, torch.full_like(moved, way)), moved)",
-                "moved",
             ),
             "another input's radius": (
                 "LinfBall._pick",
@@ -280,6 +274,18 @@ MUTANTS: list[Mutant] = [
                 "LinfBall._pick",
                 "LinfBall(self.x[index], self.eps[index], self.clip)",
                 "LinfBall(self.x[index], self.eps[index])",
+            ),
+        },
+    ),
+    *mutants(
+        "verdicts",
+        "sets/token_ball.py",
+        "sets/test_sets.py",
+        {
+            "tokens that may move stand still": (
+                "TokenBall.__init__",
+                "radius.where(mask[..., None], 0.0)",
+                "radius.where(~mask[..., None], 0.0)",
             ),
         },
     ),

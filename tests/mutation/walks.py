@@ -45,11 +45,11 @@ MUTANTS: list[Mutant] = [
     ),
     *mutants(
         "walks",
-        "bounds/backward.py",
+        "sets/region.py",
         "bounds/test_odd_graphs.py",
         {
             "the radius may cancel": (
-                "Walk.bound",
+                "BoxRegion.support",
                 "(flat.abs() @ radius).squeeze(-1)",
                 "(flat @ radius).abs().squeeze(-1)",
             ),
@@ -66,11 +66,11 @@ MUTANTS: list[Mutant] = [
     ),
     *mutants(
         "walks",
-        "bounds/backward.py",
+        "bounds/relaxations.py",
         "bounds/test_backward.py",
         {
             "the constant of a form": (
-                "Walk._make_form",
+                "affine_form",
                 "box.centre.flatten(1) @ matrix.mT + constant",
                 "box.centre.flatten(1) @ matrix.mT - constant",
             ),
@@ -79,13 +79,13 @@ MUTANTS: list[Mutant] = [
     ),
     *mutants(
         "walks",
-        "bounds/backward.py",
+        "bounds/index.py",
         "bounds/test_backward.py",
         {
             "affine if one input is": (
-                "Walk.__init__",
-                "all(i in self._affine or isinstance(i.op, Constant) for i in node.inputs)",
-                "any(i in self._affine or isinstance(i.op, Constant) for i in node.inputs)",
+                "GraphIndex.__init__",
+                "all((i in affine or isinstance(i.op, Constant) for i in inputs))",
+                "any((i in affine or isinstance(i.op, Constant) for i in inputs))",
             ),
         },
         only="boxes_and_bounds_hold and blocks",
@@ -100,24 +100,24 @@ MUTANTS: list[Mutant] = [
     ),
     *mutants(
         "walks",
-        "bounds/backward.py",
+        "bounds/box_passes.py",
         "bounds/test_backward.py",
         {
             "rows in the opposite order": (
-                "_write",
-                "moved.index_copy(1, rows, part)",
-                "moved.index_copy(1, rows.flip(0), part)",
+                "_written",
+                "moved.index_copy(1, units.rows, part)",
+                "moved.index_copy(1, units.rows.flip(0), part)",
             ),
         },
         only="chunks",
     ),
     *mutants(
         "walks",
-        "bounds/backward.py",
+        "bounds/index.py",
         "bounds/test_odd_graphs.py",
         {
             "a start with several users": (
-                "_first",
+                "GraphIndex._first",
                 "len(users) != 1 or not users[0].op.rearranges",
                 "not users or not users[0].op.rearranges",
             ),
@@ -142,7 +142,7 @@ MUTANTS: list[Mutant] = [
         "bounds/test_subsets.py",
         {
             "multipliers: the wrong sides of the box": (
-                "Walk.back",
+                "_apply_multipliers",
                 "least * box.lower.unsqueeze(1) - most * box.upper.unsqueeze(1)",
                 "least * box.upper.unsqueeze(1) - most * box.lower.unsqueeze(1)",
             ),
@@ -176,8 +176,15 @@ MUTANTS: list[Mutant] = [
                 "total - ROUNDING[self.dtype] * back.size",
                 "total + 100 * ROUNDING[self.dtype] * back.size",
             ),
+        },
+    ),
+    *mutants(
+        "walks",
+        "bounds/linear.py",
+        "bounds/test_rounding.py",
+        {
             "infinity is a bound": (
-                "_number",
+                "no_overflow",
                 "torch.where(bound == torch.inf, torch.full_like(bound, torch.nan), bound)",
                 "bound",
             ),
@@ -189,7 +196,7 @@ MUTANTS: list[Mutant] = [
         "bounds/test_rounding.py",
         {
             "rounded inward": (
-                "node_interval",
+                "by_intervals",
                 "Interval(box.lower - low, box.upper + high)",
                 "Interval(box.lower + 1000 * low, box.upper - 1000 * high)",
             ),
@@ -200,9 +207,21 @@ MUTANTS: list[Mutant] = [
         "bounds/coefficients.py",
         "bounds/test_coefficients.py",
         {
-            "merge: the first diagonal part is lost": ("merge", "parts[0 if full else 1 :]", "parts[1:]"),
-            "merge: a dense part is lost": ("merge", "full[1:] if full else []", "full[2:] if full else []"),
-            "merge: writes into what it was given": ("merge", "full[0].A.clone()", "full[0].A"),
+            "merge: the first diagonal part is lost": ("total", "parts[0 if full else 1 :]", "parts[1:]"),
+            "merge: a dense part is lost": ("total", "full[1:] if full else []", "full[2:] if full else []"),
+            "merge: writes into what it was given": ("total", "full[0].A.clone()", "full[0].A"),
+        },
+    ),
+    *mutants(
+        "walks",
+        "sets/region.py",
+        "bounds/test_slack.py",
+        {
+            "the largest value": (
+                "BoxRegion.minimise",
+                "constant + (A * centre).flatten(2).sum(-1) - (A.abs() * radius).flatten(2).sum(-1)",
+                "constant + (A * centre).flatten(2).sum(-1) + (A.abs() * radius).flatten(2).sum(-1)",
+            ),
         },
     ),
     *mutants(
@@ -210,11 +229,6 @@ MUTANTS: list[Mutant] = [
         "bounds/linear.py",
         "bounds/test_slack.py",
         {
-            "the largest value": (
-                "Linear.least",
-                ("self.constant + (slopes * centre).flatten(2).sum(-1) - (slopes.abs() * radius).flatten(2).sum(-1)"),
-                ("self.constant + (slopes * centre).flatten(2).sum(-1) + (slopes.abs() * radius).flatten(2).sum(-1)"),
-            ),
             "the corner of the largest value": (
                 "Linear.least",
                 "torch.where(slopes > 0, lower, torch.where(slopes < 0, upper, centre))",
@@ -242,8 +256,8 @@ MUTANTS: list[Mutant] = [
         {
             "the centre at 0": (
                 "generate",
-                "back.constant + (flat @ centre).squeeze(-1)",
-                "back.constant + 0 * (flat @ centre).squeeze(-1)",
+                "bound.constant + (flat @ centre).squeeze(-1)",
+                "bound.constant + 0 * (flat @ centre).squeeze(-1)",
             ),
             "columns that only some numbers use": (
                 "generate",
@@ -262,6 +276,9 @@ MUTANTS: list[Mutant] = [
                 "self.value.add_(move).clamp_(self.range.low, self.range.high)",
                 "self.value.add_(move)",
             ),
+            "objectives mixed up after a second round": ("_let_go", "here.gather(1, index)", "index"),
+            "boxes: the upper end is not turned": ("ascended_box", "-found[:, len(rows):]", "found[:, len(rows):]"),
+            "boxes: no intersection": ("ascended_box", "torch.maximum(lower[:, rows], low)", "low"),
         },
     ),
     *mutants(
@@ -280,30 +297,9 @@ MUTANTS: list[Mutant] = [
     *mutants(
         "walks",
         "bounds/ascent.py",
-        "bounds/test_optimize.py",
-        {
-            "objectives mixed up after a second round": ("_let_go", "here.gather(1, index)", "index"),
-        },
-    ),
-    *mutants(
-        "walks",
-        "bounds/ascent.py",
         "bounds/test_optimize.py bounds/test_subsets.py",
         {
-            "parameters of other objectives": ("_let_go", "parameter.take(index)", "parameter.take(index.flip(1))"),
-        },
-    ),
-    *mutants(
-        "walks",
-        "bounds/ascent.py",
-        "bounds/test_optimize.py",
-        {
-            "boxes: the upper end is not turned": (
-                "ascended_box",
-                "-found[:, len(places) :]",
-                "found[:, len(places) :]",
-            ),
-            "boxes: no intersection": ("ascended_box", "torch.maximum(lower[:, places], low)", "low"),
+            "parameters of other objectives": ("_unsettled", "parameter.take(index)", "parameter.take(index.flip(1))"),
         },
     ),
     *mutants(
@@ -333,7 +329,7 @@ MUTANTS: list[Mutant] = [
     ),
     *mutants(
         "walks",
-        "ops/registry.py",
+        "ops/interval.py",
         "bounds/test_odd_graphs.py",
         {
             "meet takes the lower end of one": (

@@ -1,17 +1,29 @@
-"""What every walk must hold: boxes around all sampled values, bounds below all sampled minima."""
+"""What every method must hold: boxes around all sampled values, bounds below all sampled minima."""
 
 from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping
 
 import torch
 from torch import Tensor
 
 from tests.bounds.networks import descend, samples
 from vertex_softmax.bounds.ascent import Ascent
-from vertex_softmax.bounds.backward import Walk
+from vertex_softmax.bounds.backward import lower_bound
+from vertex_softmax.bounds.boxes import Boxes
+from vertex_softmax.bounds.choice import DEFAULT, Choice
+from vertex_softmax.bounds.coefficients import Objective
 from vertex_softmax.bounds.memory import Memory
+from vertex_softmax.bounds.question import Question
 from vertex_softmax.graph.ir import Constant, Graph, Node
+from vertex_softmax.methods.bound import Bound
+from vertex_softmax.methods.boxes import tightened_boxes
 from vertex_softmax.methods.options import Options
-from vertex_softmax.methods.registry import lower_bounds
+from vertex_softmax.methods.registry import Method, lower_bounds
+from vertex_softmax.ops.interval import Interval
+from vertex_softmax.ops.rules import Rules
+from vertex_softmax.sets.region import BoxRegion
 
 TOLERANCE = 1e-9
 """Of 1 + the size of the values: what depth and rounding may cost in float64."""
@@ -23,6 +35,50 @@ SMALL = Options(memory=Memory(bytes=1), ascent=Ascent(steps=2))
 """One objective at a time."""
 
 
+def asked(graph: Graph, lower: Tensor, upper: Tensor, memory: Memory | None = None) -> Question:
+    """The question about a graph over a box."""
+    return Question.over(graph, BoxRegion(lower, upper), memory=memory)
+
+
+@dataclasses.dataclass(frozen=True)
+class Ready:
+    """A question whose boxes are made."""
+
+    question: Question
+    boxes: Boxes
+
+    @property
+    def graph(self) -> Graph:
+        return self.question.graph
+
+    @property
+    def nodes(self) -> tuple[Node, ...]:
+        return self.question.index.nodes
+
+    @property
+    def box(self) -> Interval:
+        """Of the input."""
+        return self.boxes[self.graph.input]
+
+    def on_output(self, A: Tensor) -> Objective:
+        return Objective.dense(self.graph.output, A)
+
+    def bound(self, A: Tensor, rules: Rules, choice: Choice = DEFAULT) -> Tensor:
+        """By one pass from the output."""
+        return lower_bound(self.question, self.boxes, self.on_output(A), rules, choice)
+
+
+def tightened(
+    graph: Graph, lower: Tensor, upper: Tensor, options: Options | None = None, memory: Memory | None = None
+) -> Ready:
+    """With the boxes of `joint` alone."""
+    question = asked(graph, lower, upper, memory)
+    with torch.no_grad():
+        boxes = tightened_boxes(question, options or Options())
+    assert not boxes.problems, boxes.problems
+    return Ready(question, boxes)
+
+
 def objectives(graph: Graph, batch: int, seed: int = 0) -> Tensor:
     """(batch, S, *output): units, their negatives, and mixed ones."""
     size = graph.output.shape
@@ -31,14 +87,18 @@ def objectives(graph: Graph, batch: int, seed: int = 0) -> Tensor:
     return torch.cat([eye, -eye, mixed]).expand(batch, -1, *size)
 
 
-def walked(
-    graph: Graph, lower: Tensor, upper: Tensor, method: str, options: Options | None = None, A: Tensor | None = None
-) -> tuple[Walk, Tensor]:
-    options = options or QUICK
-    walk = Walk(graph, lower, upper, memory=options.memory)
-    wanted = objectives(graph, len(lower)) if A is None else A
+def by_method(question: Question, method: str, options: Options | None = None, A: Tensor | None = None) -> Bound:
+    """A method's bounds of objectives on the output."""
+    wanted = objectives(question.graph, question.batch) if A is None else A
     with torch.no_grad():
-        return walk, lower_bounds(walk, wanted, method, options)
+        return lower_bounds(question, Objective.dense(question.graph.output, wanted), Method(method), options or QUICK)
+
+
+def bounded(
+    graph: Graph, lower: Tensor, upper: Tensor, method: str, options: Options | None = None, A: Tensor | None = None
+) -> Bound:
+    """The same, of a question of its own."""
+    return by_method(asked(graph, lower, upper, (options or QUICK).memory), method, options, A)
 
 
 def hard_points(graph: Graph, lower: Tensor, upper: Tensor, seed: int = 0, count: int = 60) -> Tensor:
@@ -55,7 +115,7 @@ def hard_points(graph: Graph, lower: Tensor, upper: Tensor, seed: int = 0, count
     return torch.cat(found)
 
 
-def check_boxes(graph: Graph, boxes: dict[Node, object], x: Tensor) -> None:
+def check_boxes(graph: Graph, boxes: Boxes | Mapping[Node, Interval], x: Tensor) -> None:
     for node, value in graph.values(x).items():
         lower, upper = boxes[node]
         slack = TOLERANCE * (1 + value.abs().amax(0))
@@ -71,11 +131,11 @@ def check_bounds(graph: Graph, found: Tensor, A: Tensor, x: Tensor) -> None:
     assert (over <= 0).all(), f"a bound lies above a sampled minimum by {float(over.max()):.3g}"
 
 
-def check_network(graph: Graph, lower: Tensor, upper: Tensor, method: str, options: Options | None = None) -> Walk:
+def check_network(graph: Graph, lower: Tensor, upper: Tensor, method: str, options: Options | None = None) -> Bound:
     """Both, on one network."""
-    walk, found = walked(graph, lower, upper, method, options)
-    assert not walk.problems, walk.problems
+    bound = bounded(graph, lower, upper, method, options)
+    assert not bound.boxes.problems, bound.boxes.problems
     x = hard_points(graph, lower, upper)
-    check_boxes(graph, walk.boxes, x)
-    check_bounds(graph, found, objectives(graph, len(lower)), x)
-    return walk
+    check_boxes(graph, bound.boxes, x)
+    check_bounds(graph, bound.lower, objectives(graph, len(lower)), x)
+    return bound

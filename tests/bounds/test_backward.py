@@ -1,30 +1,33 @@
-"""The backward walk on random transformers: sound boxes and bounds, chunks, batches, points; never wider than IBP."""
+"""The backward pass on random transformers: sound boxes and bounds, chunks, batches, points; never wider than IBP."""
 
 from __future__ import annotations
 
 import dataclasses
 import itertools
+from collections.abc import Mapping
 
 import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from vertex_softmax.bounds.interval import interval_bounds
 
-from tests.bounds.checks import SMALL, check_network, objectives, walked
+from tests.bounds.checks import SMALL, Ready, asked, bounded, check_network, objectives
 from tests.bounds.networks import ACTIVATIONS, Config, input_box, transformer
 from tests.slowly import few
+from vertex_softmax.bounds import box_passes
 from vertex_softmax.bounds.ascent import Ascent
-from vertex_softmax.bounds.backward import Walk
-from vertex_softmax.bounds.coefficients import Part
+from vertex_softmax.bounds.backward import lower_bound
+from vertex_softmax.bounds.box_passes import all_boxes
+from vertex_softmax.bounds.coefficients import Coefficients, Objective
 from vertex_softmax.bounds.memory import Memory
 from vertex_softmax.graph import build
 from vertex_softmax.graph.ir import Graph, Node
 from vertex_softmax.methods.options import Options
 from vertex_softmax.methods.registry import METHODS
+from vertex_softmax.ops.attention import Attention
 from vertex_softmax.ops.elementwise import Relu
 from vertex_softmax.ops.interval import Interval
-from vertex_softmax.ops.rules import Rules
+from vertex_softmax.ops.rules import RowRule, Rules
 
 LINEAR = [method for method in METHODS if method != "ibp"]
 SMALLEST = ("plain", "max pooling")
@@ -130,10 +133,10 @@ def test_chunks_do_not_change_the_result(name: str) -> None:
     config = CONFIGS[name]
     graph, box = transformer(config), input_box(config, 3, 0.2)
     for method in ("crown", "vertex"):
-        whole, bounds = walked(graph, *box, method, Options(memory=Memory(bytes=1 << 30)))
+        whole = bounded(graph, *box, method, Options(memory=Memory(bytes=1 << 30)))
         for options in (SMALL, Options(memory=Memory(bytes=20_000))):
-            chunked, again = walked(graph, *box, method, options)
-            assert torch.allclose(bounds, again, rtol=1e-11, atol=1e-11)
+            chunked = bounded(graph, *box, method, options)
+            assert torch.allclose(whole.lower, chunked.lower, rtol=1e-11, atol=1e-11)
             for node in graph.nodes():
                 for a, b in zip(whole.boxes[node], chunked.boxes[node], strict=True):
                     assert torch.allclose(a, b, rtol=1e-11, atol=1e-11), node
@@ -144,9 +147,9 @@ def test_a_batch_equals_its_singles(name: str) -> None:
     config = CONFIGS[name]
     graph, (lower, upper) = transformer(config), input_box(config, 3, 0.2)
     lower[1] = upper[1] = (lower[1] + upper[1]) / 2  # one input that is a point, where many signs are decided
-    _, together = walked(graph, lower, upper, "hybrid")
+    together = bounded(graph, lower, upper, "hybrid").lower
     for b in range(3):
-        _, alone = walked(graph, lower[b : b + 1], upper[b : b + 1], "hybrid")
+        alone = bounded(graph, lower[b : b + 1], upper[b : b + 1], "hybrid").lower
         # an entry that is open for one input of a batch is refined for all: singles may only be looser there
         assert (alone[0] <= together[b] + 1e-9).all()
         assert torch.allclose(alone[0], together[b], rtol=1e-9, atol=1e-9)
@@ -161,7 +164,7 @@ def test_no_perturbation_gives_the_clean_value(name: str, method: str) -> None:
     graph, (lower, upper) = transformer(config), input_box(config, 2, 0.3)
     point = (lower + upper) / 2
     A = objectives(graph, 2)
-    _, found = walked(graph, point, point, method)
+    found = bounded(graph, point, point, method).lower
     clean = (A * graph.evaluate(point).unsqueeze(1)).flatten(2).sum(-1)
     assert torch.allclose(found, clean, rtol=0, atol=1e-9 if method != "ibp" else 1e-8)
 
@@ -171,12 +174,12 @@ def test_no_perturbation_gives_the_clean_value(name: str, method: str) -> None:
 def test_boxes_are_never_wider_than_intervals(name: str, method: str) -> None:
     config = CONFIGS[name]
     graph, box = transformer(config), input_box(config, 2, 0.4)
-    walk, _ = walked(graph, *box, method)
-    plain = interval_bounds(graph, *box)
+    boxes = bounded(graph, *box, method).boxes
+    plain = all_boxes(asked(graph, *box))
     for node in graph.nodes():
         slack = 1e-9 * (1 + plain[node].lower.abs() + plain[node].upper.abs())
-        assert (walk.boxes[node].lower >= plain[node].lower - slack).all(), node
-        assert (walk.boxes[node].upper <= plain[node].upper + slack).all(), node
+        assert (boxes[node].lower >= plain[node].lower - slack).all(), node
+        assert (boxes[node].upper <= plain[node].upper + slack).all(), node
 
 
 @pytest.mark.parametrize("name", few(CONFIGS, lambda name: name not in LARGEST))
@@ -184,7 +187,7 @@ def test_hybrid_is_at_least_both(name: str) -> None:
     """By construction: tighter boxes alone may turn an adaptive slope for the worse."""
     config = CONFIGS[name]
     graph, box = transformer(config), input_box(config, 2, 0.2)
-    bounds = {method: walked(graph, *box, method)[1] for method in ("crown", "vertex", "hybrid")}
+    bounds = {method: bounded(graph, *box, method).lower for method in ("crown", "vertex", "hybrid")}
     assert (bounds["hybrid"] >= torch.maximum(bounds["crown"], bounds["vertex"]) - 1e-9).all()
 
 
@@ -193,27 +196,29 @@ def test_float32_holds_too() -> None:
         config = CONFIGS[name]
         graph, box = transformer(config), input_box(config, 2, 0.2)
         single = graph.to(torch.float32)
-        _, double = walked(graph, *box, "hybrid")
+        double = bounded(graph, *box, "hybrid").lower
         A = objectives(graph, 2).float()
-        _, found = walked(single, *(x.float() for x in box), "hybrid", A=A)
+        found = bounded(single, *(x.float() for x in box), "hybrid", A=A).lower
         assert torch.allclose(found.double(), double, rtol=1e-3, atol=1e-3)
 
 
 def test_all_objectives_of_a_node_at_once_or_one_by_one() -> None:
-    """`bound` with a diagonal part gives, in its numbering, what dense units give."""
+    """`lower_bound` of diagonal coefficients gives, in their numbering, what dense units give."""
     config = CONFIGS["two blocks"]
     graph, box = transformer(config), input_box(config, 2, 0.2)
-    for method, rule in (("crown", "lse"), ("vertex", "vertex")):
-        walk, _ = walked(graph, *box, method)
-        for node in (n for n in walk.nodes if n.op.stage or "residual" in n.name or "scores" in n.name):
-            for keep in range(len(node.shape)):
+    for method, rule in (("crown", RowRule.LSE), ("vertex", RowRule.VERTEX)):
+        boxes, question, rules = bounded(graph, *box, method).boxes, asked(graph, *box), Rules(attention=rule)
+        for node in (
+            n for n in graph.nodes() if isinstance(n.op, Attention) or "residual" in n.name or "scores" in n.name
+        ):
+            for diagonal in range(len(node.shape)):
                 A = torch.randn(2, 2, *node.shape, generator=torch.Generator().manual_seed(3), dtype=torch.float64)
-                found = walk.bound(node, Part(A, keep), Rules(attention=rule))
-                for s, i in itertools.product(range(2), range(node.shape[keep])):
+                found = lower_bound(question, boxes, Objective(node, Coefficients(A, diagonal)), rules)
+                for s, i in itertools.product(range(2), range(node.shape[diagonal])):
                     one = torch.zeros_like(A[:, :1])
-                    one.select(2 + keep, i).copy_(A[:, s : s + 1].select(2 + keep, i))
-                    alone = walk.bound(node, Part(one), Rules(attention=rule))
-                    assert torch.allclose(alone[:, 0], found[:, s * node.shape[keep] + i], rtol=1e-9, atol=1e-9)
+                    one.select(2 + diagonal, i).copy_(A[:, s : s + 1].select(2 + diagonal, i))
+                    alone = lower_bound(question, boxes, Objective.dense(node, one), rules)
+                    assert torch.allclose(alone[:, 0], found[:, s * node.shape[diagonal] + i], rtol=1e-9, atol=1e-9)
 
 
 def two_layers() -> Graph:
@@ -222,58 +227,58 @@ def two_layers() -> Graph:
     return Graph(x, build.affine(build.apply(Relu(), h, name="relu"), torch.ones(1, 2).double(), None, "last"))
 
 
-def test_tighten_never_widens_and_forgets_what_it_relaxed() -> None:
-    graph = two_layers()
+def first_of(graph: Graph) -> Node:
+    return next(n for n in graph.nodes() if n.name == "first")
+
+
+def test_a_tightened_box_never_widens_and_is_relaxed_anew() -> None:
+    graph, A = two_layers(), torch.ones(1, 1, 1).double()
     lower, upper = -torch.ones(1, 2).double(), torch.ones(1, 2).double()
-    walk, before = walked(graph, lower, upper, "crown", A=torch.ones(1, 1, 1).double())
-    first = next(n for n in walk.nodes if n.name == "first")
-    old = walk.boxes[first]
-    assert float(walk.bound(graph.output, Part(torch.ones(1, 1, 1).double()), Rules())) == 0.0  # relaxed, and kept
-    walk.tighten(first, Interval(old.lower - 1, old.upper + 1))
-    assert torch.equal(walk.boxes[first].lower, old.lower)
-    assert torch.equal(walk.boxes[first].upper, old.upper)
-    walk.tighten(first, Interval(old.lower + 1, old.upper))  # as a branch would: both pre-activations are ≥ 0
-    after = walk.bound(graph.output, Part(torch.ones(1, 1, 1).double()), Rules())
-    assert float(before) == 0.0
-    assert float(after) == -2.0  # the line of a decided ReLU, over the whole input set
-    assert not walk.problems
+    before = bounded(graph, lower, upper, "crown", A=A)
+    question, boxes, first = asked(graph, lower, upper), before.boxes, first_of(graph)
+    old = boxes[first]
+    assert float(Ready(question, boxes).bound(A, Rules())) == 0.0  # relaxed, and stored
+    boxes = boxes.tightened(first, Interval(old.lower - 1, old.upper + 1))
+    assert torch.equal(boxes[first].lower, old.lower)
+    assert torch.equal(boxes[first].upper, old.upper)
+    boxes = boxes.tightened(first, Interval(old.lower + 1, old.upper))  # both pre-activations are ≥ 0
+    assert float(before.lower) == 0.0
+    assert float(Ready(question, boxes).bound(A, Rules())) == -2.0  # of a decided ReLU, over the whole input set
+    assert float(Ready(question, before.boxes).bound(A, Rules())) == 0.0  # the older boxes are as they were
+    assert not boxes.problems
 
 
 def test_bounds_that_cross_are_a_problem_of_that_input_alone() -> None:
     graph = two_layers()
-    lower, upper = -torch.ones(2, 2).double(), torch.ones(2, 2).double()
-    walk = Walk(graph, lower, upper)
-    walk.run(lambda _walk, _node: None)
-    first = next(n for n in walk.nodes if n.name == "first")
-    box = walk.boxes[first]
+    first, boxes = first_of(graph), all_boxes(asked(graph, -torch.ones(2, 2).double(), torch.ones(2, 2).double()))
+    box = boxes[first]
     wrong = box.lower.clone()
     wrong[1, 0] = 1.5
-    walk.tighten(first, Interval(wrong, box.upper + 2))
-    (problem,) = walk.problems
+    boxes = boxes.tightened(first, Interval(wrong, box.upper + 2))
+    (problem,) = boxes.problems
     assert problem.node is first
     assert problem.where.tolist() == [False, True]
     assert "cross" in problem.text
-    assert (walk.boxes[first].lower <= walk.boxes[first].upper).all()
+    assert (boxes[first].lower <= boxes[first].upper).all()
 
 
 @pytest.mark.parametrize("end", [0, 1], ids=["lower", "upper"])
 @pytest.mark.parametrize(("value", "said"), [(torch.nan, "NaN"), (torch.inf, "infinite")])
-def test_one_end_that_is_no_number_is_a_problem_of_that_input_alone(end: int, value: float, said: str) -> None:
+def test_one_end_that_is_no_number_is_a_problem_of_that_input_alone(
+    end: int, value: float, said: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     graph = two_layers()
-    walk = Walk(graph, -torch.ones(2, 2).double(), torch.ones(2, 2).double())
-    first = next(n for n in walk.nodes if n.name == "first")
-    found = walk.interval
+    first, real = first_of(graph), box_passes.by_intervals
 
-    def broken(node: Node) -> Interval:
-        box = found(node)
-        ends = [x.clone() for x in box]
+    def broken(node: Node, intervals: Mapping[Node, Interval]) -> Interval:
+        ends = [x.clone() for x in real(node, intervals)]
         if node is first:
             ends[end][1, 0] = value if end else -value
         return Interval(*ends)
 
-    walk.interval = broken  # type: ignore[method-assign]
-    walk.run(lambda _walk, _node: None)
-    problem = walk.problems[0]
+    monkeypatch.setattr(box_passes, "by_intervals", broken)
+    boxes = all_boxes(asked(graph, -torch.ones(2, 2).double(), torch.ones(2, 2).double()))
+    problem = boxes.problems[0]
     assert problem.node is first
     assert problem.where.tolist() == [False, True]
     assert said in problem.text

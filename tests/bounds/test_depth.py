@@ -12,9 +12,12 @@ import pytest
 import torch
 from torch import Tensor
 
+from tests.bounds.checks import asked
 from vertex_softmax.bounds.ascent import Ascent
-from vertex_softmax.bounds.backward import Walk
+from vertex_softmax.bounds.backward import lower_bound
+from vertex_softmax.bounds.box_passes import all_boxes
 from vertex_softmax.bounds.branch_and_bound import Search
+from vertex_softmax.bounds.coefficients import Objective
 from vertex_softmax.certificate import checker
 from vertex_softmax.graph import build
 from vertex_softmax.graph.identity import graph_identity
@@ -23,6 +26,7 @@ from vertex_softmax.methods.options import Options
 from vertex_softmax.methods.registry import METHODS
 from vertex_softmax.ops import attention, bilinear, elementwise, linear, normalization, shape
 from vertex_softmax.ops.contract import Op
+from vertex_softmax.ops.rules import Rules
 from vertex_softmax.runs.certify import certify
 from vertex_softmax.sets import LinfBall
 
@@ -106,18 +110,21 @@ def test_deep_networks_are_proved_and_checked(kind: str) -> None:
     assert checker.check(proof.data).accepted
 
 
-def test_a_walk_needs_no_more_frames_for_a_deeper_network() -> None:
+def test_a_question_needs_no_more_frames_for_a_deeper_network() -> None:
     """With 100 frames to spare everything works that works with a thousand."""
     x = numbers(0.4, -0.3, 0.2, -0.6, 0.5, 0.1).reshape(1, *ROWS)
     graph = chain(600, "residual")
-    walk = Walk(graph, x - 1e-3, x + 1e-3)
     limit = sys.getrecursionlimit()
     sys.setrecursionlimit(depth() + 100)
     try:
-        assert walk._parallel(graph.output) == all(
-            node.op.affine or node.op.parallels or node is graph.input for node in graph.nodes()
+        question = asked(graph, x - 1e-3, x + 1e-3)
+        assert (graph.output in question.index.parallel) == all(
+            node.op.affine or node.op.has_parallel_rule or node is graph.input for node in graph.nodes()
         )
+        assert len(question.index.ancestors(graph.output)) == len(graph.nodes())
         assert len(graph_identity(graph)) == 64
-        walk.run(lambda _walk, _node: None)
+        boxes = all_boxes(question)
+        objective = Objective.dense(graph.output, torch.ones(1, 1, 1, 2, dtype=torch.float64))
+        assert lower_bound(question, boxes, objective, Rules()).isfinite().all()
     finally:
         sys.setrecursionlimit(limit)

@@ -4,30 +4,41 @@ from __future__ import annotations
 
 import dataclasses
 import itertools
+from collections.abc import Sequence
 from unittest import mock
 
 import pytest
 import torch
 from hypothesis import given, settings
 from torch import Tensor
-from vertex_softmax.methods.bounding import make_boxes
 
-from tests.bounds.checks import TOLERANCE, check_bounds, check_boxes, hard_points, objectives
+from tests.bounds.checks import (
+    TOLERANCE,
+    Ready,
+    asked,
+    by_method,
+    check_bounds,
+    check_boxes,
+    hard_points,
+    objectives,
+    tightened,
+)
 from tests.bounds.networks import Config, input_box, transformer
 from tests.bounds.test_backward import CONFIGS, LARGEST, configs, radii, usable
 from tests.slowly import few
 from vertex_softmax.bounds import generate as generate_module
 from vertex_softmax.bounds.ascent import Ascent
-from vertex_softmax.bounds.backward import Walk
-from vertex_softmax.bounds.coefficients import Part
+from vertex_softmax.bounds.boxes import Boxes
+from vertex_softmax.bounds.generate import generate
 from vertex_softmax.bounds.memory import Memory
+from vertex_softmax.bounds.question import Question
 from vertex_softmax.graph.ir import Constant, Graph, Node
+from vertex_softmax.methods import joint as joint_module
 from vertex_softmax.methods.options import Options
-from vertex_softmax.methods.registry import lower_bounds
 from vertex_softmax.ops.generators import Generators
-from vertex_softmax.ops.rules import Rules
+from vertex_softmax.ops.rules import RowRule, Rules
 
-AFFINE = Rules(attention="affine", exact=False)
+AFFINE = Rules(attention=RowRule.AFFINE, exact=False)
 QUICK = Options(ascent=Ascent(steps=2))
 NETWORKS = {
     **CONFIGS,
@@ -52,35 +63,36 @@ def uneven_box(config: Config, radius: float = 0.5) -> tuple[Tensor, Tensor]:
     return lower, upper
 
 
-def boxed(graph: Graph, lower: Tensor, upper: Tensor, options: Options = QUICK, memory: Memory | None = None) -> Walk:
-    walk = Walk(graph, lower, upper, memory=memory)
+def boxed(graph: Graph, lower: Tensor, upper: Tensor, options: Options = QUICK, memory: Memory | None = None) -> Ready:
+    return tightened(graph, lower, upper, options, memory)
+
+
+def generated(ready: Ready, node: Node) -> Generators | None:
     with torch.no_grad():
-        make_boxes(walk, ("affine",), options, True)
-    assert not walk.problems, walk.problems
-    return walk
+        return generate(ready.question, ready.boxes, node, AFFINE)
 
 
-def unit_inputs(walk: Walk, x: Tensor) -> Tensor:
+def unit_inputs(ready: Ready, x: Tensor) -> Tensor:
     """ξ of inputs x (points, batch, ...): (points, batch, inputs), 0 where the set has no width."""
-    box = walk.boxes[walk.start]
-    start = walk.graph.values(x)[walk.start]
+    box = ready.question.region.box
+    start = ready.graph.values(x)[ready.question.index.start]
     wide = box.radius > 0
     xi = (start - box.centre) / torch.where(wide, box.radius, torch.ones_like(box.radius))
     return torch.where(wide, xi, torch.zeros_like(xi)).flatten(2)
 
 
-def check_generators(walk: Walk, node: Node, found: Generators, x: Tensor, seed: int = 0) -> None:
+def check_generators(ready: Ready, node: Node, found: Generators, x: Tensor, seed: int = 0) -> None:
     """|η·(y − centre − columns ξ)| ≤ Σ |η·noise| + |η|·error for functionals of all numbers of a node at once."""
     g = torch.Generator().manual_seed(seed)
     size = found.centre[0].numel()
-    y = walk.graph.values(x)[node].flatten(2)  # (points, batch, numbers)
-    xi = unit_inputs(walk, x)
+    y = ready.graph.values(x)[node].flatten(2)  # (points, batch, numbers)
+    xi = unit_inputs(ready, x)
     assert (xi.abs() <= 1 + 1e-12).all()
     inputs = xi.shape[-1]
-    columns = found.columns.reshape(walk.batch, size, -1)
+    columns = found.columns.reshape(ready.question.batch, size, -1)
     own, noise = columns[..., :inputs], columns[..., inputs:]
     rest = y - found.centre.flatten(1) - (own @ xi.unsqueeze(-1)).squeeze(-1)
-    eta = torch.randn(walk.batch, 12, size, generator=g, dtype=torch.float64)
+    eta = torch.randn(ready.question.batch, 12, size, generator=g, dtype=torch.float64)
     eta = torch.where(torch.rand(eta.shape, generator=g) < torch.linspace(0, 0.9, 12)[:, None], 0 * eta, eta)
     left = (eta @ rest.unsqueeze(-1)).squeeze(-1).abs()
     right = (eta @ noise).abs().sum(-1) + (eta.abs() @ found.error.flatten(1).unsqueeze(-1)).squeeze(-1)
@@ -93,23 +105,22 @@ def check_generators(walk: Walk, node: Node, found: Generators, x: Tensor, seed:
         assert (over <= 0).all(), f"{node!r}: a value lies outside the box of its generators by {float(over.max()):.3g}"
 
 
-def inner(walk: Walk) -> list[Node]:
-    return [n for n in walk.nodes if n.inputs and not isinstance(n.op, Constant)]
+def inner(ready: Ready) -> list[Node]:
+    return [n for n in ready.nodes if n.inputs and not isinstance(n.op, Constant)]
 
 
 def check_all_generators(config: Config, lower: Tensor, upper: Tensor, *, memory: Memory | None = None) -> int:
     """Every node of a network that has them; how many."""
     graph = transformer(config)
-    walk = boxed(graph, lower, upper, memory=memory)
+    ready = boxed(graph, lower, upper, memory=memory)
     x = hard_points(graph, lower, upper, count=40)
-    check_boxes(graph, walk.boxes, x)
+    check_boxes(graph, ready.boxes, x)
     count = 0
-    for i, node in enumerate(inner(walk)):
-        with torch.no_grad():
-            found = walk.generate(node, AFFINE)
+    for i, node in enumerate(inner(ready)):
+        found = generated(ready, node)
         if found is not None:
             count += 1
-            check_generators(walk, node, found, x, i)
+            check_generators(ready, node, found, x, i)
     return count
 
 
@@ -138,8 +149,7 @@ def test_chunks_do_not_change_generators(name: str) -> None:
     graph, box = transformer(config), input_box(config, 2, 0.3)
     whole, chunked = boxed(graph, *box), boxed(graph, *box, memory=Memory(bytes=1))
     for node in inner(whole)[-6:]:
-        with torch.no_grad():
-            a, b = whole.generate(node, AFFINE), chunked.generate(node, AFFINE)
+        a, b = generated(whole, node), generated(chunked, node)
         assert a is not None
         assert b is not None
         for x, y in zip(a, b, strict=True):
@@ -153,22 +163,21 @@ def test_without_room_for_columns_they_are_error(name: str, room: int) -> None:
     """Where a node may have few numbers, the noise of ops far away is added to the error, and nothing is lost."""
     config = dataclasses.replace(NETWORKS[name], seed=6)
     graph, (lower, upper) = transformer(config), uneven_box(config)
-    walk = boxed(graph, lower, upper)
+    ready = boxed(graph, lower, upper)
     x = hard_points(graph, lower, upper, count=30)
     inputs = lower[0].numel()
-    for node in inner(walk)[-8:]:
+    for node in inner(ready)[-8:]:
         size = torch.tensor(node.shape).prod().item()
-        with torch.no_grad(), mock.patch.object(generate_module, "MOST_GENERATOR_NUMBERS", size * (inputs + room)):
-            found = walk.generate(node, AFFINE)
+        with mock.patch.object(generate_module, "MOST_GENERATOR_NUMBERS", size * (inputs + room)):
+            found = generated(ready, node)
         assert found is not None
         assert found.columns.shape[-1] <= inputs + room
-        check_generators(walk, node, found, x)
-        with torch.no_grad():
-            whole = walk.generate(node, AFFINE)
+        check_generators(ready, node, found, x)
+        whole = generated(ready, node)
         assert whole is not None
         assert torch.allclose(found.box().radius, whole.box().radius, rtol=1e-9)  # no column cancels another
         with mock.patch.object(generate_module, "MOST_GENERATOR_NUMBERS", size * inputs - 1):
-            assert walk.generate(node, AFFINE) is None
+            assert generated(ready, node) is None
 
 
 TIGHTENINGS = {
@@ -190,17 +199,17 @@ TIGHTENED = ("two blocks", "pre norm, two blocks", "class token, norm", "gated",
 def test_each_tightening_alone_is_sound(name: str, which: str) -> None:
     config = dataclasses.replace(NETWORKS[name], seed=7)
     graph, (lower, upper) = transformer(config), uneven_box(config, 0.3)
-    walk = boxed(graph, lower, upper, TIGHTENINGS[which])
-    assert bool(walk.centred) == TIGHTENINGS[which].centred
-    assert bool(walk.tables or walk.generators) <= TIGHTENINGS[which].generators
+    ready = boxed(graph, lower, upper, TIGHTENINGS[which])
+    boxes = ready.boxes
+    assert bool(boxes.centred) == TIGHTENINGS[which].centred
+    assert bool(boxes.summaries or boxes.generators) <= TIGHTENINGS[which].generators
     x = hard_points(graph, lower, upper, count=40)
-    check_boxes(graph, walk.boxes, x)
+    check_boxes(graph, boxes, x)
     A = objectives(graph, 2)
     with torch.no_grad():
-        for rule in ("affine", "vertex", "lse", "rows"):
-            found = walk.bound(graph.output, Part(A), Rules(attention=rule))
-            check_bounds(graph, found, A, x)
-    for (node, _), centred in walk.centred.items():
+        for rule in RowRule:
+            check_bounds(graph, ready.bound(A, Rules(attention=rule)), A, x)
+    for (node, _), centred in boxes.centred.items():
         s = graph.values(x)[node]
         t = s - (centred.weights * s).sum(-1, keepdim=True)
         slack = TOLERANCE * (1 + s.abs().amax(0))
@@ -209,28 +218,33 @@ def test_each_tightening_alone_is_sound(name: str, which: str) -> None:
 
 
 @pytest.mark.parametrize("name", ["two blocks", "pre norm", "class token", "unfused", "max pooling"])
-def test_a_joint_walk_is_never_wider_than_those_it_knows(name: str) -> None:
+def test_the_boxes_of_joint_are_never_wider_than_those_it_knows(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     config = dataclasses.replace(NETWORKS[name], seed=8)
     graph, box = transformer(config), uneven_box(config, 0.3)
-    walk = Walk(graph, *box)
-    with torch.no_grad():
-        lower_bounds(walk, objectives(graph, 2), "joint", QUICK)
-    assert len(walk.known) == 2
-    for known in walk.known:
-        for node in walk.nodes:
+    real, given = joint_module.tightened_boxes, []
+
+    def noted(question: Question, options: Options, known: Sequence[Boxes]) -> Boxes:
+        given.extend(known)
+        return real(question, options, known)
+
+    monkeypatch.setattr(joint_module, "tightened_boxes", noted)
+    boxes = by_method(asked(graph, *box), "joint", QUICK).boxes
+    assert len(given) == 2
+    for known in given:
+        for node in graph.nodes():
             slack = 1e-12 * (1 + known[node].lower.abs() + known[node].upper.abs())
-            assert (walk.boxes[node].lower >= known[node].lower - slack).all(), node
-            assert (walk.boxes[node].upper <= known[node].upper + slack).all(), node
+            assert (boxes[node].lower >= known[node].lower - slack).all(), node
+            assert (boxes[node].upper <= known[node].upper + slack).all(), node
 
 
-def test_generators_are_let_go_when_all_have_used_them() -> None:
+def test_generators_are_dropped_when_all_have_used_them() -> None:
     config = NETWORKS["two blocks"]
-    walk = boxed(transformer(config), *input_box(config, 1, 0.2))
-    assert walk.tables
-    assert not walk.generators
+    boxes = boxed(transformer(config), *input_box(config, 1, 0.2)).boxes
+    assert boxes.summaries
+    assert not boxes.generators
 
 
 def test_a_node_behind_an_op_without_parallel_rules_has_none() -> None:
     config = Config(pooling="max")
-    walk = boxed(transformer(config), *input_box(config, 1, 0.2))
-    assert walk.generate(walk.graph.output, AFFINE) is None
+    ready = boxed(transformer(config), *input_box(config, 1, 0.2))
+    assert generated(ready, ready.graph.output) is None

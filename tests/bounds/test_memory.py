@@ -9,7 +9,8 @@ from tests.extremes.networks import inputs, network
 from vertex_softmax.bounds.memory import Memory
 from vertex_softmax.foundation.errors import InvalidValueError, NotEnoughMemoryError
 from vertex_softmax.methods.options import Options
-from vertex_softmax.methods.registry import METHODS
+from vertex_softmax.methods.registry import METHODS, Method
+from vertex_softmax.methods.sizing import batch_size
 from vertex_softmax.runs.certify import bound, certify, load
 from vertex_softmax.sets import LinfBall
 
@@ -32,11 +33,11 @@ def test_fewer_inputs_go_together() -> None:
     net = network(tokens=32)
     graph = load(net, LinfBall(inputs(net), 0.01))
     sizes = [
-        Options(memory=Memory(total=total)).together(graph, "crown", CPU)
+        batch_size(graph, Method.CROWN, Options(memory=Memory(total=total)), CPU)
         for total in (1 << 28, 3 << 27, 1 << 29, 1 << 34)
     ]
     assert sizes == sorted(sizes)
-    assert 1 <= sizes[0] < sizes[-1] == Options().together(graph, "crown", CPU)
+    assert 1 <= sizes[0] < sizes[-1] == batch_size(graph, Method.CROWN, Options(), CPU)
 
 
 def test_the_bounds_are_the_same() -> None:
@@ -44,7 +45,7 @@ def test_the_bounds_are_the_same() -> None:
     ball = LinfBall(inputs(net, 6), 0.01)
     graph = load(net, ball)
     tight, free = (Options(memory=Memory(total=total)) for total in (132 << 20, None))
-    assert tight.together(graph, "crown", CPU) < 6
+    assert batch_size(graph, Method.CROWN, tight, CPU) < 6
     one, other = (certify(graph, ball, 0, "crown", options=options).lower for options in (tight, free))
     torch.testing.assert_close(one, other, rtol=1e-9, atol=1e-9)
 

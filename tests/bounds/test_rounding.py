@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+import dataclasses
 from fractions import Fraction
 
 import pytest
 import torch
 from torch import Tensor
-from vertex_softmax.bounds.interval import interval_bounds
 
-from vertex_softmax.bounds.backward import Walk
-from vertex_softmax.bounds.coefficients import Part
-from vertex_softmax.bounds.linear import Linear
+from tests.bounds.checks import asked
+from vertex_softmax.bounds import backward as backward_module
+from vertex_softmax.bounds.backward import backward, lower_bound
+from vertex_softmax.bounds.box_passes import all_boxes, box_by_pass
+from vertex_softmax.bounds.coefficients import Objective
 from vertex_softmax.graph import build
 from vertex_softmax.graph.ir import Graph, Node
 from vertex_softmax.ops.bilinear import MatMul
@@ -68,7 +70,7 @@ def check(node: Node, box: Interval, value: Matrix) -> None:
 @pytest.mark.parametrize("seed", range(0, 80, 4))
 def test_intervals_of_a_point_hold_its_exact_values(seed: int) -> None:
     graph, x, known = network(seed)
-    boxes = interval_bounds(graph, x[None], x[None])
+    boxes = all_boxes(asked(graph, x[None], x[None]))
     for node in graph.nodes():
         if node.name in known:
             check(node, boxes[node], known[node.name])
@@ -77,12 +79,12 @@ def test_intervals_of_a_point_hold_its_exact_values(seed: int) -> None:
 @pytest.mark.parametrize("seed", range(0, 80, 4))
 def test_boxes_by_a_pass_over_a_point_hold_its_exact_values(seed: int) -> None:
     graph, x, known = network(seed)
-    walk = Walk(graph, x[None], x[None])
-    walk.run(lambda _walk, _node: None)
+    question = asked(graph, x[None], x[None])
+    boxes = all_boxes(question)
     for node in graph.nodes():
         if node.name in known:
-            check(node, walk.box_by_pass(node, Rules(), everywhere=True), known[node.name])
-    assert not walk.problems
+            check(node, box_by_pass(question, boxes, node, Rules(), everywhere=True), known[node.name])
+    assert not boxes.problems
 
 
 @pytest.mark.parametrize("seed", range(0, 80, 4))
@@ -90,10 +92,10 @@ def test_boxes_of_an_affine_node_hold_its_exact_range(seed: int) -> None:
     graph, x, _ = network(seed)
     node = next(n for n in graph.nodes() if n.name == "linear")
     lower, upper = x - 1e-3 * x.abs(), x + 1e-3 * x.abs()
-    walk = Walk(graph, lower[None], upper[None])
-    walk.run(lambda _walk, _node: None)
+    question = asked(graph, lower[None], upper[None])
+    boxes = all_boxes(question)
     W, b = exact(node.op.weight), exact(node.op.bias[None])[0]  # type: ignore[attr-defined]
-    for box in (walk.boxes[node], walk.box_by_pass(node, Rules(), everywhere=True)):
+    for box in (boxes[node], box_by_pass(question, boxes, node, Rules(), everywhere=True)):
         for pick in (min, max):
             corners = [
                 [
@@ -115,13 +117,20 @@ def test_the_interval_of_a_product_of_points_holds_its_exact_value(seed: int) ->
 
 def test_a_lower_bound_of_infinity_is_an_overflow_and_no_bound(monkeypatch: pytest.MonkeyPatch) -> None:
     graph, x, _ = network(0)
-    walk = Walk(graph, x[None], x[None])
-    walk.run(lambda _walk, _node: None)
-    A = torch.ones(1, 2, SIZE, SIZE, dtype=torch.float64)
-    found = walk.back(graph.output, Part(A), Rules())
+    question = asked(graph, x[None], x[None])
+    boxes = all_boxes(question)
+    objective = Objective.dense(graph.output, torch.ones(1, 2, SIZE, SIZE, dtype=torch.float64))
+    found = backward(question, boxes, objective, Rules())
     ends = torch.tensor([[torch.inf, -torch.inf]], dtype=torch.float64)
-    huge = Linear(found.constant + ends, found.coefficients)
-    monkeypatch.setattr(walk, "back", lambda *_args, **_options: huge)
-    for bound in (walk.bound(graph.output, Part(A), Rules()), huge.least(walk.boxes[walk.start])[0]):
+    huge = dataclasses.replace(found, constant=found.constant + ends)
+    monkeypatch.setattr(backward_module, "backward", lambda *_args, **_options: huge)
+    plain = dataclasses.replace(huge, coefficients=None)
+    for bound in (
+        lower_bound(question, boxes, objective, Rules()),
+        huge.least(question.region),
+        huge.minimise(question.region)[0],
+        plain.least(question.region),
+        plain.minimise(question.region)[0],
+    ):
         assert bound[0, 0].isnan()
         assert float(bound[0, 1]) == -torch.inf

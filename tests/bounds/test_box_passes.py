@@ -6,11 +6,11 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from vertex_softmax.bounds.interval import interval_bounds
 
-from tests.bounds.checks import check_boxes, hard_points, walked
+from tests.bounds.checks import asked, bounded, check_boxes, hard_points
 from tests.bounds.networks import input_box, transformer
 from tests.bounds.test_backward import CONFIGS, Config, configs, usable
+from vertex_softmax.bounds.box_passes import all_boxes
 
 
 @pytest.mark.parametrize("name", CONFIGS)
@@ -19,9 +19,9 @@ def test_values_lie_in_their_boxes(name: str) -> None:
     graph = transformer(config)
     for radius in (0.0, 0.3, 3.0):
         lower, upper = input_box(config, 2, radius)
-        boxes = interval_bounds(graph, lower, upper)
+        boxes = all_boxes(asked(graph, lower, upper))
         check_boxes(graph, boxes, hard_points(graph, lower, upper, count=30))
-        assert all((b.lower <= b.upper + 1e-9).all() for b in boxes.values())
+        assert all((b.lower <= b.upper + 1e-9).all() for b in boxes.intervals.values())
 
 
 @settings(max_examples=20)
@@ -29,16 +29,16 @@ def test_values_lie_in_their_boxes(name: str) -> None:
 def test_random_networks(config: Config, radius: float) -> None:
     lower, upper = input_box(config, 2, radius)
     graph = transformer(config)
-    check_boxes(graph, interval_bounds(graph, lower, upper), hard_points(graph, lower, upper, count=30))
+    check_boxes(graph, all_boxes(asked(graph, lower, upper)), hard_points(graph, lower, upper, count=30))
 
 
-def test_the_walk_of_ibp_has_the_same_boxes() -> None:
+def test_ibp_has_the_same_boxes() -> None:
     config = CONFIGS["class token"]
     graph, box = transformer(config), input_box(config, 2, 0.2)
-    walk, _ = walked(graph, *box, "ibp")
-    for node, found in interval_bounds(graph, *box).items():
-        assert torch.equal(walk.boxes[node].lower, found.lower)
-        assert torch.equal(walk.boxes[node].upper, found.upper)
+    boxes = bounded(graph, *box, "ibp").boxes
+    for node, found in all_boxes(asked(graph, *box)).intervals.items():
+        assert torch.equal(boxes[node].lower, found.lower)
+        assert torch.equal(boxes[node].upper, found.upper)
 
 
 def test_a_larger_set_has_larger_boxes() -> None:
@@ -46,7 +46,7 @@ def test_a_larger_set_has_larger_boxes() -> None:
     config = CONFIGS["pre norm"]
     graph = transformer(config)
     lower, upper = input_box(config, 2, 0.1)
-    small, large = interval_bounds(graph, lower, upper), interval_bounds(graph, lower - 0.1, upper + 0.05)
+    small, large = (all_boxes(asked(graph, *box)) for box in ((lower, upper), (lower - 0.1, upper + 0.05)))
     for node in graph.nodes():
         assert (large[node].lower <= small[node].lower + 1e-9).all()
         assert (large[node].upper >= small[node].upper - 1e-9).all()

@@ -8,16 +8,18 @@ from unittest import mock
 import pytest
 import torch
 from torch import Tensor
-from vertex_softmax.methods.bounding import make_boxes
 
-from tests.bounds.checks import check_bounds, check_boxes, hard_points, objectives
+from tests.bounds.checks import Ready, check_bounds, check_boxes, hard_points, objectives, tightened
 from tests.bounds.networks import Config, input_box, transformer
-from vertex_softmax.bounds.ascent import LET_GO, Ascent, _better, ascended_box, optimized_bound, parameters
-from vertex_softmax.bounds.backward import Walk
-from vertex_softmax.bounds.coefficients import Part
+from vertex_softmax.bounds import ascent as module
+from vertex_softmax.bounds.ascent import DROP_EVERY, Ascent, Beginning, Goal, _better, ascended_box, free_parameters
+from vertex_softmax.bounds.boxes import Boxes
+from vertex_softmax.bounds.choice import DEFAULT, Choice
+from vertex_softmax.bounds.coefficients import Objective
+from vertex_softmax.bounds.question import Question
+from vertex_softmax.bounds.units import undecided
 from vertex_softmax.foundation.errors import InvalidValueError
-from vertex_softmax.methods.options import Options
-from vertex_softmax.ops.rules import Rules
+from vertex_softmax.ops.rules import RowRule, Rules
 
 CONFIGS = {
     "plain": Config(seed=2),
@@ -26,9 +28,9 @@ CONFIGS = {
     "gated": Config(gated=True, activation="silu", mask="causal", seed=5),
 }
 RULES = {
-    "lse": Rules(attention="lse"),
-    "affine": Rules(attention="affine", pieces=2),
-    "coupled": Rules(attention="affine", coupled=True),
+    "lse": Rules(attention=RowRule.LSE),
+    "affine": Rules(attention=RowRule.AFFINE, pieces=2),
+    "coupled": Rules(attention=RowRule.AFFINE, coupled=True),
 }
 each = pytest.mark.parametrize("name", CONFIGS)
 every = pytest.mark.parametrize("rule", RULES)
@@ -39,42 +41,51 @@ def _one_thread() -> None:
     torch.set_num_threads(1)
 
 
-def ready(name: str, radius: float = 0.3) -> tuple[Walk, Tensor]:
-    """A walk with all boxes, and objectives (batch, S, classes)."""
+def ready(name: str, radius: float = 0.3) -> tuple[Ready, Tensor]:
+    """A question with all boxes, and objectives (batch, S, classes)."""
     config = CONFIGS[name]
-    walk = Walk(transformer(config), *input_box(config, 2, radius, 1))
+    made = tightened(transformer(config), *input_box(config, 2, radius, 1))
+    return made, objectives(made.graph, 2)
+
+
+def at_start(made: Ready, A: Tensor, rules: Rules) -> Tensor:
     with torch.no_grad():
-        make_boxes(walk, ("affine",), Options(), True)
-    return walk, objectives(walk.graph, 2)
+        return made.bound(A, rules)
 
 
-def at_start(walk: Walk, A: Tensor, rules: Rules) -> Tensor:
-    with torch.no_grad():
-        return walk.bound(walk.graph.output, Part(A), rules)
-
-
-def ascend(walk: Walk, A: Tensor, rules: Rules, steps: int = 6, **options: object) -> Tensor:
-    seconds = options.pop("seconds", None)
-    return optimized_bound(walk, walk.graph.output, A, rules, Ascent(steps=steps, seconds=seconds), **options)
+def ascended(
+    made: Ready,
+    A: Tensor,
+    rules: Rules,
+    ascent: Ascent | int = 6,
+    goal: Goal | None = None,
+    known: Tensor | None = None,
+) -> Tensor:
+    ascent = Ascent(steps=ascent) if isinstance(ascent, int) else ascent
+    begin = None if known is None else Beginning(known=known)
+    return module.ascend(made.question, made.boxes, made.on_output(A), rules, ascent, goal, begin).bound
 
 
 class Counted:
-    """walk.bound with a count of its calls, and of the objectives in each."""
+    """lower_bound as the ascent calls it, with a count of its calls, and of the objectives in each."""
 
-    def __init__(self, walk: Walk) -> None:
-        self.walk, self.real, self.calls = walk, walk.bound, []
+    def __init__(self) -> None:
+        self.real, self.calls = module.lower_bound, []
 
     def __enter__(self) -> list[int]:
-        def bound(node, part, rules, chosen=None):
-            self.calls.append(part.A.shape[1])
-            for at, values in (chosen or {}).items():
+        def bound(
+            question: Question, boxes: Boxes, objective: Objective, rules: Rules, choice: Choice = DEFAULT
+        ) -> Tensor:
+            self.calls.append(objective.coefficients.A.shape[1])
+            for at, values in choice.parameters.items():
+                ranges = question.relaxations.of(at, boxes, rules).ranges
                 for key, value in values.items():
-                    low, high, _ = at.op.ranges[key]
+                    low, high, _ = ranges[key]
                     assert (value >= low).all(), f"{key} of {at!r} left its range"
                     assert (value <= high).all(), f"{key} of {at!r} left its range"
-            return self.real(node, part, rules, chosen)
+            return self.real(question, boxes, objective, rules, choice)
 
-        self.patch = mock.patch.object(self.walk, "bound", bound)
+        self.patch = mock.patch.object(module, "lower_bound", bound)
         self.patch.start()
         return self.calls
 
@@ -85,43 +96,43 @@ class Counted:
 @each
 @every
 def test_never_below_the_start_and_as_sound(name: str, rule: str) -> None:
-    walk, A = ready(name)
-    start = at_start(walk, A, RULES[rule])
-    with Counted(walk) as calls:
-        found = ascend(walk, A, RULES[rule], 8)
+    made, A = ready(name)
+    start = at_start(made, A, RULES[rule])
+    with Counted() as calls:
+        found = ascended(made, A, RULES[rule], 8)
     assert calls == [A.shape[1]] * 10  # the start, eight steps, the end
     assert (found >= start).all()
     assert (found > start + 1e-6).any(), "nothing was gained"
-    check_bounds(walk.graph, found, A, hard_points(walk.graph, *walk.boxes[walk.graph.input]))
+    check_bounds(made.graph, found, A, hard_points(made.graph, *made.box))
 
 
 @every
 def test_every_step_is_sound(rule: str) -> None:
     """Large steps into all corners of the ranges."""
-    walk, A = ready("norm")
-    x = hard_points(walk.graph, *walk.boxes[walk.graph.input])
+    made, A = ready("norm")
+    x = hard_points(made.graph, *made.box)
     for size in (3.0, 50.0):
-        found = optimized_bound(walk, walk.graph.output, A, RULES[rule], Ascent(steps=4, step_size=size, decay=1.0))
-        check_bounds(walk.graph, found, A, x)
+        found = ascended(made, A, RULES[rule], Ascent(steps=4, step_size=size, decay=1.0))
+        check_bounds(made.graph, found, A, x)
 
 
 @every
 def test_every_step_is_never_below_the_start(rule: str) -> None:
     """Steps so large that the last bound is worse than the first."""
-    walk, A = ready("plain")
-    start = at_start(walk, A, RULES[rule])
-    found = optimized_bound(walk, walk.graph.output, A, RULES[rule], Ascent(steps=3, step_size=50.0, decay=1.0))
+    made, A = ready("plain")
+    start = at_start(made, A, RULES[rule])
+    found = ascended(made, A, RULES[rule], Ascent(steps=3, step_size=50.0, decay=1.0))
     assert (found >= start).all()
 
 
 @every
 def test_parameters_without_guidance_are_sound(rule: str) -> None:
     """Random values of all parameters of all nodes at once."""
-    walk, A = ready("two blocks")
-    x = hard_points(walk.graph, *walk.boxes[walk.graph.input])
+    made, A = ready("two blocks")
+    x = hard_points(made.graph, *made.box)
     g = torch.Generator().manual_seed(1)
     rules = dataclasses.replace(RULES[rule], free=True)
-    free = parameters(walk, walk.graph.output, A.shape[1], rules)
+    free = free_parameters(made.question, made.boxes, made.on_output(A), rules, DEFAULT, {})
     assert {p.name for p in free} >= {"corner", "below", "above"}
     for kind in range(4):
         chosen: dict = {}
@@ -131,45 +142,43 @@ def test_parameters_without_guidance_are_sound(rule: str) -> None:
             t = t.round() if kind == 0 else t if kind < 3 else 0.5 + 0.1 * (t - 0.5)
             chosen.setdefault(p.node, {})[p.name] = low + t * (high - low)
         with torch.no_grad():
-            found = walk.bound(walk.graph.output, Part(A), rules, chosen)
-        check_bounds(walk.graph, found, A, x)
+            found = made.bound(A, rules, Choice(chosen))
+        check_bounds(made.graph, found, A, x)
 
 
 @each
 def test_at_least_what_is_known(name: str) -> None:
-    walk, A = ready(name)
+    made, A = ready(name)
     rules = RULES["affine"]
-    start = at_start(walk, A, rules)
+    start = at_start(made, A, rules)
     known = torch.where(torch.arange(A.shape[1]) % 2 == 0, start + 100, start - 100)
-    found = ascend(walk, A, rules, 3, known=known)
+    found = ascended(made, A, rules, 3, known=known)
     assert (found >= known).all()
     assert (found[:, 1::2] >= start[:, 1::2]).all()
     assert torch.equal(found[:, ::2], known[:, ::2])
 
 
 def test_all_above_the_goal_is_the_end() -> None:
-    walk, A = ready("plain")
-    start = at_start(walk, A, RULES["affine"])
-    with Counted(walk) as calls:
-        found = ascend(walk, A, RULES["affine"], 20, goal=float(start.min()) - 1)
+    made, A = ready("plain")
+    start = at_start(made, A, RULES["affine"])
+    with Counted() as calls:
+        found = ascended(made, A, RULES["affine"], 20, goal=Goal(float(start.min()) - 1))
     assert calls == [A.shape[1]]
     assert torch.equal(found, start)
 
 
 def test_goals_are_looked_at_every_few_steps() -> None:
     """With a goal that the ascent reaches on the way it stops before its steps are done."""
-    walk, A = ready("plain", 0.1)
+    made, A = ready("plain", 0.1)
     one = A[:1, :1]
-    single = Walk(walk.graph, *(x[:1] for x in walk.boxes[walk.graph.input]))
-    with torch.no_grad():
-        make_boxes(single, ("affine",), Options(), True)
-    start, far = at_start(single, one, RULES["affine"]), ascend(single, one, RULES["affine"], 2 * LET_GO)
+    single = tightened(made.graph, *(x[:1] for x in made.box))
+    start, far = at_start(single, one, RULES["affine"]), ascended(single, one, RULES["affine"], 2 * DROP_EVERY)
     goal = float(start + 0.5 * (far - start))
-    with Counted(single) as calls:
-        found = ascend(single, one, RULES["affine"], 40, goal=goal)
+    with Counted() as calls:
+        found = ascended(single, one, RULES["affine"], 40, goal=Goal(goal))
     assert float(found) > goal
-    assert len(calls) <= 1 + 2 * LET_GO
-    assert (len(calls) - 1) % LET_GO == 0
+    assert len(calls) <= 1 + 2 * DROP_EVERY
+    assert (len(calls) - 1) % DROP_EVERY == 0
 
 
 @pytest.mark.parametrize("name", ["plain", "two blocks", "norm"])
@@ -180,12 +189,12 @@ def test_those_let_go_do_not_change_the_others(name: str, rule: str) -> None:
     Where a gradient is nothing but rounding (1e-18 for a cut of the second block), Adam's steps are full all the same,
     and follow the order of summation: there the results agree to a part of what is gained only.
     """
-    walk, A = ready(name)
+    made, A = ready(name)
     near = 5e-3 if name == "two blocks" else 1e-9
-    rules, steps = RULES[rule], 2 * LET_GO + 1
-    start, full = at_start(walk, A, rules), ascend(walk, A, rules, steps)
+    rules, steps = RULES[rule], 2 * DROP_EVERY + 1
+    start, full = at_start(made, A, rules), ascended(made, A, rules, steps)
     goal = float(start.median())
-    found = ascend(walk, A, rules, steps, goal=goal)
+    found = ascended(made, A, rules, steps, goal=Goal(goal))
     assert (found >= start).all()
     above = start > goal
     assert (found[above] > goal).all()
@@ -194,25 +203,25 @@ def test_those_let_go_do_not_change_the_others(name: str, rule: str) -> None:
     assert torch.allclose(found[stay], full[stay], rtol=near, atol=near)
     for s in range(A.shape[1]):
         if bool(stay[:, s].all()):
-            alone = ascend(walk, A[:, s : s + 1], rules, steps)
+            alone = ascended(made, A[:, s : s + 1], rules, steps)
             assert torch.allclose(alone[:, 0], found[:, s], rtol=near, atol=near)
 
 
 def test_the_hopeless_are_let_go() -> None:
     """A value that is not above the goal is known: no step is spent on that objective, its bound is the start's."""
-    walk, A = ready("plain")
-    rules, steps = RULES["affine"], LET_GO + 1
-    start, full = at_start(walk, A, rules), ascend(walk, A, rules, steps)
+    made, A = ready("plain")
+    rules, steps = RULES["affine"], DROP_EVERY + 1
+    start, full = at_start(made, A, rules), ascended(made, A, rules, steps)
     goal = float(full.max()) + 1  # nobody gets there
     ceiling = torch.full_like(start, goal + 1)
     ceiling[:, ::2] = goal
-    with Counted(walk) as calls:
-        found = ascend(walk, A, rules, steps, goal=goal, ceiling=ceiling)
+    with Counted() as calls:
+        found = ascended(made, A, rules, steps, goal=Goal(goal, ceiling))
     assert max(calls[1:]) == A.shape[1] // 2
     assert torch.equal(found[:, ::2], start[:, ::2])
     assert torch.allclose(found[:, 1::2], full[:, 1::2], rtol=1e-9, atol=1e-9)
-    with Counted(walk) as calls:
-        found = ascend(walk, A, rules, steps, goal=goal, ceiling=torch.full_like(start, goal))
+    with Counted() as calls:
+        found = ascended(made, A, rules, steps, goal=Goal(goal, torch.full_like(start, goal)))
     assert calls == [A.shape[1]]
     assert torch.equal(found, start)
 
@@ -220,38 +229,38 @@ def test_the_hopeless_are_let_go() -> None:
 @each
 @every
 def test_no_time_gives_the_start(name: str, rule: str) -> None:
-    walk, A = ready(name)
-    start = at_start(walk, A, RULES[rule])
-    with Counted(walk) as calls:
-        found = ascend(walk, A, RULES[rule], 50, seconds=0.0)
+    made, A = ready(name)
+    start = at_start(made, A, RULES[rule])
+    with Counted() as calls:
+        found = ascended(made, A, RULES[rule], Ascent(steps=50, seconds=0.0))
     assert len(calls) <= 2
-    exact = torch.maximum(start, at_start(walk, A, dataclasses.replace(RULES[rule], sums=True)))  # as the end has it
+    exact = torch.maximum(start, at_start(made, A, dataclasses.replace(RULES[rule], sums=True)))  # as the end has it
     assert (found >= start).all()
     assert (found <= exact + 1e-9 * (1 + exact.abs())).all()
-    assert torch.allclose(ascend(walk, A, RULES[rule], 0), found, rtol=0, atol=0)
+    assert torch.allclose(ascended(made, A, RULES[rule], 0), found, rtol=0, atol=0)
 
 
 @each
 def test_two_runs_are_the_same_bit_for_bit(name: str) -> None:
     for rules in RULES.values():
-        first, second = (ascend(*ready(name), rules, 4, goal=0.0) for _ in range(2))
+        first, second = (ascended(*ready(name), rules, 4, goal=Goal(0.0)) for _ in range(2))
         assert torch.equal(first, second)
 
 
 @every
 def test_what_starts_at_nan_stays_there(rule: str) -> None:
-    walk, A = ready("two blocks")
+    made, A = ready("two blocks")
     rules = RULES[rule]
     bad = A.clone()
     bad[0, 1, 0] = torch.nan
-    want, found = ascend(walk, A, rules, 4), ascend(walk, bad, rules, 4)
+    want, found = ascended(made, A, rules, 4), ascended(made, bad, rules, 4)
     assert found[0, 1].isnan()
     others = torch.ones_like(want, dtype=torch.bool)
     others[0, 1] = False
     assert torch.allclose(found[others], want[others], rtol=1e-9, atol=1e-9)
     known = torch.zeros_like(want)
-    assert ascend(walk, bad, rules, 2, known=known)[0, 1].isnan()
-    assert ascend(walk, bad, rules, 2, goal=1e9)[0, 1].isnan()
+    assert ascended(made, bad, rules, 2, known=known)[0, 1].isnan()
+    assert ascended(made, bad, rules, 2, goal=Goal(1e9))[0, 1].isnan()
 
 
 def test_a_step_that_is_no_number_gives_nothing_and_no_step_makes_nan_a_number() -> None:
@@ -283,15 +292,21 @@ def test_bad_arguments_are_named(wrong: dict) -> None:
 
 @each
 def test_an_ascended_box_is_never_wider_and_holds_all_values(name: str) -> None:
-    walk, _ = ready(name)
-    x = hard_points(walk.graph, *walk.boxes[walk.graph.input], count=40)
-    last = [n for n in walk.nodes if n in walk.refined][-2:]
-    for node in last:
-        old = walk.boxes[node]
+    made, _ = ready(name)
+    question, boxes = made.question, made.boxes
+    x = hard_points(made.graph, *made.box, count=40)
+    refined = [n for n in made.nodes if n.inputs and question.index.read_by_someone(n)]
+    tighter = 0
+    for node in refined[-2:]:
+        old = boxes[node]
         with torch.no_grad():
-            new = ascended_box(walk, node, Rules(attention="affine"), Ascent(steps=3))
+            new = ascended_box(question, boxes, node, Rules(attention=RowRule.AFFINE), Ascent(steps=3))
         assert (new.lower >= old.lower).all()
         assert (new.upper <= old.upper).all()
-        walk.tighten(node, new)
-    assert not walk.problems
-    check_boxes(walk.graph, walk.boxes, x)
+        open_ = undecided(question, boxes, node)
+        assert torch.equal(new.lower[:, ~open_], old.lower.expand_as(new.lower)[:, ~open_])
+        tighter += int((new.lower > old.lower).sum() + (new.upper < old.upper).sum())
+        boxes = boxes.tightened(node, new)
+    assert tighter
+    assert not boxes.problems
+    check_boxes(made.graph, boxes, x)

@@ -103,8 +103,8 @@ MUTANTS: list[Mutant] = [
             "summands are not lowered": ("proved_minorant", "UNIT * (keys + EXTRA_ULPS)", "0.0 * UNIT"),
             "ranges are not widened": (
                 "proved_ranges",
-                "low - _widening(low, keys), high + _widening(high, keys)",
-                "low, high",
+                "low, high = ranges.low - _widening(ranges.low, keys), ranges.high + _widening(ranges.high, keys)",
+                "low, high = ranges.low, ranges.high",
             ),
             "the bottom is not lowered": (
                 "_least",
@@ -140,11 +140,11 @@ MUTANTS: list[Mutant] = [
         "softmax_box/api.py",
         "softmax_box/test_values.py softmax_box/test_argmin.py softmax_box/test_gradients.py",
         {
-            "wide rows: the maximum is the minimum": ("_left_rows", "low * sign, cut * sign", "low, cut"),
+            "wide rows: the maximum is the minimum": ("_solve_unhandled", "low * sign, low_cut * sign", "low, low_cut"),
             "the mask holds masked keys": (
                 "softmax_box_argmin",
-                '(found["c"] < cut[..., None]) & (found["upper"] > -torch.inf)',
-                'found["c"] < cut[..., None]',
+                "(rows[0] < cut[..., None]) & (rows[2] > -torch.inf)",
+                "rows[0] < cut[..., None]",
             ),
         },
     ),

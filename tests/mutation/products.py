@@ -46,8 +46,26 @@ MUTANTS: list[Mutant] = [
             ),
             "the tilt's sign": (
                 "Multiply.relax",
-                "(y.centre + tilt * y.radius, y.centre - tilt * y.radius, x.centre + tilt * x.radius)",
-                "(y.centre - tilt * y.radius, y.centre + tilt * y.radius, x.centre + tilt * x.radius)",
+                (
+                    "ProductPlanes(\n"
+                    "    lower_x=beside(y.centre + tilt * y.radius),\n"
+                    "    upper_x=beside(y.centre - tilt * y.radius),\n"
+                    "    y=beside(x.centre + tilt * x.radius),\n"
+                    "    lower=beside(lower),\n"
+                    "    upper=beside(upper),\n"
+                    "    parallel=context.rules.parallel,\n"
+                    ")"
+                ),
+                (
+                    "ProductPlanes(\n"
+                    "    lower_x=beside(y.centre - tilt * y.radius),\n"
+                    "    upper_x=beside(y.centre + tilt * y.radius),\n"
+                    "    y=beside(x.centre + tilt * x.radius),\n"
+                    "    lower=beside(lower),\n"
+                    "    upper=beside(upper),\n"
+                    "    parallel=context.rules.parallel,\n"
+                    ")"
+                ),
             ),
             "half the error at the centre": ("MatMul._central", "x.radius @ y.radius", "x.radius @ y.radius / 2"),
             "radius times radius forgotten": (

@@ -13,15 +13,23 @@ from tests.mutation.mutant import Mutant, mutants
 MUTANTS: list[Mutant] = [
     *mutants(
         "relaxations",
+        "ops/line_relaxations.py",
+        "ops/test_contract.py",
+        {
+            "the sign of A exchanged": ("LineRelaxation.backward", "up = A >= 0", "up = A <= 0"),
+            "intercepts of the two sides exchanged": (
+                "LineRelaxation.backward",
+                "torch.where(up, self.lines.lower_intercept, self.lines.upper_intercept)",
+                "torch.where(up, self.lines.upper_intercept, self.lines.lower_intercept)",
+            ),
+        },
+        only="Silu",
+    ),
+    *mutants(
+        "relaxations",
         "ops/elementwise.py",
         "ops/test_contract.py",
         {
-            "the sign of A exchanged": ("Elementwise.backward", "up = A >= 0", "up = A <= 0"),
-            "intercepts of the two sides exchanged": (
-                "Elementwise.backward",
-                "torch.where(up, relaxed.lower_intercept, relaxed.upper_intercept)",
-                "torch.where(up, relaxed.upper_intercept, relaxed.lower_intercept)",
-            ),
             "silu's tails begin too late": ("Silu", "_outside(2.3993572805154676678)", "_outside(9.0)"),
         },
         only="Silu",
@@ -103,14 +111,25 @@ MUTANTS: list[Mutant] = [
     ),
     *mutants(
         "relaxations",
+        "ops/line_relaxations.py",
+        "ops/test_parallel.py",
+        {
+            "parallel: half the noise": ("BandRelaxation.backward", "A * half", "A * half / 2"),
+        },
+        only="Relu or Silu",
+    ),
+    *mutants(
+        "relaxations",
         "ops/elementwise.py",
         "ops/test_parallel.py",
         {
-            "parallel: half the noise": ("Elementwise.backward", "A * relaxed.half", "A * relaxed.half / 2"),
             "parallel: the band of relu too low": (
                 "Relu.band",
-                "lines._replace(lower_slope=lines.upper_slope)",
-                "lines._replace(lower_slope=lines.upper_slope, upper_intercept=lines.upper_intercept / 2)",
+                "dataclasses.replace(lines, lower_slope=lines.upper_slope)",
+                (
+                    "dataclasses.replace(lines, lower_slope=lines.upper_slope, upper_intercept=lines.upper_intercept "
+                    "/ 2)"
+                ),
             ),
         },
         only="Relu or Silu",
@@ -121,9 +140,9 @@ MUTANTS: list[Mutant] = [
         "ops/test_lines.py",
         {
             "a fan goes on beyond its ends": (
-                "Fan.at",
-                "t.abs() * (side - self.middle[k])",
-                "t * (side - self.middle[k])",
+                "Fan.mixed.mix",
+                "share.abs() * (torch.where(share < 0, left, right) - middle)",
+                "share * (torch.where(share < 0, left, right) - middle)",
             ),
             "the tangent without the ends": (
                 "convex_lines",
@@ -137,8 +156,15 @@ MUTANTS: list[Mutant] = [
             ),
             "sides of minus f": (
                 "negated",
-                "Lines(-lines.upper_slope, -lines.upper_intercept, -lines.lower_slope, -lines.lower_intercept)",
-                "Lines(-lines.lower_slope, -lines.lower_intercept, -lines.upper_slope, -lines.upper_intercept)",
+                (
+                    "Lines(\n"
+                    "    lower_slope=-lines.upper_slope,\n"
+                    "    lower_intercept=-lines.upper_intercept,\n"
+                    "    upper_slope=-lines.lower_slope,\n"
+                    "    upper_intercept=-lines.lower_intercept,\n"
+                    ")"
+                ),
+                "lines.map(torch.neg)",
             ),
             "bisection the wrong way": ("below", "derivative(at) < slope", "derivative(at) > slope"),
             "the inner minimum forgotten": (
@@ -255,7 +281,6 @@ MUTANTS: list[Mutant] = [
                 "Interval(torch.where(fine, low, plain.lower), torch.where(fine, high, plain.upper))",
                 "Interval(low, high)",
             ),
-            "diagonal rows in another order": ("Attention._step", "each.movedim(-3, 2)", "each.movedim(-3, 1)"),
         },
         only="Attention",
     ),
@@ -264,6 +289,7 @@ MUTANTS: list[Mutant] = [
         "ops/attention/parts.py",
         "ops/test_contract.py",
         {
+            "diagonal rows in another order": ("row_step", "each.movedim(-3, 2)", "each.movedim(-3, 1)"),
             "rows of NaN are rows of 0": (
                 "Scores.of",
                 "torch.where(broken, torch.nan, 0.0)",
@@ -334,13 +360,13 @@ MUTANTS: list[Mutant] = [
     ),
     *mutants(
         "relaxations",
-        "ops/attention/op.py",
+        "ops/attention/affine_row.py",
         "ops/test_attention_rows.py",
         {
             "coupled: p^L w^L forgotten": (
-                "_mixed",
-                "_vertex(w.lower, heads) - (least * w.lower).sum(-1)",
-                "_vertex(w.lower, heads)",
+                "AffineRow._coupled",
+                "self.scores.exact_minimum(w.lower) - (least * w.lower).sum(-1)",
+                "self.scores.exact_minimum(w.lower)",
             ),
         },
     ),

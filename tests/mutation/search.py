@@ -12,32 +12,36 @@ MUTANTS: list[Mutant] = [
     *mutants(
         "search",
         "bounds/frontier.py",
-        "search/test_branch_and_bound.py search/test_branch_and_bound_limits.py",
+        "bounds/test_branch_and_bound.py bounds/test_branch_and_bound_limits.py",
         {
             "at the goal is above it": (
                 "Frontier.is_closed",
                 "part.bound > self.goals[part.objective]",
                 "part.bound >= self.goals[part.objective]",
             ),
+            "the best closed part counts": (
+                "Frontier._push",
+                "min(self.closed[part.objective], part.bound)",
+                "max(-1e9, self.closed[part.objective], part.bound)",
+            ),
+            "parts with nothing left to split are dropped": ("Frontier._push", "self.exhausted.append(part)", "pass"),
         },
     ),
     *mutants(
         "search",
         "bounds/branch_and_bound.py",
-        "search/test_branch_and_bound.py search/test_branch_and_bound_limits.py",
+        "bounds/test_branch_and_bound.py bounds/test_branch_and_bound_limits.py",
         {
-            "the best closed part counts": (
-                "_Tree._outcome",
-                "min(bound[part.objective], part.bound)",
-                "max(-1000000000.0, bound[part.objective], part.bound)",
-            ),
-            "parts with nothing left to split are dropped": ("Tree._take", "self.stuck.append(domain)", "pass"),
             "open parts do not count": (
                 "_Tree._outcome",
                 "bound[part.objective] = min(bound[part.objective], part.bound)",
                 "pass",
             ),
-            "only one of the two parts": ("Tree._split", "found += best", "found += best[:1]"),
+            "only one of the two parts": (
+                "_Tree._split",
+                "chosen += [child.with_choice() for child in max(pairs, key=self._promise)]",
+                "chosen += [child.with_choice() for child in max(pairs, key=self._promise)][:1]",
+            ),
             "NaN is a bound": (
                 "_or_none",
                 "-math.inf if math.isnan(bound) else bound",
@@ -71,25 +75,25 @@ MUTANTS: list[Mutant] = [
             "problems are overlooked": (
                 "_Cascade._bound",
                 (
-                    'self.problem = f"{walk.problems[0].text} at {walk.problems[0].node.name!r}; a smaller set may help"\n'
-                    "return"
+                    'self.problem = f"{problems[0].text} at {problems[0].node.name!r}; a smaller set may help"\n'
+                    "return bound"
                 ),
-                ('self.problem = f"{walk.problems[0].text} at {walk.problems[0].node.name!r}; a smaller set may help"'),
+                'self.problem = f"{problems[0].text} at {problems[0].node.name!r}; a smaller set may help"',
             ),
             "a mix pays for its own terms alone": (
                 "_Cascade._bound_mixes",
-                "max(target.guard, mixed, guard(walk, target.C, target.d))",
-                "max(target.guard, guard(walk, target.C, target.d))",
+                "max(mixed, self._guard(question, boxes, target))",
+                "self._guard(question, boxes, target)",
             ),
             "a counterexample is not replayed": (
                 "_Cascade._branch.accept",
-                "self.confirm(point.detach().cpu().double().reshape(-1).numpy())",
-                "self.confirm(point.detach().cpu().double().reshape(-1).numpy()) or object()",
+                "self.task.confirm(point.detach().cpu().double().reshape(-1).numpy())",
+                "self.task.confirm(point.detach().cpu().double().reshape(-1).numpy()) or object()",
             ),
             "out of time is unsat": (
                 "_Cascade.run",
-                'self._answer(Status.TIMEOUT, self._left(), "")',
-                'self._answer(Status.UNSAT, self._left(), "")',
+                'self._answer(Verdict.TIMEOUT, self._left(), "")',
+                'self._answer(Verdict.VERIFIED, self._left(), "")',
             ),
         },
     ),
@@ -99,9 +103,9 @@ MUTANTS: list[Mutant] = [
         "search/test_cascade.py search/test_cascade_rounding.py",
         {
             "the box is rounded inward": (
-                "_Cascade._case",
-                "self._placed(case.lower, -torch.inf), self._placed(case.upper, torch.inf)",
-                "self._placed(case.lower, torch.inf), self._placed(case.upper, -torch.inf)",
+                "_Cascade._question",
+                "BoxRegion(self._placed(case.lower, -torch.inf), self._placed(case.upper, torch.inf))",
+                "BoxRegion(self._placed(case.lower, torch.inf), self._placed(case.upper, -torch.inf))",
             ),
         },
         only="whole_box or no_number",

@@ -16,8 +16,8 @@ MUTANTS: list[Mutant] = [
             "or read as and": ("connective", 'operator == "and"', "True"),
             "the negation of ≤ is ≥": (
                 "negated",
-                "literal._replace(upper=not literal.upper, strict=not literal.strict)",
-                "literal._replace(upper=not literal.upper, strict=literal.strict)",
+                "dataclasses.replace(literal, upper=not literal.upper, strict=not literal.strict)",
+                "dataclasses.replace(literal, upper=not literal.upper)",
             ),
         },
     ),

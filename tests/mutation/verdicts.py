@@ -87,18 +87,22 @@ MUTANTS: list[Mutant] = [
     ),
     *mutants(
         "verdicts",
-        "runs/certify.py",
+        "sets/base.py",
         "methods/test_certify.py",
         {
             "single precision: the set is rounded inward": (
-                "_interval",
+                "InputSet.region",
                 (
-                    "lower = _placed(input_set.lower, graph, dtype, device, -torch.inf)\n"
-                    "upper = _placed(input_set.upper, graph, dtype, device, torch.inf)"
+                    "BoxRegion(\n"
+                    "    placed(outward(self.lower, dtype, -torch.inf).to(device), shape),\n"
+                    "    placed(outward(self.upper, dtype, torch.inf).to(device), shape),\n"
+                    ")"
                 ),
                 (
-                    "lower = _placed(input_set.lower, graph, dtype, device, torch.inf)\n"
-                    "upper = _placed(input_set.upper, graph, dtype, device, -torch.inf)"
+                    "BoxRegion(\n"
+                    "    placed(outward(self.lower, dtype, torch.inf).to(device), shape),\n"
+                    "    placed(outward(self.upper, dtype, -torch.inf).to(device), shape),\n"
+                    ")"
                 ),
             ),
         },
@@ -116,8 +120,8 @@ MUTANTS: list[Mutant] = [
             ),
             "sentences of different masks are bounded together": (
                 "_Module.groups",
-                "groups.setdefault(reading.identity, []).append(i)",
-                'groups.setdefault("", []).append(i)',
+                "indices.setdefault(reading.identity, []).append(i)",
+                "indices.setdefault('', []).append(i)",
             ),
             "the set is not compared with the table": ("_check_centres", "len(wrong)", "len(wrong) > 1000"),
             "ids are forgotten where a graph is given": (
@@ -183,40 +187,40 @@ MUTANTS: list[Mutant] = [
     ),
     *mutants(
         "verdicts",
-        "methods/joint.py",
+        "methods/last_pass.py",
         "methods/test_certify.py",
         {
-            "ibp: the sign of the objective": ("_by_box", "objectives >= 0", "objectives <= 0"),
+            "ibp: the sign of the objective": ("by_box", "A >= 0", "A <= 0"),
         },
         only="small_balls or label or bound_holds",
     ),
     *mutants(
         "verdicts",
-        "methods/joint.py",
+        "methods/bound.py",
         "methods/test_section5.py",
         {
-            "the smaller of two bounds": ("_larger", "torch.maximum(found, other)", "torch.minimum(found, other)"),
+            "the smaller of two bounds": ("larger", "torch.maximum(best, other)", "torch.minimum(best, other)"),
         },
         only="at_least",
     ),
     *mutants(
         "verdicts",
-        "methods/joint.py",
+        "methods/bound.py",
         "methods/test_certify.py",
         {
-            "NaN of one rule is overlooked": ("_larger", "torch.maximum(found, other)", "torch.fmax(found, other)"),
+            "NaN of one rule is overlooked": ("larger", "torch.maximum(best, other)", "torch.fmax(best, other)"),
         },
         only="never_verified or broken or overflow or domain",
     ),
     *mutants(
         "verdicts",
-        "methods/joint.py",
+        "methods/parts.py",
         "methods/test_certify.py",
         {
             "what the parts noted is forgotten": (
-                "_Run._walk",
-                "if walk is not self.whole: self.whole.account(walk)",
-                "if walk is not self.whole: pass",
+                "combined",
+                "tuple(problem for bound in (own, *others) for problem in bound.boxes.problems)",
+                "own.boxes.problems",
             ),
         },
         only="problem_of_a_part",

@@ -12,33 +12,45 @@ from tests.mutation.mutant import Mutant, mutants
 MUTANTS: list[Mutant] = [
     *mutants(
         "walks",
-        "bounds/backward.py",
+        "bounds/boxes.py",
         "bounds/test_backward.py",
         {
             "NaN at one end is overlooked": (
-                "Walk._inspect",
-                "test(self.boxes[node].lower) | test(self.boxes[node].upper)",
-                "test(self.boxes[node].lower) & test(self.boxes[node].upper)",
+                "Boxes.inspected",
+                "test(lower) | test(upper)",
+                "test(lower) & test(upper)",
             ),
             "only if all numbers cross": (
-                "Walk._note_crossing",
-                "(gap > CROSSING[self.dtype] * size).flatten(1).any(1)",
-                "(gap > CROSSING[self.dtype] * size).flatten(1).all(1)",
+                "Boxes._crossing",
+                "(gap > CROSSING[gap.dtype] * size).flatten(1).any(1)",
+                "(gap > CROSSING[gap.dtype] * size).flatten(1).all(1)",
             ),
-            "no intersection": ("Walk.tighten", "self.boxes[node] = old.meet(box)", "self.boxes[node] = box"),
-            "relaxations of the old box stay": ("Walk.tighten", "for user in self.users(node): self._forget(user)", ""),
+            "no intersection": ("Boxes.tightened", "old.meet(interval)", "interval"),
         },
         only="one_end or cross or tighten",
     ),
     *mutants(
         "walks",
-        "bounds/backward.py",
+        "bounds/relaxations.py",
+        "bounds/test_backward.py",
+        {
+            "relaxations of the old box stay": (
+                "Relaxations.of",
+                "known is not None and _same(known[0], facts)",
+                "known is not None",
+            ),
+        },
+        only="one_end or cross or tighten",
+    ),
+    *mutants(
+        "walks",
+        "bounds/units.py",
         "bounds/test_backward.py",
         {
             "every chunk is the first": (
-                "Walk.units_along",
-                "part, A.reshape(1, len(part), *shape).expand(self.batch, -1, *node.shape)",
-                "part - part[:1], A.reshape(1, len(part), *shape).expand(self.batch, -1, *node.shape)",
+                "unit_objectives",
+                "Units(part, A.reshape(1, len(part), *shape).expand(question.batch, -1, *node.shape))",
+                "Units(part - part[:1], A.reshape(1, len(part), *shape).expand(question.batch, -1, *node.shape))",
             ),
         },
         only="chunks",
@@ -57,10 +69,14 @@ MUTANTS: list[Mutant] = [
     ),
     *mutants(
         "walks",
-        "bounds/backward.py",
+        "bounds/relaxations.py",
         "bounds/test_generators.py",
         {
-            "one relaxation for all rules": ("Walk.relaxed", "(node, rules)", "(node, Rules())"),
+            "one relaxation for all rules": (
+                "Relaxations.of",
+                "known = self._made.get((node, rules))",
+                "known = next((made for (each, _), made in self._made.items() if each is node), None)",
+            ),
         },
         only="tightening",
     ),
@@ -92,10 +108,10 @@ MUTANTS: list[Mutant] = [
     ),
     *mutants(
         "walks",
-        "bounds/backward.py",
+        "bounds/coefficients.py",
         "bounds/test_odd_graphs.py",
         {
-            "diagonal where the op mixes": ("_pieces", "Part(dense(part))", "part"),
+            "diagonal where the op mixes": ("fitting", "Coefficients(part.dense())", "part"),
         },
     ),
     *mutants(
@@ -128,41 +144,59 @@ MUTANTS: list[Mutant] = [
         "bounds/backward.py",
         "bounds/test_generators.py",
         {
-            "errors are lost": ("Walk.back", "found.add(step.constant, error=step.error)", "found.add(step.constant)"),
+            "errors are lost": ("_Sums.add_step", "self.add_error(step.error)", "pass"),
+        },
+    ),
+    *mutants(
+        "walks",
+        "bounds/box_passes.py",
+        "bounds/test_generators.py",
+        {
             "centred rows: the mean is added": (
-                "Walk.box_by_pass",
-                "unit - unit.sum(-1, keepdim=True) * weights.unsqueeze(1)",
-                "unit + unit.sum(-1, keepdim=True) * weights.unsqueeze(1)",
+                "_by_passes",
+                "units.A - units.A.sum(-1, keepdim=True) * weights.unsqueeze(1)",
+                "units.A + units.A.sum(-1, keepdim=True) * weights.unsqueeze(1)",
             ),
         },
     ),
     *mutants(
         "walks",
         "bounds/backward.py",
-        "bounds/test_subsets.py",
+        "bounds/test_splits.py",
         {
             "multipliers: the wrong sides of the box": (
                 "_apply_multipliers",
                 "least * box.lower.unsqueeze(1) - most * box.upper.unsqueeze(1)",
                 "least * box.upper.unsqueeze(1) - most * box.lower.unsqueeze(1)",
             ),
-            "multipliers may be negative": ("_multipliers", "values[name].clamp(min=0)", "values[name]"),
+        },
+    ),
+    *mutants(
+        "walks",
+        "bounds/choice.py",
+        "bounds/test_splits.py",
+        {
+            "multipliers may be negative": (
+                "Choice.multipliers_at",
+                "self.multipliers[node].map(lambda x: x.clamp(min=0))",
+                "self.multipliers[node]",
+            ),
             "targets: multipliers that shrink": (
-                "_multipliers",
-                "(now - values[TARGETS[0]]).clamp(min=0)",
-                "now - values[TARGETS[0]]",
+                "Choice.multipliers_at",
+                "(now - at_least).clamp(min=0)",
+                "now - at_least",
             ),
         },
     ),
     *mutants(
         "walks",
         "bounds/backward.py",
-        "bounds/test_optimize.py",
+        "bounds/test_ascent.py",
         {
             "slopes on the input: about 0": (
-                "Walk.back",
-                "-(step.start @ self.boxes[self.start].centre.flatten(1).unsqueeze(-1)).squeeze(-1)",
-                "-0 * (step.start @ self.boxes[self.start].centre.flatten(1).unsqueeze(-1)).squeeze(-1)",
+                "_Sums.add_step",
+                "self.add_constant(-(step.start @ centre).squeeze(-1))",
+                "self.add_constant(-0 * (step.start @ centre).squeeze(-1))",
             ),
         },
     ),
@@ -172,9 +206,9 @@ MUTANTS: list[Mutant] = [
         "bounds/test_rounding.py",
         {
             "boxes are rounded inward": (
-                "Walk.bound",
-                "total - ROUNDING[self.dtype] * back.size",
-                "total + 100 * ROUNDING[self.dtype] * back.size",
+                "lower_bound",
+                "bound.constant - share * bound.size",
+                "bound.constant + 100 * share * bound.size",
             ),
         },
     ),
@@ -222,29 +256,22 @@ MUTANTS: list[Mutant] = [
                 "constant + (A * centre).flatten(2).sum(-1) - (A.abs() * radius).flatten(2).sum(-1)",
                 "constant + (A * centre).flatten(2).sum(-1) + (A.abs() * radius).flatten(2).sum(-1)",
             ),
-        },
-    ),
-    *mutants(
-        "walks",
-        "bounds/linear.py",
-        "bounds/test_slack.py",
-        {
             "the corner of the largest value": (
-                "Linear.least",
-                "torch.where(slopes > 0, lower, torch.where(slopes < 0, upper, centre))",
-                "torch.where(slopes > 0, upper, torch.where(slopes < 0, upper, centre))",
+                "BoxRegion.minimise",
+                "torch.where(A > 0, lower, torch.where(A < 0, upper, centre))",
+                "torch.where(A > 0, upper, torch.where(A < 0, upper, centre))",
             ),
         },
     ),
     *mutants(
         "walks",
-        "bounds/linear.py",
+        "bounds/backward.py",
         "bounds/test_generators.py",
         {
             "columns beyond the room cancel": (
-                "Linear.hear",
-                "self.add(error=noise.abs().sum(-1))",
-                "self.add(error=noise.sum(-1).abs())",
+                "_Sums.add_noise",
+                "self.add_error(noise.abs().sum(-1))",
+                "self.add_error(noise.sum(-1).abs())",
             ),
         },
         only="without_room",
@@ -269,14 +296,18 @@ MUTANTS: list[Mutant] = [
     *mutants(
         "walks",
         "bounds/ascent.py",
-        "bounds/test_optimize.py",
+        "bounds/test_ascent.py",
         {
             "parameters leave their range": (
                 "Parameter.step",
                 "self.value.add_(move).clamp_(self.range.low, self.range.high)",
                 "self.value.add_(move)",
             ),
-            "objectives mixed up after a second round": ("_let_go", "here.gather(1, index)", "index"),
+            "objectives mixed up after a second round": (
+                "_unsettled",
+                "return active.gather(1, index), [parameter.take(index) for parameter in free]",
+                "return index, [parameter.take(index) for parameter in free]",
+            ),
             "boxes: the upper end is not turned": ("ascended_box", "-found[:, len(rows):]", "found[:, len(rows):]"),
             "boxes: no intersection": ("ascended_box", "torch.maximum(lower[:, rows], low)", "low"),
         },
@@ -284,7 +315,7 @@ MUTANTS: list[Mutant] = [
     *mutants(
         "walks",
         "bounds/ascent.py",
-        "bounds/test_optimize.py",
+        "bounds/test_ascent.py",
         {
             "NaN is forgotten": (
                 "_better",
@@ -297,32 +328,32 @@ MUTANTS: list[Mutant] = [
     *mutants(
         "walks",
         "bounds/ascent.py",
-        "bounds/test_optimize.py bounds/test_subsets.py",
+        "bounds/test_ascent.py bounds/test_splits.py",
         {
             "parameters of other objectives": ("_unsettled", "parameter.take(index)", "parameter.take(index.flip(1))"),
         },
     ),
     *mutants(
         "walks",
-        "bounds/splits.py",
-        "bounds/test_subsets.py",
+        "bounds/boxes.py",
+        "bounds/test_splits.py",
         {
             "the next subset's boxes": (
-                "Subsets.__init__",
-                "{**whole.boxes, **boxes}",
-                "{**whole.boxes, **{k: Interval(*(x.roll(1, 0) for x in b)) for k, b in boxes.items()}}",
+                "Boxes.parts",
+                "{**self.intervals, **intervals}",
+                "{**self.intervals, **{k: Interval(*(x.roll(1, 0) for x in b)) for k, b in intervals.items()}}",
             ),
         },
     ),
     *mutants(
         "walks",
-        "bounds/slack.py",
+        "bounds/index.py",
         "bounds/test_slack.py",
         {
             "the input rearranged once more": (
-                "input_of",
-                "whole[..., place] = start.flatten(2)",
-                "whole = start.flatten(2)[..., place]",
+                "GraphIndex.as_input",
+                "whole[..., numbers] = start.flatten(2)",
+                "whole = start.flatten(2)[..., numbers]",
             ),
         },
         only="inverse",

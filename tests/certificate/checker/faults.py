@@ -74,9 +74,9 @@ ROUNDING: Changes = {
         "np.maximum(self.hi - point, point - self.lo)",
     ),
     "where exchanges one end": (
-        "Interval.where",
-        "np.where(this, self.hi, other.hi)",
-        "np.where(this, other.hi, self.hi)",
+        "ProvedInterval.where",
+        "np.where(condition, self.hi, other.hi)",
+        "np.where(condition, other.hi, self.hi)",
     ),
     "products without radius times radius": (
         "product",
@@ -130,13 +130,13 @@ CURVES: Changes = {
     ),
     "tanh the other way": (
         "",
-        "Curve(arb.tanh, lambda x: 1 / x.cosh() ** 2, BELOW, ABOVE, -INFINITY)",
-        "Curve(arb.tanh, lambda x: 1 / x.cosh() ** 2, ABOVE, BELOW, -INFINITY)",
+        "_rising(arb.tanh, lambda x: 1 / x.cosh() ** 2)",
+        "Curve(f=arb.tanh, slope=lambda x: 1 / x.cosh() ** 2, convex=ABOVE, concave=BELOW, least=-INFINITY)",
     ),
     "the reciprocal the other way": (
         "",
-        "Curve(lambda x: 1 / x, lambda x: -1 / (x * x), ABOVE, BELOW, INFINITY)",
-        "Curve(lambda x: 1 / x, lambda x: -1 / (x * x), BELOW, ABOVE, INFINITY)",
+        ("Curve(f=lambda x: 1 / x, slope=lambda x: -1 / (x * x), convex=ABOVE, concave=BELOW, least=INFINITY)"),
+        ("Curve(f=lambda x: 1 / x, slope=lambda x: -1 / (x * x), convex=BELOW, concave=ABOVE, least=INFINITY)"),
     ),
     "gelu's inflection one float up": (
         "",
@@ -186,8 +186,14 @@ CURVES: Changes = {
     "the slope of the inverse root": ("", "-x.rsqrt()", "x.rsqrt()"),
     "the root is convex": (
         "",
-        "Curve(arb.sqrt, lambda x: 1 / (2 * x.sqrt()), (), REAL, -INFINITY, (0.0, INFINITY))",
-        "Curve(arb.sqrt, lambda x: 1 / (2 * x.sqrt()), REAL, (), -INFINITY, (0.0, INFINITY))",
+        (
+            "Curve(f=arb.sqrt, slope=lambda x: 1 / (2 * x.sqrt()), convex=(), concave=REAL, least=-INFINITY, "
+            "domain=(0.0, INFINITY))"
+        ),
+        (
+            "Curve(f=arb.sqrt, slope=lambda x: 1 / (2 * x.sqrt()), convex=REAL, concave=(), least=-INFINITY, "
+            "domain=(0.0, INFINITY))"
+        ),
     ),
     "the sign of f is lost": (
         "floor.value_at",
@@ -217,11 +223,11 @@ CURVES: Changes = {
         "np.maximum(lo, start), np.minimum(hi, stop)",
         "lo, np.minimum(hi, stop)",
     ),
-    "the larger end of a tangent": ("_tangent", "at(t) + np.minimum(*ends)", "at(t) + np.maximum(*ends)"),
+    "the larger end of a tangent": ("_above_tangent", "np.minimum(*ends)", "np.maximum(*ends)"),
     "the upper end of a tangent": (
-        "_tangent",
-        "np.asarray((at(t) + np.minimum(*ends)).lo)",
-        "np.asarray((at(t) + np.minimum(*ends)).hi)",
+        "_above_tangent",
+        "np.asarray((value + np.minimum(*ends)).lo)",
+        "np.asarray((value + np.minimum(*ends)).hi)",
     ),
     "the sign of the slope": ("floor", "(slope if sign > 0 else -slope) - k", "slope - k"),
     "the slope of the line forgotten": (

@@ -19,6 +19,7 @@ from vertex_softmax.graph import build
 from vertex_softmax.graph.ir import Constant, Graph, Node
 from vertex_softmax.ops import elementwise, linear, maximum, shape
 from vertex_softmax.ops.contract import Op
+from vertex_softmax.ops.fields import moved
 from vertex_softmax.ops.registry import OPS
 
 REFUSED = {"Maximum"}

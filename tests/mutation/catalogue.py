@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from tests.certificate.checker import mutants as checker
 from tests.mutation import (
+    facts,
     identities,
     importers,
     kernel,
@@ -20,7 +21,7 @@ from tests.mutation import (
 from tests.mutation.mutant import Mutant
 
 PARTS = (
-    *(relaxations, products, walks, primitive, kernel, verdicts, identities),
+    *(relaxations, products, walks, facts, primitive, kernel, verdicts, identities),
     *(search, specs, importers, onnx_edge, proofs),
 )
 AREAS = ("relaxations", "walks", "primitive", "verdicts", "search", "specs", "importers", "proofs", "checker")

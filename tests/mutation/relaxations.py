@@ -296,6 +296,16 @@ MUTANTS: list[Mutant] = [
                 "torch.where(broken, 0.0, 0.0)",
             ),
             "vertex: the box is its lower corner": ("Scores.exact_minimum", "beside(box.upper)", "beside(box.lower)"),
+            "the next row's box": (
+                "Scores.exact_minimum",
+                "softmax_box_min(finite_or_zero(c), beside(box.lower), beside(box.upper))",
+                "softmax_box_min(finite_or_zero(c), beside(box.lower).roll(1, -2), beside(box.upper).roll(1, -2))",
+            ),
+            "rows that are no numbers are not marked": (
+                "Scores.marked",
+                "constant if self.bad is None else constant + beside(self.bad)",
+                "constant",
+            ),
         },
         only="Attention",
     ),
@@ -387,6 +397,19 @@ MUTANTS: list[Mutant] = [
                 "Values.functionals",
                 "w.meet(Interval(middle - radius, middle + radius))",
                 "w.meet(Interval(middle - radius / 2, middle + radius / 2))",
+            ),
+        },
+        only="Attention",
+    ),
+    *mutants(
+        "relaxations",
+        "ops/attention/affine_row.py",
+        "ops/test_parallel.py",
+        {
+            "parallel: half the error": (
+                "AffineRow.backward",
+                "(-above - b).unsqueeze(-1) / 2",
+                "(-above - b).unsqueeze(-1) / 4",
             ),
         },
         only="Attention",

@@ -47,6 +47,26 @@ MUTANTS: list[Mutant] = [
                 "-math.inf if math.isnan(bound) else bound",
                 "math.inf if math.isnan(bound) else bound",
             ),
+            "bounds of other parts after a survey": (
+                "_Tree._survey",
+                "bound.squeeze(1).tolist()",
+                "bound.squeeze(1).flip(0).tolist()",
+            ),
+            "bounds of other parts after an ascent": (
+                "_Tree._ascended",
+                "done.bound.squeeze(1).tolist()",
+                "done.bound.squeeze(1).flip(0).tolist()",
+            ),
+            "what is under way is lost when the time is up": (
+                "_Tree._advance",
+                "self.frontier.replace(taken, work(taken))",
+                ("self.frontier.replace(taken, ())\nself.frontier.replace((), work(taken))"),
+            ),
+            "everybody has the first goal": (
+                "_Tree._goals",
+                "self.frontier.goals[part.objective]",
+                "self.frontier.goals[0]",
+            ),
         },
     ),
     *mutants(
@@ -158,6 +178,48 @@ MUTANTS: list[Mutant] = [
                 "_MarginDescent.descend",
                 "torch.minimum(torch.maximum(x, self.lower), self.upper)",
                 "torch.maximum(x, self.lower)",
+            ),
+        },
+    ),
+    *mutants(
+        "search",
+        "bounds/frontier.py",
+        "bounds/test_frontier.py",
+        {
+            "both children on one side": ("Part.children", "(True, False)", "(True, True)"),
+            "the splits before are forgotten": (
+                "Part.children",
+                "dataclasses.replace(self, splits=(*self.splits, below), target=target)",
+                "dataclasses.replace(self, splits=(below,), target=target)",
+            ),
+            "open parts are dropped": (
+                "Frontier.replace",
+                "self._heap = [entry for entry in self._heap if id(entry[2]) not in gone]",
+                "self._heap = []",
+            ),
+            "parts with nothing left to split are not open": (
+                "Frontier.open_parts",
+                "[part for _, _, part in self._heap] + self.exhausted",
+                "[part for _, _, part in self._heap]",
+            ),
+            "known at the goal is above it": (
+                "Frontier.__init__",
+                "[Part(k, bound=bound) for k, bound in enumerate(known) if not bound > goals[k]]",
+                "[Part(k, bound=bound) for k, bound in enumerate(known) if not bound >= goals[k]]",
+            ),
+        },
+    ),
+    *mutants(
+        "search",
+        "search/targets.py",
+        "search/test_targets.py",
+        {
+            "excluded without the guard": ("Target.excluded", "self.best > self.guard", "self.best > 0"),
+            "the guard falls": ("Target.require", "max(self.guard, guard)", "guard"),
+            "a mix without its limit": (
+                "Target.add_mix",
+                "(weights @ self.d).unsqueeze(0)",
+                "(0 * weights @ self.d).unsqueeze(0)",
             ),
         },
     ),

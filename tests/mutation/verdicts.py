@@ -293,4 +293,36 @@ MUTANTS: list[Mutant] = [
             ),
         },
     ),
+    *mutants(
+        "verdicts",
+        "methods/parts.py",
+        "methods/test_parts.py",
+        {
+            "settled if one input is": ("goal_first", "bool(settled.all())", "bool(settled.any())"),
+            "settled at the goal": ("goal_first", "alone.lower > options.goal", "alone.lower >= options.goal"),
+            "settled by one objective": (
+                "goal_first",
+                "(alone.lower > options.goal).all(1)",
+                "(alone.lower > options.goal).any(1)",
+            ),
+            "another part's bounds": (
+                "combined",
+                "larger(own.lower, *(other.lower for other in others))",
+                "larger(*(other.lower for other in others))",
+            ),
+        },
+    ),
+    *mutants(
+        "verdicts",
+        "methods/last_pass.py",
+        "methods/test_certify.py",
+        {
+            "an output's box without end is a bound": (
+                "last_pass",
+                "found.where(found.isfinite(), -torch.inf)",
+                "found.where(found.isfinite(), torch.inf)",
+            ),
+        },
+        only="never_verified or broken or overflow or domain",
+    ),
 ]

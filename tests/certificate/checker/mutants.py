@@ -13,7 +13,8 @@ import tempfile
 from pathlib import Path
 from typing import NamedTuple
 
-from tests.certificate.checker.faults import CURVES, ROUNDING, ROWS, ZONOTOPES
+from tests.certificate.checker.faults import CURVES, ROUNDING, ZONOTOPES
+from tests.certificate.checker.row_faults import ROWS
 from tests.mutation.locate import Change, Sources
 
 FOLDER = Path(__file__).parent

@@ -46,16 +46,16 @@ def test_positional_records_have_three_fields_at_most() -> None:
 
 
 def test_functions_of_more_than_six_parameters_say_why() -> None:
-    """A comment behind the signature has the reason: a public signature, aten's, a command's options, a kernel's."""
+    """A comment above or behind the signature has the reason: a public signature, aten's, a command's options."""
     found = []
     for path, node in nodes(ast.FunctionDef):
         arguments = node.args
         names = [a.arg for a in (*arguments.posonlyargs, *arguments.args, *arguments.kwonlyargs)]
         count = len([name for name in names if name not in ("self", "cls")])
         lines = path.read_text().splitlines()
-        head = "\n".join(lines[node.lineno - 1 : node.body[0].lineno])
-        decorated = any(isinstance(d, ast.Call | ast.Name | ast.Attribute) for d in node.decorator_list)
-        if count > MOST_PARAMETERS and "#" not in head and not decorated and node.name not in PUBLIC:
+        first = min([node.lineno, *(decorator.lineno for decorator in node.decorator_list)])
+        head = "\n".join(lines[first - 2 : node.body[0].lineno])
+        if count > MOST_PARAMETERS and "#" not in head and node.name not in PUBLIC:
             found.append(f"{place(path, node)} {node.name}: {count}")
     assert found == []
 
@@ -83,7 +83,7 @@ def test_nobody_in_the_core_writes_into_another() -> None:
 
 def test_rounding_constants_of_bounds_are_in_one_file() -> None:
     """No number such as 1e-12 stands alone in the rooms that make bounds: foundation/tolerances.py has its reason."""
-    allowed = {"ascent.py": {1e-30}, "forms.py": {1e-4}, "falsify.py": {1e-6}, "visits.py": {1e-9}}
+    allowed = {"ascent.py": {1e-30}, "forms.py": {1e-4}, "falsify.py": {1e-6, 1e-9}, "visits.py": {1e-9}}
     found = []
     for path, node in nodes(ast.Constant, *CORE):
         small = isinstance(node.value, float) and 0 < abs(node.value) < 1e-3

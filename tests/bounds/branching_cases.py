@@ -5,23 +5,23 @@ from __future__ import annotations
 import functools
 import itertools
 import math
+from collections.abc import Callable
 
 import numpy as np
 import pytest
 import torch
 from torch import Tensor
-from vertex_softmax.methods.bounding import make_boxes
 
+from tests.bounds.checks import Ready, tightened
 from tests.bounds.networks import Config, descend, input_box, samples, transformer
 from vertex_softmax.bounds import branch_and_bound as module
 from vertex_softmax.bounds.ascent import Ascent
-from vertex_softmax.bounds.backward import Walk
-from vertex_softmax.bounds.branch_and_bound import Domain, Outcome, Search, branch_and_bound
+from vertex_softmax.bounds.branch_and_bound import Accept, Aim, Outcome, Progress, Search, Watchers, branch_and_bound
+from vertex_softmax.bounds.frontier import Part
 from vertex_softmax.graph import build
 from vertex_softmax.graph.ir import Graph
-from vertex_softmax.methods.options import Options
 from vertex_softmax.ops.elementwise import Relu
-from vertex_softmax.ops.rules import Rules
+from vertex_softmax.ops.rules import RowRule, Rules
 from vertex_softmax.search.attack import pgd
 from vertex_softmax.sets import Box
 
@@ -43,23 +43,15 @@ CONFIGS = {
 MARGINS = torch.tensor([[1.0, -1.0, 0.0], [1.0, 0.0, -1.0], [0.0, 1.0, -1.0]]).double()
 
 
-def ready(graph: Graph, lower: Tensor, upper: Tensor) -> Walk:
-    walk = Walk(graph, lower, upper)
-    with torch.no_grad():
-        make_boxes(walk, ("affine",), Options(), True)
-    assert not walk.problems
-    return walk
-
-
 @functools.cache
-def attention(name: str, radius: float = 0.3) -> Walk:
+def attention(name: str, radius: float = 0.3) -> Ready:
     config = CONFIGS[name]
-    return ready(transformer(config), *input_box(config, 1, radius, 1))
+    return tightened(transformer(config), *input_box(config, 1, radius, 1))
 
 
-def least(walk: Walk, A: Tensor) -> tuple[Tensor, Tensor]:
+def least(whole: Ready, A: Tensor) -> tuple[Tensor, Tensor]:
     """The least values (n,) of objectives (n, *output) that an attack finds, and its points (points, *input)."""
-    graph, (lower, upper) = walk.graph, walk.boxes[walk.graph.input]
+    graph, (lower, upper) = whole.graph, whole.box
     x = torch.cat([samples(lower, upper, 3000), descend(graph, graph.output, A[None], lower, upper, 20, 25)])[:, 0]
     for label in range(2):
         found = pgd(graph, Box(lower, upper), label, steps=20)
@@ -67,34 +59,49 @@ def least(walk: Walk, A: Tensor) -> tuple[Tensor, Tensor]:
     return (graph.evaluate(x).flatten(1) @ A.flatten(1).mT).amin(0), x
 
 
-def grown(walk: Walk, A: Tensor, search: Search = QUICK, rule: str = "affine", **more: object) -> Outcome:
-    return branch_and_bound(walk, A, Rules(attention=rule, pieces=2), search, **more)
+def grown(
+    whole: Ready,
+    A: Tensor,
+    search: Search = QUICK,
+    rule: RowRule = RowRule.AFFINE,
+    *,
+    goals: Tensor | None = None,
+    known: Tensor | None = None,
+    accept: Accept | None = None,
+    progress: Progress | None = None,
+    leaves: list[Part] | None = None,
+) -> Outcome:
+    aim, watchers = Aim(A, goals, known), Watchers(accept, progress, leaves)
+    return branch_and_bound(whole.question, whole.boxes, aim, Rules(attention=rule, pieces=2), search, watchers)
 
 
 class Tree:
-    """All parts that a search made: `leaves` at its end, and every (part, its parts)."""
+    """All parts that a search made: `leaves` at its end, and every (parts, what was put in their place)."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        self.leaves: list[Domain] = []
-        self.steps: list[tuple[list[Domain], list[Domain]]] = []
-        self.tree: module.Tree | None = None
-        real = module.Tree._take
+        self.leaves: list[Part] = []
+        self.steps: list[tuple[list[Part], list[Part]]] = []
+        self.tree: module._Tree | None = None
+        real = module._Tree._advance
 
-        def take(tree: module.Tree, count: int, work: object) -> None:
+        def advance(tree: module._Tree, count: int, work: Callable[[list[Part]], list[Part]]) -> None:
+            frontier = tree.frontier
             if tree is not self.tree:
-                self.tree, self.leaves, self.steps = tree, [entry[2] for entry in tree.heap], []
+                self.tree, self.leaves, self.steps = tree, frontier.open_parts(), []
 
-            def noted(domains: list[Domain]) -> list[Domain]:
-                worst = sorted(tree._short(entry[2]) for entry in tree.heap)[: len(domains)]
-                assert sorted(map(tree._short, domains)) == worst, "the worst come first"
-                found = work(domains)
-                self.leaves = [d for d in self.leaves if all(d is not other for other in domains)] + found
-                self.steps.append((domains, found))
+            def noted(parts: list[Part]) -> list[Part]:
+                left = [part for part in frontier.open_parts() if all(part is not e for e in frontier.exhausted)]
+                assert len(left) == len(frontier)
+                worst = sorted(map(frontier.shortfall, left))[: len(parts)]
+                assert sorted(map(frontier.shortfall, parts)) == worst, "the worst come first"
+                found = work(parts)
+                self.leaves = [part for part in self.leaves if all(part is not other for other in parts)] + found
+                self.steps.append((parts, found))
                 return found
 
             real(tree, count, noted)
 
-        monkeypatch.setattr(module.Tree, "_take", take)
+        monkeypatch.setattr(module._Tree, "_advance", advance)
 
 
 def slack(values: Tensor) -> Tensor:
@@ -114,9 +121,9 @@ def mlp(sizes: tuple[int, ...], seed: int, turned: bool = False) -> tuple[list[t
     return layers, Graph(x, h)
 
 
-def check_witness(walk: Walk, A: Tensor, goals: Tensor, out: Outcome) -> None:
-    lower, upper = walk.boxes[walk.graph.input]
+def check_witness(whole: Ready, A: Tensor, goals: Tensor, out: Outcome) -> None:
+    lower, upper = whole.box
     over = torch.maximum(lower[0] - out.witness, out.witness - upper[0])
     assert (over <= 0).all(), f"the witness is outside of the set by {float(over.max()):.3g}"
-    value = float((A[out.broken] * walk.graph.evaluate(out.witness[None])[0]).sum())
+    value = float((A[out.broken] * whole.graph.evaluate(out.witness[None])[0]).sum())
     assert value <= float(goals[out.broken]) + TOLERANCE * (1 + abs(value))

@@ -13,8 +13,7 @@ import torch
 from scipy.optimize import linprog
 from torch import Tensor
 
-from tests.bounds.networks import Config, input_box, transformer
-from tests.search.branching_cases import (
+from tests.bounds.branching_cases import (
     CONFIGS,
     MARGINS,
     QUICK,
@@ -25,24 +24,26 @@ from tests.search.branching_cases import (
     grown,
     least,
     mlp,
-    ready,
     slack,
 )
+from tests.bounds.checks import Ready, tightened
+from tests.bounds.networks import Config, input_box, transformer
 from tests.slowly import few
 from vertex_softmax.bounds import branch_and_bound as module
 from vertex_softmax.bounds.ascent import Ascent
-from vertex_softmax.bounds.backward import Walk
-from vertex_softmax.bounds.branch_and_bound import Domain, Search
+from vertex_softmax.bounds.branch_and_bound import Search, Stop
+from vertex_softmax.bounds.frontier import Part
+from vertex_softmax.ops.rules import RowRule
 
 torch.set_num_threads(1)
 
 
-def held_by(leaf: Domain, values: dict) -> Tensor:
+def held_by(leaf: Part, values: dict) -> Tensor:
     """Which points lie in a leaf: every split holds, at its own point too."""
     there = torch.ones(len(next(iter(values.values()))), dtype=torch.bool)
     for split in leaf.splits:
         value = values[split.node]
-        if getattr(split, "inner", False):  # the σ of a normalisation
+        if split.inner:  # the σ of a normalisation
             rows = split.node.op._rows(values[split.node.inputs[0]])
             value = (rows.square().mean(-1) + split.node.op.eps).sqrt()
         number = value.flatten(1)[:, split.place]
@@ -50,11 +51,11 @@ def held_by(leaf: Domain, values: dict) -> Tensor:
     return there
 
 
-def check_cuts(tree: module.Tree, leaves: list[Domain]) -> None:
-    """Leaves as subsets: every box is what the splits leave of the root's, and just the cut sides have multipliers."""
-    sub, held = tree.subsets(leaves)
+def check_cuts(tree: module._Tree, leaves: list[Part]) -> None:
+    """Every box of a leaf is what the splits leave of the root's, and just the cut sides have multipliers."""
+    made, cuts = tree._boxes_of(leaves)
     for node, inner in {(split.node, split.inner) for leaf in leaves for split in leaf.splits}:
-        root, cut = (tree.inner, sub.inner) if inner else (tree.walk.boxes, sub.boxes)
+        root, cut = (tree.inner, made.inner) if inner else (tree.boxes, made)
         low, high = (x.expand(len(leaves), *x.shape[1:]).flatten(1).clone() for x in root[node])
         for k, leaf in enumerate(leaves):
             for split in (s for s in leaf.splits if s.node is node and s.inner is inner):
@@ -62,20 +63,23 @@ def check_cuts(tree: module.Tree, leaves: list[Domain]) -> None:
                 (low if split.at_least else high)[k, split.place] = split.point
         for end, found in zip((low, high), cut[node], strict=True):
             assert torch.equal(found.flatten(1), end)
-        for end, whole, scale in zip((low, high), root[node], () if inner else held[node], strict=not inner):
+        for end, whole, scale in zip((low, high), root[node], () if inner else cuts[node], strict=not inner):
             assert torch.equal(scale.flatten(1) > 0, end != whole.flatten(1))
 
 
 @pytest.mark.parametrize(
     ("rule", "name"),
-    few(itertools.product(["affine", "lse", "vertex"], CONFIGS), lambda rule, name: rule == "affine" or name == "norm"),
+    few(
+        itertools.product([RowRule.AFFINE, RowRule.LSE, RowRule.VERTEX], CONFIGS),
+        lambda rule, name: rule is RowRule.AFFINE or name == "norm",
+    ),
 )
-def test_bounds_are_anytime_and_never_above_a_value(name: str, rule: str, monkeypatch) -> None:
+def test_bounds_are_anytime_and_never_above_a_value(name: str, rule: RowRule, monkeypatch: pytest.MonkeyPatch) -> None:
     """And the parts cover the set: each point is in a part of every objective, whose bound is at most its value."""
-    walk = attention(name)
-    best, x = least(walk, MARGINS)
-    values = walk.graph.values(x)
-    at = values[walk.graph.output] @ MARGINS.mT  # (points, 3)
+    whole = attention(name)
+    best, x = least(whole, MARGINS)
+    values = whole.graph.values(x)
+    at = values[whole.graph.output] @ MARGINS.mT  # (points, 3)
     goals = torch.stack([best[0] + 1, best[1] - 0.02, best[2] - 0.3])
     known = torch.stack([best[0] - 5, best[1] - 0.5, best[2] - torch.inf])
     seen, before, calls = Tree(monkeypatch), known, []
@@ -84,10 +88,10 @@ def test_bounds_are_anytime_and_never_above_a_value(name: str, rule: str, monkey
         search = dataclasses.replace(QUICK, domains=domains)
         progress = functools.partial(lambda said, *now: said.append(now), said)
         more = {"known": known, "goals": goals, "accept": lambda *_: False, "progress": progress}
-        out = grown(walk, MARGINS, search, rule, **more)
+        out = grown(whole, MARGINS, search, rule, **more)
         assert (out.bound >= torch.maximum(known, before)).all()
         assert (out.bound <= best + slack(best)).all()
-        assert (out.witness, out.stopped in ("domains", "exhausted"), bool(out.open[0] > 0)) == (None, True, True)
+        assert (out.witness, out.stopped in (Stop.DOMAINS, Stop.EXHAUSTED), bool(out.open[0] > 0)) == (None, True, True)
         before = out.bound
         calls.append(out.domains)
         assert [worst for worst, _, _ in said] == sorted(worst for worst, _, _ in said)
@@ -96,9 +100,9 @@ def test_bounds_are_anytime_and_never_above_a_value(name: str, rule: str, monkey
         assert all(worst <= -1 + 1e-9 for worst, _, _ in said)
     assert calls == sorted(calls)
     # the tree of the last search
-    for whole, parts in seen.steps[1:]:
-        assert len(parts) == 2 * len(whole)
-        for domain in whole:
+    for taken, parts in seen.steps[1:]:
+        assert len(parts) == 2 * len(taken)
+        for domain in taken:
             mine = [d for d in parts if d.objective == domain.objective and d.splits[:-1] == domain.splits]
             assert [d.splits[-1].at_least for d in mine] in ([True, False], [False, True])
             one, other = (d.splits[-1] for d in mine)
@@ -107,7 +111,7 @@ def test_bounds_are_anytime_and_never_above_a_value(name: str, rule: str, monkey
     assert sum(len(parts) for _, parts in seen.steps) == out.domains
     check_cuts(seen.tree, seen.leaves)
     open_ = [d for d in seen.leaves if not d.bound > float(goals[d.objective])]
-    assert {id(d) for d in open_} == {id(d) for d in seen.tree._open()}
+    assert {id(d) for d in open_} == {id(d) for d in seen.tree.frontier.open_parts()}
     assert [sum(d.objective == k for d in open_) for k in range(3)] == out.open.tolist()
     for k in range(3):
         leaves = [d for d in seen.leaves if d.objective == k]
@@ -122,8 +126,8 @@ def test_bounds_are_anytime_and_never_above_a_value(name: str, rule: str, monkey
 def test_single_precision_is_as_sound_to_its_own_rounding() -> None:
     config = CONFIGS["relu"]
     lower, upper = (x.float() for x in input_box(config, 1, 0.3, 1))
-    walk = ready(transformer(config).to(torch.float32), lower, upper)
-    out = grown(walk, MARGINS.float(), accept=lambda *_: False, goals=torch.full((3,), 9.0))
+    whole = tightened(transformer(config).to(torch.float32), lower, upper)
+    out = grown(whole, MARGINS.float(), accept=lambda *_: False, goals=torch.full((3,), 9.0))
     best, _ = least(attention("relu"), MARGINS)
     assert out.bound.dtype == torch.float32
     assert (out.bound <= best + 1e-4).all()
@@ -148,14 +152,14 @@ def exact(layers: list[tuple[np.ndarray, np.ndarray]], c: np.ndarray, lower: np.
 
 
 @functools.cache
-def truth(seed: int) -> tuple[Walk, Tensor, float]:
+def truth(seed: int) -> tuple[Ready, Tensor, float]:
     """A tiny ReLU network, an objective, and its minimum."""
     sizes, g = [(2, 5, 2), (3, 4, 3, 2), (2, 3, 3, 2)][seed % 3], np.random.default_rng(seed + 99)
     layers, graph = mlp(sizes, seed)
     lower = g.normal(size=sizes[0]) - 1
     c = g.normal(size=2)
-    walk = ready(graph, *(torch.from_numpy(x)[None] for x in (lower, lower + 2)))
-    return walk, torch.from_numpy(c)[None], exact(layers, c, lower, lower + 2)
+    whole = tightened(graph, *(torch.from_numpy(x)[None] for x in (lower, lower + 2)))
+    return whole, torch.from_numpy(c)[None], exact(layers, c, lower, lower + 2)
 
 
 EVERY = dataclasses.replace(QUICK, domains=300, width=32, every=1, ascent=Ascent(steps=30, step_size=0.1, sums=False))
@@ -165,10 +169,10 @@ EVERY = dataclasses.replace(QUICK, domains=300, width=32, every=1, ascent=Ascent
 def test_no_wrong_answer_about_tiny_relu_networks(search: Search) -> None:
     done = total = 0
     for seed in range(15):
-        walk, A, least_ = truth(seed)
+        whole, A, least_ = truth(seed)
         for margin in (0.3, 1e-3, 1e-9, -1e-9, -1e-3, -0.3):
             goals = torch.tensor([least_ - margin], dtype=torch.float64)
-            out = grown(walk, A, search, goals=goals)
+            out = grown(whole, A, search, goals=goals)
             assert float(out.bound) <= least_ + TOLERANCE * (1 + abs(least_))
             assert (out.stopped == "done") == (out.open[0] == 0)
             assert (float(out.bound) > float(goals)) == (out.stopped == "done")
@@ -179,7 +183,7 @@ def test_no_wrong_answer_about_tiny_relu_networks(search: Search) -> None:
                 done, total = done + (out.stopped == "done"), total + 1
             if out.witness is not None:
                 assert (out.stopped, out.broken) == ("witness", 0)
-                check_witness(walk, A, goals, out)
+                check_witness(whole, A, goals, out)
     assert done >= (0.6 if search is not EVERY else 0.9) * total, f"{done} of {total} true ones were shown"
 
 
@@ -189,17 +193,17 @@ def test_no_wrong_answer_about_tiny_attentions() -> None:
     for seed in range(3):
         config = Config(tokens=2, inputs=1, width=2, classes=2, activation=("relu", "gelu", "none")[seed], seed=seed)
         lower, upper = input_box(config, 1, 0.4, seed)
-        walk = ready(transformer(config), lower, upper)
+        whole = tightened(transformer(config), lower, upper)
         steps = torch.linspace(0, 1, 161).double()
         x = lower[0, :, 0] + torch.cartesian_prod(steps, steps) * (upper - lower)[0, :, 0]
         A = torch.tensor([[1.0, -1.0]]).double()
-        best = (walk.graph.evaluate(x.unsqueeze(-1)) @ A.mT).amin()
+        best = (whole.graph.evaluate(x.unsqueeze(-1)) @ A.mT).amin()
         for margin in (0.1, -2e-3):
             goals = (best - margin)[None]
-            out = grown(walk, A, dataclasses.replace(QUICK, domains=120), goals=goals)
+            out = grown(whole, A, dataclasses.replace(QUICK, domains=120), goals=goals)
             assert float(out.bound) <= float(best) + TOLERANCE
             assert out.stopped != ("done" if margin < 0 else "witness")
             done += out.stopped == "done"
             if out.witness is not None:
-                check_witness(walk, A, goals, out)
+                check_witness(whole, A, goals, out)
     assert done >= 2

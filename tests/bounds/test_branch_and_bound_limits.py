@@ -11,8 +11,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from tests.bounds.networks import input_box, transformer
-from tests.search.branching_cases import (
+from tests.bounds.branching_cases import (
     CONFIGS,
     MARGINS,
     QUICK,
@@ -22,40 +21,41 @@ from tests.search.branching_cases import (
     grown,
     least,
     mlp,
-    ready,
     slack,
 )
+from tests.bounds.checks import Ready, asked, by_method, tightened
+from tests.bounds.networks import input_box, transformer
+from vertex_softmax.bounds import backward as backward_module
 from vertex_softmax.bounds import branch_and_bound as module
 from vertex_softmax.bounds.ascent import Ascent
-from vertex_softmax.bounds.backward import Walk
-from vertex_softmax.bounds.branch_and_bound import Domain, Search
+from vertex_softmax.bounds.branch_and_bound import Search
+from vertex_softmax.bounds.frontier import Part
 from vertex_softmax.foundation.errors import InvalidValueError, OutOfTimeError
 from vertex_softmax.graph import build
 from vertex_softmax.graph.ir import Graph
 from vertex_softmax.methods.options import Options
-from vertex_softmax.methods.registry import lower_bounds
 from vertex_softmax.ops.elementwise import Relu
 
 torch.set_num_threads(1)
 
 
-def line(slope: float, shift: float) -> Walk:
+def line(slope: float, shift: float) -> Ready:
     """y = slope·x + shift on [1, 2]."""
     x = build.source((1,))
     graph = Graph(x, build.affine(x, torch.full((1, 1), slope).double(), torch.full((1,), shift).double(), "y"))
-    return ready(graph, torch.ones(1, 1).double(), torch.full((1, 1), 2.0).double())
+    return tightened(graph, torch.ones(1, 1).double(), torch.full((1, 1), 2.0).double())
 
 
 def test_a_witness_has_the_inputs_own_arrangement() -> None:
     _, graph = mlp((4, 6, 2), 1, turned=True)
     lower = torch.randn(1, 2, 2, generator=torch.Generator().manual_seed(3)).double()
-    walk = ready(graph, lower, lower + torch.tensor([[0.1, 0.5], [1.0, 2.0]]).double())
-    assert walk.start is not graph.input
+    whole = tightened(graph, lower, lower + torch.tensor([[0.1, 0.5], [1.0, 2.0]]).double())
+    assert whole.question.index.start is not graph.input
     A = torch.tensor([[1.0, -2.0], [-1.0, 0.5]]).double()
-    best, _ = least(walk, A)
-    out = grown(walk, A, goals=torch.stack([best[0] - 5, best[1] + 0.1]))
+    best, _ = least(whole, A)
+    out = grown(whole, A, goals=torch.stack([best[0] - 5, best[1] + 0.1]))
     assert (out.stopped, out.broken) == ("witness", 1)
-    check_witness(walk, A, torch.stack([best[0] - 5, best[1] + 0.1]), out)
+    check_witness(whole, A, torch.stack([best[0] - 5, best[1] + 0.1]), out)
 
 
 def test_a_witness_lies_in_the_set_in_spite_of_rounding() -> None:
@@ -63,60 +63,61 @@ def test_a_witness_lies_in_the_set_in_spite_of_rounding() -> None:
     x = build.source((40,))
     graph = Graph(x, build.affine(x, torch.randn(1, 40, generator=g).double(), torch.zeros(1).double(), "y"))
     lower = torch.randn(1, 40, generator=g, dtype=torch.float64)
-    walk = ready(graph, lower, lower + torch.rand(1, 40, generator=g, dtype=torch.float64))
+    whole = tightened(graph, lower, lower + torch.rand(1, 40, generator=g, dtype=torch.float64))
     A, goals = torch.ones(1, 1).double(), torch.full((1,), 1e3).double()
-    check_witness(walk, A, goals, grown(walk, A, goals=goals))
+    check_witness(whole, A, goals, grown(whole, A, goals=goals))
 
 
 def test_the_input_itself_is_not_split() -> None:
     """A ReLU on the input: its kink is where the bound bends most, and nothing is left to split."""
     x = build.source((2,))
     graph = Graph(x, build.affine(build.apply(Relu(), x, name="relu"), -torch.ones(1, 2).double(), None, "y"))
-    walk = ready(graph, torch.full((1, 2), -1.0).double(), torch.ones(1, 2).double())
-    out = grown(walk, -torch.ones(1, 1).double(), goals=torch.ones(1).double(), accept=lambda *_: False)
+    whole = tightened(graph, torch.full((1, 2), -1.0).double(), torch.ones(1, 2).double())
+    out = grown(whole, -torch.ones(1, 1).double(), goals=torch.ones(1).double(), accept=lambda *_: False)
     assert (out.stopped, out.open.tolist(), float(out.bound) <= 0) == ("exhausted", [1], True)
 
 
 def test_goals_are_each_objectives_own() -> None:
-    walk = attention("relu")
-    best, _ = least(walk, MARGINS)
+    whole = attention("relu")
+    best, _ = least(whole, MARGINS)
     A = MARGINS[[0, 0, 1, 0]]
     goals = torch.stack([best[0] - 3, best[0] + 3, best[1] - 4, best[0] - 5])
-    out = grown(walk, A, goals=goals, accept=lambda *_: False)
+    out = grown(whole, A, goals=goals, accept=lambda *_: False)
     assert (out.open > 0).tolist() == [False, True, False, False]
     assert ((out.bound > goals) == (out.open == 0)).all()
     assert (out.bound <= best[[0, 0, 1, 0]] + slack(best[0])).all()
     few = dataclasses.replace(QUICK, domains=8)
-    default = grown(walk, A, few, accept=lambda *_: False)
-    zero = grown(walk, A, few, accept=lambda *_: False, goals=torch.zeros(4).double())
+    default = grown(whole, A, few, accept=lambda *_: False)
+    zero = grown(whole, A, few, accept=lambda *_: False, goals=torch.zeros(4).double())
     assert torch.equal(default.bound, zero.bound)  # and two runs are the same
 
 
 def test_a_bound_at_the_goal_is_not_above_it() -> None:
     """y = x on [1, 2]: the bound is 1 exactly."""
-    walk, A, one = line(1.0, 0.0), torch.ones(1, 1).double(), torch.ones(1).double()
-    out = grown(walk, A, goals=one)
+    whole, A, one = line(1.0, 0.0), torch.ones(1, 1).double(), torch.ones(1).double()
+    out = grown(whole, A, goals=one)
     assert (float(out.bound), out.stopped, out.broken) == (1.0, "witness", 0)
     assert out.witness.tolist() == [1.0]
-    out = grown(walk, A, goals=one, accept=lambda *_: False)
+    out = grown(whole, A, goals=one, accept=lambda *_: False)
     assert (float(out.bound), out.stopped, out.open.tolist(), out.domains) == (1.0, "exhausted", [1], 1)
-    assert grown(walk, A, goals=one - 1e-15).stopped == "done"
+    assert grown(whole, A, goals=one - 1e-15).stopped == "done"
     for known in (one, one - 1e-15, one + torch.nan):
-        assert grown(walk, A, goals=one, known=known, accept=lambda *_: False).stopped == "exhausted"
-    assert grown(walk, A, goals=one, known=one + 1e-15).stopped == "done"
+        assert grown(whole, A, goals=one, known=known, accept=lambda *_: False).stopped == "exhausted"
+    assert grown(whole, A, goals=one, known=one + 1e-15).stopped == "done"
 
 
 def test_what_is_known_to_be_above_is_not_looked_at(monkeypatch) -> None:
-    walk = attention("relu")
-    best, _ = least(walk, MARGINS)
+    whole = attention("relu")
+    best, _ = least(whole, MARGINS)
     goals = best + 1
-    monkeypatch.setattr(Walk, "back", lambda *_, **__: pytest.fail("a pass for nothing"))
-    out = grown(walk, MARGINS, known=goals + 0.5, goals=goals)
+    for where in (module, backward_module):
+        monkeypatch.setattr(where, "backward", lambda *_, **__: pytest.fail("a pass for nothing"))
+    out = grown(whole, MARGINS, known=goals + 0.5, goals=goals)
     assert (out.stopped, out.domains, out.open.tolist(), out.witness) == ("done", 0, [0, 0, 0], None)
     assert torch.equal(out.bound, goals + 0.5)
     monkeypatch.undo()
     some = torch.stack([goals[0] + 0.5, best[1] - 50, best[2] + torch.nan])
-    out = grown(walk, MARGINS, known=some, goals=goals, accept=lambda *_: False)
+    out = grown(whole, MARGINS, known=some, goals=goals, accept=lambda *_: False)
     assert (out.bound[0], out.open[0], (out.open[1:] > 0).all()) == (some[0], 0, True)
     assert (out.bound[1:] <= best[1:] + slack(best[1:])).all()
 
@@ -127,30 +128,30 @@ def test_no_objective_is_done() -> None:
 
 
 def test_accept_sees_inputs_that_break_and_decides() -> None:
-    walk, seen = attention("relu"), []
-    best, _ = least(walk, MARGINS)
+    whole, seen = attention("relu"), []
+    best, _ = least(whole, MARGINS)
     goals = torch.stack([best[0] - 1, best[1] + 0.05, best[2] + 0.3])
 
     def accept(point: Tensor, objective: int) -> bool:
         seen.append((point, objective))
         return len(seen) == 3
 
-    out = grown(walk, MARGINS, goals=goals, accept=accept)
+    out = grown(whole, MARGINS, goals=goals, accept=accept)
     assert (out.stopped, len(seen)) == ("witness", 3)
     assert out.witness is seen[-1][0]
     assert out.broken == seen[-1][1]
     for point, objective in seen:
-        assert float(walk.graph.evaluate(point[None])[0] @ MARGINS[objective]) <= float(goals[objective])
-    assert grown(walk, MARGINS, goals=best - 1e-6).stopped != "witness"
+        assert float(whole.graph.evaluate(point[None])[0] @ MARGINS[objective]) <= float(goals[objective])
+    assert grown(whole, MARGINS, goals=best - 1e-6).stopped != "witness"
 
 
 def test_what_is_no_number_is_no_bound() -> None:
-    walk = attention("relu")
-    best, _ = least(walk, MARGINS)
+    whole = attention("relu")
+    best, _ = least(whole, MARGINS)
     for bad in (torch.nan, torch.inf):
         A = MARGINS.clone()
         A[1, 0] = bad
-        out = grown(walk, A, goals=best - 4, accept=lambda *_: False)
+        out = grown(whole, A, goals=best - 4, accept=lambda *_: False)
         assert out.bound[1] == -torch.inf
         assert (out.open > 0).tolist() == [False, True, False]
         assert out.stopped != "done"
@@ -160,38 +161,40 @@ def test_what_is_no_number_is_no_bound() -> None:
 
 
 @pytest.mark.parametrize("name", ["relu", "gelu"])
-def test_the_time_is_kept_and_given_back(name: str, monkeypatch) -> None:
-    walk = attention(name)
-    best, _ = least(walk, MARGINS)
+def test_the_time_is_kept_and_the_questions_own_stays(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    whole = attention(name)
+    best, _ = least(whole, MARGINS)
     known = best - torch.tensor([7.0, 8.0, 9.0])
+
+    def until(deadline: float | None) -> Ready:
+        return Ready(whole.question.until(deadline), whole.boxes)
+
     for before in (None, time.perf_counter() + 1000):
-        walk.deadline = before
-        out = grown(walk, MARGINS, dataclasses.replace(QUICK, seconds=0.0), known=known)
+        mine = until(before)
+        out = grown(mine, MARGINS, dataclasses.replace(QUICK, seconds=0.0), known=known)
         assert (out.stopped, out.open.tolist()) == ("seconds", [1, 1, 1])
         assert torch.equal(out.bound, known)
-        assert walk.deadline == before
-        assert grown(walk, MARGINS, dataclasses.replace(QUICK, seconds=900.0)).stopped != "seconds"
-        assert walk.deadline == before
+        assert mine.question.clock.deadline == before
+        assert grown(mine, MARGINS, dataclasses.replace(QUICK, seconds=900.0)).stopped != "seconds"
+        assert mine.question.clock.deadline == before
         with pytest.raises(ZeroDivisionError):
-            grown(walk, MARGINS, goals=best + 1, accept=lambda *_: 1 / 0)
-        assert walk.deadline == before
-    walk.deadline = 0.0  # long ago: more seconds of its own do not help
-    for seconds in (None, 900.0):
-        assert grown(walk, MARGINS, dataclasses.replace(QUICK, seconds=seconds)).stopped == "seconds"
-    walk.deadline = None
+            grown(mine, MARGINS, goals=best + 1, accept=lambda *_: 1 / 0)
+        assert mine.question.clock.deadline == before
+    for seconds in (None, 900.0):  # long ago: more seconds of its own do not help
+        assert grown(until(0.0), MARGINS, dataclasses.replace(QUICK, seconds=seconds)).stopped == "seconds"
     # in the middle: what was found before stays
     goals, count = best - 0.02, itertools.count()
-    seen, said, real = Tree(monkeypatch), [], module.Tree._survey
+    seen, said, real = Tree(monkeypatch), [], module._Tree._survey
 
-    def survey(tree: module.Tree, domains: list[Domain]) -> list[Domain]:
+    def survey(tree: module._Tree, parts: list[Part]) -> list[module._Surveyed]:
         if next(count) == 4:
             raise OutOfTimeError("now")
-        return real(tree, domains)
+        return real(tree, parts)
 
-    monkeypatch.setattr(module.Tree, "_survey", survey)
-    out = grown(walk, MARGINS, goals=goals, accept=lambda *_: False, progress=lambda *now: said.append(now))
+    monkeypatch.setattr(module._Tree, "_survey", survey)
+    out = grown(whole, MARGINS, goals=goals, accept=lambda *_: False, progress=lambda *now: said.append(now))
     assert out.stopped == "seconds"
-    assert walk.deadline is None
+    assert whole.question.clock.deadline is None
     assert int(out.open.sum()) == said[-1][1]
     assert (out.bound <= best + slack(best)).all()
     for k in range(3):
@@ -199,12 +202,12 @@ def test_the_time_is_kept_and_given_back(name: str, monkeypatch) -> None:
 
 
 def test_limits_end_it() -> None:
-    walk = attention("relu")
-    best, _ = least(walk, MARGINS)
+    whole = attention("relu")
+    best, _ = least(whole, MARGINS)
     goals, no = best - 1e-3, {"accept": lambda *_: False}
-    root = grown(walk, MARGINS, dataclasses.replace(QUICK, domains=1), goals=goals, **no)
+    root = grown(whole, MARGINS, dataclasses.replace(QUICK, domains=1), goals=goals, **no)
     assert (root.stopped, root.domains, root.open.tolist()) == ("domains", 3, [1, 1, 1])
-    full = grown(walk, MARGINS, dataclasses.replace(QUICK, memory=1), goals=goals, **no)
+    full = grown(whole, MARGINS, dataclasses.replace(QUICK, memory=1), goals=goals, **no)
     assert (full.stopped, full.domains, torch.equal(full.bound, root.bound)) == ("memory", 3, True)
 
 
@@ -215,8 +218,7 @@ def test_the_method_is_at_least_joint_and_sound() -> None:
     two = tuple(x.expand(2, *x.shape[1:]) for x in box)  # several inputs are not branched
 
     def found(ends: tuple[Tensor, Tensor], method: str, **more: object) -> Tensor:
-        with torch.no_grad():
-            return lower_bounds(Walk(graph, *ends), A.expand(len(ends[0]), 6, 3), method, Options(ascent=quick, **more))
+        return by_method(asked(graph, *ends), method, Options(ascent=quick, **more), A.expand(len(ends[0]), 6, 3)).lower
 
     for goal in (None, float(best.min()) - 0.02):
         joint, bab = found(box, "joint", goal=goal), found(box, "bab", goal=goal, search=QUICK)

@@ -19,6 +19,7 @@ from vertex_softmax.certificate.prove import ForbiddenCase, Prover, written
 from vertex_softmax.graph import build
 from vertex_softmax.graph.ir import Graph
 from vertex_softmax.ops import attention, elementwise, linear
+from vertex_softmax.ops.rules import RowRule
 
 torch.set_num_threads(1)
 
@@ -232,11 +233,11 @@ def by_rule(net: Net, rules: tuple[str, ...] = ("affine",), gap: float = 1.0) ->
     prover = Prover(net.graph, net.lower, net.upper, rules)
     rows = rows_of(net, 2)
     prover.state([ForbiddenCase(rows[i : i + 1], np.full(1, -1e6), np.ones(1)) for i in range(2)])
-    prover.by_rule("affine")
+    prover.by_rule(RowRule.AFFINE)
     cases = [ForbiddenCase(rows[i : i + 1], np.array([prover.margins[i] - 1e6 - gap]), np.ones(1)) for i in range(2)]
     other = Prover(net.graph, net.lower, net.upper, rules)
     other.state(cases)
-    other.by_rule("affine")
+    other.by_rule(RowRule.AFFINE)
     return other, written([other], about())
 
 

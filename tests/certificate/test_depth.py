@@ -11,13 +11,14 @@ import torch
 
 from tests.certificate import exact
 from tests.certificate.made import about, boxed, rows_of
-from vertex_softmax.bounds.branch_and_bound import Domain, Search, Split, Tree
+from vertex_softmax.bounds.frontier import Part
+from vertex_softmax.bounds.splits import Split
 from vertex_softmax.certificate.checker import check, proof
 from vertex_softmax.certificate.prove import ForbiddenCase, Prover, written
 from vertex_softmax.graph import build
 from vertex_softmax.graph.ir import Graph, Node
 from vertex_softmax.ops import elementwise, linear
-from vertex_softmax.ops.rules import Rules
+from vertex_softmax.ops.rules import RowRule
 
 DEPTH = 100
 
@@ -29,14 +30,14 @@ def frames() -> int:
     return found
 
 
-def comb(node: Node, low: float, high: float) -> list[Domain]:
+def comb(node: Node, low: float, high: float) -> list[Part]:
     """The leaves of a tree that cuts a slice off the rest of one number's range, again and again."""
     cuts = [low + (high - low) * (i + 1) / (DEPTH + 1) for i in range(DEPTH)]
     found = []
     for i in range(DEPTH + 1):
         before = tuple(Split(node, 0, cut, at_least=True) for cut in cuts[:i])
         last = () if i == DEPTH else (Split(node, 0, cuts[i], at_least=False),)
-        found.append(Domain(0, (*before, *last), 0.0, (), {}, 0))
+        found.append(Part(0, (*before, *last), 0.0))
     return found
 
 
@@ -46,16 +47,15 @@ def test_a_deep_tree_is_written_and_checked_with_few_frames(monkeypatch: pytest.
     inner = Node("inner", linear.Linear(weight), (x,), (1, 2))
     out = Node("out", elementwise.Relu(), (inner,), (1, 2))
     net = boxed(Graph(x, out), 0.5)
-    prover = Prover(net.graph, net.lower, net.upper, ("affine",))
+    prover = Prover(net.graph, net.lower, net.upper, (RowRule.AFFINE,))
     prover.state([ForbiddenCase(rows_of(net, 1), np.array([-10.0]), np.ones(1))])
-    walk, rules = prover.walk(), Rules(attention="affine")
+    over = prover.proved()
     A = torch.from_numpy(prover._objectives([0])).reshape(1, 1, 2)
-    tree = Tree(walk, A, rules, Search(), None, None, None, None)
-    low, high = (float(end.flatten()[0]) for end in walk.boxes[inner])
+    low, high = (float(end.flatten()[0]) for end in over.boxes[inner])
     limit = sys.getrecursionlimit()
     sys.setrecursionlimit(frames() + 3 * DEPTH // 4)
     try:
-        prover._plant(0, A, comb(inner, low, high), tree, rules, 1)
+        prover._plant(0, A, comb(inner, low, high), 1, over)
         data = written([prover], about())
         verdict = check(data)
     finally:
@@ -76,5 +76,5 @@ def test_a_deep_tree_is_written_and_checked_with_few_frames(monkeypatch: pytest.
     monkeypatch.setattr(proof, "bounds", lambda *_: np.array([next(bounds)]))
     prover.header["proofs"].clear()
     prover.margins[:] = -np.inf
-    prover._plant(0, A, comb(inner, low, high), tree, rules, 1)
+    prover._plant(0, A, comb(inner, low, high), 1, over)
     assert not prover.header["proofs"]

@@ -227,7 +227,7 @@ SCRIPT = """
 import torch
 from torch import nn
 from vertex_softmax.graph.identity import graph_identity
-from vertex_softmax.runs.certify import load
+from vertex_softmax.sets.loading import load
 from vertex_softmax.sets import LinfBall
 
 torch.manual_seed(0)

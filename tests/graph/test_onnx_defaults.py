@@ -80,7 +80,9 @@ def defaults(kind: str, domain: str, opset: int) -> Iterator[tuple[str, Any]]:
         except (NameError, AttributeError, TypeError):
             value = Ellipsis  # made of shapes
         if isinstance(value, float):
-            value = OnnxCall("", "", opset, (), {}, 1, 1).get("none", value)
+            value = OnnxCall(kind="", name="", opset=opset, inputs=(), attributes={}, outputs=1, used=1).get(
+                "none", value
+            )
         yield name, value
 
 

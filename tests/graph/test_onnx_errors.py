@@ -359,7 +359,7 @@ REFUSED: dict[str, tuple[onnx.ModelProto, str]] = {
     ),
     "no key": (
         one("Attention", (1, 2, 4, 3), "x", "x", "x", np.zeros((4, 4), dtype=bool), opset=23),
-        "leaves no key",
+        "masks every key",
     ),
     "Einsum diagonal": (one("Einsum", (3, 3), equation="ii->i"), "repeated letters"),
 }

@@ -275,7 +275,7 @@ MUTANTS: dict[str, tuple[Callable[[], AbstractContextManager[Any]], Check]] = {
     ),
     "parallel norm: half the error": (lambda: altered(n.NormRelaxation, "backward", half_the_error), parallel),
     "parallel matmul: half the noise": (lambda: altered(bilinear.MatrixPlanes, "backward", half_the_noise), parallel),
-    "parallel product: another's noise": (lambda: altered(bilinear.ProductPlanes, "backward", shared_noise), parallel),
+    "parallel product: another's noise": (lambda: altered(bilinear.ElementPlanes, "backward", shared_noise), parallel),
     # norms and lines
     "norm: |y − c|² forgotten": (
         lambda: fields(n.Normalize, "summarise", far=lambda f: 0 * f.far),

@@ -11,8 +11,9 @@ from vertex_softmax.graph import build
 from vertex_softmax.graph.ir import Graph, Node
 from vertex_softmax.methods.options import Options
 from vertex_softmax.methods.registry import METHODS
+from vertex_softmax.methods.verdict import Verdict
 from vertex_softmax.ops.elementwise import Relu
-from vertex_softmax.search.cascade import CASCADE, Answer, Budget, Status, verify
+from vertex_softmax.search.cascade import CASCADE, Answer, Budget, verify
 from vertex_softmax.search.replay import Replay
 from vertex_softmax.specs.property import Case, Property
 
@@ -61,7 +62,7 @@ def ask(graph: Graph, spec: Property, **more: object) -> Answer:
     more = {"budget": BLIND, "options": QUICK, **more}
     answer = verify(graph, spec, lambda x: replay.confirms(spec, x), **more)
     assert [len(c) for c in answer.bounds] == [len(c.conjunctions) for c in spec.cases]
-    if answer.status == Status.SAT:
+    if answer.verdict == Verdict.FALSIFIED:
         found = answer.counterexample
         y = graph.evaluate(torch.from_numpy(found.x).reshape(graph.input.shape)).numpy()
         assert spec.broken_by(found.x, y)
@@ -69,14 +70,14 @@ def ask(graph: Graph, spec: Property, **more: object) -> Answer:
     else:
         assert answer.counterexample is None
     check_bounds(graph, spec, answer)
-    if answer.status == Status.UNSAT:
+    if answer.verdict == Verdict.VERIFIED:
         assert answer.stage in (*CASCADE[1:], *METHODS)
         assert all(bound > 0 for bounds in answer.bounds for bound in bounds)
         for each in spec.cases:
             for y in outputs(graph, each):
-                assert not any(c.holds(y) for c in each.conjunctions), "unsat, and here is a counterexample"
+                assert not any(c.holds(y) for c in each.conjunctions), "verified, and here is a counterexample"
     else:
-        assert answer.stage == "" or answer.status == Status.SAT
+        assert answer.stage == "" or answer.verdict == Verdict.FALSIFIED
     return answer
 
 

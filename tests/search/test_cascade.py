@@ -1,4 +1,4 @@
-"""The cascade: unsat only where every conjunction is excluded by more than rounding, sat only with a counterexample."""
+"""The cascade: verified only if every conjunction is excluded by more than rounding, falsified only by an input."""
 
 from __future__ import annotations
 
@@ -26,43 +26,43 @@ def test_a_row_by_hand() -> None:
     graph = graph_of(affine([[1, -2]], [0.25]))
     ends = [UNIT, UNIT]
     least = Fraction(-7, 4)
-    for limit, status in (
-        (least - 1, "unsat"),
-        (least - Fraction("1e-8"), "unsat"),
+    for limit, verdict in (
+        (least - 1, "verified"),
+        (least - Fraction("1e-8"), "verified"),
         (least - Fraction("1e-13"), "unknown"),  # less than rounding is worth
-        (least, "sat"),
-        (least + Fraction("1e-9"), "sat"),
-        (least + 1, "sat"),
+        (least, "falsified"),
+        (least + Fraction("1e-9"), "falsified"),
+        (least + 1, "falsified"),
     ):
         answer = ask(graph, prop(1, case(ends, conjunction(({0: 1}, limit)))))
-        assert answer.status == status, limit
-        if status != "sat":
+        assert answer.verdict == verdict, limit
+        if verdict != "falsified":
             assert answer.bounds[0][0] == pytest.approx(float(least - limit), abs=1e-12)
     below = Conjunction((Inequality({0: Fraction(1)}, least, strict=True),))
-    assert ask(graph, prop(1, case(ends, below))).status == "unknown"  # true, and bounds cannot tell
+    assert ask(graph, prop(1, case(ends, below))).verdict == "unknown"  # true, and bounds cannot tell
     below = Conjunction((Inequality({0: Fraction(1)}, least - Fraction("1e-6"), strict=True),))
-    assert ask(graph, prop(1, case(ends, below))).status == "unsat"
+    assert ask(graph, prop(1, case(ends, below))).verdict == "verified"
     upward = conjunction(({0: -1}, Fraction(-5, 4)))  # y ≥ 5/4, at the other corner
-    assert ask(graph, prop(1, case(ends, upward))).status == "sat"
-    assert ask(graph, prop(1, case(ends, conjunction(({0: -1}, "-1.251"))))).status == "unsat"
+    assert ask(graph, prop(1, case(ends, upward))).verdict == "falsified"
+    assert ask(graph, prop(1, case(ends, conjunction(({0: -1}, "-1.251"))))).verdict == "verified"
 
 
 def test_a_split_decides() -> None:
     graph = bent()
-    for limit, status in (("-0.126", "unsat"), ("-0.2", "unsat"), ("-0.125", "sat"), ("0.5", "sat")):
+    for limit, verdict in (("-0.126", "verified"), ("-0.2", "verified"), ("-0.125", "falsified"), ("0.5", "falsified")):
         answer = ask(graph, prop(2, case(WHOLE, conjunction(({0: 1}, limit)))))
-        assert answer.status == status, limit
-        if status == "unsat":
+        assert answer.verdict == verdict, limit
+        if verdict == "verified":
             assert answer.stage == "bab"
             assert answer.domains > 1
     for method in ("crown", "joint"):
-        assert ask(graph, prop(2, case(WHOLE, conjunction(({0: 1}, "-0.126")))), method=method).status == "unknown"
+        assert ask(graph, prop(2, case(WHOLE, conjunction(({0: 1}, "-0.126")))), method=method).verdict == "unknown"
 
 
 def test_five_relus_are_decided_by_default() -> None:
     """The least y₀ is −1/8: half of what the root's bound is."""
     answer = ask(bent(), prop(2, case(WHOLE, conjunction(({0: 1}, "-0.2")))), options=Options())
-    assert answer.status == "unsat", answer.reason
+    assert answer.verdict == "verified", answer.reason
 
 
 def test_a_counterexample_that_only_branching_meets() -> None:
@@ -71,11 +71,11 @@ def test_a_counterexample_that_only_branching_meets() -> None:
     spec = prop(2, case(WHOLE, conjunction(({1: 1}, "-0.2"))))
     said: list[tuple[str, str]] = []
     answer = ask(graph, spec, report=lambda *now: said.append(now))
-    assert (answer.status, answer.stage) == ("sat", "bab")
+    assert (answer.verdict, answer.stage) == ("falsified", "bab")
     assert [stage for stage, _ in said][:3] == ["attack", "crown", "joint"]
     assert answer.nearest > 0
     blind = verify(graph, spec, lambda _: None, budget=BLIND, options=QUICK)  # no replay agrees
-    assert blind.status == "unknown"
+    assert blind.verdict == "unknown"
     assert blind.counterexample is None
     assert blind.bounds[0][0] <= 0
     assert "witness" not in blind.reason  # it goes on
@@ -88,10 +88,10 @@ def test_bounds_go_to_their_own_conjunctions() -> None:
     for some in (conjunction(({1: -1}, -2)), conjunction(({1: -1}, "-2.7"))):
         for order in ((never, some), (some, never), (deep, some), (some, deep), (deep, some, never)):
             spec = prop(2, case(WHOLE, *order))
-            assert ask(graph, spec).status == "sat"
+            assert ask(graph, spec).verdict == "falsified"
             for method in ("crown", "joint", "bab"):
                 blind = verify(graph, spec, lambda _: None, method=method, **no)
-                assert blind.status == "unknown"
+                assert blind.verdict == "unknown"
                 check_bounds(graph, spec, blind)
 
 
@@ -99,11 +99,13 @@ def test_bounds_go_to_their_own_conjunctions() -> None:
 def test_every_method_says_what_is_easy(method: str) -> None:
     graph = bent()
     far = ask(graph, prop(2, case(WHOLE, conjunction(({0: 1}, -5)))), method=method)
-    assert far.status == ("unknown" if method == "attack" else "unsat")
+    assert far.verdict == ("unknown" if method == "attack" else "verified")
     assert far.domains == 0
-    assert ask(graph, prop(2, case(WHOLE, conjunction(({0: 1}, 0)))), method=method).status == "sat"  # the centre
+    assert (
+        ask(graph, prop(2, case(WHOLE, conjunction(({0: 1}, 0)))), method=method).verdict == "falsified"
+    )  # the centre
     hard = ask(graph, prop(2, case(WHOLE, conjunction(({0: 1}, "-0.13")))), method=method)
-    assert hard.status == ("unsat" if method == "bab" else "unknown")
+    assert hard.verdict == ("verified" if method == "bab" else "unknown")
 
 
 @pytest.mark.parametrize("scale", [1, 1000, Fraction(1, 8)])
@@ -111,15 +113,15 @@ def test_only_a_mix_of_rows_excludes(scale: Fraction) -> None:
     """y₀ + y₁ = 1 always, so not both are ≤ 0; each alone may be −1."""
     graph = graph_of(affine([[1.0], [-1.0]], [0, 1]))
     both = conjunction(({0: scale}, 0), ({1: 1}, 0))
-    assert ask(graph, prop(2, case([(-1, 2)], both))).status == "unsat"
+    assert ask(graph, prop(2, case([(-1, 2)], both))).verdict == "verified"
     for method in ("crown", "joint"):
-        assert ask(graph, prop(2, case([(-1, 2)], both)), method=method).status == "unknown"
+        assert ask(graph, prop(2, case([(-1, 2)], both)), method=method).verdict == "unknown"
     for row in ({0: scale}, {1: 1}):
-        assert ask(graph, prop(2, case([(-1, 2)], conjunction((row, 0))))).status == "sat"
+        assert ask(graph, prop(2, case([(-1, 2)], conjunction((row, 0))))).verdict == "falsified"
     near = conjunction(({0: scale}, Fraction(scale) / 2), ({1: 1}, "0.5"))  # y₀ = y₁ = 1/2 is one, the centre
-    assert ask(graph, prop(2, case([(-1, 2)], near))).status == "sat"
+    assert ask(graph, prop(2, case([(-1, 2)], near))).verdict == "falsified"
     off = conjunction(({0: scale}, Fraction(scale) / 4), ({1: 1}, "0.75"))  # x = 1/4 alone
-    assert ask(graph, prop(2, case([(-1, 2)], off))).status in ("sat", "unknown")
+    assert ask(graph, prop(2, case([(-1, 2)], off))).verdict in ("falsified", "unknown")
 
 
 def test_a_mix_that_is_split() -> None:
@@ -128,25 +130,25 @@ def test_a_mix_that_is_split() -> None:
     hidden = build.apply(Relu(), inner, name="relu")
     graph = graph_of(affine([[1, -0.5, 1, -1], [0, 0, -1, 1]], [0.375, 0.0], hidden, "out"))
     answer = ask(graph, prop(2, case(WHOLE, conjunction(({0: 1}, "0"), ({1: 1}, "0.05")))))  # f + 3/8 ≤ 0.05
-    assert (answer.status, answer.stage) == ("unsat", "bab")
+    assert (answer.verdict, answer.stage) == ("verified", "bab")
     assert answer.domains > 1
     answer = ask(graph, prop(2, case(WHOLE, conjunction(({0: 1}, "0.1"), ({1: 1}, "0.03")))))  # 1/8 ≤ 0.13: x = 0
-    assert answer.status != "unsat"
+    assert answer.verdict != "verified"
 
 
 def test_every_conjunction_of_every_case_counts() -> None:
     graph = bent()
     never, deep, there = (conjunction(({0: 1}, limit)) for limit in (-5, "-0.13", "0.05"))
     left, right = [("-1", "-0.5"), ("-1", "1")], [("0.5", "1"), ("-1", "1")]
-    assert ask(graph, prop(2, case(left, never, deep), case(right, deep))).status == "unsat"
-    assert ask(graph, prop(2, case(left, there), case(right, there))).status == "unsat"  # |x₀| ≥ 1/2
-    assert ask(graph, prop(2, case(left, never), case(right, never), case(WHOLE, deep))).status == "unsat"
+    assert ask(graph, prop(2, case(left, never, deep), case(right, deep))).verdict == "verified"
+    assert ask(graph, prop(2, case(left, there), case(right, there))).verdict == "verified"  # |x₀| ≥ 1/2
+    assert ask(graph, prop(2, case(left, never), case(right, never), case(WHOLE, deep))).verdict == "verified"
     both = conjunction(({0: 1}, "0.05"), ({1: 1}, 1))
     cases = ((left, there), (WHOLE, there)), ((WHOLE, never, there),), ((WHOLE, there, never), (left, never))
     for spec in (prop(2, *(case(*each) for each in some)) for some in (*cases, ((WHOLE, both),))):
-        assert ask(graph, spec).status == "sat"
+        assert ask(graph, spec).verdict == "falsified"
         found = verify(graph, spec, lambda _: None, budget=BLIND, options=QUICK)
-        assert found.status == "unknown"
+        assert found.verdict == "unknown"
         assert "open" in found.reason
 
 
@@ -158,8 +160,8 @@ def test_no_inequality_is_true_of_every_output(method: str) -> None:
         prop(2, case(WHOLE, conjunction(({0: 1}, -5)), true)),
         prop(2, case(WHOLE, conjunction(({0: 1}, -5))), case([(0, 0), (0, 0)], true)),
     ):
-        assert ask(graph, spec, method=method).status == "sat"
-        assert verify(graph, spec, lambda _: None, budget=BLIND, method=method).status == "unknown"
+        assert ask(graph, spec, method=method).verdict == "falsified"
+        assert verify(graph, spec, lambda _: None, budget=BLIND, method=method).verdict == "unknown"
 
 
 def test_a_row_of_zeros_is_true_or_not_and_never_excluded_by_rounding() -> None:
@@ -167,15 +169,15 @@ def test_a_row_of_zeros_is_true_or_not_and_never_excluded_by_rounding() -> None:
     graph = bent()
     for row in ({}, {0: 0}, {0: 0, 1: 0}):
         spec = prop(2, case(WHOLE, conjunction((row, 0))))
-        assert ask(graph, spec).status == "sat"
-        assert verify(graph, spec, lambda _: None, budget=BLIND, options=QUICK).status == "unknown"
-        assert ask(graph, prop(2, case(WHOLE, conjunction((row, -1))))).status == "unsat"
+        assert ask(graph, spec).verdict == "falsified"
+        assert verify(graph, spec, lambda _: None, budget=BLIND, options=QUICK).verdict == "unknown"
+        assert ask(graph, prop(2, case(WHOLE, conjunction((row, -1))))).verdict == "verified"
 
 
 def test_a_case_without_a_conjunction_breaks_nothing() -> None:
     graph = bent()
-    assert ask(graph, prop(2, case(WHOLE), case(WHOLE, conjunction(({0: 1}, -5))))).status == "unsat"
-    assert ask(graph, prop(2, case(WHOLE))).status in ("unsat", "unknown")
+    assert ask(graph, prop(2, case(WHOLE), case(WHOLE, conjunction(({0: 1}, -5))))).verdict == "verified"
+    assert ask(graph, prop(2, case(WHOLE))).verdict in ("verified", "unknown")
 
 
 def test_what_does_not_fit_is_refused() -> None:

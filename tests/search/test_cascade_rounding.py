@@ -6,27 +6,35 @@ import dataclasses
 import math
 import random
 from fractions import Fraction
+from types import SimpleNamespace
+from typing import Any
 
 import numpy as np
 import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from vertex_softmax.methods.bounding import make_boxes
 
+from tests.bounds.checks import tightened
 from tests.bounds.networks import Config, input_box, samples, transformer
 from tests.search.cascade_cases import BLIND, QUICK, WHOLE, affine, ask, bent, graph_of, tensor
 from tests.search.small import UNIT, case, conjunction, prop
 from vertex_softmax.bounds.ascent import Ascent
-from vertex_softmax.bounds.backward import Problem, Walk
+from vertex_softmax.bounds.boxes import Boxes, Problem
 from vertex_softmax.bounds.branch_and_bound import Search
+from vertex_softmax.bounds.question import Question
+from vertex_softmax.foundation.tolerances import PROPERTY
 from vertex_softmax.graph import build
 from vertex_softmax.graph.ir import Graph, Node
+from vertex_softmax.methods import boxes as box_recipes
 from vertex_softmax.methods.options import Options
 from vertex_softmax.ops.elementwise import Exp, Reciprocal, Relu
+from vertex_softmax.ops.interval import Interval
 from vertex_softmax.search import cascade as module
-from vertex_softmax.search.cascade import GUARD, Budget, _Cascade, _Target, guard, mix, verify
+from vertex_softmax.search.cascade import Budget, _Cascade, _Task, mix, verify
 from vertex_softmax.search.replay import Replay
+from vertex_softmax.search.targets import Target
+from vertex_softmax.sets.region import Region
 from vertex_softmax.specs.property import Case, Property
 
 torch.set_num_threads(1)
@@ -36,7 +44,7 @@ torch.set_num_threads(1)
 def test_no_time_is_a_timeout(method: str) -> None:
     spec = prop(2, case(WHOLE, conjunction(({0: 1}, -5))))
     answer = ask(bent(), spec, budget=Budget(seconds=1e-9), method=method)
-    assert answer.status == "timeout"
+    assert answer.verdict == "timeout"
     assert answer.bounds == ((-math.inf,),)
 
 
@@ -46,7 +54,7 @@ def test_time_that_ends_in_a_search_is_a_timeout() -> None:
     graph = transformer(config)
     spec = prop(3, case(list(zip(lower, upper, strict=True)), conjunction(({0: 1, 1: -1}, -3))))
     answer = ask(graph, spec, budget=Budget(seconds=0.3, first=0, second=0), options=Options())
-    assert answer.status == "timeout"
+    assert answer.verdict == "timeout"
 
 
 @pytest.mark.parametrize(
@@ -59,21 +67,22 @@ def test_bounds_that_are_no_numbers_exclude_nothing(op: object, ends: tuple[floa
         answer = verify(
             graph, prop(2, case([ends], conjunction((row, -7)))), lambda _: None, budget=BLIND, options=QUICK
         )
-        assert answer.status == "unknown"
+        assert answer.verdict == "unknown"
         assert not answer.bounds[0][0] > 0
 
 
-def test_a_walk_with_a_problem_excludes_nothing(monkeypatch) -> None:
-    real = Walk.run
+def test_boxes_with_a_problem_exclude_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    real = box_recipes.all_boxes
 
-    def run(walk: Walk, refine: object) -> None:
-        real(walk, refine)
-        walk.problems.append(Problem(walk.graph.output, torch.ones(1, dtype=torch.bool), "two bounds cross"))
+    def broken(question: Question, *more: Any) -> Boxes:
+        boxes = real(question, *more)
+        problem = Problem(question.graph.output, torch.ones(1, dtype=torch.bool), "two bounds cross")
+        return dataclasses.replace(boxes, problems=(*boxes.problems, problem))
 
-    monkeypatch.setattr(Walk, "run", run)
+    monkeypatch.setattr(box_recipes, "all_boxes", broken)
     for method in ("crown", "joint", "bab"):
         answer = ask(bent(), prop(2, case(WHOLE, conjunction(({0: 1}, -5)))), method=method)
-        assert (answer.status, answer.bounds) == ("unknown", ((-math.inf,),))
+        assert (answer.verdict, answer.bounds) == ("unknown", ((-math.inf,),))
         assert "two bounds cross" in answer.reason
 
 
@@ -81,9 +90,9 @@ def test_tiny_coefficients_are_not_zero() -> None:
     """1e-330·y ≤ -1e-320 is y ≤ -1e10, and true of y = x in [-1e11, 0]."""
     graph = graph_of(affine([[1.0]], [0.0]))
     tiny = conjunction(({0: Fraction(1, 10**330)}, Fraction(-1, 10**320)))
-    for ends, status in (((-1e11, 0), "sat"), ((-1e9, 0), "unsat")):
+    for ends, verdict in (((-1e11, 0), "falsified"), ((-1e9, 0), "verified")):
         for row in (tiny, conjunction(({0: 1}, -(10**10)))):
-            assert ask(graph, prop(1, case([ends], row))).status == status
+            assert ask(graph, prop(1, case([ends], row))).verdict == verdict
 
 
 @pytest.mark.parametrize("seed", range(30))
@@ -94,38 +103,43 @@ def test_rows_that_cancel_exclude_nothing(seed: int) -> None:
     a = Fraction(rng.randrange(-(10**6), 10**6), 1_000_003)
     spec = prop(1, case([(-1, 1)], conjunction(({0: first}, first * a), ({0: -second}, -second * a))))
     answer = verify(graph_of(affine([[1.0]], [0.0])), spec, lambda _: None, budget=BLIND, options=QUICK)
-    assert answer.status == "unknown"
+    assert answer.verdict == "unknown"
+
+
+def task(graph: Graph, spec: Property) -> _Task:
+    return _Task(graph, spec, lambda _: None, "bab", QUICK, 0, lambda *_: None)
 
 
 @pytest.mark.parametrize("dtype", [torch.float64, torch.float32], ids=str)
 def test_the_guard_by_hand(dtype: torch.dtype) -> None:
     """y = x₀ − 2 x₁ + 1/4 on [0, 1]²: |y| ≤ 7/4, and its terms are at most 1 and 2."""
     graph = graph_of(affine([[1, -2]], [0.25])).to(dtype)
-    walk = Walk(graph, torch.zeros(1, 2, dtype=dtype), torch.ones(1, 2, dtype=dtype))
-    with torch.no_grad():
-        make_boxes(walk, ("affine",), Options(), True)
+    ready = tightened(graph, torch.zeros(1, 2, dtype=dtype), torch.ones(1, 2, dtype=dtype))
+    cascade = _Cascade(task(graph, prop(1, case([UNIT, UNIT], conjunction(({0: 1}, 0))))), BLIND)
+
+    def guard(C: torch.Tensor, d: torch.Tensor) -> float:
+        return cascade._guard(ready.question, ready.boxes, Target(0, 0, C, d))
+
     rows, limits = torch.tensor([[1.0], [-3.0], [0.0]], dtype=dtype), torch.tensor([-7.0, 5.0, 0.5], dtype=dtype)
     for C, d, size in ((rows[:1], limits[:1], 11.75), (rows, limits, 19.25), (rows[2:], limits[2:], 0.5)):
-        assert guard(walk, C, d) == pytest.approx(GUARD[dtype] * size, rel=1e-5)
-    assert guard(walk, rows, limits * math.inf) == math.inf
-    assert guard(walk, rows, limits * math.nan) == math.inf
-    assert guard(walk, rows * math.inf, limits) == math.inf
+        assert guard(C, d) == pytest.approx(PROPERTY[dtype] * size, rel=1e-5)
+    assert guard(rows, limits * math.inf) == math.inf
+    assert guard(rows, limits * math.nan) == math.inf
+    assert guard(rows * math.inf, limits) == math.inf
 
 
 def test_a_mix_is_one() -> None:
     graph = graph_of(affine([[1.0], [-3.0], [0.0]], [0, 1, 0]))
-    walk = Walk(graph, tensor([[-1.0]]), tensor([[1.0]]))
-    with torch.no_grad():
-        make_boxes(walk, ("affine",), Options(), True)
+    ready = tightened(graph, tensor([[-1.0]]), tensor([[1.0]]))
     C, d = tensor([[2.0, 0, 0], [0, 1.0, 0], [0, 0, 0]]), tensor([0.1, 0.2, 0.3])
-    weights = mix(walk, C, d)
+    weights = mix(ready.question, ready.boxes, C, d)
     assert (weights >= 0).all()
     assert float(weights @ tensor([2.0, 1.0, 1.0])) == pytest.approx(1)
 
 
 @given(st.integers(0, 2**32), st.integers(-9, 9), st.sampled_from([0, 1e-16, 1e-14, 1e-12, 1e-9]), st.booleans())
 @settings(max_examples=40)
-def test_nothing_within_rounding_is_unsat(seed: int, power: int, delta: float, deep: bool) -> None:
+def test_nothing_within_rounding_is_verified(seed: int, power: int, delta: float, deep: bool) -> None:
     """Two affine maps in exact arithmetic: the limit is at the true minimum, or above it by less than it is worth."""
     g = np.random.default_rng(seed)
     n, scale = int(g.integers(1, 6)), 10.0**power
@@ -145,15 +159,15 @@ def test_nothing_within_rounding_is_unsat(seed: int, power: int, delta: float, d
     limit = least + Fraction(delta * size)
     spec = prop(2, case([(-1, 1)] * n, conjunction(({0: a[0], 1: a[1]}, limit))))
     answer = ask(graph, spec)
-    assert answer.status != "unsat"
+    assert answer.verdict != "verified"
     assert Fraction(answer.bounds[0][0]) <= least - limit + Fraction(1e-10 * size) or answer.bounds[0][0] == -math.inf
     spec = prop(2, case([(-1, 1)] * n, conjunction(({0: a[0], 1: a[1]}, least - Fraction(1e-6 * size)))))
-    assert ask(graph, spec).status == "unsat"
+    assert ask(graph, spec).verdict == "verified"
 
 
 @given(st.integers(0, 2**32), st.sampled_from([-1e-2, -1e-9, -1e-12, 0.0, 1e-12, 1e-9, 1e-3]), st.integers(0, 3))
 @settings(max_examples=20)
-def test_no_unsat_at_a_sampled_minimum(seed: int, delta: float, kind: int) -> None:
+def test_nothing_is_verified_at_a_sampled_minimum(seed: int, delta: float, kind: int) -> None:
     """ReLU networks and attentions, limits right at the least value a dense search found."""
     activation, mask = ("relu", "gelu", "relu", "none")[kind], "causal" if kind == 2 else "none"
     config = Config(tokens=2, inputs=1, width=2, classes=2, activation=activation, mask=mask, seed=seed % 1000)
@@ -171,8 +185,8 @@ def test_no_unsat_at_a_sampled_minimum(seed: int, delta: float, kind: int) -> No
     few = dataclasses.replace(QUICK, search=Search(domains=12, root=short, ascent=short))
     answer = ask(graph, prop(2, case(ends, conjunction(*rows))), options=few)
     if delta >= 0:
-        assert answer.status != "unsat"
-    if len(rows) == 1 and answer.status != "sat":
+        assert answer.verdict != "verified"
+    if len(rows) == 1 and answer.verdict != "falsified":
         assert answer.bounds[0][0] <= float(values.min()) - limit + 1e-12 * (1 + abs(limit))
 
 
@@ -186,8 +200,8 @@ def test_a_mix_of_rows_with_small_coefficients_is_guarded() -> None:
         t = Fraction(b + float(g.uniform(0.1, 0.9)))
         rows = ({0: c[0]}, Fraction(c[0]) * t), ({1: c[1]}, -Fraction(c[1]) * t)
         spec = prop(2, case([UNIT], conjunction(*rows)))
-        said.append(verify(graph, spec, lambda _: None, budget=BLIND, options=QUICK).status)
-    assert "unsat" not in said
+        said.append(verify(graph, spec, lambda _: None, budget=BLIND, options=QUICK).verdict)
+    assert "verified" not in said
 
 
 def test_what_inner_values_cancel_is_guarded() -> None:
@@ -197,7 +211,7 @@ def test_what_inner_values_cancel_is_guarded() -> None:
     at_zero = Fraction(big) - 3 * Fraction(big / 3)
     assert at_zero < 0
     spec = prop(1, case([(-1, 0)], conjunction(({0: 1}, at_zero / 2))))  # true at x = 0
-    assert verify(graph, spec, lambda _: None, budget=BLIND, options=QUICK).status != "unsat"
+    assert verify(graph, spec, lambda _: None, budget=BLIND, options=QUICK).verdict != "verified"
 
 
 def cancelled(kind: str) -> Node:
@@ -216,7 +230,7 @@ def test_a_relu_that_only_rounding_turns_off_is_guarded(kind: str) -> None:
     assert -(10**6) * (3 * Fraction(1e10 / 3) - Fraction(1e10)) < Fraction("-0.2")
     graph = graph_of(affine([[-1e6]], [0.0], build.apply(Relu(), cancelled(kind), name="relu"), "y"))
     spec = prop(1, case([(-1, 0)], conjunction(({0: 1}, "-0.2"))))
-    assert verify(graph, spec, lambda _: None, budget=BLIND, options=QUICK).status != "unsat"
+    assert verify(graph, spec, lambda _: None, budget=BLIND, options=QUICK).verdict != "verified"
 
 
 @pytest.mark.parametrize("one", [False, True], ids=["two arrays", "one array"])
@@ -226,7 +240,7 @@ def test_ends_are_rounded_outward_for_a_graph_in_single_precision(one: bool) -> 
         lower = np.array([point])
         upper = lower if one else lower.copy()
         box = Case(lower, upper, lower, upper, (conjunction(({0: 1}, 0)),))
-        cascade = _Cascade(single, Property((box,), 1, 1), lambda _: None, BLIND, "bab", QUICK, 0, None)
+        cascade = _Cascade(task(single, Property((box,), 1, 1)), BLIND)
         low, high = (
             cascade._placed(x, out).double().item() for x, out in ((box.lower, -torch.inf), (box.upper, torch.inf))
         )
@@ -234,53 +248,42 @@ def test_ends_are_rounded_outward_for_a_graph_in_single_precision(one: bool) -> 
         assert high - low < 1e-7
 
 
-def test_the_walk_in_single_precision_is_over_the_whole_box(monkeypatch) -> None:
-    seen: list[tuple[torch.Tensor, torch.Tensor]] = []
+def test_the_question_in_single_precision_is_over_the_whole_box(monkeypatch: pytest.MonkeyPatch) -> None:
+    seen: list[Interval] = []
 
-    def walk(graph: Graph, lower: torch.Tensor, upper: torch.Tensor, **options: object) -> Walk:
-        seen.append((lower, upper))
-        return Walk(graph, lower, upper, **options)
+    def over(graph: Graph, region: Region, **options: Any) -> Question:
+        seen.append(region.box)
+        return Question.over(graph, region, **options)
 
-    monkeypatch.setattr(module, "Walk", walk)
+    monkeypatch.setattr(module, "Question", SimpleNamespace(over=over))
     single = graph_of(affine([[1.0, 1.0]], [0.0])).to(torch.float32)
     spec = prop(1, case([("0.1", "0.3"), ("-0.7", "0.7")], conjunction(({0: 1}, -5))))
-    assert verify(single, spec, lambda _: None, budget=BLIND, options=QUICK).status == "unsat"
+    assert verify(single, spec, lambda _: None, budget=BLIND, options=QUICK).verdict == "verified"
     assert seen
     for lower, upper in seen:
         assert bool((lower.double().numpy() <= spec.cases[0].lower).all())
         assert bool((upper.double().numpy() >= spec.cases[0].upper).all())
 
 
-def test_a_bound_that_is_no_number_teaches_nothing() -> None:
-    rows = torch.full((3,), -torch.inf, dtype=torch.float64)
-    target = _Target(0, 0, torch.eye(3, dtype=torch.float64), torch.zeros(3, dtype=torch.float64), rows)
-    target.learn(torch.tensor([torch.nan, torch.inf, -1.0], dtype=torch.float64))
-    assert not target.excluded
-    assert target.best == -1.0
-    target.learn(torch.tensor([torch.nan, 2.0, torch.nan], dtype=torch.float64))
-    assert target.rows.tolist() == [-torch.inf, 2.0, -1.0]
-    assert target.excluded
-
-
 def test_single_precision_is_guarded_for_its_own_rounding() -> None:
     graph = bent().to(torch.float32)
     replay = Replay.of_function(graph.evaluate, graph.input.shape)
-    for limit, status in ((-5, "unsat"), ("-0.1251", "unknown"), (0, "sat")):
+    for limit, verdict in ((-5, "verified"), ("-0.1251", "unknown"), (0, "falsified")):
         spec = prop(2, case(WHOLE, conjunction(({0: 1}, limit))))
         answer = verify(graph, spec, lambda x, s=spec: replay.confirms(s, x), budget=BLIND, options=QUICK)
-        assert answer.status == status, limit
+        assert answer.verdict == verdict, limit
 
 
 def test_an_index_before_the_weights_does_not_decide_the_precision() -> None:
     x = build.source((3,))
     graph = graph_of(affine([[1.0, 1.0]], [0.0], build.take(x, 0, torch.tensor([2, 0]), "some"))).to(torch.float32)
     spec = prop(1, case([(0, 1)] * 3, conjunction(({0: 1}, -1))))
-    assert verify(graph, spec, lambda _: None, budget=BLIND, options=QUICK).status == "unsat"
+    assert verify(graph, spec, lambda _: None, budget=BLIND, options=QUICK).verdict == "verified"
 
 
 def test_options_reach_the_search() -> None:
     spec = prop(2, case(WHOLE, conjunction(({0: 1}, "-0.126"))))
     few = dataclasses.replace(QUICK, search=dataclasses.replace(QUICK.search, domains=1))
     answer = ask(bent(), spec, options=few)
-    assert answer.status == "unknown"
+    assert answer.verdict == "unknown"
     assert "domains" in answer.reason

@@ -1,56 +1,47 @@
-"""Conjunctions and what is known of them: nothing is excluded by what is no bound, or by rounding."""
+"""What is known of a conjunction: bounds only rise, and nothing that is no number counts."""
 
 from __future__ import annotations
 
 import math
 
+import pytest
 import torch
 
 from vertex_softmax.search.targets import Target
 
 
-def target(*limits: float) -> Target:
-    """Rows (1, 0), (0, 1), … with limits."""
-    return Target(0, 0, torch.eye(len(limits)).double(), torch.tensor(limits).double())
+def test_a_bound_that_is_no_number_teaches_nothing() -> None:
+    target = Target(0, 0, torch.eye(3, dtype=torch.float64), torch.zeros(3, dtype=torch.float64))
+    target.learn(torch.tensor([torch.nan, torch.inf, -1.0], dtype=torch.float64))
+    assert not target.excluded
+    assert target.best == -1.0
+    target.learn(torch.tensor([torch.nan, 2.0, torch.nan], dtype=torch.float64))
+    assert target.rows.tolist() == [-torch.inf, 2.0, -1.0]
+    assert target.excluded
 
 
-def test_bounds_are_of_what_lies_above_the_limit_and_only_rise() -> None:
-    found = target(1.0, 2.0)
-    found.learn(torch.tensor([0.0, 1.5]).double())
-    assert found.best == -0.5
-    assert not found.excluded
-    found.learn(torch.tensor([-5.0, 0.0]).double())
-    assert found.best == -0.5
-    found.learn_best(-3.0)
-    assert found.best == -0.5
-    found.learn(torch.tensor([1.25, 0.0]).double())
-    assert found.best == 0.25
-    assert found.excluded
+def test_bounds_and_guards_only_rise() -> None:
+    target = Target(1, 2, torch.ones(2, 1).double(), torch.tensor([1.0, -1.0]).double())
+    assert (target.case, target.number, target.best, target.excluded) == (1, 2, -math.inf, False)
+    target.learn(torch.tensor([1.5, -4.0]).double())
+    assert (target.rows.tolist(), target.best) == ([0.5, -3.0], 0.5)
+    target.learn(torch.tensor([-9.0, -1.75]).double())
+    assert (target.rows.tolist(), target.best) == ([0.5, -0.75], 0.5)
+    target.learn_best(0.25)
+    assert target.best == 0.5
+    target.require(0.5)
+    assert not target.excluded  # at its guard is not above it
+    target.require(0.125)
+    assert target.guard == 0.5
+    target.learn_best(0.75)
+    assert target.excluded
 
 
-def test_what_is_no_bound_excludes_nothing() -> None:
-    for bad in (math.nan, math.inf, -math.inf):
-        found = target(1.0, 1.0)
-        found.learn(torch.tensor([bad, 0.0]).double())
-        assert found.best == -1.0
-        assert not found.excluded
-
-
-def test_the_guard_has_to_be_cleared_and_only_rises() -> None:
-    found = target(0.0)
-    found.require(0.5)
-    found.require(0.1)
-    assert found.guard == 0.5
-    found.learn(torch.tensor([0.5]).double())
-    assert not found.excluded
-    found.learn(torch.tensor([0.75]).double())
-    assert found.excluded
-
-
-def test_a_mix_is_a_row_with_its_own_limit() -> None:
-    found = target(1.0, 2.0)
-    found.learn(torch.tensor([0.0, 0.0]).double())
-    found.add_mix(torch.tensor([2.0, 3.0]).double())
-    assert found.C.tolist() == [[1.0, 0.0], [0.0, 1.0], [2.0, 3.0]]
-    assert found.d.tolist() == [1.0, 2.0, 8.0]
-    assert found.rows.tolist() == [-1.0, -2.0, -math.inf]
+def test_a_mix_is_a_row_of_its_own() -> None:
+    target = Target(0, 0, torch.tensor([[1.0, 0.0], [2.0, 4.0]]).double(), torch.tensor([1.0, 3.0]).double())
+    target.learn(torch.tensor([0.0, 0.0]).double())
+    target.add_mix(torch.tensor([0.5, 0.25]).double())
+    assert target.C.tolist() == [[1.0, 0.0], [2.0, 4.0], [1.0, 1.0]]
+    assert target.d.tolist() == [1.0, 3.0, 1.25]
+    assert target.rows.tolist() == [-1.0, -3.0, -math.inf]
+    assert target.best == pytest.approx(-1.0)

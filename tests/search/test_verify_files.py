@@ -25,9 +25,10 @@ from vertex_softmax.graph import build
 from vertex_softmax.graph.from_onnx.file import OnnxFile
 from vertex_softmax.graph.from_onnx.original import OriginalFile
 from vertex_softmax.graph.ir import Graph
+from vertex_softmax.methods.verdict import Verdict
 from vertex_softmax.ops import elementwise
 from vertex_softmax.search import verify_files
-from vertex_softmax.search.cascade import Budget, Status
+from vertex_softmax.search.cascade import Budget
 from vertex_softmax.search.replay import Replay
 from vertex_softmax.search.verify_files import load_instance, verify_instance
 
@@ -69,7 +70,7 @@ def test_each_file_is_read_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
     assert sorted(name for name in opened if name in ("m.onnx", "w.bin", "s.vnnlib")) == ["m.onnx", "s.vnnlib", "w.bin"]
     assert instance.model_hash == identity_of_file(path)
     (tmp_path / "w.bin").write_bytes((weights * 9).tobytes())  # replaced while the run is under way
-    assert verify_instance(instance, Budget(20.0)).status is Status.UNSAT
+    assert verify_instance(instance, Budget(20.0)).verdict is Verdict.VERIFIED
     assert instance.model_hash != identity_of_file(path)
 
 
@@ -117,9 +118,9 @@ def test_a_function_with_a_default_is_judged_as_onnxruntime_runs_it(tmp_path: Pa
     nodes = [call("f", ["x"], "h"), node("ReduceSum", ["h"], "s"), node("Neg", ["s"], "y")]
     path = written(tmp_path, model(nodes, [function("f", [leaky], slope=0.5)], shape=(1, 2)).SerializeToString())
     answer = verify_instance(load_instance(path, spec(tmp_path, [(-1, 1)], 0.5)), Budget(20.0))
-    assert answer.status is Status.SAT
+    assert answer.verdict is Verdict.FALSIFIED
     answer = verify_instance(load_instance(path, spec(tmp_path, [(-1, 1)], 1.01)), Budget(20.0))
-    assert answer.status is Status.UNSAT
+    assert answer.verdict is Verdict.VERIFIED
 
 
 def test_a_counterexample_holds_with_optimisations_and_without(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -24,8 +24,9 @@ from vertex_softmax.certificate.prove import ForbiddenCase, Prover, written
 from vertex_softmax.foundation.errors import OutOfTimeError
 from vertex_softmax.foundation.files import write_whole
 from vertex_softmax.graph.ir import Graph
+from vertex_softmax.ops.rules import RowRule
 
-RULES: tuple[tuple[str, ...], ...] = (("affine",), ("affine", "vertex"))
+RULES: tuple[tuple[RowRule, ...], ...] = ((RowRule.AFFINE,), (RowRule.AFFINE, RowRule.VERTEX))
 """The rules by which boxes are made, in the order in which they are tried."""
 
 LONGER = 4
@@ -132,7 +133,7 @@ def _prove(graph: Graph, part: CertificatePart, effort: Effort, report: Report) 
             raise OutOfTimeError("the time is spent before a proof was found")
         prover = Prover(graph, part.lower, part.upper, rules, effort.deadline)
         prover.state(part.cases)
-        for rule in ("affine", "vertex"):
+        for rule in (RowRule.AFFINE, RowRule.VERTEX):
             prover.by_rule(rule)
         report(f"boxes proved, {len(prover.open())} of {len(part.cases)} cases open")
         if prover.open() or effort.best:

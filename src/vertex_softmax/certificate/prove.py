@@ -53,6 +53,13 @@ BISECTIONS = 60
 Array = NDArray[np.float64]
 
 
+class Proved(NamedTuple):
+    """The question over the input box, and boxes that know what was proved."""
+
+    question: Question
+    boxes: Boxes
+
+
 class Prover:
     """Proves the boxes of a graph over one input box, step by step, and writes down what it did."""
 
@@ -61,7 +68,7 @@ class Prover:
         graph: Graph,
         lower: Array,
         upper: Array,
-        rules: tuple[str, ...] = ("affine",),
+        rules: tuple[RowRule, ...] = (RowRule.AFFINE,),
         deadline: float | None = None,
     ) -> None:
         self.graph, self.low = graph, lowered(graph)
@@ -104,7 +111,7 @@ class Prover:
         wants = any(op in ("MatMul", "Normalize") or (op == "Attention" and place == 1) for op, _, place in users)
         size = self.known.boxes[number].lo.size
         room = passes.MOST_COLUMNS // size - self.known.boxes[0].lo.size
-        if wants and room >= 0 and "affine" in self.rules:
+        if wants and room >= 0 and RowRule.AFFINE in self.rules:
             found = proof.zonotope(self.known, number)
             self._claim("zonotope", number, found.box().meet(self.known.boxes[number]))
             self.known.zonotopes[number] = found
@@ -192,7 +199,7 @@ class Prover:
             ways = ways[[int(np.argmax(np.nan_to_num(promise, nan=-np.inf)))]]
         return case._replace(weights=ways[0])
 
-    def by_rule(self, rule: str) -> None:
+    def by_rule(self, rule: RowRule) -> None:
         """All cases that are open, with a rule's default parameters."""
         self._try(self.open(), rule, 1, {})
 
@@ -212,29 +219,29 @@ class Prover:
         objective = Objective.dense(self.graph.output, A)
         found = ascend(question, boxes, objective, rules, ascent, beginning=Beginning(best=True))
         free = dataclasses.replace(rules, free=True)
-        self._try(which, "affine", pieces, self.chosen_values(question, boxes, objective, free, found.choice))
+        self._try(which, RowRule.AFFINE, pieces, self.chosen_values(question, boxes, objective, free, found.choice))
 
     def by_branching(self, search: Search, pieces: int, report: Progress | None = None) -> None:
         """All cases that are open, by branch and bound: a tree whose leaves are proved one by one."""
         which = self.open()
         if not which:
             return
-        question, boxes = self.proved()
+        over = self.proved()
         A = torch.from_numpy(self._objectives(which)).reshape(len(which), *self.graph.output.shape)
         limits = torch.tensor([float(self.cases[i].weighed() @ self.cases[i].bound) for i in which]).double()
         goals = limits + LEAF * (1 + limits.abs())
         leaves: list[Part] = []
-        start = Bound(torch.full_like(limits, -torch.inf).unsqueeze(0), boxes)
+        start = Bound(torch.full_like(limits, -torch.inf).unsqueeze(0), over.boxes)
         options = Options(pieces=pieces, search=search)
-        found = branch(question, start, Aim(A, goals=goals), options, Watchers(progress=report, leaves=leaves))
+        found = branch(over.question, start, Aim(A, goals=goals), options, Watchers(progress=report, leaves=leaves))
         for k, i in enumerate(which):
             if int(found.open[k]) == 0:
                 mine = [leaf for leaf in leaves if leaf.objective == k]
-                self._plant(i, A[k : k + 1], mine, pieces)
+                self._plant(i, A[k : k + 1], mine, pieces, over)
 
-    def _plant(self, case: int, A: Tensor, leaves: list[Part], pieces: int) -> None:
-        """Prove one case by the leaves of its tree, and write the tree down."""
-        question, boxes = self.proved()
+    def _plant(self, case: int, A: Tensor, leaves: list[Part], pieces: int, over: Proved) -> None:
+        """Prove one case by the leaves of its tree over the proved boxes, and write the tree down."""
+        question, boxes = over
         rules = Rules(attention=RowRule.AFFINE, pieces=pieces, free=True)
         inner = inner_ranges(question, boxes, rules)
         objective = Objective.dense(self.graph.output, A.unsqueeze(0))
@@ -260,9 +267,9 @@ class Prover:
                 for node, of in settled.items():
                     names[str(node)] = {k: f"proof.{number}.{at}.{node}.{k}" for k in of}
                     arrays.update({names[str(node)][k]: v for k, v in of.items()})
-                entries[at] = {"rule": "affine", "pieces": pieces, "chosen": names}
+                entries[at] = {"rule": RowRule.AFFINE, "pieces": pieces, "chosen": names}
                 with np.errstate(all="ignore"):
-                    how = PassOptions(rule="affine", pieces=pieces, chosen=settled)
+                    how = PassOptions(rule=RowRule.AFFINE, pieces=pieces, chosen=settled)
                     bound = float(proof.bounds(known, len(self.nodes) - 1, A.numpy(), how)[0])
                 worst = min(worst, -math.inf if math.isnan(bound) else bound)
                 continue
@@ -281,7 +288,7 @@ class Prover:
         """The checker's node whose number (or whose σ) is split."""
         return self.low.at[split.node] if split.inner else self.low.number[split.node]
 
-    def proved(self) -> tuple[Question, Boxes]:
+    def proved(self) -> Proved:
         """The question over the input box, and boxes that know what was proved."""
         known = self.known.boxes
         lower, upper = (torch.from_numpy(np.array(x)).unsqueeze(0) for x in (known[0].lo, known[0].hi))
@@ -299,7 +306,7 @@ class Prover:
             if given is not None and question.index.wants_generators(node):
                 parts = (torch.from_numpy(np.array(x)).unsqueeze(0) for x in (given.centre, given.columns, given.error))
                 boxes = boxes.with_generators(question.index, node, Generators(*parts))
-        return question, boxes
+        return Proved(question, boxes)
 
     def chosen_values(
         self, question: Question, boxes: Boxes, objective: Objective, rules: Rules, choice: Choice
@@ -333,7 +340,7 @@ class Prover:
         shape = self.nodes[-1].shape
         return np.stack([(self.cases[i].weighed() @ self.cases[i].rows).reshape(shape) for i in which])
 
-    def _try(self, which: Sequence[int], rule: str, pieces: int, chosen: dict[int, dict[str, Array]]) -> None:
+    def _try(self, which: Sequence[int], rule: RowRule, pieces: int, chosen: dict[int, dict[str, Array]]) -> None:
         """One pass for some cases; it is kept for those that it excludes, or brings further."""
         if not which:
             return

@@ -224,7 +224,7 @@ def _answer(request: _Request, outputs: Outputs) -> _GivenAnswer:
     begin, spent = time.perf_counter(), _since_start()  # now that all is imported, which takes seconds
     try:
         file = OnnxFile.read(request.model)
-        outputs.reads(file.beside)
+        outputs.reads(file.external_files)
         instance = load_instance(file, request.spec)
     except MemoryError as error:
         raise InvalidValueError("there is not enough memory to read the files; give more by --memory") from error

@@ -1,1 +1,1 @@
-"""Models in: a graph of ops from PyTorch or ONNX, simplified."""
+"""Networks as graphs of ops: the graph itself, the importers from PyTorch and ONNX, and the simplification."""

@@ -1,9 +1,10 @@
-"""Make nodes: constants are folded, and a product with a constant becomes the affine op it is, as the graph is built.
+"""Functions that create nodes. Constants are folded at once, and a product with a constant becomes an affine op.
 
-Both importers use only these functions. Operands broadcast as in torch; what is broadcast becomes an explicit Expand,
-so that every op sees operands of one shape. Dimensions may be negative, as in torch.
+Both importers use only these functions. Operands broadcast as in torch; broadcasting becomes an explicit Expand, so
+that every op has operands of one shape. Dimensions may be negative, as in torch. The last argument `name` of each
+function is the name of the new node.
 
-No tensor is made that has more than LARGEST numbers: sizes are found first, on torch's device of tensors without data.
+No tensor with more than LARGEST numbers is created: sizes are computed first, on torch's meta device.
 """
 
 from __future__ import annotations
@@ -25,51 +26,51 @@ from vertex_softmax.ops.maximum import Maximum
 from vertex_softmax.ops.softmax import Softmax
 
 LARGEST = 1 << 27
-"""Numbers in one tensor that a model may ask for."""
+"""The most numbers in one tensor that a model may create."""
 MOST_DIMENSIONS = 32
 
 
 def source(dims: Sequence[int], name: str = "input") -> Node:
-    """The input node."""
+    """An input node of this shape."""
     return Node(name, Input(), (), tuple(dims))
 
 
 def constant(value: Tensor, name: str = "constant") -> Node:
-    """A constant node."""
+    """A constant node with this value."""
     return Node(name, Constant(value), (), tuple(value.shape))
 
 
 def value_of(node: Node) -> Tensor | None:
-    """A constant's value, else None."""
+    """The value of a constant node; None for any other node."""
     return node.op.value if isinstance(node.op, Constant) else None
 
 
 def apply(op: Op, *inputs: Node, name: str) -> Node:
-    """The node op(inputs), folded if every input is constant. Its shape is found by evaluating at zeros."""
+    """The node op(inputs); a constant if every input is constant. Its shape is determined by evaluating at zeros."""
     values = [value_of(node) for node in inputs]
-    held = [field for field in vars(op).values() if isinstance(field, Tensor)]
-    sizes = [math.prod(node.shape) for node in inputs] + [field.numel() for field in held]
+    op_tensors = [field for field in vars(op).values() if isinstance(field, Tensor)]
+    sizes = [math.prod(node.shape) for node in inputs] + [field.numel() for field in op_tensors]
     if math.prod(max(size, 1) for size in sizes) > LARGEST:
         _refuse_large(op, inputs, name)
     if all(v is not None for v in values):
         return constant(op.evaluate(*[v for v in values if v is not None]), name)
     dtype = next((v.dtype for v in values if v is not None), torch.float64)
     probes = [torch.zeros(node.shape, dtype=dtype) if v is None else v for node, v in zip(inputs, values, strict=True)]
-    for field in held:
+    for field in op_tensors:
         if field.is_floating_point():
             probes = [p.to(field.dtype) for p in probes]
     return Node(name, op, inputs, tuple(op.evaluate(*probes).shape))
 
 
 def _refuse_large(op: Op, inputs: Sequence[Node], name: str) -> None:
-    """Raise if the op's result is too large; an op of somebody else that looks at its numbers cannot be asked."""
+    """Raise if the op's result is too large. A third-party op that cannot run on the meta device is not checked."""
     empty = [torch.empty(node.shape, dtype=torch.float64, device="meta") for node in inputs]
     with contextlib.suppress(NotImplementedError):
         limited(moved(op, torch.float64, torch.device("meta")).evaluate(*empty).shape, name)
 
 
 def limited(dims: Sequence[int], name: str) -> tuple[int, ...]:
-    """The shape, if a tensor of it is of a reasonable size."""
+    """The shape as a tuple; an error if a tensor of this shape would be too large. `name` names the node in it."""
     if len(dims) > MOST_DIMENSIONS:
         raise InvalidValueError(f"{name}: a tensor of {len(dims)} dimensions; up to {MOST_DIMENSIONS} are supported")
     if math.prod(dims) > LARGEST:
@@ -78,14 +79,14 @@ def limited(dims: Sequence[int], name: str) -> tuple[int, ...]:
 
 
 def folded(function: Callable[..., Tensor], *values: Tensor, name: str) -> Node:
-    """The constant that a function gives of constants; what it may be too large for is tried without data first."""
+    """The constant node function(*values); a result that may be too large is computed on the meta device first."""
     if math.prod([max(value.numel(), 1) for value in values]) > LARGEST:
         limited(function(*(value.to("meta") for value in values)).shape, name)
     return constant(function(*values), name)
 
 
 def expand(x: Node, after: Sequence[int], name: str) -> Node:
-    """x broadcast to a shape."""
+    """x broadcast to the shape `after`; x itself if it has that shape."""
     after = limited(after, name)
     if x.shape == after:
         return x
@@ -94,7 +95,8 @@ def expand(x: Node, after: Sequence[int], name: str) -> Node:
     return x if x.shape == after else apply(shape.Expand(x.shape, after), x, name=name)
 
 
-def _together(x: Node, y: Node, name: str) -> tuple[Node, Node]:
+def _broadcast(x: Node, y: Node, name: str) -> tuple[Node, Node]:
+    """x and y, broadcast against each other."""
     try:
         joint = torch.broadcast_shapes(x.shape, y.shape)
     except RuntimeError as error:
@@ -103,12 +105,13 @@ def _together(x: Node, y: Node, name: str) -> tuple[Node, Node]:
 
 
 def _with_constant(x: Node, c: Tensor, op: type[linear.Scale] | type[linear.Shift], name: str) -> Node:
+    """x · c (op Scale) or x + c (op Shift), x broadcast to their common shape."""
     wide = expand(x, torch.broadcast_shapes(x.shape, c.shape), name)
     return apply(op(c.clone()), wide, name=name)
 
 
 def add(x: Node, y: Node, name: str) -> Node:
-    """x + y"""
+    """x + y, elementwise with broadcasting."""
     cx, cy = value_of(x), value_of(y)
     if cx is not None and cy is not None:
         return folded(torch.add, cx, cy, name=name)
@@ -116,11 +119,11 @@ def add(x: Node, y: Node, name: str) -> Node:
         return _with_constant(x, cy, linear.Shift, name)
     if cx is not None:
         return _with_constant(y, cx, linear.Shift, name)
-    return apply(linear.Add(), *_together(x, y, name), name=name)
+    return apply(linear.Add(), *_broadcast(x, y, name), name=name)
 
 
 def subtract(x: Node, y: Node, name: str) -> Node:
-    """x − y"""
+    """x − y, elementwise with broadcasting."""
     cx, cy = value_of(x), value_of(y)
     if cx is not None and cy is not None:
         return folded(torch.sub, cx, cy, name=name)
@@ -128,11 +131,11 @@ def subtract(x: Node, y: Node, name: str) -> Node:
         return _with_constant(x, -cy, linear.Shift, name)
     if cx is not None:
         return _with_constant(negate(y, name), cx, linear.Shift, name)
-    return apply(linear.Subtract(), *_together(x, y, name), name=name)
+    return apply(linear.Subtract(), *_broadcast(x, y, name), name=name)
 
 
 def negate(x: Node, name: str) -> Node:
-    """−x"""
+    """−x, elementwise."""
     c = value_of(x)
     return (
         constant(-c, name)
@@ -142,7 +145,7 @@ def negate(x: Node, name: str) -> Node:
 
 
 def multiply(x: Node, y: Node, name: str) -> Node:
-    """x · y elementwise; of a variable with itself, its square."""
+    """x · y, elementwise with broadcasting; x · x becomes a Square."""
     cx, cy = value_of(x), value_of(y)
     if cx is not None and cy is not None:
         return folded(torch.mul, cx, cy, name=name)
@@ -152,11 +155,11 @@ def multiply(x: Node, y: Node, name: str) -> Node:
         return _with_constant(y, cx, linear.Scale, name)
     if x is y:
         return apply(elementwise.Square(), x, name=name)
-    return apply(bilinear.Multiply(), *_together(x, y, name), name=name)
+    return apply(bilinear.Multiply(), *_broadcast(x, y, name), name=name)
 
 
 def divide(x: Node, y: Node, name: str) -> Node:
-    """x / y"""
+    """x / y, elementwise with broadcasting."""
     cx, cy = value_of(x), value_of(y)
     if cx is not None and cy is not None:
         return folded(torch.div, cx, cy, name=name)
@@ -196,7 +199,7 @@ def affine(x: Node, weight: Tensor, bias: Tensor | None, name: str) -> Node:
     return apply(linear.Linear(weight.mT, bias), x, name=name)
 
 
-def convolution(
+def convolution(  # the arguments of aten's and ONNX's convolutions
     x: Node,
     weight: Tensor,
     bias: Tensor | None,
@@ -206,11 +209,14 @@ def convolution(
     groups: int,
     name: str,
 ) -> Node:
-    """A convolution; where it cuts the image into patches (stride = kernel), reshapes and one Linear."""
+    """The convolution of x (batch, channels, *size) with weight (out, channels / groups, *kernel).
+
+    If it cuts the image into patches (stride = kernel, no padding), it becomes reshapes and one Linear.
+    """
     kernel, size = tuple(weight.shape[2:]), x.shape[2:]
-    wide = [s + 2 * max(p, 0) for s, p in zip(size, padding, strict=True)]
-    limited((*x.shape[:2], *wide), name)
-    limited((x.shape[0], weight.shape[0], *(s // max(n, 1) + 1 for s, n in zip(wide, stride, strict=True))), name)
+    padded = [s + 2 * max(p, 0) for s, p in zip(size, padding, strict=True)]
+    limited((*x.shape[:2], *padded), name)
+    limited((x.shape[0], weight.shape[0], *(s // max(n, 1) + 1 for s, n in zip(padded, stride, strict=True))), name)
     patches = (
         tuple(stride) == kernel
         and not any(padding)
@@ -231,7 +237,7 @@ def convolution(
 
 
 def reshape(x: Node, after: Sequence[int], name: str) -> Node:
-    """The same numbers in another shape; one entry may be −1."""
+    """The same numbers in the shape `after`; one entry may be −1, as in torch.reshape."""
     after = limited([int(n) for n in after], name)
     if -1 in after:
         known = math.prod(n for n in after if n != -1)
@@ -242,13 +248,13 @@ def reshape(x: Node, after: Sequence[int], name: str) -> Node:
 
 
 def permute(x: Node, dims: Sequence[int], name: str) -> Node:
-    """torch.permute."""
+    """x with its dimensions in the order `dims`, as torch.permute."""
     dims = tuple(d % len(x.shape) for d in dims)
     return x if dims == tuple(range(len(dims))) else apply(shape.Permute(dims), x, name=name)
 
 
 def transpose(x: Node, a: int, b: int, name: str) -> Node:
-    """torch.transpose."""
+    """x with dimensions a and b exchanged, as torch.transpose."""
     dims = list(range(len(x.shape)))
     dims[a], dims[b] = dims[b], dims[a]
     return permute(x, dims, name)
@@ -264,7 +270,7 @@ def slice_(x: Node, dim: int, start: int, stop: int, step: int, name: str) -> No
 
 
 def select(x: Node, dim: int, index: int, name: str) -> Node:
-    """x[index] along one dimension, which goes away."""
+    """x[index] along one dimension, which is removed."""
     dim %= len(x.shape)
     index %= x.shape[dim]
     part = slice_(x, dim, index, index + 1, 1, name)
@@ -272,13 +278,13 @@ def select(x: Node, dim: int, index: int, name: str) -> Node:
 
 
 def take(x: Node, dim: int, index: Tensor, name: str) -> Node:
-    """torch.index_select."""
+    """The entries of x with these indices along one dimension, as torch.index_select."""
     dim %= len(x.shape)
     return apply(shape.Take(dim, index.long(), len(x.shape), x.shape[dim]), x, name=name)
 
 
 def concat(xs: Sequence[Node], dim: int, name: str) -> Node:
-    """torch.cat."""
+    """The nodes joined along one dimension, as torch.cat."""
     rank = len(xs[0].shape)
     dim %= rank
     if len(xs) == 1:
@@ -291,20 +297,20 @@ def _dims(x: Node, dims: Sequence[int] | None) -> Shape:
 
 
 def total(x: Node, dims: Sequence[int] | None, keepdim: bool, name: str) -> Node:
-    """torch.sum; no dimensions: all."""
+    """torch.sum over some dimensions; None or an empty list means all."""
     over = _dims(x, dims)
     out = apply(linear.Sum(over, len(x.shape), tuple(x.shape[d] for d in over)), x, name=name)
     return out if keepdim else reshape(out, [n for d, n in enumerate(x.shape) if d not in over], name)
 
 
 def mean(x: Node, dims: Sequence[int] | None, keepdim: bool, name: str) -> Node:
-    """torch.mean; no dimensions: all."""
+    """torch.mean over some dimensions; None or an empty list means all."""
     count = math.prod(x.shape[d] for d in _dims(x, dims))
     return divide(total(x, dims, keepdim, name), constant(torch.tensor(float(count), dtype=torch.float64)), name)
 
 
 def maximum(x: Node, dims: Sequence[int] | None, keepdim: bool, name: str) -> Node:
-    """torch.amax; no dimensions: all."""
+    """torch.amax over some dimensions; None or an empty list means all."""
     over = _dims(x, dims)
     rest = [d for d in range(len(x.shape)) if d not in over]
     y = permute(x, (*rest, *over), name)
@@ -314,41 +320,44 @@ def maximum(x: Node, dims: Sequence[int] | None, keepdim: bool, name: str) -> No
 
 
 def softmax(x: Node, dim: int, name: str, mask: Tensor | None = None, penalty: Tensor | None = None) -> Node:
-    """torch.softmax along one dimension; `mask` and `penalty` broadcast to x, and are as `Softmax` has them."""
+    """torch.softmax along one dimension; `mask` and `penalty` are those of the op `Softmax`, and broadcast to x."""
     last, dim = len(x.shape) - 1, dim % len(x.shape)
     if dim != last:
         mask, penalty = (None if t is None else t.expand(x.shape).transpose(dim, last) for t in (mask, penalty))
     return transpose(apply(Softmax(mask, penalty), transpose(x, dim, last, name), name=name), dim, last, name)
 
 
-def _last(x: Node, dims: Sequence[int] | None, change: Callable[[Node], Node], name: str) -> Node:
-    """`change` on the given dimensions moved behind the others and made one, then put back."""
+def _on_last(x: Node, dims: Sequence[int] | None, change: Callable[[Node], Node], name: str) -> Node:
+    """Apply `change`, which acts on the last dimension, to the given dimensions taken as one.
+
+    They are moved to the end and merged before, and split and moved back afterwards.
+    """
     over = sorted(_dims(x, dims))
     order = (*(d for d in range(len(x.shape)) if d not in over), *over)
     moved = permute(x, order, name)
-    kept = moved.shape[: len(order) - len(over)]
-    y = change(reshape(moved, (*kept, math.prod(x.shape[d] for d in over)), name))
+    leading = moved.shape[: len(order) - len(over)]
+    y = change(reshape(moved, (*leading, math.prod(x.shape[d] for d in over)), name))
     inverse = sorted(range(len(order)), key=order.__getitem__)
     return permute(reshape(y, moved.shape, name), inverse, name)
 
 
 WIDEST_CENTRING = 1024
-"""Dimensions up to this size are centred by one Linear, whose bounds keep x and its mean together."""
+"""Dimensions up to this size are centred by one Linear, whose bounds account for the dependence of x and its mean."""
 
 
 def centre(x: Node, dims: Sequence[int] | None, name: str, share: Fraction | None = None) -> Node:
-    """x minus its mean over some dimensions, as x (I − 11ᵀ/d); `share`: another number in place of 1/d, exactly.
+    """x minus its mean over some dimensions, as x (I − 11ᵀ/d); `share` is an exact number to use instead of 1/d.
 
-    Every number of the matrix is rounded once from the exact one.
+    Every entry of the matrix is the float nearest to its exact value.
     """
     d = math.prod(x.shape[i] for i in _dims(x, dims))
     if d > WIDEST_CENTRING and share is None:
         return subtract(x, mean(x, dims, True, name), name)
     part = Fraction(1, d) if share is None else share
     matrix = torch.full((d, d), float(-part), dtype=torch.float64).fill_diagonal_(float(1 - part))
-    return _last(x, dims, lambda y: apply(linear.Linear(matrix), y, name=name), name)
+    return _on_last(x, dims, lambda y: apply(linear.Linear(matrix), y, name=name), name)
 
 
 def normalize(x: Node, dims: Sequence[int] | None, eps: float, name: str) -> Node:
     """x / √(mean of x² over some dimensions + eps)."""
-    return _last(x, dims, lambda y: apply(normalization.Normalize(eps), y, name=name), name)
+    return _on_last(x, dims, lambda y: apply(normalization.Normalize(eps), y, name=name), name)

@@ -1,7 +1,7 @@
-"""Attention taken apart into exp, sum, reciprocal, product and matrix product: how other verifiers see it.
+"""Attention decomposed into exp, sum, reciprocal, product and matrix product, as other verifiers represent it.
 
-Invariant: the graph computes the same function. Nothing here makes a bound better: the paper's CROWN baseline relaxes
-every one of these pieces on its own, and that is where its large gaps come from.
+Invariant: the graph computes the same function. Its bounds are not better: the paper's CROWN baseline relaxes each of
+these ops separately, which is the source of its large gaps.
 """
 
 from __future__ import annotations
@@ -20,12 +20,12 @@ from vertex_softmax.ops.elementwise import Exp, Reciprocal
 def decompose(graph: Graph, x: Tensor) -> Graph:
     """The graph with each attention softmax(s) v as (e^t · 1/Σ e^t) v, t_j = s_j − s_top.
 
-    top is the key with the row's largest score at the point x (*input shape), as auto_LiRPA has it in the centre of the
-    set. Any key is right; this one keeps e^t small. Masked keys are refused.
+    top is the key with the row's largest score at the point x (*input shape), as in auto_LiRPA at the centre of the
+    set. Any key gives the same function; this one keeps e^t small. Masked keys are refused.
     """
     values = graph.values(x)
 
-    def apart(node: Node, _: View) -> Node | None:
+    def decomposed(node: Node, _: View) -> Node | None:
         if not isinstance(node.op, Attention):
             return None
         if node.op.mask is not None and bool(node.op.mask.any()):
@@ -33,8 +33,8 @@ def decompose(graph: Graph, x: Tensor) -> Graph:
                 f"{node.name}: an attention with masked keys cannot be taken apart into exp and sum"
             )
         scores, content = node.inputs
-        at = values[scores]
-        top = torch.zeros_like(at).scatter(-1, at.argmax(-1, keepdim=True), 1.0)
+        scores_at_x = values[scores]
+        top = torch.zeros_like(scores_at_x).scatter(-1, scores_at_x.argmax(-1, keepdim=True), 1.0)
         picked = build.multiply(scores, build.constant(top), f"{node.name}.top")
         shifted = build.subtract(scores, build.total(picked, [-1], True, f"{node.name}.top"), f"{node.name}.shifted")
         weights = build.apply(Exp(), shifted, name=f"{node.name}.exp")
@@ -43,4 +43,4 @@ def decompose(graph: Graph, x: Tensor) -> Graph:
         p = build.multiply(weights, share, f"{node.name}.weights")
         return build.matmul(p, content, node.name)
 
-    return rewrite(graph, apart)
+    return rewrite(graph, decomposed)

@@ -1,12 +1,13 @@
-"""The identity of a network: one SHA-256 that journals, caches and certificates name it by.
+"""The identity of a network: one SHA-256 by which journals, caches and certificates refer to it.
 
-Invariant: two graphs with one identity have the same ops with the same settings and constants, bit for bit, joined by
-the same edges in the same order, between the same input and output. Node names, the order in which branches were built,
-the device, the process and its hash seed do not count. What cannot be written down exactly is an error and is never
-left out.
+Invariant: two graphs with the same identity have the same ops with the same settings and constants, bit for bit,
+connected by the same edges in the same order, between the same input and output. Node names, the order in which
+branches were built, the device, the process and its hash seed do not matter. A value without an exact encoding is an
+error; it is never left out.
 
-Nodes are numbered by `Graph.nodes()`, which follows the edges from the output, so that the numbers are a matter of
-structure. Everything is written with its type and its length before it: no two things are written alike.
+Nodes are numbered by `Graph.nodes()`, which follows the edges from the output, so that the numbers depend only on the
+structure. Every value is encoded with its type and its length before it, so that different values have different
+encodings.
 
     graph_identity(graph)  # 64 hexadecimal digits
 """
@@ -37,43 +38,43 @@ from vertex_softmax.ops.contract import Op
 FORMAT = "vertex graph identity 1"
 PACKAGE = __name__.partition(".")[0]
 LIBRARIES = ("torch", "numpy", "dataclasses", "abc", "typing", "functools", "math", "collections")
-"""Whose functions are known by their names: `sources.fingerprint` has the version of the first."""
+"""Modules whose functions are identified by their names alone; `sources.fingerprint` includes torch's version."""
 
 
 class Sink(Protocol):
-    """What takes bytes: a hash."""
+    """An object that takes bytes, such as a hash."""
 
     def update(self, data: Any, /) -> None:
-        """Take some more."""
+        """Take some more bytes."""
 
 
 def graph_identity(graph: Graph) -> str:
-    """SHA-256, in hexadecimal digits, of everything that the graph computes by."""
+    """The SHA-256, in hexadecimal digits, of everything that determines the function of the graph."""
     nodes = graph.nodes()
     number = {node: i for i, node in enumerate(nodes)}
-    found = hashlib.sha256()
-    _head(found, FORMAT, len(nodes))
+    digest = hashlib.sha256()
+    _head(digest, FORMAT, len(nodes))
     for node in nodes:
         try:
-            _write(found, node.op)
+            _write(digest, node.op)
         except (_NotExactError, RecursionError) as error:
-            why = "it holds itself, or nests too deeply" if isinstance(error, RecursionError) else error
+            why = "it contains itself, or nests too deeply" if isinstance(error, RecursionError) else error
             raise UnsupportedModelError(
                 f"{node.name} ({type(node.op).__name__}): {why}, so the network has no identity and no answer about "
                 "it can be kept or certified; give the op fields that are tensors, numbers, strings or tuples of them"
             ) from error
-        _write(found, tuple(number[i] for i in node.inputs))
-        _write(found, tuple(node.shape))
-    _write(found, (number[graph.input], number[graph.output]))
-    return found.hexdigest()
+        _write(digest, tuple(number[i] for i in node.inputs))
+        _write(digest, tuple(node.shape))
+    _write(digest, (number[graph.input], number[graph.output]))
+    return digest.hexdigest()
 
 
 class _NotExactError(Exception):
-    """A value of an op has no exact encoding; the message says which."""
+    """A value of an op has no exact encoding; the message names the value."""
 
 
 def _head(sink: Sink, kind: str, length: int) -> None:
-    """What comes next: its type's name, zero byte, and how many bytes or parts it has."""
+    """The head of a value: the name of its type, a zero byte, and the number of its bytes or parts."""
     sink.update(kind.encode() + b"\0" + struct.pack("<Q", length))
 
 
@@ -84,7 +85,7 @@ def _bytes(sink: Sink, kind: str, data: Any) -> None:
 
 
 def _write(sink: Sink, value: Any) -> None:
-    """One value with its type, exactly; an error if that cannot be."""
+    """The exact encoding of one value with its type; an error if it has none."""
     if value is None:
         _head(sink, "none", 0)
     elif isinstance(value, enum.Enum):
@@ -112,7 +113,7 @@ def _write(sink: Sink, value: Any) -> None:
 
 
 def _compound(sink: Sink, value: Any) -> None:
-    """A value that is made of others."""
+    """The encoding of a value that consists of other values."""
     if isinstance(value, Fraction):
         _parts(sink, "fraction", (value.numerator, value.denominator))
     elif isinstance(value, tuple) and hasattr(value, "_fields"):
@@ -143,17 +144,17 @@ def _parts(sink: Sink, kind: str, values: Iterable[Any]) -> None:
 
 
 def _sorted(sink: Sink, kind: str, values: Iterable[Any]) -> None:
-    """Parts in the order of their own digests: how a set or a dict was filled does not count."""
+    """Parts in the order of their own digests, so that the insertion order of a set or dict does not matter."""
     digests = []
     for value in values:
-        found = hashlib.sha256()
-        _write(found, value)
-        digests.append(found.digest())
+        digest = hashlib.sha256()
+        _write(digest, value)
+        digests.append(digest.digest())
     _parts(sink, kind, sorted(digests))
 
 
 def _object(sink: Sink, value: Any) -> None:
-    """An op, or another object of fields: its class and all its attributes, by name."""
+    """An op or a dataclass: its class and all its attributes, by name."""
     cls = type(value)
     fields = _attributes(value)
     _head(sink, f"object {_name(cls)}", len(fields))
@@ -169,6 +170,7 @@ def _object(sink: Sink, value: Any) -> None:
 
 
 def _attributes(value: Any) -> dict[str, Any]:
+    """All attributes of an object, whether in its __dict__, dataclass fields or slots."""
     names = set(vars(value)) if hasattr(value, "__dict__") else set()
     if dataclasses.is_dataclass(value):
         names.update(field.name for field in dataclasses.fields(value))
@@ -179,11 +181,14 @@ def _attributes(value: Any) -> dict[str, Any]:
 
 
 def _class(sink: Sink, cls: type) -> None:
-    """A class that is not of this package, whose sources nobody else looks at: its file, and its own code."""
+    """A class from outside this package: the digest of its source file, and its own members.
+
+    The sources of this package are identified elsewhere, in `sources.fingerprint`.
+    """
     try:
         file = inspect.getsourcefile(cls)
         data = Path(file).read_bytes() if file is not None else b""
-    except (OSError, TypeError):  # of a notebook, or typed in
+    except (OSError, TypeError):  # defined in a notebook or in the interpreter
         data = b""
     _bytes(sink, f"class {_name(cls)}", hashlib.sha256(data).digest())
     members = [(name, part) for name, part in sorted(vars(cls).items()) if _counts(name, part)]
@@ -198,34 +203,35 @@ def _class(sink: Sink, cls: type) -> None:
 
 
 def _counts(name: str, part: Any) -> bool:
-    """Is this entry of a class part of what it does? What Python itself puts there is not."""
+    """Whether an entry of a class belongs to its behaviour; entries that Python itself creates do not."""
     if isinstance(part, FunctionType):
         return True
     return not (name.startswith("__") or name == "_abc_impl" or inspect.ismemberdescriptor(part))
 
 
 def _used(sink: Sink, value: Any, seen: set[CodeType]) -> None:
-    """What the code of an op refers to: functions with all that they refer to in turn, classes and modules by name."""
+    """A value that the code of an op refers to: a function with everything it refers to, a class or module by name."""
     functions = list(_functions(value))
     if functions:
         for function in functions:
             _function(sink, function, seen)
     elif isinstance(value, ModuleType):
         _bytes(sink, "module", value.__name__.encode())
-    elif isinstance(value, type) or (callable(value) and hasattr(value, "__qualname__")):  # as torch.relu
+    elif isinstance(value, type) or (callable(value) and hasattr(value, "__qualname__")):  # such as torch.relu
         _bytes(sink, "named", f"{value.__module__}.{value.__qualname__}".encode())
     else:
         _write(sink, value)
 
 
 def _functions(part: Any) -> Iterator[FunctionType]:
-    for found in (part, *(getattr(part, name, None) for name in ("__func__", "fget", "func", "__wrapped__"))):
-        if isinstance(found, FunctionType):
-            yield found
+    """The functions of a class member: itself, or those inside a classmethod, property, partial or wrapper."""
+    for value in (part, *(getattr(part, name, None) for name in ("__func__", "fget", "func", "__wrapped__"))):
+        if isinstance(value, FunctionType):
+            yield value
 
 
 def _function(sink: Sink, function: FunctionType, seen: set[CodeType]) -> None:
-    """A function's code, its defaults, and what it closes over and calls by a global name; libraries' by name alone."""
+    """A function's code, its defaults, its closure and the globals it reads; a function of LIBRARIES by its name."""
     code = function.__code__
     _bytes(sink, "function", f"{function.__module__}.{function.__qualname__}".encode())
     if code in seen or (function.__module__ or "").partition(".")[0] in (PACKAGE, *LIBRARIES):
@@ -243,12 +249,12 @@ def _function(sink: Sink, function: FunctionType, seen: set[CodeType]) -> None:
 def _content(cell: CellType) -> Any:
     try:
         return cell.cell_contents
-    except ValueError:  # nothing in it yet
+    except ValueError:  # an empty cell
         return None
 
 
 def _globals(code: CodeType) -> Iterator[str]:
-    """The global names that some code reads, the functions in it included."""
+    """The global names that some code reads, including the functions defined in it."""
     yield from (step.argval for step in dis.get_instructions(code) if step.opname in ("LOAD_GLOBAL", "LOAD_NAME"))
     for value in code.co_consts:
         if isinstance(value, CodeType):
@@ -256,7 +262,7 @@ def _globals(code: CodeType) -> Iterator[str]:
 
 
 def _code(sink: Sink, code: CodeType) -> None:
-    """Instructions, constants and names; not the file and the line they were written in."""
+    """Instructions, constants and names of some code, without its file name and line numbers."""
     names = (code.co_names, code.co_varnames, code.co_freevars, code.co_cellvars)
     _parts(sink, "code", (code.co_code, *names, code.co_exceptiontable, len(code.co_consts)))
     for value in code.co_consts:
@@ -273,7 +279,7 @@ def _name(cls: type) -> str:
 
 
 def _tensor(sink: Sink, value: Tensor) -> None:
-    """Its type, its shape and its numbers as little-endian bytes, one behind the other."""
+    """A tensor's dtype, its shape and its numbers as contiguous little-endian bytes."""
     if value.layout != torch.strided or value.is_quantized or value.device.type == "meta":
         raise _NotExactError(f"a tensor that is sparse, quantized or without numbers ({value.dtype}, {value.device})")
     plain = value.detach().resolve_conj().resolve_neg().cpu().contiguous().reshape(-1)

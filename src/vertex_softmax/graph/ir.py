@@ -1,4 +1,4 @@
-"""The network as a graph of ops: immutable nodes that know their inputs, and nothing about bounds.
+"""The network as a graph of ops: immutable nodes that refer to their inputs. Bounds are not stored here.
 
 Invariant: `Graph.evaluate` computes what the imported model computes, on tensors (*leading, *input shape). Shapes are
 those of one traced call (its batch dimension, usually 1, included); batches are leading dimensions before them, so no
@@ -26,24 +26,27 @@ class Input(Op):
 
 @dataclasses.dataclass(frozen=True)
 class Constant(Op):
-    """A tensor that does not depend on the input."""
+    """A tensor of the node's shape that does not depend on the network's input."""
 
     value: Tensor
 
     affine = True
 
     def evaluate(self, *xs: Tensor) -> Tensor:
-        """The value, without leading dimensions: it broadcasts."""
+        """The value, without leading dimensions; it broadcasts against them."""
         return self.value
 
     def interval(self, *boxes: Interval) -> Interval:
-        """The point."""
+        """The interval from the value to itself, with a leading dimension of 1."""
         return Interval(self.value[None], self.value[None])
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class Node:
-    """One op applied to earlier nodes. Equality is identity; `name` is its place in the model."""
+    """One op applied to the values of earlier nodes. Nodes are equal only if they are the same object.
+
+    `name` says which part of the model it comes from, for messages; `shape` is that of its value.
+    """
 
     name: str
     op: Op
@@ -56,7 +59,7 @@ class Node:
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class Graph:
-    """A function of one input: input node to output node."""
+    """A function of one tensor: from the value of the input node to the value of the output node."""
 
     input: Node
     output: Node
@@ -69,17 +72,17 @@ class Graph:
         return order(self.output, self.input)
 
     def constants(self) -> Iterator[Tensor]:
-        """Every tensor that an op of a node holds, in the nodes' order."""
+        """Every tensor that is a field of a node's op, in the order of `nodes`."""
         return (value for node in self.nodes() for value in vars(node.op).values() if isinstance(value, Tensor))
 
     @property
     def dtype(self) -> torch.dtype:
-        """The precision of the constants, as `to` makes it; float64 where there are none that are rounded."""
+        """The precision of the floating-point constants, which `to` changes; float64 if there are none."""
         return next((value.dtype for value in self.constants() if value.is_floating_point()), torch.float64)
 
     @property
     def device(self) -> torch.device:
-        """Where the constants are, as `to` places them; the CPU where there are none."""
+        """The device of the constants, which `to` changes; the CPU if there are none."""
         return next((value.device for value in self.constants()), torch.device("cpu"))
 
     def evaluate(self, x: Tensor) -> Tensor:
@@ -87,34 +90,34 @@ class Graph:
         return self.values(x)[self.output]
 
     def values(self, x: Tensor) -> dict[Node, Tensor]:
-        """The value of every node at x (*leading, *input shape)."""
+        """The value (*leading, *node shape) of every node at x (*leading, *input shape)."""
         n = len(self.input.shape)
         if x.dim() < n or tuple(x.shape[x.dim() - n :]) != self.input.shape:
             raise InvalidValueError(
                 f"the input has shape {tuple(x.shape)}, but the network takes {self.input.shape} behind leading ones"
             )
-        lead = x.shape[: x.dim() - n]
-        found: dict[Node, Tensor] = {self.input: x}
+        leading = x.shape[: x.dim() - n]
+        values: dict[Node, Tensor] = {self.input: x}
         for node in self.nodes():
             if node is not self.input:
-                value = node.op.evaluate(*(found[i] for i in node.inputs))
-                found[node] = value.expand(*lead, *node.shape) if isinstance(node.op, Constant) else value
-        return found
+                value = node.op.evaluate(*(values[i] for i in node.inputs))
+                values[node] = value.expand(*leading, *node.shape) if isinstance(node.op, Constant) else value
+        return values
 
     def map(self, change: Callable[[Node, tuple[Node, ...]], Node]) -> Graph:
-        """The graph rebuilt from its inputs on: `change(node, its new inputs)` gives each node's replacement."""
+        """The graph rebuilt in topological order: `change(node, new inputs)` returns the replacement of each node."""
         new: dict[Node, Node] = {}
         for node in self.nodes():
             new[node] = change(node, tuple(new[i] for i in node.inputs))
         return Graph(new[self.input], new[self.output])
 
     def to(self, dtype: torch.dtype, device: torch.device | str = "cpu") -> Graph:
-        """The graph with its constants in another precision or place."""
-        place = torch.device(device)
-        return self.map(lambda node, inputs: Node(node.name, moved(node.op, dtype, place), inputs, node.shape))
+        """The graph with its floating-point constants in this precision and all constants on this device."""
+        target = torch.device(device)
+        return self.map(lambda node, inputs: Node(node.name, moved(node.op, dtype, target), inputs, node.shape))
 
     def __str__(self) -> str:
-        """One line per node: number, op, arguments, inputs, shape, place in the model."""
+        """One line per node: its number, op, settings, inputs, shape and name."""
         nodes = self.nodes()
         number = {node: i for i, node in enumerate(nodes)}
         lines = []
@@ -126,9 +129,9 @@ class Graph:
 
 
 def order(output: Node, first: Node | None = None) -> list[Node]:
-    """Topological order of everything `output` depends on; `first`, if given, leads whether it is used or not."""
+    """`output` and all nodes it depends on, inputs before users; `first`, if given, comes first even if unused."""
     seen: set[Node] = set()
-    found: list[Node] = []
+    ordered: list[Node] = []
     for root in (first, output):
         stack: list[tuple[Node, Iterator[Node]]] = []
         if root is not None and root not in seen:
@@ -139,8 +142,8 @@ def order(output: Node, first: Node | None = None) -> list[Node]:
             child = next((c for c in rest if c not in seen), None)
             if child is None:
                 stack.pop()
-                found.append(node)
+                ordered.append(node)
             else:
                 seen.add(child)
                 stack.append((child, iter(child.inputs)))
-    return found
+    return ordered

@@ -1,9 +1,9 @@
 """Masks: scores that a model makes so low, before a softmax, that their keys have no weight.
 
-Invariant: what a rule returns computes the same function as what it was given, in real arithmetic. An additive mask of
-−∞ gives a key the weight 0 exactly. A finite one (−3.4e38, the least float32) does not, however low it is: the op then
-remembers it (`penalty`), and every bound of the op first proves, from the scores' own boxes, that the key's weight is
-below e⁻²⁰⁰⁰ (ops/softmax.py; the checker does so again). Where that cannot be proved there is no bound.
+Invariant: the node that a rule returns computes the same function as the node it replaces, in real arithmetic. An
+additive mask of −∞ gives a key exactly the weight 0. A finite one (−3.4e38, the least float32) does not, however low it
+is: the op then stores it (`penalty`), and every bound of the op first proves, from the score box, that the key's weight
+is below e⁻²⁰⁰⁰ (ops/softmax.py; the checker proves it again). If that cannot be proved, the op has no bound.
 """
 
 from __future__ import annotations
@@ -22,26 +22,26 @@ from vertex_softmax.ops import linear
 from vertex_softmax.ops.softmax import MaskedSoftmax
 
 MASKED = -1e30
-"""Numbers up to this, added to scores or put in their place, are meant as masks; all others are added as they are."""
+"""A number of at most this, added to a score or replacing it, is a mask; greater numbers are added as they are."""
 
 
 class Masking(NamedTuple):
-    """An additive mask taken apart: added + (−∞, or the penalty, where masked) is what was added to the scores."""
+    """The parts of an additive mask: it equals `added`, plus −∞ or the penalty where `mask` is true."""
 
     added: Tensor
-    """what is left to add to the scores, 0 where masked"""
+    """The part that is added to the scores as it is; 0 where masked."""
     mask: Tensor | None
-    """where a key is masked; None: nowhere"""
+    """Where a key is masked, bool; None if nowhere."""
     penalty: Tensor | None
-    """the finite numbers that mask, 0 elsewhere; None: all masks are −∞"""
+    """The finite masking numbers, 0 elsewhere; None if all masks are −∞."""
 
 
-def split_mask(given: Tensor) -> Masking:
-    """A boolean mask (True: attend; False is −∞) or an additive one, taken apart."""
-    if given.dtype == torch.bool:
-        nothing = torch.zeros(given.shape, dtype=torch.float64)
-        return Masking(nothing, ~given if bool((~given).any()) else None, None)
-    values = given.double()
+def split_mask(mask: Tensor) -> Masking:
+    """The parts of a mask, which is boolean (True: attend; False means −∞) or additive."""
+    if mask.dtype == torch.bool:
+        nothing = torch.zeros(mask.shape, dtype=torch.float64)
+        return Masking(nothing, ~mask if bool((~mask).any()) else None, None)
+    values = mask.double()
     masked = values <= MASKED
     if not bool(masked.any()):
         return Masking(values, None, None)
@@ -50,7 +50,10 @@ def split_mask(given: Tensor) -> Masking:
 
 
 def mask_scores(node: Node, _view: View) -> Node | None:
-    """softmax(… (scores + mask) · factors …): the mask, times the factors, in the softmax; nothing else changes."""
+    """softmax(… (scores + mask) · factors …): the mask, times the factors, becomes part of the softmax op.
+
+    Between the mask and the softmax there may be Shifts, Scales and ops that move numbers.
+    """
     op = node.op
     if not isinstance(op, MaskedSoftmax):
         return None
@@ -65,37 +68,37 @@ def mask_scores(node: Node, _view: View) -> Node | None:
     if masking.mask is None:
         return None
     amount = torch.where(masking.mask, link.op.offset.double(), 0.0).expand(link.shape)
-    for c in reversed(between):  # what is left of the mask behind the factors and moves on the way
-        if isinstance(c.op, linear.Scale):
-            if bool((c.op.factor.expand(c.shape)[amount == -torch.inf] <= 0).any()):
+    for step in reversed(between):  # the mask as it reaches the softmax, after the factors and moves
+        if isinstance(step.op, linear.Scale):
+            if bool((step.op.factor.expand(step.shape)[amount == -torch.inf] <= 0).any()):
                 return None
-            amount = torch.where(amount == 0, 0.0, amount * c.op.factor)
-        elif not isinstance(c.op, linear.Shift):
-            amount = c.op.evaluate(amount)
-    low = _pushed(masking.mask.expand(link.shape), between)
-    if bool((amount[low] > MASKED).any()):  # a factor made an ordinary number of it, or turned it round
+            amount = torch.where(amount == 0, 0.0, amount * step.op.factor)
+        elif not isinstance(step.op, linear.Shift):
+            amount = step.op.evaluate(amount)
+    low = _moved_to_softmax(masking.mask.expand(link.shape), between)
+    if bool((amount[low] > MASKED).any()):  # a factor made it an ordinary number, or changed its sign
         return None
-    infinite = _pushed((link.op.offset == -torch.inf).expand(link.shape), between)
+    infinite = _moved_to_softmax((link.op.offset == -torch.inf).expand(link.shape), between)
     penalty = torch.where(low & ~infinite, amount.clamp(min=-sys.float_info.max), 0.0)
     scores = link.inputs[0]
     if bool(masking.added.any()):
         scores = build.add(scores, build.constant(masking.added), link.name)
-    for c in reversed(between):
-        scores = build.apply(c.op, scores, name=c.name)
+    for step in reversed(between):
+        scores = build.apply(step.op, scores, name=step.name)
     new = op.also_masked(low, penalty if bool(penalty.any()) else None)
     return build.apply(new, scores, *node.inputs[1:], name=node.name)
 
 
-def _pushed(where: Tensor, between: list[Node]) -> Tensor:
-    """Truth values of a mask's shape, moved as the scores are moved on the way to the softmax."""
-    return moved(where, [c for c in between if not isinstance(c.op, linear.Shift | linear.Scale)])
+def _moved_to_softmax(flags: Tensor, between: list[Node]) -> Tensor:
+    """Bools of the mask's shape, moved as the scores are moved on their way to the softmax."""
+    return moved(flags, [step for step in between if not isinstance(step.op, linear.Shift | linear.Scale)])
 
 
 def ignore_masked(node: Node, _view: View) -> Node | None:
-    """A Scale or Shift of masked scores alone goes away.
+    """A Scale or Shift that changes only masked scores is removed.
 
-    At a mask of −∞ it changes nothing. At a penalty, a factor 0 puts the penalty in the place of the score, and an
-    offset becomes a part of the penalty.
+    Where the mask is −∞ it has no effect. Where the mask is a penalty, a factor 0 means that the penalty replaces the
+    score, and an offset is added to the penalty.
     """
     op = node.op
     if not isinstance(op, MaskedSoftmax) or op.mask is None:
@@ -104,16 +107,16 @@ def ignore_masked(node: Node, _view: View) -> Node | None:
     mask = op.mask.expand(scores.shape)
     penalty = torch.zeros(()) if op.penalty is None else op.penalty
     soft = mask & (penalty != 0)
-    kept = torch.zeros_like(soft) if op.replaced is None else op.replaced.expand(scores.shape)
+    replaced = torch.zeros_like(soft) if op.replaced is None else op.replaced.expand(scores.shape)
     new: MaskedSoftmax
     if isinstance(scores.op, linear.Scale):
         factor = scores.op.factor.expand(scores.shape)
-        if not bool(((factor == 1) | kept | (mask & ~soft) | (soft & (factor == 0))).all()):
+        if not bool(((factor == 1) | replaced | (mask & ~soft) | (soft & (factor == 0))).all()):
             return None
         new = op.with_replaced(soft & (factor == 0))
     elif isinstance(scores.op, linear.Shift):
         offset = scores.op.offset.expand(scores.shape)
-        total = torch.where(soft & ~kept, penalty + offset, penalty)
+        total = torch.where(soft & ~replaced, penalty + offset, penalty)
         if not bool(((offset == 0) | mask).all()) or bool((total[soft] > MASKED).any()):
             return None
         new = op.with_penalty(total if bool(soft.any()) else None)
@@ -123,14 +126,14 @@ def ignore_masked(node: Node, _view: View) -> Node | None:
 
 
 def move_masks(graph: Graph) -> Graph:
-    """The graph with masks in Softmax and Attention instead of −∞ and the like in a Shift."""
+    """The graph with additive masks moved from Shifts into the Softmax and Attention ops (`mask_scores`)."""
     while (new := rewrite(graph, mask_scores)) is not graph:
         graph = new
     return graph
 
 
 def check_masks(graph: Graph) -> None:
-    """Every row of scores has a key, and no number that is infinite or meant so is left anywhere but in a mask."""
+    """Raise if a row of scores has all keys masked, or if a number of size 1e30 or more is not part of a mask."""
     for node in graph.nodes():
         if isinstance(node.op, MaskedSoftmax) and node.op.mask is not None:
             dead = node.op.mask.expand(node.inputs[0].shape).all(-1)

@@ -1,12 +1,13 @@
-"""Rules that recognise what a model wrote out: GELU, SiLU, softmax, normalisation, attention.
+"""Rules that recognise functions written in elementary ops: GELU, SiLU, softmax, normalisation, attention.
 
-Each rule's invariant is its equation: what it returns equals what it was given, in real arithmetic, at every input.
-Numbers are compared as exact fractions; a function is recognised exactly or not at all. Numbers that a rule makes are
-rounded once, and one that is not 1 never becomes 1 (`stored`).
+Each rule's docstring is its equation and its invariant: both sides are equal in real arithmetic at every input. Numbers
+are compared as exact fractions; a function is recognised exactly or not at all. Numbers that a rule creates are rounded
+once, and a number other than 1 never becomes 1 (`stored`).
 """
 
 from __future__ import annotations
 
+import dataclasses
 import math
 from fractions import Fraction
 
@@ -35,32 +36,32 @@ from vertex_softmax.ops.softmax import Softmax
 
 
 MOST_TERMS = 64
-"""Nodes of a written-out polynomial; real ones have ten."""
+"""The most nodes of a polynomial; in real models about ten."""
 
 
 def polynomial(node: Node, x: Node, degree: int = 3) -> dict[int, Fraction] | None:
-    """The coefficients of node as a polynomial in x, by power; None if it is not one of at most this degree."""
+    """Exponent → coefficient of node as a polynomial in x; None if it is not a polynomial of at most this degree."""
     known: dict[Node, dict[int, Fraction]] = {x: {1: Fraction(1)}}
     stack = [node]
     while stack:
-        at = stack[-1]
-        missing = [i for i in at.inputs if i not in known]
-        if at in known:
+        current = stack[-1]
+        missing = [i for i in current.inputs if i not in known]
+        if current in known:
             stack.pop()
-        elif not _is_term(at) or len(known) + len(stack) > MOST_TERMS:
+        elif not _is_term(current) or len(known) + len(stack) > MOST_TERMS:
             return None
         elif missing:
             stack.extend(missing)
         else:
             stack.pop()
-            known[at] = _term(at, [known[i] for i in at.inputs])
-            if max(known[at], default=0) > degree:
+            known[current] = _term(current, [known[i] for i in current.inputs])
+            if max(known[current], default=0) > degree:
                 return None
     return known[node]
 
 
 def _is_term(node: Node) -> bool:
-    """Is it a sum, a difference, a product, or a product or sum with one number?"""
+    """Whether the op is a sum, a difference or a product of nodes, or of a node with one number."""
     plain = isinstance(node.op, linear.Add | linear.Subtract | bilinear.Multiply | elementwise.Square)
     return plain or factor_of(node.op) is not None or offset_of(node.op) is not None
 
@@ -73,26 +74,29 @@ def _term(node: Node, inputs: list[dict[int, Fraction]]) -> dict[int, Fraction]:
         return {p: factor * c for p, c in a.items()}
     if offset is not None:
         return {**a, 0: a.get(0, Fraction(0)) + offset}
-    found: dict[int, Fraction] = {}
+    result: dict[int, Fraction] = {}
     if isinstance(node.op, linear.Add | linear.Subtract):
         sign = 1 if isinstance(node.op, linear.Add) else -1
         for part, s in ((a, 1), (b, sign)):
             for p, c in part.items():
-                found[p] = found.get(p, Fraction(0)) + s * c
+                result[p] = result.get(p, Fraction(0)) + s * c
     else:
         for p, c in a.items():
             for q, d in b.items():
-                found[p + q] = found.get(p + q, Fraction(0)) + c * d
-    return {p: c for p, c in found.items() if c}
+                result[p + q] = result.get(p + q, Fraction(0)) + c * d
+    return {p: c for p, c in result.items() if c}
 
 
 def _scaled(x: Node, factor: Fraction | float | None, name: str) -> Node | None:
-    """x times a number: an exact one, or a float that is near one that is meant; None if there is no number."""
+    """x times a factor, which is exact (Fraction) or the rounded value of an exact one (float).
+
+    None if the factor is None, zero or not finite, or cannot be stored. Only an exact factor 1 is left out.
+    """
     if isinstance(factor, Fraction):
         if factor == 1:
             return x
         factor = stored(factor)
-    elif factor == 1:  # near 1, which is not the same
+    elif factor == 1:  # rounded to 1, but the exact factor is not 1
         factor = ONE_UP
     if factor is None or not 0 < abs(factor) < math.inf:
         return None
@@ -111,7 +115,7 @@ def sigmoid(node: Node, view: View) -> Node | None:
 
 
 def gated(node: Node, view: View) -> Node | None:
-    """p x σ(k x) = (p/k) silu(k x);  p x (1 + erf(c x)) = (2p/k) gelu(k x), k = c√2;  the same of GELU's tanh form."""
+    """p x σ(k x) = (p/k) silu(k x);  p x (1 + erf(c x)) = (2p/k) gelu(k x), k = c√2;  likewise for GELU's tanh form."""
     if not isinstance(node.op, bilinear.Multiply):
         return None
     for factor, gate in (node.inputs, node.inputs[::-1]):
@@ -139,13 +143,13 @@ def gated(node: Node, view: View) -> Node | None:
 def _gate(
     op: elementwise.Gelu | elementwise.Silu, x: Node, k: Fraction | float, outer: Fraction | float, name: str
 ) -> Node | None:
-    """outer · op(k x)"""
+    """The node outer · op(k x); None if a factor cannot be stored."""
     inner = _scaled(x, k, name)
     return None if inner is None else _scaled(build.apply(op, inner, name=name), outer, name)
 
 
 def _tanh_form(c: Fraction, cubic: Fraction) -> elementwise.Gelu | None:
-    """The GELU whose constants c = k and cubic = k · 0.044715 are, exactly, as double or single precision has them."""
+    """The tanh form of GELU with exactly the coefficients c = k and k · 0.044715, in double or single precision."""
     for op in (elementwise.Gelu(tanh=True, double=True), elementwise.Gelu(tanh=True, single=True)):
         k, third = (Fraction(constant) for constant in op.constants())
         if c == k and cubic == k * third:
@@ -157,7 +161,7 @@ def _tanh_form(c: Fraction, cubic: Fraction) -> elementwise.Gelu | None:
 
 
 def written_softmax(node: Node, view: View) -> Node | None:
-    """eˣ / Σ eˣ = softmax(x), also of x − m with m the same along the row."""
+    """eˣ / Σ eˣ = softmax(x); also with x − m in place of x, where m is constant along the row."""
     if not isinstance(node.op, bilinear.Multiply):
         return None
     for e, divisor in (node.inputs, node.inputs[::-1]):
@@ -174,12 +178,12 @@ def written_softmax(node: Node, view: View) -> Node | None:
 
 
 def _without_row_shift(x: Node, dim: int) -> Node:
-    """x where x − m was given, m the same along `dim`."""
+    """x if the given node is x − m with m constant along `dim`, else the given node."""
     if not isinstance(x.op, linear.Subtract):
         return x
     chain, base = moves(x.inputs[1])
-    places = moved(torch.arange(math.prod(base.shape)).reshape(base.shape), chain)
-    return x.inputs[0] if bool((places == places.narrow(dim, 0, 1)).all()) else x
+    sources = moved(torch.arange(math.prod(base.shape)).reshape(base.shape), chain)  # the entry of m used at each place
+    return x.inputs[0] if bool((sources == sources.narrow(dim, 0, 1)).all()) else x
 
 
 def centring(node: Node, view: View) -> Node | None:
@@ -187,17 +191,20 @@ def centring(node: Node, view: View) -> Node | None:
     if not isinstance(node.op, linear.Subtract):
         return None
     x, mean = node.inputs
-    found = _mean_of(mean, node)
-    if found is None or found[0].inputs[0] is not x or not isinstance(found[0].op, linear.Sum):
+    sum_and_share = _mean_of(mean, node)
+    if sum_and_share is None:
         return None
-    share, count = found[1], math.prod(found[0].op.sizes)
+    total, share = sum_and_share
+    if total.inputs[0] is not x or not isinstance(total.op, linear.Sum):
+        return None
+    count = math.prod(total.op.sizes)
     if count > build.WIDEST_CENTRING or stored(share) is None or (share != 1 and stored(1 - share) is None):
         return None
-    return build.centre(x, found[0].op.dims, node.name, share)
+    return build.centre(x, total.op.dims, node.name, share)
 
 
-def _mean_of(mean: Node, at: Node) -> tuple[Node, Fraction] | None:
-    """The Sum whose mean is broadcast to the shape of `at`, and what it is multiplied by: nearly one over the count."""
+def _mean_of(mean: Node, target: Node) -> tuple[Node, Fraction] | None:
+    """(Sum, factor) if `mean` is factor · Sum, broadcast to the shape of `target`, with factor ≈ 1/count; else None."""
     outer, scaled = moves(mean)
     total, scale, shift = peel(scaled)
     if not isinstance(total.op, linear.Sum):
@@ -205,11 +212,11 @@ def _mean_of(mean: Node, at: Node) -> tuple[Node, Fraction] | None:
         outer = [*outer, *inner]
     if not isinstance(total.op, linear.Sum) or shift != 0 or abs(scale * math.prod(total.op.sizes) - 1) > NEARLY:
         return None
-    return (total, scale) if broadcasts(at, total, outer) else None
+    return (total, scale) if broadcasts(target, total, outer) else None
 
 
 NEARLY = Fraction(1, 10**6)
-"""How far a factor may be from the inverse of a count for a sum to be worth treating as a mean."""
+"""How far factor · count may be from 1 for a sum to be treated as a mean (with its exact factor)."""
 
 
 def variance(node: Node, view: View) -> Node | None:
@@ -217,9 +224,9 @@ def variance(node: Node, view: View) -> Node | None:
     if not isinstance(node.op, linear.Subtract) or not isinstance(node.inputs[1].op, elementwise.Square):
         return None
     means = [_mean_of(n, n) for n in (node.inputs[0], node.inputs[1].inputs[0])]
-    if any(found is None or found[1] * math.prod(found[0].op.sizes) != 1 for found in means):  # type: ignore[attr-defined]
+    if any(mean is None or mean[1] * math.prod(mean[0].op.sizes) != 1 for mean in means):  # type: ignore[attr-defined]
         return None
-    square, plain = (found[0] for found in means if found is not None)
+    square, plain = (mean[0] for mean in means if mean is not None)
     if not isinstance(plain.op, linear.Sum) or plain.op != square.op:
         return None
     if not isinstance(square.inputs[0].op, elementwise.Square) or square.inputs[0].inputs[0] is not plain.inputs[0]:
@@ -233,27 +240,37 @@ def normalisation(node: Node, view: View) -> Node | None:
     if not isinstance(node.op, bilinear.Multiply):
         return None
     for numerator, divisor in (node.inputs, node.inputs[::-1]):
-        found = _square_sum(divisor)
-        if found is None:
+        root = _inverse_root(divisor)
+        if root is None:
             continue
-        total, alpha, eps, chain = found
-        y, s, zero = peel(numerator)
-        w, r, nought = peel(total.inputs[0].inputs[0])
-        if y is not w or zero != 0 or nought != 0 or not broadcasts(node, total, chain):
+        total, eps = root.total, root.eps
+        y, s, numerator_shift = peel(numerator)
+        w, r, shift = peel(total.inputs[0].inputs[0])
+        if y is not w or numerator_shift != 0 or shift != 0 or not broadcasts(node, total, root.chain):
             continue
         dims = total.op.dims  # type: ignore[attr-defined]
-        weight = alpha * r * r * math.prod(y.shape[d] for d in dims)  # α Σ (r y)² = weight · mean y²
+        weight = root.alpha * r * r * math.prod(y.shape[d] for d in dims)  # α Σ (r y)² = weight · mean y²
         if weight <= 0 or eps < 0 or stored(weight) is None or (inner := stored(eps / weight)) is None:
             continue
-        if inner == ONE_UP:  # there is no product with an eps to leave out
+        if inner == ONE_UP:  # eps is added, so unlike a factor it may become 1
             inner = float(eps / weight)
         factor: Fraction | float = s if weight == 1 else float(s) / math.sqrt(weight)
         return _scaled(build.normalize(y, dims, inner, node.name), factor, node.name)
     return None
 
 
-def _square_sum(divisor: Node) -> tuple[Node, Fraction, Fraction, list[Node]] | None:
-    """(Σ w², α, ε, moves) of 1/√(α Σ w² + ε) broadcast, however the root and its reciprocal are written."""
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class _InverseRoot:
+    """1/√(α Σ w² + ε), broadcast by the moving ops of `chain`; `total` is the node Σ w²."""
+
+    total: Node
+    alpha: Fraction
+    eps: Fraction
+    chain: list[Node]
+
+
+def _inverse_root(divisor: Node) -> _InverseRoot | None:
+    """The node as 1/√(α Σ w² + ε), whether it is written with Rsqrt or with Sqrt and Reciprocal; None if it is not."""
     chain, node = moves(divisor)
     if isinstance(node.op, elementwise.Reciprocal):
         more, node = moves(node.inputs[0])
@@ -277,14 +294,16 @@ def _square_sum(divisor: Node) -> tuple[Node, Fraction, Fraction, list[Node]] | 
             break
         total = base
     squared = total.inputs and isinstance(total.inputs[0].op, elementwise.Square)
-    return (total, alpha, eps, chain) if isinstance(total.op, linear.Sum) and squared else None
+    if not isinstance(total.op, linear.Sum) or not squared:
+        return None
+    return _InverseRoot(total=total, alpha=alpha, eps=eps, chain=chain)
 
 
 # Attention -----------------------------------------------------------------------------------------------------------
 
 
 def attention(node: Node, view: View) -> Node | None:
-    """softmax(S) V = Attention(S, V), also with moves between, a uniform scale, or as (Vᵀ softmax(S)ᵀ)ᵀ."""
+    """softmax(S) V = Attention(S, V); also with moving ops or a factor between, and in the form (Vᵀ softmax(S)ᵀ)ᵀ."""
     if not isinstance(node.op, bilinear.MatMul):
         return None
     for side in (0, 1):
@@ -318,14 +337,14 @@ def attention(node: Node, view: View) -> Node | None:
 
 
 def single(op: Op) -> Op:
-    """A Scale by one number, as an op that fits any shape."""
+    """A Scale by one number as an op for tensors of any shape; other ops unchanged."""
     if isinstance(op, linear.Divide):
         return linear.Divide.by(op.divisor.reshape(-1)[0])
     return linear.Scale(op.factor.reshape(-1)[0].clone()) if isinstance(op, linear.Scale) else op
 
 
 def follow(link: Node, dim: int) -> int | None:
-    """Where a dimension of the input lies in the output of a moving op; None if it is cut, joined or repeated."""
+    """The dimension of a moving op's output that an input dimension becomes; None if it is cut, merged or repeated."""
     op, before = link.op, link.inputs[0].shape
     if isinstance(op, shape.Permute):
         return op.dims.index(dim)
@@ -334,18 +353,16 @@ def follow(link: Node, dim: int) -> int | None:
     if isinstance(op, shape.Slice | shape.Take):
         return None if op.dim == dim else dim
     left, behind = math.prod(before[:dim]), math.prod(before[dim + 1 :])
-    places = [
+    candidates = [
         d
         for d, n in enumerate(link.shape)
         if n == before[dim] and math.prod(link.shape[:d]) == left and math.prod(link.shape[d + 1 :]) == behind
     ]
-    if len(places) > 1:  # a dimension of size 1 among others of size 1: any of them is it; take the rearmost
-        return places[-1]
-    return places[0] if places else None
+    return candidates[-1] if candidates else None  # several only among dimensions of size 1: then any of them will do
 
 
 def pooled(node: Node, view: View) -> Node | None:
-    """Σ_k softmax(S)_k v_k, written as a product and a sum, is a MatMul of the weights with the values."""
+    """Σ_k softmax(S)_k v_k, written as a product and a sum, is a MatMul of the weights and the values v."""
     if not isinstance(node.op, linear.Sum) or len(node.op.dims) != 1:
         return None
     product, (dim,) = node.inputs[0], node.op.dims
@@ -368,5 +385,5 @@ def pooled(node: Node, view: View) -> Node | None:
 
 
 EXACT_RULES = (sigmoid, gated, variance, normalisation)
-"""Rules that compare numbers: they are right of the numbers that the model has, not of products that were rounded."""
+"""Rules that compare numbers; they are correct for the model's own numbers, not for rounded products of them."""
 RULES = (mask_scores, ignore_masked, written_softmax, centring, pooled, attention)

@@ -1,7 +1,8 @@
-"""How rewrites are applied: equals for equals, from one graph to the next.
+"""Rewriting of graphs: rules replace nodes by nodes of the same value, from one immutable graph to the next.
 
-Invariant: a rule returns a node of the same value as the one it is given, or None. It reads the old graph only, so
-rules never see each other's half-made work; what it returns is built on nodes of the old graph, replaced in their turn.
+Invariant: a rule returns a node of the same value as the one it is given, or None. It reads only the old graph, so
+rules never see a partly rewritten graph. The node it returns is built on nodes of the old graph; `substitute` replaces
+these too.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ from vertex_softmax.ops.fields import settings
 
 
 class View:
-    """A graph, who uses what in it, and whether rules may round the products of its numbers."""
+    """What a rule may read: the graph, the users of each node, and whether products of numbers may be rounded."""
 
     def __init__(self, graph: Graph, *, rounding: bool = False) -> None:
         self.graph: Graph = graph
@@ -33,11 +34,11 @@ class View:
                 self._users[i].append(node)
 
     def users(self, node: Node) -> list[Node]:
-        """The nodes that take it as input, once per use."""
+        """The nodes that have this node as an input, once per use."""
         return self._users[node]
 
     def sole(self, node: Node) -> bool:
-        """Is there one use of it only?"""
+        """Whether the node is used exactly once, and is not the output."""
         return len(self._users[node]) == 1 and node is not self.graph.output
 
 
@@ -45,24 +46,24 @@ Rule = Callable[[Node, View], Node | None]
 
 
 def rewrite(graph: Graph, rule: Rule, *, rounding: bool = False) -> Graph:
-    """The graph with a rule applied once at every node where it says something; the same object if nowhere.
+    """The graph with a rule applied once to every node; the same object if the rule applies to none.
 
-    `rounding`: rules may multiply numbers of the graph where the product is rounded (`product`).
+    `rounding`: whether the rule may replace factors by their rounded product (`product`).
     """
     view = View(graph, rounding=rounding)
-    said = {node: new for node in view.nodes if (new := rule(node, view)) is not None}
-    return substitute(graph, said) if said else graph
+    replacements = {node: new for node in view.nodes if (new := rule(node, view)) is not None}
+    return substitute(graph, replacements) if replacements else graph
 
 
-def substitute(graph: Graph, said: dict[Node, Node]) -> Graph:
-    """The graph with nodes replaced, also inside of the replacements."""
+def substitute(graph: Graph, replacements: dict[Node, Node]) -> Graph:
+    """The graph with nodes replaced, also where they occur inside the replacements."""
     done: dict[Node, Node] = {graph.input: graph.input}
 
     def settle(root: Node) -> Node:
         stack = [root]
         while stack:
             node = stack[-1]
-            target = said.get(node)
+            target = replacements.get(node)
             needs = [i for i in ((target,) if target is not None else node.inputs) if i not in done]
             if node in done or not needs:
                 stack.pop()
@@ -84,7 +85,7 @@ def _with_inputs(node: Node, inputs: Sequence[Node]) -> Node:
 
 
 def share(graph: Graph) -> Graph:
-    """Equal ops of equal inputs become one node."""
+    """The graph with nodes that have equal ops, inputs and shapes merged; the same object if there are none."""
     known: dict[object, Node] = {}
     new: dict[Node, Node] = {}
     for node in order(graph.output, graph.input):
@@ -96,10 +97,11 @@ def share(graph: Graph) -> Graph:
 
 
 LARGE = 1 << 16
-"""Tensors of more numbers are the same only if they are one object: comparing them costs more than it brings."""
+"""Tensors with more numbers count as equal only if they are the same object: comparing them would cost too much."""
 
 
 def _key(op: Op) -> object:
+    """A hashable key, equal for ops of one class with equal tensors and settings."""
     tensors = [v for v in vars(op).values() if isinstance(v, Tensor)]
     content = tuple(
         (str(t.dtype), tuple(t.shape), t.cpu().contiguous().numpy().tobytes() if t.numel() <= LARGE else id(t))
@@ -114,7 +116,7 @@ MOVES = (shape.Reshape, shape.Permute, shape.Expand)
 
 
 def moves(node: Node, also: tuple[type[Op], ...] = ()) -> tuple[list[Node], Node]:
-    """The chain of Reshape, Permute and Expand that ends at a node, last first, and the node it starts from."""
+    """The chain of Reshape, Permute and Expand (and `also`) that ends at a node, last first, and the node before it."""
     chain = []
     while isinstance(node.op, (*MOVES, *also)):
         chain.append(node)
@@ -123,14 +125,14 @@ def moves(node: Node, also: tuple[type[Op], ...] = ()) -> tuple[list[Node], Node
 
 
 def moved(value: Tensor, chain: Sequence[Node]) -> Tensor:
-    """A tensor of the start's shape through a chain (last first)."""
+    """The image of a tensor, of the shape before the chain (last first), under all ops of the chain."""
     for node in reversed(chain):
         value = node.op.evaluate(value)
     return value
 
 
 def unmoved(value: Tensor, chain: Sequence[Node]) -> Tensor | None:
-    """A tensor of the end's shape back to the start of a chain (last first); None where a chain repeats numbers."""
+    """The preimage of a tensor, of the shape after the chain (last first); None if the chain repeats numbers."""
     for node in chain:
         op = node.op
         if isinstance(op, shape.Reshape):
@@ -143,7 +145,7 @@ def unmoved(value: Tensor, chain: Sequence[Node]) -> Tensor | None:
 
 
 def broadcasts(node: Node, base: Node, chain: Sequence[Node]) -> bool:
-    """Is the chain from `base` to `node` nothing but broadcasting, each number staying in its row?"""
+    """Whether the chain from `base` to `node` only broadcasts: every dimension keeps its position."""
     if len(base.shape) != len(node.shape):
         return False
     try:
@@ -158,13 +160,13 @@ def _count(node: Node) -> int:
 
 
 def uniform(t: Tensor) -> float | None:
-    """The value of a tensor whose entries are all the same."""
+    """The common value of all entries of a tensor; None if they differ."""
     first = float(t.reshape(-1)[0])
     return first if bool((t == first).all()) else None
 
 
 def factor_of(op: Op) -> Fraction | None:
-    """The number that a Scale multiplies everything by, exactly; None if it is another op, or has several numbers."""
+    """The exact factor of a Scale by a single number; None for any other op, and for a factor that is not finite."""
     if not isinstance(op, linear.Scale):
         return None
     if isinstance(op, linear.Divide):
@@ -175,13 +177,13 @@ def factor_of(op: Op) -> Fraction | None:
 
 
 def offset_of(op: Op) -> Fraction | None:
-    """The number that a Shift adds everywhere, exactly; None if it is another op, or has several numbers."""
+    """The exact offset of a Shift by a single number; None for any other op, and for an offset that is not finite."""
     offset = uniform(op.offset) if isinstance(op, linear.Shift) else None
     return Fraction(offset) if offset is not None and math.isfinite(offset) else None
 
 
 def peel(node: Node) -> tuple[Node, Fraction, Fraction]:
-    """node = scale · base + shift with exact numbers scale and shift, as far as uniform Scales and Shifts go."""
+    """(base, scale, shift) with node = scale · base + shift, exact numbers, through Scales and Shifts by one number."""
     scale, shift = Fraction(1), Fraction(0)
     for _ in range(MOST_PEELED):
         factor, offset = factor_of(node.op), offset_of(node.op)
@@ -196,20 +198,21 @@ def peel(node: Node) -> tuple[Node, Fraction, Fraction]:
 
 
 MOST_PEELED = 64
-"""Scales and Shifts in a row that `peel` looks through; their exact product has some thousand bits then."""
+"""The most Scales and Shifts in a row that `peel` passes; their exact product then has a few thousand bits."""
 
 
 # Numbers that are multiplied or added up ----------------------------------------------------------------------------
 
 ONE_UP = math.nextafter(1.0, 2.0)
 LEAST_PRODUCT = 2.0**-900
-"""Below this, products are subnormal or nearly so and may have lost digits; no rule makes such a number."""
+"""Smaller products are subnormal or nearly so and may have lost digits; no rule creates such a number."""
 
 
 def stored(value: Fraction) -> float | None:
-    """The double nearest to a number; None if its relative error is above 2⁻⁵³ there (it overflows or underflows).
+    """The double nearest to an exact number; None if its relative error is above 2⁻⁵³ (overflow or underflow).
 
-    A number that is not 1 never becomes 1, since a product with 1 is left out of the graph: it becomes the next double.
+    A number other than 1 never becomes 1, because a product with 1 is removed from the graph; it becomes the next
+    double above 1.
     """
     try:
         near = float(value)
@@ -221,30 +224,31 @@ def stored(value: Fraction) -> float | None:
 
 
 def product(a: Tensor, b: Tensor, *, rounding: bool) -> Tensor | None:
-    """a · b in double precision; None where that overflows, underflows or (unless `rounding`) is not exact.
+    """a · b in double precision; None if an entry overflows, underflows or (unless `rounding`) is not exact.
 
-    Every number has a relative error of at most 2⁻⁵³; one that is not 1 never becomes 1, but the next double (2⁻⁵²).
+    Every entry has a relative error of at most 2⁻⁵³. A product other than 1 never becomes 1, but the next double, with
+    an error of at most 2⁻⁵².
     """
     a, b = torch.broadcast_tensors(a.double(), b.double())
-    found = a * b
-    lost = found.isfinite().logical_not() | ((found.abs() < LEAST_PRODUCT) & (a != 0) & (b != 0))
+    rounded = a * b
+    lost = rounded.isfinite().logical_not() | ((rounded.abs() < LEAST_PRODUCT) & (a != 0) & (b != 0))
     if bool(lost.any()):
         return None
-    exact = _product_error(a, b, found) == 0
+    exact = _product_error(a, b, rounded) == 0
     if bool(exact.all()):
-        return found
-    return torch.where(~exact & (found == 1), ONE_UP, found) if rounding else None
+        return rounded
+    return torch.where(~exact & (rounded == 1), ONE_UP, rounded) if rounding else None
 
 
 def _product_error(a: Tensor, b: Tensor, rounded: Tensor) -> Tensor:
-    """a · b − rounded, exactly (Dekker, Veltkamp); not 0 where the parts overflow."""
+    """a · b − rounded, exactly (Dekker's product with Veltkamp's splitting); not 0 where a part overflows."""
     (high_a, low_a), (high_b, low_b) = (_halves(x) for x in (a, b))
     error = low_a * low_b - (((rounded - high_a * high_b) - low_a * high_b) - high_a * low_b)
     return error.nan_to_num(nan=torch.inf)
 
 
 def _halves(x: Tensor) -> tuple[Tensor, Tensor]:
-    """x as a sum of two numbers of 26 bits each."""
+    """(high, low) with x = high + low, each of at most 26 bits (Veltkamp's splitting)."""
     wide = x * (2.0**27 + 1)
     high = wide - (wide - x)
     return high, x - high

@@ -1,13 +1,13 @@
-"""A smaller graph of the same function: named rules, applied until none has anything to say.
+"""Simplification: a smaller graph of the same function, by named rules that are applied until none applies.
 
-Invariant: `simplify(graph).evaluate(x)` equals `graph.evaluate(x)` in real arithmetic for every x, if each number of
-the result is allowed to differ by 2⁻⁴⁷ of itself. Each rule replaces a node by one of the same value (rewrite.py has
-the machinery, masks.py and recognise.py the rules for masks, attention, norms, activations). A rule makes the graph
-smaller, or moves an affine map to where it disappears into another.
+Invariant: `simplify(graph).evaluate(x)` equals `graph.evaluate(x)` in real arithmetic for every x, if each constant of
+the simplified graph is allowed a relative change of 2⁻⁴⁷. Each rule replaces a node by one of the same value;
+rewrite.py applies them, and masks.py and recognise.py have those for masks, attention, norms and activations. A rule
+makes the graph smaller, or moves an affine map to a position where it merges with another.
 
-No rule adds numbers up where the sum is rounded: 2⁶⁰ + 1 − 2⁶⁰ would be 0, and who sees the sum alone could not tell.
-Products are rounded by 2⁻⁵³ of themselves, so they may be, some of them in a row (MOST_FACTORS). But first, while all
-numbers are still the model's own, come the rules that compare them.
+No rule adds numbers if the sum is rounded: cancellation could make the relative error arbitrarily large, as in
+2⁶⁰ + 1 − 2⁶⁰. A product has a relative error of at most 2⁻⁵³, so a few may be rounded in a row (MOST_FACTORS). The
+rules that compare numbers come first, while all numbers are still those of the model.
 """
 
 from __future__ import annotations
@@ -42,15 +42,15 @@ from vertex_softmax.ops.contract import Op
 ROUNDS = 1000
 PARTS = (shape.Slice, shape.Take)
 MOST_FACTORS = 24
-"""Factors in a row whose products may be rounded: each adds at most 3 · 2⁻⁵³, and 2⁻⁴⁷ is 64 · 2⁻⁵³."""
+"""The most factors in a row whose products may be rounded: each adds at most 3 · 2⁻⁵³, and 2⁻⁴⁷ is 64 · 2⁻⁵³."""
 MOST_SELECTED = 40
-"""Moves between a selection and the Linear that it selects from."""
+"""The most moving ops between a selection and the Linear that it selects from."""
 
 
 def simplify(graph: Graph, *, deadline: float | None = None) -> Graph:
-    """The graph after every rule, again and again, until nothing changes.
+    """The graph after all rules, applied repeatedly until nothing changes.
 
-    `deadline`, on time.perf_counter's clock: what is still under way then raises OutOfTimeError.
+    `deadline`: a time of time.perf_counter after which OutOfTimeError is raised.
     """
     graph = _until_nothing_changes(graph, (*BEFORE, *recognise.RULES, *recognise.EXACT_RULES, *AFTER), False, deadline)
     if _factors_in_a_row(graph) > MOST_FACTORS:
@@ -59,6 +59,7 @@ def simplify(graph: Graph, *, deadline: float | None = None) -> Graph:
 
 
 def _until_nothing_changes(graph: Graph, rules: Sequence[Rule], rounding: bool, deadline: float | None) -> Graph:
+    """The graph after these rules, applied in turn until none changes it; `rounding` as in `rewrite`."""
     for _ in range(ROUNDS):
         before = graph
         graph = share(graph)
@@ -72,20 +73,20 @@ def _until_nothing_changes(graph: Graph, rules: Sequence[Rule], rounding: bool, 
 
 
 def _factors_in_a_row(graph: Graph) -> int:
-    """The most Scales on any path that rules could make one number of: through affine ops and products."""
-    found: dict[Node, int] = {}
+    """The largest number of Scales on a path through affine ops and products, which rules might multiply together."""
+    count: dict[Node, int] = {}
     for node in graph.nodes():
-        through = node.op.affine or isinstance(node.op, bilinear.MatMul | bilinear.Multiply)
-        before = max((found[i] for i in node.inputs), default=0) if through else 0
-        found[node] = before + isinstance(node.op, linear.Scale)
-    return max(found.values())
+        passes = node.op.affine or isinstance(node.op, bilinear.MatMul | bilinear.Multiply)
+        before = max((count[i] for i in node.inputs), default=0) if passes else 0
+        count[node] = before + isinstance(node.op, linear.Scale)
+    return max(count.values())
 
 
-# Nothing to do, or the same twice -------------------------------------------------------------------------------------
+# Ops without effect, and pairs of ops of one kind ---------------------------------------------------------------------
 
 
 def fold(node: Node, view: View) -> Node | None:
-    """Moved constants, and products of them, are constants."""
+    """A moved constant, and a product of constants, is a constant."""
     values = [i.op.value for i in node.inputs if isinstance(i.op, Constant)]
     if not node.inputs or len(values) < len(node.inputs):
         return None
@@ -93,15 +94,15 @@ def fold(node: Node, view: View) -> Node | None:
         return build.apply(node.op, *node.inputs, name=node.name)
     if isinstance(node.op, linear.Scale | bilinear.Multiply):
         other = node.op.factor if isinstance(node.op, linear.Scale) else values[1]
-        found = product(values[0], other, rounding=view.rounding)
-        return None if found is None else build.constant(found, node.name)
+        value = product(values[0], other, rounding=view.rounding)
+        return None if value is None else build.constant(value, node.name)
     return None
 
 
 def identity(node: Node, view: View) -> Node | None:
-    """x · 1 = x + 0 = x; a move that moves nothing."""
+    """x · 1 = x + 0 = x; a moving op that changes neither shape nor order is removed."""
     op = node.op
-    nothing = (
+    without_effect = (
         (isinstance(op, linear.Scale) and factor_of(op) == 1)
         or (isinstance(op, linear.Shift) and uniform(op.offset) == 0)
         or (isinstance(op, shape.Reshape | shape.Expand) and op.before == op.after)
@@ -109,11 +110,11 @@ def identity(node: Node, view: View) -> Node | None:
         or (isinstance(op, shape.Slice) and (op.start, op.stop, op.step) == (0, op.size, 1))
         or (isinstance(op, shape.Take) and torch.equal(op.index.cpu(), torch.arange(op.size)))
     )
-    return node.inputs[0] if nothing else None
+    return node.inputs[0] if without_effect else None
 
 
 def same_twice(node: Node, view: View) -> Node | None:
-    """Reshape of Reshape, Permute of Permute, Expand of Expand, Scale of Scale, Shift of Shift: one of them."""
+    """Reshape of Reshape, Permute of Permute, Expand of Expand, Scale of Scale, Shift of Shift become one op."""
     if len(node.inputs) != 1 or len(node.inputs[0].inputs) != 1:
         return None
     op, first, x = node.op, node.inputs[0].op, node.inputs[0].inputs[0]
@@ -137,7 +138,7 @@ def same_twice(node: Node, view: View) -> Node | None:
 
 
 def permute_of_ones(node: Node, view: View) -> Node | None:
-    """A Permute that keeps the order of all dimensions but those of size 1 is a Reshape."""
+    """A Permute that keeps the order of all dimensions other than those of size 1 is a Reshape."""
     if not isinstance(node.op, shape.Permute):
         return None
     long = [d for d in node.op.dims if node.inputs[0].shape[d] != 1]
@@ -145,7 +146,7 @@ def permute_of_ones(node: Node, view: View) -> Node | None:
 
 
 def permutes_around_ones(node: Node, view: View) -> Node | None:
-    """Permute, a Reshape that only adds or drops dimensions of size 1, Permute: one Permute, then the Reshape."""
+    """Permute, Reshape that only adds or drops dimensions of size 1, Permute become one Permute, then a Reshape."""
     middle = node.inputs[0] if node.inputs else node
     if not isinstance(node.op, shape.Permute) or not isinstance(middle.op, shape.Reshape):
         return None
@@ -153,29 +154,33 @@ def permutes_around_ones(node: Node, view: View) -> Node | None:
     ones = [n for n in middle.op.before if n != 1] == [n for n in middle.op.after if n != 1]
     if not ones or not isinstance(first.op, shape.Permute):
         return None
-    kept = [d for d, n in enumerate(middle.op.before) if n != 1]
+    long = [d for d, n in enumerate(middle.op.before) if n != 1]
     number = {d: i for i, d in enumerate(d for d, n in enumerate(middle.op.after) if n != 1)}
     dims = [d for d, n in enumerate(middle.op.before) if n == 1]
-    dims += [kept[number[d]] for d in node.op.dims if d in number]
+    dims += [long[number[d]] for d in node.op.dims if d in number]
     return build.reshape(build.permute(first, dims, node.name), node.shape, node.name)
 
 
-# Affine maps that become one ------------------------------------------------------------------------------------------
+# Affine maps that merge -----------------------------------------------------------------------------------------------
 
 
 def _per_last(t: Tensor, dims: Sequence[int]) -> Tensor | None:
-    """The vector (last dimension) that a tensor of a node's shape repeats everywhere; None if it is not one."""
+    """The vector (dims[-1]) that t, expanded to shape dims, repeats along the last dimension; None if there is none."""
     wide = t.expand(*dims)
     vector = wide.reshape(-1, dims[-1])[0]
     return vector.clone() if bool((wide == vector).all()) else None
 
 
 def _plain(node: Node) -> linear.Linear | None:
+    """The op of a node that is a Linear with one weight matrix, else None."""
     return node.op if isinstance(node.op, linear.Linear) and node.op.weight.dim() == 2 else None
 
 
 def into_linear_above(node: Node, view: View) -> Node | None:
-    """Scale or Shift of a Linear or Convolution, per output channel, moves between or not: in its weight and bias."""
+    """A Scale or Shift per output channel of a Linear or Convolution becomes part of its weight and bias.
+
+    There may be moving ops between the two.
+    """
     if not isinstance(node.op, linear.Scale | linear.Shift):
         return None
     chain, base = moves(node.inputs[0])
@@ -196,7 +201,10 @@ def into_linear_above(node: Node, view: View) -> Node | None:
 
 
 def _absorb(base: Node, after: linear.Scale | linear.Shift, term: Tensor, view: View) -> Node | None:
-    """base (a Linear or Convolution) with a Scale or Shift by `term`, of its shape, taken in; None if unfit."""
+    """base (a Linear or Convolution) merged with a Scale or Shift `after` it by `term`, which has its shape.
+
+    None if `term` is not constant per output channel, or if the result would not be exact enough.
+    """
     op = base.op
     if isinstance(op, linear.Convolution):
         channel = len(base.shape) - 1 - len(op.size)
@@ -215,26 +223,29 @@ def _absorb(base: Node, after: linear.Scale | linear.Shift, term: Tensor, view: 
             return None
         weight = scaled
     if bias is not None:
-        found = _scaled(bias, vector, after, view) if isinstance(after, linear.Scale) else exact_sum(bias, vector)
-        if found is None:
+        new_bias = _scaled(bias, vector, after, view) if isinstance(after, linear.Scale) else exact_sum(bias, vector)
+        if new_bias is None:
             return None
-        bias = found
+        bias = new_bias
     elif isinstance(after, linear.Shift):
         bias = vector
     return build.apply(dataclasses.replace(op, weight=weight, bias=bias), base.inputs[0], name=base.name)
 
 
 def _scaled(value: Tensor, factor: Tensor, by: linear.Scale, view: View) -> Tensor | None:
-    """A product with (part of) the factor of an op; a quotient is one that was rounded."""
+    """value · factor, where `factor` is taken from the op `by`; None if that is not allowed to be rounded.
+
+    The factor of a Divide is the inverse of its divisor, and is rounded already.
+    """
     if isinstance(by, linear.Divide) and not view.rounding:
         return None
     return product(value, factor, rounding=view.rounding)
 
 
 def into_linear_below(node: Node, view: View) -> Node | None:
-    """Linear of a Scale per input channel, moves between or not: in its weight.
+    """A Scale per input channel of a Linear becomes part of its weight; there may be moving ops between the two.
 
-    Only where every use of the Scale ends in a Linear, so that it goes away.
+    Only if every use of the Scale ends in a Linear, so that the Scale is removed.
     """
     op = _plain(node)
     if op is None:
@@ -255,14 +266,14 @@ def into_linear_below(node: Node, view: View) -> Node | None:
 
 
 def _all_end(node: Node, ends: tuple[type[Op], ...], also: tuple[type[Op], ...], view: View) -> bool:
-    """Does every use of a node, over moves (and what is also one here), end in one of these ops?"""
+    """Whether every use of a node, through moving ops and ops of the types `also`, ends in one of `ends`."""
     between: tuple[type[Op], ...] = (shape.Reshape, shape.Permute, shape.Expand, *also)
     waiting, seen = [node], {node}
     while waiting:
-        at = waiting.pop()
-        if at is view.graph.output:
+        current = waiting.pop()
+        if current is view.graph.output:
             return False
-        for user in view.users(at):
+        for user in view.users(current):
             if isinstance(user.op, ends) or user in seen:
                 continue
             if not isinstance(user.op, between):
@@ -284,7 +295,7 @@ def scale_before_shift(node: Node, view: View) -> Node | None:
 
 
 def scale_of_scores(node: Node, view: View) -> Node | None:
-    """s · (Q K) = (s Q) K, where s disappears into the Linear that makes Q, or else the one that makes K."""
+    """s · (Q K) = (s Q) K, where s then merges into the Linear that computes Q, or else into the one of K."""
     scores = node.inputs[0] if node.inputs else node
     if factor_of(node.op) is None or not isinstance(scores.op, bilinear.MatMul) or not view.sole(scores):
         return None
@@ -298,9 +309,9 @@ def scale_of_scores(node: Node, view: View) -> Node | None:
 
 
 def part_of_linear(node: Node, view: View) -> Node | None:
-    """Some channels of a Linear, moves between or not: the Linear with those channels alone (a packed q, k, v).
+    """Some output channels of a Linear (q of a packed q, k, v) are a Linear with those channels alone.
 
-    Only where nothing takes the Linear whole, so that it goes away.
+    There may be moving ops between. Only if all uses select channels, so that the whole Linear is removed.
     """
     op = node.op
     if not isinstance(op, PARTS) or not _all_end(moves(node.inputs[0])[1], PARTS, (), view):
@@ -310,7 +321,7 @@ def part_of_linear(node: Node, view: View) -> Node | None:
 
 
 def _select(node: Node, dim: int, index: Tensor, depth: int = 0) -> Node | None:
-    """node with the given indices of one dimension, if they can be picked from the columns of a Linear's weight."""
+    """node restricted to some indices of one dimension, by columns of a Linear's weight; None if that is impossible."""
     op = node.op
     if depth > MOST_SELECTED:
         return None
@@ -326,7 +337,7 @@ def _select(node: Node, dim: int, index: Tensor, depth: int = 0) -> Node | None:
 
 
 def _select_reshaped(node: Node, op: shape.Reshape, dim: int, index: Tensor, depth: int) -> Node | None:
-    """Where one dimension before became several (or stayed), `dim` among them: the same indices of that one."""
+    """`_select` for a Reshape that splits one dimension d into several, `dim` among them: by the same indices of d."""
     for d, size in enumerate(op.before):
         left = math.prod(op.before[:d])
         for first in range(len(op.after)):
@@ -334,8 +345,8 @@ def _select_reshaped(node: Node, op: shape.Reshape, dim: int, index: Tensor, dep
                 group = op.after[first : last + 1]
                 if math.prod(op.after[:first]) != left or math.prod(group) != size or not first <= dim <= last:
                     continue
-                places = torch.arange(size).reshape(group).index_select(dim - first, index).reshape(-1)
-                part = _select(node.inputs[0], d, places, depth + 1)
+                indices = torch.arange(size).reshape(group).index_select(dim - first, index).reshape(-1)
+                part = _select(node.inputs[0], d, indices, depth + 1)
                 if part is not None:
                     return build.reshape(part, (*op.after[:dim], len(index), *op.after[dim + 1 :]), node.name)
     return None

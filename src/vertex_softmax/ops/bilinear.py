@@ -27,7 +27,7 @@ from vertex_softmax.ops.tensors import beside, sum_to
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
-class ProductPlanes(Relaxation):
+class ElementPlanes(Relaxation):
     """The two planes of each elementwise product, (batch, 1, *shape)."""
 
     lower_x: Tensor
@@ -77,7 +77,7 @@ class Multiply(Op):
         tilt = 1 - 2 * mix
         lower = -mix * x.lower * y.lower - (1 - mix) * x.upper * y.upper
         upper = -mix * x.lower * y.upper - (1 - mix) * x.upper * y.lower
-        return ProductPlanes(
+        return ElementPlanes(
             lower_x=beside(y.centre + tilt * y.radius),
             upper_x=beside(y.centre - tilt * y.radius),
             y=beside(x.centre + tilt * x.radius),

@@ -99,16 +99,14 @@ def _answer(graph: Graph, input_set: InputSet, labels: Tensor, ask: _Asked) -> C
     dtype, device, options = ask.dtype, ask.device, ask.options
     graph = (graph if ask.rigorous is not None else _logits(graph)).to(dtype, device)
     region = input_set.region(graph.input.shape, dtype, device)
-    lower, upper = region.box
-    labels = _classed(labels.to(device), len(lower), _classes(graph))
+    count = len(region.box.lower)
+    labels = _classed(labels.to(device), count, _classes(graph))
     size = batch_size(graph, ask.method, options, device, dtype)
-    parts = [
-        _certified(graph, region.at(slice(i, i + size)), labels[i : i + size], ask) for i in range(0, len(lower), size)
-    ]
-    found = together(parts, [tuple(which.tolist()) for which in torch.arange(len(lower)).split(size)])
+    parts = [_certified(graph, region.at(slice(i, i + size)), labels[i : i + size], ask) for i in range(0, count, size)]
+    found = together(parts, [tuple(which.tolist()) for which in torch.arange(count).split(size)])
     if ask.rigorous is None:
         return found
-    return _proved(found, graph, lower, upper, labels, options, ask.file, rigorous=ask.rigorous)
+    return _proved(found, graph, region.box, labels, ask)
 
 
 def _named(original: Loaded) -> dict[str, str]:
@@ -125,24 +123,15 @@ def _logits(graph: Graph) -> Graph:
     return dataclasses.replace(graph, output=below.inputs[0])
 
 
-def _proved(
-    found: Certification,
-    graph: Graph,
-    lower: Tensor,
-    upper: Tensor,
-    labels: Tensor,
-    options: Options,
-    file: dict[str, str],
-    *,
-    rigorous: bool,
-) -> Certification:
-    """The certification with proofs; see certificate/certified.py."""
+def _proved(found: Certification, graph: Graph, box: Interval, labels: Tensor, ask: _Asked) -> Certification:
+    """The certification with a proof of every `verified`; box (batch, *input shape). See runs/proofs.py."""
     try:
-        from vertex_softmax.runs.proofs import with_proofs
+        from vertex_softmax.runs.proofs import Batch, with_proofs
     except ImportError as error:
         raise InvalidValueError(f"{error.name} is missing: pip install 'vertex-softmax[proof]'") from error
     cpu = graph.to(torch.float64, torch.device("cpu"))
-    return with_proofs(found, cpu, lower.cpu(), upper.cpu(), labels, options, rigorous=rigorous, file=file)
+    batch = Batch(graph=cpu, lower=box.lower.cpu(), upper=box.upper.cpu(), labels=labels, file=ask.file)
+    return with_proofs(found, batch, ask.options, rigorous=bool(ask.rigorous))
 
 
 def _certified(graph: Graph, region: Region, labels: Tensor, ask: _Asked) -> Certification:

@@ -25,26 +25,28 @@ from vertex_softmax.methods.verdict import Verdict
 from vertex_softmax.runs.certification import Certification
 
 
-# More than six parameters: everything that `certify` knows about the batch when its bounds are finished.
-def with_proofs(
-    found: Certification,
-    graph: Graph,
-    lower: Tensor,
-    upper: Tensor,
-    labels: Tensor,
-    options: Options,
-    *,
-    rigorous: bool,
-    file: dict[str, str] | None = None,
-) -> Certification:
-    """The certification with a certificate for each verified input; lower and upper (batch, *input shape).
+@dataclasses.dataclass(frozen=True, eq=False)
+class Batch:
+    """The inputs that were certified, and the network that answers for them."""
 
-    `file`: the name and the identity of the model's file, as it was read; None or empty if the model is not a file.
-    """
+    graph: Graph
+    """in double precision on the CPU"""
+    lower: Tensor
+    """(batch, *input shape)"""
+    upper: Tensor
+    labels: Tensor
+    """(batch,)"""
+    file: dict[str, str] = dataclasses.field(default_factory=dict)
+    """the name and the identity of the model's file, as it was read; empty if the model is not a file"""
+
+
+def with_proofs(found: Certification, batch: Batch, options: Options, *, rigorous: bool) -> Certification:
+    """The certification with a certificate for each verified input."""
+    graph, lower, upper, labels = batch.graph, batch.lower, batch.upper, batch.labels
     effort = Effort(options.ascent or Ascent(steps=0), options.pieces, best=rigorous)
     if METHODS[method_named(found.method)].branches:
         effort = dataclasses.replace(effort, search=options.search)
-    about = {"model": file or {"sha256": network_hash(graph)}}
+    about = {"model": batch.file or {"sha256": network_hash(graph)}}
     bounds, verdicts, reasons = found.lower.clone(), list(found.verdicts), list(found.reasons)
     seconds = dict(found.seconds)
     certificates: list[Certificate | None] = [None] * len(verdicts)

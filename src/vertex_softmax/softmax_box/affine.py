@@ -28,7 +28,7 @@ from vertex_softmax.softmax_box.outward import gradual_underflow, round_down
 
 
 @gradual_underflow()
-def affine_minorant(
+def affine_minorant(  # the box, and the free numbers of the rule: a public signature
     lower: Array,
     upper: Array,
     value_lower: Array,

@@ -86,7 +86,7 @@ class Inequality:
             raise InvalidValueError(
                 f"an inequality of the property has coefficients from 2^{bottom} to 2^{top} and a limit of about "
                 f"2^{_power(Fraction(self.limit)) if self.limit else 0}: coefficients that are 2^{span} apart, or a "
-                f"limit above 2^{most} of them, are not held by {str(dtype).removeprefix('torch.')}; leave out the "
+                f"limit above 2^{most} of them, do not fit {str(dtype).removeprefix('torch.')}; leave out the "
                 "terms that do not matter"
             )
         factor = Fraction(2) ** shift if shift else 1

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import dataclasses
 from collections.abc import Callable
 from contextlib import AbstractContextManager
 from typing import Any
@@ -14,7 +15,7 @@ from tests.ops.mutants import altered, fields, halved, replaced, unmasked, upper
 from tests.slowly import few
 from vertex_lab.fuzz import case, check
 from vertex_lab.fuzz.minimise import minimised
-from vertex_softmax.methods import bounding
+from vertex_softmax.methods import parts
 from vertex_softmax.methods.registry import METHODS
 from vertex_softmax.methods.verdict import Verdict
 from vertex_softmax.ops import attention, bilinear, elementwise, normalization, softmax
@@ -57,7 +58,7 @@ def kinds(case: dict[str, Any]) -> set[str]:
 
 
 def raised(found: Any, *_: Any) -> Any:
-    return found + 0.01
+    return dataclasses.replace(found, lower=found.lower + 0.01)
 
 
 def careless(found: Any, *_: Any) -> Any:
@@ -103,7 +104,7 @@ PLANTS: dict[str, Plant] = {
     ),
     "joint forgets its parts": (
         "order",
-        lambda: replaced(bounding, "_larger", lambda _found, other: other - 1.0),
+        lambda: replaced(parts, "larger", lambda *bounds: bounds[-1] - 1.0),
         recipe(ATTENTION),
     ),
     "an exception": (

@@ -22,7 +22,8 @@ import torch
 from tests.search import small
 from tests.slowly import few
 from vertex_lab.soundness.planted import BUMPS, EXACT, Planted, planted, without_hat
-from vertex_softmax.search.cascade import Answer, Budget, Status
+from vertex_softmax.methods.verdict import Verdict
+from vertex_softmax.search.cascade import Answer, Budget
 from vertex_softmax.search.verify_files import load_instance, verify_instance
 from vertex_softmax.specs.vnnlib import read_vnnlib, write_vnnlib
 
@@ -125,7 +126,7 @@ def test_the_same_again_and_the_same_when_read(key: Key) -> None:
 )
 def test_no_answer_is_wrong(key: Key, folder: Path) -> None:
     found = answer(key, folder)
-    check(made(key), str(found.status), None if found.counterexample is None else found.counterexample.x)
+    check(made(key), found.verdict.competition, None if found.counterexample is None else found.counterexample.x)
 
 
 @pytest.mark.parametrize(
@@ -135,7 +136,7 @@ def test_some_are_answered(key: Key, folder: Path) -> None:
     """Rightly, that is; these take less than a second, and may take a hundred."""
     instance = made(key)
     files = written(folder, instance.model, instance.text)
-    assert verify_instance(load_instance(*files), Budget(100.0)).status == instance.truth
+    assert verify_instance(load_instance(*files), Budget(100.0)).verdict.competition == instance.truth
 
 
 def test_without_the_hat_some_are_proved(folder: Path) -> None:
@@ -143,7 +144,7 @@ def test_without_the_hat_some_are_proved(folder: Path) -> None:
     for key in (("linear", 1, False, 0), ("inside", 1, True, 0), ("two_sided", 2, False, 0)):
         instance = made(key)
         files = written(folder, without_hat(instance), instance.text)
-        if verify_instance(load_instance(*files), Budget(20.0)).status == Status.UNSAT:
+        if verify_instance(load_instance(*files), Budget(20.0)).verdict is Verdict.VERIFIED:
             return
     raise AssertionError("none of three was proved")
 
@@ -186,4 +187,4 @@ def test_a_hat_as_steep_as_float64_has_digits(slopes: list[float], tmp_path: Pat
     assert float(output(model, spot)[0, 0]) == -1
     prop = small.prop(1, small.case([("0", "1")] * 3, small.conjunction(({0: Fraction(1)}, Fraction(0)))))
     files = written(tmp_path, model, write_vnnlib(prop))
-    assert verify_instance(load_instance(*files), Budget(SECONDS)).status != Status.UNSAT
+    assert verify_instance(load_instance(*files), Budget(SECONDS)).verdict is not Verdict.VERIFIED

@@ -14,7 +14,7 @@ import pytest
 
 from tests.search.small import network
 from vertex_softmax.foundation.errors import InvalidValueError
-from vertex_softmax.graph.from_onnx.parts import beside
+from vertex_softmax.graph.from_onnx.parts import external_files
 from vertex_softmax.runs.sweep import sweep
 from vertex_softmax.runs.sweep.instances import SweepInstance, read_instances
 from vertex_softmax.runs.sweep.runner import digests, stamps
@@ -135,7 +135,7 @@ def test_files_outside_the_folder_are_none_of_the_models(tmp_path: Path) -> None
     (tmp_path / "in").mkdir()
     for name in ("../secret", "/etc/passwd", "a\0b", ""):
         onnx.external_data_helper.set_external_data(model.graph.initializer[0], name)
-        assert beside(tmp_path / "in" / "m.onnx", model.SerializeToString()) == {}
+        assert external_files(tmp_path / "in" / "m.onnx", model.SerializeToString()) == {}
 
 
 def test_a_list_of_instances_has_a_size(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,1 +1,1 @@
-"""From an ONNX file to a graph, held against onnxruntime."""
+"""The importer of ONNX files: from a file to a graph, which is compared with onnxruntime on the file."""

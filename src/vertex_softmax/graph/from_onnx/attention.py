@@ -1,4 +1,4 @@
-"""ONNX's Attention and RotaryEmbedding (opset 23), and Einsum."""
+"""Translations of ONNX's Attention and RotaryEmbedding (opset 23), and of Einsum (see ops.py)."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from vertex_softmax.ops import attention, elementwise
 
 
 def heads(x: Node, count: int, name: str) -> Node:
-    """(batch, length, heads · size) → (batch, heads, length, size); four dimensions are there already."""
+    """(batch, length, heads · size) → (batch, heads, length, size); an input of four dimensions is unchanged."""
     if len(x.shape) == 4:
         return x
     if len(x.shape) != 3 or count <= 0 or x.shape[2] % count:
@@ -26,7 +26,7 @@ def heads(x: Node, count: int, name: str) -> Node:
 
 @translates("Attention")
 def _attention(call: OnnxCall) -> Node:
-    """softmax(scale · Q Kᵀ + mask) V, head by head; query heads share key heads in groups."""
+    """softmax(scale · Q Kᵀ + mask) V for each head; groups of query heads share a key head."""
     if call.used > 1 or call.has(4) or call.has(5):
         raise Unsupported("past and present keys, and the output of the scores, are not supported")
     name, flat = call.name, len(call[0].shape) == 3
@@ -52,14 +52,14 @@ def _attention(call: OnnxCall) -> Node:
 
 
 def attend(scores: Node, values: Node, masked: Tensor | None, penalty: Tensor | None, name: str) -> Node:
-    """softmax(scores) @ values, as one op if both are variable; masks as `Attention` has them."""
+    """softmax(scores) @ values, as one op if both are variable; `masked` and `penalty` are those of `Attention`."""
     if build.value_of(scores) is None and build.value_of(values) is None:
         return build.apply(attention.Attention(masked, penalty), scores, values, name=name)
     return build.matmul(build.softmax(scores, -1, name, masked, penalty), values, name)
 
 
 def _shared(x: Node, count: int, name: str) -> Node:
-    """(batch, key heads, …) → (batch, query heads, …): neighbouring query heads share one."""
+    """(batch, key heads, …) → (batch, query heads, …): neighbouring query heads share a key head."""
     if x.shape[1] == count:
         return x
     if count % x.shape[1]:
@@ -68,7 +68,7 @@ def _shared(x: Node, count: int, name: str) -> Node:
 
 
 def _mask(call: OnnxCall, shape: tuple[int, ...]) -> tuple[Tensor | None, Tensor | None, Tensor | None]:
-    """(where a key is masked, by which finite number if not −∞, what else is added); None is nowhere and nothing."""
+    """(masked, penalty, added): where keys are masked, the finite masks, and what else is added; None if nothing."""
     masked = torch.zeros(limited(shape[-2:]), dtype=torch.bool)
     if call.get("is_causal", 0):
         masked = ~torch.ones(shape[-2:], dtype=torch.bool).tril()
@@ -78,33 +78,33 @@ def _mask(call: OnnxCall, shape: tuple[int, ...]) -> tuple[Tensor | None, Tensor
         mask = call.value(3, "the mask")
         if mask.dim() > 4 or mask.shape[-1] != shape[-1]:
             raise Unsupported(f"a mask of shape {tuple(mask.shape)} for scores of shape {shape} is not supported")
-        added, gone, penalty = split_mask(mask)
+        added, mask_true, penalty = split_mask(mask)
         if penalty is not None:  # −∞ by is_causal remains −∞
             penalty = torch.where(masked, 0.0, penalty)
-        masked = masked if gone is None else masked | gone
+        masked = masked if mask_true is None else masked | mask_true
         added = added if bool(added.any()) else None
     if bool(masked.expand(torch.broadcast_shapes(masked.shape, shape)).all(-1).any()):
-        raise Unsupported("a row of the mask leaves no key")
+        raise Unsupported("the mask masks every key of a row")
     return (masked if bool(masked.any()) else None), penalty, added
 
 
 @translates("RotaryEmbedding")
 def _rotary(call: OnnxCall) -> Node:
-    """Pairs (a, b) of each head's numbers turned by an angle: (a cos − b sin, a sin + b cos)."""
+    """Each pair (a, b) of numbers of a head is rotated by an angle: (a cos − b sin, a sin + b cos)."""
     name, flat = call.name, len(call[0].shape) == 3
     x = heads(call[0], int(call.get("num_heads", 0)), name)
     cos, sin = call.value(1, "the cosines"), call.value(2, "the sines")
     if call.has(3):
-        at = call.value(3, "the positions").long()
-        cos, sin = cos[at], sin[at]
+        positions = call.value(3, "the positions").long()
+        cos, sin = cos[positions], sin[positions]
     if cos.dim() != 3:
         raise Unsupported(f"cosines of shape {tuple(cos.shape)} without positions are not supported")
     c, s = build.constant(cos[:, None], name), build.constant(sin[:, None], name)
     size = int(call.get("rotary_embedding_dim", 0)) or x.shape[-1]
-    turned, rest = build.slice_(x, -1, 0, size, 1, name), build.slice_(x, -1, size, x.shape[-1], 1, name)
+    rotated, rest = build.slice_(x, -1, 0, size, 1, name), build.slice_(x, -1, size, x.shape[-1], 1, name)
     pairs = bool(call.get("interleaved", 0))
     cuts = ((0, size, 2), (1, size, 2)) if pairs else ((0, size // 2, 1), (size // 2, size, 1))
-    a, b = (build.slice_(turned, -1, *cut, name) for cut in cuts)
+    a, b = (build.slice_(rotated, -1, *cut, name) for cut in cuts)
     first = build.subtract(build.multiply(a, c, name), build.multiply(b, s, name), name)
     second = build.add(build.multiply(a, s, name), build.multiply(b, c, name), name)
     out = build.concat([first, second], -1, name)
@@ -119,12 +119,14 @@ def _rotary(call: OnnxCall) -> Node:
 
 @translates("Einsum")
 def _einsum(call: OnnxCall) -> Node:
-    """One operand: a sum; two: one matmul between permutations; no letter twice in one operand."""
+    """One operand: a sum; two operands: one matmul between permutations. No letter occurs twice in one operand."""
     equation = str(call.get("equation", "")).replace(" ", "")
     terms = equation.split("->")[0].split(",")
     result = equation.split("->")[1] if "->" in equation else _implicit(terms)
     if "." in equation or len(terms) > 2 or any(len(set(t)) != len(t) for t in (*terms, result)):
-        raise Unsupported(f"the equation {equation!r}; one or two operands without dots or repeated letters are")
+        raise Unsupported(
+            f"the equation {equation!r} is not supported; one or two operands without dots or repeated letters are"
+        )
     operands = [
         _summed(call[i], t, set(result) | set("".join(terms[:i] + terms[i + 1 :])), call.name)
         for i, t in enumerate(terms)
@@ -143,21 +145,22 @@ def _einsum(call: OnnxCall) -> Node:
     y = build.permute(y, [b.index(c) for c in (*batch, *inner, *right)], call.name)
     x = build.reshape(x, (*dims, shapes[0], shapes[1]), call.name)
     y = build.reshape(y, (*dims, shapes[1], shapes[2]), call.name)
-    out = build.reshape(build.matmul(x, y, call.name), [sizes[c] for c in (*batch, *left, *right)], call.name)
-    made = [*batch, *left, *right]
-    return build.permute(out, [made.index(c) for c in result], call.name)
+    letters_out = [*batch, *left, *right]
+    out = build.reshape(build.matmul(x, y, call.name), [sizes[c] for c in letters_out], call.name)
+    return build.permute(out, [letters_out.index(c) for c in result], call.name)
 
 
 def _implicit(terms: list[str]) -> str:
+    """The output of an equation without '->': all letters that occur once, sorted."""
     letters = "".join(terms)
     return "".join(sorted(c for c in set(letters) if letters.count(c) == 1))
 
 
 def _summed(x: Node, letters: str, needed: set[str], name: str) -> tuple[Node, str]:
-    """An operand summed over the letters that are nowhere else."""
+    """(operand, letters), summed over the letters that are not needed elsewhere."""
     if len(letters) != len(x.shape):
         raise Unsupported(f"{letters!r} does not name the dimensions of shape {x.shape}")
-    gone = [i for i, c in enumerate(letters) if c not in needed]
-    if not gone:
+    summed = [i for i, c in enumerate(letters) if c not in needed]
+    if not summed:
         return x, letters
-    return build.total(x, gone, False, name), "".join(c for c in letters if c in needed)
+    return build.total(x, summed, False, name), "".join(c for c in letters if c in needed)

@@ -1,11 +1,11 @@
-"""Read an ONNX file without trusting it, once.
+"""Reading of untrusted ONNX files, each once.
 
-Invariant: an `OnnxFile` is one state of a model: its bytes, what they say with the numbers that it keeps in other files
-filled in, and the identity of all of it, from one reading of each file. At most LIMIT bytes are read, from nowhere but
-the file itself and (external data) regular files inside its folder.
+Invariant: an `OnnxFile` is one consistent state of a model: its bytes, the parsed model with its external data filled
+in, and the identity of all of it, from a single reading of each file. At most LIMIT bytes are read, only from the file
+itself and, for external data, from regular files inside its folder.
 
 >>> file = OnnxFile.read("model.onnx")                                                 # doctest: +SKIP
->>> graph, original = from_onnx(file), OriginalFile(file)                                  # doctest: +SKIP
+>>> graph, original = from_onnx(file), OriginalFile(file)                              # doctest: +SKIP
 """
 
 from __future__ import annotations
@@ -46,11 +46,11 @@ DTYPES: dict[int, torch.dtype] = {
     11: torch.float64,
     16: torch.bfloat16,
 }
-"""ONNX's number of an element type → torch's type."""
+"""ONNX's number of an element type → torch's dtype."""
 
 
 def packages() -> tuple[Any, Any]:
-    """onnx, with the modules used here, and onnxruntime."""
+    """The packages onnx, with the modules used here, and onnxruntime; an error if one is not installed."""
     try:
         import onnx
         import onnx.defs
@@ -65,27 +65,27 @@ def packages() -> tuple[Any, Any]:
     return onnx, onnxruntime
 
 
-@dataclasses.dataclass(frozen=True, eq=False, repr=False)
+@dataclasses.dataclass(frozen=True, eq=False, repr=False, kw_only=True)
 class OnnxFile:
-    """A model as it was read."""
+    """A model file as it was read at one time."""
 
     name: str
-    """The path, or 'the model' where bytes were given."""
+    """The path, or 'the model' if bytes were given."""
     data: bytes
     """The model's own bytes, decompressed."""
     proto: onnx.ModelProto
-    """What they say, functions as written, with the numbers of other files filled in and without training; nobody
-    changes it: who needs another model copies it."""
+    """The parsed model: functions not expanded, external data filled in, training information removed. It must not be
+    modified; copy it to make another model."""
     identity: str
-    """See certificate/checker/model.py; the checker computes the same from the files."""
+    """See certificate/checker/model.py; the checker computes the same identity from the files."""
     complete: bool
-    """Does the model keep all its numbers in itself? Then `data` is the model."""
-    beside: tuple[Path, ...] = ()
-    """The other files that were read for its numbers."""
+    """Whether the model has no external data, so that `data` is the whole model."""
+    external_files: tuple[Path, ...] = ()
+    """The files that its external data was read from."""
 
     @classmethod
     def read(cls, source: Source) -> OnnxFile:
-        """The file of a path, .onnx or .onnx.gz, or of its bytes; a file that was read before is the same one."""
+        """Read the file of a path, .onnx or .onnx.gz, or its bytes; an `OnnxFile` is returned unchanged."""
         if isinstance(source, OnnxFile):
             return source
         library, _ = packages()
@@ -100,10 +100,10 @@ class OnnxFile:
         if not model.graph.output or not model.opset_import:
             raise InvalidValueError(f"{name} is not an ONNX file: it has no graph with outputs, or names no opset")
         model.ClearField("training_info")
-        beside = _Beside(folder, LIMIT - len(data))
+        external = _ExternalData(folder, LIMIT - len(data))
         for tensor in tensors(model):
-            beside.bring_in(tensor)
-        identity, complete = beside.identity(data, name)
+            external.fill(tensor)
+        identity, complete = external.identity(data, name)
         refuse_expansion(model, name)
         valid(model, name)
         if not OPSETS[0] <= opset(model) <= OPSETS[1]:
@@ -111,13 +111,20 @@ class OnnxFile:
                 f"{name} uses opset {opset(model)}; opsets {OPSETS[0]} to {OPSETS[1]} are read: export it again with "
                 "one"
             )
-        return cls(name, data, model, identity, complete, tuple(beside.contents))
+        return cls(
+            name=name,
+            data=data,
+            proto=model,
+            identity=identity,
+            complete=complete,
+            external_files=tuple(external.contents),
+        )
 
     def __repr__(self) -> str:
         return f"OnnxFile({self.name!r}, {len(self.data)} bytes, {self.identity[:12]}…)"
 
     def output(self, wanted: str | None) -> str:
-        """The name of an output, by default the first."""
+        """The name of the wanted output, by default the first; an error if the model has no such output."""
         names = [value.name for value in self.proto.graph.output]
         if wanted is not None and wanted not in names:
             raise InvalidValueError(f"the model has no output {wanted!r}; it has {', '.join(names)}")
@@ -128,7 +135,7 @@ Source: TypeAlias = str | os.PathLike[str] | bytes | OnnxFile
 
 
 def _content(source: str | os.PathLike[str] | bytes) -> tuple[bytes, Path | None, str]:
-    """The model's bytes, decompressed if they are gzip; its folder (None for bytes), and its name in errors."""
+    """(bytes, folder, name): the model's bytes, decompressed; its folder, None for bytes; its name in errors."""
     if isinstance(source, bytes | bytearray):
         return _decompressed(bytes(source), "the model"), None, "the model"
     if not isinstance(source, str | os.PathLike):
@@ -140,6 +147,7 @@ def _content(source: str | os.PathLike[str] | bytes) -> tuple[bytes, Path | None
 
 
 def _decompressed(data: bytes, name: str) -> bytes:
+    """The bytes, decompressed if they are gzip; an error if there are none or more than LIMIT."""
     try:
         data = decompressed(data, LIMIT + 1)
     except DAMAGED as error:
@@ -151,17 +159,22 @@ def _decompressed(data: bytes, name: str) -> bytes:
     return data
 
 
-class _Beside:
-    """The files that a model keeps numbers in: each is read once, whole."""
+class _ExternalData:
+    """The external data of a model: each file is read once, as a whole.
+
+    `budget` and `unfilled` are the bytes that may still be read from files, and that may still be filled into tensors.
+    """
 
     def __init__(self, folder: Path | None, budget: int) -> None:
-        self.folder, self.budget, self.filled = folder, budget, budget
+        self.folder, self.budget, self.unfilled = folder, budget, budget
         self.contents: dict[Path, bytes] = {}
         self.hashes: dict[str, str] = {}
+        """Location, as the model writes it → SHA-256 of the file."""
 
     def read(self, location: str, where: str) -> bytes:
+        """The content of the file at a location; `where` begins the message of an error."""
         if self.folder is None:
-            raise InvalidValueError(f"{where}, which bytes do not come with: give the path of the model instead")
+            raise InvalidValueError(f"{where}, but only bytes were given: give the path of the model instead")
         try:
             path = reading.beside(self.folder, location)
         except Rejected as error:
@@ -181,8 +194,8 @@ class _Beside:
             self.hashes[location] = hashlib.sha256(self.contents[path]).hexdigest()
         return self.contents[path]
 
-    def bring_in(self, tensor: onnx.TensorProto) -> None:
-        """External data into the tensor."""
+    def fill(self, tensor: onnx.TensorProto) -> None:
+        """Replace a tensor's reference to external data by the data; other tensors stay unchanged."""
         entries = {e.key: e.value for e in tensor.external_data}
         where = f"tensor {tensor.name[:200]!r} keeps its data in the file {str(entries.get('location'))[:200]!r}"
         if tensor.data_location != type(tensor).EXTERNAL:
@@ -190,7 +203,7 @@ class _Beside:
                 raise InvalidValueError(f"{where}, and says that it does not: export the model again")
             return
         if len(entries) < len(tensor.external_data):
-            raise InvalidValueError(f"{where}, or in another: an entry is there twice; export the model again")
+            raise InvalidValueError(f"{where}, or in another: an entry occurs twice; export the model again")
         content = self.read(entries.get("location", ""), where)
         try:
             offset, length = int(entries.get("offset", 0)), int(entries.get("length", LIMIT))
@@ -199,18 +212,18 @@ class _Beside:
         length = min(length, len(content) - offset)
         if offset < 0 or length < 0:
             raise InvalidValueError(f"{where}, outside that file: offset {offset}, length {length}")
-        self.filled -= length
-        if self.filled < 0:
+        self.unfilled -= length
+        if self.unfilled < 0:
             raise InvalidValueError(f"{where}; with it the model has more than {LIMIT} bytes")
         tensor.raw_data = content[offset : offset + length]
         tensor.data_location = type(tensor).DEFAULT
         del tensor.external_data[:]
 
     def identity(self, data: bytes, name: str) -> tuple[str, bool]:
-        """The identity of the model of these bytes and its files; and whether it has none."""
+        """(identity, complete) of the model with these bytes: complete if it has no external data."""
         try:
             names = reading.locations(data)
-            for location in names:  # what is only used in training was not read yet
+            for location in names:  # files that only the training information refers to were not read yet
                 self.read(location, f"{name} keeps numbers in the file {location[:200]!r}")
             return reading.identity(data, self.hashes), not names
         except Rejected as error:
@@ -218,12 +231,12 @@ class _Beside:
 
 
 def valid(model: onnx.ModelProto, name: str) -> None:
-    """Raise if the model is not valid by onnx's checker, or names versions of the standard that contradict."""
+    """Raise if onnx's checker rejects the model, or if it imports two versions of one domain."""
     library, _ = packages()
     try:
         library.checker.check_model(model)
     except (library.checker.ValidationError, ValueError, RuntimeError) as error:
-        if not str(error).startswith("No Op registered"):  # the importer lists the operators it does not know
+        if not str(error).startswith("No Op registered"):  # the importer lists all unknown operators at once
             raise InvalidValueError(f"{name} is not a valid ONNX model: {error}") from error
     versions: dict[str, int] = {}
     for entry in model.opset_import:
@@ -235,18 +248,18 @@ def valid(model: onnx.ModelProto, name: str) -> None:
 
 
 def opset(model: onnx.ModelProto) -> int:
-    """The version of the standard operators, 0 if there is none."""
+    """The version of the standard operators that the model imports, 0 if it imports none."""
     return next((int(o.version) for o in model.opset_import if not standard(o.domain)), 0)
 
 
 def model_input(graph: onnx.GraphProto) -> ModelInput:
-    """The one input of a model that is not an initializer, float32 or float64; an open first size is 1."""
+    """The only input of a model that is not an initializer, float32 or float64; an open first size becomes 1."""
     fixed = {proto.name for proto in graph.initializer}
     inputs = [i for i in graph.input if i.name not in fixed]
     if len(inputs) != 1:
-        found = ", ".join(repr(i.name) for i in inputs) or "none"
+        names = ", ".join(repr(i.name) for i in inputs) or "none"
         raise UnsupportedModelError(
-            f"the model has {len(inputs)} inputs ({found}), one is supported: make the others constants before export"
+            f"the model has {len(inputs)} inputs ({names}), one is supported: make the others constants before export"
         )
     name, kind = inputs[0].name, inputs[0].type.tensor_type
     if DTYPES.get(kind.elem_type) not in (torch.float32, torch.float64):
@@ -257,20 +270,21 @@ def model_input(graph: onnx.GraphProto) -> ModelInput:
     if not kind.HasField("shape"):
         raise UnsupportedModelError(f"input {name!r} has no shape: export the model with fixed sizes")
     dims = [int(d.dim_value) if d.HasField("dim_value") else -1 for d in kind.shape.dim]
-    said = [d.dim_param or (d.dim_value if d.HasField("dim_value") else "?") for d in kind.shape.dim]
+    declared = [d.dim_param or (d.dim_value if d.HasField("dim_value") else "?") for d in kind.shape.dim]
     if 0 in dims:
         raise UnsupportedModelError(
-            f"input {name!r} has shape {said}, which holds no number: there is nothing to verify"
+            f"input {name!r} has shape {declared}, which holds no number: there is nothing to verify"
         )
     if any(n < 0 for n in dims[1:]):
         raise UnsupportedModelError(
-            f"input {name!r} has shape {said}; only the first size may be open: export the model with the others fixed"
+            f"input {name!r} has shape {declared}; only the first size may be open: export the model with the others "
+            "fixed"
         )
     return ModelInput(name, kind.elem_type, tuple(max(n, 1) for n in dims))
 
 
 def to_tensor(proto: onnx.TensorProto, name: str) -> Tensor:
-    """The tensor in its own type, every number as stored."""
+    """The tensor in its own dtype, with every number as stored; `name` names it in errors."""
     onnx, _ = packages()
     dtype = DTYPES.get(proto.data_type)
     if dtype is None:
@@ -278,7 +292,7 @@ def to_tensor(proto: onnx.TensorProto, name: str) -> Tensor:
         kind = known[proto.data_type].name if proto.data_type in known else proto.data_type
         raise UnsupportedModelError(f"{name} has elements of type {kind}, which Vertex does not read")
     if any(n < 0 for n in proto.dims) or proto.data_location == onnx.TensorProto.EXTERNAL:
-        raise InvalidValueError(f"{name} is damaged: its shape is {list(proto.dims)}, or its data is not there")
+        raise InvalidValueError(f"{name} is damaged: its shape is {list(proto.dims)}, or its data is missing")
     try:
         array = onnx.numpy_helper.to_array(proto)
     except (ValueError, TypeError) as error:
@@ -287,6 +301,8 @@ def to_tensor(proto: onnx.TensorProto, name: str) -> Tensor:
         array = array.astype("float32")
     value: Tensor = torch.from_numpy(array.copy()).to(dtype)
     if value.is_floating_point() and bool((value.isnan() | (value == torch.inf)).any()):
-        at = tuple((value.isnan() | (value == torch.inf)).nonzero()[0].tolist())
-        raise InvalidValueError(f"{name} holds {value[at].item()} at {at}; weights are finite, masks may hold -inf")
+        index = tuple((value.isnan() | (value == torch.inf)).nonzero()[0].tolist())
+        raise InvalidValueError(
+            f"{name} holds {value[index].item()} at {index}; weights are finite, masks may hold -inf"
+        )
     return value

@@ -1,16 +1,16 @@
-"""Local functions of an ONNX model, expanded as the standard defines them, or refused.
+"""Local functions of an ONNX model: expanded as the standard defines them, or refused.
 
-Invariant: `inlined` returns a model without functions that computes what the model computes, where the standard, onnx's
-inliner and onnxruntime agree what that is; where they do not, it raises. They do not agree on the following (onnx 1.23,
-onnxruntime 1.31), so each is refused, but for defaults, which are written into the calls first:
+Invariant: `inlined` returns a model without functions that computes the same as the given one, if the standard, onnx's
+inliner and onnxruntime agree on what that is; otherwise it raises. They disagree on the following (onnx 1.23,
+onnxruntime 1.31); each of these is refused, except defaults, which are written into the calls first:
 
 - defaults of attributes (`attribute_proto`): onnx's inliner drops them;
-- a function with the name of an operator: the inliner takes the function, onnxruntime the operator, or, in another
-  domain and with another number of inputs, the process's end;
-- a function whose operators mean something else in the version of the standard that the model names: onnxruntime
-  takes the model's version;
-- a body that uses a name from outside the function: both let it, the standard does not;
-- an attribute that is neither given nor has a default, passed on to a function that has one: the inliner drops both.
+- a function with the name of an operator: the inliner calls the function, onnxruntime the operator; in another domain
+  and with another number of inputs, onnxruntime crashes;
+- a function whose operators have another meaning in the version of the standard that the model imports: onnxruntime
+  uses the model's version;
+- a body that uses a name from outside the function: both accept it, the standard forbids it;
+- an attribute without a value or a default, passed on to a function that has a default: the inliner drops both.
 """
 
 from __future__ import annotations
@@ -27,11 +27,11 @@ if TYPE_CHECKING:
     import onnx
 
 RESERVED = ("ai.onnx", "com.microsoft", "com.ms.", "org.pytorch.aten")
-"""How the names of domains begin whose operators onnx or onnxruntime have, or may have in their next version."""
+"""Prefixes of domains whose operators onnx or onnxruntime define, or may define in a later version."""
 
 
 def inlined(model: onnx.ModelProto, name: str) -> onnx.ModelProto:
-    """The model, its functions expanded; it itself if it has none."""
+    """The model with its functions expanded; the same object if it has none. `name` names it in errors."""
     _refuse_references(model.graph.node, frozenset(), f"{name} outside of functions")
     if not model.functions:
         return model
@@ -44,20 +44,20 @@ def inlined(model: onnx.ModelProto, name: str) -> onnx.ModelProto:
         function.ClearField("opset_import")
         function.opset_import.extend(written.opset_import)
     try:
-        found: onnx.ModelProto = library.inliner.inline_local_functions(written)
+        expanded: onnx.ModelProto = library.inliner.inline_local_functions(written)
     except (library.checker.ValidationError, ValueError, RuntimeError) as error:
         raise InvalidValueError(f"{name} is not a valid ONNX model: its functions do not expand: {error}") from error
     functions = local_functions(model)
-    left = next((node for node in nodes_within(found.graph.node) if Key.of(node) in functions), None)
-    if found.functions or left is not None:
-        called = found.functions[0].name if left is None else left.op_type
+    left = next((node for node in nodes_within(expanded.graph.node) if Key.of(node) in functions), None)
+    if expanded.functions or left is not None:
+        called = expanded.functions[0].name if left is None else left.op_type
         raise UnsupportedModelError(f"{name}: onnx does not expand the function {called!r}: export without functions")
-    valid(found, name)
-    return found
+    valid(expanded, name)
+    return expanded
 
 
 def _write_defaults(model: onnx.ModelProto) -> None:
-    """Every attribute that a call leaves to its default, into the call."""
+    """Add to every call of a function the default values of the attributes that it does not give."""
     functions = local_functions(model)
     for nodes in (model.graph.node, *(function.node for function in model.functions)):
         for node in nodes_within(nodes):
@@ -68,7 +68,7 @@ def _write_defaults(model: onnx.ModelProto) -> None:
 
 
 class _Check:
-    """Refuse what is not understood by all in the same way."""
+    """The check that the standard, the inliner and onnxruntime agree on all functions of a model and their calls."""
 
     def __init__(self, model: onnx.ModelProto, name: str) -> None:
         self.model, self.name = model, name
@@ -77,6 +77,7 @@ class _Check:
         self.types = {key: dict(_references(function.node)) for key, function in self.functions.items()}
 
     def run(self) -> None:
+        """Raise if they disagree on anything."""
         if len(self.functions) < len(self.model.functions):
             raise InvalidValueError(f"{self.name} has two functions of the same name: export it again")
         library, _ = packages()
@@ -109,7 +110,7 @@ class _Check:
         )
 
     def _body(self, key: Key, function: onnx.FunctionProto) -> None:
-        """Names, versions and attributes of one function."""
+        """Check the names, operator versions and attributes in one function."""
         if len(set(function.input)) < len(function.input) or len(set(function.output)) < len(function.output):
             self._refuse(function, "has two inputs or two outputs of the same name")
         declared = [*function.attribute, *(a.name for a in function.attribute_proto)]
@@ -119,8 +120,8 @@ class _Check:
         for attribute in function.attribute_proto:
             if attribute.ref_attr_name or self.types[key].get(attribute.name, attribute.type) != attribute.type:
                 self._refuse(function, f"has a default of another type for its attribute {attribute.name!r}")
-        made = {name for node in function.node for name in node.output}
-        if not made.issuperset(function.output) or made.intersection(function.input):
+        computed = {name for node in function.node for name in node.output}
+        if not computed.issuperset(function.output) or computed.intersection(function.input):
             self._refuse(function, "has an output that none of its nodes makes, or makes an input of its own")
         self._names(function, function.node, set(function.input))
         theirs = {standard(entry.domain): entry.version for entry in function.opset_import}
@@ -137,7 +138,7 @@ class _Check:
                 )
 
     def _names(self, function: onnx.FunctionProto, nodes: Iterable[onnx.NodeProto], known: set[str]) -> None:
-        """Every name is made before it is used, inside the function, and once."""
+        """Check that every name in a function is defined before it is used, inside the function, and only once."""
         known = set(known)
         for node in nodes:
             for graph in graphs(node):
@@ -152,7 +153,7 @@ class _Check:
             known.update(name for name in node.output if name)
 
     def _calls(self, nodes: Iterable[onnx.NodeProto], where: str) -> None:
-        """Inputs, outputs and attributes of the calls are the function's."""
+        """Check that the inputs, outputs and attributes of calls are declared by their functions."""
         for node in nodes_within(nodes):
             key = Key.of(node)
             function = self.functions.get(key)
@@ -160,7 +161,7 @@ class _Check:
                 if any(other[:2] == key[:2] for other in self.functions):
                     raise UnsupportedModelError(
                         f"{self.name}: a node {where} calls the overload {node.overload!r} of the function "
-                        f"{node.op_type!r}, which is not there"
+                        f"{node.op_type!r}, which the model does not define"
                     )
                 continue
             if standard(node.domain) not in self.versions:
@@ -170,12 +171,13 @@ class _Check:
             self._attributes(key, function, node, where)
 
     def _attributes(self, key: Key, function: onnx.FunctionProto, node: onnx.NodeProto, where: str) -> None:
+        """Check the attributes of one call."""
         library, _ = packages()
         kinds = library.AttributeProto
         defaults = {a.name: a.type for a in function.attribute_proto}
         given = {a.name: a for a in node.attribute}
         if len(given) < len(node.attribute):
-            self._refuse(function, f"is called {where} with an attribute that is there twice")
+            self._refuse(function, f"is called {where} with an attribute that is given twice")
         for name, attribute in given.items():
             if name not in defaults and name not in function.attribute:
                 self._refuse(function, f"is called {where} with an attribute {name[:200]!r} that it does not declare")
@@ -190,19 +192,19 @@ class _Check:
 
 
 def _same_operator(node: onnx.NodeProto, one: int | None, other: int | None) -> bool:
-    """Does the node mean the same in these two versions of its domain?"""
+    """Whether the node's operator is the same in these two versions of its domain."""
     if one is None or other is None or one == other:
         return one == other is not None
     library, _ = packages()
     try:
-        found = {library.defs.get_schema(node.op_type, v, standard(node.domain)).since_version for v in (one, other)}
+        since = {library.defs.get_schema(node.op_type, v, standard(node.domain)).since_version for v in (one, other)}
     except (library.defs.SchemaError, OverflowError):
         return False
-    return len(found) == 1
+    return len(since) == 1
 
 
 def _references(nodes: Iterable[onnx.NodeProto]) -> Iterator[tuple[str, int]]:
-    """(name of an attribute of the function, the type that it is used as)"""
+    """(name, type) of every reference to an attribute of the enclosing function, with the type it is used as."""
     for node in nodes_within(nodes):
         for attribute in node.attribute:
             if attribute.ref_attr_name:
@@ -210,7 +212,7 @@ def _references(nodes: Iterable[onnx.NodeProto]) -> Iterator[tuple[str, int]]:
 
 
 def _refuse_references(nodes: Iterable[onnx.NodeProto], declared: frozenset[str], where: str) -> None:
-    """Attributes refer to declared ones of the function that they are in, each as one type; no name is there twice."""
+    """Raise if an attribute refers to one that the function does not declare or uses as two types, or occurs twice."""
     seen: dict[str, int] = {}
     for name, kind in _references(nodes):
         if name not in declared or seen.setdefault(name, kind) != kind:

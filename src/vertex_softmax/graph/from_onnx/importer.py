@@ -1,8 +1,8 @@
-"""ONNX models in: opsets 9 to 23, read as data, translated node by node, and replayed.
+"""The import of ONNX models, opsets 9 to 23: read as data, translated node by node, and compared with onnxruntime.
 
-Invariant: the graph returned computes the model's output, for every input of the stated shape, as the ONNX standard
-defines it on real numbers; where the importer cannot promise that, it raises. `check` (the default) holds it to that:
-onnxruntime runs the file itself at random points, and every tensor both sides know has to agree (replay.py).
+Invariant: the returned graph computes the model's output, for every input of the stated shape, as the ONNX standard
+defines it on real numbers; if the importer cannot guarantee that, it raises. With `check` (the default) this is tested:
+onnxruntime runs the file itself at random points, and every tensor that both compute has to agree (replay.py).
 
 >>> graph = from_onnx("model.onnx")                                                    # doctest: +SKIP
 >>> graph.evaluate(torch.zeros(graph.input.shape, dtype=torch.float64))                # doctest: +SKIP
@@ -36,11 +36,11 @@ if TYPE_CHECKING:
     import onnx
 
 FACTOR = 8
-"""How many times the numbers of its file the tensors of a model may have, beside what every model may have."""
+"""All tensors of a graph may have FACTOR times as many numbers as the model's file, plus build.LARGEST."""
 SECONDS = 600.0
-"""How long an import may take, its comparison with onnxruntime included, if nothing else is said."""
+"""The default time limit of an import, including its comparison with onnxruntime."""
 WRONG = (RuntimeError, ValueError, IndexError, TypeError, KeyError, ArithmeticError)
-"""What torch and Python raise on arguments that do not fit together."""
+"""The exceptions of torch and Python for arguments that do not fit together."""
 
 
 def from_onnx(
@@ -56,51 +56,55 @@ def from_onnx(
 
     The model has one floating-point input that is not an initializer; a first dimension without a number is 1.
     `output` names the output, by default the first of the model. `check` compares the graph with onnxruntime at random
-    points (of `seed`) and at `points`, tensors of the input's shape. After `seconds` an OutOfTimeError is raised; None
-    is without end.
+    points (drawn with `seed`) and at `points`, tensors of the input's shape. After `seconds` an OutOfTimeError is
+    raised; None means no limit.
     """
     clock = Clock(seconds)
     original = OriginalFile(source, output=output)
-    made = translated(original, clock)
+    translation = translated(original, clock)
     if check:
-        onnx_replay.replay(original, made, list(points), seed, clock)
-    return made.final
+        onnx_replay.replay(original, translation, list(points), seed, clock)
+    return translation.final
 
 
-def translated(original: OriginalFile, clock: Clock) -> onnx_replay.Made:
-    """What the importer makes of a model, not compared with it yet."""
+def translated(original: OriginalFile, clock: Clock) -> onnx_replay.TranslatedModel:
+    """The translation of a model to a graph, not yet compared with it."""
     clock.check("reading the model")
     model = inlined(original.model, original.file.name)
-    made = _Importer(model, original, clock).run()
-    check_masks(made.final)
-    return made
+    translation = _Importer(model, original, clock).run()
+    check_masks(translation.final)
+    return translation
 
 
 @dataclasses.dataclass
 class _Importer:
-    """One pass over the nodes; `tensors` holds what is known by its ONNX name."""
+    """One pass over the nodes of a model, which must have no functions; `run` returns the translation."""
 
     model: onnx.ModelProto
     original: OriginalFile
     clock: Clock
     tensors: dict[str, Node] = dataclasses.field(default_factory=dict)
+    """Name of a tensor in the model → its node."""
     problems: list[str] = dataclasses.field(default_factory=list)
     seen: set[Node] = dataclasses.field(default_factory=set)
-    made: int = 0
-    """Numbers of all nodes seen, and of the constants in their ops."""
-    most: int = 0
+    total_size: int = 0
+    """The number of numbers in all nodes seen, or in the constants of their ops if those have more."""
+    size_limit: int = 0
+    """The largest total_size allowed."""
     used: set[str] = dataclasses.field(default_factory=set)
+    """Names of tensors that a node, or the model, uses."""
 
-    def run(self) -> onnx_replay.Made:
+    def run(self) -> onnx_replay.TranslatedModel:
+        """Translate all nodes; a single error lists every unsupported one."""
         graph, output = self.model.graph, self.original.output
         self.used = {name for node in graph.node for name in node.input if name} | {output}
         for proto in graph.initializer:
             if proto.name in self.tensors:
-                raise InvalidValueError(f"initializer {proto.name!r} is there twice: export the model again")
+                raise InvalidValueError(f"initializer {proto.name!r} occurs twice: export the model again")
             value = to_tensor(proto, f"initializer {proto.name!r}")
             self.tensors[proto.name] = build.constant(value, proto.name)
         source = self._source()
-        self.most = build.LARGEST + FACTOR * sum(math.prod(node.shape) for node in self.tensors.values())
+        self.size_limit = build.LARGEST + FACTOR * sum(math.prod(node.shape) for node in self.tensors.values())
         self.tensors[source.name] = source
         for node in graph.node:
             self.clock.check("the import of the model")
@@ -113,15 +117,18 @@ class _Importer:
                 "or export it with another exporter or opset (torch.onnx.export with dynamo=True, opset 18 to 23)."
             )
         if output not in self.tensors:
-            raise InvalidValueError(f"output {output!r} is made by no node of the model")
+            raise InvalidValueError(f"output {output!r} is computed by no node of the model")
         if build.value_of(self.tensors[output]) is not None:
             raise UnsupportedModelError(f"output {output!r} does not depend on the input: there is nothing to verify")
         if not math.prod(self.tensors[output].shape):
             raise UnsupportedModelError(f"output {output!r} has no numbers: there is nothing to verify")
-        made = Graph(source, self.tensors[output])
-        return onnx_replay.Made(self.model, made, move_masks(made), self.tensors)
+        translated_graph = Graph(source, self.tensors[output])
+        return onnx_replay.TranslatedModel(
+            model=self.model, graph=translated_graph, final=move_masks(translated_graph), tensors=self.tensors
+        )
 
     def _source(self) -> Node:
+        """The input node of the graph."""
         name, _, shape = self.original.input
         try:
             return build.source(limited(shape), name)
@@ -129,7 +136,10 @@ class _Importer:
             raise UnsupportedModelError(f"input {name!r}: {error}") from error
 
     def _translate(self, node: onnx.NodeProto) -> None:
-        """Add the node's outputs, or a line to the problems. Nodes behind a problem are only looked up."""
+        """Add the node's outputs to `tensors`, or a line to `problems`.
+
+        A node that depends on an unsupported one is only checked for being a supported operator.
+        """
         function = None if node.overload else TRANSLATE.get((standard(node.domain), node.op_type))
         known = all(name in self.tensors for name in node.input if name)
         if function is None:
@@ -150,47 +160,59 @@ class _Importer:
         except VertexError:
             raise
         except WRONG as error:
-            raise InvalidValueError(f"{self._place(node)} does not fit its inputs: {error}") from error
-        for name, made in zip(node.output, outs, strict=False):
+            raise InvalidValueError(f"{self._description(node)} does not fit its inputs: {error}") from error
+        for name, out_node in zip(node.output, outs, strict=False):
             if name in self.tensors:
-                raise InvalidValueError(f"{self._place(node)} makes {name!r}, which is there already")
+                raise InvalidValueError(
+                    f"{self._description(node)} computes {name!r}, which another node computes already"
+                )
             if name:
-                self.tensors[name] = made
+                self.tensors[name] = out_node
 
     def _count(self, outs: Sequence[Node]) -> None:
-        """A model of many tensors, each of a size that is allowed, is refused when they are too much together."""
+        """Add the size of new nodes; an error if all tensors together are too large, even if each one is allowed."""
         stack = list(outs)
         while stack:
             node = stack.pop()
             if node not in self.seen:
                 self.seen.add(node)
-                held = sum(value.numel() for value in vars(node.op).values() if isinstance(value, Tensor))
-                self.made += max(math.prod(node.shape), held)
+                constants = sum(value.numel() for value in vars(node.op).values() if isinstance(value, Tensor))
+                self.total_size += max(math.prod(node.shape), constants)
                 stack.extend(node.inputs)
-        if self.made > self.most:
+        if self.total_size > self.size_limit:
             raise InvalidValueError(
-                f"the model's nodes have more than {self.most} numbers together, {FACTOR} times those in its file and "
-                f"{build.LARGEST} more: export a smaller one"
+                f"the model's nodes have more than {self.size_limit} numbers together, {FACTOR} times those in its "
+                f"file and {build.LARGEST} more: export a smaller one"
             )
 
     def _call(self, node: onnx.NodeProto) -> OnnxCall:
+        """The node with its inputs translated, as the argument of a translation."""
         name = node.name or next((o for o in node.output if o), node.op_type)
         inputs = tuple(self.tensors[i] if i else None for i in node.input)
         used = max((i + 1 for i, o in enumerate(node.output) if o in self.used), default=1)
         attributes = {a.name: _attribute(a, f"attribute {a.name!r} of {name!r}") for a in node.attribute}
-        return OnnxCall(node.op_type, name, opset(self.model), inputs, attributes, len(node.output), used)
+        return OnnxCall(
+            kind=node.op_type,
+            name=name,
+            opset=opset(self.model),
+            inputs=inputs,
+            attributes=attributes,
+            outputs=len(node.output),
+            used=used,
+        )
 
-    def _place(self, node: onnx.NodeProto) -> str:
+    def _description(self, node: onnx.NodeProto) -> str:
+        """The node's operator, name and input shapes, for messages."""
         shapes = ", ".join(str(list(self.tensors[i].shape)) if i in self.tensors else "?" for i in node.input)
         domain = f"{node.domain}." if node.domain else ""
         return f"{domain}{node.op_type} {node.name or node.output[0]!r} of inputs ({shapes})"
 
     def _problem(self, node: onnx.NodeProto, reason: str) -> None:
-        self.problems.append(f"{self._place(node)}: {reason}")
+        self.problems.append(f"{self._description(node)}: {reason}")
 
 
 def _typed(out: Node, call: OnnxCall) -> Node:
-    """A folded constant in the type of the node's first floating-point input, as ONNX computes it."""
+    """A folded constant, converted to the dtype of the node's first floating-point input, as ONNX computes it."""
     value = build.value_of(out)
     dtype = next((d for d in call.dtypes if d is not None and d.is_floating_point), None)
     if value is None or dtype is None or not value.is_floating_point() or call.kind in ("Cast", "CastLike", "EyeLike"):
@@ -199,6 +221,7 @@ def _typed(out: Node, call: OnnxCall) -> Node:
 
 
 def _attribute(proto: Any, where: str) -> Any:
+    """The value of an attribute as a Python value or a tensor; `where` names it in errors."""
     onnx, _ = packages()
     value = onnx.helper.get_attribute_value(proto)
     if isinstance(value, bytes):

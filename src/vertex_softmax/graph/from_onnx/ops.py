@@ -1,9 +1,9 @@
-"""What each ONNX operator means, as nodes of the graph: one small function per operator, found by its name.
+"""Translations of ONNX operators to nodes of the graph: one small function per operator, registered by its name.
 
-Invariant: a function returns nodes that compute what the ONNX standard says for the opset of the model, or it raises
-`Unsupported` with the reason; it never returns an approximation. Constants keep their ONNX type until they meet a
-variable (integer division truncates, a Cast rounds); the functions see every floating-point one in float64, and what is
-folded is rounded to the type it has in the model.
+Invariant: a function returns nodes that compute what the ONNX standard defines for the opset of the model, or it raises
+`Unsupported` with the reason; it never returns an approximation. Constants keep their ONNX type until they are combined
+with a variable (integer division truncates, a Cast rounds). The functions get floating-point constants in float64, and
+a folded constant is rounded to its type in the model.
 """
 
 from __future__ import annotations
@@ -25,24 +25,28 @@ from vertex_softmax.ops.contract import Op
 
 
 class Unsupported(Exception):  # noqa: N818
-    """Why a node cannot be translated; the importer gathers these into one error."""
+    """The reason why a node cannot be translated; the importer collects these into one error."""
 
 
-@dataclasses.dataclass(frozen=True)
+@dataclasses.dataclass(frozen=True, kw_only=True)
 class OnnxCall:
-    """One ONNX node, its inputs translated; attributes are Python values and tensors."""
+    """One ONNX node with its inputs translated."""
 
     kind: str
+    """The name of its operator."""
     name: str
     opset: int
+    """The version of the standard operators that the model imports."""
     inputs: tuple[Node | None, ...]
+    """None for an optional input that is left out."""
     attributes: dict[str, Any]
+    """Its attributes as Python values and tensors."""
     outputs: int
-    """How many outputs the node has."""
+    """The number of its outputs."""
     used: int
-    """How many of them are used, counted up to the last used one."""
+    """One more than the index of the last output that is used."""
     dtypes: tuple[torch.dtype | None, ...] = dataclasses.field(init=False, default=())
-    """Of the inputs in the model; None where there is none."""
+    """The dtypes of constant inputs in the model (float64 for a variable); None for an input that is left out."""
 
     def __post_init__(self) -> None:
         dtypes = tuple(None if x is None else _dtype(x) for x in self.inputs)
@@ -50,43 +54,43 @@ class OnnxCall:
         object.__setattr__(self, "inputs", tuple(_in_float64(x) for x in self.inputs))
 
     def model_dtype(self, i: int) -> torch.dtype:
-        """The type a constant input has in the model; float64 of a variable."""
+        """The dtype of a constant input in the model; float64 for a variable."""
         return self.dtypes[i] or torch.float64
 
     @property
     def constant(self) -> bool:
-        """Are all inputs constant? Then the node is computed now."""
+        """Whether all inputs are constant, so that the node is folded."""
         return all(x is None or isinstance(x.op, Constant) for x in self.inputs)
 
     def has(self, i: int) -> bool:
-        """Is the optional input there?"""
+        """Whether the optional input i is given."""
         return i < len(self.inputs) and self.inputs[i] is not None
 
     def __getitem__(self, i: int) -> Node:
-        """A required input."""
+        """The required input i; `Unsupported` if it is missing."""
         x = self.inputs[i] if i < len(self.inputs) else None
         if x is None:
             raise Unsupported(f"input {i} is missing")
         return x
 
     def value(self, i: int, what: str) -> Tensor:
-        """A required input that has to be constant."""
+        """The value of the required input i, which has to be constant; `what` names it in the reason if it is not."""
         value = build.value_of(self[i])
         if value is None:
             raise Unsupported(f"{what} depends on the network's input; only a constant is supported there")
         return value
 
     def ints(self, i: int, what: str) -> list[int]:
-        """A constant input as integers."""
+        """The entries of the constant input i as integers."""
         return [int(v) for v in self.value(i, what).reshape(-1).tolist()]
 
     def get(self, name: str, default: Any) -> Any:
-        """An attribute; ONNX's defaults are float32, as all its attributes that are floats: 0.01 is 0.01f."""
+        """An attribute, or its default; a float default is rounded to float32, as all float attributes of ONNX are."""
         return self.attributes.get(name, single(default) if isinstance(default, float) else default)
 
 
 def single(value: float) -> float:
-    """The float32 number next to it."""
+    """The value rounded to float32."""
     return float(np.float32(value))
 
 
@@ -108,7 +112,7 @@ TRANSLATE: dict[tuple[str, str], Translate] = {}
 
 
 def translates(*kinds: str, domains: Sequence[str] = ("",)) -> Callable[[Translate], Translate]:
-    """Register a function for some operators."""
+    """Register a translation for the operators of these names."""
 
     def register(function: Translate) -> Translate:
         for kind in kinds:
@@ -120,12 +124,12 @@ def translates(*kinds: str, domains: Sequence[str] = ("",)) -> Callable[[Transla
 
 
 def number(value: float) -> Node:
-    """A scalar constant."""
+    """A scalar constant node in float64."""
     return build.constant(torch.tensor(value, dtype=torch.float64))
 
 
 def limited(shape: Sequence[int]) -> tuple[int, ...]:
-    """The shape, if a tensor of it is of a reasonable size."""
+    """The shape as a tuple; `Unsupported` if a tensor of this shape would be too large."""
     if any(n < 0 for n in shape) or math.prod(shape) > build.LARGEST:
         raise Unsupported(f"it makes a tensor of shape {tuple(shape)}; at most {build.LARGEST} numbers are supported")
     return tuple(int(n) for n in shape)
@@ -180,7 +184,7 @@ ROOTS: dict[float, Op] = {0.5: elementwise.Sqrt(), -0.5: elementwise.Rsqrt(), -1
 
 
 def power(x: Node, exponent: float, name: str) -> Node:
-    """x ** exponent for the exponents that are products or roots."""
+    """x ** exponent for the exponents ±0.5, −1 and 1 to 8, by roots and products."""
     if exponent in ROOTS:
         return build.apply(ROOTS[exponent], x, name=name)
     if exponent not in range(1, 9):
@@ -216,7 +220,7 @@ def _gelu(call: OnnxCall) -> Node:
 
 
 def relu(x: Node, name: str) -> Node:
-    """max(x, 0)"""
+    """The node max(x, 0)."""
     return build.apply(elementwise.Relu(), x, name=name)
 
 
@@ -253,7 +257,7 @@ def _clip(call: OnnxCall) -> Node:
     if call.constant:
         return build.constant(call.value(0, "").clamp(low, high), call.name)
     x = call[0]
-    if low is not None and low > -3e38:  # float32's smallest number stands for no end
+    if low is not None and low > -3e38:  # the least float32 means that there is no lower end
         x = larger(x, number(low), call.name)
     if high is not None and high < 3e38:
         x = smaller(x, number(high), call.name)
@@ -275,7 +279,7 @@ def _hard_sigmoid(call: OnnxCall) -> Node:
 
 @translates("HardSwish")
 def _hard_swish(call: OnnxCall) -> Node:
-    """x · HardSigmoid(x), whose 1/6 is a float32 in the standard's own definition."""
+    """x · HardSigmoid(x) with slope 1/6, which is a float32 in the standard's definition."""
     return build.multiply(call[0], hard_sigmoid(call[0], single(1 / 6), 0.5, call.name), call.name)
 
 
@@ -349,6 +353,7 @@ def _batch_norm(call: OnnxCall) -> Node:
 
 
 def _normalized_dims(call: OnnxCall) -> list[int]:
+    """The dimensions from `axis` on, over which a norm normalises."""
     rank = len(call[0].shape)
     axis = int(call.get("axis", -1)) % rank
     if call.used > 1:
@@ -368,7 +373,7 @@ def _layer_norm(call: OnnxCall) -> Node:
 
 @translates("InstanceNormalization", "GroupNormalization")
 def _group_norm(call: OnnxCall) -> Node:
-    """Centred and normalised over groups of channels; scale and bias are per channel."""
+    """Normalisation over groups of channels, with scale and bias per channel."""
     x, name = call[0], call.name
     groups = x.shape[1] if call.kind == "InstanceNormalization" else int(call.get("num_groups", 0))
     if groups <= 0 or x.shape[1] % groups:
@@ -391,7 +396,7 @@ def _rms_norm(call: OnnxCall) -> Node:
 
 @translates("Softmax")
 def _softmax(call: OnnxCall) -> Node:
-    """Before opset 13 the dimensions from `axis` on are one; since then `axis` is the only one."""
+    """Before opset 13 softmax is over all dimensions from `axis` on, taken as one; since then over `axis` alone."""
     return softmax_of(call)
 
 
@@ -401,7 +406,7 @@ def _log_softmax(call: OnnxCall) -> Node:
 
 
 def softmax_of(call: OnnxCall) -> Node:
-    """The softmax that the node's axis means in its opset."""
+    """The softmax of the first input over the node's axis, with its meaning in the node's opset."""
     x, rank = call[0], len(call[0].shape)
     axis = int(call.get("axis", 1 if call.opset < 13 else -1)) % rank
     if call.opset >= 13 or axis == rank - 1:

@@ -1,9 +1,9 @@
-"""The model itself: onnxruntime on the file's own bytes, in the file's own precision.
+"""The original model: onnxruntime on the file's own bytes, in the file's own precision.
 
-Invariant: `OriginalFile.run` is what onnxruntime computes of the file as it is: not expanded, not translated, optimised
-only if that is asked for. Where the output does not depend on all of the model, what it does not depend on is left out
-(nobody has looked at it, so nobody runs it); where numbers lie in other files, they are those that were read; nothing
-else is changed, and else the bytes are the file's. One thread, on the CPU: the same input gives the same output.
+Invariant: `OriginalFile.run` returns what onnxruntime computes from the file as it is: functions not expanded, not
+translated, optimised only on request. Two changes are made if necessary: parts that the output does not depend on are
+removed (they were not checked, so they must not be run), and external data is filled in as it was read. Otherwise the
+bytes are those of the file. One thread on the CPU, so that the same input gives the same output.
 """
 
 from __future__ import annotations
@@ -25,22 +25,22 @@ if TYPE_CHECKING:
 
 Array: TypeAlias = NDArray[np.floating]
 TYPES: dict[int, type[np.floating]] = {1: np.float32, 11: np.float64}
-"""ONNX's number of the input's type → numpy's; models of these two are read."""
+"""ONNX's number of the input's element type → numpy's type; only models with these two are read."""
 ROUGH = (1, 10, 16)
-"""ONNX's numbers of the types that round more than float64."""
+"""ONNX's numbers of the floating-point types of lower precision than float64."""
 
 
 class OriginalFile:
-    """A model file as what it does to one input.
+    """A model file as a function of one input, computed by onnxruntime.
 
-    `output` names the output, by default the first of the model.
+    `output` names the output, by default the first of the model. `shape` and `dtype` are those of the input.
     """
 
     def __init__(self, source: Source, *, output: str | None = None) -> None:
         self.file = OnnxFile.read(source)
         self.output = self.file.output(output)
         self.model = only(self.file.proto, self.output)
-        """The model of that output, functions as written; the file's own if that is all of it."""
+        """The model with this output alone, functions not expanded; `file.proto` itself if nothing was removed."""
         if has_sparse(self.model):
             raise UnsupportedModelError("the model has tensors that are sparse, which are not read")
         self.input = model_input(self.model.graph)
@@ -50,12 +50,12 @@ class OriginalFile:
 
     @property
     def identity(self) -> str:
-        """Of the file."""
+        """The identity of the file (`OnnxFile.identity`)."""
         return self.file.identity
 
     @functools.cached_property
     def double(self) -> bool:
-        """Is everything in the model computed in float64, as far as one can see?"""
+        """Whether the model computes in float64 only: no tensor, constant or cast of lower precision is visible."""
         bodies = [self.model.graph.node, *(function.node for function in self.model.functions)]
         attributes = [a for body in bodies for node in nodes_within(body) for a in node.attribute]
         return (
@@ -65,7 +65,7 @@ class OriginalFile:
         )
 
     def run(self, x: Array, *, optimised: bool = False, options: Any = None) -> Array:
-        """The output at x, numbers of the input's shape or flat, as the model's type holds them.
+        """The output at x, which has the input's shape or is flat, and is converted to the model's dtype.
 
         options: onnxruntime's RunOptions, see `Clock.running`.
         """
@@ -76,7 +76,7 @@ class OriginalFile:
         return np.asarray(run(opened, [self.output], {self.input.name: feed.reshape(self.shape)}, options)[0])
 
     def open(self, *, optimised: bool) -> Any:
-        """onnxruntime's session, which is made once; raises if onnxruntime does not load the model."""
+        """The session of onnxruntime, created once; raises if onnxruntime does not load the model."""
         if optimised not in self._sessions:
             plain = self.file.complete and self.model is self.file.proto
             data = self.file.data if plain else self.model.SerializeToString()
@@ -88,7 +88,7 @@ _CASTS = {("to", kind) for kind in ROUGH}
 
 
 def session(data: bytes, *, optimised: bool) -> Any:
-    """onnxruntime with one thread, so that sums keep their order; with all its optimisations, or with none."""
+    """A session of onnxruntime with one thread, so that sums keep their order; with all optimisations or none."""
     _, runtime = packages()
     options = runtime.SessionOptions()
     options.intra_op_num_threads = options.inter_op_num_threads = 1
@@ -101,40 +101,40 @@ def session(data: bytes, *, optimised: bool) -> Any:
 
 
 def run(opened: Any, names: Sequence[str], feed: dict[str, Array], options: Any = None) -> list[Any]:
-    """The named tensors of a session, at one input."""
+    """The values of the named tensors that a session computes for one input."""
     with refusals("onnxruntime cannot run the model"):
-        found: list[Any] = opened.run(list(names), feed, options)
-    return found
+        values: list[Any] = opened.run(list(names), feed, options)
+    return values
 
 
 def with_outputs(model: onnx.ModelProto, names: Sequence[str]) -> bytes:
-    """The model with more of its tensors as outputs."""
+    """The bytes of the model with the named tensors as additional outputs."""
     library, _ = packages()
-    found = type(model)()
-    found.CopyFrom(model)
-    there = {value.name for value in found.graph.output}
-    found.graph.output.extend(library.ValueInfoProto(name=name) for name in names if name not in there)
-    data: bytes = found.SerializeToString()
+    extended = type(model)()
+    extended.CopyFrom(model)
+    present = {value.name for value in extended.graph.output}
+    extended.graph.output.extend(library.ValueInfoProto(name=name) for name in names if name not in present)
+    data: bytes = extended.SerializeToString()
     return data
 
 
 @functools.cache
-def _known() -> tuple[type[Exception], ...]:
-    """What onnxruntime raises: classes of its own, most of which share no base but Exception."""
+def _runtime_errors() -> tuple[type[Exception], ...]:
+    """The exceptions of onnxruntime: classes of its own, most of which have no common base but Exception."""
     from onnxruntime.capi import onnxruntime_pybind11_state as state
 
-    found = [c for c in vars(state).values() if isinstance(c, type) and issubclass(c, Exception)]
-    return (*found, ValueError, RuntimeError)
+    own = [c for c in vars(state).values() if isinstance(c, type) and issubclass(c, Exception)]
+    return (*own, ValueError, RuntimeError)
 
 
 @contextlib.contextmanager
 def refusals(what: str) -> Iterator[None]:
-    """What onnxruntime raises, as errors of Vertex."""
+    """A context that converts exceptions of onnxruntime to an UnsupportedModelError, which begins with `what`."""
     try:
         yield
     except VertexError:
         raise
-    except _known() as error:
+    except _runtime_errors() as error:
         raise UnsupportedModelError(
             f"{what}, so nothing can be checked against it and nothing said about it: {error}"
         ) from error

@@ -1,7 +1,7 @@
-"""What an ONNX model is made of: its tensors, the files it keeps numbers in, the nodes that an output depends on.
+"""The parts of an ONNX model: its tensors, the files of its external data, the nodes that an output depends on.
 
-Invariant: nothing here believes the model. `beside` gives regular files inside the model's folder alone; `only` leaves
-out what an output does not depend on, in functions too: nobody has looked at that, so nobody runs it.
+Invariant: the model is not trusted. `external_files` returns only regular files inside the model's folder. `only`
+removes everything that an output does not depend on, also in functions: it was not checked, so it must not be run.
 """
 
 from __future__ import annotations
@@ -18,39 +18,39 @@ if TYPE_CHECKING:
     import onnx
 
 LIMIT = 1 << 31
-"""Bytes of a model, decompressed and with external data; also protobuf's own limit."""
+"""The most bytes of a model, decompressed and with external data; also protobuf's own limit."""
 MOST_NODES = 1 << 20
-"""Nodes of a model, with what its functions expand to."""
+"""The most nodes of a model after the expansion of its functions."""
 MOST_DEPTH = 100
-"""Functions that call functions."""
+"""The deepest nesting of functions that call functions."""
 
 
 class Key(NamedTuple):
-    """By what a node means an operator or a local function."""
+    """The full name by which a node refers to an operator or a local function."""
 
     domain: str
-    """'' is the standard's, which may also be written 'ai.onnx'."""
+    """'' is the domain of the standard, which may also be written 'ai.onnx'."""
     name: str
     overload: str
 
     @classmethod
     def of(cls, node: onnx.NodeProto) -> Key:
-        """What the node calls."""
+        """The full name of the operator or function that a node calls."""
         return cls(standard(node.domain), node.op_type, node.overload)
 
 
 def standard(domain: str) -> str:
-    """The domain, the standard's two names as one."""
+    """The domain's name, '' for both names of the standard's domain."""
     return "" if domain == "ai.onnx" else domain
 
 
 def local_functions(model: onnx.ModelProto) -> dict[Key, onnx.FunctionProto]:
-    """The functions that the model brings with it."""
+    """The functions that the model defines, by their full names."""
     return {Key(standard(f.domain), f.name, f.overload): f for f in model.functions}
 
 
 def graphs(node: onnx.NodeProto) -> Iterator[onnx.GraphProto]:
-    """The graphs in a node's attributes: branches of an If, the body of a Loop."""
+    """The graphs in a node's attributes, such as the branches of an If or the body of a Loop."""
     for attribute in node.attribute:
         if attribute.HasField("g"):
             yield attribute.g
@@ -58,7 +58,7 @@ def graphs(node: onnx.NodeProto) -> Iterator[onnx.GraphProto]:
 
 
 def nodes_within(nodes: Iterable[onnx.NodeProto]) -> Iterator[onnx.NodeProto]:
-    """The nodes, and all in their graphs; no deeper than protobuf lets messages nest, which is 100."""
+    """The nodes and all nodes in their graphs. The recursion is bounded: protobuf nests at most 100 messages."""
     for node in nodes:
         yield node
         for graph in graphs(node):
@@ -66,7 +66,7 @@ def nodes_within(nodes: Iterable[onnx.NodeProto]) -> Iterator[onnx.NodeProto]:
 
 
 def tensors(model: onnx.ModelProto) -> Iterator[onnx.TensorProto]:
-    """Every tensor of a model's graph and functions, wherever it is written."""
+    """Every tensor of a model's graph and functions: initializers, and tensors in attributes."""
     yield from _in_graph(model.graph)
     for function in model.functions:
         yield from _in_attributes(function.attribute_proto)
@@ -95,7 +95,7 @@ def _in_attributes(attributes: Iterable[onnx.AttributeProto]) -> Iterator[onnx.T
 
 
 def has_sparse(model: onnx.ModelProto) -> bool:
-    """Is a tensor of the model sparse?"""
+    """Whether any tensor of the model is sparse."""
     everywhere = [*nodes_within(model.graph.node), *nodes_within(n for f in model.functions for n in f.node)]
     attributes = [a for node in everywhere for a in node.attribute]
     attributes += [a for function in model.functions for a in function.attribute_proto]
@@ -107,34 +107,37 @@ def has_sparse(model: onnx.ModelProto) -> bool:
     )
 
 
-def beside(model: Path, data: bytes) -> dict[str, Path]:
-    """The files in its folder that a model, whose bytes these are, keeps numbers in, by the names it has for them.
+def external_files(model: Path, data: bytes) -> dict[str, Path]:
+    """The files of the external data of the model at a path with these bytes: location in the model → path.
 
-    None of a model that cannot be read: what is wrong with it, whoever reads it will say.
+    Only files inside the model's folder; empty for a damaged model, whose fault is reported where it is read.
     """
     from vertex_softmax.certificate.checker import Rejected
     from vertex_softmax.certificate.checker import model as reading
 
-    found: dict[str, Path] = {}
+    files: dict[str, Path] = {}
     try:
-        names = reading.locations(decompressed(data, LIMIT))
+        locations = reading.locations(decompressed(data, LIMIT))
     except (*DAMAGED, Rejected):
         return {}
-    for name in names:
+    for location in locations:
         try:
-            found[name] = reading.beside(model.parent, name)
+            files[location] = reading.beside(model.parent, location)
         except Rejected:
             continue
-    return found
+    return files
 
 
 def refuse_expansion(model: onnx.ModelProto, name: str) -> None:
-    """Functions that call functions twice, thirty deep, are a small file and a billion nodes."""
+    """Raise if the expansion of functions would not end or give too many nodes.
+
+    Functions that call functions twice, thirty levels deep, are a small file but a billion nodes.
+    """
     functions = local_functions(model)
     sizes: dict[Key, int] = {}
 
     def size(nodes: Iterable[onnx.NodeProto], depth: int, within: int) -> int:
-        """depth: of functions; within: of functions and graphs."""
+        """The number of nodes after expansion; `depth` counts nested functions, `within` functions and graphs."""
         total = 0
         for node in nodes:
             total += 1
@@ -151,30 +154,30 @@ def refuse_expansion(model: onnx.ModelProto, name: str) -> None:
             total += sum(size(inner.node, depth, within + 1) for inner in graphs(node))
         return total
 
-    for function in model.functions:  # also those that nothing calls: whoever expands them would not end
+    for function in model.functions:  # also those that are never called: an inliner that expands them would not end
         size(function.node, 1, 1)
     if (total := size(model.graph.node, 0, 0)) > MOST_NODES:
         raise InvalidValueError(f"{name} has {total} nodes, its functions expanded; up to {MOST_NODES} are read")
 
 
 def needed(nodes: Sequence[onnx.NodeProto], outputs: Iterable[str]) -> tuple[list[onnx.NodeProto], set[str]]:
-    """The nodes that these names depend on, in their order; and all names that are used on the way."""
-    wanted, found = set(outputs), []
+    """(nodes, names): the nodes that these outputs depend on, in their order, and all names that they use."""
+    wanted, kept = set(outputs), []
     for node in reversed(nodes):
         if wanted.intersection(node.output):
-            found.append(node)
+            kept.append(node)
             wanted.update(node.input)
-            for graph in graphs(node):  # what these read of the nodes outside; too many names do no harm
+            for graph in graphs(node):  # names that these may take from outside; too many do no harm
                 wanted.update(name for inner in nodes_within(graph.node) for name in inner.input)
                 wanted.update(value.name for value in graph.output)
     wanted.discard("")
-    return found[::-1], wanted
+    return kept[::-1], wanted
 
 
 def only(model: onnx.ModelProto, output: str) -> onnx.ModelProto:
-    """The model of this one output, without what it does not depend on; the model itself if that is all of it.
+    """The model with this output alone, without anything it does not depend on; the same object if nothing is removed.
 
-    Functions are kept, but for nodes of theirs that nothing depends on, and for outputs that no call uses.
+    Functions are kept, without the nodes that the output does not depend on and the outputs that no call uses.
     """
     functions = local_functions(model)
     kept, names = needed(model.graph.node, [output])
@@ -196,26 +199,26 @@ def only(model: onnx.ModelProto, output: str) -> onnx.ModelProto:
         and all(len(bodies[k]) == len(f.node) and len(used[k]) == len(f.output) for k, f in functions.items())
     ):
         return model
-    found = type(model)()
-    found.CopyFrom(model)
+    reduced = type(model)()
+    reduced.CopyFrom(model)
     for part in ("node", "output", "initializer", "value_info", "quantization_annotation", "input"):
-        found.graph.ClearField(part)
-    found.ClearField("functions")
-    found.graph.node.extend(_calls_of(kept, functions, used))
-    found.graph.output.extend(value for value in model.graph.output if value.name == output)
-    found.graph.initializer.extend(tensor for tensor in model.graph.initializer if tensor.name in names)
-    gone = fixed - names
-    found.graph.input.extend(value for value in model.graph.input if value.name not in gone)
-    made = {name for node in kept for name in node.output}
-    found.graph.value_info.extend(value for value in model.graph.value_info if value.name in made)
+        reduced.graph.ClearField(part)
+    reduced.ClearField("functions")
+    reduced.graph.node.extend(_calls_of(kept, functions, used))
+    reduced.graph.output.extend(value for value in model.graph.output if value.name == output)
+    reduced.graph.initializer.extend(tensor for tensor in model.graph.initializer if tensor.name in names)
+    removed = fixed - names
+    reduced.graph.input.extend(value for value in model.graph.input if value.name not in removed)
+    computed = {name for node in kept for name in node.output}
+    reduced.graph.value_info.extend(value for value in model.graph.value_info if value.name in computed)
     for key, body in bodies.items():
-        function = found.functions.add()
+        function = reduced.functions.add()
         function.CopyFrom(functions[key])
         for field in ("node", "output", "value_info"):
             function.ClearField(field)
         function.node.extend(_calls_of(body, functions, used))
         function.output.extend(name for i, name in enumerate(functions[key].output) if i in used[key])
-    return found
+    return reduced
 
 
 def _note_calls(
@@ -224,7 +227,7 @@ def _note_calls(
     functions: dict[Key, onnx.FunctionProto],
     used: dict[Key, set[int]],
 ) -> None:
-    """Add which outputs of each function these nodes use; inside their graphs all count."""
+    """Add to `used` the outputs of each function that these nodes use; of calls inside their graphs all outputs."""
     for node in nodes:
         if Key.of(node) in functions:
             used.setdefault(Key.of(node), set()).update(i for i, name in enumerate(node.output) if name in names)
@@ -234,7 +237,7 @@ def _note_calls(
 
 
 def _callers_first(nodes: Iterable[onnx.NodeProto], functions: dict[Key, onnx.FunctionProto]) -> list[Key]:
-    """The functions that the nodes call, directly or not, each before those that it calls."""
+    """The functions that the nodes call, directly or indirectly, each before those that it calls."""
     done: dict[Key, None] = {}
 
     def visit(body: Iterable[onnx.NodeProto]) -> None:
@@ -251,31 +254,30 @@ def _callers_first(nodes: Iterable[onnx.NodeProto], functions: dict[Key, onnx.Fu
 def _calls_of(
     nodes: Iterable[onnx.NodeProto], functions: dict[Key, onnx.FunctionProto], used: dict[Key, set[int]]
 ) -> Iterator[onnx.NodeProto]:
-    """The nodes, calls without the outputs that their function no longer has."""
+    """The nodes; calls of functions lose the outputs that their function no longer has."""
     for node in nodes:
         key = Key.of(node)
-        gone = set(range(len(functions[key].output))) - used.get(key, set()) if key in functions else set()
-        if gone.intersection(range(len(node.output))):
-            left = [name for i, name in enumerate(node.output) if i not in gone]
+        removed = set(range(len(functions[key].output))) - used.get(key, set()) if key in functions else set()
+        if removed.intersection(range(len(node.output))):
             changed = type(node)()
             changed.CopyFrom(node)
             changed.ClearField("output")
-            changed.output.extend(left)
+            changed.output.extend(name for i, name in enumerate(node.output) if i not in removed)
             yield changed
         else:
             yield node
 
 
 class ModelInput(NamedTuple):
-    """The one input of a model that is not an initializer."""
+    """The only input of a model that is not an initializer."""
 
     name: str
     kind: int
     """ONNX's number of its element type."""
     shape: tuple[int, ...]
-    """An open first size is 1."""
+    """Its shape; an open first size is 1."""
 
     @property
     def size(self) -> int:
-        """How many numbers it has."""
+        """The number of its entries."""
         return math.prod(self.shape)

@@ -1,16 +1,16 @@
-"""Replay an import on onnxruntime: every tensor that both sides know has to agree, and the output with the file's own.
+"""The comparison of an imported graph with onnxruntime: all tensors that both compute, and the output of the file.
 
 Invariant: `replay` returns only if, at every point, each integer tensor is equal and each floating-point tensor differs
-by no more than float32 rounding explains; otherwise it raises and names the first tensor that differs. The tensors are
-those of the model with its functions expanded; the output is compared with the file's besides, as it is on the disk.
+by no more than float32 rounding explains; otherwise it raises an error that names the first tensor that differs. The
+tensors are those of the model with its functions expanded; the output is also compared with that of the file itself.
 
 The tolerance is measured, not chosen. onnxruntime computes in float32, the graph in float64; so the graph is also run
-in float32, and its own distance from float64, relative to the tensor's largest number, is what rounding does to this
-tensor of this model at these points. A tensor may differ by MARGIN times that (another order of summation, another
-e^x), or by FLOOR where the graph happens to round less: FLOOR is for sums of 16 terms, and grows with the root of the
-longest sum in the model (seen: 2.3e-6 behind a convolution of 768 terms, where torch had rounded by 1.6e-7). Wrong
-axes, transposes, masks and scales differ by orders of magnitude more. Where all tensors that onnxruntime returns are
-float64, DOUBLE of the largest number is the tolerance.
+in float32, and its own distance from float64, relative to the tensor's largest number, measures the effect of rounding
+on this tensor at these points. A tensor may differ by MARGIN times that (another order of summation, another e^x), or
+by FLOOR if the graph happens to round less: FLOOR is for sums of 16 terms, and grows with the square root of the
+longest sum in the model (observed: 2.3e-6 after a convolution of 768 terms, where torch had rounded by 1.6e-7). Wrong
+axes, transposes, masks and scales differ by orders of magnitude more. If all tensors that onnxruntime returns are
+float64, the tolerance is DOUBLE times the largest number.
 """
 
 from __future__ import annotations
@@ -36,41 +36,51 @@ if TYPE_CHECKING:
     import onnx
 
 POINTS = 6
+"""The number of random points."""
 MARGIN = 16.0
 FLOOR = 2.0**-20
 DOUBLE = 1e-10
 NEARBY, NEAR = 8, 1e-3
-"""So many points beside one, within this share of its largest number, tell what rounding does there."""
+"""Rounding at a point is measured at NEARBY points around it, within NEAR times its largest number."""
 WORK = 1 << 24
-"""Numbers of all nodes, at all points that are evaluated at once."""
+"""The most numbers, in all nodes and at all points, that are evaluated at once."""
 ITSELF = "the output of the file itself, functions not expanded"
 OPTIMISED = "the output of the file itself, with onnxruntime's optimisations"
-"""Held to float32's tolerance in float64 models too: fused operators keep eps and scale as float32."""
+"""Compared with the tolerance of float32 in float64 models too: fused operators store eps and scale as float32."""
 VAGUE = 1e-2
-"""Rounding that changes the output by more than this share of it leaves nothing to compare."""
+"""If rounding changes the output by more than this share of it, a comparison would be meaningless."""
 
 
-@dataclasses.dataclass(frozen=True)
-class Made:
-    """What the importer made of a model."""
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class TranslatedModel:
+    """A model and its translation to a graph."""
 
     model: onnx.ModelProto
-    """The model, functions expanded."""
+    """The model with its functions expanded."""
     graph: Graph
-    """As translated, node by node."""
+    """The graph as translated, node by node."""
     final: Graph
-    """With masks in their softmax; what the caller gets."""
+    """The graph with masks moved into their softmax: the result of the import."""
     tensors: Mapping[str, Node]
-    """Names in `model` → nodes of `graph`."""
+    """Name of a tensor in `model` → node of `graph`."""
 
 
-def replay(original: OriginalFile, made: Made, points: Sequence[Tensor], seed: int, clock: Clock | None = None) -> None:
-    """Compare what was made of a model, tensor by tensor, with onnxruntime on the model and on its file."""
-    graph, final, output, clock = made.graph, made.final, original.output, clock or Clock()
-    fixed = {proto.name for proto in made.model.graph.initializer}
-    names = [name for name in made.tensors if name not in fixed and name != graph.input.name]
+def replay(
+    original: OriginalFile,
+    translation: TranslatedModel,
+    points: Sequence[Tensor],
+    seed: int,
+    clock: Clock | None = None,
+) -> None:
+    """Compare a translation, tensor by tensor, with onnxruntime on the model and on its file; raise if they differ.
+
+    The points are random ones drawn with `seed`, and those given, each of the input's shape.
+    """
+    graph, final, output, clock = translation.graph, translation.final, original.output, clock or Clock()
+    initializers = {proto.name for proto in translation.model.graph.initializer}
+    names = [name for name in translation.tensors if name not in initializers and name != graph.input.name]
     ratios = _Ratios(names, output, floor(graph))
-    session = opened(with_outputs(made.model, names), optimised=False)
+    session = opened(with_outputs(translation.model, names), optimised=False)
     single, last = graph.to(torch.float32), final.to(torch.float32)
     twin = dict(zip(graph.nodes(), single.nodes(), strict=True))
     with clock.running("the comparison of the import with onnxruntime") as options:
@@ -78,16 +88,16 @@ def replay(original: OriginalFile, made: Made, points: Sequence[Tensor], seed: i
             clock.check("the comparison of the import with onnxruntime")
             feed = np.asarray(point.numpy(), dtype=original.dtype)
             x = torch.from_numpy(feed).double()
-            found = dict(zip(names, run(session, names, {graph.input.name: feed}, options), strict=True))
+            theirs = dict(zip(names, run(session, names, {graph.input.name: feed}, options), strict=True))
             exact, rough = graph.values(x), single.values(x.float())
             for name in names:
-                node = made.tensors[name]
+                node = translation.tensors[name]
                 value = build.value_of(node)
                 if value is not None:
-                    _same_constant(name, value, found[name])
+                    _same_constant(name, value, theirs[name])
                 elif node in exact:
-                    ratios.add(name, exact[node], rough[twin[node]], found[name])
-            ratios.add(output, final.evaluate(x), last.evaluate(x.float()), found[output])
+                    ratios.add(name, exact[node], rough[twin[node]], theirs[name])
+            ratios.add(output, final.evaluate(x), last.evaluate(x.float()), theirs[output])
             for name, optimised in ((ITSELF, False), (OPTIMISED, True)):
                 itself = original.run(feed, optimised=optimised, options=options)
                 ratios.add(name, exact[graph.output], rough[single.output], itself)
@@ -95,10 +105,10 @@ def replay(original: OriginalFile, made: Made, points: Sequence[Tensor], seed: i
 
 
 def require_same(original: OriginalFile, graph: Graph, points: Tensor, *, clock: Clock | None = None) -> None:
-    """Raise unless the graph's output is the file's at every point; points (n, *input shape), all of them finite.
+    """Raise unless the graph's output agrees with the file's at every point; points (n, *input shape), all finite.
 
     The file runs point by point, unoptimised and not expanded; the graph, simplified or not, in batches. A difference
-    that rounding does not explain is an UnsupportedModelError, which names the first tensor that differs if it can.
+    that rounding does not explain is an UnsupportedModelError, which names the first tensor that differs if possible.
     """
     clock = clock or Clock()
     shape = graph.input.shape
@@ -112,13 +122,13 @@ def require_same(original: OriginalFile, graph: Graph, points: Tensor, *, clock:
     judge = _Judge(graph, x, clock, double=original.double)
     with clock.running("the comparison of the import with onnxruntime") as options:
         for i in range(len(x)):
-            found = original.run(x[i].numpy(), options=options)
-            if found.shape != graph.output.shape:
+            theirs = original.run(x[i].numpy(), options=options)
+            if theirs.shape != graph.output.shape:
                 raise UnsupportedModelError(
-                    f"the import's output has shape {graph.output.shape}, and the model's {found.shape}; please report "
-                    "this model"
+                    f"the import's output has shape {graph.output.shape}, and the model's {theirs.shape}; please "
+                    "report this model"
                 )
-            if reason := judge.reason(i, torch.from_numpy(found.astype(np.float64)).reshape(-1)):
+            if reason := judge.reason(i, torch.from_numpy(theirs.astype(np.float64)).reshape(-1)):
                 _name_the_tensor(original, x[i].double())
                 raise UnsupportedModelError(
                     f"at input {i}, the output {original.output!r} of the import {reason}: nothing can be said about "
@@ -127,10 +137,10 @@ def require_same(original: OriginalFile, graph: Graph, points: Tensor, *, clock:
 
 
 class _Judge:
-    """What an output may differ by at each of some points: its own rounding, measured, and no less than the usual.
+    """The comparison of outputs at some points x (n, *input shape), each with its own measured tolerance.
 
-    No point is judged by what rounding does at others, where outputs may be larger. But at one point rounding may be
-    small by chance, so a difference is measured again at points beside it before it counts.
+    The tolerance at a point is not taken from other points, where outputs may be larger. But at one point rounding may
+    be small by chance, so before a difference counts, rounding is measured again at nearby points.
     """
 
     def __init__(self, graph: Graph, x: Tensor, clock: Clock, *, double: bool) -> None:
@@ -141,20 +151,20 @@ class _Judge:
         self.usual = float(self.size.median())
 
     def _measured(self, x: Tensor) -> tuple[Tensor, Tensor]:
-        """The outputs (n, outputs), and by how much float32 changes them (n); infinite where it makes no number."""
+        """The outputs (n, outputs), and how much float32 changes them (n); infinite where float32 is not finite."""
         exact = _batched(self.graph, x.double(), self.clock).reshape(len(x), -1)
         rough = _batched(self.single, x.float(), self.clock).reshape(len(x), -1).double()
         gap = (exact - rough).abs().nan_to_num(torch.inf, torch.inf)
         return exact, torch.where(exact.isfinite(), gap, 0.0).amax(1)
 
     def tolerance(self, i: int) -> float:
-        """At point i; of a float64 model, rounding is that of float32 less the 29 bits."""
+        """The tolerance at point i; in a float64 model rounding is 2⁻²⁹ of that of float32."""
         rounding = float(self.rounding[i]) * (2.0**-29 if self.double else 1.0)
         return max(self.least * float(self.size[i]), MARGIN * rounding)
 
-    def reason(self, i: int, found: Tensor) -> str:
-        """Why the output that was found is another one; empty if it is not."""
-        worst = _relative(self.exact[i], found, 1.0)
+    def reason(self, i: int, theirs: Tensor) -> str:
+        """Why onnxruntime's output at point i does not agree with the graph's; empty if it agrees."""
+        worst = _relative(self.exact[i], theirs, 1.0)
         if worst > self.tolerance(i):
             generator = torch.Generator().manual_seed(0)
             x = self.x[i].double()
@@ -173,7 +183,7 @@ class _Judge:
 
 
 def _batched(graph: Graph, x: Tensor, clock: Clock) -> Tensor:
-    """(n, *output shape), in parts that fit in memory."""
+    """The graph's outputs (n, *output shape) at x (n, *input shape), evaluated in parts that fit in memory."""
     each = sum(math.prod(node.shape) for node in graph.nodes())
     count = max(1, WORK // max(each, 1))
     parts = []
@@ -184,14 +194,17 @@ def _batched(graph: Graph, x: Tensor, clock: Clock) -> Tensor:
 
 
 def _name_the_tensor(original: OriginalFile, point: Tensor) -> None:
-    """Raise if an import that is made again, tensor by tensor, differs at this point; else a later step is at fault."""
+    """Repeat the import with a comparison of all tensors at this point, which raises if one of them differs.
+
+    If none does, the difference comes from a later step, such as the simplification.
+    """
     from vertex_softmax.graph.from_onnx.importer import from_onnx
 
     from_onnx(original.file, output=original.output, points=[point])
 
 
 def floor(graph: Graph) -> float:
-    """What rounding may do to any tensor of a model whose longest sum is as long as this one's."""
+    """The relative tolerance for any tensor of a graph: FLOOR times the square root of its longest sum / 16."""
     longest = 16
     for node in graph.nodes():
         op = node.op
@@ -205,41 +218,47 @@ def floor(graph: Graph) -> float:
 
 
 class _Ratios:
-    """Per tensor, the largest relative difference from onnxruntime and from the graph in float32, over the points."""
+    """The largest relative differences over all points, per tensor: from onnxruntime, and from the graph in float32.
+
+    `least` is the smallest tolerance; `finite`: whether the output was finite at some point; `double`: whether all
+    tensors of onnxruntime were float64.
+    """
 
     def __init__(self, names: Sequence[str], output: str, least: float) -> None:
         self.names, self.output, self.least = [*names, ITSELF, OPTIMISED], output, least
-        self.found: dict[str, float] = {}
+        self.difference: dict[str, float] = {}
         self.rounding: dict[str, float] = {}
         self.finite = False
         self.double = True
 
-    def add(self, name: str, exact: Tensor, rough: Tensor, found: Any) -> None:
-        ours, theirs = exact, torch.from_numpy(np.asarray(found))
-        if tuple(theirs.shape) != tuple(ours.shape):
+    def add(self, name: str, exact: Tensor, rough: Tensor, value: Any) -> None:
+        """Record a tensor at one point: the graph's value in float64 and float32, and onnxruntime's value."""
+        theirs = torch.from_numpy(np.asarray(value))
+        if tuple(theirs.shape) != tuple(exact.shape):
             raise InvalidValueError(
-                f"tensor {name!r}: the import has shape {tuple(ours.shape)}, onnxruntime {tuple(theirs.shape)}; "
+                f"tensor {name!r}: the import has shape {tuple(exact.shape)}, onnxruntime {tuple(theirs.shape)}; "
                 "please report this model"
             )
         self.double = self.double and theirs.dtype == torch.float64
-        real = exact.isfinite()
-        size = float(exact[real].abs().max()) if bool(real.any()) else 0.0
-        self.finite = self.finite or (name == self.output and bool(real.all()))
-        self.found[name] = max(self.found.get(name, 0.0), _relative(exact, theirs.double(), size))
+        finite = exact.isfinite()
+        size = float(exact[finite].abs().max()) if bool(finite.any()) else 0.0
+        self.finite = self.finite or (name == self.output and bool(finite.all()))
+        self.difference[name] = max(self.difference.get(name, 0.0), _relative(exact, theirs.double(), size))
         self.rounding[name] = max(self.rounding.get(name, 0.0), _relative(exact, rough.double(), size))
 
     def judge(self) -> None:
+        """Raise if a tensor differs by more than its tolerance, or if the output cannot be compared."""
         if not self.finite:
             raise InvalidValueError(
                 "the model's output is not finite at any random point, so the import cannot be checked: "
                 "give `points` from its input set"
             )
         for name in self.names:
-            if name in self.found and self.found[name] > self.tolerance(name):
+            if name in self.difference and self.difference[name] > self.tolerance(name):
                 raise UnsupportedModelError(
-                    f"tensor {name!r} of the import differs from onnxruntime by {self.found[name]:.3g} of its largest "
-                    f"number; rounding explains {self.tolerance(name):.3g}. The import of the node that makes it is "
-                    "wrong, or onnxruntime is: nothing can be said about this model. Please report it."
+                    f"tensor {name!r} of the import differs from onnxruntime by {self.difference[name]:.3g} of its "
+                    f"largest number; rounding explains {self.tolerance(name):.3g}. The import of the node that "
+                    "computes it is wrong, or onnxruntime is: nothing can be said about this model. Please report it."
                 )
         if self.rounding[self.output] > VAGUE:
             raise UnsupportedModelError(
@@ -248,11 +267,12 @@ class _Ratios:
             )
 
     def tolerance(self, name: str) -> float:
+        """The largest relative difference of a tensor that rounding explains."""
         return DOUBLE if self.double and name != OPTIMISED else max(self.least, MARGIN * self.rounding[name])
 
 
 def _relative(exact: Tensor, other: Tensor, size: float) -> float:
-    """max |exact − other| / size; infinite where one is not finite and the other is another number."""
+    """max |exact − other| / size; infinite if only one is finite somewhere, or if they are different infinities."""
     same = (exact == other) | (exact.isnan() & other.isnan())
     gap = torch.where(same, 0.0, (exact - other).abs().nan_to_num(torch.inf, torch.inf))
     worst = float(gap.max()) if gap.numel() else 0.0
@@ -260,23 +280,23 @@ def _relative(exact: Tensor, other: Tensor, size: float) -> float:
 
 
 def _same_constant(name: str, ours: Tensor, theirs: Any) -> None:
-    """A folded constant has the type, shape and numbers that onnxruntime computes (floats: a few ulps)."""
-    there = torch.from_numpy(np.asarray(theirs))
-    if ours.is_floating_point() and there.is_floating_point():
-        agree = ours.shape == there.shape and torch.allclose(
-            ours.double(), there.double(), rtol=1e-5, atol=1e-6, equal_nan=True
+    """Raise unless a folded constant has the dtype, shape and numbers that onnxruntime computes (floats: nearly)."""
+    computed = torch.from_numpy(np.asarray(theirs))
+    if ours.is_floating_point() and computed.is_floating_point():
+        agree = ours.shape == computed.shape and torch.allclose(
+            ours.double(), computed.double(), rtol=1e-5, atol=1e-6, equal_nan=True
         )
     else:
-        agree = ours.dtype == there.dtype and torch.equal(ours, there)
+        agree = ours.dtype == computed.dtype and torch.equal(ours, computed)
     if not agree:
         raise UnsupportedModelError(
             f"constant {name!r} was folded to another value than onnxruntime computes "
-            f"({ours.dtype} {tuple(ours.shape)}, {there.dtype} {tuple(there.shape)}); please report this model"
+            f"({ours.dtype} {tuple(ours.shape)}, {computed.dtype} {tuple(computed.shape)}); please report this model"
         )
 
 
 def _points(graph: Graph, given: Sequence[Tensor], seed: int) -> Iterator[Tensor]:
-    """Images, standard normals, and both small and large numbers; then the given points."""
+    """POINTS random points, uniform in [0, 1] and normal of several scales in turn; then the given points."""
     generator = torch.Generator().manual_seed(seed)
     shape = graph.input.shape
     for i in range(POINTS):

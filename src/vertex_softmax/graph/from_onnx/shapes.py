@@ -1,6 +1,6 @@
-"""ONNX operators that move numbers, reduce dimensions or compute shapes: the rest of ops.py.
+"""Translations of ONNX operators that move numbers, reduce dimensions or compute shapes (see ops.py).
 
-Every node has a static shape, so `Shape` is a constant, and what is computed from it is folded as it is met.
+Every node has a static shape, so `Shape` is a constant, and everything computed from it is folded.
 """
 
 from __future__ import annotations
@@ -114,7 +114,7 @@ FOLDED: dict[str, Callable[..., Tensor]] = {
     "Sin": torch.sin,
     "Xor": torch.logical_xor,
 }
-"""Operators that are supported among constants only."""
+"""Operators that are supported only for constant inputs, which are folded."""
 
 
 @translates(*FOLDED, "Mod")
@@ -142,11 +142,11 @@ def _cumsum(call: OnnxCall) -> Node:
 
 @translates("IsNaN")
 def _is_nan(call: OnnxCall) -> Node:
-    """Of a softmax: where the row is masked altogether, which the finite inputs of a network do not change."""
+    """Of a softmax: true only in rows with all keys masked, for every finite input of the network; refused then."""
     value = build.value_of(call[0])
     if value is None:
         if not isinstance(call[0].op, softmax.Softmax):
-            raise Unsupported("only of a constant or of a softmax is it known for all inputs")
+            raise Unsupported("it is supported only for a constant and for a softmax")
         value = _at_random(call[0])
         if bool(value.isnan().any()):
             raise Unsupported("the softmax before it has a row whose keys are all masked")
@@ -154,6 +154,7 @@ def _is_nan(call: OnnxCall) -> Node:
 
 
 def _at_random(node: Node) -> Tensor:
+    """The value of a node at a random input of the network."""
     values: dict[Node, Tensor] = {}
     generator = torch.Generator().manual_seed(0)
     for n in order(node):
@@ -166,17 +167,18 @@ def _at_random(node: Node) -> Tensor:
 
 @translates("Where")
 def _where(call: OnnxCall) -> Node:
-    """m·x + (1 − m)·y; a constant -inf is only added, never multiplied by 0."""
+    """m·x + (1 − m)·y for the constant condition m; a constant -inf is only added, never multiplied by 0."""
     chosen = call.value(0, "the condition")
     if chosen.dtype != torch.bool:
         raise Unsupported("the condition is not boolean")
     x, y = build.value_of(call[1]), build.value_of(call[2])
     if x is not None and y is not None:
         return build.folded(torch.where, chosen, x, y, name=call.name)
-    return build.add(_where_else_0(chosen, call[1], call), _where_else_0(~chosen, call[2], call), call.name)
+    return build.add(_zero_elsewhere(chosen, call[1], call), _zero_elsewhere(~chosen, call[2], call), call.name)
 
 
-def _where_else_0(chosen: Tensor, x: Node, call: OnnxCall) -> Node:
+def _zero_elsewhere(chosen: Tensor, x: Node, call: OnnxCall) -> Node:
+    """x where `chosen`, 0 elsewhere; x is one of the two branches of a Where."""
     value = build.value_of(x)
     if value is not None:
         zero = torch.zeros((), dtype=value.dtype)
@@ -225,12 +227,12 @@ def _flatten(call: OnnxCall) -> Node:
     return build.reshape(x, (math.prod(x.shape[:axis]), math.prod(x.shape[axis:])), call.name)
 
 
-def axes_of(call: OnnxCall, since: int, at: int = 1) -> list[int] | None:
-    """The axes: an attribute before opset `since`, then an input; None if there are none."""
+def axes_of(call: OnnxCall, since: int, position: int = 1) -> list[int] | None:
+    """The axes: an attribute before opset `since`, then the input at `position`; None if they are not given."""
     if call.opset < since:
         axes = call.get("axes", None)
         return None if axes is None else [int(a) for a in axes]
-    return call.ints(at, "the axes") if call.has(at) else None
+    return call.ints(position, "the axes") if call.has(position) else None
 
 
 @translates("Squeeze")
@@ -251,7 +253,7 @@ def _unsqueeze(call: OnnxCall) -> Node:
     rank = len(x.shape) + len(axes)
     new = {a % rank for a in axes}
     if len(new) < len(axes):
-        raise Unsupported(f"an axis is there twice: {axes}")
+        raise Unsupported(f"an axis occurs twice: {axes}")
     old = iter(x.shape)
     return build.reshape(x, [1 if d in new else next(old) for d in range(rank)], call.name)
 
@@ -344,12 +346,12 @@ def _trilu(call: OnnxCall) -> Node:
 # Reductions
 
 REDUCE_AXES_SINCE = {"ReduceSum": 13}
-"""The opset in which the axes became an input; 18 but for the sum."""
+"""The opset in which the axes became an input; 18 for all other reductions."""
 
 
 @translates("ReduceMean", "ReduceSum", "ReduceMax", "ReduceMin", "ReduceSumSquare", "ReduceL2", "ReduceProd")
 def _reduce(call: OnnxCall) -> Node:
-    x, name, keep = call[0], call.name, bool(call.get("keepdims", 1))
+    x, name, keepdims = call[0], call.name, bool(call.get("keepdims", 1))
     axes = axes_of(call, REDUCE_AXES_SINCE.get(call.kind, 18))
     if not axes and call.get("noop_with_empty_axes", 0):
         if call.kind in ("ReduceSumSquare", "ReduceL2"):
@@ -360,23 +362,23 @@ def _reduce(call: OnnxCall) -> Node:
     if call.kind in ("ReduceMean", "ReduceL2") and not call.model_dtype(0).is_floating_point:
         raise Unsupported("it takes a mean or root of integers")
     if call.kind == "ReduceMean":
-        return build.mean(x, axes, keep, name)
+        return build.mean(x, axes, keepdims, name)
     if call.kind == "ReduceSum":
-        return build.total(x, axes, keep, name)
+        return build.total(x, axes, keepdims, name)
     if call.kind == "ReduceMax":
-        return build.maximum(x, axes, keep, name)
+        return build.maximum(x, axes, keepdims, name)
     if call.kind == "ReduceMin":
-        return build.negate(build.maximum(build.negate(x, name), axes, keep, name), name)
+        return build.negate(build.maximum(build.negate(x, name), axes, keepdims, name), name)
     if call.kind == "ReduceProd":
-        return _product(call, axes, keep)
-    square = build.total(build.multiply(x, x, name), axes, keep, name)
+        return _product(call, axes, keepdims)
+    square = build.total(build.multiply(x, x, name), axes, keepdims, name)
     return square if call.kind == "ReduceSumSquare" else build.apply(elementwise.Sqrt(), square, name=name)
 
 
-def _product(call: OnnxCall, axes: Sequence[int] | None, keep: bool) -> Node:
+def _product(call: OnnxCall, axes: Sequence[int] | None, keepdims: bool) -> Node:
     x = call.value(0, "the input")
     for d in sorted((a % x.dim() for a in (axes or range(x.dim()))), reverse=True):
-        x = x.prod(d, keepdim=keep, dtype=x.dtype)
+        x = x.prod(d, keepdim=keepdims, dtype=x.dtype)
     return build.constant(x, call.name)
 
 

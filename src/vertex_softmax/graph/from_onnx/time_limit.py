@@ -1,4 +1,4 @@
-"""A limit of the time that reading a model takes."""
+"""A limit on the time that reading a model takes."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from vertex_softmax.foundation.errors import InvalidValueError, OutOfTimeError, 
 
 
 class Clock:
-    """So many seconds from now on; None is without end."""
+    """A time limit of some seconds from now on; None means no limit."""
 
     def __init__(self, seconds: float | None = None) -> None:
         if seconds is not None and not seconds >= 0:
@@ -22,7 +22,7 @@ class Clock:
         self.end = time.perf_counter() + self.seconds
 
     def check(self, doing: str) -> None:
-        """Raise if the time is over."""
+        """Raise if the time is over; `doing` says what took too long."""
         if time.perf_counter() >= self.end:
             raise OutOfTimeError(
                 f"{doing} took longer than {self.seconds:g} seconds, the limit for reading a model: give more by "
@@ -31,7 +31,7 @@ class Clock:
 
     @contextlib.contextmanager
     def running(self, doing: str) -> Iterator[Any]:
-        """RunOptions with which onnxruntime, within it, stops between two nodes when the time is over."""
+        """A context that yields RunOptions with which onnxruntime stops, between two nodes, when the time is over."""
         import onnxruntime
 
         self.check(doing)
@@ -45,7 +45,7 @@ class Clock:
         try:
             yield options
         except VertexError:
-            self.check(doing)  # then the time is why
+            self.check(doing)  # raises if the time limit was the cause
             raise
         finally:
             timer.cancel()

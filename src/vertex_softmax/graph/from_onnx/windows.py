@@ -1,4 +1,4 @@
-"""ONNX operators on windows of an image: Conv, AveragePool, MaxPool, and Pad."""
+"""Translations of ONNX operators on windows of an image: Conv, AveragePool, MaxPool, and Pad (see ops.py)."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from vertex_softmax.graph.ir import Node
 
 
 def pad(x: Node, dim: int, before: int, after: int, value: float, name: str) -> Node:
-    """x with constants before and behind it along a dimension; negative numbers cut."""
+    """x with `value` added before and after it along a dimension; negative counts cut entries off."""
     x = build.slice_(x, dim, max(-before, 0), x.shape[dim] - max(-after, 0), 1, name)
 
     def block(count: int) -> list[Node]:
@@ -25,7 +25,7 @@ def pad(x: Node, dim: int, before: int, after: int, value: float, name: str) -> 
 
 
 def _window(call: OnnxCall, kernel: Sequence[int]) -> tuple[list[int], list[int], list[tuple[int, int]]]:
-    """Strides, dilations and (before, after) padding of each dimension."""
+    """(strides, dilations, paddings) of each dimension; a padding is (before, after)."""
     n, size = len(kernel), call[0].shape[2:]
     if len(size) != n:
         raise Unsupported(f"a kernel of shape {tuple(kernel)} does not fit an input of shape {call[0].shape}")
@@ -62,7 +62,7 @@ def _convolution(call: OnnxCall) -> Node:
 
 @translates("AveragePool")
 def _average_pool(call: OnnxCall) -> Node:
-    """A convolution of each channel with itself, over the number of entries of each window."""
+    """A convolution of each channel with ones, divided by the number of entries of each window."""
     kernel = [int(v) for v in call.get("kernel_shape", [])]
     strides, dilations, pads = _window(call, kernel)
     if call.get("ceil_mode", 0) or any(a != b for a, b in pads):
@@ -79,7 +79,7 @@ def _average_pool(call: OnnxCall) -> Node:
 
 @translates("MaxPool")
 def _max_pool(call: OnnxCall) -> Node:
-    """The maximum over windows; an index in the padding is replaced by one of the same window."""
+    """The maximum over windows; an index in the padding is replaced by another index of the same window."""
     kernel = [int(v) for v in call.get("kernel_shape", [])]
     strides, dilations, pads = _window(call, kernel)
     if call.get("ceil_mode", 0) or any(d != 1 for d in dilations) or call.used > 1:
@@ -89,7 +89,7 @@ def _max_pool(call: OnnxCall) -> Node:
     for d, (k, stride, (before, after)) in enumerate(zip(kernel, strides, pads, strict=True)):
         size = x.shape[2 + d]
         if max(before, after) >= k:
-            raise Unsupported("a window lies in the padding altogether")
+            raise Unsupported("a window lies entirely in the padding")
         count = (size + before + after - k) // stride + 1
         limited((*dims, count, k, *x.shape[3 + d :]))
         index = torch.arange(count)[:, None] * stride - before + torch.arange(k)

@@ -1,1 +1,1 @@
-"""From a PyTorch module to a graph, held against the module itself."""
+"""The importer of PyTorch modules: from a module to a graph, which is compared with the module itself."""

@@ -1,4 +1,4 @@
-"""Softmax, attention and the norms of aten, in Vertex's ops; as ops.py has the rest."""
+"""Translations of aten's softmax, attention and norms to Vertex's ops (see ops.py)."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def _log_sum_exp(call: TorchCall, x: Node, dims: Any, keepdim: bool = False) -> 
 
 
 @translates("scaled_dot_product_attention")
-def _attention(
+def _attention(  # aten's signature
     call: TorchCall,
     query: Value,
     key: Value,
@@ -46,11 +46,11 @@ def _attention(
     scale: float | None = None,
     enable_gqa: bool = False,
 ) -> Node:
-    """softmax(scale · Q Kᵀ + mask) V; where the mask is −∞ (or False), the key has weight 0."""
+    """softmax(scale · Q Kᵀ + mask) V; a key whose mask is −∞ (or False) has weight 0."""
     if dropout_p > 0:
         raise UnsupportedModelError("dropout_p > 0: pass dropout_p=0.0 when the model is not training")
-    place = call.name.rpartition("/")[0]
-    scores_name = f"{place}/scores" if place else "scores"
+    module_path = call.name.rpartition("/")[0]
+    scores_name = f"{module_path}/scores" if module_path else "scores"
     q, k, v = node(query), node(key), node(value)
     if enable_gqa:
         k, v = (_repeat_heads(call, x, q.shape[-3] // x.shape[-3]) for x in (k, v))
@@ -71,7 +71,7 @@ def _attention(
         scores = build.expand(scores, torch.broadcast_shapes(scores.shape, added.shape), scores_name)
         if bool(added.any()):
             scores = build.add(scores, build.constant(added), scores_name)
-    scores, v = _same_lead(scores, v, call.name)
+    scores, v = _same_leading(scores, v, call.name)
     weights = build.value_of(scores)
     if weights is not None:
         p = build.softmax(build.constant(weights), -1, call.name, masked, penalty)
@@ -79,21 +79,22 @@ def _attention(
     return build.apply(attention.Attention(masked, penalty), scores, v, name=call.name)
 
 
-def _same_lead(x: Node, y: Node, name: str) -> tuple[Node, Node]:
-    lead = torch.broadcast_shapes(x.shape[:-2], y.shape[:-2])
-    return build.expand(x, (*lead, *x.shape[-2:]), name), build.expand(y, (*lead, *y.shape[-2:]), name)
+def _same_leading(x: Node, y: Node, name: str) -> tuple[Node, Node]:
+    """Two batches of matrices with their leading dimensions broadcast against each other."""
+    leading = torch.broadcast_shapes(x.shape[:-2], y.shape[:-2])
+    return build.expand(x, (*leading, *x.shape[-2:]), name), build.expand(y, (*leading, *y.shape[-2:]), name)
 
 
 def _repeat_heads(call: TorchCall, x: Node, times: int) -> Node:
-    """Every head `times` times in a row: (..., heads, n, d) → (..., heads · times, n, d)."""
-    *lead, heads, n, d = x.shape
-    split = build.reshape(x, (*lead, heads, 1, n, d), call.name)
-    wide = build.expand(split, (*lead, heads, times, n, d), call.name)
-    return build.reshape(wide, (*lead, heads * times, n, d), call.name)
+    """Every head repeated `times` times: (..., heads, n, d) → (..., heads · times, n, d)."""
+    *leading, heads, n, d = x.shape
+    split = build.reshape(x, (*leading, heads, 1, n, d), call.name)
+    wide = build.expand(split, (*leading, heads, times, n, d), call.name)
+    return build.reshape(wide, (*leading, heads * times, n, d), call.name)
 
 
 @translates("layer_norm")
-def _layer_norm(
+def _layer_norm(  # aten's signature
     call: TorchCall,
     x: Node,
     shape: Sequence[int],
@@ -108,6 +109,7 @@ def _layer_norm(
 
 
 def _scale_shift(call: TorchCall, y: Node, weight: Value | None, bias: Value | None) -> Node:
+    """y · weight + bias; None leaves the factor or the summand out."""
     if weight is not None:
         y = build.multiply(y, node(weight), call.name)
     return y if bias is None else build.add(y, node(bias), call.name)
@@ -117,13 +119,13 @@ def _scale_shift(call: TorchCall, y: Node, weight: Value | None, bias: Value | N
 def _rms_norm(
     call: TorchCall, x: Node, shape: Sequence[int], weight: Value | None = None, eps: float | None = None
 ) -> Node:
-    """Without eps, torch takes the machine epsilon of the model's own dtype."""
+    """RMS normalisation over the last dimensions; with eps=None torch uses the machine epsilon of the model's dtype."""
     smallest = torch.finfo(call.dtype).eps if eps is None else eps
     return _scale_shift(call, build.normalize(x, list(range(-len(shape), 0)), smallest, call.name), weight, None)
 
 
 @translates("native_group_norm")
-def _group_norm(
+def _group_norm(  # aten's signature
     call: TorchCall,
     x: Node,
     weight: Value | None,

@@ -1,11 +1,11 @@
-"""A PyTorch module as a graph of ops, through torch.export.
+"""The import of a PyTorch module as a graph of ops, through torch.export.
 
 Invariant: the graph computes what the module computes in eval mode, in real arithmetic: constants are the module's, in
-float64; a cast between floating-point types is the identity. Every import is replayed against the module itself, run
-eagerly, before it is returned (replay.py).
+float64; a cast between floating-point types is the identity. Every imported graph is compared with the module itself,
+run eagerly, before it is returned (replay.py).
 
-`Program` is what torch.export recorded for one input shape; it is read once for every row of token ids, since masks,
-positions and indices are computed from these.
+`Program` is the program that torch.export recorded for one input shape; it is translated once for every row of token
+ids, since masks, positions and indices are computed from them (`Reading`).
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ _ = torch_attention, torch_shapes  # their translations are registered by import
 aten = torch.ops.aten
 KEPT = ["scaled_dot_product_attention", "layer_norm", "rms_norm", "linear", "matmul", "softmax.int", "log_softmax.int"]
 KEPT += ["logsumexp", "silu", "gelu", "conv1d", "conv2d", "conv3d", "softplus", "elu"]
-"""Ops that torch.export shall not take apart: each is one op here, or one line in an error message."""
+"""Ops that torch.export must not decompose: each is one op here, or one line in an error message."""
 SAME_IDS = (
     "clone",
     "view",
@@ -49,10 +49,11 @@ SAME_IDS = (
     "detach",
     "contiguous",
 )
+"""Ops whose result has the same ids as their first argument."""
 LOOK_UPS = ("embedding", "index", "index_select", "gather", "take", "embedding_bag", "_embedding_bag")
-"""Ops that take rows of their first argument."""
+"""Ops that select rows of their first argument."""
 SHAPE_ONLY = ("full_like", "zeros_like", "ones_like", "empty_like", "new_full", "new_zeros", "new_ones", "new_empty")
-"""Ops that look at the shape of their first argument alone: their value is a constant."""
+"""Ops that use only the shape of their first argument, so that their value is a constant."""
 HINTS = {
     "a branch on perturbed values: use relu, clamp or a constant mask": "gt lt ge le eq ne where logical_not",
     "an index that depends on perturbed values: return logits, the property compares them": "argmax argmin topk sort",
@@ -83,16 +84,15 @@ def from_torch(
 
     `module` has to be in eval mode; it is copied to float64 on the CPU and never changed. A tuple or mapping as
     `example` gives several arguments: the first is perturbed, the others (masks, positions) are constants, as are
-    `kwargs`. Of a model's output, `.logits` are taken if it has them, else the first tensor of a tuple or mapping.
+    `kwargs`. The graph's output is the `.logits` of the model's output if it has them, else its first tensor.
 
-    perturb="embedding": the example holds token ids, and the graph's input is the output (1, tokens, d) of their first
-    embedding; what else depends on the ids (masks, positions, other tables) stays as it is at the example.
+    perturb="embedding": the example consists of token ids, and the graph's input is the output (1, tokens, d) of their
+    first embedding; all else that depends on the ids (masks, positions, other tables) is fixed as at the example.
 
     Additive masks: an entry of −1e30 or less (−inf, the least float32) in scores + mask means that the key has weight
-    0, which it becomes exactly; greater entries (−1e4, −1e9) are added as they are. A row with all keys masked is
-    refused.
+    0, which is then exact; greater entries (−1e4, −1e9) are added as they are. A row with all keys masked is refused.
 
-    batch_dim: where the batch of 1 stands in the example; None if the model takes unbatched input.
+    batch_dim: the dimension of the example that is the batch of 1; None if the model takes unbatched input.
     """
     original = OriginalModule(module, example, kwargs)
     x = constant(check_example(original.example, perturb, batch_dim))
@@ -106,13 +106,13 @@ def from_torch(
 
 
 class Program:
-    """What torch.export recorded of a module, for inputs of one shape."""
+    """The program that torch.export recorded of a module, for inputs of one shape."""
 
     def __init__(self, original: OriginalModule, x: Tensor, perturb: str) -> None:
         self.original, self.perturb = original, perturb
         with torch.no_grad():
             if perturb == "input":
-                original.call(x)  # a module that cannot be called says so itself
+                original.call(x)  # if the module cannot be called, its own error is clearer than torch.export's
             try:
                 with traceable():
                     self.exported = _export(original.wrapped, x)
@@ -121,12 +121,13 @@ class Program:
                 raise
 
     def at(self, x: Tensor) -> Reading:
-        """The graph at this input (perturb='embedding': at these ids, (1, tokens)); not replayed yet."""
+        """The graph for this input (perturb='embedding': for these ids, (1, tokens)), not yet compared."""
         with torch.no_grad(), traceable():
             return Reading(self.exported, x, self.perturb, self.original.dtype, self.original.table())
 
 
 def _export(wrapped: nn.Module, x: Tensor) -> torch.export.ExportedProgram:
+    """The exported program of a module, decomposed into aten's core ops and those of KEPT."""
     table = torch.export.default_decompositions()
     for name in KEPT:
         packet, _, overload = name.partition(".")
@@ -144,7 +145,7 @@ def _export(wrapped: nn.Module, x: Tensor) -> torch.export.ExportedProgram:
 
 
 class Reading:
-    """One walk over the exported program: what depends on the input becomes nodes, the rest is computed."""
+    """One translation of an exported program: values that depend on the input become nodes, the others are computed."""
 
     def __init__(
         self,
@@ -154,23 +155,27 @@ class Reading:
         dtype: torch.dtype,
         words: Tensor | None = None,
     ) -> None:
-        """`words`: the table of input embeddings, where the module says which of its tables that is."""
+        """`words`: the table of input embeddings, if the module says which of its tables that is."""
         self.exported, self.x, self.dtype, self.words = exported, x, dtype, words
-        self.found: dict[Fx, Any] = {}
+        self.translated: dict[Fx, Any] = {}
+        """The node or constant of every node of the exported program."""
         self.problems: list[str] = []
         self.rounded = False
-        """Does anything that depends on the input pass through less than float64?"""
+        """Whether a value that depends on the input has a lower precision than float64."""
         self.fixed = self._placeholders()
-        self.given = next(n for n in exported.graph.nodes if n.name in exported.graph_signature.user_inputs)
-        self.cuts = [self.given] if perturb == "input" else self._embeddings()
+        self.argument = next(n for n in exported.graph.nodes if n.name in exported.graph_signature.user_inputs)
+        """The placeholder of the perturbed argument."""
+        self.cuts = [self.argument] if perturb == "input" else self._embeddings()
+        """The nodes of the exported program that become the graph's input."""
         self.cut = None if perturb == "input" else Cut(self._name_of_table(), x)
         self.input = build.source(self.cuts[0].meta["val"].shape)
         self.raw = self._read()
-        """As translated, node by node."""
+        """The graph as translated, with masks still in Shifts."""
         self.graph = move_masks(self.raw)
         check_masks(self.graph)
 
     def _placeholders(self) -> dict[str, Tensor]:
+        """The values of the program's placeholders (parameters, buffers, constants, the argument) by name."""
         signature, state = self.exported.graph_signature, {**self.exported.state_dict, **self.exported.constants}
         changed = [*signature.buffers_to_mutate.values(), *signature.user_inputs_to_mutate.values()]
         if changed:
@@ -178,18 +183,18 @@ class Reading:
                 f"the module changes {', '.join(changed)} when it is called; it has to be a function"
             )
         fixed: dict[str, Tensor] = {name: self.x for name in signature.user_inputs if isinstance(name, str)}
-        for held in (
+        for targets in (
             signature.inputs_to_parameters,
             signature.inputs_to_buffers,
             signature.inputs_to_lifted_tensor_constants,
         ):
-            fixed.update({name: state[target].detach() for name, target in held.items()})
+            fixed.update({name: state[target].detach() for name, target in targets.items()})
         return fixed
 
     def _embeddings(self) -> list[Fx]:
-        """The embedding of the ids, and others that look up the same ids in the same table.
+        """The first look-up of the ids in their table, and all later ones of the same ids in the same table.
 
-        If the module has several tables for its ids, the one is meant that its `get_input_embeddings` gives.
+        If the module has several tables for its ids, the table is the one of its `get_input_embeddings`.
         """
         nodes = [n for n in self.exported.graph.nodes if _op_name(n) == "embedding" and self._same_ids(n.args[1])]
         nodes = self._of_words(nodes)
@@ -200,41 +205,42 @@ class Reading:
         table, shape = nodes[0].args[0], nodes[0].meta["val"].shape
         if not isinstance(table, Fx) or table.op != "placeholder":
             raise UnsupportedModelError(
-                f"{_place(nodes[0], 'embedding')}: the table of the ids is computed when the module is called; it "
+                f"{_location(nodes[0], 'embedding')}: the table of the ids is computed when the module is called; it "
                 "has to be a parameter or a buffer. Or pass embeddings with perturb='input' instead"
             )
-        self._check_ids(self.fixed[table.name], _place(nodes[0], "embedding"))
-        cuts = [n for n in nodes if self._is(n.args[0], table) and n.meta["val"].shape == shape]
+        self._check_ids(self.fixed[table.name], _location(nodes[0], "embedding"))
+        cuts = [n for n in nodes if self._is_table(n.args[0], table) and n.meta["val"].shape == shape]
         for n in self._after_ids():
-            if n not in cuts and _op_name(n) in LOOK_UPS and self._is(n.args[0], table):
+            if n not in cuts and _op_name(n) in LOOK_UPS and self._is_table(n.args[0], table):
                 raise UnsupportedModelError(
-                    f"{_place(n, _op_name(n))} looks other ids, made from those given, up in the table of the "
+                    f"{_location(n, _op_name(n))} looks other ids, made from those given, up in the table of the "
                     "embeddings that move (as an encoder-decoder does that shifts its ids): which of them moves is "
                     "ambiguous. Give a module that takes embeddings instead of ids"
                 )
         return cuts
 
     def _of_words(self, nodes: list[Fx]) -> list[Fx]:
-        """The look-ups in the table of input embeddings; all, if there is one table only."""
-        held = [self.fixed.get(getattr(n.args[0], "name", "")) for n in nodes]
-        places = [None if table is None else table.data_ptr() for table in held]
-        if self.words is not None and self.words.data_ptr() in places:
-            return [n for n, at in zip(nodes, places, strict=True) if at == self.words.data_ptr()]
-        if len(set(places)) > 1:
+        """Those of the look-ups that use the table of input embeddings; all if there is only one table."""
+        tables = [self.fixed.get(getattr(n.args[0], "name", "")) for n in nodes]
+        pointers = [None if table is None else table.data_ptr() for table in tables]
+        if self.words is not None and self.words.data_ptr() in pointers:
+            return [n for n, pointer in zip(nodes, pointers, strict=True) if pointer == self.words.data_ptr()]
+        if len(set(pointers)) > 1:
             raise UnsupportedModelError(
-                f"the ids are looked up in {len(set(places))} tables, {_place(nodes[0], 'embedding')} first: which of "
-                "them moves? Give the module a method get_input_embeddings() that returns the one, or pass embeddings "
-                "with perturb='input' instead"
+                f"the ids are looked up in {len(set(pointers))} tables, {_location(nodes[0], 'embedding')} first: "
+                "which of them moves? Give the module a method get_input_embeddings() that returns the one, or pass "
+                "embeddings with perturb='input' instead"
             )
         return nodes
 
-    def _same_ids(self, at: Any) -> bool:
-        while isinstance(at, Fx) and at is not self.given and _op_name(at) in SAME_IDS:
-            at = at.args[0]
-        return at is self.given
+    def _same_ids(self, n: Any) -> bool:
+        """Whether a node has the given ids as its value, up to copies, casts and reshapes."""
+        while isinstance(n, Fx) and n is not self.argument and _op_name(n) in SAME_IDS:
+            n = n.args[0]
+        return n is self.argument
 
-    def _is(self, n: Any, table: Fx) -> bool:
-        """Is this the table, by whatever name?"""
+    def _is_table(self, n: Any, table: Fx) -> bool:
+        """Whether a node has the table as its value, possibly under another name (tied weights)."""
         while isinstance(n, Fx) and n.op != "placeholder" and _op_name(n) in SAME_IDS and n.args:
             n = n.args[0]
         if not isinstance(n, Fx) or n.name not in self.fixed:
@@ -242,44 +248,46 @@ class Reading:
         return n is table or self.fixed[n.name].data_ptr() == self.fixed[table.name].data_ptr()
 
     def _after_ids(self) -> list[Fx]:
-        """Everything that depends on the ids."""
-        found, seen = [], {self.given}
+        """All nodes of the exported program that depend on the ids."""
+        dependent, seen = [], {self.argument}
         for n in self.exported.graph.nodes:
             if any(i in seen for i in n.all_input_nodes):
                 seen.add(n)
-                found.append(n)
-        return found
+                dependent.append(n)
+        return dependent
 
-    def _check_ids(self, table: Tensor, place: str) -> None:
+    def _check_ids(self, table: Tensor, location: str) -> None:
+        """Raise if an id is not a row of the table, which is looked up at `location`."""
         wrong = ((self.x < 0) | (self.x >= len(table))).nonzero()
         if len(wrong):
-            at = tuple(wrong[0].tolist())
+            index = tuple(wrong[0].tolist())
             raise InvalidValueError(
-                f"id {int(self.x[at])} at token {at[-1]} is not in the table of {place}, which has {len(table)} rows, "
-                "counted from 0"
+                f"id {int(self.x[index])} at token {index[-1]} is not in the table of {location}, which has "
+                f"{len(table)} rows, counted from 0"
             )
 
     def _name_of_table(self) -> str:
+        """The name of the embedding table in the user's module."""
         signature, table = self.exported.graph_signature, self.cuts[0].args[0]
         name = table.name if isinstance(table, Fx) else ""
-        held = {**signature.inputs_to_parameters, **signature.inputs_to_buffers}
-        if name not in held:
+        targets = {**signature.inputs_to_parameters, **signature.inputs_to_buffers}
+        if name not in targets:
             raise UnsupportedModelError("the table of the ids is neither a parameter nor a buffer of the module")
-        return str(held[name]).removeprefix("module.")
+        return str(targets[name]).removeprefix("module.")
 
     def _read(self) -> Graph:
-        """The graph; one error lists everything that has no translation."""
+        """The translated graph; a single error lists every op that has no translation."""
         output: Any = None
         for n in self.exported.graph.nodes:
             if n in self.cuts:
                 self._check_same(n)
-                self.found[n] = self.input
+                self.translated[n] = self.input
             elif n.op == "placeholder":
-                self.found[n] = self.fixed[n.name]
+                self.translated[n] = self.fixed[n.name]
             elif n.op == "output":
-                output = map_arg(n.args[0], self.found.__getitem__)[0]
+                output = map_arg(n.args[0], self.translated.__getitem__)[0]
             elif n.users:
-                self.found[n] = self._value(n)
+                self.translated[n] = self._value(n)
         if self.problems:
             lines = "\n".join(f"  {p}" for p in self.problems)
             raise UnsupportedModelError(f"the model holds {len(self.problems)} unsupported operation(s):\n{lines}")
@@ -288,54 +296,58 @@ class Reading:
         return Graph(self.input, output)
 
     def _check_same(self, n: Fx) -> None:
-        """At the cut the ids themselves are looked up, not what a cast made of them."""
-        if n is self.given:
+        """Raise if a look-up that starts the graph uses other ids than those given (after a cast, for instance)."""
+        if n is self.argument:
             return
-        index = map_arg(n.args[1], self.found.__getitem__)
+        index = map_arg(n.args[1], self.translated.__getitem__)
         if not isinstance(index, Tensor) or not torch.equal(index.reshape(-1).long(), self.x.reshape(-1).long()):
-            raise UnsupportedModelError(f"{_place(n, 'embedding')} looks up other ids than those given")
+            raise UnsupportedModelError(f"{_location(n, 'embedding')} looks up other ids than those given")
 
     @property
     def start(self) -> Tensor:
-        """The graph's input at the example: of ids, their rows in the table."""
+        """The graph's input at the example: x itself, or for ids their rows in the table."""
         n = self.cuts[0]
-        if n is self.given:
+        if n is self.argument:
             return self.x
-        return n.target(*map_arg(n.args, self.found.__getitem__), **n.kwargs)  # type: ignore[operator,no-any-return]
+        return n.target(*map_arg(n.args, self.translated.__getitem__), **n.kwargs)  # type: ignore[operator,no-any-return]
 
     def values(self, point: Tensor) -> dict[Fx, Any]:
-        """Every value of the exported program, with the graph's input given."""
+        """The value of every node of the exported program for this input of the graph."""
         names = [n.name for n in self.exported.graph.nodes if n.op == "placeholder"]
         run = _FromCut(self.exported.graph_module, self.cuts, point)
         with torch.no_grad(), traceable():
-            run.run(*(self.x if name == self.given.name else self.fixed[name] for name in names))
+            run.run(*(self.x if name == self.argument.name else self.fixed[name] for name in names))
         return {n: run.seen[n.name] for n in self.exported.graph.nodes if n.name in run.seen}
 
     def first_difference(self, point: Tensor) -> str | None:
-        """The first node of the exported program whose value is not its node's in the graph, but for rounding."""
+        """The location of the first node of the exported program whose value differs from its node in the graph.
+
+        Differences of up to 1e-5 of the size count as rounding. None if no node differs.
+        """
         with torch.no_grad():
             ours = self.raw.values(point)
             for n, theirs in self.values(point).items():
-                node = self.found.get(n)
+                node = self.translated.get(n)
                 if isinstance(node, Node) and node in ours and isinstance(theirs, Tensor):
                     mine = ours[node]
                     size = float(theirs.abs().nan_to_num().max()) if theirs.numel() else 0.0
                     if mine.shape != theirs.shape or float((mine - theirs).abs().nan_to_num().max()) > 1e-5 * size:
-                        return f"{_place(n, _op_name(n))!r} ({n.target})"
+                        return f"{_location(n, _op_name(n))!r} ({n.target})"
         return None
 
     def parts(self, point: Tensor) -> dict[str, Tensor]:
-        """The last value that each part of the module made, in the exported program, by the part's name."""
-        found: dict[str, Tensor] = {}
+        """The last value that each submodule computed in the exported program, by the submodule's name."""
+        last: dict[str, Tensor] = {}
         for n, value in self.values(point).items():
             for path, _ in (n.meta.get("nn_module_stack") or {}).values():
                 if isinstance(value, Tensor):
-                    found[str(path).removeprefix("module").removeprefix(".")] = value
-        return found
+                    last[str(path).removeprefix("module").removeprefix(".")] = value
+        return last
 
     def _value(self, n: Fx) -> Any:
-        args: Any = map_arg(n.args, self.found.__getitem__)
-        kwargs: Any = map_arg(n.kwargs, self.found.__getitem__)
+        """The node(s) or constant(s) of a call in the exported program."""
+        args: Any = map_arg(n.args, self.translated.__getitem__)
+        kwargs: Any = map_arg(n.kwargs, self.translated.__getitem__)
         if n.op == "call_function" and n.target is operator.getitem and isinstance(args[0], tuple | list):
             if args[1] < len(args[0]):
                 return args[0][args[1]]
@@ -351,7 +363,7 @@ class Reading:
         value = n.meta.get("val")
         self._note_rounding(n, kwargs)
         try:
-            call = TorchCall(_place(n, name), tuple(value.shape) if isinstance(value, Tensor) else (), self.dtype)
+            call = TorchCall(_location(n, name), tuple(value.shape) if isinstance(value, Tensor) else (), self.dtype)
             return translation(call, *args, **kwargs)
         except (UnsupportedModelError, InvalidValueError) as error:
             return self._problem(n, str(error))
@@ -359,24 +371,25 @@ class Reading:
             return self._problem(n, f"arguments that Vertex does not know: {error}")
 
     def _computed(self, n: Fx, args: Any, kwargs: Any) -> Any:
-        """A value that does not depend on what is perturbed."""
+        """The value of a call that does not depend on the perturbed input."""
         try:
             return n.target(*args, **kwargs)  # type: ignore[operator]
         except (RuntimeError, IndexError, ValueError, TypeError) as error:
             raise UnsupportedModelError(
-                f"{_place(n, _op_name(n))} ({n.target}) cannot be computed at this input: {error}"
+                f"{_location(n, _op_name(n))} ({n.target}) cannot be computed at this input: {error}"
             ) from error
 
     def _note_rounding(self, n: Fx, kwargs: Mapping[str, Any]) -> None:
+        """Set `rounded` if a call computes in less than float64, or has an eps that depends on the precision."""
         values = n.meta.get("val")
         kinds = [v.dtype for v in (values if isinstance(values, tuple | list) else [values]) if isinstance(v, Tensor)]
         no_eps = _op_name(n) == "rms_norm" and len(n.args) < 4 and kwargs.get("eps") is None
         self.rounded |= any(k in (torch.float32, torch.float16, torch.bfloat16) for k in kinds) or no_eps
 
     def _problem(self, n: Fx, why: str) -> Any:
-        """Note it, and go on with a stand-in of the same shape, to find all problems at once."""
+        """Record a problem and return a placeholder of the same shape, so that all problems are reported at once."""
         line = next((s for s in reversed((n.meta.get("stack_trace") or "").splitlines()) if "File" in s), "").strip()
-        self.problems.append(f"{_place(n, _op_name(n))} ({n.target}){f' at {line}' if line else ''}: {why}")
+        self.problems.append(f"{_location(n, _op_name(n))} ({n.target}){f' at {line}' if line else ''}: {why}")
         value = n.meta.get("val")
         if isinstance(value, tuple | list):
             return tuple(build.source(v.shape) for v in value)
@@ -384,17 +397,20 @@ class Reading:
 
 
 def _op_name(n: Fx) -> str:
+    """The name of the aten op that a node calls, without its overload."""
     target = n.target
     return target._schema.name.partition("::")[2] if isinstance(target, torch._ops.OpOverload) else str(target)
 
 
-def _place(n: Fx, name: str) -> str:
+def _location(n: Fx, name: str) -> str:
+    """The path of the submodule that a node comes from, and a name."""
     stack = list((n.meta.get("nn_module_stack") or {}).values())
     path = str(stack[-1][0]).removeprefix("module").removeprefix(".") if stack else ""
     return f"{path}/{name}" if path else name
 
 
 def _any_node(values: Any) -> bool:
+    """Whether nested arguments contain a graph node."""
     if isinstance(values, tuple | list):
         return any(_any_node(v) for v in values)
     return any(_any_node(v) for v in values.values()) if isinstance(values, dict) else isinstance(values, Node)
@@ -404,7 +420,7 @@ def _any_node(values: Any) -> bool:
 
 
 class _FromCut(Interpreter):
-    """The exported program with the embedding's output given; remembers the value of every node."""
+    """Runs the exported program with `value` in place of the nodes `cut`; `seen` has the value of every node."""
 
     def __init__(self, module: torch.fx.GraphModule, cut: list[Fx], value: Tensor) -> None:
         super().__init__(module, garbage_collect_values=False)
@@ -412,13 +428,13 @@ class _FromCut(Interpreter):
         self.seen: dict[str, Any] = {}
 
     def run_node(self, n: Fx) -> Any:
-        """A node's value; the given one at the cut."""
+        """The value of a node, which is the given one at the cut."""
         value = super().run_node(n) if n.op == "placeholder" or n.name not in self.names else None
         self.seen[n.name] = value = self.value if n.name in self.names else value
         return value
 
     def call_function(self, target: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        """A function's value; views may have to copy, as the strides are not those of the export."""
+        """The value of a call; a view becomes a reshape, as strides may differ from those of the export."""
         if target is torch.ops.aten.view.default:
             return args[0].reshape(args[1])
         return super().call_function(target, args, kwargs)

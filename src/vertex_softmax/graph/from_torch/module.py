@@ -1,10 +1,10 @@
-"""The user's module as the original that its graph is held against: checked, copied to float64, run eagerly.
+"""The user's module as the original that its graph is compared with: checked, copied to float64, run eagerly.
 
 Invariant: `OriginalModule` never changes the module. `own` is the user's object itself, in its own precision and on its
 own device; `twin` is a copy of it in float64 on the CPU. Any exception of a called module becomes a VertexError.
 
-A module that takes token ids is run at given embeddings by answering its look-ups of the ids with them (`Cut`); so the
-point reaches the code behind the table, a scale of the embeddings included.
+A module that takes token ids is run at given embeddings by returning them from its look-ups of the ids (`Cut`); so all
+code after the table runs on the given point, including a scaling of the embeddings.
 """
 
 from __future__ import annotations
@@ -26,52 +26,53 @@ from torch.utils._python_dispatch import TorchDispatchMode, is_traceable_wrapper
 from vertex_softmax.foundation.errors import InvalidTypeError, InvalidValueError, UnsupportedModelError, VertexError
 
 Mode: TypeAlias = Callable[[], contextlib.AbstractContextManager[Any]]
-"""How torch treats gradients while a module is called."""
+"""The gradient mode in which a module is called: torch.no_grad, torch.enable_grad or torch.inference_mode."""
 
 
 @dataclasses.dataclass(frozen=True)
 class Cut:
-    """Where the graph begins in a module that takes ids: `table` is the name of the parameter they are looked up in."""
+    """The start of the graph in a module that takes token ids: the output of their look-up in the embedding table."""
 
     table: str
+    """The name of the table, a parameter or buffer of the module."""
     ids: Tensor
-    """(1, tokens)"""
+    """The token ids, (1, tokens)."""
 
 
 class OriginalModule:
-    """A module with everything it is called with, but for the tensor that is perturbed."""
+    """A module with all arguments of its call except the perturbed tensor, and its copy in float64."""
 
     def __init__(self, module: nn.Module, example: Any, kwargs: Mapping[str, Any] | None = None) -> None:
         arguments, self.keywords = arguments_of(example, kwargs)
         self.first = None if arguments else next(iter(self.keywords), None)
-        """The name of the perturbed argument, where it is given by name."""
+        """The name of the perturbed argument if it is passed by keyword, else None."""
         self.rest = tuple(arguments[1:])
         self.example = arguments[0] if arguments else self.keywords.get(str(self.first))
         self.own = module
         self.dtype = check_module(module, self.example)
-        """What norms compute in."""
+        """The precision that the module computes norms in."""
         self.twin = _double(module, self.dtype)
         rest = tuple(constant(a) for a in self.rest)
         named = {name: constant(value) for name, value in self.keywords.items() if name != self.first}
         self.wrapped = _Logits(self.twin, rest, named, self.first)
-        """The twin as a function of one tensor to one tensor; everything else is a constant."""
+        """The twin as a function from one tensor to one tensor; all other arguments are constants."""
         self.kinds = _kinds(module)
-        """The precisions that `own` may take its input in, the likeliest first."""
-        self.place = next((value.device for value in (*module.parameters(), *module.buffers())), torch.device("cpu"))
-        """Where the user's object is."""
+        """The precisions in which `own` may take its input, the most likely first."""
+        self.device = next((value.device for value in (*module.parameters(), *module.buffers())), torch.device("cpu"))
+        """The device of the user's object."""
         self._wrapped: tuple[torch.dtype, nn.Module] | None = None
 
     def call(self, x: Tensor) -> Tensor:
-        """The twin's value for an argument: the input itself, or ids."""
+        """The twin's value for its perturbed argument: an input, or token ids."""
         with traceable():
             return _called("the module's copy in float64", self.wrapped, x)
 
     @contextlib.contextmanager
-    def without_chance(self) -> Iterator[None]:
-        """Refuse a module that draws random numbers in calls made while this is open."""
-        before = _random_states(self.place)
+    def without_random_numbers(self) -> Iterator[None]:
+        """A context that raises at its end if the module drew random numbers in a call within it."""
+        before = _random_states(self.device)
         yield
-        drawn = [name for name, state in _random_states(self.place).items() if state != before[name]]
+        drawn = [name for name, state in _random_states(self.device).items() if state != before[name]]
         if drawn:
             raise UnsupportedModelError(
                 f"the module draws random numbers from {' and '.join(drawn)} when it is called: it has to be a "
@@ -79,19 +80,22 @@ class OriginalModule:
             )
 
     def twin_at(self, point: Tensor, cut: Cut | None = None) -> Tensor:
-        """The twin's value, on the CPU, where the graph's input is `point`."""
-        with _given(self.twin, cut, point):
+        """The twin's value, on the CPU, for the graph's input `point`."""
+        with _embeddings_replaced(self.twin, cut, point):
             return self.call(point if cut is None else cut.ids)
 
     def first_part(self, point: Tensor, cut: Cut | None, recorded: Mapping[str, Tensor]) -> str | None:
-        """The first part of the twin whose value, run eagerly, is not the one recorded by its name; None: none."""
+        """The name of the first submodule of the twin whose eager value differs from the recorded one; None if none.
+
+        `recorded` maps names of submodules to their values in the exported program.
+        """
         names = {part: name for name, part in self.twin.named_modules()}
         seen: dict[str, list[bool]] = {}
 
         def compare(part: nn.Module, _: Any, out: Any) -> None:
-            there = recorded.get(names[part])
-            known = isinstance(out, Tensor) and there is not None and there.shape == out.shape
-            seen.setdefault(names[part], []).append(known and not _close(out, there))
+            expected = recorded.get(names[part])
+            comparable = isinstance(out, Tensor) and expected is not None and expected.shape == out.shape
+            seen.setdefault(names[part], []).append(comparable and not _close(out, expected))
 
         handles = [part.register_forward_hook(compare) for part in names]
         try:
@@ -104,59 +108,61 @@ class OriginalModule:
         return next((name for name, differs in seen.items() if name and differs == [True]), None)  # called once
 
     def table(self) -> Tensor | None:
-        """The twin's table of input embeddings, if the module says which it is (`get_input_embeddings`)."""
-        ask = getattr(self.twin, "get_input_embeddings", None)
+        """The twin's table of input embeddings, if the module has a method `get_input_embeddings`; else None."""
+        getter = getattr(self.twin, "get_input_embeddings", None)
         try:
-            found = getattr(ask(), "weight", None) if callable(ask) else None
-        except NotImplementedError:  # as transformers' base class answers
+            weight = getattr(getter(), "weight", None) if callable(getter) else None
+        except NotImplementedError:  # raised by the base class of transformers
             return None
-        return found.detach() if isinstance(found, Tensor) else None
+        return weight.detach() if isinstance(weight, Tensor) else None
 
     def own_at(
         self, point: Tensor, cut: Cut | None = None, *, moved: bool = True, mode: Mode = torch.no_grad
     ) -> tuple[Tensor, Tensor, torch.dtype]:
-        """What the user's object gives at a point, the point as it was given to it (both float64), and its precision.
+        """(value, point, precision): the value of the user's object at a point, and the point rounded to its precision.
 
-        moved=False: the ids alone, whose embeddings are `point`. mode: torch.no_grad, enable_grad or inference_mode.
+        Value and point are float64. moved=False: the module looks its ids up itself; their embeddings are `point`.
         """
-        place = self.place
+        device = self.device
         for kind in self.kinds:
-            given = point.to(kind)
-            x = given.to(place) if cut is None else cut.ids.to(place)
+            rounded = point.to(kind)
+            x = rounded.to(device) if cut is None else cut.ids.to(device)
             try:
-                with _given(self.own, cut if moved else None, given.to(place)):
-                    found = _called("the module", self._own(kind), x, mode)
+                with _embeddings_replaced(self.own, cut if moved else None, rounded.to(device)):
+                    value = _called("the module", self._own(kind), x, mode)
             except UnsupportedModelError:
                 if kind is self.kinds[-1]:
                     raise
                 continue
             self.kinds = (kind,)
             break
-        return found.cpu().double(), given.double(), kind
+        return value.cpu().double(), rounded.double(), kind
 
     def _own(self, kind: torch.dtype) -> nn.Module:
-        """The user's object as a function of one tensor, further arguments in its place and of this precision."""
+        """The user's object as a function of one tensor; further arguments are on its device and in this precision."""
         if self._wrapped is None or self._wrapped[0] != kind:
-            rest = tuple(_to(a, self.place, kind) for a in self.rest)
-            named = {name: _to(value, self.place, kind) for name, value in self.keywords.items() if name != self.first}
+            rest = tuple(_to(a, self.device, kind) for a in self.rest)
+            named = {name: _to(value, self.device, kind) for name, value in self.keywords.items() if name != self.first}
             self._wrapped = kind, _Logits(self.own, rest, named, self.first)
         return self._wrapped[1]
 
     def batch_at(self, points: Tensor) -> Tensor | None:
-        """What the user's object gives for several points (n, …) in one batch; None if it takes no such batch."""
-        place = self.place
+        """The values (n, …) of the user's object at points (n, …) in one batch; None if it takes no such batch."""
         if self.rest or len(self.keywords) > (self.first is not None):
             return None  # further arguments are for a batch of 1
-        x = points.to(place) if not points.is_floating_point() else points.to(place, self.kinds[0])
+        x = points.to(self.device) if not points.is_floating_point() else points.to(self.device, self.kinds[0])
         try:
-            found = _called("the module", self._own(self.kinds[0]), x)
+            values = _called("the module", self._own(self.kinds[0]), x)
         except VertexError:
-            return None  # a module of batches of 1 says so in whatever way it likes
-        return found.cpu().double() if found.dim() > 0 and len(found) == len(points) else None
+            return None  # a module that takes only batches of 1 may raise anything
+        return values.cpu().double() if values.dim() > 0 and len(values) == len(points) else None
 
 
 class _Logits(nn.Module):
-    """A module as a function of one tensor to one tensor; everything else is a constant."""
+    """A module as a function from one tensor to one tensor; all other arguments are constants.
+
+    `first` is the name of the perturbed argument, None if it is the first positional one.
+    """
 
     def __init__(self, module: nn.Module, rest: tuple[Any, ...], keywords: dict[str, Any], first: str | None) -> None:
         super().__init__()
@@ -165,7 +171,7 @@ class _Logits(nn.Module):
         self.training = False
 
     def forward(self, x: Tensor) -> Any:
-        """logits, or the first tensor."""
+        """The module's logits, or else the first tensor of its output."""
         rest, keywords, first = self.rest
         if first is None:
             return _first(self.module(x, *rest, **keywords))
@@ -173,12 +179,13 @@ class _Logits(nn.Module):
 
 
 def _close(a: Any, b: Any) -> bool:
-    """Equal but for float32's rounding, which is below any difference that matters to a search for one."""
+    """Whether two tensors agree to 1e-5 of their size, more than float32 rounds: enough to locate a difference."""
     size = float(b.abs().nan_to_num().max()) if b.numel() else 0.0
     return float((a - b).abs().nan_to_num().max()) <= 1e-5 * size if a.numel() else True
 
 
 def _first(out: Any) -> Any:
+    """The logits of a model's output if it has them, else its first tensor."""
     if isinstance(out, Mapping):
         return out["logits"] if "logits" in out else _first(list(out.values()))
     if isinstance(out, list | tuple):
@@ -190,22 +197,22 @@ def _first(out: Any) -> Any:
 
 
 def constant(value: Any) -> Any:
-    """A copy on the CPU; floating-point tensors in float64."""
+    """A copy of a tensor on the CPU, in float64 if it is floating point; anything else unchanged."""
     if isinstance(value, Tensor):
         value = value.detach().cpu().clone()
         return value.double() if value.is_floating_point() else value
     return value
 
 
-def _to(value: Any, place: torch.device, kind: torch.dtype) -> Any:
-    """A further argument in the place and precision of the module: it may have been given in float64."""
+def _to(value: Any, device: torch.device, kind: torch.dtype) -> Any:
+    """A further argument on the device of the module and, if it is floating point, in its precision."""
     if not isinstance(value, Tensor):
         return value
-    return value.detach().to(place, kind) if value.is_floating_point() else value.detach().to(place)
+    return value.detach().to(device, kind) if value.is_floating_point() else value.detach().to(device)
 
 
 def arguments_of(example: Any, kwargs: Mapping[str, Any] | None) -> tuple[tuple[Any, ...], dict[str, Any]]:
-    """Positional and named arguments of a call."""
+    """The positional and the named arguments of the call that an example and kwargs describe."""
     keywords = dict(kwargs or {})
     if isinstance(example, Mapping):
         return (), {**example, **keywords}
@@ -213,7 +220,7 @@ def arguments_of(example: Any, kwargs: Mapping[str, Any] | None) -> tuple[tuple[
 
 
 def check_example(x: Any, perturb: Any, batch_dim: int | None) -> Tensor:
-    """The perturbed argument, if it is one."""
+    """The perturbed argument x; an error if it does not fit `perturb` and `batch_dim`."""
     if not isinstance(perturb, str):
         raise UnsupportedModelError(
             f"perturb is {perturb!r}: one input is perturbed, the others are constants; perturb='input' or 'embedding'"
@@ -246,7 +253,10 @@ def check_example(x: Any, perturb: Any, batch_dim: int | None) -> Tensor:
 
 
 def check_module(module: object, x: object) -> torch.dtype:
-    """The dtype the module computes norms in (half precision: float32), once it is in eval mode with finite weights."""
+    """The dtype in which the module computes norms (for half precision float32).
+
+    An error if the module is not in eval mode or has weights that are not finite, dense and real.
+    """
     if not isinstance(module, nn.Module):
         raise InvalidTypeError(f"module is {type(module).__name__}; give a torch.nn.Module")
     _check_kind(module)
@@ -279,6 +289,7 @@ def _check_kind(module: nn.Module) -> None:
 
 
 def _check_weight(what: str, value: Tensor) -> None:
+    """Raise if a parameter or buffer is not a plain dense tensor of real numbers."""
     if is_lazy(value):
         raise UnsupportedModelError(f"{what} has no value yet (a lazy module): call the module once before")
     if value.is_meta:
@@ -300,12 +311,13 @@ def _check_weight(what: str, value: Tensor) -> None:
 
 
 def _kinds(module: nn.Module) -> tuple[torch.dtype, ...]:
-    held = [value.dtype for value in (*module.parameters(), *module.buffers()) if value.is_floating_point()]
-    return tuple(dict.fromkeys([*held, torch.float64, torch.float32])) if held else (torch.float64, torch.float32)
+    """The precisions in which a module may take its input, the most likely first."""
+    own = [value.dtype for value in (*module.parameters(), *module.buffers()) if value.is_floating_point()]
+    return tuple(dict.fromkeys([*own, torch.float64, torch.float32])) if own else (torch.float64, torch.float32)
 
 
 def _double(module: nn.Module, dtype: torch.dtype) -> nn.Module:
-    """A copy in float64 on the CPU, which computes the same but for rounding."""
+    """A copy in float64 on the CPU, which computes the same function up to rounding."""
     try:
         twin = copy.deepcopy(module).cpu().double()
     except Exception as error:
@@ -317,7 +329,7 @@ def _double(module: nn.Module, dtype: torch.dtype) -> nn.Module:
         raise UnsupportedModelError(f"a copy of the module is a {type(twin).__name__}, not an nn.Module")
     for part in twin.modules():
         if isinstance(part, nn.RMSNorm) and part.eps is None:
-            part.eps = torch.finfo(dtype).eps  # what it was in the model's own precision
+            part.eps = torch.finfo(dtype).eps  # the default in the model's own precision
         if isinstance(part, nn.TransformerEncoder):
             part.register_forward_pre_hook(_trust_mask("is_causal"), with_kwargs=True)
         if isinstance(part, nn.TransformerDecoder):
@@ -326,7 +338,10 @@ def _double(module: nn.Module, dtype: torch.dtype) -> nn.Module:
 
 
 def _trust_mask(hint: str) -> Callable[..., Any]:
-    """is_causal=None makes torch look into the mask for a faster kernel; False takes the mask as it is: the same."""
+    """A hook that replaces is_causal=None by False.
+
+    With None torch examines the mask, to choose a faster kernel, which cannot be exported; the result is the same.
+    """
 
     def hook(_: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Any, dict[str, Any]]:
         position = 3 if hint == "is_causal" else 6
@@ -341,7 +356,7 @@ def _trust_mask(hint: str) -> Callable[..., Any]:
 
 @contextlib.contextmanager
 def traceable() -> Iterator[None]:
-    """Without the fused kernels of nn.TransformerEncoder, which hide what is computed; as it was, afterwards."""
+    """A context without the fused kernels of nn.TransformerEncoder, which cannot be exported, and without warnings."""
     before = torch.backends.mha.get_fastpath_enabled()
     torch.backends.mha.set_fastpath_enabled(False)
     try:
@@ -353,73 +368,74 @@ def traceable() -> Iterator[None]:
 
 
 def _called(who: str, module: nn.Module, x: Tensor, mode: Mode = torch.no_grad) -> Tensor:
+    """module(x), detached; any exception of the module becomes an UnsupportedModelError that calls it `who`."""
     with mode(), warnings.catch_warnings(), torch.autocast(x.device.type, enabled=False):
         warnings.simplefilter("ignore")
         try:
-            found = module(x)
+            value = module(x)
         except Exception as error:
             raise UnsupportedModelError(
                 f"{who} cannot be called with {x.dtype} of shape {tuple(x.shape)}: {type(error).__name__}: {error}"
             ) from error
-    if not isinstance(found, Tensor):
-        raise InvalidTypeError(f"the module returned {type(found).__name__}, not a tensor or logits")
-    return found.detach()
+    if not isinstance(value, Tensor):
+        raise InvalidTypeError(f"the module returned {type(value).__name__}, not a tensor or logits")
+    return value.detach()
 
 
-def _random_states(place: torch.device) -> dict[str, object]:
-    """The states of the generators that a module may draw from without being given one."""
-    _, keys, position, *_ = np.random.get_state()  # noqa: NPY002 - the global one is the point
-    found: dict[str, object] = {
+def _random_states(device: torch.device) -> dict[str, object]:
+    """The states of the global random generators, by the name of their library."""
+    _, keys, position, *_ = np.random.get_state()  # noqa: NPY002 - the state of the global generator is needed
+    states: dict[str, object] = {
         "torch": torch.get_rng_state().numpy().tobytes(),
         "random": random.getstate(),
         "numpy": (np.asarray(keys).tobytes(), position),
     }
-    if place.type == "cuda":
-        found["torch.cuda"] = torch.cuda.get_rng_state(place).numpy().tobytes()
-    return found
+    if device.type == "cuda":
+        states["torch.cuda"] = torch.cuda.get_rng_state(device).numpy().tobytes()
+    return states
 
 
 @contextlib.contextmanager
-def _given(module: nn.Module, cut: Cut | None, point: Tensor) -> Iterator[None]:
-    """While it is open, the module's look-ups of the cut's ids give the point."""
+def _embeddings_replaced(module: nn.Module, cut: Cut | None, point: Tensor) -> Iterator[None]:
+    """A context in which the module's look-ups of the cut's ids return the point; without a cut nothing changes."""
     if cut is None:
         yield
         return
-    mode = _LookUps(_held(module, cut.table), cut.ids, point)
+    mode = _LookUps(_tensor_named(module, cut.table), cut.ids, point)
     with mode:
         yield
-    if not mode.answered:
+    if not mode.count:
         raise UnsupportedModelError(
             f"the module does not look the ids up in {cut.table} when it is called, though torch.export recorded that; "
             "it has to do the same every time"
         )
 
 
-def _held(module: nn.Module, name: str) -> Tensor:
-    """The parameter or buffer of this name."""
+def _tensor_named(module: nn.Module, name: str) -> Tensor:
+    """The parameter or buffer of this (dotted) name."""
     owner, _, last = name.rpartition(".")
     try:
-        found = getattr(module.get_submodule(owner), last)
+        value = getattr(module.get_submodule(owner), last)
     except AttributeError:
-        found = None
-    if not isinstance(found, Tensor):
+        value = None
+    if not isinstance(value, Tensor):
         raise UnsupportedModelError(f"a copy of the module has the table {name}, but the module itself has not")
-    return found
+    return value
 
 
 class _LookUps(TorchDispatchMode):
-    """Answers every look-up of the ids in one table with the given embeddings."""
+    """Replaces the result of every look-up of `ids` in `table` by the embeddings `point`; `count` counts them."""
 
     def __init__(self, table: Tensor, ids: Tensor, point: Tensor) -> None:
         super().__init__()  # type: ignore[no-untyped-call]
-        self.table, self.ids, self.point, self.answered = table, ids.reshape(-1).cpu().long(), point, 0
+        self.table, self.ids, self.point, self.count = table, ids.reshape(-1).cpu().long(), point, 0
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Sequence[Any] = (), kwargs: Any = None) -> Any:
-        if func is torch.ops.aten.embedding.default and self._asked(args[0], args[1]):
-            self.answered += 1
+        if func is torch.ops.aten.embedding.default and self._matches(args[0], args[1]):
+            self.count += 1
             return self.point.reshape(*args[1].shape, args[0].shape[-1]).to(args[0].dtype)
         return func(*args, **(kwargs or {}))
 
-    def _asked(self, table: Tensor, index: Tensor) -> bool:
+    def _matches(self, table: Tensor, index: Tensor) -> bool:
         same = table.data_ptr() == self.table.data_ptr() and table.shape == self.table.shape
         return same and torch.equal(index.reshape(-1).cpu().long(), self.ids)

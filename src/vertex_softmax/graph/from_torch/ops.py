@@ -1,7 +1,8 @@
-"""What each aten op computes, in Vertex's ops: one small function per op, found by its name.
+"""Translations of aten's ops to Vertex's ops: one small function per op, registered by its name.
 
-Invariant: `TRANSLATIONS[name](call, …)` is the op's value at every input, in real arithmetic. Arguments are those of
-the aten op, with graph nodes where it depends on the network's input and plain tensors or numbers where it does not.
+Invariant: `TRANSLATIONS[name](call, …)` has the op's value at every input, in real arithmetic. The arguments are those
+of the aten op (hence some long signatures): a graph node where an argument depends on the network's input, a tensor or
+number where it does not.
 """
 
 from __future__ import annotations
@@ -20,17 +21,19 @@ from vertex_softmax.graph.ir import Node
 from vertex_softmax.ops import elementwise, linear
 
 Value = Node | Tensor | float
-"""A node where it depends on the network's input, else a constant."""
+"""An argument: a node if it depends on the network's input, else a constant."""
 
 
 @dataclasses.dataclass(frozen=True)
 class TorchCall:
-    """One call of an aten op: where it stands in the model, and the shape of what it returns."""
+    """One call of an aten op in an exported program."""
 
     name: str
+    """The path of its module and the name of the op, as the name of nodes."""
     shape: tuple[int, ...]
+    """The shape of its result."""
     dtype: torch.dtype
-    """Of the user's model, before it was made float64: what eps=None refers to."""
+    """The precision of the user's model before its conversion to float64; eps=None refers to it."""
 
 
 Translation = Callable[..., Any]
@@ -49,23 +52,24 @@ def translates(*names: str) -> Callable[[T], T]:
 
 
 def node(value: Value) -> Node:
-    """A node, made of a constant if need be."""
+    """The value as a node; a constant becomes a constant node."""
     return value if isinstance(value, Node) else build.constant(tensor(value))
 
 
 def tensor(value: Tensor | float) -> Tensor:
-    """A constant in float64; a Python number is not rounded to float32 on the way."""
+    """A constant as a float64 tensor; a Python number is not rounded to float32 before."""
     return value.double() if isinstance(value, Tensor) else torch.tensor(value, dtype=torch.float64)
 
 
 def number(value: Any, what: str) -> Any:
-    """A value that has to be a constant."""
+    """The value, which has to be a constant; an error that calls it `what` if it is a node."""
     if isinstance(value, Node):
         raise UnsupportedModelError(f"{what} depends on the perturbed input; it has to be a constant")
     return value
 
 
 def _parameter(value: Value | None, what: str) -> Tensor | None:
+    """An optional constant as a float64 tensor."""
     return None if value is None else tensor(number(value, what))
 
 
@@ -88,7 +92,7 @@ def _subtract_from(call: TorchCall, x: Value, y: Value, alpha: float = 1) -> Nod
 
 
 def times(call: TorchCall, x: Value, factor: float) -> Node:
-    """x · factor"""
+    """The node x · factor."""
     return node(x) if factor == 1 else build.multiply(node(x), node(factor), call.name)
 
 
@@ -128,6 +132,7 @@ def _power(call: TorchCall, x: Value, exponent: Value) -> Node:
 
 
 def _whole_power(call: TorchCall, x: Node, p: int) -> Node:
+    """x^p for an integer p ≥ 1, by repeated squaring."""
     if p == 1:
         return x
     half = _whole_power(call, x, p // 2)
@@ -205,12 +210,13 @@ def _clamp(call: TorchCall, x: Node, low: Value | None = None, high: Value | Non
 
 @translates("where")
 def _where(call: TorchCall, condition: Value, x: Value, y: Value) -> Node:
-    """x where the constant condition holds, else y; −∞ goes into a Shift, whence `move_masks` takes it."""
+    """x where the constant condition is true, else y; −∞ becomes part of a Shift, from which `move_masks` takes it."""
     chosen = torch.as_tensor(number(condition, "the condition of where"))
-    return build.add(_keep(call, chosen, x), _keep(call, ~chosen, y), call.name)
+    return build.add(_zero_elsewhere(call, chosen, x), _zero_elsewhere(call, ~chosen, y), call.name)
 
 
-def _keep(call: TorchCall, chosen: Tensor, x: Value) -> Node:
+def _zero_elsewhere(call: TorchCall, chosen: Tensor, x: Value) -> Node:
+    """x where `chosen`, 0 elsewhere."""
     if isinstance(x, Node):
         return build.multiply(x, node(chosen), call.name)
     return node(torch.where(chosen, tensor(x), 0.0))
@@ -244,7 +250,7 @@ def _add_matmul(call: TorchCall, start: Value, x: Value, y: Value, *, beta: floa
 
 
 @translates("conv1d", "conv2d", "conv3d")
-def _convolution(
+def _convolution(  # aten's signature
     call: TorchCall,
     x: Node,
     weight: Value,
@@ -260,12 +266,12 @@ def _convolution(
     n = w.dim() - 2
     if len(x.shape) == n + 1:
         raise UnsupportedModelError("a convolution without a batch dimension: add one of size 1")
-    by, zeros, apart = (tuple(v) * (n if len(v) == 1 else 1) for v in (stride, padding, dilation))
-    return build.convolution(x, w, _parameter(bias, "the bias"), by, zeros, apart, groups, call.name)
+    strides, zeros, dilations = (tuple(v) * (n if len(v) == 1 else 1) for v in (stride, padding, dilation))
+    return build.convolution(x, w, _parameter(bias, "the bias"), strides, zeros, dilations, groups, call.name)
 
 
 @translates("avg_pool1d", "avg_pool2d")
-def _average_pool(
+def _average_pool(  # aten's signature
     call: TorchCall,
     x: Node,
     kernel: Sequence[int],
@@ -275,7 +281,7 @@ def _average_pool(
     count_include_pad: bool = True,
     divisor_override: int | None = None,
 ) -> Node:
-    """A convolution of every channel with a constant kernel."""
+    """Average pooling as a convolution of every channel with a constant kernel."""
     if ceil_mode or divisor_override is not None or (any(padding) and not count_include_pad):
         raise UnsupportedModelError("average pooling with ceil_mode, divisor_override or count_include_pad=False")
     n = 2 if call.name.endswith("2d") else 1
@@ -285,7 +291,7 @@ def _average_pool(
 
 
 @translates("_native_batch_norm_legit_no_training")
-def _batch_norm(
+def _batch_norm(  # aten's signature
     call: TorchCall,
     x: Node,
     weight: Value | None,
@@ -295,7 +301,7 @@ def _batch_norm(
     momentum: float,
     eps: float,
 ) -> tuple[Node]:
-    """Shift, Scale and Shift of every channel, by the running statistics."""
+    """Batch normalisation by the running statistics, as a Shift, a Scale and a Shift of every channel."""
     shape = (-1, *[1] * (len(x.shape) - 2))
     factor = (tensor(number(variance, "the running variance")) + eps).rsqrt()
     if weight is not None:
@@ -311,7 +317,7 @@ def _batch_norm(
 
 
 def dims_of(dims: int | Sequence[int] | None) -> list[int] | None:
-    """Dimensions as a list; None is all of them."""
+    """Dimensions as a list; None, which means all of them, is kept."""
     return [dims] if isinstance(dims, int) else None if dims is None else list(dims)
 
 

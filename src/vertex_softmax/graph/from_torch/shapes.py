@@ -1,4 +1,4 @@
-"""The aten ops that move, copy or drop numbers, in Vertex's ops; as ops.py has them."""
+"""Translations of the aten ops that move, copy or drop numbers to Vertex's ops (see ops.py)."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def _dropout(call: TorchCall, x: Node, p: float, train: bool) -> Node:
 
 @translates("_to_copy", "to", "type_as")
 def _cast(call: TorchCall, x: Node, *rest: Any, dtype: torch.dtype | None = None, **keywords: Any) -> Node:
-    """A cast between floating-point types is the identity of real arithmetic."""
+    """A cast between floating-point types is the identity in real arithmetic."""
     kinds = [v for v in (dtype, *rest) if isinstance(v, torch.dtype)]
     if kinds and not kinds[0].is_floating_point:
         raise UnsupportedModelError(f"a cast to {kinds[0]} is not continuous in the perturbed input")
@@ -46,7 +46,7 @@ def _reshape(call: TorchCall, x: Node, *rest: Any) -> Node:
 
 @translates("copy")
 def _copy(call: TorchCall, x: Value, source: Value, *rest: Any) -> Node:
-    """What an assignment x[...] = source leaves."""
+    """The result of the assignment x[...] = source."""
     return build.expand(node(source), call.shape, call.name)
 
 
@@ -77,7 +77,7 @@ def _expand(call: TorchCall, x: Node, *rest: Any, **keywords: Any) -> Node:
 
 @translates("repeat", "tile")
 def _repeat(call: TorchCall, x: Node, times: Sequence[int]) -> Node:
-    """Each dimension of size n becomes (times, 1) · (1, n)."""
+    """Each dimension of size n is reshaped to (1, n), expanded to (times, n) and merged."""
     dims = (1,) * (len(times) - len(x.shape)) + x.shape
     split = [v for n in dims for v in (1, n)]
     wide = [v for n, k in zip(dims, times, strict=True) for v in (k, n)]
@@ -165,7 +165,7 @@ def _roll(call: TorchCall, x: Node, shifts: Sequence[int], dims: Sequence[int] =
 
 @translates("index", "gather", "take", "diagonal", "unfold", "as_strided")
 def _gather(call: TorchCall, x: Node, *rest: Any, **keywords: Any) -> Node:
-    """Constant indices: the same indexing of 0, 1, 2, … says where every number comes from."""
+    """Indexing with constant indices: the same indexing of 0, 1, 2, … gives the source of every number."""
     name = call.name.rpartition("/")[2]
     rest = tuple(number(r, "an index") for r in rest)
     if name == "as_strided":
@@ -176,8 +176,8 @@ def _gather(call: TorchCall, x: Node, *rest: Any, **keywords: Any) -> Node:
         index = rest[0][used[0]]
         if len(used) == 1 and index.dim() == 1 and index.dtype != torch.bool:
             return build.take(x, used[0], index % x.shape[used[0]], call.name)
-    places = torch.arange(math.prod(x.shape)).reshape(x.shape)
-    picked: Tensor = getattr(torch.ops.aten, name)(places, *rest, **keywords)
+    positions = torch.arange(math.prod(x.shape)).reshape(x.shape)
+    picked: Tensor = getattr(torch.ops.aten, name)(positions, *rest, **keywords)
     flat = build.take(build.reshape(x, (-1,), call.name), 0, picked.reshape(-1), call.name)
     return build.reshape(flat, picked.shape, call.name)
 
@@ -196,12 +196,12 @@ def _pad(call: TorchCall, x: Node, pad: Sequence[int], value: float = 0.0) -> No
 
 @translates("slice_scatter", "select_scatter")
 def _scatter(call: TorchCall, x: Value, part: Value, dim: int = 0, *where: Any, **keywords: Any) -> Node:
-    """x with a part replaced: where the part went, then one gather from both behind each other."""
+    """x with a part replaced: the same op on positions gives the sources, then one gather from both concatenated."""
     a, b = node(x), node(part)
     n = math.prod(a.shape)
-    places = torch.arange(n).reshape(a.shape)
+    positions = torch.arange(n).reshape(a.shape)
     inner = n + torch.arange(math.prod(b.shape)).reshape(b.shape)
     op = getattr(torch.ops.aten, call.name.rpartition("/")[2])
-    picked: Tensor = op(places, inner, dim, *where, **keywords)
+    picked: Tensor = op(positions, inner, dim, *where, **keywords)
     both = build.concat([build.reshape(v, (-1,), call.name) for v in (a, b)], 0, call.name)
     return build.reshape(build.take(both, 0, picked.reshape(-1), call.name), picked.shape, call.name)

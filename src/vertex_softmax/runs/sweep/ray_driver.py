@@ -22,7 +22,7 @@ from typing import Any
 
 from vertex_softmax.foundation.errors import ClusterError, VertexError
 from vertex_softmax.foundation.files import read_whole
-from vertex_softmax.graph.from_onnx.parts import LIMIT, beside
+from vertex_softmax.graph.from_onnx.parts import LIMIT, external_files
 from vertex_softmax.runs import machine
 from vertex_softmax.runs.sweep import ray_worker as runner_ray_worker
 
@@ -227,7 +227,7 @@ def _read_as(path: Path, digest: str) -> bytes:
 
 def _beside(model: Path, data: bytes) -> dict[str, bytes]:
     """The model's external data files by name. Errors in them are left to `vertex verify`, which reports them."""
-    found = {name: path for name, path in beside(model, data).items() if not os.path.isabs(name)}
+    found = {name: path for name, path in external_files(model, data).items() if not os.path.isabs(name)}
     return {os.path.normpath(name): read_whole(path, LIMIT, "a model's numbers") for name, path in found.items()}
 
 

@@ -29,7 +29,7 @@ from typing import Any, Protocol, TypeVar
 
 from vertex_softmax.foundation.errors import InvalidValueError
 from vertex_softmax.foundation.files import regular, up_to, write_whole
-from vertex_softmax.graph.from_onnx.parts import LIMIT, beside
+from vertex_softmax.graph.from_onnx.parts import LIMIT, external_files
 from vertex_softmax.runs import machine
 from vertex_softmax.runs.processes import CODES, PARENT
 from vertex_softmax.runs.sweep.instances import SweepInstance
@@ -291,7 +291,7 @@ def _digest(path: Path, _stamp: Stamp) -> str:
 def _data_files(path: Path, stamp: Stamp) -> dict[str, Path]:
     """The external data files of a model, by the names it has for them."""
     with regular(path) as file:
-        return beside(path, up_to(file, LIMIT)) if stamp.size <= LIMIT else {}
+        return external_files(path, up_to(file, LIMIT)) if stamp.size <= LIMIT else {}
 
 
 class Process:

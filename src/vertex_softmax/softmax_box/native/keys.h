@@ -32,7 +32,7 @@ static FN(box) FN(key_weights)(const REAL *l, int64_t sl, const REAL *u, int64_t
 typedef struct { REAL start, low, high; } FN(spread);
 
 /* sign * c into C; 0 where a coefficient is not finite, or products might overflow or underflow.
- * A masked key weighs nothing; it takes the coefficient of a key that counts, so that it is not seen at all. */
+ * A masked key has weight 0; it takes the coefficient of an unmasked key, so that it has no effect on the spread. */
 static int FN(key_coefficients)(const REAL *c, int64_t sc, const REAL *u, int64_t su, FN(box) box, int64_t K,
                                 int64_t padded, REAL sign, REAL *C, FN(spread) *spread) {
     if (sc == 1) {

@@ -40,7 +40,7 @@ static FN(lane_box) FN(lane_weights)(const REAL *const *l, int64_t sl, const REA
 typedef struct { VEC start, low, high; } FN(lane_spread);
 
 /* sign * c into C; returns the lanes whose coefficients are finite and of a size that products neither overflow nor
- * underflow (the others get 0). Masked keys take the coefficient of a key that counts, as in keys.h. */
+ * underflow (the others get 0). Masked keys take the coefficient of an unmasked key, as in keys.h. */
 static IVEC FN(lane_coefficients)(const REAL *const *c, int64_t sc, const REAL *const *u, int64_t su, FN(lane_box) box,
                                   int64_t K, REAL sign, REAL *C, FN(lane_spread) *spread) {
     FN(lane_gather)(c, sc, K, C);

@@ -1,6 +1,6 @@
-/* Every row of a broadcast triple of arrays: outs holds where the minimum and the maximum go, cuts where the numbers
- * go whose vertices attain them (null: not wanted). `outer` dimensions are those along which the box moves, `inner` ones
- * those along which only c moves, so a box row is exponentiated once for all its coefficient rows. Strides count
+/* Every row of a broadcast triple of arrays. outs points to the results for the minimum and the maximum, cuts to the
+ * numbers whose vertices attain them (null: not wanted). Along `outer` dimensions the box changes, along `inner` ones
+ * only c does, so a box row is exponentiated once for all its coefficient rows. Strides count
  * elements and may be 0 or negative. scratch holds 3 * max(K + LANES, LANES * min(K, SHORT)) numbers. */
 
 static inline int64_t FN(offset)(int64_t index, int64_t n, const int64_t *shape, const int64_t *strides) {

@@ -1,4 +1,4 @@
-/* Forget one precision before the next. */
+/* Undefine the macros of one precision before the next. */
 #undef FN
 #undef FN2
 #undef VEC

@@ -56,7 +56,7 @@ static inline VEC FN(depth)(VEC y) {
     return (FN(all)(EXPONENT_BIAS) - biased) * FN(all)((REAL)0.6931472);
 }
 
-/* Does the box [l, u] break a rule of ours: NaN, crossed, +inf, or -inf at one end only? */
+/* Whether the box [l, u] is invalid: NaN, crossed ends, +inf, or -inf at one end only. */
 static inline IVEC FN(broken)(VEC l, VEC u) {
     const VEC inf = FN(all)((REAL)INFINITY);
     return ~(l <= u) | (u == inf) | ((l == -inf) & (u != -inf));

@@ -64,8 +64,8 @@ MUTANTS: list[Mutant] = [
         {
             "outputs of functions move": (
                 "_calls_of",
-                "[name for i, name in enumerate(node.output) if i not in gone]",
-                "list(node.output)[: len(node.output) - len(gone)]",
+                "changed.output.extend(name for i, name in enumerate(node.output) if i not in removed)",
+                "changed.output.extend(list(node.output)[: len(node.output) - len(removed)])",
             ),
         },
     ),

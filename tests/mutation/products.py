@@ -47,24 +47,14 @@ MUTANTS: list[Mutant] = [
             "the tilt's sign": (
                 "Multiply.relax",
                 (
-                    "ProductPlanes(\n"
-                    "    lower_x=beside(y.centre + tilt * y.radius),\n"
-                    "    upper_x=beside(y.centre - tilt * y.radius),\n"
-                    "    y=beside(x.centre + tilt * x.radius),\n"
-                    "    lower=beside(lower),\n"
-                    "    upper=beside(upper),\n"
-                    "    parallel=context.rules.parallel,\n"
-                    ")"
+                    "ElementPlanes(lower_x=beside(y.centre + tilt * y.radius), upper_x=beside(y.centre - tilt * "
+                    "y.radius), y=beside(x.centre + tilt * x.radius), lower=beside(lower), upper=beside(upper), "
+                    "parallel=context.rules.parallel)"
                 ),
                 (
-                    "ProductPlanes(\n"
-                    "    lower_x=beside(y.centre - tilt * y.radius),\n"
-                    "    upper_x=beside(y.centre + tilt * y.radius),\n"
-                    "    y=beside(x.centre + tilt * x.radius),\n"
-                    "    lower=beside(lower),\n"
-                    "    upper=beside(upper),\n"
-                    "    parallel=context.rules.parallel,\n"
-                    ")"
+                    "ElementPlanes(lower_x=beside(y.centre - tilt * y.radius), upper_x=beside(y.centre + tilt * "
+                    "y.radius), y=beside(x.centre + tilt * x.radius), lower=beside(lower), upper=beside(upper), "
+                    "parallel=context.rules.parallel)"
                 ),
             ),
             "half the error at the centre": ("MatMul._central", "x.radius @ y.radius", "x.radius @ y.radius / 2"),

@@ -149,21 +149,21 @@ MUTANTS: list[Mutant] = [
         "graph/from_torch/replay.py",
         "methods/test_evil_modules.py",
         {
-            "any difference from the module is rounding": ("_Held._compare", "off > allowed", "off > 1e9"),
+            "any difference from the module is rounding": ("_Comparison._compare", "off > allowed", "off > 1e9"),
             "only the copy is asked": (
-                "_Held.own",
+                "_Comparison.own",
                 "self.original.own_at(case.points[j], case.cut, moved=j > 0)",
                 "self.original.twin_at(case.points[j], case.cut), case.points[j], torch.float64",
             ),
             "the module is not asked beside another input": (
                 "_replay",
-                "held.beside(cases[0]) if batches else []",
+                "comparison.in_batch(cases[0]) if batches else []",
                 "[]",
             ),
             "one point is enough": (
                 "_replay",
-                "[held.twin(case, j) for case in some for j in range(len(case.points))]",
-                "[held.twin(case, j) for case in some[:0] for j in range(len(case.points))]",
+                "[comparison.twin(case, j) for case in some for j in range(len(case.points))]",
+                "[comparison.twin(case, j) for case in some[:0] for j in range(len(case.points))]",
             ),
         },
     ),
@@ -173,7 +173,7 @@ MUTANTS: list[Mutant] = [
         "methods/test_evil_modules.py",
         {
             "chance is not noticed": (
-                "OriginalModule.without_chance",
+                "OriginalModule.without_random_numbers",
                 (
                     "if drawn: raise UnsupportedModelError(f\"the module draws random numbers from {' and "
                     '\'.join(drawn)} when it is called: it has to be a " "function of its input")'

@@ -131,7 +131,7 @@ CURVES: Changes = {
     "tanh the other way": (
         "",
         "_rising(arb.tanh, lambda x: 1 / x.cosh() ** 2)",
-        "Curve(f=arb.tanh, slope=lambda x: 1 / x.cosh() ** 2, convex=ABOVE, concave=BELOW, least=-INFINITY)",
+        ("Curve(f=arb.tanh, slope=lambda x: 1 / x.cosh() ** 2, convex=ABOVE, concave=BELOW, least=-INFINITY)"),
     ),
     "the reciprocal the other way": (
         "",

@@ -197,33 +197,35 @@ MUTANTS: list[Mutant] = [
     *mutants(
         "verdicts",
         "methods/bound.py",
-        "methods/test_section5.py",
+        "methods/test_parts.py",
         {
             "the smaller of two bounds": ("larger", "torch.maximum(best, other)", "torch.minimum(best, other)"),
-        },
-        only="at_least",
-    ),
-    *mutants(
-        "verdicts",
-        "methods/bound.py",
-        "methods/test_certify.py",
-        {
             "NaN of one rule is overlooked": ("larger", "torch.maximum(best, other)", "torch.fmax(best, other)"),
         },
-        only="never_verified or broken or overflow or domain",
     ),
     *mutants(
         "verdicts",
         "methods/parts.py",
-        "methods/test_certify.py",
+        "methods/test_parts.py",
         {
             "what the parts noted is forgotten": (
                 "combined",
                 "tuple(problem for bound in (own, *others) for problem in bound.boxes.problems)",
                 "own.boxes.problems",
             ),
+            "settled if one input is": ("goal_first", "bool(settled.all())", "bool(settled.any())"),
+            "settled at the goal": ("goal_first", "alone.lower > options.goal", "alone.lower >= options.goal"),
+            "settled by one objective": (
+                "goal_first",
+                "(alone.lower > options.goal).all(1)",
+                "(alone.lower > options.goal).any(1)",
+            ),
+            "another part's bounds": (
+                "combined",
+                "larger(own.lower, *(other.lower for other in others))",
+                "larger(*(other.lower for other in others))",
+            ),
         },
-        only="problem_of_a_part",
     ),
     *mutants(
         "verdicts",
@@ -290,25 +292,6 @@ MUTANTS: list[Mutant] = [
                 "TokenBall.__init__",
                 "radius.where(mask[..., None], 0.0)",
                 "radius.where(~mask[..., None], 0.0)",
-            ),
-        },
-    ),
-    *mutants(
-        "verdicts",
-        "methods/parts.py",
-        "methods/test_parts.py",
-        {
-            "settled if one input is": ("goal_first", "bool(settled.all())", "bool(settled.any())"),
-            "settled at the goal": ("goal_first", "alone.lower > options.goal", "alone.lower >= options.goal"),
-            "settled by one objective": (
-                "goal_first",
-                "(alone.lower > options.goal).all(1)",
-                "(alone.lower > options.goal).any(1)",
-            ),
-            "another part's bounds": (
-                "combined",
-                "larger(own.lower, *(other.lower for other in others))",
-                "larger(*(other.lower for other in others))",
             ),
         },
     ),

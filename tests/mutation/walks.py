@@ -1,8 +1,8 @@
-"""Faults in the walks: boxes, backward passes, chunks, generators, ascents and subsets.
+"""Faults in the walks: boxes, backward passes, chunks, generators and ascents.
 
 Some break a stated invariant and no bound ("nothing ever widens", "what was relaxed over an old box is made anew"):
 they are here because proofs of other methods lean on it. Left out, because they only cost tightness: parts relaxed one
-by one, subsets without their cuts, every row asked for, other sizes of chunks.
+by one, parts without their cuts, every row asked for, other sizes of chunks.
 """
 
 from __future__ import annotations
@@ -241,9 +241,9 @@ MUTANTS: list[Mutant] = [
         "bounds/coefficients.py",
         "bounds/test_coefficients.py",
         {
-            "merge: the first diagonal part is lost": ("total", "parts[0 if full else 1 :]", "parts[1:]"),
-            "merge: a dense part is lost": ("total", "full[1:] if full else []", "full[2:] if full else []"),
-            "merge: writes into what it was given": ("total", "full[0].A.clone()", "full[0].A"),
+            "total: the first diagonal part is lost": ("total", "parts[0 if full else 1 :]", "parts[1:]"),
+            "total: a dense part is lost": ("total", "full[1:] if full else []", "full[2:] if full else []"),
+            "total: writes into what it was given": ("total", "full[0].A.clone()", "full[0].A"),
         },
     ),
     *mutants(
@@ -338,7 +338,7 @@ MUTANTS: list[Mutant] = [
         "bounds/boxes.py",
         "bounds/test_splits.py",
         {
-            "the next subset's boxes": (
+            "the next part's boxes": (
                 "Boxes.parts",
                 "{**self.intervals, **intervals}",
                 "{**self.intervals, **{k: Interval(*(x.roll(1, 0) for x in b)) for k, b in intervals.items()}}",

@@ -72,15 +72,21 @@ MUTANTS: list[Mutant] = [
     *mutants(
         "search",
         "search/targets.py",
-        "search/test_cascade.py search/test_cascade_rounding.py",
+        "search/test_targets.py",
         {
             "NaN excludes": (
                 "Target.learn",
                 "torch.where(bounds.isfinite(), bounds - self.d, torch.full_like(bounds, -torch.inf))",
                 "(bounds - self.d).nan_to_num(nan=1e9)",
             ),
+            "excluded without the guard": ("Target.excluded", "self.best > self.guard", "self.best > 0"),
+            "the guard falls": ("Target.require", "max(self.guard, guard)", "guard"),
+            "a mix without its limit": (
+                "Target.add_mix",
+                "(weights @ self.d).unsqueeze(0)",
+                "(0 * weights @ self.d).unsqueeze(0)",
+            ),
         },
-        only="whole_box or no_number",
     ),
     *mutants(
         "search",
@@ -206,20 +212,6 @@ MUTANTS: list[Mutant] = [
                 "Frontier.__init__",
                 "[Part(k, bound=bound) for k, bound in enumerate(known) if not bound > goals[k]]",
                 "[Part(k, bound=bound) for k, bound in enumerate(known) if not bound >= goals[k]]",
-            ),
-        },
-    ),
-    *mutants(
-        "search",
-        "search/targets.py",
-        "search/test_targets.py",
-        {
-            "excluded without the guard": ("Target.excluded", "self.best > self.guard", "self.best > 0"),
-            "the guard falls": ("Target.require", "max(self.guard, guard)", "guard"),
-            "a mix without its limit": (
-                "Target.add_mix",
-                "(weights @ self.d).unsqueeze(0)",
-                "(0 * weights @ self.d).unsqueeze(0)",
             ),
         },
     ),

@@ -10,15 +10,15 @@ import torch
 from hypothesis import given, settings
 from torch import Tensor
 
-from tests.bounds.checks import check_bounds, check_boxes, hard_points, objectives, walked
+from tests.bounds.checks import asked, bounded, by_method, check_bounds, check_boxes, hard_points, objectives
 from tests.bounds.networks import Config, input_box, transformer
 from tests.bounds.test_backward import CONFIGS, configs, radii, usable
 from tests.slowly import few
 from vertex_softmax.bounds.ascent import Ascent
-from vertex_softmax.bounds.backward import Walk
 from vertex_softmax.graph.ir import Graph
+from vertex_softmax.methods import joint as joint_module
 from vertex_softmax.methods.options import Options
-from vertex_softmax.methods.registry import METHODS, lower_bounds
+from vertex_softmax.methods.registry import METHODS
 from vertex_softmax.methods.verdict import Verdict
 from vertex_softmax.runs.certify import certify
 from vertex_softmax.sets import Box
@@ -46,9 +46,10 @@ def check_order(
     x = hard_points(graph, lower, upper)
     found = {}
     for method in methods:
-        walk, found[method] = walked(graph, lower, upper, method, options)
-        assert not walk.problems, walk.problems
-        check_boxes(graph, walk.boxes, x)
+        bound = bounded(graph, lower, upper, method, options)
+        found[method] = bound.lower
+        assert not bound.boxes.problems, bound.boxes.problems
+        check_boxes(graph, bound.boxes, x)
         check_bounds(graph, found[method], A, x)
     for more, less in ORDER:
         worse = found[less] - found[more] - 1e-9 * (1 + found[less].abs())
@@ -117,16 +118,16 @@ def test_a_goal_gives_the_same_verdicts(method: str, name: str, radius: float) -
 
 
 @pytest.mark.parametrize("name", ["plain", "two blocks", "pre norm"])
-def test_a_goal_stops_before_the_parts_run(name: str) -> None:
+def test_a_goal_stops_before_the_parts_run(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """Bounds that are above the goal at once: joint asks no other method."""
     config = dataclasses.replace(CONFIGS[name], seed=14)
     graph, box = transformer(config), input_box(config, 2, 0.05)
-    A = objectives(graph, 2)
-    walk = Walk(graph, *box)
-    with torch.no_grad():
-        found = lower_bounds(walk, A, "joint", dataclasses.replace(QUICK, goal=-1e6))
-        assert not walk.known
-        full = lower_bounds(Walk(graph, *box), A, "joint", QUICK)
+    A, question = objectives(graph, 2), asked(graph, *box)
+    with monkeypatch.context() as patched:
+        for part in ("hybrid_in_full", "alpha_crown"):
+            patched.setattr(joint_module, part, lambda *_: pytest.fail("a part runs for nothing"))
+        found = by_method(question, "joint", dataclasses.replace(QUICK, goal=-1e6), A).lower
+    full = bounded(graph, *box, "joint", QUICK, A).lower
     assert (found > -1e6).all()
     x = hard_points(graph, *box)
     check_bounds(graph, found, A, x)

@@ -1,6 +1,6 @@
 """METHOD.md section 5 written down again, by loops over heads, rows, keys and corners, from the formulas alone.
 
-With the score boxes and the pre-activation boxes of the walk it must give the walk's bound, to 1e-9.
+With the score boxes and the pre-activation boxes of the method it must give the method's bound, to 1e-9.
 """
 
 from __future__ import annotations
@@ -13,15 +13,14 @@ import pytest
 import torch
 from numpy.typing import NDArray
 
-from vertex_softmax.bounds.backward import Walk
-from vertex_softmax.bounds.coefficients import Part
+from tests.bounds.checks import Ready, asked, by_method
 from vertex_softmax.graph import build
 from vertex_softmax.graph.ir import Graph, Node
+from vertex_softmax.methods import hybrid
 from vertex_softmax.methods.options import Options
-from vertex_softmax.methods.registry import METHODS, lower_bounds
 from vertex_softmax.ops.attention import Attention
 from vertex_softmax.ops.elementwise import Relu
-from vertex_softmax.ops.rules import Rules
+from vertex_softmax.ops.rules import RowRule, Rules
 
 Array = NDArray[np.float64]
 
@@ -185,13 +184,12 @@ def margins(block: Block) -> torch.Tensor:
 def test_the_method_vertex_is_section_5(block: Block, radius: float, options: Options) -> None:
     graph, scores, hidden = block.graph()
     lower, upper = input_box(block, radius)
-    walk = Walk(graph, lower, upper)
     C = margins(block)
-    with torch.no_grad():
-        found = lower_bounds(walk, C.expand(2, -1, -1), "vertex", options)
+    bound = by_method(asked(graph, lower, upper), "vertex", options, C.expand(2, -1, -1))
+    found = bound.lower
     for b, t in itertools.product(range(2), range(len(C))):
-        score_box = tuple(x[b].numpy() for x in walk.boxes[scores])
-        hidden_box = None if hidden is None else tuple(x[b].numpy() for x in walk.boxes[hidden])
+        score_box = tuple(x[b].numpy() for x in bound.boxes[scores])
+        hidden_box = None if hidden is None else tuple(x[b].numpy() for x in bound.boxes[hidden])
         want = section5(block, lower[b].numpy(), upper[b].numpy(), C[t].numpy(), score_box, hidden_box)
         assert abs(want - float(found[b, t])) <= 1e-9, (b, t, want, float(found[b, t]))
 
@@ -223,9 +221,8 @@ def test_hybrid_is_at_least_crown_and_vertex(block: Block) -> None:
     for radius in (0.05, 0.4, 2.0):
         found = {}
         for method in ("crown", "vertex", "hybrid"):
-            walk = Walk(graph, *input_box(block, radius))
-            with torch.no_grad():
-                found[method] = lower_bounds(walk, C.expand(2, -1, -1), method, Options())
+            question = asked(graph, *input_box(block, radius))
+            found[method] = by_method(question, method, Options(), C.expand(2, -1, -1)).lower
         assert (found["hybrid"] >= torch.maximum(found["crown"], found["vertex"]) - 1e-9).all()
 
 
@@ -233,8 +230,10 @@ def test_hybrid_is_at_least_crown_and_vertex(block: Block) -> None:
 def test_hybrid_is_at_least_each_of_its_rules_on_its_boxes(block: Block) -> None:
     graph, _, _ = block.graph()
     C = margins(block).expand(2, -1, -1)
-    walk = Walk(graph, *input_box(block, 0.4))
+    question = asked(graph, *input_box(block, 0.4))
+    found = by_method(question, "hybrid", Options(), C)
+    ready = Ready(question, found.boxes)
     with torch.no_grad():
-        found = lower_bounds(walk, C, "hybrid", Options())
-        each = [walk.bound(graph.output, Part(C), Rules(attention=rule)) for rule in METHODS["hybrid"].last]
-    assert (found >= torch.stack(each).amax(0)).all()
+        each = [ready.bound(C, Rules(attention=rule)) for rule in hybrid.PASSES.plain]
+    assert len(each) == len(RowRule)
+    assert (found.lower >= torch.stack(each).amax(0)).all()

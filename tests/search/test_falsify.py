@@ -54,7 +54,7 @@ def judge(model: bytes, graph: Graph, spec: Property, found: Found) -> None:
 def without(monkeypatch, *names: str) -> None:
     """No such part of the search."""
     for name in names:
-        monkeypatch.setattr(module._Search, name, lambda *_: iter(()))
+        monkeypatch.setattr(module._CounterexampleSearch, name, lambda *_: iter(()))
 
 
 def bump(at: tuple[float, ...], radius: float) -> bytes:

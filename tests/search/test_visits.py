@@ -18,8 +18,10 @@ from vertex_softmax.specs.property import Property
 torch.set_num_threads(1)
 
 
-def searching(model: bytes, spec: Property, confirm: visits.Confirm = lambda _: None) -> module._Search:
-    return module._Search(from_onnx(model, check=False), spec, confirm, visits.boxes(spec, None), 0, adapt=False)
+def searching(model: bytes, spec: Property, confirm: visits.Confirm = lambda _: None) -> module._CounterexampleSearch:
+    return module._CounterexampleSearch(
+        from_onnx(model, check=False), spec, confirm, visits.boxes(spec, None), 0, adapt=False
+    )
 
 
 def test_the_boxes_searched_lie_in_the_decimals_boxes() -> None:

@@ -182,7 +182,7 @@ MUTANTS: list[Mutant] = [
     *mutants(
         "relaxations",
         "ops/normalization.py",
-        "methods/test_certify.py",
+        "methods/test_broken.py",
         {
             "interval: y = 0 without eps": (
                 "Normalize.interval",

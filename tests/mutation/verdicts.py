@@ -34,7 +34,7 @@ MUTANTS: list[Mutant] = [
     *mutants(
         "verdicts",
         "runs/certify.py",
-        "methods/test_certify.py",
+        "methods/test_broken.py",
         {
             "what is not finite is verified": ("_judge", "text or not known", "text"),
         },
@@ -43,7 +43,7 @@ MUTANTS: list[Mutant] = [
     *mutants(
         "verdicts",
         "runs/certify.py",
-        "methods/test_certify.py",
+        "methods/test_broken.py",
         {
             "problems of the walk are overlooked": ("_judge", "text or not known", "not known"),
             "the centre's margin may be NaN": (
@@ -75,7 +75,7 @@ MUTANTS: list[Mutant] = [
     *mutants(
         "verdicts",
         "runs/certify.py",
-        "methods/test_certify.py",
+        "methods/test_broken.py methods/test_certify.py",
         {
             "bounds: problems are overlooked": (
                 "_output_interval",
@@ -88,7 +88,7 @@ MUTANTS: list[Mutant] = [
     *mutants(
         "verdicts",
         "sets/base.py",
-        "methods/test_certify.py",
+        "methods/test_broken.py",
         {
             "single precision: the set is rounded inward": (
                 "InputSet.region",
@@ -298,7 +298,7 @@ MUTANTS: list[Mutant] = [
     *mutants(
         "verdicts",
         "methods/last_pass.py",
-        "methods/test_certify.py",
+        "methods/test_broken.py",
         {
             "an output's box without end is a bound": (
                 "last_pass",

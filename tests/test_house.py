@@ -55,8 +55,6 @@ def test_helpers_of_tests_have_one_name_each() -> None:
     assert all((folder / "__init__.py").is_file() for folder in folders)
     own = {folder.name for folder in folders - {ROOT / "tests"}} | {path.stem for path in (ROOT / "tests").glob("*.py")}
     for path in TESTS:
-        if path.parent.name == "mutation":  # a package that finds its own way
-            continue
         for node in ast.walk(ast.parse(path.read_text())):
             if isinstance(node, ast.ImportFrom):
                 assert not node.level, f"{path}:{node.lineno}"

@@ -1,7 +1,8 @@
-"""python -m tests.mutation [--jobs N] [--area AREA]… [--only TEXT] [--journal FILE] [--out FILE.json]
+"""python -m tests.mutation [--jobs N] [--area AREA]… [--only TEXT] [--journal FILE] [--out FILE.json] | --rekey
 
 Runs every mutant of the chosen areas and prints the score; ends with 1 if one survives. With a journal a run that was
-interrupted goes on where it was, and only what depends on a change is run again.
+interrupted goes on where it was, and only what depends on a change is run again. With --rekey nothing runs: the
+catalogue is rewritten with the places where the mutants are now.
 """
 
 from __future__ import annotations
@@ -17,12 +18,11 @@ from typing import Any
 
 import torch
 
-sys.path.insert(0, str(Path(__file__).parents[1]))  # as pytest has it: the tests' folders are packages
-
-from .catalogue import AREAS, catalogue
-from .mutant import ROOT
-from .patched import PATCHED, outcomes
-from .runner import KILLED, Outcome, Runner
+from tests.mutation.catalogue import AREAS, catalogue
+from tests.mutation.mutant import ROOT
+from tests.mutation.patched import PATCHED, outcomes
+from tests.mutation.rekey import rekey
+from tests.mutation.runner import KILLED, Outcome, Runner
 
 
 def chosen(arguments: list[str]) -> argparse.Namespace:
@@ -34,6 +34,7 @@ def chosen(arguments: list[str]) -> argparse.Namespace:
     parser.add_argument("--only", default="", help="mutants whose name holds this text")
     parser.add_argument("--journal", type=Path, default=ROOT / "build" / "mutation.jsonl")
     parser.add_argument("--out", type=Path)
+    parser.add_argument("--rekey", action="store_true", help="write down where the mutants are now; run none")
     return parser.parse_args(arguments)
 
 
@@ -53,6 +54,10 @@ def score(found: list[Outcome], area: str) -> dict[str, Any]:
 def main(arguments: list[str]) -> int:
     """The score of what is asked for."""
     asked = chosen(arguments)
+    if asked.rekey:
+        left = rekey()
+        print("\n".join(left) or "every mutant has its place")
+        return 1 if left else 0
     begin = time.perf_counter()
     runner = Runner(asked.jobs, asked.journal)
 

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from tests.certificate.checker import mutants as checker
-
-from . import (
+from tests.mutation import (
+    facts,
     identities,
     importers,
     kernel,
@@ -18,10 +18,10 @@ from . import (
     verdicts,
     walks,
 )
-from .mutant import Mutant
+from tests.mutation.mutant import Mutant
 
 PARTS = (
-    *(relaxations, products, walks, primitive, kernel, verdicts, identities),
+    *(relaxations, products, walks, facts, primitive, kernel, verdicts, identities),
     *(search, specs, importers, onnx_edge, proofs),
 )
 AREAS = ("relaxations", "walks", "primitive", "verdicts", "search", "specs", "importers", "proofs", "checker")

@@ -1,6 +1,6 @@
 """A pytest plugin for the runs over a copy: it is the copy that is imported, and what happened is written down.
 
-Asked for with -p mutation.guard; what it needs is in the environment (runner.py).
+Asked for with -p tests.mutation.guard; what it needs is in the environment (runner.py).
 """
 
 from __future__ import annotations

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from .mutant import Mutant, mutants
+from tests.mutation.mutant import Mutant, mutants
 
 MUTANTS: list[Mutant] = [
     *mutants(
@@ -12,19 +12,19 @@ MUTANTS: list[Mutant] = [
         {
             "edges do not count": (
                 "graph_identity",
-                "_write(found, tuple(number[i] for i in node.inputs))",
-                "_write(found, len(node.inputs))",
+                "_write(digest, tuple((number[i] for i in node.inputs)))",
+                "_write(digest, len(node.inputs))",
             ),
             "their order does not count": (
                 "graph_identity",
-                "_write(found, tuple(number[i] for i in node.inputs))",
-                "_write(found, tuple(sorted(number[i] for i in node.inputs)))",
+                "_write(digest, tuple((number[i] for i in node.inputs)))",
+                "_write(digest, tuple(sorted((number[i] for i in node.inputs))))",
             ),
-            "shapes do not count": ("graph_identity", "_write(found, tuple(node.shape))", ""),
+            "shapes do not count": ("graph_identity", "_write(digest, tuple(node.shape))", ""),
             "the output does not count": (
                 "graph_identity",
-                "_write(found, (number[graph.input], number[graph.output]))",
-                "_write(found, number[graph.input])",
+                "_write(digest, (number[graph.input], number[graph.output]))",
+                "_write(digest, number[graph.input])",
             ),
             "the sign of zero does not count": ("_write", 'struct.pack("<d", value)', 'struct.pack("<d", value + 0.0)'),
             "types of tensors do not count": (

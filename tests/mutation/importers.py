@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from .mutant import Mutant, mutants
+from tests.mutation.mutant import Mutant, mutants
 
 MUTANTS: list[Mutant] = [
     *mutants(
@@ -32,12 +32,12 @@ MUTANTS: list[Mutant] = [
             "padded convolutions are patches": (
                 "convolution",
                 (
-                    "tuple(stride) == kernel and not any(padding) and all(d == 1 for d in dilation) and groups == "
-                    "1 and not any(s % k for s, k in zip(size, kernel, strict=True))"
+                    "tuple(stride) == kernel and not any(padding) and all(d == 1 for d in dilation) and groups == 1 "
+                    "and not any(s % k for s, k in zip(size, kernel, strict=True))"
                 ),
                 (
-                    "tuple(stride) == kernel and all(d == 1 for d in dilation) and groups == 1 and not any(s % k "
-                    "for s, k in zip(size, kernel, strict=True))"
+                    "tuple(stride) == kernel and all(d == 1 for d in dilation) and groups == 1 and not any(s % k for "
+                    "s, k in zip(size, kernel, strict=True))"
                 ),
             ),
         },
@@ -89,8 +89,8 @@ MUTANTS: list[Mutant] = [
         {
             "True is masked": (
                 "split_mask",
-                "~given if bool((~given).any()) else None",
-                "given if bool(given.any()) else None",
+                "~mask if bool((~mask).any()) else None",
+                "mask if bool(mask.any()) else None",
             ),
         },
         only="sdpa",
@@ -107,8 +107,8 @@ MUTANTS: list[Mutant] = [
             ),
             "a mask that is turned round": (
                 "mask_scores",
-                "c.op.factor.expand(c.shape)[amount == -torch.inf] <= 0",
-                "c.op.factor.expand(c.shape)[amount == -torch.inf] < -9",
+                "step.op.factor.expand(step.shape)[amount == -torch.inf] <= 0",
+                "step.op.factor.expand(step.shape)[amount == -torch.inf] < -9",
             ),
             "a finite mask is infinite": (
                 "mask_scores",
@@ -118,7 +118,7 @@ MUTANTS: list[Mutant] = [
             "a fill is added": ("ignore_masked", "op.with_replaced(soft & (factor == 0))", "op"),
             "an offset of a penalty is lost": (
                 "ignore_masked",
-                "torch.where(soft & ~kept, penalty + offset, penalty)",
+                "torch.where(soft & ~replaced, penalty + offset, penalty)",
                 "penalty + 0 * offset",
             ),
         },
@@ -191,7 +191,7 @@ MUTANTS: list[Mutant] = [
                 "MaskedSoftmax.also_masked",
                 "mask | self.mask",
                 "mask | (self.mask & False)",
-            )
+            ),
         },
     ),
     *mutants(
@@ -206,8 +206,8 @@ MUTANTS: list[Mutant] = [
             ),
             "nearly a mean": (
                 "variance",
-                "found[1] * math.prod(found[0].op.sizes) != 1",
-                "abs(found[1] * math.prod(found[0].op.sizes) - 1) > 1e-14",
+                "mean[1] * math.prod(mean[0].op.sizes) != 1",
+                "abs(mean[1] * math.prod(mean[0].op.sizes) - 1) > 1e-14",
             ),
             "nearly one is one": ("_scaled", "factor = ONE_UP", "return x"),
         },
@@ -217,13 +217,21 @@ MUTANTS: list[Mutant] = [
         "graph/rewrite.py",
         "graph/test_exactness.py",
         {
-            "a product that rounds to one": ("product", "torch.where(~exact & (found == 1), ONE_UP, found)", "found"),
-            "products underflow": ("product", "(found.abs() < LEAST_PRODUCT) & (a != 0) & (b != 0)", "found != found"),
-            "every product is exact": ("product", "_product_error(a, b, found) == 0", "found == found"),
+            "a product that rounds to one": (
+                "product",
+                "torch.where(~exact & (rounded == 1), ONE_UP, rounded)",
+                "rounded",
+            ),
+            "products underflow": (
+                "product",
+                "(rounded.abs() < LEAST_PRODUCT) & (a != 0) & (b != 0)",
+                "rounded != rounded",
+            ),
+            "every product is exact": ("product", "_product_error(a, b, rounded) == 0", "rounded == rounded"),
             "every sum is exact": (
                 "exact_sum",
-                "bool((error == 0).all()) and bool(found.isfinite().all())",
-                "bool(found.isfinite().all())",
+                "bool((error == 0).all()) and bool(s.isfinite().all())",
+                "bool(s.isfinite().all())",
             ),
             "a quotient is a product": ("factor_of", "Fraction(1) / Fraction(divisor)", "Fraction(1 / divisor)"),
         },
@@ -243,8 +251,8 @@ MUTANTS: list[Mutant] = [
         {
             "any difference is rounding": (
                 "_Ratios.judge",
-                "self.found[name] > self.tolerance(name)",
-                "self.found[name] > 1e9",
+                "self.difference[name] > self.tolerance(name)",
+                "self.difference[name] > 1000000000.0",
             ),
         },
     ),

@@ -17,7 +17,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from .renaming import IDENTIFIERS, SCOPES, UNREAD, Node, Renaming, is_dotted, methods, without_docstring
+from tests.mutation.renaming import IDENTIFIERS, SCOPES, UNREAD, Node, Renaming, is_dotted, methods, without_docstring
 
 LEVELS = (
     "as hinted",
@@ -264,6 +264,27 @@ class Sources:
     def changed(self, change: Change) -> Changed:
         """A file with the change; raises LookupError if there is no place for it or more than one."""
         pattern = Pattern(change)
+        return self._put(pattern, *self._found(pattern, change))
+
+    def rekeyed(self, change: Change) -> Change:
+        """The same change with the hints and the names of where its place is now; as it is where they are right."""
+        pattern = Pattern(change)
+        place, renaming, level = self._found(pattern, change)
+        self._put(pattern, place, renaming, level)
+        if level == LEVELS[0]:
+            return change
+        old, new = change.old, change.new
+        if "but names" in level:
+            old = "\n".join(ast.unparse(node) for node in place.nodes(len(pattern.old)))
+            new = "\n".join(ast.unparse(ast.fix_missing_locations(renaming.renamed(node))) for node in pattern.new)
+        here = Change(place.file, place.scope, old, new)
+        same = sorted(
+            (each.node for each, _ in self._places(Pattern(here), here, LEVELS[0])),
+            key=lambda node: (node.lineno, node.col_offset),
+        )
+        return here._replace(occurrence=same.index(place.node)) if len(same) > 1 else here
+
+    def _found(self, pattern: Pattern, change: Change) -> tuple[Place, Renaming, str]:
         for level in LEVELS:
             found = list(self._places(pattern, change, level))
             if not found:
@@ -275,7 +296,7 @@ class Sources:
                 found = [found[at]]
             if len(found) > 1:
                 raise LookupError(f"{len(found)} places have {change.old!r}: {', '.join(str(p) for p, _ in found)}")
-            return self._put(pattern, *found[0], level)
+            return *found[0], level
         raise LookupError(f"0 places have {change.old!r} ({change.scope or 'the module'})")
 
     def _places(self, pattern: Pattern, change: Change, level: str) -> Iterator[tuple[Place, Renaming]]:

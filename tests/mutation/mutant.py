@@ -12,7 +12,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import NamedTuple
 
-from .locate import LEVELS, Change, Changed, Sources
+from tests.mutation.locate import LEVELS, Change, Changed, Sources
 
 ROOT = Path(__file__).parents[2]
 PACKAGE = ROOT / "src" / "vertex_softmax"

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from .mutant import Mutant, mutants
+from tests.mutation.mutant import Mutant, mutants
 
 MUTANTS: list[Mutant] = [
     *mutants(
@@ -51,7 +51,7 @@ MUTANTS: list[Mutant] = [
         "graph/test_onnx_defaults.py",
         {
             "defaults in double precision": (
-                "Call.get",
+                "OnnxCall.get",
                 "single(default) if isinstance(default, float) else default",
                 "default",
             ),
@@ -64,8 +64,8 @@ MUTANTS: list[Mutant] = [
         {
             "outputs of functions move": (
                 "_calls_of",
-                "[name for i, name in enumerate(node.output) if i not in gone]",
-                "list(node.output)[: len(node.output) - len(gone)]",
+                "changed.output.extend(name for i, name in enumerate(node.output) if i not in removed)",
+                "changed.output.extend(list(node.output)[: len(node.output) - len(removed)])",
             ),
         },
     ),
@@ -86,8 +86,8 @@ MUTANTS: list[Mutant] = [
             ),
             "the first key counts": (
                 "locations",
-                "if number in entry: entry[number] = data[at:stop]",
-                "if number in entry and not entry[number]: entry[number] = data[at:stop]",
+                ("if number in entry:\n    entry[number] = data[begin:stop]"),
+                ("if number in entry and (not entry[number]):\n    entry[number] = data[begin:stop]"),
             ),
         },
     ),
@@ -115,7 +115,7 @@ MUTANTS: list[Mutant] = [
         {
             "one of two runs is enough": (
                 "Replay.confirms",
-                "_broken(case, self._again(inside)) is not None",
+                "_satisfied(case, self._again(inside)) is not None",
                 "self._again(inside) is not None",
             ),
         },

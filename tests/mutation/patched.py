@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import Any, NamedTuple
 
-from .runner import Outcome, Runner, Suite
+from tests.mutation.runner import Outcome, Runner, Suite
 
 
 class Patched(NamedTuple):

@@ -8,7 +8,7 @@ WIDEST (beyond it weights underflow, and the proof still holds: it only gives le
 
 from __future__ import annotations
 
-from .mutant import Mutant, mutants
+from tests.mutation.mutant import Mutant, mutants
 
 MUTANTS: list[Mutant] = [
     *mutants(
@@ -58,8 +58,8 @@ MUTANTS: list[Mutant] = [
             "the least with the others low": ("_direct", "L / (L + _others(U))", "L / (L + _others(L))"),
             "wide rows: the others low": (
                 "softmax_box_probabilities",
-                "least.masked_scatter(wide, _log_domain(lo[at], up[at]))",
-                "least.masked_scatter(wide, _log_domain(lo[at], lo[at]))",
+                "least.masked_scatter(wide, _log_domain(lo[wide_rows], up[wide_rows]))",
+                "least.masked_scatter(wide, _log_domain(lo[wide_rows], lo[wide_rows]))",
             ),
             "p^L is not lowered": ("_widened", "least * (1 - 2 * error)", "least"),
             "p^U rounded down": (
@@ -103,8 +103,8 @@ MUTANTS: list[Mutant] = [
             "summands are not lowered": ("proved_minorant", "UNIT * (keys + EXTRA_ULPS)", "0.0 * UNIT"),
             "ranges are not widened": (
                 "proved_ranges",
-                "low - _widening(low, keys), high + _widening(high, keys)",
-                "low, high",
+                "low, high = ranges.low - _widening(ranges.low, keys), ranges.high + _widening(ranges.high, keys)",
+                "low, high = ranges.low, ranges.high",
             ),
             "the bottom is not lowered": (
                 "_least",
@@ -127,10 +127,10 @@ MUTANTS: list[Mutant] = [
             ),
             "coefficients of masked keys count": (
                 "_rows.rows",
-                "tuple(view[index][keep].tolist() for view in views)",
+                "tuple((view[index][unmasked].tolist() for view in views))",
                 (
-                    "(views[0][index].tolist(), *(np.where(keep, view[index], view[index][keep].min()).tolist() "
-                    "for view in views[1:]))"
+                    "(views[0][index].tolist(), *(np.where(unmasked, view[index], "
+                    "view[index][unmasked].min()).tolist() for view in views[1:]))"
                 ),
             ),
         },
@@ -140,11 +140,11 @@ MUTANTS: list[Mutant] = [
         "softmax_box/api.py",
         "softmax_box/test_values.py softmax_box/test_argmin.py softmax_box/test_gradients.py",
         {
-            "wide rows: the maximum is the minimum": ("_left_rows", "low * sign, cut * sign", "low, cut"),
+            "wide rows: the maximum is the minimum": ("_solve_unhandled", "low * sign, low_cut * sign", "low, low_cut"),
             "the mask holds masked keys": (
                 "softmax_box_argmin",
-                '(found["c"] < cut[..., None]) & (found["upper"] > -torch.inf)',
-                'found["c"] < cut[..., None]',
+                "(rows[0] < cut[..., None]) & (rows[2] > -torch.inf)",
+                "rows[0] < cut[..., None]",
             ),
         },
     ),
@@ -163,8 +163,8 @@ MUTANTS: list[Mutant] = [
         {
             "threads: every piece from the start": (
                 "_run",
-                "(start * stride for stride in size_strides)",
-                "(0 * start * stride for stride in size_strides)",
+                "(start * stride for stride in strides)",
+                "(0 * start * stride for stride in strides)",
             ),
         },
     ),

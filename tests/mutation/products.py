@@ -6,7 +6,7 @@ that counts as varying, the exponent's last squaring, the choice between chords 
 
 from __future__ import annotations
 
-from .mutant import Mutant, mutants
+from tests.mutation.mutant import Mutant, mutants
 
 MUTANTS: list[Mutant] = [
     *mutants(
@@ -46,19 +46,27 @@ MUTANTS: list[Mutant] = [
             ),
             "the tilt's sign": (
                 "Multiply.relax",
-                "(y.centre + tilt * y.radius, y.centre - tilt * y.radius, x.centre + tilt * x.radius)",
-                "(y.centre - tilt * y.radius, y.centre + tilt * y.radius, x.centre + tilt * x.radius)",
+                (
+                    "ElementPlanes(lower_x=beside(y.centre + tilt * y.radius), upper_x=beside(y.centre - tilt * "
+                    "y.radius), y=beside(x.centre + tilt * x.radius), lower=beside(lower), upper=beside(upper), "
+                    "parallel=context.rules.parallel)"
+                ),
+                (
+                    "ElementPlanes(lower_x=beside(y.centre - tilt * y.radius), upper_x=beside(y.centre + tilt * "
+                    "y.radius), y=beside(x.centre + tilt * x.radius), lower=beside(lower), upper=beside(upper), "
+                    "parallel=context.rules.parallel)"
+                ),
             ),
-            "half the error at the centre": ("MatMul.relax", "x.radius @ y.radius", "x.radius @ y.radius / 2"),
+            "half the error at the centre": ("MatMul._central", "x.radius @ y.radius", "x.radius @ y.radius / 2"),
             "radius times radius forgotten": (
                 "product_interval",
                 "x.radius @ (y.centre.abs() + y.radius)",
                 "x.radius @ y.centre.abs()",
             ),
             "the error only where A is positive": (
-                "MatMul.backward",
-                "constant - sum_to(size * plane.error, keep)",
-                "constant - sum_to(A.clamp(min=0) * plane.error, keep)",
+                "MatrixPlanes.backward",
+                "constant - sum_to(size * self.error, diagonal)",
+                "constant - sum_to(A.clamp(min=0) * self.error, diagonal)",
             ),
         },
         only="Multiply or MatMul",
@@ -69,12 +77,12 @@ MUTANTS: list[Mutant] = [
         "ops/test_forms.py",
         {
             "the box's centre with the form's error": (
-                "MatMul.relax",
+                "MatMul._central",
                 "at_x, at_y = form_x.centre, form_y.centre",
                 "at_x, at_y = x.centre, y.centre",
             ),
             "the box's radius about the form's centre": (
-                "MatMul.relax",
+                "MatMul._central",
                 "torch.minimum(_reach(x, at_x) @ _reach(y, at_y), exact)",
                 "torch.minimum(x.radius @ y.radius, exact)",
             ),
@@ -86,7 +94,7 @@ MUTANTS: list[Mutant] = [
         "ops/test_parallel.py",
         {
             "the box's radius about the generators' centre": (
-                "MatMul.relax",
+                "MatMul._central",
                 "torch.minimum(_reach(x, at_x) @ _reach(y, at_y), error)",
                 "torch.minimum(x.radius @ y.radius, error)",
             ),
@@ -99,9 +107,9 @@ MUTANTS: list[Mutant] = [
         "ops/test_parallel.py",
         {
             "parallel: half the noise of a matrix product": (
-                "MatMul.backward",
-                "noise = A * plane.error",
-                "noise = A * plane.error / 2",
+                "MatrixPlanes.backward",
+                "noise = A * self.error",
+                "noise = A * self.error / 2",
             ),
         },
         only="MatMul or Multiply or tables",
@@ -111,11 +119,15 @@ MUTANTS: list[Mutant] = [
         "ops/bilinear.py",
         "ops/test_corners.py",
         {
-            "corners: the constant forgotten": ("MatMul.backward", "A * (plane.middle + middle)", "A * plane.middle"),
+            "corners: the constant forgotten": (
+                "MatrixPlanes.backward",
+                "A * (self.middle + middle)",
+                "A * self.middle",
+            ),
             "corners: half the error": (
-                "MatMul.backward",
-                "A * (plane.middle + middle) - size * plane.corners.error",
-                "A * (plane.middle + middle) - size * plane.corners.error / 2",
+                "MatrixPlanes.backward",
+                "A * (self.middle + middle) - size * self.corners.error",
+                "A * (self.middle + middle) - size * self.corners.error / 2",
             ),
         },
     ),
@@ -147,27 +159,6 @@ MUTANTS: list[Mutant] = [
                 "torch.where(upper >= 0, small, large)",
                 "torch.where(upper >= 0, large, small)",
             ),
-        },
-        only="Normalize or inverse_of_sigma or touch or without_eps",
-    ),
-    *mutants(
-        "relaxations",
-        "ops/normalization.py",
-        "methods/test_certify.py",
-        {
-            "interval: y = 0 without eps": (
-                "Normalize.interval",
-                "least.sum(-1, keepdim=True) + self.eps <= 0",
-                "least.sum(-1, keepdim=True) + self.eps < 0",
-            ),
-        },
-        only="layer_norm",
-    ),
-    *mutants(
-        "relaxations",
-        "ops/normalization.py",
-        "ops/test_contract.py ops/test_normalization.py",
-        {
             "the plane at its largest": ("Normalize._sigma", "square - rows.along / d", "square + rows.along / d"),
             "chords: the sign of l u": (
                 "Normalize.relax",
@@ -180,13 +171,26 @@ MUTANTS: list[Mutant] = [
                 "sigma.lower + sigma.lower - self.eps / middle",
             ),
             "the tangent of x^-1/2 too high": (
-                "Norm.below",
+                "NormRelaxation.below",
                 "3 - self.square / self.touch / self.touch",
                 "4 - self.square / self.touch / self.touch",
             ),
-            "w_r ρ_r forgotten": ("Normalize.backward", "w * bound - w * rho - both", "w * bound - w * rho"),
+            "w_r ρ_r forgotten": ("NormRelaxation.backward", "w * bound - w * rho - both", "w * bound - w * rho"),
         },
         only="Normalize or inverse_of_sigma or touch or without_eps",
+    ),
+    *mutants(
+        "relaxations",
+        "ops/normalization.py",
+        "methods/test_broken.py",
+        {
+            "interval: y = 0 without eps": (
+                "Normalize.interval",
+                "least.sum(-1, keepdim=True) + self.eps <= 0",
+                "least.sum(-1, keepdim=True) + self.eps < 0",
+            ),
+        },
+        only="layer_norm",
     ),
     *mutants(
         "relaxations",
@@ -197,6 +201,24 @@ MUTANTS: list[Mutant] = [
                 "Normalize.relax",
                 "self.eps - mean + rows.far / d",
                 "self.eps - mean + rows.far / (2 * d)",
+            ),
+            "generators: the ellipsoid's size": (
+                "Normalize.summarise",
+                "most_eigenvalue(round_.shape) * round_.size",
+                "most_eigenvalue(round_.shape)",
+            ),
+            "generators: errors do not count along c": (
+                "Normalize.summarise",
+                (
+                    "(flat.centre.unsqueeze(-2) @ columns).abs().sum((-2, -1)) + (flat.centre.abs() * "
+                    "flat.error).sum(-1)"
+                ),
+                "(flat.centre.unsqueeze(-2) @ columns).abs().sum((-2, -1))",
+            ),
+            "parallel: the lower bound is not brought down": (
+                "NormRelaxation._band",
+                "least = centre - apart + low",
+                "least = centre + low",
             ),
         },
         only="Normalize or tables or generators",
@@ -213,32 +235,6 @@ MUTANTS: list[Mutant] = [
             ),
         },
         only="corner",
-    ),
-    *mutants(
-        "relaxations",
-        "ops/normalization.py",
-        "ops/test_parallel.py ops/test_normalization.py",
-        {
-            "generators: the ellipsoid's size": (
-                "Normalize.table",
-                "most_eigenvalue(round_.shape) * round_.size",
-                "most_eigenvalue(round_.shape)",
-            ),
-            "generators: errors do not count along c": (
-                "Normalize.table",
-                (
-                    "(flat.centre.unsqueeze(-2) @ columns).abs().sum((-2, -1)) + (flat.centre.abs() * "
-                    "flat.error).sum(-1)"
-                ),
-                "(flat.centre.unsqueeze(-2) @ columns).abs().sum((-2, -1))",
-            ),
-            "parallel: the lower bound is not brought down": (
-                "_band",
-                "least = centre - apart + low",
-                "least = centre + low",
-            ),
-        },
-        only="Normalize or tables or generators",
     ),
     *mutants(
         "relaxations",
@@ -342,12 +338,12 @@ MUTANTS: list[Mutant] = [
             ),
             "shift: minus the offset": (
                 "Shift.backward",
-                "Step((A,), sum_to(A * self.offset, keep))",
-                "Step((A,), sum_to(-A * self.offset, keep))",
+                "Step((A,), sum_to(A * self.offset, diagonal))",
+                "Step((A,), sum_to(-A * self.offset, diagonal))",
             ),
             "linear: the last dimension is carried": (
-                "Linear.carries",
-                "keep == len(shape) - 1 or self.weight.dim() > 2",
+                "Linear.carries_diagonal",
+                "dimension == len(shape) - 1 or self.weight.dim() > 2",
                 "self.weight.dim() > 2",
             ),
         },
@@ -369,14 +365,14 @@ MUTANTS: list[Mutant] = [
                 "A.narrow(2 + self.dim, 0 * at, n)",
             ),
             "expand: repeated dimensions are carried": (
-                "Expand.carries",
-                "(keep,) if self.before[keep] == self.after[keep] else None",
-                "(keep,)",
+                "Expand.carries_diagonal",
+                "(dimension,) if self.before[dimension] == self.after[dimension] else None",
+                "(dimension,)",
             ),
             "reshape: any dimension of the same size": (
-                "Reshape.carries",
-                "n == self.after[keep] and math.prod(self.before[:d]) == left",
-                "n == self.after[keep]",
+                "Reshape.carries_diagonal",
+                "n == self.after[dimension] and math.prod(self.before[:d]) == left",
+                "n == self.after[dimension]",
             ),
         },
         only="Take or Concat or Expand or Reshape or Permute or Slice",

@@ -6,7 +6,7 @@ are. (Faults in the checker itself: tests/certificate/checker/mutants.py.)
 
 from __future__ import annotations
 
-from .mutant import Mutant, mutants
+from tests.mutation.mutant import Mutant, mutants
 
 MUTANTS: list[Mutant] = [
     *mutants(
@@ -27,11 +27,15 @@ MUTANTS: list[Mutant] = [
         "certificate/checker/network.py",
         "certificate/test_masks.py",
         {
-            "penalties are not looked at": ("Known._rows", '"penalty" in node.arrays', '"penalties" in node.arrays'),
+            "penalties are not looked at": (
+                "Known._softmax_rows",
+                '"penalty" in node.arrays',
+                '"penalties" in node.arrays',
+            ),
             "a penalty anywhere": (
                 "_masks_fit",
-                "fine and not (penalty[~mask] != 0).any() and not (replaced & (penalty == 0)).any()",
-                "fine and not (replaced & (penalty == 0)).any()",
+                "same_shape and (not (penalty[~mask] != 0).any()) and (not (replaced & (penalty == 0)).any())",
+                "same_shape and (not (replaced & (penalty == 0)).any())",
             ),
         },
     ),
@@ -65,6 +69,11 @@ MUTANTS: list[Mutant] = [
         {
             "positive in floating point is enough": ("_judged", "verdict is Verdict.VERIFIED", "False"),
             "what has no proof is verified": ("_judged", "proof.certificate is not None", "proof is not None"),
+            "one class is left out": (
+                "with_proofs",
+                "others = [k for k in range(classes) if k != label]",
+                "others = [k for k in range(classes) if k != label][1:]",
+            ),
         },
     ),
     *mutants(
@@ -82,17 +91,5 @@ MUTANTS: list[Mutant] = [
             ),
         },
         only="nothing_else",
-    ),
-    *mutants(
-        "proofs",
-        "runs/proofs.py",
-        "certificate/test_certificate.py",
-        {
-            "one class is left out": (
-                "with_proofs",
-                "others = [k for k in range(classes) if k != label]",
-                "others = [k for k in range(classes) if k != label][1:]",
-            ),
-        },
     ),
 ]

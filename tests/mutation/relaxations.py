@@ -8,20 +8,28 @@ chunks, the choice between two bounds that both hold, the two ends of w exchange
 
 from __future__ import annotations
 
-from .mutant import Mutant, mutants
+from tests.mutation.mutant import Mutant, mutants
 
 MUTANTS: list[Mutant] = [
+    *mutants(
+        "relaxations",
+        "ops/line_relaxations.py",
+        "ops/test_contract.py",
+        {
+            "the sign of A exchanged": ("LineRelaxation.backward", "up = A >= 0", "up = A <= 0"),
+            "intercepts of the two sides exchanged": (
+                "LineRelaxation.backward",
+                "torch.where(up, self.lines.lower_intercept, self.lines.upper_intercept)",
+                "torch.where(up, self.lines.upper_intercept, self.lines.lower_intercept)",
+            ),
+        },
+        only="Silu",
+    ),
     *mutants(
         "relaxations",
         "ops/elementwise.py",
         "ops/test_contract.py",
         {
-            "the sign of A exchanged": ("Elementwise.backward", "up = A >= 0", "up = A <= 0"),
-            "intercepts of the two sides exchanged": (
-                "Elementwise.backward",
-                "torch.where(up, relaxed.lower_intercept, relaxed.upper_intercept)",
-                "torch.where(up, relaxed.upper_intercept, relaxed.lower_intercept)",
-            ),
             "silu's tails begin too late": ("Silu", "_outside(2.3993572805154676678)", "_outside(9.0)"),
         },
         only="Silu",
@@ -37,7 +45,15 @@ MUTANTS: list[Mutant] = [
                 "nan = lower.isnan() | upper.isnan()",
                 "nan = lower.isnan() & upper.isnan()",
             ),
-            "relu: free slopes beyond 1": ("Relu", '{"slope": Range()}', '{"slope": Range(0.0, 1.5)}'),
+        },
+        only="Relu or free_parameter",
+    ),
+    *mutants(
+        "relaxations",
+        "ops/line_relaxations.py",
+        "ops/test_contract.py",
+        {
+            "relu: free slopes beyond 1": ("ReluRelaxation", '{"slope": Range()}', '{"slope": Range(0.0, 1.5)}'),
         },
         only="Relu or free_parameter",
     ),
@@ -52,8 +68,16 @@ MUTANTS: list[Mutant] = [
                 "return -0.9517915246935644575",
             ),
             "1/x: slopes of the mirror image": ("Reciprocal.lines", "-mirror.lower_slope", "mirror.lower_slope"),
+        },
+        only="Gelu or Reciprocal or free_parameter",
+    ),
+    *mutants(
+        "relaxations",
+        "ops/line_relaxations.py",
+        "ops/test_contract.py",
+        {
             "free lines beyond the ends' ones": (
-                "Curved",
+                "CurvedRelaxation",
                 '{"below": Range(-1.0, 1.0), "above": Range(-1.0, 1.0)}',
                 '{"below": Range(-2.0, 2.0), "above": Range(-1.0, 1.0)}',
             ),
@@ -87,14 +111,25 @@ MUTANTS: list[Mutant] = [
     ),
     *mutants(
         "relaxations",
+        "ops/line_relaxations.py",
+        "ops/test_parallel.py",
+        {
+            "parallel: half the noise": ("BandRelaxation.backward", "A * half", "A * half / 2"),
+        },
+        only="Relu or Silu",
+    ),
+    *mutants(
+        "relaxations",
         "ops/elementwise.py",
         "ops/test_parallel.py",
         {
-            "parallel: half the noise": ("Elementwise.backward", "A * relaxed.half", "A * relaxed.half / 2"),
             "parallel: the band of relu too low": (
                 "Relu.band",
-                "lines._replace(lower_slope=lines.upper_slope)",
-                "lines._replace(lower_slope=lines.upper_slope, upper_intercept=lines.upper_intercept / 2)",
+                "dataclasses.replace(lines, lower_slope=lines.upper_slope)",
+                (
+                    "dataclasses.replace(lines, lower_slope=lines.upper_slope, upper_intercept=lines.upper_intercept "
+                    "/ 2)"
+                ),
             ),
         },
         only="Relu or Silu",
@@ -105,9 +140,9 @@ MUTANTS: list[Mutant] = [
         "ops/test_lines.py",
         {
             "a fan goes on beyond its ends": (
-                "Fan.at",
-                "t.abs() * (side - self.middle[k])",
-                "t * (side - self.middle[k])",
+                "Fan.mixed.mix",
+                "share.abs() * (torch.where(share < 0, left, right) - middle)",
+                "share * (torch.where(share < 0, left, right) - middle)",
             ),
             "the tangent without the ends": (
                 "convex_lines",
@@ -121,8 +156,15 @@ MUTANTS: list[Mutant] = [
             ),
             "sides of minus f": (
                 "negated",
-                "Lines(-lines.upper_slope, -lines.upper_intercept, -lines.lower_slope, -lines.lower_intercept)",
-                "Lines(-lines.lower_slope, -lines.lower_intercept, -lines.upper_slope, -lines.upper_intercept)",
+                (
+                    "Lines(\n"
+                    "    lower_slope=-lines.upper_slope,\n"
+                    "    lower_intercept=-lines.upper_intercept,\n"
+                    "    upper_slope=-lines.lower_slope,\n"
+                    "    upper_intercept=-lines.lower_intercept,\n"
+                    ")"
+                ),
+                "lines.map(torch.neg)",
             ),
             "bisection the wrong way": ("below", "derivative(at) < slope", "derivative(at) > slope"),
             "the inner minimum forgotten": (
@@ -171,7 +213,11 @@ MUTANTS: list[Mutant] = [
             ),
             "p^U with a slope": ("row_bounds", "torch.where(worse, zero, slope)", "slope"),
             "the rises' sign": ("_row_below", "up * beside(rows.rises) - pulled", "up * beside(rows.rises) + pulled"),
-            "keys are carried": ("Softmax.carries", "None if keep == len(shape) - 1 else (keep,)", "(keep,)"),
+            "keys are carried": (
+                "Softmax.carries_diagonal",
+                "None if dimension == len(shape) - 1 else (dimension,)",
+                "(dimension,)",
+            ),
         },
         only="Softmax",
     ),
@@ -227,38 +273,80 @@ MUTANTS: list[Mutant] = [
         {
             "interval: the upper ends of the values below": (
                 "Attention.interval",
-                "_finite(values.lower).mT.unsqueeze(-3)",
-                "_finite(values.upper).mT.unsqueeze(-3)",
+                "finite_or_zero(values.lower).mT.unsqueeze(-3)",
+                "finite_or_zero(values.upper).mT.unsqueeze(-3)",
             ),
             "interval: a row that cannot be bounded": (
                 "Attention.interval",
                 "Interval(torch.where(fine, low, plain.lower), torch.where(fine, high, plain.upper))",
                 "Interval(low, high)",
             ),
-            "rows of NaN are rows of 0": (
-                "Attention.relax",
-                "torch.where(broken, torch.nan, 0.0)",
-                "torch.where(broken, 0.0, 0.0)",
-            ),
-            "lse: p^L w^L forgotten": ("Attention.backward", "b - (low * w.lower).sum(-1)", "b"),
-            "diagonal rows in another order": ("Attention._step", "each.movedim(-3, 2)", "each.movedim(-3, 1)"),
-            "affine: the best of the pieces": (
-                "affine_row",
-                "minorant_constant(*row.pieces, low, high, slope, cut, mu.unsqueeze(-1)).amin(-1)",
-                "minorant_constant(*row.pieces, low, high, slope, cut, mu.unsqueeze(-1)).amax(-1) + 1e-3",
-            ),
-            "rows: the slope beside the exact constant": (
-                "_better_rows",
-                "torch.where(exact.unsqueeze(-1), torch.zeros_like(a), a)",
-                "a",
-            ),
-            "vertex: the box is its lower corner": ("_vertex", "beside(box.upper)", "beside(box.lower)"),
         },
         only="Attention",
     ),
     *mutants(
         "relaxations",
-        "ops/attention/op.py",
+        "ops/attention/parts.py",
+        "ops/test_contract.py",
+        {
+            "diagonal rows in another order": ("row_step", "each.movedim(-3, 2)", "each.movedim(-3, 1)"),
+            "rows of NaN are rows of 0": (
+                "Scores.of",
+                "torch.where(broken, torch.nan, 0.0)",
+                "torch.where(broken, 0.0, 0.0)",
+            ),
+            "vertex: the box is its lower corner": ("Scores.exact_minimum", "beside(box.upper)", "beside(box.lower)"),
+            "the next row's box": (
+                "Scores.exact_minimum",
+                "softmax_box_min(finite_or_zero(c), beside(box.lower), beside(box.upper))",
+                "softmax_box_min(finite_or_zero(c), beside(box.lower).roll(1, -2), beside(box.upper).roll(1, -2))",
+            ),
+            "rows that are no numbers are not marked": (
+                "Scores.marked",
+                "constant if self.bad is None else constant + beside(self.bad)",
+                "constant",
+            ),
+        },
+        only="Attention",
+    ),
+    *mutants(
+        "relaxations",
+        "ops/attention/lse_row.py",
+        "ops/test_contract.py",
+        {
+            "lse: p^L w^L forgotten": ("LseRow.backward", "b - (low * w.lower).sum(-1)", "b"),
+        },
+        only="Attention",
+    ),
+    *mutants(
+        "relaxations",
+        "ops/attention/minorant.py",
+        "ops/test_contract.py",
+        {
+            "affine: the best of the pieces": (
+                "Minorant.bound",
+                "minorant_constant(*self.pieces, low, high, slope, cut, mu.unsqueeze(-1)).amin(-1)",
+                "minorant_constant(*self.pieces, low, high, slope, cut, mu.unsqueeze(-1)).amax(-1) + 0.001",
+            ),
+        },
+        only="Attention",
+    ),
+    *mutants(
+        "relaxations",
+        "ops/attention/better_row.py",
+        "ops/test_contract.py",
+        {
+            "rows: the slope beside the exact constant": (
+                "BetterRow.improved",
+                "torch.where(exact.unsqueeze(-1), torch.zeros_like(a), a)",
+                "a",
+            ),
+        },
+        only="Attention",
+    ),
+    *mutants(
+        "relaxations",
+        "ops/attention/minorant.py",
         "ops/test_attention_rows.py",
         {
             "pieces: the lower end by the wrong cut": ("_pieces", "cuts[..., 1:, :]", "cuts[..., :-1, :]"),
@@ -278,23 +366,50 @@ MUTANTS: list[Mutant] = [
                 "torch.maximum(low, shifted.lower - most)",
                 "torch.maximum(low, shifted.lower - least)",
             ),
-            "coupled: p^L w^L forgotten": (
-                "_mixed",
-                "_vertex(w.lower, heads) - (least * w.lower).sum(-1)",
-                "_vertex(w.lower, heads)",
-            ),
-            "mix: p^L with w^U": ("Attention.backward", "(1 - mix) * high * w.upper", "(1 - mix) * low * w.upper"),
         },
     ),
     *mutants(
         "relaxations",
-        "ops/attention/op.py",
+        "ops/attention/affine_row.py",
+        "ops/test_attention_rows.py",
+        {
+            "coupled: p^L w^L forgotten": (
+                "AffineRow._coupled",
+                "self.scores.exact_minimum(w.lower) - (least * w.lower).sum(-1)",
+                "self.scores.exact_minimum(w.lower)",
+            ),
+        },
+    ),
+    *mutants(
+        "relaxations",
+        "ops/attention/lse_row.py",
+        "ops/test_attention_rows.py",
+        {
+            "mix: p^L with w^U": ("LseRow.backward", "(1 - mix) * high * w.upper", "(1 - mix) * low * w.upper"),
+        },
+    ),
+    *mutants(
+        "relaxations",
+        "ops/attention/parts.py",
         "ops/test_parallel.py",
         {
             "half the ellipsoid": (
-                "_functionals",
+                "Values.functionals",
                 "w.meet(Interval(middle - radius, middle + radius))",
                 "w.meet(Interval(middle - radius / 2, middle + radius / 2))",
+            ),
+        },
+        only="Attention",
+    ),
+    *mutants(
+        "relaxations",
+        "ops/attention/affine_row.py",
+        "ops/test_parallel.py",
+        {
+            "parallel: half the error": (
+                "AffineRow.backward",
+                "(-above - b).unsqueeze(-1) / 2",
+                "(-above - b).unsqueeze(-1) / 4",
             ),
         },
         only="Attention",

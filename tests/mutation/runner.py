@@ -30,8 +30,8 @@ from types import ModuleType
 from typing import Any, NamedTuple
 from unittest import mock
 
-from .locate import Changed, Sources
-from .mutant import PACKAGE, ROOT, Mutant, module
+from tests.mutation.locate import Changed, Sources
+from tests.mutation.mutant import PACKAGE, ROOT, Mutant, module
 
 TESTS = ROOT / "tests"
 SECONDS = 600.0
@@ -174,7 +174,7 @@ class Copy:
             "-p",
             "no:cacheprovider",
             "-p",
-            "mutation.guard",
+            "tests.mutation.guard",
         ]
         arguments += ["-x"] if first else []
         arguments += ["-k", suite.only] if suite.only else []
@@ -197,13 +197,13 @@ class Copy:
         if self.server is None or self.server.poll() is not None:
             environment = {
                 **os.environ,
-                "PYTHONPATH": os.pathsep.join((str(self.source), str(TESTS), str(ROOT))),
+                "PYTHONPATH": os.pathsep.join((str(self.source), str(ROOT), str(ROOT / "lab"))),
                 "PYTHONHASHSEED": "0",
                 "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1",  # none is needed, and they are slow to import
                 "OMP_NUM_THREADS": "1",
                 "OPENBLAS_NUM_THREADS": "1",
             }
-            command = [sys.executable, "-m", "mutation.server"]
+            command = [sys.executable, "-m", "tests.mutation.server"]
             pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE}
             self.server = subprocess.Popen(command, cwd=ROOT, env=environment, text=True, **pipes)  # type: ignore[call-overload]
         assert self.server.stdin is not None

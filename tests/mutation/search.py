@@ -6,46 +6,87 @@ from, how long anything goes on, a witness that is not looked for.
 
 from __future__ import annotations
 
-from .mutant import Mutant, mutants
+from tests.mutation.mutant import Mutant, mutants
 
 MUTANTS: list[Mutant] = [
     *mutants(
         "search",
-        "bounds/branch_and_bound.py",
-        "search/test_branch_and_bound.py search/test_branch_and_bound_limits.py",
+        "bounds/frontier.py",
+        "bounds/test_branch_and_bound.py bounds/test_branch_and_bound_limits.py",
         {
             "at the goal is above it": (
-                "Tree._done",
-                "domain.bound > self.goals[domain.objective]",
-                "domain.bound >= self.goals[domain.objective]",
+                "Frontier.is_closed",
+                "part.bound > self.goals[part.objective]",
+                "part.bound >= self.goals[part.objective]",
             ),
             "the best closed part counts": (
-                "Tree._take",
-                "min(self.closed[domain.objective], domain.bound)",
-                "max(-1e9, self.closed[domain.objective], domain.bound)",
+                "Frontier._push",
+                "min(self.closed[part.objective], part.bound)",
+                "max(-1e9, self.closed[part.objective], part.bound)",
             ),
-            "parts with nothing left to split are dropped": ("Tree._take", "self.stuck.append(domain)", "pass"),
-            "open parts do not count": (
-                "Tree._outcome",
-                "bound[domain.objective] = min(bound[domain.objective], domain.bound)",
-                "pass",
-            ),
-            "only one of the two parts": ("Tree._split", "found += best", "found += best[:1]"),
-            "NaN is a bound": ("_number", "-math.inf if math.isnan(x) else x", "math.inf if math.isnan(x) else x"),
+            "parts with nothing left to split are dropped": ("Frontier._push", "self.exhausted.append(part)", "pass"),
         },
     ),
     *mutants(
         "search",
-        "search/cascade.py",
-        "search/test_cascade.py search/test_cascade_rounding.py",
+        "bounds/branch_and_bound.py",
+        "bounds/test_branch_and_bound.py bounds/test_branch_and_bound_limits.py",
+        {
+            "open parts do not count": (
+                "_Tree._outcome",
+                "bound[part.objective] = min(bound[part.objective], part.bound)",
+                "pass",
+            ),
+            "only one of the two parts": (
+                "_Tree._split",
+                "chosen += [child.with_choice() for child in max(pairs, key=self._promise)]",
+                "chosen += [child.with_choice() for child in max(pairs, key=self._promise)][:1]",
+            ),
+            "NaN is a bound": (
+                "_or_none",
+                "-math.inf if math.isnan(bound) else bound",
+                "math.inf if math.isnan(bound) else bound",
+            ),
+            "bounds of other parts after a survey": (
+                "_Tree._survey",
+                "bound.squeeze(1).tolist()",
+                "bound.squeeze(1).flip(0).tolist()",
+            ),
+            "bounds of other parts after an ascent": (
+                "_Tree._ascended",
+                "done.bound.squeeze(1).tolist()",
+                "done.bound.squeeze(1).flip(0).tolist()",
+            ),
+            "what is under way is lost when the time is up": (
+                "_Tree._advance",
+                "self.frontier.replace(taken, work(taken))",
+                ("self.frontier.replace(taken, ())\nself.frontier.replace((), work(taken))"),
+            ),
+            "everybody has the first goal": (
+                "_Tree._goals",
+                "self.frontier.goals[part.objective]",
+                "self.frontier.goals[0]",
+            ),
+        },
+    ),
+    *mutants(
+        "search",
+        "search/targets.py",
+        "search/test_targets.py",
         {
             "NaN excludes": (
-                "_Target.learn",
+                "Target.learn",
                 "torch.where(bounds.isfinite(), bounds - self.d, torch.full_like(bounds, -torch.inf))",
                 "(bounds - self.d).nan_to_num(nan=1e9)",
             ),
+            "excluded without the guard": ("Target.excluded", "self.best > self.guard", "self.best > 0"),
+            "the guard falls": ("Target.require", "max(self.guard, guard)", "guard"),
+            "a mix without its limit": (
+                "Target.add_mix",
+                "(weights @ self.d).unsqueeze(0)",
+                "(0 * weights @ self.d).unsqueeze(0)",
+            ),
         },
-        only="whole_box or no_number",
     ),
     *mutants(
         "search",
@@ -59,14 +100,26 @@ MUTANTS: list[Mutant] = [
             ),
             "problems are overlooked": (
                 "_Cascade._bound",
-                'self.problem = f"{walk.problems[0].text} at {walk.problems[0].node.name!r}; a smaller set may help"\n'
-                "return",
-                'self.problem = f"{walk.problems[0].text} at {walk.problems[0].node.name!r}; a smaller set may help"',
+                (
+                    'self.problem = f"{problems[0].text} at {problems[0].node.name!r}; a smaller set may help"\n'
+                    "return bound"
+                ),
+                'self.problem = f"{problems[0].text} at {problems[0].node.name!r}; a smaller set may help"',
             ),
             "a mix pays for its own terms alone": (
                 "_Cascade._bound_mixes",
-                "max(target.guard, mixed, guard(walk, target.C, target.d))",
-                "max(target.guard, guard(walk, target.C, target.d))",
+                "max(mixed, self._guard(question, boxes, target))",
+                "self._guard(question, boxes, target)",
+            ),
+            "a counterexample is not replayed": (
+                "_Cascade._branch.accept",
+                "self.task.confirm(point.detach().cpu().double().reshape(-1).numpy())",
+                "self.task.confirm(point.detach().cpu().double().reshape(-1).numpy()) or object()",
+            ),
+            "out of time is unsat": (
+                "_Cascade.run",
+                'self._answer(Verdict.TIMEOUT, self._left(), "")',
+                'self._answer(Verdict.VERIFIED, self._left(), "")',
             ),
         },
     ),
@@ -76,29 +129,12 @@ MUTANTS: list[Mutant] = [
         "search/test_cascade.py search/test_cascade_rounding.py",
         {
             "the box is rounded inward": (
-                "_Cascade._case",
-                "self._placed(case.lower, -torch.inf), self._placed(case.upper, torch.inf)",
-                "self._placed(case.lower, torch.inf), self._placed(case.upper, -torch.inf)",
+                "_Cascade._question",
+                "BoxRegion(self._placed(case.lower, -torch.inf), self._placed(case.upper, torch.inf))",
+                "BoxRegion(self._placed(case.lower, torch.inf), self._placed(case.upper, -torch.inf))",
             ),
         },
         only="whole_box or no_number",
-    ),
-    *mutants(
-        "search",
-        "search/cascade.py",
-        "search/test_cascade.py search/test_cascade_rounding.py",
-        {
-            "a counterexample is not replayed": (
-                "_Cascade._branch.accept",
-                "self.confirm(point.detach().cpu().double().reshape(-1).numpy())",
-                "self.confirm(point.detach().cpu().double().reshape(-1).numpy()) or object()",
-            ),
-            "out of time is unsat": (
-                "_Cascade.run",
-                'self._answer(Status.TIMEOUT, self._left(), "")',
-                'self._answer(Status.UNSAT, self._left(), "")',
-            ),
-        },
     ),
     *mutants(
         "search",
@@ -145,9 +181,37 @@ MUTANTS: list[Mutant] = [
         "search/test_attack.py",
         {
             "points leave the set": (
-                "_Search.descend",
+                "_MarginDescent.descend",
                 "torch.minimum(torch.maximum(x, self.lower), self.upper)",
                 "torch.maximum(x, self.lower)",
+            ),
+        },
+    ),
+    *mutants(
+        "search",
+        "bounds/frontier.py",
+        "bounds/test_frontier.py",
+        {
+            "both children on one side": ("Part.children", "(True, False)", "(True, True)"),
+            "the splits before are forgotten": (
+                "Part.children",
+                "dataclasses.replace(self, splits=(*self.splits, below), target=target)",
+                "dataclasses.replace(self, splits=(below,), target=target)",
+            ),
+            "open parts are dropped": (
+                "Frontier.replace",
+                "self._heap = [entry for entry in self._heap if id(entry[2]) not in gone]",
+                "self._heap = []",
+            ),
+            "parts with nothing left to split are not open": (
+                "Frontier.open_parts",
+                "[part for _, _, part in self._heap] + self.exhausted",
+                "[part for _, _, part in self._heap]",
+            ),
+            "known at the goal is above it": (
+                "Frontier.__init__",
+                "[Part(k, bound=bound) for k, bound in enumerate(known) if not bound > goals[k]]",
+                "[Part(k, bound=bound) for k, bound in enumerate(known) if not bound >= goals[k]]",
             ),
         },
     ),

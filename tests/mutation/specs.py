@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from .mutant import Mutant, mutants
+from tests.mutation.mutant import Mutant, mutants
 
 MUTANTS: list[Mutant] = [
     *mutants(
@@ -16,8 +16,8 @@ MUTANTS: list[Mutant] = [
             "or read as and": ("connective", 'operator == "and"', "True"),
             "the negation of ≤ is ≥": (
                 "negated",
-                "literal._replace(upper=not literal.upper, strict=not literal.strict)",
-                "literal._replace(upper=not literal.upper, strict=literal.strict)",
+                "dataclasses.replace(literal, upper=not literal.upper, strict=not literal.strict)",
+                "dataclasses.replace(literal, upper=not literal.upper)",
             ),
         },
     ),
@@ -43,7 +43,7 @@ MUTANTS: list[Mutant] = [
                 "(below, above) if bound.upper else (above, below)",
             ),
             "a strict bound holds its point": ("rounded", "bound.strict and error == 0", "False and error == 0"),
-            "only the last choice": ("Assertions._all", "_product(either, choice, position)", "choice"),
+            "only the last choice": ("Assertions._disjuncts", "_product(either, choice, position)", "choice"),
             "negated literals are not": ("_flat", "part if positive else negated(part)", "part"),
         },
     ),
@@ -98,7 +98,7 @@ MUTANTS: list[Mutant] = [
         "certificate/test_comparison.py",
         {
             "boxes need not contain": (
-                "_Part.contains",
+                "_CoveredPart.contains",
                 "(self.lower <= case.lower).all() and (case.upper <= self.upper).all()",
                 "(self.lower <= case.lower).all()",
             ),
@@ -108,11 +108,11 @@ MUTANTS: list[Mutant] = [
                 "all(direction in rows and rows[direction] <= limit for direction, limit in case.items())",
                 "any(direction in rows and rows[direction] <= limit for direction, limit in case.items())",
             ),
-            "multiples of either sign": ("_rows", "abs(held[0][1])", "held[0][1]"),
+            "multiples of either sign": ("_limits", "abs(coefficients[0][1])", "coefficients[0][1]"),
             "the highest limit of a direction": (
-                "_rows",
-                "min(limit, found.get(direction, limit))",
-                "max(limit, found.get(direction, limit))",
+                "_limits",
+                "min(limit, limits.get(direction, limit))",
+                "max(limit, limits.get(direction, limit))",
             ),
         },
     ),

@@ -9,6 +9,7 @@ import pytest
 
 from tests.mutation.locate import LEVELS, Change, Changed, Sources
 from tests.mutation.mutant import Mutant
+from tests.mutation.rekey import _entries
 
 WALK = '''
 """A module."""
@@ -190,3 +191,24 @@ def test_names_that_are_put_there_have_to_be_known(tmp_path: Path) -> None:
     text = WALK.replace("lower", "low")
     with pytest.raises(LookupError, match="the attribute 'greatest', which is put there, is nowhere in the package"):
         changed(tmp_path, LOWER._replace(new="old.lower - box.greatest"), walk=text)
+
+
+@pytest.mark.parametrize("change", [MEET, FORGET, LOWER, Change("walk.py", "Walk.other", "(x + 1) * 2", "x", 1)])
+def test_hints_are_brought_up_to_date(tmp_path: Path, change: Change) -> None:
+    (tmp_path / "walk.py").write_text(WALK)
+    assert Sources(tmp_path).rekeyed(change) == change
+    (tmp_path / "walk.py").write_text("")
+    (tmp_path / "other.py").write_text(WALK.replace("class Walk", "class Pass").replace("old", "before"))
+    now = Sources(tmp_path).rekeyed(change)
+    assert (now.file, now.scope) == ("other.py", change.scope.replace("Walk", "Pass"))
+    assert now.occurrence == change.occurrence
+    found, again = Sources(tmp_path).changed(change), Sources(tmp_path).changed(now)
+    assert again.level == LEVELS[0]
+    assert again == found._replace(level=LEVELS[0])
+
+
+def test_the_catalogue_is_as_the_tool_writes_it() -> None:
+    entry = Mutant("walks", "a.py", "it's", "f", 'x["a"]', "b\n" * 2, ("t.py",), "", 1)
+    long = "word " * 40
+    written = ast.literal_eval("{" + _entries([entry, entry._replace(name=long, new="\\", occurrence=None)]) + "}")
+    assert written == {"it's": ("f", 'x["a"]', "b\nb\n", 1), long: ("f", 'x["a"]', "\\")}

@@ -6,7 +6,7 @@ orders of the stages, the least margin asked for at another class.
 
 from __future__ import annotations
 
-from .mutant import Mutant, mutants
+from tests.mutation.mutant import Mutant, mutants
 
 MUTANTS: list[Mutant] = [
     *mutants(
@@ -34,7 +34,7 @@ MUTANTS: list[Mutant] = [
     *mutants(
         "verdicts",
         "runs/certify.py",
-        "methods/test_certify.py",
+        "methods/test_broken.py",
         {
             "what is not finite is verified": ("_judge", "text or not known", "text"),
         },
@@ -43,7 +43,7 @@ MUTANTS: list[Mutant] = [
     *mutants(
         "verdicts",
         "runs/certify.py",
-        "methods/test_certify.py",
+        "methods/test_broken.py",
         {
             "problems of the walk are overlooked": ("_judge", "text or not known", "not known"),
             "the centre's margin may be NaN": (
@@ -60,50 +60,10 @@ MUTANTS: list[Mutant] = [
         "methods/test_certify.py",
         {
             "the label is one of the others": (
-                "_certify",
+                "_certified",
                 "others = others[others != labels[:, None]].reshape(batch, classes - 1)",
                 "others = others[others != labels.flip(0)[:, None]].reshape(batch, classes - 1)",
             ),
-        },
-        only="label or batch",
-    ),
-    *mutants(
-        "verdicts",
-        "runs/certify.py",
-        "methods/test_certify.py",
-        {
-            "bounds: problems are overlooked": (
-                "_bound",
-                "torch.where(problem.where[:, None], torch.full_like(found, torch.nan), found)",
-                "found + 0",
-            ),
-        },
-        only="outward or bound_holds or overflow or domain or broken",
-    ),
-    *mutants(
-        "verdicts",
-        "runs/certify.py",
-        "methods/test_certify.py",
-        {
-            "single precision: the set is rounded inward": (
-                "_interval",
-                (
-                    "lower = _placed(input_set.lower, graph, dtype, device, -torch.inf)\n"
-                    "upper = _placed(input_set.upper, graph, dtype, device, torch.inf)"
-                ),
-                (
-                    "lower = _placed(input_set.lower, graph, dtype, device, torch.inf)\n"
-                    "upper = _placed(input_set.upper, graph, dtype, device, -torch.inf)"
-                ),
-            ),
-        },
-        only="whole_set",
-    ),
-    *mutants(
-        "verdicts",
-        "runs/certify.py",
-        "methods/test_certify.py",
-        {
             "margins at other classes": (
                 "_margins",
                 "whole.scatter(1, others, values)",
@@ -114,18 +74,54 @@ MUTANTS: list[Mutant] = [
     ),
     *mutants(
         "verdicts",
+        "runs/certify.py",
+        "methods/test_broken.py methods/test_certify.py",
+        {
+            "bounds: problems are overlooked": (
+                "_output_interval",
+                "torch.where(problem.where[:, None], torch.full_like(found, torch.nan), found)",
+                "found + 0",
+            ),
+        },
+        only="outward or bound_holds or overflow or domain or broken",
+    ),
+    *mutants(
+        "verdicts",
+        "sets/base.py",
+        "methods/test_broken.py",
+        {
+            "single precision: the set is rounded inward": (
+                "InputSet.region",
+                (
+                    "BoxRegion(\n"
+                    "    placed(outward(self.lower, dtype, -torch.inf).to(device), shape),\n"
+                    "    placed(outward(self.upper, dtype, torch.inf).to(device), shape),\n"
+                    ")"
+                ),
+                (
+                    "BoxRegion(\n"
+                    "    placed(outward(self.lower, dtype, torch.inf).to(device), shape),\n"
+                    "    placed(outward(self.upper, dtype, -torch.inf).to(device), shape),\n"
+                    ")"
+                ),
+            ),
+        },
+        only="whole_set",
+    ),
+    *mutants(
+        "verdicts",
         "sets/loading.py",
         "methods/test_token_ids.py",
         {
             "every sentence is read as the first": (
-                "_Module._at_row",
+                "_Module._reading_of_row",
                 'self._reading(rows[i : i + 1], "embedding")',
                 'self._reading(rows[:1], "embedding")',
             ),
             "sentences of different masks are bounded together": (
                 "_Module.groups",
-                "groups.setdefault(reading.identity, []).append(i)",
-                'groups.setdefault("", []).append(i)',
+                "indices.setdefault(reading.identity, []).append(i)",
+                "indices.setdefault('', []).append(i)",
             ),
             "the set is not compared with the table": ("_check_centres", "len(wrong)", "len(wrong) > 1000"),
             "ids are forgotten where a graph is given": (
@@ -153,21 +149,21 @@ MUTANTS: list[Mutant] = [
         "graph/from_torch/replay.py",
         "methods/test_evil_modules.py",
         {
-            "any difference from the module is rounding": ("_Held._compare", "off > allowed", "off > 1e9"),
+            "any difference from the module is rounding": ("_Comparison._compare", "off > allowed", "off > 1e9"),
             "only the copy is asked": (
-                "_Held.own",
+                "_Comparison.own",
                 "self.original.own_at(case.points[j], case.cut, moved=j > 0)",
                 "self.original.twin_at(case.points[j], case.cut), case.points[j], torch.float64",
             ),
             "the module is not asked beside another input": (
                 "_replay",
-                "held.beside(cases[0]) if batches else []",
+                "comparison.in_batch(cases[0]) if batches else []",
                 "[]",
             ),
             "one point is enough": (
                 "_replay",
-                "[held.twin(case, j) for case in some for j in range(len(case.points))]",
-                "[held.twin(case, j) for case in some[:0] for j in range(len(case.points))]",
+                "[comparison.twin(case, j) for case in some for j in range(len(case.points))]",
+                "[comparison.twin(case, j) for case in some[:0] for j in range(len(case.points))]",
             ),
         },
     ),
@@ -177,7 +173,7 @@ MUTANTS: list[Mutant] = [
         "methods/test_evil_modules.py",
         {
             "chance is not noticed": (
-                "Original.without_chance",
+                "OriginalModule.without_random_numbers",
                 (
                     "if drawn: raise UnsupportedModelError(f\"the module draws random numbers from {' and "
                     '\'.join(drawn)} when it is called: it has to be a " "function of its input")'
@@ -191,43 +187,45 @@ MUTANTS: list[Mutant] = [
     ),
     *mutants(
         "verdicts",
-        "methods/joint.py",
+        "methods/last_pass.py",
         "methods/test_certify.py",
         {
-            "ibp: the sign of the objective": ("_by_box", "objectives >= 0", "objectives <= 0"),
+            "ibp: the sign of the objective": ("by_box", "A >= 0", "A <= 0"),
         },
         only="small_balls or label or bound_holds",
     ),
     *mutants(
         "verdicts",
-        "methods/joint.py",
-        "methods/test_section5.py",
+        "methods/bound.py",
+        "methods/test_parts.py",
         {
-            "the smaller of two bounds": ("_larger", "torch.maximum(found, other)", "torch.minimum(found, other)"),
+            "the smaller of two bounds": ("larger", "torch.maximum(best, other)", "torch.minimum(best, other)"),
+            "NaN of one rule is overlooked": ("larger", "torch.maximum(best, other)", "torch.fmax(best, other)"),
         },
-        only="at_least",
     ),
     *mutants(
         "verdicts",
-        "methods/joint.py",
-        "methods/test_certify.py",
-        {
-            "NaN of one rule is overlooked": ("_larger", "torch.maximum(found, other)", "torch.fmax(found, other)"),
-        },
-        only="never_verified or broken or overflow or domain",
-    ),
-    *mutants(
-        "verdicts",
-        "methods/joint.py",
-        "methods/test_certify.py",
+        "methods/parts.py",
+        "methods/test_parts.py",
         {
             "what the parts noted is forgotten": (
-                "_Run._walk",
-                "if walk is not self.whole: self.whole.account(walk)",
-                "if walk is not self.whole: pass",
+                "combined",
+                "tuple(problem for bound in (own, *others) for problem in bound.boxes.problems)",
+                "own.boxes.problems",
+            ),
+            "settled if one input is": ("goal_first", "bool(settled.all())", "bool(settled.any())"),
+            "settled at the goal": ("goal_first", "alone.lower > options.goal", "alone.lower >= options.goal"),
+            "settled by one objective": (
+                "goal_first",
+                "(alone.lower > options.goal).all(1)",
+                "(alone.lower > options.goal).any(1)",
+            ),
+            "another part's bounds": (
+                "combined",
+                "larger(own.lower, *(other.lower for other in others))",
+                "larger(*(other.lower for other in others))",
             ),
         },
-        only="problem_of_a_part",
     ),
     *mutants(
         "verdicts",
@@ -248,28 +246,30 @@ MUTANTS: list[Mutant] = [
     ),
     *mutants(
         "verdicts",
-        "sets/base.py",
+        "sets/rounding.py",
         "sets/test_sets.py",
         {
             "the ball to nearest": (
-                "_add_up",
+                "_sum_rounded_up",
                 "torch.where(error > 0, torch.nextafter(s, torch.full_like(s, torch.inf)), s)",
                 "s",
             ),
+            "single precision to nearest": (
+                "outward",
+                "torch.where(inside, torch.nextafter(rounded, torch.full_like(rounded, direction)), rounded)",
+                "rounded",
+            ),
+        },
+    ),
+    *mutants(
+        "verdicts",
+        "sets/linf_ball.py",
+        "sets/test_sets.py",
+        {
             "clip is not done below": (
                 "LinfBall.__init__",
                 "lower, upper = lower.clamp(min=low), upper.clamp(max=high)",
                 "upper = upper.clamp(max=high)",
-            ),
-            "tokens that may move stand still": (
-                "TokenBall.__init__",
-                "radius.where(mask[..., None], 0.0)",
-                "radius.where(~mask[..., None], 0.0)",
-            ),
-            "single precision to nearest": (
-                "outward",
-                "torch.where(inside, torch.nextafter(moved, torch.full_like(moved, way)), moved)",
-                "moved",
             ),
             "another input's radius": (
                 "LinfBall._pick",
@@ -282,5 +282,30 @@ MUTANTS: list[Mutant] = [
                 "LinfBall(self.x[index], self.eps[index])",
             ),
         },
+    ),
+    *mutants(
+        "verdicts",
+        "sets/token_ball.py",
+        "sets/test_sets.py",
+        {
+            "tokens that may move stand still": (
+                "TokenBall.__init__",
+                "radius.where(mask[..., None], 0.0)",
+                "radius.where(~mask[..., None], 0.0)",
+            ),
+        },
+    ),
+    *mutants(
+        "verdicts",
+        "methods/last_pass.py",
+        "methods/test_broken.py",
+        {
+            "an output's box without end is a bound": (
+                "last_pass",
+                "found.where(found.isfinite(), -torch.inf)",
+                "found.where(found.isfinite(), torch.inf)",
+            ),
+        },
+        only="never_verified or broken or overflow or domain",
     ),
 ]

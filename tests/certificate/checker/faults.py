@@ -16,74 +16,104 @@ ROUNDING: Changes = {
     "down does nothing": ("down", "return np.nextafter(x, -np.inf)", "return x"),
     "up does nothing": ("up", "return np.nextafter(x, np.inf)", "return x"),
     "down goes up": ("down", "return np.nextafter(x, -np.inf)", "return np.nextafter(x, np.inf)"),
-    "a sum is not rounded down": ("Interval.__add__", "down(self.lo + y.lo)", "self.lo + y.lo"),
+    "a sum is not rounded down": ("ProvedInterval.__add__", "down(self.lo + y.lo)", "self.lo + y.lo"),
     "a difference of like ends": (
-        "Interval.__sub__",
-        "Interval(down(self.lo - y.hi), up(self.hi - y.lo))",
-        "Interval(down(self.lo - y.lo), up(self.hi - y.hi))",
+        "ProvedInterval.__sub__",
+        "ProvedInterval(down(self.lo - y.hi), up(self.hi - y.lo))",
+        "ProvedInterval(down(self.lo - y.lo), up(self.hi - y.hi))",
     ),
     "ends of minus x in the wrong order": (
-        "Interval.__neg__",
-        "Interval(-self.hi, -self.lo)",
-        "Interval(-self.lo, -self.hi)",
+        "ProvedInterval.__neg__",
+        "ProvedInterval(-self.hi, -self.lo)",
+        "ProvedInterval(-self.lo, -self.hi)",
     ),
-    "a corner of a product is missing": ("Interval.__mul__", "self.hi * y.lo", "self.lo * y.lo"),
-    "a corner of a quotient is missing": ("Interval.__truediv__", "self.lo / y.hi", "self.hi / y.lo"),
-    "division by what crosses 0": ("Interval.__truediv__", "fine = (y.lo > 0) | (y.hi < 0)", "fine = y.lo != 0"),
+    "a corner of a product is missing": ("ProvedInterval.__mul__", "self.hi * y.lo", "self.lo * y.lo"),
+    "a corner of a quotient is missing": ("ProvedInterval.__truediv__", "self.lo / y.hi", "self.hi / y.lo"),
+    "division by what crosses 0": (
+        "ProvedInterval.__truediv__",
+        "bounded = (y.lo > 0) | (y.hi < 0)",
+        "bounded = y.lo != 0",
+    ),
     "a quotient is not rounded up": (
-        "Interval.__truediv__",
-        "np.where(fine, up(ends.max(0)), np.inf)",
-        "np.where(fine, ends.max(0), np.inf)",
+        "ProvedInterval.__truediv__",
+        "np.where(bounded, up(ends.max(0)), np.inf)",
+        "np.where(bounded, ends.max(0), np.inf)",
     ),
-    "a root is not rounded up": ("Interval.sqrt", "up(np.sqrt(self.hi))", "np.sqrt(self.hi)"),
+    "a root is not rounded up": ("ProvedInterval.sqrt", "up(np.sqrt(self.hi))", "np.sqrt(self.hi)"),
     "a root is not rounded down": (
-        "Interval.sqrt",
+        "ProvedInterval.sqrt",
         "down(np.sqrt(np.maximum(self.lo, 0)))",
         "np.sqrt(np.maximum(self.lo, 0))",
     ),
-    "a square over 0 is not 0": ("Interval.square", "(self.lo <= 0) & (self.hi >= 0)", "False"),
-    "a square is not rounded up": ("Interval.square", "up(self.size * self.size)", "self.size * self.size"),
+    "a square over 0 is not 0": ("ProvedInterval.square", "(self.lo <= 0) & (self.hi >= 0)", "False"),
+    "a square is not rounded up": ("ProvedInterval.square", "up(self.size * self.size)", "self.size * self.size"),
     "size of one end": (
-        "Interval.size",
+        "ProvedInterval.size",
         "return np.maximum(np.abs(self.lo), np.abs(self.hi))",
         "return np.abs(self.hi)",
     ),
-    "sums without a rounding term": ("Interval.sum", "rounding(self.lo.shape[axis]) * self.size.sum(axis)", "0.0"),
+    "sums without a rounding term": (
+        "ProvedInterval.sum",
+        "rounding(self.lo.shape[axis]) * self.size.sum(axis)",
+        "0.0",
+    ),
     "|sum| for the sum of |x|": (
-        "Interval.sum",
+        "ProvedInterval.sum",
         "rounding(self.lo.shape[axis]) * self.size.sum(axis)",
         "rounding(self.lo.shape[axis]) * np.abs(self.lo.sum(axis))",
     ),
-    "meet joins": ("Interval.meet", "np.minimum(self.hi, other.hi)", "np.minimum(self.hi, other.lo)"),
+    "meet joins": ("ProvedInterval.meet", "np.minimum(self.hi, other.hi)", "np.minimum(self.hi, other.lo)"),
     "reach to one side": (
-        "Interval.reach",
+        "ProvedInterval.reach",
         "np.maximum(up(self.hi - point), up(point - self.lo))",
         "np.maximum(up(self.hi - point), up(self.hi - point))",
     ),
     "reach is not rounded up": (
-        "Interval.reach",
+        "ProvedInterval.reach",
         "np.maximum(up(self.hi - point), up(point - self.lo))",
         "np.maximum(self.hi - point, point - self.lo)",
     ),
     "where exchanges one end": (
-        "Interval.where",
-        "np.where(this, self.hi, other.hi)",
-        "np.where(this, other.hi, self.hi)",
+        "ProvedInterval.where",
+        "np.where(condition, self.hi, other.hi)",
+        "np.where(condition, other.hi, self.hi)",
     ),
-    "products without radius times radius": ("product", "size = np.abs(b) + s", "size = np.abs(b)"),
-    "products without the left radius": ("product", "np.abs(a) @ s + r @ size", "np.abs(a) @ s"),
-    "products without the right radius": ("product", "np.abs(a) @ s + r @ size", "r @ size"),
-    "products without rounding": ("product", "rounding(a.shape[-1]) * ((np.abs(a) + r) @ size)", "0.0"),
+    "products without radius times radius": (
+        "product",
+        "size_y = np.abs(centre_y) + radius_y",
+        "size_y = np.abs(centre_y)",
+    ),
+    "products without the left radius": (
+        "product",
+        "np.abs(centre_x) @ radius_y + radius_x @ size_y",
+        "np.abs(centre_x) @ radius_y",
+    ),
+    "products without the right radius": (
+        "product",
+        "np.abs(centre_x) @ radius_y + radius_x @ size_y",
+        "radius_x @ size_y",
+    ),
+    "products without rounding": (
+        "product",
+        "rounding(centre_x.shape[-1]) * ((np.abs(centre_x) + radius_x) @ size_y)",
+        "0.0",
+    ),
     "products without TINY": (
         "product",
-        ("np.abs(a) @ s + r @ size + rounding(a.shape[-1]) * ((np.abs(a) + r) @ size) + 8 * a.shape[-1] * TINY"),
-        "np.abs(a) @ s + r @ size + rounding(a.shape[-1]) * ((np.abs(a) + r) @ size)",
+        (
+            "np.abs(centre_x) @ radius_y + radius_x @ size_y + rounding(centre_x.shape[-1]) * "
+            "((np.abs(centre_x) + radius_x) @ size_y) + 8 * centre_x.shape[-1] * TINY"
+        ),
+        (
+            "np.abs(centre_x) @ radius_y + radius_x @ size_y + rounding(centre_x.shape[-1]) * "
+            "((np.abs(centre_x) + radius_x) @ size_y)"
+        ),
     ),
     "enclose is not rounded down": ("enclose", "down(ends[:, 0])", "ends[:, 0]"),
     "enclose is not rounded up": ("enclose", "up(ends[:, 1])", "ends[:, 1]"),
     "the middle of a ball": ("_ends", "(float(value.lower()), float(value.upper()))", "(float(value), float(value))"),
     "what is no number is 0": ("_ends", "(-np.inf, np.inf)", "(0.0, 0.0)"),
-    "the precision is left": ("enclose", "ctx.prec = before", "pass"),
+    "the precision is left": ("enclose", "ctx.prec = old_precision", "pass"),
     "the next number of the grid": ("exp_on_grid", "-steps * FINE", "-(steps + 1) * FINE"),
     "the tables exchanged": (
         "exp_on_grid",
@@ -100,13 +130,13 @@ CURVES: Changes = {
     ),
     "tanh the other way": (
         "",
-        "Curve(arb.tanh, lambda x: 1 / x.cosh() ** 2, BELOW, ABOVE, -INFINITY)",
-        "Curve(arb.tanh, lambda x: 1 / x.cosh() ** 2, ABOVE, BELOW, -INFINITY)",
+        "_rising(arb.tanh, lambda x: 1 / x.cosh() ** 2)",
+        ("Curve(f=arb.tanh, slope=lambda x: 1 / x.cosh() ** 2, convex=ABOVE, concave=BELOW, least=-INFINITY)"),
     ),
     "the reciprocal the other way": (
         "",
-        "Curve(lambda x: 1 / x, lambda x: -1 / (x * x), ABOVE, BELOW, INFINITY)",
-        "Curve(lambda x: 1 / x, lambda x: -1 / (x * x), BELOW, ABOVE, INFINITY)",
+        ("Curve(f=lambda x: 1 / x, slope=lambda x: -1 / (x * x), convex=ABOVE, concave=BELOW, least=INFINITY)"),
+        ("Curve(f=lambda x: 1 / x, slope=lambda x: -1 / (x * x), convex=BELOW, concave=ABOVE, least=INFINITY)"),
     ),
     "gelu's inflection one float up": (
         "",
@@ -130,10 +160,14 @@ CURVES: Changes = {
     ),
     "the inflection of the other constants": (
         "",
-        "_tanh_gelu("
-        "lambda: (arb(0.7978845834732056), arb(0.044714998453855515)), 1.4185039771280708, -0.7524614044087226)",
-        "_tanh_gelu("
-        "lambda: (arb(0.7978845834732056), arb(0.044714998453855515)), 1.4185040087908283, -0.7524614044087226)",
+        (
+            "_tanh_gelu(lambda: (arb(0.7978845834732056), arb(0.044714998453855515)), 1.4185039771280708, "
+            "-0.7524614044087226)"
+        ),
+        (
+            "_tanh_gelu(lambda: (arb(0.7978845834732056), arb(0.044714998453855515)), 1.4185040087908283, "
+            "-0.7524614044087226)"
+        ),
     ),
     "the constants of float32 in double": ("", "arb(0.7978845834732056)", "arb(0.7978845608028654)"),
     "0.044715 as a double": ("", "arb(44715) / 1000000", "arb(0.0447)"),
@@ -152,18 +186,32 @@ CURVES: Changes = {
     "the slope of the inverse root": ("", "-x.rsqrt()", "x.rsqrt()"),
     "the root is convex": (
         "",
-        "Curve(arb.sqrt, lambda x: 1 / (2 * x.sqrt()), (), REAL, -INFINITY, (0.0, INFINITY))",
-        "Curve(arb.sqrt, lambda x: 1 / (2 * x.sqrt()), REAL, (), -INFINITY, (0.0, INFINITY))",
+        (
+            "Curve(f=arb.sqrt, slope=lambda x: 1 / (2 * x.sqrt()), convex=(), concave=REAL, least=-INFINITY, "
+            "domain=(0.0, INFINITY))"
+        ),
+        (
+            "Curve(f=arb.sqrt, slope=lambda x: 1 / (2 * x.sqrt()), convex=REAL, concave=(), least=-INFINITY, "
+            "domain=(0.0, INFINITY))"
+        ),
     ),
     "the sign of f is lost": (
-        "floor.at",
-        "(value if sign > 0 else -value) - Interval(k) * x",
-        "value - Interval(k) * x",
+        "floor.value_at",
+        "(value if sign > 0 else -value) - ProvedInterval(k) * x",
+        "value - ProvedInterval(k) * x",
     ),
-    "upper ends of the values": ("floor", "np.minimum(at(lo).lo, at(hi).lo)", "np.minimum(at(lo).hi, at(hi).hi)"),
-    "one end only": ("floor", "np.minimum(at(lo).lo, at(hi).lo)", "at(lo).lo + 0 * at(hi).lo"),
-    "the larger end": ("floor", "np.minimum(at(lo).lo, at(hi).lo)", "np.maximum(at(lo).lo, at(hi).lo)"),
-    "no tangents": ("floor", "np.where(there, np.minimum(least, best), least)", "np.where(there, least, least)"),
+    "upper ends of the values": (
+        "floor",
+        "np.minimum(value_at(lo).lo, value_at(hi).lo)",
+        "np.minimum(value_at(lo).hi, value_at(hi).hi)",
+    ),
+    "one end only": ("floor", "np.minimum(value_at(lo).lo, value_at(hi).lo)", "value_at(lo).lo + 0 * value_at(hi).lo"),
+    "the larger end": (
+        "floor",
+        "np.minimum(value_at(lo).lo, value_at(hi).lo)",
+        "np.maximum(value_at(lo).lo, value_at(hi).lo)",
+    ),
+    "no tangents": ("floor", "np.where(overlaps, np.minimum(least, best), least)", "np.where(overlaps, least, least)"),
     "tangents that touch elsewhere": ("floor", "np.clip(point, left, right)", "point"),
     "a convex piece that goes on": (
         "floor",
@@ -175,22 +223,22 @@ CURVES: Changes = {
         "np.maximum(lo, start), np.minimum(hi, stop)",
         "lo, np.minimum(hi, stop)",
     ),
-    "the larger end of a tangent": ("_tangent", "at(t) + np.minimum(*ends)", "at(t) + np.maximum(*ends)"),
+    "the larger end of a tangent": ("_above_tangent", "np.minimum(*ends)", "np.maximum(*ends)"),
     "the upper end of a tangent": (
-        "_tangent",
-        "np.asarray((at(t) + np.minimum(*ends)).lo)",
-        "np.asarray((at(t) + np.minimum(*ends)).hi)",
+        "_above_tangent",
+        "np.asarray((value + np.minimum(*ends)).lo)",
+        "np.asarray((value + np.minimum(*ends)).hi)",
     ),
-    "the sign of the slope": ("_tangent", "(slope if sign > 0 else -slope) - k", "slope - k"),
+    "the sign of the slope": ("floor", "(slope if sign > 0 else -slope) - k", "slope - k"),
     "the slope of the line forgotten": (
-        "_tangent",
+        "floor",
         "(slope if sign > 0 else -slope) - k",
         "slope if sign > 0 else -slope",
     ),
     "k x is added": (
-        "floor.at",
-        "(value if sign > 0 else -value) - Interval(k) * x",
-        "(value if sign > 0 else -value) + Interval(k) * x",
+        "floor.value_at",
+        "(value if sign > 0 else -value) - ProvedInterval(k) * x",
+        "(value if sign > 0 else -value) + ProvedInterval(k) * x",
     ),
     "no domain": ("floor", "(lo >= curve.domain[0]) & (hi <= curve.domain[1]) & (lo <= hi)", "lo <= hi"),
     "boxes that are crossed": (
@@ -222,7 +270,7 @@ ZONOTOPES: Changes = {
         "np.abs(self.columns).sum(-1) + self.error",
     ),
     "turned without its columns": (
-        "Zonotope.turned",
+        "Zonotope.transposed",
         "self.columns.swapaxes(-3, -2)",
         "self.columns.reshape(self.columns.swapaxes(-3, -2).shape)",
     ),
@@ -305,20 +353,20 @@ ZONOTOPES: Changes = {
     "any P will do": ("spectral", "np.where(off < 0.5, norm * (1 + off), np.inf)", "norm"),
     "errors once": (
         "exact_products",
-        "2 * (reach @ y.error[at][j] + x.error[at][i] @ end)",
-        "reach @ y.error[at][j] + x.error[at][i] @ end",
+        "2 * (reach @ y.error[index][j] + x.error[index][i] @ end)",
+        "reach @ y.error[index][j] + x.error[index][i] @ end",
     ),
     "the left error forgotten": (
         "exact_products",
-        "reach @ y.error[at][j] + x.error[at][i] @ end",
-        "reach @ y.error[at][j]",
+        "reach @ y.error[index][j] + x.error[index][i] @ end",
+        "reach @ y.error[index][j]",
     ),
     "the right error forgotten": (
         "exact_products",
-        "reach @ y.error[at][j] + x.error[at][i] @ end",
-        "x.error[at][i] @ end",
+        "reach @ y.error[index][j] + x.error[index][i] @ end",
+        "x.error[index][i] @ end",
     ),
-    "error times error forgotten": ("exact_products", "np.abs(H).sum(-1) + y.error[at][j]", "np.abs(H).sum(-1)"),
+    "error times error forgotten": ("exact_products", "np.abs(H).sum(-1) + y.error[index][j]", "np.abs(H).sum(-1)"),
     "sums of products without rounding": (
         "exact_products",
         "rounding(d) * (reach @ end) + TINY * (M.size + d)",
@@ -330,17 +378,21 @@ ZONOTOPES: Changes = {
         "rounding(d) * (reach @ end)",
     ),
     "the largest product only": ("exact_products", "M.sum() + errors", "M.max(initial=0) + errors"),
-    "sums of rows only": ("exact_products", "sums[(*at, i, j)][q] += M.sum(0)", "sums[(*at, i, j)][q] += 0"),
+    "sums of rows only": (
+        "exact_products",
+        "sums[*index, i, j][used_y] += M.sum(0)",
+        "sums[*index, i, j][used_y] += 0",
+    ),
 }
 ROWS: Changes = {
-    "no mask": ("rows", "j = np.flatnonzero(there[at])", "j = np.arange(keys)"),
+    "no mask": ("rows", "unmasked = np.flatnonzero(visible[index])", "unmasked = np.arange(keys)"),
     "scores without a limit": ("", "LARGEST_SCORE = 1e6", "LARGEST_SCORE = np.inf"),
-    "a row that is all masked": ("rows", "not there.any(-1).all()", "False"),
+    "a row that is all masked": ("rows", "not visible.any(-1).all()", "False"),
     "like ends of log p": ("_ranges", "others_hi[j] / e_lo[j]", "others_lo[j] / e_lo[j]"),
     "the upper end of log p": ("_ranges", "others_lo[j] / e_hi[j]", "others_hi[j] / e_hi[j]"),
     "others with itself": ("_sums", "after[n - 1 - i]", "after[n - i]"),
     "others without the next": ("_sums", "after[n - 1 - i]", "after[max(n - 2 - i, 0)]"),
-    "ends not rounded outward": ("_float", "float(np.nextafter(found, side * np.inf))", "found"),
+    "ends not rounded outward": ("_float", "float(np.nextafter(value, side * np.inf))", "value"),
     "ends rounded inward": ("_float", "side * np.inf", "-side * np.inf"),
     "lse from above only": (
         "rows",
@@ -370,8 +422,11 @@ ROWS: Changes = {
     "largest for least": ("_centred", "arb(float(hi)) - least", "arb(float(hi)) - largest"),
     "weights at masked keys": (
         "rows",
-        "centred is not None and (centred[0][at][j] > 0).all() and not centred[0][at][~there[at]].any()",
-        "centred is not None and (centred[0][at][j] > 0).all()",
+        (
+            "centred is not None and (centred[0][index][unmasked] > 0).all() and (not "
+            "centred[0][index][~visible[index]].any())"
+        ),
+        "centred is not None and (centred[0][index][unmasked] > 0).all()",
     ),
     "pieces of the wrong end": ("_cut", "cuts[1:, None]", "cuts[:-1, None]"),
     "pieces of the other wrong end": ("_cut", "cuts[:-1, None]", "cuts[1:, None]"),
@@ -388,16 +443,16 @@ ROWS: Changes = {
         "enclose(arb.exp, off.lo).lo, enclose(arb.exp, off.hi).hi",
         "enclose(arb.exp, off.hi).hi, enclose(arb.exp, off.lo).lo",
     ),
-    "masked keys have a weight": ("_weights", "np.where(there, largest, 0.0)", "largest"),
+    "masked keys have a weight": ("_weights", "np.where(visible, largest, 0.0)", "largest"),
     "masked keys have a term": (
         "affine",
-        "np.where(row.there[..., None, :], _least(value - level, slope, row), 0.0)",
+        "np.where(row.visible[..., None, :], _least(value - level, slope, row), 0.0)",
         "_least(value - level, slope, row)",
     ),
     "m w is added": (
         "affine",
-        "found - rest - FEW * (np.abs(found) + np.abs(rest))",
-        "found + rest - FEW * (np.abs(found) + np.abs(rest))",
+        "lowest - rest - FEW * (np.abs(lowest) + np.abs(rest))",
+        "lowest + rest - FEW * (np.abs(lowest) + np.abs(rest))",
     ),
     "one end of w": ("affine", "(w.lo, w.hi)", "(w.lo, w.lo)"),
     "the larger end of w": ("affine", "terms = np.minimum(*ends)", "terms = np.maximum(*ends)"),
@@ -405,7 +460,7 @@ ROWS: Changes = {
     "μ is added": ("affine", "_least(value - level, slope, row)", "_least(value + level, slope, row)"),
     "rows without TINY": (
         "affine",
-        ("mu + terms.sum(-1) - rounding(keys + 2) * (np.abs(mu) + np.abs(terms).sum(-1)) - TINY * 8 * keys"),
+        "mu + terms.sum(-1) - rounding(keys + 2) * (np.abs(mu) + np.abs(terms).sum(-1)) - TINY * 8 * keys",
         "mu + terms.sum(-1) - rounding(keys + 2) * (np.abs(mu) + np.abs(terms).sum(-1))",
     ),
     "no drift": (
@@ -416,21 +471,21 @@ ROWS: Changes = {
     "drift without rounding": ("affine", "np.abs(a.sum(-1)) + rounding(keys) * np.abs(a).sum(-1)", "np.abs(a.sum(-1))"),
     "the best piece": ("affine", "total.min(-1)", "total.max(-1)"),
     "a handful of operations without rounding": ("", "rounding(12)", "0.0"),
-    "e.lo and e.hi exchanged": ("_least", "np.where(up_, e.lo, e.hi)", "np.where(up_, e.hi, e.lo)"),
-    "e.hi always": ("_least", "np.where(up_, e.lo, e.hi)", "e.hi"),
+    "e.lo and e.hi exchanged": ("_least", "np.where(positive, e.lo, e.hi)", "np.where(positive, e.hi, e.lo)"),
+    "e.hi always": ("_least", "np.where(positive, e.lo, e.hi)", "e.hi"),
     "a r is added": (
         "_least",
         "grown - slope - FEW * (np.abs(v) * e.hi + np.abs(slope))",
         "grown + slope - FEW * (np.abs(v) * e.hi + np.abs(slope))",
     ),
-    "the larger end of r": ("_least", "found = np.minimum(*ends)", "found = np.maximum(*ends)"),
+    "the larger end of r": ("_least", "least = np.minimum(*ends)", "least = np.maximum(*ends)"),
     "only the ends of r": (
         "_least",
-        "up_ & (a > 0) & ~(v * row.e_low.lo * (1 - FEW) >= a)",
-        "up_ & (a > 0) & False & ~(v * row.e_low.lo * (1 - FEW) >= a)",
+        "positive & (a > 0) & ~(v * row.e_low.lo * (1 - FEW) >= a)",
+        "positive & (a > 0) & False & ~(v * row.e_low.lo * (1 - FEW) >= a)",
     ),
     "the slope's sides exchanged": ("_least", "v * row.e_low.lo * (1 - FEW) >= a", "v * row.e_low.lo * (1 - FEW) <= a"),
-    "small numbers have no least": ("_least", "np.where(small, np.minimum(found, 0.0), found)", "found"),
+    "small numbers have no least": ("_least", "np.where(small, np.minimum(least, 0.0), least)", "least"),
     "the sign of x³/3": ("_least", "x - x * x / 2 + x * x * x / 3", "x - x * x / 2 - x * x * x / 3"),
     "no x³/3": ("_least", "x - x * x / 2 + x * x * x / 3", "x - x * x / 2"),
     "x² for x²/2": ("_least", "x - x * x / 2", "x - x * x"),
@@ -438,15 +493,15 @@ ROWS: Changes = {
     "no 1": ("_least", "a_in * (1 - log)", "a_in * (1.001 - log)"),
     "r₀ forgotten": ("_least", "r0 + (x - x * x / 2 + x * x * x / 3)", "0 * r0 + (x - x * x / 2 + x * x * x / 3)"),
     "the largest c": ("vertex", "down(seen.min(-1))", "np.where(row.there, c, -np.inf).max(-1)"),
-    "masked coefficients": ("vertex", "np.where(row.there, c, np.inf)", "c"),
+    "masked coefficients": ("vertex", "np.where(row.visible, c, np.inf)", "c"),
     "φ with its sides exchanged": ("_phi", "np.where(off > 0, low.lo, high.hi)", "np.where(off > 0, high.hi, low.lo)"),
     "φ at l": ("_phi", "np.where(off > 0, low.lo, high.hi)", "low.lo"),
     "φ at u": ("_phi", "np.where(off > 0, low.lo, high.hi)", "high.hi"),
     "φ without rounding": ("_phi", "rounding(keys + 4) * np.abs(terms).sum(-1) + TINY * 8 * keys", "0.0"),
     "φ always": (
         "vertex",
-        "np.where(_phi(row, low, high, c, try_), np.maximum(best, try_), best)",
-        "np.maximum(best, try_)",
+        "np.where(_phi(row, low, high, c, candidate), np.maximum(best, candidate), best)",
+        "np.maximum(best, candidate)",
     ),
     "φ without its sign": (
         "_phi",

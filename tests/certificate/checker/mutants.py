@@ -1,6 +1,6 @@
 """Deliberate faults in copies of the checker's files: the tests must fail for each one (test_mutants.py).
 
-By hand: python tests/certificate/checker/mutants.py [part of a name …]
+By hand, at the root of the project: python -m tests.certificate.checker.mutants [part of a name …]
 """
 
 from __future__ import annotations
@@ -13,10 +13,9 @@ import tempfile
 from pathlib import Path
 from typing import NamedTuple
 
-sys.path.insert(0, str(Path(__file__).parents[2]))  # as pytest has it: the tests' folders are packages
-
-from certificate.checker.faults import CURVES, ROUNDING, ROWS, ZONOTOPES
-from mutation.locate import Change, Sources
+from tests.certificate.checker.faults import CURVES, ROUNDING, ZONOTOPES
+from tests.certificate.checker.row_faults import ROWS
+from tests.mutation.locate import Change, Sources
 
 FOLDER = Path(__file__).parent
 SOURCE = FOLDER.parents[2] / "src" / "vertex_softmax" / "certificate" / "checker"

@@ -49,19 +49,19 @@ MUTANTS: list[Mutant] = [
             "the model is not in the key": (
                 "asked_of",
                 (
-                    '{"model": subject.sha256, "data": inputs.sha256, "precision": str(subject.graph.dtype), "device": '
-                    'subject.graph.device.type, "threads": torch.get_num_threads()}'
+                    '{"model": subject.sha256, "data": inputs.sha256, "precision": str(subject.graph.dtype), '
+                    '"device": subject.graph.device.type, "threads": torch.get_num_threads()}'
                 ),
                 (
-                    '{"data": inputs.sha256, "precision": str(subject.graph.dtype), "device": subject.graph.device.type, '
-                    '"threads": torch.get_num_threads()}'
+                    '{"data": inputs.sha256, "precision": str(subject.graph.dtype), "device": '
+                    'subject.graph.device.type, "threads": torch.get_num_threads()}'
                 ),
             ),
             "the inputs are not in the key": (
                 "asked_of",
                 (
-                    '{"model": subject.sha256, "data": inputs.sha256, "precision": str(subject.graph.dtype), "device": '
-                    'subject.graph.device.type, "threads": torch.get_num_threads()}'
+                    '{"model": subject.sha256, "data": inputs.sha256, "precision": str(subject.graph.dtype), '
+                    '"device": subject.graph.device.type, "threads": torch.get_num_threads()}'
                 ),
                 (
                     '{"model": subject.sha256, "precision": str(subject.graph.dtype), "device": '

@@ -32,12 +32,12 @@ MUTANTS: list[Mutant] = [
             "padded convolutions are patches": (
                 "convolution",
                 (
-                    "tuple(stride) == kernel and not any(padding) and all(d == 1 for d in dilation) and groups == 1 and "
-                    "not any(s % k for s, k in zip(size, kernel, strict=True))"
+                    "tuple(stride) == kernel and not any(padding) and all(d == 1 for d in dilation) and groups == 1 "
+                    "and not any(s % k for s, k in zip(size, kernel, strict=True))"
                 ),
                 (
-                    "tuple(stride) == kernel and all(d == 1 for d in dilation) and groups == 1 and not any(s % k for s, "
-                    "k in zip(size, kernel, strict=True))"
+                    "tuple(stride) == kernel and all(d == 1 for d in dilation) and groups == 1 and not any(s % k for "
+                    "s, k in zip(size, kernel, strict=True))"
                 ),
             ),
         },

@@ -129,8 +129,8 @@ MUTANTS: list[Mutant] = [
                 "_rows.rows",
                 "tuple((view[index][unmasked].tolist() for view in views))",
                 (
-                    "(views[0][index].tolist(), *(np.where(unmasked, view[index], view[index][unmasked].min()).tolist() "
-                    "for view in views[1:]))"
+                    "(views[0][index].tolist(), *(np.where(unmasked, view[index], "
+                    "view[index][unmasked].min()).tolist() for view in views[1:]))"
                 ),
             ),
         },

@@ -209,7 +209,10 @@ MUTANTS: list[Mutant] = [
             ),
             "generators: errors do not count along c": (
                 "Normalize.summarise",
-                "(flat.centre.unsqueeze(-2) @ columns).abs().sum((-2, -1)) + (flat.centre.abs() * flat.error).sum(-1)",
+                (
+                    "(flat.centre.unsqueeze(-2) @ columns).abs().sum((-2, -1)) + (flat.centre.abs() * "
+                    "flat.error).sum(-1)"
+                ),
                 "(flat.centre.unsqueeze(-2) @ columns).abs().sum((-2, -1))",
             ),
             "parallel: the lower bound is not brought down": (

@@ -126,7 +126,10 @@ MUTANTS: list[Mutant] = [
             "parallel: the band of relu too low": (
                 "Relu.band",
                 "dataclasses.replace(lines, lower_slope=lines.upper_slope)",
-                "dataclasses.replace(lines, lower_slope=lines.upper_slope, upper_intercept=lines.upper_intercept / 2)",
+                (
+                    "dataclasses.replace(lines, lower_slope=lines.upper_slope, upper_intercept=lines.upper_intercept "
+                    "/ 2)"
+                ),
             ),
         },
         only="Relu or Silu",

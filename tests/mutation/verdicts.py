@@ -175,8 +175,8 @@ MUTANTS: list[Mutant] = [
             "chance is not noticed": (
                 "OriginalModule.without_random_numbers",
                 (
-                    "if drawn: raise UnsupportedModelError(f\"the module draws random numbers from {' and '.join(drawn)} "
-                    'when it is called: it has to be a " "function of its input")'
+                    "if drawn: raise UnsupportedModelError(f\"the module draws random numbers from {' and "
+                    '\'.join(drawn)} when it is called: it has to be a " "function of its input")'
                 ),
                 (
                     "if len(drawn) > 9: raise UnsupportedModelError(f\"the module draws random numbers from {' and "

@@ -101,12 +101,12 @@ ROUNDING: Changes = {
     "products without TINY": (
         "product",
         (
-            "np.abs(centre_x) @ radius_y + radius_x @ size_y + rounding(centre_x.shape[-1]) * ((np.abs(centre_x) "
-            "+ radius_x) @ size_y) + 8 * centre_x.shape[-1] * TINY"
+            "np.abs(centre_x) @ radius_y + radius_x @ size_y + rounding(centre_x.shape[-1]) * "
+            "((np.abs(centre_x) + radius_x) @ size_y) + 8 * centre_x.shape[-1] * TINY"
         ),
         (
-            "np.abs(centre_x) @ radius_y + radius_x @ size_y + rounding(centre_x.shape[-1]) * ((np.abs(centre_x) "
-            "+ radius_x) @ size_y)"
+            "np.abs(centre_x) @ radius_y + radius_x @ size_y + rounding(centre_x.shape[-1]) * "
+            "((np.abs(centre_x) + radius_x) @ size_y)"
         ),
     ),
     "enclose is not rounded down": ("enclose", "down(ends[:, 0])", "ends[:, 0]"),
@@ -131,12 +131,12 @@ CURVES: Changes = {
     "tanh the other way": (
         "",
         "_rising(arb.tanh, lambda x: 1 / x.cosh() ** 2)",
-        "Curve(f=arb.tanh, slope=lambda x: 1 / x.cosh() ** 2, convex=ABOVE, concave=BELOW, least=-INFINITY)",
+        ("Curve(f=arb.tanh, slope=lambda x: 1 / x.cosh() ** 2, convex=ABOVE, concave=BELOW, least=-INFINITY)"),
     ),
     "the reciprocal the other way": (
         "",
-        "Curve(f=lambda x: 1 / x, slope=lambda x: -1 / (x * x), convex=ABOVE, concave=BELOW, least=INFINITY)",
-        "Curve(f=lambda x: 1 / x, slope=lambda x: -1 / (x * x), convex=BELOW, concave=ABOVE, least=INFINITY)",
+        ("Curve(f=lambda x: 1 / x, slope=lambda x: -1 / (x * x), convex=ABOVE, concave=BELOW, least=INFINITY)"),
+        ("Curve(f=lambda x: 1 / x, slope=lambda x: -1 / (x * x), convex=BELOW, concave=ABOVE, least=INFINITY)"),
     ),
     "gelu's inflection one float up": (
         "",
@@ -156,7 +156,7 @@ CURVES: Changes = {
     "the inflection of the tanh form in double, one float down": (
         "",
         ("_tanh_gelu(lambda: (arb(0.7978845608028654), arb(0.044715)), 1.4185040087908283, -0.7524614220710162)"),
-        "_tanh_gelu(lambda: (arb(0.7978845608028654), arb(0.044715)), 1.418504008790828, -0.7524614220710162)",
+        ("_tanh_gelu(lambda: (arb(0.7978845608028654), arb(0.044715)), 1.418504008790828, -0.7524614220710162)"),
     ),
     "the inflection of the other constants": (
         "",

@@ -18,8 +18,8 @@ from tests.mutation.locate import Change, Sources
 from tests.mutation.mutant import PACKAGE, Mutant
 
 LIST = "MUTANTS: list[Mutant] = ["
-WIDTH = 100
-"""About how many characters of a string stand on a line."""
+WIDTH = 98
+"""How many characters a string on a line has at most, its quotes included."""
 
 
 def rekey() -> list[str]:
@@ -78,11 +78,11 @@ def _entries(mutants: list[Mutant]) -> str:
 
 
 def _literal(text: str) -> str:
-    """Text as Python writes it, one line of it or about WIDTH characters a line."""
+    """Text as Python writes it, one line of it or at most WIDTH characters a line."""
     lines = text.splitlines(keepends=True) if "\n" in text else [""]
     if "\n" not in text:
         for word in re.findall(r"\S+\s*|\s+", text):
-            if lines[-1] and len(lines[-1]) + len(word) > WIDTH:
+            if lines[-1] and len(_quoted(lines[-1] + word)) > WIDTH:
                 lines.append("")
             lines[-1] += word
     said = " ".join(map(_quoted, lines))

@@ -193,10 +193,16 @@ MUTANTS: list[Mutant] = [
         "bounds/test_frontier.py",
         {
             "both children on one side": ("Part.children", "(True, False)", "(True, True)"),
-            "the splits before are forgotten": (
+            "a gap between the children": (
                 "Part.children",
-                "dataclasses.replace(self, splits=(*self.splits, below), target=target)",
-                "dataclasses.replace(self, splits=(below,), target=target)",
+                (
+                    "Split(candidate.node, candidate.place, candidate.point, at_least=side, size=size, "
+                    "inner=candidate.inner)"
+                ),
+                (
+                    "Split(candidate.node, candidate.place, candidate.point + side, at_least=side, size=size, "
+                    "inner=candidate.inner)"
+                ),
             ),
             "open parts are dropped": (
                 "Frontier.replace",

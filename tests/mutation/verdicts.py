@@ -295,17 +295,4 @@ MUTANTS: list[Mutant] = [
             ),
         },
     ),
-    *mutants(
-        "verdicts",
-        "methods/last_pass.py",
-        "methods/test_broken.py",
-        {
-            "an output's box without end is a bound": (
-                "last_pass",
-                "found.where(found.isfinite(), -torch.inf)",
-                "found.where(found.isfinite(), torch.inf)",
-            ),
-        },
-        only="never_verified or broken or overflow or domain",
-    ),
 ]

@@ -56,7 +56,7 @@ def test_the_names_are_there() -> None:
 
 
 def test_modules_are_there_without_an_import_of_their_own() -> None:
-    code = "v.runs.certify.load, v.sets.Box, v.softmax_box.affine_minorant, v.graph.ir, v.methods.bounding, v.ops.OPS"
+    code = "v.runs.certify.load, v.sets.Box, v.softmax_box.affine_minorant, v.graph.ir, v.methods.joint, v.ops.OPS"
     python(f"import vertex_softmax as v\n{code}")
 
 

@@ -46,7 +46,7 @@ def test_positional_records_have_three_fields_at_most() -> None:
 
 
 def test_functions_of_more_than_six_parameters_say_why() -> None:
-    """A comment above or behind the signature has the reason: a public signature, aten's, a command's options."""
+    """A comment above or behind the signature has the reason; a command's options and Triton's kernels need none."""
     found = []
     for path, node in nodes(ast.FunctionDef):
         arguments = node.args
@@ -55,7 +55,9 @@ def test_functions_of_more_than_six_parameters_say_why() -> None:
         lines = path.read_text().splitlines()
         first = min([node.lineno, *(decorator.lineno for decorator in node.decorator_list)])
         head = "\n".join(lines[first - 2 : node.body[0].lineno])
-        if count > MOST_PARAMETERS and "#" not in head and node.name not in PUBLIC:
+        command = "reporting" in [ast.unparse(decorator) for decorator in node.decorator_list]
+        excused = command or path.name == "triton_kernel.py" or node.name in PUBLIC
+        if count > MOST_PARAMETERS and "#" not in head and not excused:
             found.append(f"{place(path, node)} {node.name}: {count}")
     assert found == []
 

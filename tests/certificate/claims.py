@@ -127,7 +127,7 @@ def pass_holds(known: Known, walk: Pass, A: Array, points: Array, wanted: list[l
         for s, value in enumerate(values):
             line = sum((arb(float(c)) * v for c, v in zip(walk.coefficients[s], flat, strict=True)), arb(0))
             line += sum((arb(float(c)) * v for c, v in zip(walk.deviation[s], xi, strict=True)), arb(0))
-            if not walk.how.parallel:
+            if not walk.options.parallel:
                 assert np.isnan(bound[s]) or not value < arb(float(bound[s]))
                 assert not np.isfinite(walk.lo[s]) or not value < line + arb(float(walk.lo[s]))
                 continue

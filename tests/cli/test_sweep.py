@@ -144,7 +144,7 @@ def test_a_second_run_tries_errors_again_and_nothing_else(tmp_path: Path, fake: 
     assert rows(out) == {**before, "ERROR": "unsat"}
     next((out / "counterexamples").iterdir()).unlink()
     assert "as a file or --memory has changed: 1\n" in vertex(told, "--out", out).stderr
-    assert "of other instances, another method, timeout or seed" in vertex(told, "--out", out, "--seed", 1).stderr
+    assert "for other instances, another method, timeout or seed" in vertex(told, "--out", out, "--seed", 1).stderr
     assert ran(told.parent) == [*QUICK, "ERROR", *QUICK, "SAT", *QUICK]
     assert vertex(told, "--out", out, "--limit", 2, "--timeout", 4).exit_code == 0
     assert list(rows(out)) == ["UNSAT", "SAT"]
@@ -372,7 +372,7 @@ def test_a_full_disk_loses_nothing(tmp_path: Path, fake: tuple[str, ...], monkey
         result = vertex(told, "--out", out)
     assert result.exit_code == 2
     assert (
-        "results.csv cannot be written (Read-only file system); what is in the journal beside it is kept"
+        "results.csv cannot be written (Read-only file system); the answers are kept in the journal beside it"
         in result.stderr
     )
     assert vertex(told, "--out", out).exit_code == 0

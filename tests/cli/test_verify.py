@@ -157,8 +157,8 @@ def test_bad_input_is_an_error_with_its_reason(files: Path, name: str) -> None:
         (("--memory", "inf"), "memory"),
         (("--memory", "nan"), "memory"),
         (("--memory", "1e30"), "memory"),
-        (("--counterexample", "-"), "only --json takes"),
-        (("--certificate", "-"), "only --json takes"),
+        (("--counterexample", "-"), "for --json only"),
+        (("--certificate", "-"), "for --json only"),
         (("--method", "magic"), "magic.*joint"),
         (("--device", "tpu"), "tpu"),
         (("--threads", "0"), "threads"),
@@ -229,11 +229,11 @@ BEGUN = """
 import pathlib, runpy, sys
 from vertex_softmax.search import cascade
 
-def begun(*arguments, branch=cascade.branch_and_bound, **more):
+def begun(*arguments, branch=cascade.branch, **more):
     pathlib.Path("begun").touch()
     return branch(*arguments, **more)
 
-cascade.branch_and_bound = begun
+cascade.branch = begun
 runpy.run_module("vertex_softmax", run_name="__main__", alter_sys=True)
 """
 """The command, which leaves a file when branch and bound begins."""

@@ -157,7 +157,7 @@ def test_odd_values_are_told_apart_or_refused() -> None:
     assert graph_identity(of(Holds(huge), (3,))) != graph_identity(of(Holds(huge + 1), (3,)))
     itself: list[Any] = []
     itself.append(itself)
-    with pytest.raises(UnsupportedModelError, match=r"out \(Holds\): it holds itself"):
+    with pytest.raises(UnsupportedModelError, match=r"out \(Holds\): it contains itself"):
         graph_identity(of(Holds(itself), (3,)))
 
 

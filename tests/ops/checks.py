@@ -14,7 +14,7 @@ from torch import Tensor
 
 from tests.ops.cases import BATCH, Case, boxes, generator, points
 from vertex_softmax.bounds.coefficients import Coefficients
-from vertex_softmax.ops.contract import AffineForm, Context, Op, Step
+from vertex_softmax.ops.contract import AffineForm, Context, Op, Relaxation, Step
 from vertex_softmax.ops.fields import moved
 from vertex_softmax.ops.interval import Interval
 from vertex_softmax.ops.rules import Rules
@@ -53,13 +53,19 @@ def coefficients(out: tuple[int, ...], seed: int = 0, dtype: torch.dtype = torch
     return torch.cat([*rows, torch.zeros_like(unit)], 1).to(dtype)
 
 
-def concrete(step: Step, xs: list[Tensor]) -> Tensor:
-    """Σ_i A_i·x_i + constant at points x (points, BATCH, *shape) → (points, BATCH, S), in float64."""
+def concrete(step: Step, xs: list[Tensor], xi: Tensor | None = None) -> Tensor:
+    """Σ_i A_i·x_i + constant at points x (points, BATCH, *shape) → (points, BATCH, S), in float64.
+
+    `xi`: the points' deviation of the network's input from its centre, (points, BATCH, inputs).
+    """
     total = torch.zeros(xs[0].shape[0], 1, 1, dtype=torch.float64)
     total = total if step.constant is None else total + step.constant.double()
     for A, x in zip(step.coefficients, xs, strict=True):
         if A is not None:
             total = total + (A.double() * x.double().unsqueeze(2)).flatten(3).sum(-1)
+    if step.start is not None:
+        assert xi is not None
+        total = total + (step.start * xi.unsqueeze(2)).sum(-1)
     return total
 
 
@@ -137,13 +143,20 @@ def lowest(op: Op, A: Tensor, step: Step, box: tuple[Interval, ...], xs: list[Te
     return [x.detach() for x in starts]
 
 
-def check_parameters(case: Case, box: tuple[Interval, ...], rules: Rules, count: int = 30) -> int:
-    """Every value of the free parameters is sound, and gradients by them are those of finite differences."""
+def check_parameters(
+    case: Case, box: tuple[Interval, ...], rules: Rules, count: int = 30, *,
+    forms: Forms | None = None, at: tuple[list[Tensor], Tensor] | None = None,
+) -> Relaxation | None:  # fmt: skip
+    """Every value of the free parameters is sound, and gradients by them are those of finite differences.
+
+    With forms, `at` are points that share the deviation ξ of the input, and this ξ. None: there are no parameters.
+    """
     free = dataclasses.replace(rules, free=True)
-    relaxed = case.op.relax(context(box, free))
+    relaxed = case.op.relax(context(box, free, forms))
     names = relaxed.parameters()
+    assert set(names) <= set(relaxed.ranges), f"{case.label} parameters: no range"
     A = coefficients(case.out, 17)
-    xs = points(box, count)
+    xs, xi = (points(box, count), None) if at is None else at
     values = case.evaluate(*xs)
     left = (A * values.unsqueeze(2)).flatten(3).sum(-1)
     g = generator(18)
@@ -156,7 +169,7 @@ def check_parameters(case: Case, box: tuple[Interval, ...], rules: Rules, count:
             chosen[name] = (low + t * (high - low)).requires_grad_()
         step = relaxed.with_parameters(chosen).backward(A)
         slack = TOLERANCE[torch.float64] * scale(A, step, box, sizes(case, box, values))
-        right = concrete(step, xs)
+        right = concrete(step, xs, xi)
         assert (right <= left + slack).all(), f"{case.label} parameters: a value of {list(chosen)} is unsound"
         if kind < 3:
             continue
@@ -166,11 +179,11 @@ def check_parameters(case: Case, box: tuple[Interval, ...], rules: Rules, count:
         slopes = torch.autograd.grad((right * weight).sum(), tensors)
         ahead = {n: (t + 1e-6 * d).detach() for (n, t), d in zip(chosen.items(), direction, strict=True)}
         back = {n: (t - 1e-6 * d).detach() for (n, t), d in zip(chosen.items(), direction, strict=True)}
-        ends = [(concrete(relaxed.with_parameters(v).backward(A), xs) * weight).sum() for v in (ahead, back)]
+        ends = [(concrete(relaxed.with_parameters(v).backward(A), xs, xi) * weight).sum() for v in (ahead, back)]
         numeric = float(ends[0] - ends[1]) / 2e-6
         exact = sum(float((s * d).sum()) for s, d in zip(slopes, direction, strict=True))
         assert abs(numeric - exact) <= 1e-4 * (1 + abs(exact)), f"{case.label} parameters: the gradient is wrong"
-    return len(names)
+    return relaxed if names else None
 
 
 def check_exact(case: Case, box: tuple[Interval, ...], rules: Rules) -> None:

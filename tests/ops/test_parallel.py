@@ -11,9 +11,8 @@ import pytest
 import torch
 from torch import Tensor
 
-from tests.ops.cases import BATCH, CASES, KINDS, Case, boxes, generator, points
+from tests.ops.cases import BATCH, CASES, KINDS, Case, boxes, generator, points, suits
 from tests.ops.checks import TOLERANCE, backward, coefficients, concrete, context, scale, sizes
-from tests.ops.test_contract import suits
 from vertex_softmax.bounds.boxes import Boxes
 from vertex_softmax.bounds.coefficients import Coefficients
 from vertex_softmax.bounds.index import GraphIndex
@@ -225,6 +224,11 @@ SUMMARISING = [
     Case(Normalize(1e-2, 2), ((2, 2, 3),), name="over 2"),
     Case(Normalize(0.0), ((2, 3),), name="no eps"),
 ]
+
+
+def test_every_summarising_op_is_tried() -> None:
+    tried = {type(case.op).__name__ for case in SUMMARISING}
+    assert tried == {name for name, op in OPS.items() if issubclass(op, Summarising)}
 
 
 @pytest.mark.parametrize("case", SUMMARISING, ids=[case.label for case in SUMMARISING])

@@ -281,11 +281,11 @@ def test_sizes_that_do_not_fit_are_named() -> None:
     replay = Replay(network(SUM))
     with pytest.raises(InvalidValueError, match="3 numbers, the model takes 2"):
         replay.output(np.zeros(3))
-    with pytest.raises(InvalidValueError, match="3 numbers, the property speaks of 2"):
+    with pytest.raises(InvalidValueError, match="3 numbers, the property has 2 inputs"):
         replay.confirms(prop(2, case([("0", "1")] * 2, conjunction())), np.zeros(3))
-    with pytest.raises(InvalidValueError, match="speaks of 3 inputs"):
+    with pytest.raises(InvalidValueError, match="the property has 3 inputs"):
         replay.confirms(prop(2, case([("0", "1")] * 3, conjunction())), np.zeros(3))
-    with pytest.raises(InvalidValueError, match="2 outputs, the property speaks of 4"):
+    with pytest.raises(InvalidValueError, match="2 outputs, the property has 4"):
         replay.confirms(prop(4, case([("0", "1")] * 2, conjunction())), np.zeros(2))
 
 

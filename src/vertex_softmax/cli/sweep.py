@@ -135,7 +135,13 @@ def sweep(
     begin, here = _begin(runner, address), runner == "local"
     _check(method, device, here)
     settings = Settings(
-        method, seed, device, jobs or (1 if here else None), threads or (0 if here else 1), memory, runner
+        method=method,
+        seed=seed,
+        device=device,
+        jobs=jobs or (1 if here else None),
+        threads=threads or (0 if here else 1),
+        memory=memory,
+        runner=runner,
     )
     if here:
         check_memory(settings)

@@ -52,6 +52,9 @@ class Rules:
     """bound functionals of affine values exactly even where that is expensive (a class token's patch of 768 pixels)"""
 
     def __post_init__(self) -> None:
+        for name, value, kind in (("attention", self.attention, RowRule), ("relu", self.relu, ReluSlope)):
+            if not isinstance(value, kind):
+                raise InvalidValueError(f"{name} is {value!r}; it is one of {kind.__name__}: {', '.join(kind)}")
         if self.pieces < 1:
             raise InvalidValueError(f"pieces is {self.pieces!r}; at least one is needed")
         if self.parallel and (self.product != 0.5 or self.attention != RowRule.AFFINE):

@@ -182,7 +182,7 @@ def inputs_of(subject: Subject, inputs: Inputs) -> tuple[RunInput, ...]:
     own = logits.gather(1, inputs.labels[:, None])
     others = (own - logits).scatter(1, inputs.labels[:, None], torch.inf).amin(1)
     return tuple(
-        RunInput(number, int(label), int(row.argmax()), float(margin), packed(x))
+        RunInput(index=number, label=int(label), predicted=int(row.argmax()), clean=float(margin), pixels=packed(x))
         for number, label, row, margin, x in zip(
             inputs.numbers, inputs.labels, logits, others, inputs.x.numpy(), strict=True
         )
@@ -292,11 +292,21 @@ class _Evaluation:
                 spent += _field(result, "seconds", float)
                 robust = sum(a.margin > 0 for a in attacks)
                 total = sum(a.margin for a in attacks)
-                self.watch(EvaluatedPart("attack", e, len(attacks), len(self.inputs), robust, total, spent))
+                self.watch(
+                    EvaluatedPart(
+                        method="attack",
+                        eps=e,
+                        done=len(attacks),
+                        total=len(self.inputs),
+                        certified=robust,
+                        bound=total,
+                        seconds=spent,
+                    )
+                )
             for a in attacks:
                 first = a.adversarial is not None and a.input not in fooled
                 fooled |= {a.input} if first else set()
-                found.append(a if first else Attacked(a.input, a.eps, a.margin, a.target))
+                found.append(a if first else dataclasses.replace(a, adversarial=None))
         return found
 
     def _validated_lines(self, kind: type[T], lines: Any, piece: range, eps: float, more: dict[str, Any]) -> list[T]:
@@ -353,11 +363,23 @@ class _Evaluation:
     def _slack(self, eps: float, chosen: Sequence[RunAnswer]) -> dict[str, Any]:
         which = [a.input for a in chosen]
         some = self.inputs.at(which)
-        self.watch(EvaluatedPart("slack", eps, 0, len(which), 0, 0.0, 0.0))
+        self.watch(
+            EvaluatedPart(method="slack", eps=eps, done=0, total=len(which), certified=0, bound=0.0, seconds=0.0)
+        )
         found = slack_map(self.graph, some.ball(eps), some.labels.tolist(), [a.target for a in chosen], eps)
         return dataclasses.asdict(found)
 
     def _report(self, method: str, eps: float, found: Sequence[RunAnswer]) -> None:
         certified = sum(a.verdict == "verified" for a in found)
         total, spent = sum(a.bound for a in found if a.bound is not None), sum(a.seconds for a in found)
-        self.watch(EvaluatedPart(method, eps, len(found), len(self.inputs), certified, total, spent))
+        self.watch(
+            EvaluatedPart(
+                method=method,
+                eps=eps,
+                done=len(found),
+                total=len(self.inputs),
+                certified=certified,
+                bound=total,
+                seconds=spent,
+            )
+        )

@@ -163,12 +163,12 @@ class _RadiusBisection:
             bracket = self._bracket(method, piece, shown)
             found += [
                 Radius(
-                    i,
-                    method,
-                    float(bracket.low[j]),
-                    _known(bracket.high[j]),
-                    _known(attacked.high[j]),
-                    self.seconds[method, start] / len(piece),
+                    input=i,
+                    method=method,
+                    certified=float(bracket.low[j]),
+                    refused=_finite(bracket.high[j]),
+                    attacked=_finite(attacked.high[j]),
+                    seconds=self.seconds[method, start] / len(piece),
                 )
                 for j, i in enumerate(piece)
             ]
@@ -233,5 +233,6 @@ def _validated_answer(answer: Any, count: int, path: Path) -> tuple[Tensor, floa
     return torch.tensor(holds), seconds
 
 
-def _known(eps: Tensor) -> float | None:
+def _finite(eps: Tensor) -> float | None:
+    """An ε as a number; None if it is infinite, that is not known."""
     return float(eps) if math.isfinite(float(eps)) else None

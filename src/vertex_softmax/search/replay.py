@@ -105,18 +105,18 @@ class Replay:
         with np.errstate(over="ignore"):
             near = np.array(x).astype(self.dtype).reshape(-1)
         if near.shape != lower.shape[1:]:
-            raise InvalidValueError(f"the input has {near.size} numbers, the property speaks of {prop.inputs}")
+            raise InvalidValueError(f"the input has {near.size} numbers, the property has {prop.inputs} inputs")
         low, high = np.nextafter(near, -np.inf), np.nextafter(near, np.inf)  # NaN is in no box
         for i in np.flatnonzero(((high >= lower) & (low <= upper) & (lower <= upper)).all(1)).tolist():
             inside = np.clip(near, lower[i], upper[i]).reshape(self.shape)
             case, y = prop.cases[i], self.output(inside)
             if y.size != prop.outputs:
-                raise InvalidValueError(f"the model has {y.size} outputs, the property speaks of {prop.outputs}")
+                raise InvalidValueError(f"the model has {y.size} outputs, the property has {prop.outputs}")
             if not case.contains(inside):
                 continue
             j = _satisfied(case, y)
             if j is not None and (self._again is None or _satisfied(case, self._again(inside)) is not None):
-                return Counterexample(inside, y, case, (i, j))
+                return Counterexample(x=inside, y=y, case=case, at=(i, j))
         return None
 
     def _ends(self, prop: Property) -> tuple[Array, Array]:
@@ -124,7 +124,7 @@ class Replay:
         if self._floats is None or self._floats[0] is not prop:
             if prop.inputs != math.prod(self.shape):
                 raise InvalidValueError(
-                    f"the property speaks of {prop.inputs} inputs, the model takes {math.prod(self.shape)}"
+                    f"the property has {prop.inputs} inputs, the model takes {math.prod(self.shape)}"
                 )
             shape = (len(prop.cases), prop.inputs)
             lower = np.array([case.inner_lower for case in prop.cases]).reshape(shape)

@@ -121,7 +121,7 @@ class Goals:
         counts = np.array([len(case.conjunctions) for case in prop.cases], dtype=np.int64)
         real = torch.from_numpy(np.arange(shape[1]) < counts[:, None])
         weights, limits = (torch.from_numpy(a).to(dtype) for a in (weight, limit))
-        return Goals(torch.from_numpy(index), weights, limits, real)
+        return Goals(index=torch.from_numpy(index), weight=weights, limit=limits, real=real)
 
     def terms(self, y: Tensor, case: Tensor) -> Tensor:
         """The terms weight·y: outputs y (rows, points, outputs) → (rows, points, slots, inequalities, terms)."""
@@ -186,7 +186,13 @@ class Visits:
         case, slot = self.goals.real.nonzero(as_tuple=True)
         targets = tuple(zip(case.tolist(), slot.tolist(), strict=True))
         inputs, violations = self.where[case, slot], self.best[case, slot]
-        return Found(self.counterexample, targets, violations.numpy(), inputs.numpy(), self.visited)
+        return Found(
+            counterexample=self.counterexample,
+            targets=targets,
+            violations=violations.numpy(),
+            inputs=inputs.numpy(),
+            visited=self.visited,
+        )
 
     def visit(self, case: Tensor, x: Tensor, own: Tensor, *, blend: Tensor | None = None) -> Seen:
         """Record the violations at x (rows, points, inputs), clamped to the boxes of `case` (rows,).
@@ -215,7 +221,7 @@ class Visits:
         self.visited += rows * points
         self.pace[blend is not None].note(rows * points, time.perf_counter() - begin)
         self.ask()
-        return Seen(x, value.detach(), gradient, y.detach())
+        return Seen(x=x, value=value.detach(), gradient=gradient, y=y.detach())
 
     def _record(self, case: Tensor, x: Tensor, worst: Tensor) -> None:
         """Lower `best` to worst (rows, points, slots) where that is lower; several rows may have the same case."""

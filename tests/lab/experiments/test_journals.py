@@ -39,12 +39,12 @@ def taken(*files: str) -> str:
 
 
 COMPUTES = (
-    "ops/attention.py",
+    "ops/attention/op.py",
     "bounds/backward.py",
     "graph/decompose.py",
     "search/attack.py",
     "sets/box.py",
-    "methods/bounding.py",
+    "methods/joint.py",
     "runs/certify.py",
     "runs/demo/training.py",
     "softmax_box/reference.py",

@@ -78,7 +78,8 @@ def test_files(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
 
     def lying(*given: Any) -> Any:
         found = honest(*given)
-        return dataclasses.replace(found, status="unsat" if name.startswith("corner") else "sat", counterexample=None)
+        wrong = Verdict.VERIFIED if name.startswith("corner") else Verdict.FALSIFIED
+        return dataclasses.replace(found, verdict=wrong, counterexample=None)
 
     monkeypatch.setattr(files, "_asked", lying)
     assert files.judged_file(name, 2.0)["answers"][0]["wrong"] != ""

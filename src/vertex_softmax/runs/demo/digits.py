@@ -50,4 +50,11 @@ def digits() -> Dataset:
     order = np.array(sorted(range(len(levels)), key=lambda i: hashlib.sha256(levels[i].tobytes()).digest()))
     images = torch.from_numpy(levels[order].reshape(-1, 1, 8, 8) / 16.0)
     labels = torch.from_numpy(np.asarray(found.target, dtype=np.int64)[order])
-    return Dataset("digits", 10, images[360:], labels[360:], images[:360], labels[:360])
+    return Dataset(
+        name="digits",
+        classes=10,
+        train_images=images[360:],
+        train_labels=labels[360:],
+        eval_images=images[:360],
+        eval_labels=labels[:360],
+    )

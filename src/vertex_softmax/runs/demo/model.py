@@ -139,7 +139,18 @@ class PatchTransformer(nn.Module):
     ) -> None:
         super().__init__()
         self.architecture = of = Architecture(
-            image, patch, channels, dim, heads, blocks, mlp, classes, norm, activation, pool, residual
+            image=image,
+            patch=patch,
+            channels=channels,
+            dim=dim,
+            heads=heads,
+            blocks=blocks,
+            mlp=mlp,
+            classes=classes,
+            norm=norm,
+            activation=activation,
+            pool=pool,
+            residual=residual,
         )
         with torch.random.fork_rng(devices=[]):
             torch.manual_seed(seed)

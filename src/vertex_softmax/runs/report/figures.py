@@ -182,16 +182,16 @@ def plot_radii(run: Run, *, ax: Axes | None = None) -> Axes:
     last = radii[methods[-1]]
     inputs.sort(key=lambda i: (last[i].certified if i in last else math.inf, i))
     axes = _axes(ax, max(5.6, min(12.0, 3.2 + 0.22 * len(inputs))), 3.6)
-    for at, i in enumerate(inputs):
+    for position, i in enumerate(inputs):
         rows = [radii[m][i] for m in methods if i in radii[m]]
         fooled = [r.attacked for r in rows if r.attacked is not None]
         if fooled:
             best = max(r.certified for r in rows)
-            axes.plot([at, at], [best, min(fooled)], color=GREY, lw=5, alpha=0.25, solid_capstyle="butt")
-            axes.plot(at, min(fooled), "v", color=GREY, ms=5)
+            axes.plot([position] * 2, [best, min(fooled)], color=GREY, lw=5, alpha=0.25, solid_capstyle="butt")
+            axes.plot(position, min(fooled), "v", color=GREY, ms=5)
     for k, method in enumerate(methods):
-        held = [(at, radii[method][i].certified) for at, i in enumerate(inputs) if i in radii[method]]
-        axes.plot(*zip(*held, strict=True), "o", ms=4.5, color=_colour(method, k), label=method)
+        points = [(position, radii[method][i].certified) for position, i in enumerate(inputs) if i in radii[method]]
+        axes.plot(*zip(*points, strict=True), "o", ms=4.5, color=_colour(method, k), label=method)
     if any(r.attacked is not None for r in run.radii):
         axes.plot([], [], "v", color=GREY, ms=5, label="fooled by the attack")
     axes.set_ylim(bottom=0)

@@ -62,15 +62,15 @@ class Facts:
             if r.attacked is not None:
                 fooled[r.input] = min(fooled.get(r.input, math.inf), r.attacked)
         return Facts(
-            run,
-            answers,
-            {(b.input, b.eps): b for b in run.attacks},
-            {
+            run=run,
+            answers=answers,
+            attacks={(b.input, b.eps): b for b in run.attacks},
+            rates={
                 m: [rate([a.verdict == "verified" for a in answers.get((m, e), ())]) for e in run.eps]
                 for m in run.methods
             },
-            [rate(margins.get(e, [])) for e in run.eps],
-            fooled,
+            ceiling=[rate(margins.get(e, [])) for e in run.eps],
+            fooled=fooled,
         )
 
     def misclassified(self, i: int) -> bool:

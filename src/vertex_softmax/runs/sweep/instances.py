@@ -76,7 +76,16 @@ def read_instances(path: Path, timeout: float | None = None) -> list[SweepInstan
         before = seen.setdefault((os.path.normpath(paths[0]), os.path.normpath(paths[1]), seconds), number)
         if before != number:
             bad.append(f"line {number} is the same instance as line {before}")
-        found.append(SweepInstance(model, spec, seconds, paths[0], paths[1], benchmark))
+        found.append(
+            SweepInstance(
+                model=model,
+                spec=spec,
+                timeout=seconds,
+                model_path=paths[0],
+                spec_path=paths[1],
+                benchmark=benchmark,
+            )
+        )
     if bad:
         more = [f"and {len(bad) - MOST_MESSAGES} more"] if len(bad) > MOST_MESSAGES else []
         raise InvalidValueError("\n  ".join([f"{path} cannot be run; correct:", *bad[:MOST_MESSAGES], *more]))

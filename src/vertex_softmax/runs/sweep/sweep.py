@@ -263,7 +263,7 @@ def _start(state: State, runner: Runner, pending: Pending) -> None:
         key = state.settings.key(instance)
         before = stamps(instance)
         files = digests(instance)
-        state.running[key] = Task(instance, files, time.perf_counter(), first, before)
+        state.running[key] = Task(instance=instance, files=files, began=time.perf_counter(), first=first, stamps=before)
         runner.start(key, instance, files)
 
 

@@ -197,7 +197,9 @@ class Copy:
         if self.server is None or self.server.poll() is not None:
             environment = {
                 **os.environ,
-                "PYTHONPATH": os.pathsep.join((str(self.source), str(ROOT), str(ROOT / "lab"))),
+                "PYTHONPATH": os.pathsep.join(
+                    (str(self.source), str(ROOT), str(ROOT / "lab"), *filter(None, [os.environ.get("PYTHONPATH")]))
+                ),
                 "PYTHONHASHSEED": "0",
                 "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1",  # none is needed, and they are slow to import
                 "OMP_NUM_THREADS": "1",

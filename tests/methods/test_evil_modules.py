@@ -184,6 +184,13 @@ class ElsewhereInTheSecondSet(Plain):
         return y.flip(-1) if bool(((far > 1e-7) & (far < 0.1)).any()) else y
 
 
+class DoubleElsewhereInTheSecondSet(ElsewhereInTheSecondSet):
+    """The same, in float64 alone: the user's own object is right everywhere."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        return super().forward(x) if x.dtype == torch.float64 else Plain.forward(self, x)
+
+
 def monkeypatched() -> nn.Module:
     module = Plain().eval()
     true = module.forward
@@ -228,6 +235,7 @@ EVIL = {
         ByGrad,
         ElsewhereInTheSet,
         ElsewhereInTheSecondSet,
+        DoubleElsewhereInTheSecondSet,
     )
 } | {"monkeypatched": monkeypatched, "hooked": hooked, "hooked_by_count": hooked_by_count}
 

@@ -42,3 +42,11 @@ machine, whose library functions round differently, accepts them."""
 LEAF = 1e-6
 """A leaf of a certificate's tree is bounded until it exceeds its limit by this much, relative to 1 + |limit|, so that
 the proof with its own rounding succeeds as well."""
+
+COMPARISON = {torch.float64: 1e-9, torch.float32: 1e-3}
+"""Where a bound is compared with a margin that an attack reached, or with another method's bound, both in floating
+point: a contradiction is more than this share of their size (or of 1, if that is larger)."""
+
+VIOLATION = 2.0**-17
+"""A violation of a property up to this share of the size of its terms may be rounding of the search's single precision:
+the replay on the original model decides."""

@@ -22,6 +22,7 @@ import torch
 
 from vertex_softmax import __version__
 from vertex_softmax.foundation.errors import InvalidValueError
+from vertex_softmax.foundation.tolerances import COMPARISON
 from vertex_softmax.methods.options import Options
 from vertex_softmax.methods.registry import METHODS
 from vertex_softmax.runs.certify import certify
@@ -50,8 +51,7 @@ PIECE = 16
 """Inputs per line of the journal."""
 TOGETHER = 256
 """Inputs that the network evaluates at once."""
-ROUNDING = 1e-9
-"""The tolerance of comparisons of bounds with margins, relative to margins above 1: both are floating point."""
+ROUNDING = COMPARISON[torch.float64]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -241,7 +241,7 @@ class _Evaluation:
         """clean: the margin at each input itself, which no sound bound can exceed."""
         self.subject, self.inputs, self.plan, self.journal, self.watch = subject, inputs, plan, journal, watch
         self.graph, self.clean = subject.graph, clean
-        self.rounding = ROUNDING if self.graph.dtype == torch.float64 else 1e-3
+        self.rounding = COMPARISON[self.graph.dtype]
         self.context = asked_of(subject, inputs)
         self.pieces = [range(i, min(i + PIECE, len(inputs))) for i in range(0, len(inputs), PIECE)]
 

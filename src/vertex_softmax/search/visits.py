@@ -23,6 +23,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from vertex_softmax.foundation.errors import InvalidTypeError, InvalidValueError
+from vertex_softmax.foundation.tolerances import VIOLATION
 from vertex_softmax.graph.ir import Graph
 from vertex_softmax.search.replay import Counterexample, rounded_down
 from vertex_softmax.specs.property import Property
@@ -39,8 +40,6 @@ NUMBERS = 2**27
 """The most numbers of a batch: its inputs and the values of all nodes."""
 ASKS = 4
 """The most calls of `confirm` after one batch."""
-NEAR = 2.0**-17
-"""Violations up to this share of the size of their terms may be due to rounding: `confirm` decides."""
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -234,7 +233,7 @@ class Visits:
     def measure_rounding(self, case: Tensor, y: Tensor) -> None:
         """Set the violation that may be rounding for the targets of `case` (rows,), from outputs (rows, 1, outputs)."""
         size = self.goals.terms(y, case).abs().sum(-1)[:, 0] + self.goals.limit[case].abs()
-        self.near[case] = NEAR * size.nan_to_num(0.0, 0.0, 0.0).amax(-1)
+        self.near[case] = VIOLATION * size.nan_to_num(0.0, 0.0, 0.0).amax(-1)
 
     def pending(self) -> list[tuple[int, int]]:
         """The targets whose lowest violation may be a counterexample that `confirm` has not judged yet."""

@@ -1,8 +1,8 @@
 """Do two checkouts of the package give the same answers, as fast? To be asked around every change of its structure.
 
-python lab/lab/benchmarks/same_answers.py record --source CHECKOUT --out DIR [--groups G ...] [--weights DIR]
-python lab/lab/benchmarks/same_answers.py compare --old DIR --new DIR [--groups G ...]
-python lab/lab/benchmarks/same_answers.py time --old CHECKOUT --new CHECKOUT --out FILE.json [--repeats 5]
+python lab/benchmarks/same_answers.py record --source CHECKOUT --out DIR [--groups G ...] [--weights DIR]
+python lab/benchmarks/same_answers.py compare --old DIR --new DIR [--groups G ...]
+python lab/benchmarks/same_answers.py time --old CHECKOUT --new CHECKOUT --out FILE.json [--repeats 5]
 
 `record` asks one checkout all questions of same_questions.py in a process of its own, on one thread; numbers are kept
 as hexadecimal floats, certificates as files. With --groups, what DIR has of other groups is kept. What networks were

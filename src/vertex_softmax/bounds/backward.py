@@ -75,8 +75,9 @@ class _Sums:
 
     def add_size(self, parts: list[Coefficients], box: Interval) -> None:
         """The absolute values of a node's terms."""
+        largest = box.magnitude.unsqueeze(1)
         for part in parts:
-            terms = sum_to(part.A.abs() * box.magnitude.unsqueeze(1), part.diagonal).flatten(1)
+            terms = sum_to(part.A.abs() * largest, part.diagonal).flatten(1)
             self.size = terms if self.size is None else self.size + terms
 
     def add_step(self, step: Step, given: Coefficients, question: Question) -> None:

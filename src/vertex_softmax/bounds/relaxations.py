@@ -33,7 +33,7 @@ class Relaxations:
 
     def of(self, node: Node, boxes: Boxes, rules: Rules) -> Relaxation:
         """The relaxation of a node's op over the boxes of its inputs."""
-        if isinstance(node.op, AffineOp):
+        if node.op.affine and isinstance(node.op, AffineOp):
             return node.op
         facts = boxes.facts(node)
         if self.whole is not None and boxes.whole is not None and _same(facts, boxes.whole.facts(node)):

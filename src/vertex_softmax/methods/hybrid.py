@@ -30,14 +30,17 @@ def hybrid(question: Question, objective: Objective, options: Options) -> Bound:
     def alone(known: Sequence[Boxes]) -> Bound:
         return _own(question, objective, options, known)
 
-    return goal_first(alone, lambda: hybrid_in_full(question, objective, options)[0], options)
+    def in_full() -> Bound:
+        return hybrid_over(question, objective, options, crown(question, objective, options))
+
+    return goal_first(alone, in_full, options)
 
 
-def hybrid_in_full(question: Question, objective: Objective, options: Options) -> tuple[Bound, Bound]:
-    """`hybrid` with all its parts, whatever the goal; and `crown`, whose boxes `alpha-crown` uses too."""
-    parts = (crown(question, objective, options), vertex(question, objective, options))
-    own = _own(question, objective, options, [part.boxes for part in parts])
-    return combined(own, *parts), parts[0]
+def hybrid_over(question: Question, objective: Objective, options: Options, linear: Bound) -> Bound:
+    """`hybrid` with all its parts, whatever the goal, where the bound of `crown` is known."""
+    exact = vertex(question, objective, options)
+    own = _own(question, objective, options, [linear.boxes, exact.boxes])
+    return combined(own, linear, exact)
 
 
 def _own(question: Question, objective: Objective, options: Options, known: Sequence[Boxes]) -> Bound:

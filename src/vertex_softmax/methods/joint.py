@@ -1,7 +1,7 @@
 """`joint`: at least `hybrid` and `alpha-crown`, by construction.
 
 Read from top to bottom:
-1. `crown`, `vertex` and `hybrid` run, and `alpha-crown` over the boxes of `crown`.
+1. `crown` runs, `alpha-crown` over its boxes, and `hybrid` with `vertex` beside it.
 2. Their boxes are met, and tightened under the affine vertex rule by generators, ellipsoids and centred scores
    (METHOD.md section 8).
 3. Over those boxes one pass under the affine vertex rule and one under the vertex rule bound the objectives, and the
@@ -22,8 +22,8 @@ from vertex_softmax.bounds.coefficients import Objective
 from vertex_softmax.bounds.question import Question
 from vertex_softmax.methods.bound import Bound
 from vertex_softmax.methods.boxes import tightened_boxes
-from vertex_softmax.methods.crown import alpha_crown
-from vertex_softmax.methods.hybrid import hybrid_in_full
+from vertex_softmax.methods.crown import alpha_crown, crown
+from vertex_softmax.methods.hybrid import hybrid_over
 from vertex_softmax.methods.last_pass import Passes, last_pass
 from vertex_softmax.methods.options import JointParts, Options
 from vertex_softmax.methods.parts import combined, goal_first
@@ -41,8 +41,9 @@ def joint(question: Question, objective: Objective, options: Options) -> Bound:
         return last_pass(question, boxes, objective, passes, options)
 
     def in_full() -> Bound:
-        mixed, crown = hybrid_in_full(question, objective, options)
-        slopes = alpha_crown(question, objective, options, crown.boxes)
+        linear = crown(question, objective, options)
+        slopes = alpha_crown(question, objective, options, linear.boxes)
+        mixed = hybrid_over(question, objective, options, linear)
         return combined(own([mixed.boxes, slopes.boxes]), mixed, slopes)
 
     if options.parts is JointParts.OWN:

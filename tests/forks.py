@@ -7,13 +7,13 @@ Each is a process of its own, with its own output and working folder. Where the 
 from __future__ import annotations
 
 import contextlib
-import multiprocessing
 import os
 import signal
 import sys
 import time
 from collections.abc import Callable
 from multiprocessing import forkserver
+from multiprocessing import get_context as _get_context
 from pathlib import Path
 from typing import Any
 
@@ -32,16 +32,21 @@ READ = (
 )
 
 
+def context() -> Any:
+    """The context of `multiprocessing` whose processes begin so."""
+    found = _get_context("forkserver")
+    found.set_forkserver_preload(list(READ))
+    with contextlib.chdir(ROOT):
+        forkserver.ensure_running()
+    return found
+
+
 class Forked:
     """`do(*given)` in a process in the folder, which ends as `sys.exit` says; what it writes is in .stdout, .stderr."""
 
     def __init__(self, folder: Path, do: Callable[..., None], *given: Any) -> None:
-        context = multiprocessing.get_context("forkserver")
-        context.set_forkserver_preload(list(READ))
-        with contextlib.chdir(ROOT):
-            forkserver.ensure_running()
         self._files = [folder / f".{os.getpid()}-{time.monotonic_ns()}.{name}" for name in ("stdout", "stderr")]
-        self._process = context.Process(target=_begin, args=(folder, self._files, do, given))
+        self._process = context().Process(target=_begin, args=(folder, self._files, do, given))
         self._process.start()
         assert self._process.pid is not None
         self.pid = self._process.pid

@@ -2,20 +2,22 @@
 
 from __future__ import annotations
 
+import functools
 import json
-import subprocess
-import sys
+import time
 from pathlib import Path
 
 import numpy as np
 import pytest
 from typer.testing import CliRunner
 
+from tests.forks import Forked, vertex
 from tests.search.small import network
 from vertex_softmax.certificate import instances
 from vertex_softmax.certificate.certificate import Proof
 from vertex_softmax.cli import verify as cli_verify
 from vertex_softmax.cli.main import app
+from vertex_softmax.search import cascade
 
 FIRST = np.array([[1.0, 1.0], [1.0, -1.0]])
 RELU = network((FIRST, np.array([0.0, 0.5])), "Relu", (np.array([[1.0, 1.0]]), np.array([0.25])))
@@ -32,7 +34,9 @@ TWO_BOXES = (
 
 @pytest.fixture(autouse=True)
 def _just_begun(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The time counts from the start of the process, and this one runs all tests; the first attack is short."""
     monkeypatch.setattr(cli_verify, "_since_start", lambda: 0.0)
+    monkeypatch.setattr(cascade, "Budget", functools.partial(cascade.Budget, first=1e-3))
 
 
 @pytest.fixture
@@ -185,22 +189,24 @@ def test_a_certificate_of_a_point_looks_like_one(files: Path) -> None:
     assert (refused.exit_code, refused.stdout) == (1, "rejected\n")
 
 
+def stuck(*arguments: str) -> None:
+    """The command, which takes a minute for a part of its work."""
+    from vertex_softmax.cli import check
+
+    check._network_difference = lambda *_: time.sleep(60) or ""
+    check.GRACE = 0.0
+    vertex(*arguments)
+
+
 def test_a_check_has_a_time(files: Path) -> None:
     verify(files, "holds.vnnlib")
     found = check(files, "model.onnx", "--timeout", "1e-9")
     assert (found.exit_code, found.stdout) == (1, "rejected\n")
     assert "takes longer than its time limit" in found.stderr.replace("\n", " ")
-    program = """
-import sys, time
-from vertex_softmax.cli import check, main
-check._network_difference = lambda *_: time.sleep(60) or ""
-check.GRACE = 0.0
-main.app(["check", sys.argv[1], sys.argv[2], "--timeout", "5"])
-"""
-    command = [sys.executable, "-c", program, str(files / "proof.vertex"), str(files / "model.onnx")]
-    stuck = subprocess.run(command, capture_output=True, text=True, check=False, timeout=50)
-    assert (stuck.returncode, stuck.stdout) == (1, "rejected\n")
-    assert "the time of 5 s was over" in stuck.stderr
+    process = Forked(files, stuck, "check", "proof.vertex", "model.onnx", "--timeout", "1")
+    out, error = process.communicate()
+    assert (process.returncode, out) == (1, "rejected\n")
+    assert "the time of 1 s was over" in error
 
 
 def test_the_certificate_is_read_once(files: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -25,6 +25,7 @@ import torch
 import typer
 from typer.testing import CliRunner
 
+from tests import forks
 from tests.lab.zoo.data_files import mnist_files, registered, write
 from tests.search.small import network
 from vertex_lab import experiments
@@ -107,6 +108,9 @@ def hurry(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(cascade, "Budget", functools.partial(cascade.Budget, first=1e-3))
 
 
+whole = bench.bench
+
+
 @pytest.fixture
 def smaller(monkeypatch: pytest.MonkeyPatch) -> None:
     """The same commands with less to do."""
@@ -121,6 +125,8 @@ def smaller(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(softmax_box, "cpu_extra_bytes", lambda _keys: 0)
     monkeypatch.setattr(run, "fuzz", lambda _minutes, *given, **more: fuzz(0.0, *given, **more))
     monkeypatch.setattr(bench, "names_of", lambda families, *_, **__: [f"{families[0]}-tokens-linear-1-1"])
+    monkeypatch.setattr(bench, "bench", lambda *given, **more: whole(*given, **{**more, "seconds": 0.1}))
+    monkeypatch.setattr(bench.multiprocessing, "get_context", lambda _kind: forks.context())
 
 
 @pytest.mark.parametrize("path", COMMANDS, ids=lambda path: "-".join(("vertex", *path)))

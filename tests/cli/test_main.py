@@ -13,6 +13,7 @@ from typer.testing import CliRunner
 from vertex_softmax import __version__
 from vertex_softmax.cli.main import app
 from vertex_softmax.runs.demo import demo
+from vertex_softmax.runs.demo.model import Architecture
 
 
 @pytest.fixture
@@ -39,6 +40,7 @@ def test_help_lists_the_commands(vertex) -> None:
 
 
 def test_demo_writes_a_report_and_tables(vertex, tmp_path: Path, monkeypatch) -> None:
+    monkeypatch.setattr(demo, "ARCHITECTURE", Architecture(patch=4, dim=4, heads=1, mlp=0))
     monkeypatch.setattr(demo, "TRAINING", {**demo.TRAINING, "epochs": 4})
     monkeypatch.setattr(demo, "EPS", (0.01,))
     monkeypatch.setattr(demo, "BOUNDS_AT", 0.01)

@@ -22,6 +22,8 @@ import numpy as np
 import pytest
 from rich.console import Console
 
+from tests.forks import Forked
+from tests.forks import vertex as vertex_itself
 from tests.processes import gone
 from tests.runs.sweep.sweeps import (
     ERROR,
@@ -258,32 +260,24 @@ def test_names_with_bars_are_told_apart(tmp_path: Path) -> None:
     assert len(state.lines) == 2
 
 
-class Parent:
-    """A sweep in a process of its own, with the small program as its children."""
+def swept(command: tuple[str, ...], *arguments: str) -> None:
+    """`vertex sweep` with the small program as its children."""
+    sweep.source = lambda: "these sources"
+    runner.COMMAND = command
+    vertex_itself("sweep", *arguments)
 
-    def __init__(self, told: Path, out: Path, command: tuple[str, ...]) -> None:
-        program = f"""
-import sys
-from vertex_softmax.cli import main
-from vertex_softmax.runs.sweep import runner, sweep
-sweep.source = lambda: 'these sources'
-runner.COMMAND = {command!r}
-sys.argv = ['vertex', 'sweep', *sys.argv[1:]]
-main.main()
-"""
-        arguments = [sys.executable, "-c", program, str(told), "--out", str(out)]
-        self.process = subprocess.Popen(arguments, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
 
-    def after(self, folder: Path, started: int, number: int) -> tuple[int, str]:
-        """Signal it once so many children were started in all; its exit code, and what it said."""
-        limit = time.monotonic() + 60
-        while len(ran(folder)) < started:
-            assert self.process.poll() is None, self.process.communicate()
-            assert time.monotonic() < limit
-            time.sleep(0.02)
-        self.process.send_signal(number)
-        _, said = self.process.communicate(timeout=30)
-        return self.process.returncode, said
+def after(told: Path, out: Path, command: tuple[str, ...], started: int, number: int) -> tuple[int | None, str]:
+    """A sweep in a process of its own, signalled once so many children were started; its exit code, what it said."""
+    process = Forked(told.parent, swept, command, str(told), "--out", str(out))
+    limit = time.monotonic() + 60
+    while len(ran(told.parent)) < started:
+        assert process.poll() is None, process.communicate()
+        assert time.monotonic() < limit
+        time.sleep(0.02)
+    process.send_signal(number)
+    _, said = process.communicate(timeout=30)
+    return process.returncode, said
 
 
 def test_nothing_is_lost_and_nothing_runs_twice_after_signals(tmp_path: Path, fake: tuple[str, ...]) -> None:
@@ -291,14 +285,14 @@ def test_nothing_is_lost_and_nothing_runs_twice_after_signals(tmp_path: Path, fa
     slow = {"n1", "n3", "n5"}  # which are under way when the signals come
     told = benchmark(tmp_path / "bench", {n: {**UNSAT, "sleep": 60 if n in slow else 0} for n in names}, timeout=90)
     out = tmp_path / "out"
-    code, _ = Parent(told, out, fake).after(told.parent, 2, signal.SIGKILL)
+    code, _ = after(told, out, fake, 2, signal.SIGKILL)
     assert code == -signal.SIGKILL
     assert [line["spec"] for line in lines(out)] == ["n0.vnnlib"]
     with (out / "journal.jsonl").open("a") as file:
         file.write('{"key": "a line that was being wr')
     (told.parent / "n1.vnnlib").write_text(json.dumps(UNSAT))
 
-    code, said = Parent(told, out, fake).after(told.parent, 5, signal.SIGINT)
+    code, said = after(told, out, fake, 5, signal.SIGINT)
     assert code == 130, said
     assert "1 of 8 are finished and kept" in said
     assert f"interrupted: 3 of 8 instances are finished and kept in {out}; the same command goes on from there" in said
@@ -307,7 +301,7 @@ def test_nothing_is_lost_and_nothing_runs_twice_after_signals(tmp_path: Path, fa
     assert json.loads((out / "summary.json").read_text())["interrupted"] is True
     (told.parent / "n3.vnnlib").write_text(json.dumps(UNSAT))
 
-    code, said = Parent(told, out, fake).after(told.parent, 8, signal.SIGTERM)
+    code, said = after(told, out, fake, 8, signal.SIGTERM)
     assert code == 143, said
     assert "interrupted: 5 of 8" in said
     (told.parent / "n5.vnnlib").write_text(json.dumps(UNSAT))

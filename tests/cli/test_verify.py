@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import gzip
 import json
 import os
@@ -11,15 +12,18 @@ import subprocess
 import sys
 import time
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 from onnx import TensorProto, helper
 from typer.testing import CliRunner
 
+from tests.forks import Forked, vertex
 from tests.search.small import network, run
 from vertex_softmax.cli import verify as cli_verify
 from vertex_softmax.cli.main import app
+from vertex_softmax.search import cascade
 
 RELU = network(
     (np.array([[1.0, 1.0], [1.0, -1.0]]), np.array([0.0, 0.5])), "Relu", (np.array([[1.0, 1.0]]), np.array([0.25]))
@@ -33,8 +37,9 @@ BROKEN = BOX + "(assert (<= Y_0 0.3))\n"
 
 @pytest.fixture(autouse=True)
 def _just_begun(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The time counts from the start of the process, and this one runs all tests."""
+    """The time counts from the start of the process, and this one runs all tests; the first attack is short."""
     monkeypatch.setattr(cli_verify, "_since_start", lambda: 0.0)
+    monkeypatch.setattr(cascade, "Budget", functools.partial(cascade.Budget, first=1e-3))
 
 
 @pytest.fixture
@@ -225,29 +230,22 @@ def hard(folder: Path) -> None:
     (folder / "hard.vnnlib").write_text(text + "(assert (<= Y_0 -6.0))\n")
 
 
-BEGUN = """
-import pathlib, runpy, sys
-from vertex_softmax.search import cascade
+def told_when_it_branches(*arguments: str) -> None:
+    """The command, which leaves a file when branch and bound begins."""
+    from vertex_softmax.search import cascade
 
-def begun(*arguments, branch=cascade.branch, **more):
-    pathlib.Path("begun").touch()
-    return branch(*arguments, **more)
+    branch = cascade.branch
 
-cascade.branch = begun
-runpy.run_module("vertex_softmax", run_name="__main__", alter_sys=True)
-"""
-"""The command, which leaves a file when branch and bound begins."""
+    def begun(*given: Any, **more: Any) -> Any:
+        Path("begun").touch()
+        return branch(*given, **more)
+
+    cascade.branch = begun
+    vertex(*arguments)
 
 
-def start(folder: Path, *options: str) -> subprocess.Popen[str]:
-    return subprocess.Popen(
-        [sys.executable, "-c", BEGUN, "verify", "hard.onnx", "hard.vnnlib", *options],
-        cwd=folder,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-        env={**os.environ, "OMP_NUM_THREADS": "1"},
-    )
+def start(folder: Path, *options: str) -> Forked:
+    return Forked(folder, told_when_it_branches, "verify", "hard.onnx", "hard.vnnlib", *options)
 
 
 @pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
@@ -258,7 +256,7 @@ def test_an_interrupted_run_says_nothing_that_looks_like_an_answer(
     process = start(tmp_path, "--timeout", "60", "--json", str(tmp_path / "a.json"))
     while not (tmp_path / "begun").exists():
         assert process.poll() is None, process.communicate()
-        time.sleep(0.1)
+        time.sleep(0.01)
     process.send_signal(number)
     out, error = process.communicate(timeout=60)
     assert (process.returncode, out) == (code, "")
@@ -268,7 +266,7 @@ def test_an_interrupted_run_says_nothing_that_looks_like_an_answer(
 
 def test_the_time_is_kept(tmp_path: Path) -> None:
     hard(tmp_path)
-    process = start(tmp_path, "--timeout", "6", "--json", str(tmp_path / "a.json"))
+    process = start(tmp_path, "--timeout", "3", "--json", str(tmp_path / "a.json"))
     out, _ = process.communicate(timeout=100)
     assert (process.returncode, out) == (4, "timeout\n")
     answer = json.loads((tmp_path / "a.json").read_text())
@@ -297,14 +295,16 @@ def test_the_watchdog_answers_whatever_is_under_way(
     monkeypatch.setattr(cli_verify, "GRACE", 0.0)
     out = cli_verify._AnswerWriter(tmp_path / "a.json", {"model": "m"})
     with cli_verify._watchdog(0.05, out):
-        time.sleep(0.5)  # something long
+        limit = time.monotonic() + 10  # something long
+        while not ended and time.monotonic() < limit:
+            time.sleep(0.01)
     assert ended == [4]
     assert capsys.readouterr().out == "timeout\n"
     assert json.loads((tmp_path / "a.json").read_text())["status"] == "timeout"
 
 
 def test_too_little_memory_is_said(files: Path) -> None:
-    command = [sys.executable, "-m", "vertex_softmax", "verify", str(files / "model.onnx"), str(files / "holds.vnnlib")]
-    found = subprocess.run([*command, "--memory", "0.01"], capture_output=True, text=True, check=False)
-    assert (found.returncode, found.stdout) == (2, "error\n")
-    assert re.search(r"memory is 0.01 GiB.* in use .* or more", found.stderr.replace("\n", " "))
+    process = Forked(files, vertex, "verify", "model.onnx", "holds.vnnlib", "--memory", "0.01")
+    out, error = process.communicate()
+    assert (process.returncode, out) == (2, "error\n")
+    assert re.search(r"memory is 0.01 GiB.* in use .* or more", error.replace("\n", " "))

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -26,18 +28,26 @@ def test_one_size() -> None:
     assert timing.outward_ratio > 0
 
 
-def test_a_whole_run_is_saved(tmp_path, monkeypatch) -> None:
-    monkeypatch.setattr(benchmark, "CPU_KEYS", (16,))
-    monkeypatch.setattr(benchmark, "GROWTH_KEYS", (16, 64))
-    threads = torch.get_num_threads()
-    result = benchmark.run(device="cpu", out=tmp_path, quick=True, progress=lambda _: None)
-    assert json.loads((tmp_path / "softmax-box-cpu.json").read_text())["timings"] == result["timings"]
-    assert [row["keys"] for row in result["growth"]] == [16, 64]
+@pytest.fixture(scope="module")
+def whole_run(tmp_path_factory: pytest.TempPathFactory) -> tuple[dict[str, Any], Path]:
+    """What a run of two sizes gave, and its folder."""
+    out, threads = tmp_path_factory.mktemp("run"), torch.get_num_threads()
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(benchmark, "CPU_KEYS", (16,))
+        patch.setattr(benchmark, "GROWTH_KEYS", (16, 64))
+        result = benchmark.run(device="cpu", out=out, quick=True, progress=lambda _: None)
     assert torch.get_num_threads() == threads
+    return result, out
 
 
-def test_extra_memory_stays_below_one_block() -> None:
-    extra = benchmark.cpu_extra_bytes(128)
+def test_a_whole_run_is_saved(whole_run: tuple[dict[str, Any], Path]) -> None:
+    result, out = whole_run
+    assert json.loads((out / "softmax-box-cpu.json").read_text())["timings"] == result["timings"]
+    assert [row["keys"] for row in result["growth"]] == [16, 64]
+
+
+def test_extra_memory_stays_below_one_block(whole_run: tuple[dict[str, Any], Path]) -> None:
+    extra = whole_run[0]["extra_bytes"][128]
     block = 32768 * 8 * 3
     assert extra is None or extra < 1.2 * block
 

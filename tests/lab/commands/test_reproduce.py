@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 import json
 import re
 import shlex
@@ -18,6 +19,7 @@ import pytest
 import torch
 from typer.testing import CliRunner
 
+from tests import forks
 from tests.lab.zoo import data_files
 from vertex_lab.commands import reproduce as cli_reproduce
 from vertex_lab.experiments import (
@@ -32,8 +34,12 @@ from vertex_lab.experiments import (
     strong,
     tables,
 )
+from vertex_softmax.bounds.ascent import Ascent
+from vertex_softmax.bounds.branch_and_bound import Search
 from vertex_softmax.cli.main import app
 from vertex_softmax.foundation.errors import InvalidValueError
+from vertex_softmax.methods.options import Options
+from vertex_softmax.runs.certify import certify
 from vertex_softmax.search.attack import Attack
 from vertex_softmax.sets import LinfBall
 
@@ -217,6 +223,15 @@ def test_an_interrupt_is_exit_code_130(monkeypatch: pytest.MonkeyPatch, tmp_path
     assert "interrupted" in result.stderr
 
 
+FEW = functools.partial(
+    Search, domains=2, tried=2, root=Ascent(steps=2), ascent=Ascent(steps=2, step_size=0.01)
+)  # which ends before its time, wherever it runs
+
+
+def few_steps(*given: Any, options: Options | None = None, **more: Any) -> Any:
+    return certify(*given, options=dataclasses.replace(options or Options(), ascent=Ascent(steps=5)), **more)
+
+
 @pytest.fixture
 def cheap(monkeypatch: pytest.MonkeyPatch) -> dict[str, float]:
     """Training, bounds and attacks that take no time; `worst` is what every bound says, attacks find 1."""
@@ -249,6 +264,8 @@ def cheap(monkeypatch: pytest.MonkeyPatch) -> dict[str, float]:
     for module in (learned, published, runtime):
         monkeypatch.setattr(module, "load", lambda *_: None)
     monkeypatch.setattr(runtime, "_one", one)
+    monkeypatch.setattr(strong, "certify", few_steps)
+    monkeypatch.setattr(strong, "Search", FEW)
     monkeypatch.setattr(tables, "QUICK_IMAGES", 2)
     monkeypatch.setattr(tables, "DIGITS_EPOCHS", 1)
     monkeypatch.setattr(strong, "QUICK_TRIALS", 1)
@@ -308,23 +325,25 @@ def test_missing_data_is_said_and_damaged_data_is_an_error(tmp_path: Path) -> No
     assert "not run here" not in result.stdout
 
 
-SMALL = """
-from tests.lab.commands.test_reproduce import smaller
-smaller(setattr)
-from vertex_softmax.cli.main import main
-main()
-"""
-"""`vertex` with a smaller `strong`"""
 COMMAND = ("reproduce", "strong", "--quick", "--out")
 
 
 def smaller(change: Callable[[Any, str, Any], None]) -> None:
-    """One size of four heads, and one ε of the residual block with two images."""
+    """One size of four heads, and one ε of the residual block with two images; ascents and searches of few steps."""
+    change(learned, "certify", few_steps)
+    change(strong, "certify", few_steps)
+    change(strong, "Search", FEW)
     change(strong, "BLOCKS", strong.BLOCKS[:1])
     change(strong, "SEEDS", 1)
     change(strong, "RESIDUAL", dataclasses.replace(strong.RESIDUAL, epsilons=(0.03,), seeds=1))
     change(tables, "QUICK_IMAGES", 2)
     change(tables, "DIGITS_EPOCHS", 2)
+
+
+def small(*arguments: str) -> None:
+    """`vertex` with a smaller `strong`."""
+    smaller(setattr)
+    forks.vertex(*arguments)
 
 
 def lines(out: Path, name: str) -> list[dict[str, Any]]:
@@ -334,9 +353,8 @@ def lines(out: Path, name: str) -> list[dict[str, Any]]:
     return [json.loads(line) for line in path.read_bytes().splitlines(keepends=True) if line.endswith(b"\n")]
 
 
-def stop(command: list[str], out: Path, after: int, name: str, how: signal.Signals) -> None:
-    """Run, and send a signal when the journal has so many lines; it must still be running then."""
-    process = subprocess.Popen([*command, str(out)], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+def stop(process: Any, out: Path, after: int, name: str, how: signal.Signals) -> None:
+    """Send a signal when the journal has so many lines; the process must still be running then."""
     while process.poll() is None and len(lines(out, name)) < after:
         time.sleep(0.002)
     assert process.poll() is None, process.communicate()
@@ -373,10 +391,8 @@ def same(cut: Path, whole: Path) -> None:
 @pytest.mark.skipif(sys.platform == "win32", reason="signals")
 def test_killed_runs_go_on_where_they_were(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     whole, cut = tmp_path / "whole", tmp_path / "cut"
-    command = [sys.executable, "-c", SMALL, *COMMAND]
-    monkeypatch.chdir(Path(__file__).parents[3])
-    stop(command, cut, 1, "strong", signal.SIGINT)
-    stop(command, cut, 3, "strong", signal.SIGKILL)
+    stop(forks.Forked(tmp_path, small, *COMMAND, str(cut)), cut, 1, "strong", signal.SIGINT)
+    stop(forks.Forked(tmp_path, small, *COMMAND, str(cut)), cut, 3, "strong", signal.SIGKILL)
     smaller(monkeypatch.setattr)
     for out in (whole, cut):
         assert vertex(*COMMAND[1:], out).exit_code == 0
@@ -389,7 +405,8 @@ def test_the_whole_quick_run_is_killed_and_goes_on(tmp_path: Path) -> None:
     whole, cut = tmp_path / "whole", tmp_path / "cut"
     command = [str(Path(sys.executable).with_name("vertex")), *COMMAND]
     for after, name in ((1, "strong"), (7, "strong"), (20, "strong-published"), (35, "strong"), (8, "strong-residual")):
-        stop(command, cut, after, name, signal.SIGKILL)
+        process = subprocess.Popen([*command, str(cut)], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+        stop(process, cut, after, name, signal.SIGKILL)
     for out in (whole, cut):
         subprocess.run([*command, str(out)], check=True, capture_output=True)
     same(cut, whole)

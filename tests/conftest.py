@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import gc
 import signal
 from collections.abc import Iterator
@@ -25,6 +26,15 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     if left_out:
         items[:] = [item for item in items if not item.get_closest_marker("gpu")]
         config.hook.pytest_deselected(items=left_out)
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _the_ops_of_torch_are_listed_once() -> Iterator[None]:
+    """torch.export walks over all C++ ops of torch 50 times per call, a third of its time; no test adds one."""
+    with pytest.MonkeyPatch.context() as patch:
+        if walk := getattr(torch._export.utils, "_materialize_cpp_cia_ops", None):
+            patch.setattr(torch._export.utils, "_materialize_cpp_cia_ops", functools.cache(walk))
+        yield
 
 
 @pytest.fixture(scope="session", autouse=True)

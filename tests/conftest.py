@@ -48,6 +48,31 @@ def _sigint_is_not_ignored() -> Iterator[None]:
         signal.signal(signal.SIGINT, signal.SIG_IGN)
 
 
+@pytest.fixture(scope="module")
+def exported_once() -> Iterator[None]:
+    """One torch.export per module, its weights as they are, shape and kind of perturbation: the slowest part of asking.
+
+    Everything else is done anew whenever the module is read: its copy, the translation at its ids, the comparison with
+    it. Modules with further arguments are exported every time.
+    """
+    from vertex_softmax.graph.from_torch import importer
+    from vertex_softmax.sets.loading import _state
+
+    real, kept = importer.Program, {}
+
+    def program(original, x, perturb):
+        if original.rest or original.keywords:
+            return real(original, x, perturb)
+        key = (id(original.own), str(_state(original.own)), tuple(x.shape), x.dtype, perturb)
+        if key not in kept:
+            kept[key] = original.own, real(original, x, perturb)  # the module, as its id is nobody else's then
+        return kept[key][1]
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(importer, "Program", program)
+        yield
+
+
 @pytest.fixture
 def one_source_and_thread(monkeypatch: pytest.MonkeyPatch) -> None:
     """Sweeps of one thread each, whose answers stand although the sources may change between two runs of a test."""

@@ -4,10 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tests.graph.exports import exported_once
 from vertex_softmax.bounds.branch_and_bound import Search
-
-__all__ = ["exported_once"]
 
 
 @pytest.fixture(autouse=True)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import gc
 import signal
 from collections.abc import Iterator
@@ -28,6 +29,15 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 
 
 @pytest.fixture(scope="session", autouse=True)
+def _the_ops_of_torch_are_listed_once() -> Iterator[None]:
+    """torch.export walks over all C++ ops of torch 50 times per call, a third of its time; no test adds one."""
+    with pytest.MonkeyPatch.context() as patch:
+        if walk := getattr(torch._export.utils, "_materialize_cpp_cia_ops", None):
+            patch.setattr(torch._export.utils, "_materialize_cpp_cia_ops", functools.cache(walk))
+        yield
+
+
+@pytest.fixture(scope="session", autouse=True)
 def _sigint_is_not_ignored() -> Iterator[None]:
     """A run in the background of a script inherits an ignored SIGINT, and would hand it on to its children."""
     ignored = signal.getsignal(signal.SIGINT) == signal.SIG_IGN
@@ -36,6 +46,31 @@ def _sigint_is_not_ignored() -> Iterator[None]:
     yield
     if ignored:
         signal.signal(signal.SIGINT, signal.SIG_IGN)
+
+
+@pytest.fixture(scope="module")
+def exported_once() -> Iterator[None]:
+    """One torch.export per module, its weights as they are, shape and kind of perturbation: the slowest part of asking.
+
+    Everything else is done anew whenever the module is read: its copy, the translation at its ids, the comparison with
+    it. Modules with further arguments are exported every time.
+    """
+    from vertex_softmax.graph.from_torch import importer
+    from vertex_softmax.sets.loading import _state
+
+    real, kept = importer.Program, {}
+
+    def program(original, x, perturb):
+        if original.rest or original.keywords:
+            return real(original, x, perturb)
+        key = (id(original.own), str(_state(original.own)), tuple(x.shape), x.dtype, perturb)
+        if key not in kept:
+            kept[key] = original.own, real(original, x, perturb)  # the module, as its id is nobody else's then
+        return kept[key][1]
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(importer, "Program", program)
+        yield
 
 
 @pytest.fixture

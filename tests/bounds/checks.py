@@ -131,11 +131,15 @@ def check_bounds(graph: Graph, found: Tensor, A: Tensor, x: Tensor) -> None:
     assert (over <= 0).all(), f"a bound lies above a sampled minimum by {float(over.max()):.3g}"
 
 
+def check_bound(graph: Graph, bound: Bound, x: Tensor) -> None:
+    """Both, at points (points, batch, …) of the inputs' boxes."""
+    assert not bound.boxes.problems, bound.boxes.problems
+    check_boxes(graph, bound.boxes, x)
+    check_bounds(graph, bound.lower, objectives(graph, x.shape[1]), x)
+
+
 def check_network(graph: Graph, lower: Tensor, upper: Tensor, method: str, options: Options | None = None) -> Bound:
     """Both, on one network."""
     bound = bounded(graph, lower, upper, method, options)
-    assert not bound.boxes.problems, bound.boxes.problems
-    x = hard_points(graph, lower, upper)
-    check_boxes(graph, bound.boxes, x)
-    check_bounds(graph, bound.lower, objectives(graph, len(lower)), x)
+    check_bound(graph, bound, hard_points(graph, lower, upper))
     return bound

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 from unittest import mock
 
 import pytest
 import torch
 from torch import Tensor
 
-from tests.bounds.checks import Ready, check_bounds, check_boxes, hard_points, objectives, tightened
+from tests.bounds.checks import Ready, asked, check_bounds, check_boxes, hard_points, objectives, tightened
 from tests.bounds.networks import Config, input_box, transformer
 from vertex_softmax.bounds import ascent as module
 from vertex_softmax.bounds.ascent import DROP_EVERY, Ascent, Beginning, Goal, _better, ascended_box, free_parameters
@@ -41,11 +42,16 @@ def _one_thread() -> None:
     torch.set_num_threads(1)
 
 
-def ready(name: str, radius: float = 0.3) -> tuple[Ready, Tensor]:
-    """A question with all boxes, and objectives (batch, S, classes)."""
+@functools.cache
+def boxed(name: str, radius: float) -> Ready:
     config = CONFIGS[name]
-    made = tightened(transformer(config), *input_box(config, 2, radius, 1))
-    return made, objectives(made.graph, 2)
+    return tightened(transformer(config), *input_box(config, 2, radius, 1))
+
+
+def ready(name: str, radius: float = 0.3) -> tuple[Ready, Tensor]:
+    """A question of its own, with boxes that are made once, and objectives (batch, S, classes)."""
+    made = boxed(name, radius)
+    return Ready(asked(made.graph, *made.box), made.boxes), objectives(made.graph, 2)
 
 
 def at_start(made: Ready, A: Tensor, rules: Rules) -> Tensor:

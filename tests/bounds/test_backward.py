@@ -5,13 +5,15 @@ from __future__ import annotations
 import dataclasses
 import itertools
 from collections.abc import Mapping
+from functools import cache
 
 import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from torch import Tensor
 
-from tests.bounds.checks import SMALL, Ready, asked, bounded, check_network, objectives
+from tests.bounds.checks import SMALL, Ready, asked, bounded, check_bound, check_network, hard_points, objectives
 from tests.bounds.networks import ACTIVATIONS, Config, input_box, transformer
 from tests.slowly import few
 from vertex_softmax.bounds import box_passes
@@ -22,6 +24,7 @@ from vertex_softmax.bounds.coefficients import Coefficients, Objective
 from vertex_softmax.bounds.memory import Memory
 from vertex_softmax.graph import build
 from vertex_softmax.graph.ir import Graph, Node
+from vertex_softmax.methods.bound import Bound
 from vertex_softmax.methods.options import Options
 from vertex_softmax.methods.registry import METHODS
 from vertex_softmax.ops.attention import Attention
@@ -62,14 +65,26 @@ def quick(name: str, method: str) -> bool:
     return name in SMALLEST if method == "bab" else method != "joint" or name not in LARGEST
 
 
+@cache
+def question(name: str) -> tuple[Graph, tuple[Tensor, Tensor], Tensor]:
+    """A network, the boxes of two inputs, one small and one large, and hard points of both."""
+    config = dataclasses.replace(CONFIGS[name], seed=1)
+    graph, (lower, upper) = transformer(config), input_box(config, 2, 0.6, 1)
+    centre = (lower[0] + upper[0]) / 2
+    lower[0], upper[0] = centre + 0.1 * (lower[0] - centre), centre + 0.1 * (upper[0] - centre)
+    return graph, (lower, upper), hard_points(graph, lower, upper)
+
+
+@cache
+def answer(name: str, method: str) -> Bound:
+    graph, box, _ = question(name)
+    return bounded(graph, *box, method)
+
+
 @pytest.mark.parametrize(("name", "method"), few(itertools.product(CONFIGS, LINEAR), quick))
 def test_boxes_and_bounds_hold(name: str, method: str) -> None:
-    config = CONFIGS[name]
-    graph = transformer(dataclasses.replace(config, seed=1))
-    lower, upper = input_box(config, 2, 0.6, 1)
-    centre = (lower[0] + upper[0]) / 2
-    lower[0], upper[0] = centre + 0.1 * (lower[0] - centre), centre + 0.1 * (upper[0] - centre)  # one small, one large
-    check_network(graph, lower, upper, method)
+    graph, _, points = question(name)
+    check_bound(graph, answer(name, method), points)
 
 
 configs = st.builds(
@@ -123,9 +138,9 @@ VARIANTS = [
 @pytest.mark.parametrize("options", VARIANTS, ids=["scores", "stream", "best", "optimised", "all"])
 @pytest.mark.parametrize("name", ["plain", "two blocks", "class token"])
 def test_the_published_variants_are_sound(name: str, options: Options) -> None:
-    config = dataclasses.replace(CONFIGS[name], seed=9)
+    graph, box, points = question(name)
     for method in ("crown", "vertex"):
-        check_network(transformer(config), *input_box(config, 2, 0.3), method, options)
+        check_bound(graph, bounded(graph, *box, method, options), points)
 
 
 @pytest.mark.parametrize("name", ["two blocks", "class token", "pre norm", "unfused", "padding"])
@@ -172,23 +187,19 @@ def test_no_perturbation_gives_the_clean_value(name: str, method: str) -> None:
 @pytest.mark.parametrize("method", ["crown", "vertex", "hybrid"])
 @pytest.mark.parametrize("name", CONFIGS)
 def test_boxes_are_never_wider_than_intervals(name: str, method: str) -> None:
-    config = CONFIGS[name]
-    graph, box = transformer(config), input_box(config, 2, 0.4)
-    boxes = bounded(graph, *box, method).boxes
-    plain = all_boxes(asked(graph, *box))
+    graph, box, _ = question(name)
+    boxes, plain = answer(name, method).boxes, all_boxes(asked(graph, *box))
     for node in graph.nodes():
         slack = 1e-9 * (1 + plain[node].lower.abs() + plain[node].upper.abs())
         assert (boxes[node].lower >= plain[node].lower - slack).all(), node
         assert (boxes[node].upper <= plain[node].upper + slack).all(), node
 
 
-@pytest.mark.parametrize("name", few(CONFIGS, lambda name: name not in LARGEST))
+@pytest.mark.parametrize("name", CONFIGS)
 def test_hybrid_is_at_least_both(name: str) -> None:
     """By construction: tighter boxes alone may turn an adaptive slope for the worse."""
-    config = CONFIGS[name]
-    graph, box = transformer(config), input_box(config, 2, 0.2)
-    bounds = {method: bounded(graph, *box, method).lower for method in ("crown", "vertex", "hybrid")}
-    assert (bounds["hybrid"] >= torch.maximum(bounds["crown"], bounds["vertex"]) - 1e-9).all()
+    hybrid, crown, vertex = (answer(name, method).lower for method in ("hybrid", "crown", "vertex"))
+    assert (hybrid >= torch.maximum(crown, vertex) - 1e-9).all()
 
 
 def test_float32_holds_too() -> None:
@@ -207,17 +218,17 @@ def test_all_objectives_of_a_node_at_once_or_one_by_one() -> None:
     config = CONFIGS["two blocks"]
     graph, box = transformer(config), input_box(config, 2, 0.2)
     for method, rule in (("crown", RowRule.LSE), ("vertex", RowRule.VERTEX)):
-        boxes, question, rules = bounded(graph, *box, method).boxes, asked(graph, *box), Rules(attention=rule)
+        boxes, asking, rules = bounded(graph, *box, method).boxes, asked(graph, *box), Rules(attention=rule)
         for node in (
             n for n in graph.nodes() if isinstance(n.op, Attention) or "residual" in n.name or "scores" in n.name
         ):
             for diagonal in range(len(node.shape)):
                 A = torch.randn(2, 2, *node.shape, generator=torch.Generator().manual_seed(3), dtype=torch.float64)
-                found = lower_bound(question, boxes, Objective(node, Coefficients(A, diagonal)), rules)
+                found = lower_bound(asking, boxes, Objective(node, Coefficients(A, diagonal)), rules)
                 for s, i in itertools.product(range(2), range(node.shape[diagonal])):
                     one = torch.zeros_like(A[:, :1])
                     one.select(2 + diagonal, i).copy_(A[:, s : s + 1].select(2 + diagonal, i))
-                    alone = lower_bound(question, boxes, Objective.dense(node, one), rules)
+                    alone = lower_bound(asking, boxes, Objective.dense(node, one), rules)
                     assert torch.allclose(alone[:, 0], found[:, s * node.shape[diagonal] + i], rtol=1e-9, atol=1e-9)
 
 
@@ -235,16 +246,16 @@ def test_a_tightened_box_never_widens_and_is_relaxed_anew() -> None:
     graph, A = two_layers(), torch.ones(1, 1, 1).double()
     lower, upper = -torch.ones(1, 2).double(), torch.ones(1, 2).double()
     before = bounded(graph, lower, upper, "crown", A=A)
-    question, boxes, first = asked(graph, lower, upper), before.boxes, first_of(graph)
+    asking, boxes, first = asked(graph, lower, upper), before.boxes, first_of(graph)
     old = boxes[first]
-    assert float(Ready(question, boxes).bound(A, Rules())) == 0.0  # relaxed, and stored
+    assert float(Ready(asking, boxes).bound(A, Rules())) == 0.0  # relaxed, and stored
     boxes = boxes.tightened(first, Interval(old.lower - 1, old.upper + 1))
     assert torch.equal(boxes[first].lower, old.lower)
     assert torch.equal(boxes[first].upper, old.upper)
     boxes = boxes.tightened(first, Interval(old.lower + 1, old.upper))  # both pre-activations are ≥ 0
     assert float(before.lower) == 0.0
-    assert float(Ready(question, boxes).bound(A, Rules())) == -2.0  # of a decided ReLU, over the whole input set
-    assert float(Ready(question, before.boxes).bound(A, Rules())) == 0.0  # the older boxes are as they were
+    assert float(Ready(asking, boxes).bound(A, Rules())) == -2.0  # of a decided ReLU, over the whole input set
+    assert float(Ready(asking, before.boxes).bound(A, Rules())) == 0.0  # the older boxes are as they were
     assert not boxes.problems
 
 

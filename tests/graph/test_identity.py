@@ -233,23 +233,24 @@ from vertex_softmax.sets import LinfBall
 torch.manual_seed(0)
 layer = nn.TransformerEncoderLayer(4, 2, 8, batch_first=True)
 model = nn.Sequential(layer, nn.Flatten(), nn.Linear(12, 3)).double().eval()
-print(graph_identity(load(model, LinfBall(torch.zeros(1, 3, 4).double(), 0.1))))
+found = graph_identity(load(model, LinfBall(torch.zeros(1, 3, 4).double(), 0.1)))
 """
 
 
 def test_it_is_the_same_in_every_process() -> None:
-    found = set()
-    for seed in ("0", "77"):
-        made = subprocess.run(
-            [sys.executable, "-c", SCRIPT],
-            env={**os.environ, "PYTHONHASHSEED": seed},
-            capture_output=True,
-            text=True,
-            check=False,
-        )
-        assert made.returncode == 0, made.stderr
-        found.add(made.stdout)
-    assert len(found) == 1
+    """In this one, and in one whose strings have other hashes."""
+    here: dict[str, Any] = {}
+    exec(SCRIPT, here)  # noqa: S102
+    seed = "77" if os.environ.get("PYTHONHASHSEED") != "77" else "0"
+    made = subprocess.run(
+        [sys.executable, "-c", SCRIPT + "\nprint(found)"],
+        env={**os.environ, "PYTHONHASHSEED": seed},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert made.returncode == 0, made.stderr
+    assert made.stdout == here["found"] + "\n"
 
 
 def test_one_weight_of_a_module_counts_and_its_name_does_not() -> None:

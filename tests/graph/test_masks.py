@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 import math
 
 import pytest
@@ -23,6 +24,7 @@ from vertex_softmax.ops.attention import Attention
 from vertex_softmax.ops.interval import Interval
 from vertex_softmax.ops.softmax import NEGLIGIBLE, MaskedSoftmax, Softmax
 
+pytestmark = pytest.mark.usefixtures("exported_once")
 LEAST = torch.finfo(torch.float32).min
 
 
@@ -44,6 +46,12 @@ class Masked(nn.Module):
             scores = scores * scale
         p = scores.softmax(-1)
         return torch.stack([1 - 4 * p[..., -1], torch.zeros_like(p[..., -1])], -1)
+
+
+@functools.cache
+def masked(*mask: float, scales: tuple[float, ...] = (), size: float = 1.0) -> nn.Module:
+    """One for all methods."""
+    return Masked([*mask], scales, size).eval()
 
 
 def listed(t: Tensor | None) -> list[float] | None:
@@ -68,7 +76,7 @@ def test_a_mask_taken_apart() -> None:
 @pytest.mark.parametrize("method", METHODS)
 def test_six_scales_make_an_ordinary_number_of_a_mask(method: str) -> None:
     """−3e34 · (2e-6)^6 = −1.9: read as −∞ it was `verified`, but the key's weight is .13 and up, and 1 − 4 p < .5."""
-    model = Masked([0.0, -3e34], (2e-6,) * 6).eval()
+    model = masked(0.0, -3e34, scales=(2e-6,) * 6)
     x = torch.zeros(1, 2, dtype=torch.float64)
     with pytest.raises(UnsupportedModelError, match="beyond 1e\\+30"):
         vx.certify(model, vx.LinfBall(x, 1e-3), 0, method)
@@ -78,7 +86,7 @@ def test_six_scales_make_an_ordinary_number_of_a_mask(method: str) -> None:
 @pytest.mark.parametrize("method", METHODS)
 def test_a_score_that_beats_a_finite_mask(method: str, certificate: bool) -> None:
     """1e32 − 1e30 is the largest score: the masked key has weight 1."""
-    model = Masked([0.0, -1e30], size=1e20).eval()
+    model = masked(0.0, -1e30, size=1e20)
     x = torch.tensor([[0.0, 1e12]], dtype=torch.float64)
     assert float(model(x)[0, 0]) == -3
     found = vx.certify(model, vx.LinfBall(x, 1e-3), 0, method, certificate=certificate)
@@ -92,7 +100,7 @@ def test_a_score_that_beats_a_finite_mask(method: str, certificate: bool) -> Non
 @pytest.mark.parametrize("least", [LEAST, -1e30, -math.inf])
 @pytest.mark.parametrize("method", METHODS)
 def test_an_ordinary_finite_mask_is_a_mask(method: str, least: float, certificate: bool) -> None:
-    model = Masked([0.0, 0.0, least]).eval()
+    model = masked(0.0, 0.0, least)
     x = torch.tensor([[0.3, -0.2, 5.0]], dtype=torch.float64)
     found = vx.certify(model, vx.LinfBall(x, 0.1), 0, method, certificate=certificate)
     assert found.verdicts[0] is Verdict.VERIFIED

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import functools
+
 import pytest
 import torch
 from torch import Tensor, nn
@@ -49,12 +51,18 @@ class Far(nn.Module):
         return y - x
 
 
+@functools.cache
+def far(margin: float, size: float) -> nn.Module:
+    return Far(margin, size).eval()
+
+
+@pytest.mark.usefixtures("exported_once")
 @pytest.mark.parametrize("method", METHODS)
 def test_verified_has_to_clear_rounding(method: str) -> None:
     """The numbers on the way have 1e6, whose rounding is 1e-10: a margin of 1e-8 is not told from 0, .1 is."""
     point = vx.LinfBall(X, 0.0)
-    assert vx.certify(Far(0.1, 1e6).eval(), point, 0, method).verdicts[0] is vx.Verdict.VERIFIED
-    found = vx.certify(Far(1e-8, 1e6).eval(), point, 0, method)
+    assert vx.certify(far(0.1, 1e6), point, 0, method).verdicts[0] is vx.Verdict.VERIFIED
+    found = vx.certify(far(1e-8, 1e6), point, 0, method)
     assert found.verdicts[0] is not vx.Verdict.VERIFIED
     if float(found.lower.min()) > 0:
         assert "rounding may have taken more" in found.reasons[0]

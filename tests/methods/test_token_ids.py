@@ -21,6 +21,7 @@ from vertex_softmax.graph.from_torch.importer import from_torch
 from vertex_softmax.graph.simplify import simplify
 from vertex_softmax.sets.loading import load, read
 
+pytestmark = pytest.mark.usefixtures("exported_once")
 IDS = torch.tensor([[5, 6, 7, 8, 9], [3, 4, 11, 1, 1]])
 SIZE = {"hidden_size": 8, "num_hidden_layers": 1, "num_attention_heads": 2, "intermediate_size": 12, "num_labels": 3}
 

@@ -32,7 +32,7 @@ quick: $(VENV)/.dev ## the tests that a change of a bound breaks first (about a 
 	  -k "not blocks and not [pre and not [post and not (never_above and dtype0)" \
 	  tests/ops tests/bounds tests/sets tests/softmax_box
 
-test: $(VENV)/.dev ## the tests (about ten minutes on two cores)
+test: $(VENV)/.dev ## the tests (about eight minutes on two cores)
 	$(PYTEST)
 
 test-all: $(VENV)/.dev ## the slow suites too

@@ -17,14 +17,14 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from vertex_softmax.bounds.backward import lower_bound
+from vertex_softmax.bounds.backward import Wanted, backward, lower_bound
 from vertex_softmax.bounds.boxes import Boxes
 from vertex_softmax.bounds.choice import Choice, Multipliers
 from vertex_softmax.bounds.coefficients import Objective
 from vertex_softmax.bounds.question import Question
 from vertex_softmax.bounds.units import undecided, unit_objectives
 from vertex_softmax.foundation.errors import InvalidValueError
-from vertex_softmax.foundation.tolerances import GRADIENT
+from vertex_softmax.foundation.tolerances import GRADIENT, OUTWARD
 from vertex_softmax.graph.ir import Node
 from vertex_softmax.ops.contract import Range
 from vertex_softmax.ops.interval import Interval
@@ -233,15 +233,27 @@ def ascend(
 
 
 def ascended_box(question: Question, boxes: Boxes, node: Node, rules: Rules, ascent: Ascent) -> Interval:
-    """The box of a node with every entry that some op wants tighter optimised on its own."""
+    """The box of a node with every entry that some op wants tighter optimised on its own, rounded outward."""
     lower, upper = (end.expand(question.batch, *node.shape).flatten(1).clone() for end in boxes[node])
     for rows, A in unit_objectives(question, node, None, undecided(question, boxes, node)):
         objective = Objective.dense(node, torch.cat([A, -A], 1))
-        found = ascend(question, boxes, objective, rules, ascent).bound
+        done = ascend(question, boxes, objective, rules, ascent)
+        found = done.bound - _rounding(question, boxes, objective, rules, done.choice)
         low, high = found[:, : len(rows)], -found[:, len(rows) :]
         lower[:, rows] = torch.maximum(lower[:, rows], low)
         upper[:, rows] = torch.minimum(upper[:, rows], high)
     return Interval(lower.reshape(question.batch, *node.shape), upper.reshape(question.batch, *node.shape))
+
+
+def _rounding(question: Question, boxes: Boxes, objective: Objective, rules: Rules, choice: Choice) -> Tensor | float:
+    """What a box by this pass is widened by (tolerances.OUTWARD), (batch, S)."""
+    share = OUTWARD[question.dtype]
+    if share == 0:
+        return 0.0
+    free = dataclasses.replace(rules, free=True)
+    with torch.no_grad():
+        size = backward(question, boxes, objective, free, choice, Wanted(size=True)).size
+    return 0.0 if size is None else share * size
 
 
 def _unsettled(

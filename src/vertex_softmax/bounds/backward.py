@@ -3,7 +3,8 @@
 Invariant: for every input x of the set, Σ A·node(x) ≥ constant + Σ coefficients·x, to rounding.
 
 `backward` is a pure function of boxes, objectives, rules and choice. It asks an op only for what ops/contract.py
-promises, and the input set only for `support`.
+promises, and the input set only for the centre of its box; `lower_bound` then asks the set for `support`. Affine forms,
+generators and corner planes use the box around the set: sound for a set that is not a box, and looser.
 """
 
 from __future__ import annotations
@@ -177,7 +178,7 @@ def _apply_multipliers(
     choice: Choice, node: Node, parts: list[Coefficients], box: Interval, sums: _Sums
 ) -> Multipliers:
     """Add the terms of a box's multipliers to the coefficients on its node and to the constant."""
-    arrived = total(parts).dense() if node in choice.targets else parts[0].A
+    arrived = total(parts).dense() if node in choice.targets else None
     sides = choice.multipliers_at(node, arrived)
     least, most = sides
     parts.append(Coefficients(most - least))

@@ -69,7 +69,7 @@ class Boxes:
         )
 
     def with_interval(self, node: Node, interval: Interval) -> Boxes:
-        """With the first interval of a node; ends that rounding crossed become a point between them."""
+        """With the first interval of a node; ends that rounding crossed change places."""
         problems = self._crossing(node, interval, interval)
         return dataclasses.replace(
             self,
@@ -78,7 +78,7 @@ class Boxes:
         )
 
     def tightened(self, node: Node, interval: Interval) -> Boxes:
-        """With a node's interval met with another sound one; nothing ever widens."""
+        """With a node's interval met with another sound one; it never widens. NaN in either gives NaN."""
         old = self.intervals[node]
         problems = self._crossing(node, old, interval)
         return dataclasses.replace(
@@ -96,7 +96,7 @@ class Boxes:
         return dataclasses.replace(self, problems=(*self.problems, *found)) if found else self
 
     def with_centred(self, node: Node, user: Node, rows: CentredRows) -> Boxes:
-        """With bounds of a node's rows less their means, where these are finite."""
+        """With bounds of a node's rows less their means, if all are finite for the whole batch; else without them."""
         box = rows.box
         problems = self._crossing(node, box, box)
         known = dict(self.centred)

@@ -21,8 +21,8 @@ Values = Mapping[str, Tensor]
 class Multipliers(NamedTuple):
     """β, γ ≥ 0 of the two sides z ≥ l and z ≤ u of a node's box, (batch, S, *shape) each.
 
-    An objective is at least what it is less β·(z − l) and γ·(u − z) wherever the box holds. Where the box was cut by a
-    split, this is how the cut reaches what lies before it.
+    For z in its box f(z) ≥ f(z) − β·(z − l) − γ·(u − z): these are the β of β-CROWN. Where the box was cut by a split,
+    this is how the cut reaches what lies before it.
     """
 
     at_least: Tensor
@@ -63,10 +63,13 @@ class Choice:
         }
         return Choice(parameters, {node: sides.map(change) for node, sides in self.multipliers.items()})
 
-    def multipliers_at(self, node: Node, coefficients: Tensor) -> Multipliers:
-        """The multipliers of a node's box, given the coefficients (batch, S, *shape) that have arrived there."""
+    def multipliers_at(self, node: Node, coefficients: Tensor | None) -> Multipliers:
+        """The multipliers of a node's box, given the coefficients (batch, S, *shape) that have arrived there.
+
+        The coefficients are needed only where the node has targets.
+        """
         least, most = self.multipliers[node].map(lambda x: x.clamp(min=0))
-        if node in self.targets:
+        if node in self.targets and coefficients is not None:
             at_least, at_most = self.targets[node]
             now = coefficients + most - least
             least = least + (now - at_least).clamp(min=0).nan_to_num(nan=0.0, posinf=0.0)
@@ -85,7 +88,10 @@ DEFAULT = Choice()
 
 
 def stacked(choices: list[Choice], dtype: torch.dtype) -> Choice:
-    """Choices (1, 1, ...) of several parts beside each other, (parts, 1, ...); a value that one lacks is 0."""
+    """Choices (1, 1, ...) of several parts beside each other, (parts, 1, ...).
+
+    A value that one lacks is 0, not its default: as sound as any other.
+    """
     names = {
         (node, name): value
         for choice in choices

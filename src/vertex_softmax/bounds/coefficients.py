@@ -82,7 +82,7 @@ def fitting(node: Node, parts: Sequence[Coefficients]) -> list[Coefficients]:
     """
     pieces = list(parts) if node.op.affine else [total(parts)]
     if len(pieces) > 1:
-        kinds = {part.diagonal for part in pieces}
+        kinds = dict.fromkeys(part.diagonal for part in pieces)  # in order: sums are the same in every run
         pieces = [total([part for part in pieces if part.diagonal == kind]) for kind in kinds]
     return [
         part

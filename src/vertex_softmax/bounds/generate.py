@@ -1,7 +1,8 @@
 """Generators of a node: one backward pass with parallel rules, which give one linear function and its error.
 
-Invariant: for every input x of the set there are ν in [−1, 1]^columns and e, |e| ≤ error, with
-node(x) = centre + columns·(ξ(x), ν) + e, where ξ(x) = (x − centre of the set) / radius; one ν for all numbers.
+Invariant: for every input x of the set there are ν in [−1, 1]^N, the same for all numbers of the node, and |e| ≤ error
+with node(x) = centre + columns·(ξ(x), ν) + e. Here ξ(x) = (x − centre of the set) / radius, and columns is
+(..., inputs + N).
 """
 
 from __future__ import annotations

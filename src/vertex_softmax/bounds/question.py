@@ -28,7 +28,7 @@ class Stopwatch:
     def check(self) -> None:
         """Raise if the deadline has passed."""
         if self.deadline is not None and time.perf_counter() > self.deadline:
-            raise OutOfTimeError("the time is spent; what was found before it was is kept")
+            raise OutOfTimeError("the time is spent")
 
     def add(self, stage: str, begin: float) -> None:
         """Add the time since `begin` to a stage."""

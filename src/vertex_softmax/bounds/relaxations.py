@@ -13,6 +13,7 @@ from vertex_softmax.bounds.boxes import Boxes
 from vertex_softmax.bounds.coefficients import Coefficients, fitting, hand_on, total
 from vertex_softmax.bounds.index import GraphIndex
 from vertex_softmax.bounds.memory import MOST_FORM_NUMBERS
+from vertex_softmax.foundation.errors import InternalError
 from vertex_softmax.graph.ir import Constant, Node
 from vertex_softmax.ops.contract import AffineForm, AffineOp, Context, Relaxation
 from vertex_softmax.ops.rules import Rules
@@ -87,6 +88,8 @@ def affine_form(index: GraphIndex, region: Region, node: Node) -> AffineForm | N
                 step = current.op.backward(piece.A, piece.diagonal)
                 hand_on(step, current, piece, waiting)
                 constant = constant if step.constant is None else constant + step.constant.flatten(1)
+        else:
+            raise InternalError(f"{current.name!r} is not an affine op, but lies above a node that is affine")
     if matrix is None:
         return None
     centre = (box.centre.flatten(1) @ matrix.mT + constant).reshape(-1, *node.shape)

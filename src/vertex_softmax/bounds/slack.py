@@ -33,7 +33,7 @@ MOST_ROWS = 4096
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class Slack:
-    """Of every objective, (batch, S)."""
+    """The slack of every objective; tensors are (batch, S) unless stated otherwise."""
 
     bound: Tensor
     value: Tensor

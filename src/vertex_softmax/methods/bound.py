@@ -25,10 +25,9 @@ class Bound:
     """(batch,) bool, if there is a goal: inputs with an objective known not to be above it somewhere in the set"""
 
 
-def larger(*bounds: Tensor | None) -> Tensor:
+def larger(first: Tensor, *others: Tensor) -> Tensor:
     """The largest of several bounds, number by number; NaN if one is, so that it is not overlooked."""
-    given = [bound for bound in bounds if bound is not None]
-    best = given[0]
-    for other in given[1:]:
+    best = first
+    for other in others:
         best = torch.maximum(best, other)
     return best

@@ -32,7 +32,7 @@ def boxes_by_passes(question: Question, rule: RowRule, options: Options, known: 
 
 
 def tightened_boxes(question: Question, options: Options, known: Sequence[Boxes] = ()) -> Boxes:
-    """The same under the affine vertex rule, with all tightenings of METHOD.md section 8 that the options allow."""
+    """The same under the affine vertex rule, with the tightenings of docs/method.md, section 8, as the options allow."""
     return _Recipe(question, RowRule.AFFINE, options, known, tightened=True).boxes()
 
 
@@ -71,21 +71,19 @@ class _Recipe:
     def _refined(self, boxes: Boxes, node: Node, kind: Kind, *, everywhere: bool) -> Boxes:
         """By the node's generators if it is to have them, else by a pass."""
         question, options = self.question, self.options
-        mixed = question.index.has_attention(node)
+        meets_attention = question.index.has_attention(node)
         if self.tightened and options.generators and question.index.wants_generators(node):
             found = generate(question, boxes, node, Rules(attention=RowRule.AFFINE, exact=False))
             if found is not None:
                 found = found.within(boxes[node])
                 return boxes.tightened(node, found.box()).with_generators(question.index, node, found)
         # without an attention on the way all row rules are one, and whoever made the known boxes has done it
-        passed = mixed or not self.known
-        if passed:
+        if meets_attention or not self.known:
             rules = Rules(attention=self.rule, product=options.product, exact=False)
             boxes = boxes.tightened(node, box_by_pass(question, boxes, node, rules, everywhere=everywhere))
         if self.tightened and options.centred:
-            rule = self.rule if passed else RowRule.AFFINE
-            boxes = with_centred_rows(question, boxes, node, Rules(attention=rule, exact=False))
-        if self.tightened and options.box_ascent is not None and mixed and kind is Kind.PREACTIVATIONS:
+            boxes = with_centred_rows(question, boxes, node, Rules(attention=RowRule.AFFINE, exact=False))
+        if self.tightened and options.box_ascent is not None and meets_attention and kind is Kind.PREACTIVATIONS:
             rules = Rules(attention=RowRule.AFFINE)
             boxes = boxes.tightened(node, ascended_box(question, boxes, node, rules, options.box_ascent))
         return boxes
@@ -100,7 +98,7 @@ def kind_of(index: GraphIndex, node: Node) -> Kind:
 
 
 def residual_stream(node: Node) -> Node | None:
-    """The nearest sum of two branches above a node, through affine ops of one input (H⁺); None if there is none."""
+    """The nearest sum of two branches above a node, through affine ops of one input; None if there is none."""
     current = node
     while current.op.affine and len(current.inputs) == 1:
         current = current.inputs[0]

@@ -1,7 +1,7 @@
 """`hybrid`: at least `crown` and `vertex`, by construction.
 
-Both run; their boxes are met, and tightened by the affine vertex rule at its default slopes (METHOD.md section 7). Over
-those boxes the best of all row rules counts, for each objective.
+Both run; their boxes are met, and tightened by the affine vertex rule at its default slopes (docs/method.md, section
+7). Over those boxes the best of all row rules counts, for each objective.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ PASSES = Passes(plain=(RowRule.LSE, RowRule.VERTEX, RowRule.AFFINE, RowRule.BETT
 
 
 def hybrid(question: Question, objective: Objective, options: Options) -> Bound:
-    """In full; with a goal the boxes of the affine vertex rule alone first."""
+    """All of it; with a goal its own boxes alone first, and the rest only if they do not settle every objective."""
 
     def alone(known: Sequence[Boxes]) -> Bound:
         return _own(question, objective, options, known)
@@ -36,14 +36,14 @@ def hybrid(question: Question, objective: Objective, options: Options) -> Bound:
     return goal_first(alone, in_full, options)
 
 
-def hybrid_over(question: Question, objective: Objective, options: Options, linear: Bound) -> Bound:
+def hybrid_over(question: Question, objective: Objective, options: Options, by_crown: Bound) -> Bound:
     """`hybrid` with all its parts, whatever the goal, where the bound of `crown` is known."""
-    exact = vertex(question, objective, options)
-    own = _own(question, objective, options, [linear.boxes, exact.boxes])
-    return combined(own, linear, exact)
+    by_vertex = vertex(question, objective, options)
+    own = _own(question, objective, options, [by_crown.boxes, by_vertex.boxes])
+    return combined(own, by_crown, by_vertex)
 
 
 def _own(question: Question, objective: Objective, options: Options, known: Sequence[Boxes]) -> Bound:
     boxes = boxes_by_passes(question, RowRule.AFFINE, options, known)
-    passes = dataclasses.replace(PASSES, by_box=bool(known))
+    passes = dataclasses.replace(PASSES, by_box=bool(known))  # alone it is only a first try
     return last_pass(question, boxes, objective, passes, options)

@@ -1,15 +1,15 @@
 """`joint`: at least `hybrid` and `alpha-crown`, by construction.
 
 Read from top to bottom:
-1. `crown` runs, `alpha-crown` over its boxes, and `hybrid` with `vertex` beside it.
+1. `crown` runs; `alpha-crown` runs over its boxes; `hybrid` runs, which uses them too and runs `vertex` itself.
 2. Their boxes are met, and tightened under the affine vertex rule by generators, ellipsoids and centred scores
-   (METHOD.md section 8).
+   (docs/method.md, section 8).
 3. Over those boxes one pass under the affine vertex rule and one under the vertex rule bound the objectives, and the
    free parameters of the affine vertex rule are optimised together.
 4. The largest of all bounds counts, for each objective.
 
 With a goal, steps 2 and 3 are done first without step 1, and are enough if they settle every objective. With
-`Options.parts` = "own" that is all.
+`Options.parts` = "own" only steps 2 and 3 are done, without the boxes of other methods, with a goal or without.
 """
 
 from __future__ import annotations
@@ -33,18 +33,18 @@ PASSES = Passes(plain=(RowRule.AFFINE, RowRule.VERTEX), optimised=(RowRule.AFFIN
 
 
 def joint(question: Question, objective: Objective, options: Options) -> Bound:
-    """In full; with a goal its own boxes alone first."""
+    """All four steps; with a goal steps 2 and 3 alone first, and the rest only if they leave an objective unsettled."""
 
     def own(known: Sequence[Boxes]) -> Bound:
         boxes = tightened_boxes(question, options, known)
-        passes = dataclasses.replace(PASSES, by_box=bool(known))
+        passes = dataclasses.replace(PASSES, by_box=bool(known))  # alone it is only a first try
         return last_pass(question, boxes, objective, passes, options)
 
     def in_full() -> Bound:
-        linear = crown(question, objective, options)
-        slopes = alpha_crown(question, objective, options, linear.boxes)
-        mixed = hybrid_over(question, objective, options, linear)
-        return combined(own([mixed.boxes, slopes.boxes]), mixed, slopes)
+        by_crown = crown(question, objective, options)
+        by_alpha = alpha_crown(question, objective, options, by_crown.boxes)
+        by_hybrid = hybrid_over(question, objective, options, by_crown)
+        return combined(own([by_hybrid.boxes]), by_hybrid, by_alpha)
 
     if options.parts is JointParts.OWN:
         return own(())

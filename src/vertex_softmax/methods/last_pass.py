@@ -32,17 +32,17 @@ class Passes:
     optimised: tuple[RowRule, ...] = ()
     """row rules whose free parameters are optimised"""
     by_box: bool = False
-    """the box of the output too, which gives more where a network only grows or is saturated"""
+    """also bound the objective over the output's box: more than a linear pass gives where a network is saturated"""
 
 
 def last_pass(question: Question, boxes: Boxes, objective: Objective, passes: Passes, options: Options) -> Bound:
     """The best bounds (batch, S) of dense objectives by all passes."""
     begin = time.perf_counter()
-    mixed = question.index.has_attention(objective.node)  # without an attention all row rules are one
+    meets_attention = question.index.has_attention(objective.node)  # without an attention all row rules are one
     slopes = tuple(ReluSlope) if options.suffix is Suffix.BEST else (ReluSlope.ADAPTIVE,)
     bounds = [
         lower_bound(question, boxes, objective, Rules(attention=rule, relu=relu, product=options.product, sums=True))
-        for rule in (passes.plain if mixed else passes.plain[:1])
+        for rule in (passes.plain if meets_attention else passes.plain[:1])
         for relu in slopes
     ]
     if passes.by_box:
@@ -50,7 +50,7 @@ def last_pass(question: Question, boxes: Boxes, objective: Objective, passes: Pa
         bounds.append(found.where(found.isfinite(), -torch.inf))
     bound = Bound(larger(*bounds), boxes)
     ascended = passes.plain if options.suffix is Suffix.OPTIMISED else passes.optimised
-    for rule in ascended if mixed else ascended[:1]:
+    for rule in ascended if meets_attention else ascended[:1]:
         bound = _ascended(question, objective, rule, options, bound)
     question.clock.add(OBJECTIVE, begin)
     return bound

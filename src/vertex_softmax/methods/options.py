@@ -1,4 +1,4 @@
-"""What a method may be asked to do differently. The defaults are tightest at one pass each."""
+"""What a method may be asked to do differently. The defaults are the tightest with one pass for each box."""
 
 from __future__ import annotations
 
@@ -27,16 +27,17 @@ class PreactivationBoxes(StrEnum):
     PASS = "pass"  # noqa: S105
     """a backward pass for each number"""
     STREAM = "stream"
-    """by intervals from a box of the residual stream that has its own pass (H⁺)"""
+    """by intervals from a box of the residual stream, which has a pass of its own: the paper's H⁺"""
 
 
 class Suffix(StrEnum):
-    """The lower slopes of ReLUs in the last pass."""
+    """What the last pass does with the lower slopes of ReLUs, and with what else is free."""
 
     ADAPTIVE = "adaptive"
     BEST = "best"
     """the best of adaptive, 0 and 1, for each objective"""
     OPTIMISED = "optimised"
+    """every free parameter of every row rule of the method is optimised (by `Options.ascent`)"""
 
 
 class JointParts(StrEnum):
@@ -50,7 +51,7 @@ class JointParts(StrEnum):
 
 @dataclasses.dataclass(frozen=True)
 class Options:
-    """The published variants, limits of time and memory, and the goal."""
+    """Variants of the methods, among them those of the paper; limits of time and memory; the goal."""
 
     scores: ScoreBoxes | str = ScoreBoxes.PASS
     preactivations: PreactivationBoxes | str = PreactivationBoxes.PASS
@@ -60,9 +61,9 @@ class Options:
     ascent: Ascent | None = dataclasses.field(default_factory=Ascent)
     """of the free parameters of the last pass, where a method optimises them; None: they keep their defaults"""
     centred: bool = True
-    """`joint`: bound the scores less their weighted means too (METHOD.md section 3, and 8.4)"""
+    """`joint`: bound the scores less their weighted means too (docs/method.md, section 3, and 8.4)"""
     generators: bool = True
-    """`joint`: generators and ellipsoids of what is not affine in the input (METHOD.md section 8.2 and 8.3)"""
+    """`joint`: generators and ellipsoids of what is not affine in the input (docs/method.md, section 8.2 and 8.3)"""
     pieces: int = 2
     """of the affine vertex rule in the ascent: into how many pieces the range of lse(s) is cut"""
     box_ascent: Ascent | None = None

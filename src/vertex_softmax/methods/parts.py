@@ -5,6 +5,8 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Callable, Sequence
 
+import torch
+
 from vertex_softmax.bounds.boxes import Boxes
 from vertex_softmax.methods.bound import Bound, larger
 from vertex_softmax.methods.options import Options
@@ -16,9 +18,7 @@ Own = Callable[[Sequence[Boxes]], Bound]
 def combined(own: Bound, *others: Bound) -> Bound:
     """The larger bounds over a method's own boxes; the problems of all of them count."""
     marks = [bound.hopeless for bound in (own, *others) if bound.hopeless is not None]
-    hopeless = marks[0] if marks else None
-    for mark in marks[1:]:
-        hopeless = mark if hopeless is None else hopeless | mark
+    hopeless = torch.stack(marks).any(0) if marks else None
     problems = tuple(problem for bound in (own, *others) for problem in bound.boxes.problems)
     return dataclasses.replace(
         own,

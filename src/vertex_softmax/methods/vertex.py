@@ -1,4 +1,4 @@
-"""`vertex`: linear bounds, and the exact score-box optimum at every attention (METHOD.md section 5)."""
+"""`vertex`: linear bounds, and the exact score-box optimum at every attention (docs/method.md, section 5)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What an op is, what a relaxation is, and the optional faces an op may have.
+"""What an op is, what a relaxation is, and the optional interfaces ("faces") an op may have.
 
 Invariants, which tests/ops/test_contract.py tries on every registered op:
 - `Op.interval`: for x in the input boxes, evaluate(x) lies in the box returned;
@@ -131,7 +131,7 @@ class Relaxation(ABC):
         return {}
 
 
-class Op:
+class Op(ABC):  # noqa: B024 - what is abstract is in its faces
     """Base of all ops. A subclass is a frozen dataclass; its Tensor fields are its constants."""
 
     affine: ClassVar[bool] = False

@@ -2,7 +2,7 @@
 
 A row y = centre + G ξ + e with |ξ_p| ≤ 1 and |e_d| ≤ error_d: columns for the inputs and for what single nonlinearities
 on the way add, the same ξ_p in every row; and an error of its own. Whatever is linear in y, or a product of two such
-rows, is bounded far below what the boxes give (METHOD.md section 8).
+rows, is bounded far below what the boxes give (docs/method.md, section 8).
 
 The ellipsoid. For weights u_p > 0 the cube lies in Σ u_p ξ_p² ≤ Σ u_p =: U, so with C = Σ_p g_p g_pᵀ / u_p
   |η·(y − centre)| ≤ √(U · ηᵀ C η)   (Cauchy–Schwarz),

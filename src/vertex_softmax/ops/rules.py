@@ -18,7 +18,7 @@ class RowRule(StrEnum):
     BETTER = "better"
     """for each row whichever of these two promises more"""
     AFFINE = "affine"
-    """the affine vertex rule: an exact minorant for given slopes on scores and values (METHOD.md section 7)"""
+    """the affine vertex rule: an exact minorant for given slopes on scores and values (docs/method.md, section 7)"""
 
 
 class ReluSlope(StrEnum):
@@ -39,17 +39,17 @@ class Rules:
     """affine vertex rule: into how many pieces the range of lse(s) is cut, each with a multiplier of its own"""
     relu: ReluSlope = ReluSlope.ADAPTIVE
     product: float = 0.5
-    """mix of McCormick's planes of a product: 0.5 is the plane at the centre, 0 and 1 are the corner planes"""
+    """mix of McCormick's planes of Multiply and MatMul: 0.5 is the plane at the centre, 0 and 1 the corner planes"""
     coupled: bool = False
     """affine vertex rule: a share λ of each row, a free parameter, is left to the exact score-box optimum"""
     free: bool = False
-    """prepare what the free parameters of curved functions need"""
+    """the pass is part of an ascent: curved functions also prepare what their free slopes need"""
     parallel: bool = False
     """one linear function for both sides, with its error: what generators are made from"""
     sums: bool = False
     """bound functionals of rows with generators by the exact sums over their columns, where that is affordable"""
     exact: bool = True
-    """bound functionals of affine values exactly even where that is expensive (a class token's patch of 768 pixels)"""
+    """bound functionals of affine values exactly even where that is expensive; else by an ellipsoid (ops/forms.py)"""
 
     def __post_init__(self) -> None:
         for name, value, kind in (("attention", self.attention, RowRule), ("relu", self.relu, ReluSlope)):
@@ -59,5 +59,7 @@ class Rules:
             raise InvalidValueError(f"pieces is {self.pieces!r}; at least one is needed")
         if self.parallel and (self.product != 0.5 or self.attention != RowRule.AFFINE):
             raise InvalidValueError("parallel rules are those of attention='affine' and product=0.5; choose these")
+        if self.parallel and (self.free or self.coupled):
+            raise InvalidValueError("parallel rules have no free parameters; choose free=False and coupled=False")
         if not 0.0 <= self.product <= 1.0:
             raise InvalidValueError(f"product is {self.product!r}; it is a mix: choose a number from 0 to 1")

@@ -1,7 +1,7 @@
 """Softmax along the last dimension: exact component boxes, and linear bounds of any combination of components.
 
 Invariant of `row_below`: Σ_j c_j p_j ≥ a·s + b for every s in the score box, where p = softmax(s). It adds up one of
-two bounds per component, by the sign of c_j (METHOD.md section 4):
+two bounds per component, by the sign of c_j (docs/method.md, section 4):
   p_j ≥ 2/R − (1 + Σ_{k≠j} chord of e^{s_k − s_j})/R², the tangent of 1/x at R, any R > 0;
   p_j ≤ the chord of exp over [log p_j^L, log p_j^U], at the tangent of the concave s_j − lse(s).
 Since Σ p_j = 1, any number may be taken off all c_j first and added to b.

@@ -5,7 +5,7 @@ number per key. So the objective is summed over components before anything is re
 functional Σ_j p_j w_j:
 - lse_row.py (CROWN): McCormick for p·w, and the linear softmax bounds of ops/softmax.py for the part in p;
 - vertex_row.py (the paper's): Σ_j p_j w_j ≥ softmax_box_min(w^L, score box of the row), exact over the score box;
-- affine_row.py (METHOD.md section 7): the minorant of softmax_box/affine.py, Σ_j p_j w_j ≥ a·s + m·w + B;
+- affine_row.py (docs/method.md, section 7): the minorant of softmax_box/affine.py, Σ_j p_j w_j ≥ a·s + m·w + B;
 - better_row.py: McCormick for p·w, and for the part in p whichever of the first two promises more in that row.
 """
 

@@ -1,4 +1,4 @@
-"""The affine vertex rule (METHOD.md section 7): the exact minorant for given slopes, which are free parameters."""
+"""The affine vertex rule (docs/method.md, section 7): the exact minorant for given slopes, which are free."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ class AffineRow(Relaxation):
     def _coupled(self, a: Tensor, m: Tensor, b: Tensor, w: Interval, share: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         """(1 − λ) of the row by the affine vertex rule, λ by the exact optimum with the values coupled.
 
-        p·w ≥ softmax_box_min(w^L) + p^L·(w − w^L) (METHOD.md section 6).
+        p·w ≥ softmax_box_min(w^L) + p^L·(w − w^L) (docs/method.md, section 6).
         """
         least = self.minorant.log_low.exp()
         exact = self.scores.exact_minimum(w.lower) - (least * w.lower).sum(-1)

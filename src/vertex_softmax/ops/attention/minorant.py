@@ -1,4 +1,4 @@
-"""What the affine vertex rule needs of a score box: the ranges of log p, and of log p in pieces of the range of lse."""
+"""The affine vertex rule over a score box: ranges of log p, also in pieces of the range of lse, and what is free."""
 
 from __future__ import annotations
 
@@ -16,7 +16,10 @@ from vertex_softmax.softmax_box.affine import log_probabilities, minorant_consta
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class Minorant:
-    """What the affine vertex rule needs of a score box, (batch, 1, ..., n, K)."""
+    """The affine vertex rule for one score box: ranges of log p, and the free parameters that place a, m and μ.
+
+    Tensors are (batch, 1, ..., n, K) unless stated otherwise; log p is −inf where a key is masked.
+    """
 
     log_low: Tensor
     log_high: Tensor

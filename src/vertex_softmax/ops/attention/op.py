@@ -91,7 +91,7 @@ class Attention(MaskedSoftmax, Summarising, Centring, Splittable):
         return centre_of(self.score_box(box)).softmax(-1) if i == 0 else None
 
     def bend(self, i: int, A: Tensor, slope: Tensor, xs: tuple[Tensor, ...], points: tuple[Tensor, ...]) -> Tensor:
-        """The range of p·w − a·s in each row as one score moves: p_j of it is the key's, the rest keeps its shares."""
+        """The range of p·w − a·s in each row as one score moves: its key's weight follows, others keep proportion."""
         p, w = self.masked(xs[0]).softmax(-1), A @ xs[1].mT
         value = (p * w).sum(-1, keepdim=True)
         rest = (1 - p).clamp(min=0)
@@ -106,5 +106,5 @@ class Attention(MaskedSoftmax, Summarising, Centring, Splittable):
         return spread(found)
 
     def carries_diagonal(self, dimension: int, shape: Shape) -> tuple[int | None, ...] | None:
-        """The rows."""
+        """Diagonal along the query rows stays so on the scores and becomes dense on the values."""
         return (dimension, None) if dimension == len(shape) - 2 else None

@@ -32,7 +32,7 @@ def boxes_by_passes(question: Question, rule: RowRule, options: Options, known: 
 
 
 def tightened_boxes(question: Question, options: Options, known: Sequence[Boxes] = ()) -> Boxes:
-    """The same under the affine vertex rule, with the tightenings of docs/method.md, section 8, as the options allow."""
+    """The same under the affine vertex rule, with the tightenings of docs/method.md, section 8, that options allow."""
     return _Recipe(question, RowRule.AFFINE, options, known, tightened=True).boxes()
 
 

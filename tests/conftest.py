@@ -16,7 +16,23 @@ hypothesis.settings.register_profile("vertex", deadline=None, derandomize=True, 
 hypothesis.settings.load_profile("vertex")
 
 
+LONG = (
+    *("test_families.py", "test_docs.py", "test_reproduce.py", "test_build.py", "test_token_ids.py", "test_planted.py"),
+    *(
+        "test_soundness.py",
+        "test_from_torch.py",
+        "test_examples.py",
+        "test_backward.py",
+        "test_limits.py",
+        "test_triton.py",
+    ),
+    *("test_sweep.py", "test_bench.py", "test_verify.py", "test_every.py", "test_depth.py", "test_order.py"),
+)
+"""Files that take longest begin first, so that no worker is left alone with one at the end."""
+
+
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    items.sort(key=lambda item: LONG.index(item.path.name) if item.path.name in LONG else len(LONG))
     gc.collect()
     gc.freeze()  # what is imported stays: looking through it again and again takes a tenth of the time
     gc.set_threshold(50_000, 20, 50)

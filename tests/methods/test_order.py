@@ -124,7 +124,7 @@ def test_a_goal_stops_before_the_parts_run(name: str, monkeypatch: pytest.Monkey
     graph, box = transformer(config), input_box(config, 2, 0.05)
     A, question = objectives(graph, 2), asked(graph, *box)
     with monkeypatch.context() as patched:
-        for part in ("hybrid_in_full", "alpha_crown"):
+        for part in ("crown", "hybrid_over", "alpha_crown"):
             patched.setattr(joint_module, part, lambda *_: pytest.fail("a part runs for nothing"))
         found = by_method(question, "joint", dataclasses.replace(QUICK, goal=-1e6), A).lower
     full = bounded(graph, *box, "joint", QUICK, A).lower

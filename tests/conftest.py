@@ -16,17 +16,28 @@ hypothesis.settings.register_profile("vertex", deadline=None, derandomize=True, 
 hypothesis.settings.load_profile("vertex")
 
 
-LONG = (
-    *("test_families.py", "test_docs.py", "test_reproduce.py", "test_build.py", "test_token_ids.py", "test_planted.py"),
-    *(
-        "test_soundness.py",
-        "test_from_torch.py",
-        "test_examples.py",
-        "test_backward.py",
-        "test_limits.py",
-        "test_triton.py",
-    ),
-    *("test_sweep.py", "test_bench.py", "test_verify.py", "test_every.py", "test_depth.py", "test_order.py"),
+LONG = tuple(
+    f"test_{name}.py"
+    for name in [
+        "families",
+        "docs",
+        "reproduce",
+        "build",
+        "token_ids",
+        "planted",
+        "soundness",
+        "from_torch",
+        "examples",
+        "backward",
+        "limits",
+        "triton",
+        "sweep",
+        "bench",
+        "verify",
+        "every",
+        "depth",
+        "order",
+    ]
 )
 """Files that take longest begin first, so that no worker is left alone with one at the end."""
 

@@ -141,14 +141,13 @@ def _best_below(
     """Of a few slopes, the one whose line under f is highest in the middle of the interval."""
     middle = (lower + upper) / 2
     pieces = _within(convex, lower, upper)
-    ends = torch.stack([lower, upper])
-    touching = [_touching(f, derivative, ends, left, right) for left, right in pieces]
-    slopes = torch.stack(
-        [derivative(middle), chord_slope(f, derivative, lower, upper), *(slope for both in touching for slope in both)]
-    )
-    intercepts = below(f, derivative, pieces, slopes, lower, upper)  # of all slopes at once
-    best_slope, best = slopes[0], intercepts[0]
-    for slope, intercept in zip(slopes[1:], intercepts[1:], strict=True):
+    slopes = [derivative(middle), chord_slope(f, derivative, lower, upper)]
+    for left, right in pieces:
+        slopes += [_touching(f, derivative, end, left, right) for end in (lower, upper)]
+    best_slope = slopes[0]
+    best = below(f, derivative, pieces, best_slope, lower, upper)
+    for slope in slopes[1:]:
+        intercept = below(f, derivative, pieces, slope, lower, upper)
         better = slope * middle + intercept > best_slope * middle + best
         best_slope, best = torch.where(better, slope, best_slope), torch.where(better, intercept, best)
     return best_slope, best

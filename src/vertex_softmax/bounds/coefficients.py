@@ -82,7 +82,8 @@ def fitting(node: Node, parts: Sequence[Coefficients]) -> list[Coefficients]:
     """
     pieces = list(parts) if node.op.affine else [total(parts)]
     if len(pieces) > 1:
-        kinds = dict.fromkeys(part.diagonal for part in pieces)  # in order: sums are the same in every run
+        # in a fixed order, so that sums round alike in every run: diagonal ones first, then the dense
+        kinds = sorted({part.diagonal for part in pieces}, key=lambda kind: (kind is None, kind))
         pieces = [total([part for part in pieces if part.diagonal == kind]) for kind in kinds]
     return [
         part

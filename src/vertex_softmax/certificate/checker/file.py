@@ -62,6 +62,13 @@ def checked_index(value: Any, count: int) -> int:
     return value
 
 
+def checked_word(value: Any, words: tuple[str, ...]) -> str:
+    """The value if it is one of these words."""
+    if not isinstance(value, str) or value not in words:
+        raise Rejected(f"{str(value)[:80]!r} is not one of {', '.join(words)}")
+    return value
+
+
 def read(source: Path | bytes) -> File:
     """Read a certificate from a file or from its bytes; the header is checked before the arrays are read."""
     if isinstance(source, bytes):

@@ -30,13 +30,16 @@ LOST = 2.0**-980
 SLACK = 128
 """The relative error of a stored number, 2⁻⁴⁶ = 128 u, counted in roundings."""
 
+RULES = ("affine", "vertex")
+"""The rules for rows of attention."""
+
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class PassOptions:
     """How a backward pass is run."""
 
     rule: str = "affine"
-    """the rule for rows of attention, affine or vertex"""
+    """the rule for rows of attention, one of RULES"""
     pieces: int = 1
     """into how many pieces the affine rule cuts the range of lse(s)"""
     chosen: dict[int, dict[str, Array]] = field(default_factory=dict)

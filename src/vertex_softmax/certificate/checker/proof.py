@@ -18,10 +18,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from .claim import Claim, cases_of, claim
-from .file import File, Path, Rejected, checked_index, read
+from .file import File, Path, Rejected, checked_index, checked_word, read
 from .model import identity_of_file
 from .network import CheckerNode, Known, network
-from .passes import LOST, MOST_COLUMNS, Pass, PassOptions, joined, wanted
+from .passes import LOST, MOST_COLUMNS, RULES, Pass, PassOptions, joined, wanted
 from .rounding import MORE, Array, ProvedInterval, rounding
 from .zonotopes import Zonotope
 
@@ -40,6 +40,8 @@ STATEMENT = (
     "is from N. Anything about inputs outside of the parts. That this property is the one that is wanted: compare it "
     "with the specification."
 )
+KINDS = ("box", "zonotope", "centred")
+"""What a step may prove of a node."""
 SECONDS = 3600.0
 """The default time limit of a check."""
 WORK = 1 << 22
@@ -140,7 +142,7 @@ def _part(nodes: list[CheckerNode], part: dict[str, Any], file: File, spent: lis
 
 def _step(known: Known, step: dict[str, Any], file: File) -> None:
     """Prove one step: the range that is proved here must lie inside the claimed one, which is known from then on."""
-    kind, number = step["kind"], checked_index(step["node"], len(known.nodes))
+    kind, number = checked_word(step["kind"], KINDS), checked_index(step["node"], len(known.nodes))
     target = known.nodes[number].inputs[0] if kind == "centred" else number
     shape = known.nodes[target].shape
     known.reach(target)
@@ -151,10 +153,11 @@ def _step(known: Known, step: dict[str, Any], file: File) -> None:
         box = known.zonotopes[target].box().meet(old)
     elif kind == "centred":
         weights = file.numbers(step["weights"], shape)
-        box = box_by_pass(known, target, np.arange(claimed.lo.size), step["rule"], weights)
+        box = box_by_pass(known, target, np.arange(claimed.lo.size), checked_word(step["rule"], RULES), weights)
         known.centred[number] = (weights, claimed)
     else:
-        box = box_by_pass(known, target, file.array(step["entries"], "i").ravel(), step["rule"])
+        entries = file.array(step["entries"], "i").ravel()
+        box = box_by_pass(known, target, entries, checked_word(step["rule"], RULES))
     if not ((box.lo >= claimed.lo) & (box.hi <= claimed.hi)).all():
         raise Rejected(f"node {target}: the claimed box ({kind}) does not contain the range that was proved")
     if weights is None:
@@ -257,6 +260,6 @@ def _tree(known: Known, A: Array, tree: list[dict[str, Any]], file: File) -> Arr
         for k, arrays in entry["chosen"].items():
             shapes = wanted(known, int(k), len(A), pieces)
             chosen[int(k)] = {name: file.numbers(array, shapes[name]) for name, array in arrays.items()}
-        options = PassOptions(rule=entry["rule"], pieces=pieces, chosen=chosen)
+        options = PassOptions(rule=checked_word(entry["rule"], RULES), pieces=pieces, chosen=chosen)
         best = np.minimum(best, bounds(branch, len(known.nodes) - 1, A, options))
     return best

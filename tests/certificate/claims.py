@@ -164,8 +164,8 @@ def attack_passes(name: str, rounds: int, seed: int) -> int:
             A = objectives(known, number, S, chance)
             kind = chance.choice(["chosen", "chosen", "plain", "vertex", "parallel", "narrow"])
             how = {
-                "chosen": PassOptions(rule="affine", pieces=pieces, chosen=silly(known, number, S, pieces, chance)),
-                "plain": PassOptions(rule="affine", pieces=pieces),
+                "chosen": PassOptions(rule="affine", chosen=silly(known, number, S, pieces, chance)),
+                "plain": PassOptions(rule="affine"),
                 "vertex": PassOptions(rule="vertex", chosen=silly(known, number, S, 1, chance)),
                 "parallel": PassOptions(parallel=True, columns=1000),
                 "narrow": PassOptions(parallel=True, columns=int(chance.integers(0, 8))),

@@ -78,7 +78,7 @@ def tree_holds(net: Net, known: Known, written: Written, tree: list[dict[str, An
                 for k, of in tree[at]["chosen"].items()
             }
             with np.errstate(all="ignore"):
-                how = PassOptions(rule=tree[at]["rule"], pieces=tree[at]["pieces"], chosen=chosen)
+                how = PassOptions(rule=tree[at]["rule"], chosen=chosen)
                 bounds[at] = float(proof.bounds(here, len(known.nodes) - 1, A, how)[0])
             parts[at] = here
         (value,) = value_of(A, values[-1])

@@ -270,7 +270,7 @@ class Prover:
                     arrays.update({names[str(node)][k]: v for k, v in of.items()})
                 entries[at] = {"rule": RowRule.AFFINE, "pieces": pieces, "chosen": names}
                 with np.errstate(all="ignore"):
-                    how = PassOptions(rule=RowRule.AFFINE, pieces=pieces, chosen=settled)
+                    how = PassOptions(rule=RowRule.AFFINE, chosen=settled)
                     bound = float(proof.bounds(known, len(self.nodes) - 1, A.numpy(), how)[0])
                 worst = min(worst, -math.inf if math.isnan(bound) else bound)
                 continue
@@ -347,7 +347,7 @@ class Prover:
             return
         with np.errstate(all="ignore"):
             A, last = self._objectives(which), len(self.nodes) - 1
-            how = PassOptions(rule=rule, pieces=pieces, chosen=chosen)
+            how = PassOptions(rule=rule, chosen=chosen)
             bound = proof.bounds(self.known, last, A, how)
         limits = np.array([self.cases[i].weighed() @ self.cases[i].bound for i in which])
         better = [k for k, i in enumerate(which) if bound[k] - limits[k] > self.margins[i]]

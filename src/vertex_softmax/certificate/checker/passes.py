@@ -40,8 +40,6 @@ class PassOptions:
 
     rule: str = "affine"
     """the rule for rows of attention, one of RULES"""
-    pieces: int = 1
-    """into how many pieces the affine rule cuts the range of lse(s)"""
     chosen: dict[int, dict[str, Array]] = field(default_factory=dict)
     """node → parameters of its relaxation by name, one set per objective (shapes: `wanted`); defaults where absent"""
     parallel: bool = False

@@ -260,6 +260,6 @@ def _tree(known: Known, A: Array, tree: list[dict[str, Any]], file: File) -> Arr
         for k, arrays in entry["chosen"].items():
             shapes = wanted(known, int(k), len(A), pieces)
             chosen[int(k)] = {name: file.numbers(array, shapes[name]) for name, array in arrays.items()}
-        options = PassOptions(rule=checked_word(entry["rule"], RULES), pieces=pieces, chosen=chosen)
+        options = PassOptions(rule=checked_word(entry["rule"], RULES), chosen=chosen)
         best = np.minimum(best, bounds(branch, len(known.nodes) - 1, A, options))
     return best

@@ -248,9 +248,8 @@ def sweep_(data: bytes, folder: Path) -> None:
     model.write_bytes(b"model")
     instance = SweepInstance("model.onnx", "spec.vnnlib", 60.0, model, model, "made")
     with mock.patch.object(sweep, "source", return_value=SOURCE):
-        state = sweep.State([instance], Settings(jobs=1, threads=1))
         with Journal(folder / "journal.jsonl", SOURCE, sweep._kept) as opened:
-            sweep._pending(state, opened, folder)
+            state, _ = sweep._resumed(sweep.State([instance], Settings(jobs=1, threads=1)), opened, folder)
         sweep._save(state, folder)
     (folder / "results.csv").write_bytes(results)
     (folder / "summary.json").unlink(missing_ok=True)

@@ -352,7 +352,7 @@ def test_the_live_table_does_not_grow_with_what_runs(tmp_path: Path) -> None:
     listed = benchmark(tmp_path / "bench", {f"unsat{i}": {} for i in range(40)})
     state = sweep.State(read_instances(listed), Settings())
     for instance in state.instances:
-        state.running[instance.spec] = sweep.Task(instance, {}, time.perf_counter())
+        state.begin(instance.spec, sweep.Task(instance, {}, time.perf_counter()))
     group = cli_sweep._View(40, tmp_path).table(state)
     assert group.renderables[0].row_count == cli_sweep.ROWS + 1
 

@@ -81,7 +81,7 @@ class Task:
 
 @dataclasses.dataclass
 class State:
-    """The state of a sweep."""
+    """The state of a sweep; only its methods change it."""
 
     instances: Sequence[SweepInstance]
     settings: Settings
@@ -114,6 +114,23 @@ class State:
         self.lines[key] = line
         self.counts[line["status"]] += 1
 
+    def begin(self, key: str, task: Task) -> None:
+        """Note that an instance runs now."""
+        self.running[key] = task
+
+    def end(self, key: str) -> Task:
+        """Note that an instance runs no more, and return what was running."""
+        return self.running.pop(key)
+
+    def remark(self, note: str) -> None:
+        """Note the runner's remark for the user."""
+        self.note = note
+
+    def finish(self, *, interrupted: bool) -> None:
+        """Note that nothing runs any more."""
+        self.running.clear()
+        self.interrupted = interrupted
+
 
 Watch: TypeAlias = Callable[[State, Trial | None], None]
 """Called after each poll with None, and with the journal's line when an instance has finished or its first try died."""
@@ -142,9 +159,8 @@ def run(
     instances. Neither it nor a model or a property is ever overwritten.
     """
     outputs = _claimed(instances, out, listed)
-    state = State(instances, settings, outputs=outputs)
     with Journal(out / "journal.jsonl", source(), _kept, outputs) as journal:
-        pending = _pending(state, journal, out)
+        state, pending = _resumed(State(instances, settings, outputs=outputs), journal, out)
         table = _Table(state, out / "results.csv")
         working_folder = out / RUNNING
         watch(state, None)
@@ -157,11 +173,11 @@ def run(
                 _start(state, runner, pending)
                 _record_finished(state, runner, pending, journal, out, watch)
                 table.renew()
-                state.note = runner.note
+                state.remark(runner.note)
                 watch(state, None)
-            state.interrupted = bool(pending or state.running)
+            interrupted = bool(pending or state.running)
         except BaseException:
-            state.interrupted = True
+            state.finish(interrupted=True)
             if runner is not None:
                 runner.stop()
             with contextlib.suppress(VertexError):
@@ -171,7 +187,7 @@ def run(
             runner.stop()
             with contextlib.suppress(OSError):
                 shutil.rmtree(working_folder)
-        state.running.clear()
+        state.finish(interrupted=interrupted)
         _save(state, out)
     return state
 
@@ -193,25 +209,35 @@ Pending: TypeAlias = deque[tuple[SweepInstance, str | None]]
 """The instances that are still to be run; with each, why its first try died, if it had one."""
 
 
-def _pending(state: State, journal: Journal, out: Path) -> Pending:
-    """The instances that are to be run; answers of the journal that are still valid are added to the state."""
+def _resumed(state: State, journal: Journal, out: Path) -> tuple[State, Pending]:
+    """The state with the answers of the journal that are still valid, and the instances that are to be run."""
     missing: Pending = deque()
+    lines: dict[str, Trial] = {}
+    again = changed = 0
     for instance in state.instances:
         key = state.settings.key(instance)
         line, first = journal.known.get(key), None
         if line is None:
             pass
         elif line["status"] == "error":
-            state.again += 1
+            again += 1
             first = line.get("retrying")
         elif line["files"] != digests(instance) or not _still_valid(line, state.settings, out):
-            state.changed += 1
+            changed += 1
         else:
-            state.add(key, line)
+            lines[key] = line
             continue
         missing.append((instance, first))
-    state.kept, state.others = len(state.lines), journal.path.stat().st_size > 0
-    return missing
+    resumed = dataclasses.replace(
+        state,
+        lines=lines,
+        counts=Counter(line["status"] for line in lines.values()),
+        kept=len(lines),
+        again=again,
+        changed=changed,
+        others=journal.path.stat().st_size > 0,
+    )
+    return resumed, missing
 
 
 def _still_valid(line: Trial, settings: Settings, out: Path) -> bool:
@@ -263,7 +289,7 @@ def _start(state: State, runner: Runner, pending: Pending) -> None:
         key = state.settings.key(instance)
         before = stamps(instance)
         files = digests(instance)
-        state.running[key] = Task(instance=instance, files=files, began=time.perf_counter(), first=first, stamps=before)
+        state.begin(key, Task(instance, files, time.perf_counter(), first, before))
         runner.start(key, instance, files)
 
 
@@ -272,7 +298,7 @@ def _record_finished(state: State, runner: Runner, pending: Pending, journal: Jo
     lines: list[Trial] = []
     try:
         for key, finished in runner.poll(PAUSE):
-            task = state.running.pop(key)
+            task = state.end(key)
             line = _recorded(finished, task, state, out)
             if finished.died and line["status"] == "error" and task.first is None:
                 line["retrying"] = True

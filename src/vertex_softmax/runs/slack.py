@@ -23,7 +23,6 @@ from vertex_softmax.methods.sizing import batch_size
 from vertex_softmax.ops.rules import RowRule, Rules
 from vertex_softmax.runs.run import AttentionHeads, OtherSlack, SlackMap
 from vertex_softmax.sets import InputSet
-from vertex_softmax.sets.region import BoxRegion
 
 METHOD = Method.JOINT
 RULES = Rules(attention=RowRule.AFFINE, pieces=2)
@@ -42,14 +41,13 @@ def slack_map(graph: Graph, input_set: InputSet, labels: Sequence[int], targets:
     parts: dict[Node, Tensor] = {}
     rows: dict[Node, Tensor] = {}
     widths: dict[Node, Tensor] = {}
-    for which in torch.arange(len(input_set)).split(size):
-        chosen = which.tolist()
-        piece = input_set.at(which)
-        ends = [x.reshape(len(chosen), *graph.input.shape).to(graph.dtype) for x in (piece.lower, piece.upper)]
-        question = Question.over(graph, BoxRegion(ends[0], ends[1]), memory=options.memory)
+    region = input_set.region(graph.input.shape, graph.dtype, graph.device)
+    for i in range(0, len(input_set), size):
+        chosen = slice(i, i + size)
+        question = Question.over(graph, region.at(chosen), memory=options.memory)
         with torch.no_grad():
             boxes = tightened_boxes(question, options)
-            margins = _margins(graph, [labels[i] for i in chosen], [targets[i] for i in chosen])
+            margins = _margins(graph, labels[chosen], targets[chosen])
             objective = Objective.dense(graph.output, margins)
             best = ascend(question, boxes, objective, RULES, Ascent()).choice
             for node, left in slack(question, boxes, objective, RULES, best).parts.items():

@@ -42,10 +42,10 @@ def write_files(folder: Path) -> Path:
 
 def vertex(*arguments: str) -> Any:
     """The command, in this process and in the current folder; its time counts from now, its first attack is short."""
-    from vertex_softmax.cli import verify as cli_verify
+    from vertex_softmax.cli import verify
     from vertex_softmax.cli.main import app
     from vertex_softmax.search import cascade
 
     short = functools.partial(cascade.Budget, first=1e-3)
-    with mock.patch.object(cli_verify, "_since_start", return_value=0.0), mock.patch.object(cascade, "Budget", short):
+    with mock.patch.object(verify, "_since_start", return_value=0.0), mock.patch.object(cascade, "Budget", short):
         return CliRunner().invoke(app, list(arguments))

@@ -29,7 +29,7 @@ from tests.bounds.branching_cases import (
 from tests.bounds.checks import Ready, tightened
 from tests.bounds.networks import Config, input_box, transformer
 from tests.slowly import few
-from vertex_softmax.bounds import branch_and_bound as module
+from vertex_softmax.bounds import branch_and_bound
 from vertex_softmax.bounds.ascent import Ascent
 from vertex_softmax.bounds.branch_and_bound import Search, Stop
 from vertex_softmax.bounds.frontier import Part
@@ -51,7 +51,7 @@ def held_by(leaf: Part, values: dict) -> Tensor:
     return there
 
 
-def check_cuts(tree: module._Tree, leaves: list[Part]) -> None:
+def check_cuts(tree: branch_and_bound._Tree, leaves: list[Part]) -> None:
     """Every box of a leaf is what the splits leave of the root's, and just the cut sides have multipliers."""
     made, cuts = tree._boxes_of(leaves)
     for node, inner in {(split.node, split.inner) for leaf in leaves for split in leaf.splits}:

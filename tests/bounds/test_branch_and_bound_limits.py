@@ -25,8 +25,7 @@ from tests.bounds.branching_cases import (
 )
 from tests.bounds.checks import Ready, asked, by_method, tightened
 from tests.bounds.networks import input_box, transformer
-from vertex_softmax.bounds import backward as backward_module
-from vertex_softmax.bounds import branch_and_bound as module
+from vertex_softmax.bounds import backward, branch_and_bound
 from vertex_softmax.bounds.ascent import Ascent
 from vertex_softmax.bounds.branch_and_bound import Search
 from vertex_softmax.bounds.frontier import Part
@@ -110,7 +109,7 @@ def test_what_is_known_to_be_above_is_not_looked_at(monkeypatch) -> None:
     whole = attention("relu")
     best, _ = least(whole, MARGINS)
     goals = best + 1
-    for where in (module, backward_module):
+    for where in (branch_and_bound, backward):
         monkeypatch.setattr(where, "backward", lambda *_, **__: pytest.fail("a pass for nothing"))
     out = grown(whole, MARGINS, known=goals + 0.5, goals=goals)
     assert (out.stopped, out.domains, out.open.tolist(), out.witness) == ("done", 0, [0, 0, 0], None)
@@ -184,14 +183,14 @@ def test_the_time_is_kept_and_the_questions_own_stays(name: str, monkeypatch: py
         assert grown(until(0.0), MARGINS, dataclasses.replace(QUICK, seconds=seconds)).stopped == "seconds"
     # in the middle: what was found before stays
     goals, count = best - 0.02, itertools.count()
-    seen, said, real = Tree(monkeypatch), [], module._Tree._survey
+    seen, said, real = Tree(monkeypatch), [], branch_and_bound._Tree._survey
 
-    def survey(tree: module._Tree, parts: list[Part]) -> list[module._Surveyed]:
+    def survey(tree: branch_and_bound._Tree, parts: list[Part]) -> list[branch_and_bound._Surveyed]:
         if next(count) == 4:
             raise OutOfTimeError("now")
         return real(tree, parts)
 
-    monkeypatch.setattr(module._Tree, "_survey", survey)
+    monkeypatch.setattr(branch_and_bound._Tree, "_survey", survey)
     out = grown(whole, MARGINS, goals=goals, accept=lambda *_: False, progress=lambda *now: said.append(now))
     assert out.stopped == "seconds"
     assert whole.question.clock.deadline is None

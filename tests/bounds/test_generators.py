@@ -33,7 +33,7 @@ from vertex_softmax.bounds.generate import generate
 from vertex_softmax.bounds.memory import Memory
 from vertex_softmax.bounds.question import Question
 from vertex_softmax.graph.ir import Constant, Graph, Node
-from vertex_softmax.methods import joint as joint_module
+from vertex_softmax.methods import joint
 from vertex_softmax.methods.options import Options
 from vertex_softmax.ops.generators import Generators
 from vertex_softmax.ops.rules import RowRule, Rules
@@ -221,13 +221,13 @@ def test_each_tightening_alone_is_sound(name: str, which: str) -> None:
 def test_the_boxes_of_joint_are_never_wider_than_those_it_knows(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     config = dataclasses.replace(NETWORKS[name], seed=8)
     graph, box = transformer(config), uneven_box(config, 0.3)
-    real, given = joint_module.tightened_boxes, []
+    real, given = joint.tightened_boxes, []
 
     def noted(question: Question, options: Options, known: Sequence[Boxes]) -> Boxes:
         given.extend(known)
         return real(question, options, known)
 
-    monkeypatch.setattr(joint_module, "tightened_boxes", noted)
+    monkeypatch.setattr(joint, "tightened_boxes", noted)
     boxes = by_method(asked(graph, *box), "joint", QUICK).boxes
     assert len(given) == 1  # those of hybrid, in which those of crown and vertex are met
     for known in (*given, by_method(asked(graph, *box), "crown", QUICK).boxes):

@@ -13,8 +13,7 @@ import vertex_softmax as vx
 from vertex_softmax.certificate import checker
 from vertex_softmax.certificate.certificate import Proof
 from vertex_softmax.foundation.errors import InvalidValueError
-from vertex_softmax.runs import certify as module
-from vertex_softmax.runs import proofs as certified
+from vertex_softmax.runs import certify, proofs
 
 
 class Small(nn.Module):
@@ -77,7 +76,7 @@ def test_rigorous_bounds_are_the_checkers(case) -> None:
 
 def test_positive_in_floating_point_alone_is_unknown(case, monkeypatch: pytest.MonkeyPatch) -> None:
     model, x, labels = case
-    monkeypatch.setattr(certified, "prove", lambda *_, **__: Proof(None, ((-3e-9,),), {"prove": 0.0}))
+    monkeypatch.setattr(proofs, "prove", lambda *_, **__: Proof(None, ((-3e-9,),), {"prove": 0.0}))
     found = vx.certify(model, vx.LinfBall(x, 1e-3), labels, certificate=True)
     assert set(found.verdicts) == {vx.Verdict.UNKNOWN}
     assert found.reasons[0].startswith("unknown (proof margin -3e-09)")
@@ -88,7 +87,7 @@ def test_rigorous_bounds_are_what_was_proved_and_nothing_else(
     case, proved: tuple[float, ...], bound: float, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     model, x, labels = case
-    monkeypatch.setattr(certified, "prove", lambda *_, **__: Proof(None, (proved,), {"prove": 0.0}))
+    monkeypatch.setattr(proofs, "prove", lambda *_, **__: Proof(None, (proved,), {"prove": 0.0}))
     found = vx.certify(model, vx.LinfBall(x, 1e-3), labels, "crown", rigorous=True)
     assert found.worst.tolist() == [bound] * 3
     assert set(found.verdicts) == {vx.Verdict.UNKNOWN}
@@ -111,11 +110,11 @@ def test_single_precision_is_refused(case) -> None:
 def test_the_hash_is_that_of_the_network(case) -> None:
     model, x, _ = case
     ball = vx.LinfBall(x, 1e-3)
-    first = certified.network_hash(module.load(model, ball))
-    assert first == certified.network_hash(module.load(model, ball))
+    first = proofs.network_hash(certify.load(model, ball))
+    assert first == proofs.network_hash(certify.load(model, ball))
     torch.manual_seed(1)
     other = Small().double().eval().requires_grad_(requires_grad=False)
-    assert first != certified.network_hash(module.load(other, ball))
+    assert first != proofs.network_hash(certify.load(other, ball))
 
 
 def test_where_small_numbers_are_flushed_nothing_is_accepted(case) -> None:

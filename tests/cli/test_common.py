@@ -17,7 +17,7 @@ import torch
 import typer
 from typer.testing import CliRunner
 
-from vertex_softmax.cli import common as cli_common
+from vertex_softmax.cli import common
 from vertex_softmax.cli import main as cli
 from vertex_softmax.cli.common import complain, detail, progress_bar, reporting, say, watched
 from vertex_softmax.foundation.errors import InvalidValueError, MissingDependencyError
@@ -151,7 +151,7 @@ def test_a_reader_that_goes_ends_it_quietly(words: list[str], tmp_path: Path) ->
     assert process.stdout is not None
     process.stdout.close()
     _, said = process.communicate()
-    assert process.returncode == cli_common.PIPE_CLOSED
+    assert process.returncode == common.PIPE_CLOSED
     assert "rror" not in said
 
 

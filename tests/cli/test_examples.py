@@ -28,13 +28,11 @@ from typer.testing import CliRunner
 from tests import forks
 from tests.lab.zoo.data_files import mnist_files, registered, write
 from tests.search.small import network
-from vertex_lab import experiments
-from vertex_lab import softmax_box_bench as softmax_box
+from vertex_lab import experiments, softmax_box_bench
 from vertex_lab.fuzz import run
 from vertex_lab.fuzz.run import fuzz
 from vertex_lab.soundness import bench
-from vertex_softmax.cli import main as cli
-from vertex_softmax.cli import verify as cli_verify
+from vertex_softmax.cli import main, verify
 from vertex_softmax.runs.demo import demo
 from vertex_softmax.runs.demo.model import Architecture, PatchTransformer
 from vertex_softmax.runs.demo.training import save
@@ -62,7 +60,7 @@ def commands(found: Any, path: tuple[str, ...] = ()) -> Iterator[tuple[tuple[str
         yield from commands(part, (*path, name))
 
 
-COMMANDS = dict(commands(typer.main.get_command(cli.app)))
+COMMANDS = dict(commands(typer.main.get_command(main.app)))
 
 
 def written(path: tuple[str, ...]) -> list[str]:
@@ -98,13 +96,13 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
         patch.chdir(place)
         hurry(patch)
         for line in SETUP:
-            assert CliRunner().invoke(cli.app, shlex.split(line)[1:]).exit_code == 0, line
+            assert CliRunner().invoke(main.app, shlex.split(line)[1:]).exit_code == 0, line
     return place
 
 
 def hurry(patch: pytest.MonkeyPatch) -> None:
     """The time of `vertex verify` counts from the start of the process, and this one runs all tests; short attacks."""
-    patch.setattr(cli_verify, "_since_start", lambda: 0.0)
+    patch.setattr(verify, "_since_start", lambda: 0.0)
     patch.setattr(cascade, "Budget", functools.partial(cascade.Budget, first=1e-3))
 
 
@@ -120,9 +118,9 @@ def smaller(monkeypatch: pytest.MonkeyPatch) -> None:
     for name, value in {"ARCHITECTURE": TINY, "TRAINING": {**demo.TRAINING, "epochs": 1}, "EPS": (0.02,)}.items():
         monkeypatch.setattr(demo, name, value)
     monkeypatch.setattr(demo, "BOUNDS_AT", 0.02)
-    monkeypatch.setattr(softmax_box, "CPU_KEYS", (16,))
-    monkeypatch.setattr(softmax_box, "GROWTH_KEYS", (16,))
-    monkeypatch.setattr(softmax_box, "cpu_extra_bytes", lambda _keys: 0)
+    monkeypatch.setattr(softmax_box_bench, "CPU_KEYS", (16,))
+    monkeypatch.setattr(softmax_box_bench, "GROWTH_KEYS", (16,))
+    monkeypatch.setattr(softmax_box_bench, "cpu_extra_bytes", lambda _keys: 0)
     monkeypatch.setattr(run, "fuzz", lambda _minutes, *given, **more: fuzz(0.0, *given, **more))
     monkeypatch.setattr(bench, "names_of", lambda families, *_, **__: [f"{families[0]}-tokens-linear-1-1"])
     monkeypatch.setattr(bench, "bench", lambda *given, **more: whole(*given, **{**more, "seconds": 0.1}))
@@ -134,7 +132,7 @@ def test_every_command_has_examples_that_can_be_copied(path: tuple[str, ...], mo
     """On a terminal of eighty columns each is one line."""
     monkeypatch.setenv("COLUMNS", "80")
     monkeypatch.setenv("TERMINAL_WIDTH", "80")
-    shown = [line.rstrip() for line in CliRunner().invoke(cli.app, [*path, "--help"]).stdout.splitlines()]
+    shown = [line.rstrip() for line in CliRunner().invoke(main.app, [*path, "--help"]).stdout.splitlines()]
     assert max(map(len, shown)) <= 80
     assert written(path), f"`vertex {' '.join(path)}` has no lines under `Examples:` in its docstring"
     first = shown.index(" Examples") + 2
@@ -147,7 +145,7 @@ def test_every_command_has_examples_that_can_be_copied(path: tuple[str, ...], mo
 @pytest.mark.parametrize("line", [line for line in EXAMPLES if line not in (ALL, RAY)])
 def test_an_example_works(line: str, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(folder)
-    found = CliRunner().invoke(cli.app, shlex.split(line)[1:])
+    found = CliRunner().invoke(main.app, shlex.split(line)[1:])
     assert found.exit_code == 0, found.output
     assert found.stdout
 
@@ -157,7 +155,7 @@ def test_all_experiments_are_one_example(monkeypatch: pytest.MonkeyPatch, folder
     assert ALL in EXAMPLES
     monkeypatch.setattr(experiments, "EXPERIMENTS", {"slack": experiments.EXPERIMENTS["slack"]})
     monkeypatch.chdir(folder)
-    assert CliRunner().invoke(cli.app, shlex.split(ALL)[1:]).exit_code == 0
+    assert CliRunner().invoke(main.app, shlex.split(ALL)[1:]).exit_code == 0
 
 
 @pytest.mark.slow

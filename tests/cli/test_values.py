@@ -18,7 +18,7 @@ from typer.testing import CliRunner
 
 from tests.runs.sweep.sweeps import real_benchmark
 from tests.search.small import network
-from vertex_softmax.cli import verify as cli_verify
+from vertex_softmax.cli import verify
 from vertex_softmax.cli.main import app
 
 HUGE = str(10**40)
@@ -61,7 +61,7 @@ WORDS = {
 
 @pytest.fixture(autouse=True)
 def _just_begun(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(cli_verify, "_since_start", lambda: 0.0)
+    monkeypatch.setattr(verify, "_since_start", lambda: 0.0)
 
 
 @pytest.fixture(scope="module")

@@ -17,23 +17,17 @@ from onnx import TensorProto, helper
 
 from tests.graph.onnx_models import floats, model, one
 from vertex_softmax.graph.from_onnx import (
-    attention as onnx_attention,
-)
-from vertex_softmax.graph.from_onnx import importer
-from vertex_softmax.graph.from_onnx import (
-    ops as onnx_ops,
-)
-from vertex_softmax.graph.from_onnx import (
-    shapes as onnx_shapes,
-)
-from vertex_softmax.graph.from_onnx import (
-    windows as onnx_windows,
+    attention,
+    importer,
+    ops,
+    shapes,
+    windows,
 )
 from vertex_softmax.graph.from_onnx.file import OPSETS
 from vertex_softmax.graph.from_onnx.importer import from_onnx
 from vertex_softmax.graph.from_onnx.ops import TRANSLATE, OnnxCall
 
-MODULES = (onnx_ops, onnx_shapes, onnx_attention, onnx_windows)
+MODULES = (ops, shapes, attention, windows)
 FUNCTIONS = {
     name: ast.parse(inspect.getsource(value)).body[0]
     for module in MODULES

@@ -24,9 +24,7 @@ from vertex_softmax.foundation.errors import (
     VertexError,
 )
 from vertex_softmax.graph import build
-from vertex_softmax.graph.from_onnx import file as onnx_file
-from vertex_softmax.graph.from_onnx import ops as onnx_ops
-from vertex_softmax.graph.from_onnx import replay as onnx_replay
+from vertex_softmax.graph.from_onnx import file, ops, replay
 from vertex_softmax.graph.from_onnx.importer import from_onnx
 from vertex_softmax.graph.from_onnx.ops import TRANSLATE, OnnxCall
 from vertex_softmax.graph.ir import Node
@@ -70,7 +68,7 @@ def with_opset(opset: int) -> Callable[[Any], Any]:
 
 
 def scaled(factor: float) -> Callable[[Any], Any]:
-    return with_result(lambda y: build.multiply(y, onnx_ops.number(factor), "mutant"))
+    return with_result(lambda y: build.multiply(y, ops.number(factor), "mutant"))
 
 
 def negated(value: Any) -> Any:
@@ -109,7 +107,7 @@ MUTANTS: dict[str, tuple[onnx.ModelProto, Any]] = {
     "a factor of 1 + 1e-5": (one("MatMul", (2, 4), "x", floats(4, 3)), scaled(1 + 1e-5)),
     "an offset of 1e-5": (
         one("Tanh", (2, 4)),
-        with_result(lambda y: build.add(y, onnx_ops.number(1e-5), "mutant")),
+        with_result(lambda y: build.add(y, ops.number(1e-5), "mutant")),
     ),
 }
 
@@ -133,7 +131,7 @@ def test_the_replay_names_the_first_wrong_tensor_not_the_output(monkeypatch: pyt
     ]
     proto = model(nodes, (1, 4), {"c": floats(4)}, opset=18)
     from_onnx(proto.SerializeToString())
-    shifted = with_result(lambda y: build.add(y, onnx_ops.number(0.5), "mutant"))
+    shifted = with_result(lambda y: build.add(y, ops.number(0.5), "mutant"))
     monkeypatch.setitem(TRANSLATE, ("", "Add"), shifted(TRANSLATE["", "Add"]))
     with pytest.raises(UnsupportedModelError, match="tensor 'scores'"):
         from_onnx(proto.SerializeToString())
@@ -171,7 +169,7 @@ def test_a_float64_model_is_held_to_1e_10(monkeypatch: pytest.MonkeyPatch) -> No
 def test_given_points_are_replayed_too(monkeypatch: pytest.MonkeyPatch) -> None:
     """A translation that is wrong only beyond 50 passes at random points, and not at one out there."""
     proto = one("Relu", (1, 3))
-    cut = with_result(lambda y: onnx_ops.smaller(y, onnx_ops.number(50.0), "mutant"))
+    cut = with_result(lambda y: ops.smaller(y, ops.number(50.0), "mutant"))
     monkeypatch.setitem(TRANSLATE, ("", "Relu"), cut(TRANSLATE["", "Relu"]))
     from_onnx(proto.SerializeToString())
     with pytest.raises(UnsupportedModelError, match="differs from onnxruntime"):
@@ -249,7 +247,7 @@ def test_a_missing_file_and_a_wrong_type(tmp_path: Path) -> None:
 
 
 def test_large_files_are_refused_before_they_are_unpacked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(onnx_file, "LIMIT", 1000)
+    monkeypatch.setattr(file, "LIMIT", 1000)
     with pytest.raises(InvalidValueError, match="more than 1000 bytes"):
         from_onnx(gzip.compress(bytes(10**7)))
     (tmp_path / "big.onnx").write_bytes(bytes(1001))
@@ -293,7 +291,7 @@ def test_external_data_comes_from_the_models_folder_only(tmp_path: Path, monkeyp
         read(external("w.bin", length=40))
     with pytest.raises(InvalidValueError, match="give the path"):
         from_onnx(external("w.bin").SerializeToString())
-    monkeypatch.setattr(onnx_file, "LIMIT", len(external("w.bin").SerializeToString()) + 10)
+    monkeypatch.setattr(file, "LIMIT", len(external("w.bin").SerializeToString()) + 10)
     with pytest.raises(InvalidValueError, match="with it the model has more than"):
         read(external("w.bin"))
 
@@ -490,5 +488,5 @@ def test_a_bias_that_is_an_empty_name_is_refused_before_onnxruntime_crashes() ->
 
 
 def test_the_tolerance_is_stated() -> None:
-    assert onnx_replay.POINTS >= 3
-    assert onnx_replay.FLOOR < 1e-6
+    assert replay.POINTS >= 3
+    assert replay.FLOOR < 1e-6

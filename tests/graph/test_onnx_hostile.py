@@ -17,7 +17,7 @@ from onnx import TensorProto, helper, numpy_helper
 from tests.graph.onnx_models import floats, ints, model, one
 from vertex_softmax.foundation.errors import InvalidValueError, UnsupportedModelError, VertexError
 from vertex_softmax.graph import build
-from vertex_softmax.graph.from_onnx import parts as onnx_parts
+from vertex_softmax.graph.from_onnx import parts
 from vertex_softmax.graph.from_onnx.importer import from_onnx
 from vertex_softmax.search.replay import Replay
 
@@ -161,7 +161,7 @@ def test_functions_are_expanded_up_to_a_number_of_nodes(monkeypatch: pytest.Monk
     with pytest.raises(InvalidValueError, match="calls itself"):
         from_onnx(with_functions(3, 2, round_again=True))
     with pytest.raises(InvalidValueError, match="calls itself, or functions nest deeper"):
-        from_onnx(with_functions(onnx_parts.MOST_DEPTH + 5, 1))
+        from_onnx(with_functions(parts.MOST_DEPTH + 5, 1))
 
 
 def test_numbers_of_a_function_come_from_the_models_folder_too(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -21,9 +21,8 @@ from tests.graph.onnx_calls import call, function, model, node
 from tests.graph.onnx_models import floats, run
 from vertex_softmax.foundation.errors import InvalidTypeError, InvalidValueError, OutOfTimeError, UnsupportedModelError
 from vertex_softmax.graph import build
-from vertex_softmax.graph.from_onnx import importer
+from vertex_softmax.graph.from_onnx import importer, replay
 from vertex_softmax.graph.from_onnx import original as onnx_original
-from vertex_softmax.graph.from_onnx import replay as onnx_replay
 from vertex_softmax.graph.from_onnx.file import OnnxFile
 from vertex_softmax.graph.from_onnx.importer import from_onnx
 from vertex_softmax.graph.from_onnx.ops import TRANSLATE
@@ -270,8 +269,8 @@ def test_the_comparison_has_it_too(monkeypatch: pytest.MonkeyPatch) -> None:
     original, graph = OriginalFile(data), from_onnx(data)
     with pytest.raises(OutOfTimeError, match="the comparison of the import"):
         require_same(original, graph, points(3, 1, 4), clock=Clock(0))
-    real = onnx_replay._points
-    monkeypatch.setattr(onnx_replay, "_points", lambda *a: (time.sleep(0.4) or p for p in real(*a)))
+    real = replay._points
+    monkeypatch.setattr(replay, "_points", lambda *a: (time.sleep(0.4) or p for p in real(*a)))
     with pytest.raises(OutOfTimeError, match="the comparison of the import"):
         from_onnx(data, seconds=0.3)
 

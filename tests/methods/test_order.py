@@ -16,7 +16,7 @@ from tests.bounds.test_backward import CONFIGS, configs, radii, usable
 from tests.slowly import few
 from vertex_softmax.bounds.ascent import Ascent
 from vertex_softmax.graph.ir import Graph
-from vertex_softmax.methods import joint as joint_module
+from vertex_softmax.methods import joint
 from vertex_softmax.methods.options import Options
 from vertex_softmax.methods.registry import METHODS
 from vertex_softmax.methods.verdict import Verdict
@@ -125,7 +125,7 @@ def test_a_goal_stops_before_the_parts_run(name: str, monkeypatch: pytest.Monkey
     A, question = objectives(graph, 2), asked(graph, *box)
     with monkeypatch.context() as patched:
         for part in ("crown", "hybrid_over", "alpha_crown"):
-            patched.setattr(joint_module, part, lambda *_: pytest.fail("a part runs for nothing"))
+            patched.setattr(joint, part, lambda *_: pytest.fail("a part runs for nothing"))
         found = by_method(question, "joint", dataclasses.replace(QUICK, goal=-1e6), A).lower
     full = bounded(graph, *box, "joint", QUICK, A).lower
     assert (found > -1e6).all()

@@ -23,8 +23,7 @@ from tests.ops import test_parallel as of_parallel
 from tests.ops.cases import CASES, boxes
 from tests.ops.mutants import altered, fields, halved, replaced
 from vertex_softmax.bounds import ascent as ascent_module
-from vertex_softmax.bounds import backward, box_passes
-from vertex_softmax.bounds import generate as generate_module
+from vertex_softmax.bounds import backward, box_passes, generate
 from vertex_softmax.ops import bilinear, generators, lines, normalization
 from vertex_softmax.ops.attention import minorant, parts
 from vertex_softmax.ops.attention.affine_row import AffineRow
@@ -298,7 +297,7 @@ MUTANTS: dict[str, tuple[Callable[[], AbstractContextManager[Any]], Check]] = {
         networks,
     ),
     "generate: rows out of order": (
-        lambda: altered(generate_module, "_shaped", lambda f, *_: f.roll(1, 1)),
+        lambda: altered(generate, "_shaped", lambda f, *_: f.roll(1, 1)),
         networks,
     ),
     # the ascent

@@ -15,7 +15,7 @@ from rich.console import Console
 from vertex_softmax import Certification, Verdict, certify
 from vertex_softmax.certificate.certificate import Certificate
 from vertex_softmax.foundation.errors import MissingDependencyError
-from vertex_softmax.runs import certification as result
+from vertex_softmax.runs import certification
 from vertex_softmax.sets import LinfBall
 
 INF, NAN = math.inf, math.nan
@@ -109,7 +109,7 @@ def test_tables_take_nothing_for_markup() -> None:
 
 
 def test_a_table_of_many_stops(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(result, "SHOWN", 2)
+    monkeypatch.setattr(certification, "SHOWN", 2)
     assert THREE._repr_html_().count("<tr>") == 3
     assert "and 1 more" in THREE._repr_html_()
     screen = io.StringIO()

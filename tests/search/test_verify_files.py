@@ -18,7 +18,7 @@ from tests.graph.onnx_calls import call, function, model, node
 from tests.search.small import case, conjunction, network, prop
 from vertex_softmax.certificate import checker
 from vertex_softmax.certificate.checker.model import identity_of_file
-from vertex_softmax.cli import verify as cli_verify
+from vertex_softmax.cli import verify
 from vertex_softmax.cli.main import app
 from vertex_softmax.foundation.errors import OutOfTimeError, UnsupportedModelError
 from vertex_softmax.graph import build
@@ -184,7 +184,7 @@ def test_an_output_without_numbers_gets_a_clear_error(tmp_path: Path) -> None:
 
 def test_a_certificate_is_of_the_external_weights_too(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Item 10: with other weights beside the same file, the certificate is for another model."""
-    monkeypatch.setattr(cli_verify, "_since_start", lambda: 0.0)
+    monkeypatch.setattr(verify, "_since_start", lambda: 0.0)
     graph = helper.make_graph(
         [helper.make_node("MatMul", ["x", "w"], ["h"]), helper.make_node("ReduceSum", ["h"], ["y"])],
         "g",

@@ -17,7 +17,7 @@ from vertex_softmax.foundation.errors import InvalidValueError, VertexError
 from vertex_softmax.foundation.files import read_whole, regular
 from vertex_softmax.graph.from_onnx.importer import from_onnx
 from vertex_softmax.runs import run
-from vertex_softmax.runs.demo import training as train
+from vertex_softmax.runs.demo import training
 from vertex_softmax.runs.journal import Journal
 from vertex_softmax.runs.report import sweep_page
 from vertex_softmax.runs.subject import read_inputs
@@ -36,8 +36,8 @@ READERS: dict[str, tuple[str, Callable[[Path], Any]]] = {
     "property": ("p.vnnlib", read_vnnlib),
     "inputs": ("x.npz", lambda path: read_inputs(str(path))),
     "tensors": ("x.safetensors", lambda path: read_inputs(str(path))),
-    "weights": ("m.safetensors", lambda path: train.load(path.with_suffix(""))),
-    "their record": ("m.json", lambda path: train.load(path.with_suffix(""))),
+    "weights": ("m.safetensors", lambda path: training.load(path.with_suffix(""))),
+    "their record": ("m.json", lambda path: training.load(path.with_suffix(""))),
     "run": ("run.json", run.read),
     "instances": ("instances.csv", read_instances),
     "journal": ("journal.jsonl", _journal),

@@ -7,7 +7,7 @@ import functools
 import pytest
 import torch
 
-from tests.softmax_box import affine_mutants as mutants
+from tests.softmax_box import affine_mutants
 from tests.softmax_box.affine_checks import (
     Known,
     Minorant,
@@ -42,31 +42,31 @@ def lowered(minorant: Minorant, *box: torch.Tensor, outward: bool = False) -> to
     return minorant(*box) - 2 * tolerance(Rows(*box)).to(box[-1].dtype)
 
 
-@pytest.mark.parametrize("mutation", [*mutants.UNSOUND, *mutants.LOOSE])
+@pytest.mark.parametrize("mutation", [*affine_mutants.UNSOUND, *affine_mutants.LOOSE])
 def test_wrong_rules_are_caught(mutation: str) -> None:
     with pytest.raises(AssertionError, match="is off by"):
-        check_values(functools.partial(mutants.by_cut, mutation=mutation), cases())
+        check_values(functools.partial(affine_mutants.by_cut, mutation=mutation), cases())
 
 
-@pytest.mark.parametrize("mutation", mutants.UNSOUND)
+@pytest.mark.parametrize("mutation", affine_mutants.UNSOUND)
 def test_unsound_rules_are_above_the_exact_one(mutation: str) -> None:
     with pytest.raises(AssertionError, match="is above"):
-        check_outward(functools.partial(lowered, functools.partial(mutants.by_cut, mutation=mutation)), cases())
+        check_outward(functools.partial(lowered, functools.partial(affine_mutants.by_cut, mutation=mutation)), cases())
 
 
-@pytest.mark.parametrize("minorant", [mutants.by_cut, affine_minorant])
+@pytest.mark.parametrize("minorant", [affine_mutants.by_cut, affine_minorant])
 def test_the_same_checks_pass_for_the_unmutated_ones(minorant: Minorant) -> None:
     check_values(minorant, cases())
     check_outward(functools.partial(lowered, minorant), cases())
 
 
-@pytest.mark.parametrize("mutant", mutants.PROOFS)
+@pytest.mark.parametrize("mutant", affine_mutants.PROOFS)
 def test_wrong_proofs_of_rounding_are_caught(mutant: str) -> None:
     with pytest.raises(AssertionError, match="is above"):
-        check_outward(mutants.PROOFS[mutant], cases())
+        check_outward(affine_mutants.PROOFS[mutant], cases())
 
 
-@pytest.mark.parametrize("mutant", mutants.RANGES)
+@pytest.mark.parametrize("mutant", affine_mutants.RANGES)
 def test_ranges_that_are_not_widened_are_caught(mutant) -> None:
     with pytest.raises(AssertionError, match=r"cut short|key"):
         check_ranges(mutant, cases())
@@ -74,7 +74,7 @@ def test_ranges_that_are_not_widened_are_caught(mutant) -> None:
 
 def test_an_outward_that_gives_up_is_caught() -> None:
     with pytest.raises(AssertionError, match="of the allowed gap"):
-        check_not_vacuous(mutants.with_unit(1000.0), cases())
+        check_not_vacuous(affine_mutants.with_unit(1000.0), cases())
 
 
 def test_the_same_checks_pass_for_the_real_proof() -> None:

@@ -25,15 +25,14 @@ import torch
 from vertex_lab.experiments import summary
 from vertex_lab.zoo.datasets import dataset
 from vertex_softmax.certificate import checker
-from vertex_softmax.certificate.checker import network as checker_network
-from vertex_softmax.certificate.checker import passes, proof
+from vertex_softmax.certificate.checker import network, passes, proof
 from vertex_softmax.foundation.errors import InternalError, VertexError
 from vertex_softmax.graph import build
-from vertex_softmax.graph.from_onnx import replay as onnx_replay
+from vertex_softmax.graph.from_onnx import replay
 from vertex_softmax.graph.from_onnx.importer import from_onnx
 from vertex_softmax.graph.simplify import simplify
 from vertex_softmax.runs import run as runs
-from vertex_softmax.runs.demo import training as train
+from vertex_softmax.runs.demo import training
 from vertex_softmax.runs.journal import Journal
 from vertex_softmax.runs.report import run_page, sweep_page, templates
 from vertex_softmax.runs.subject import read_inputs
@@ -100,16 +99,16 @@ def small() -> Iterator[None]:
         stack.enter_context(mock.patch.object(templates, "named", functools.cache(templates.named)))
         for module, name, limit in (
             (build, "LARGEST", 1 << 20),
-            (onnx_replay, "POINTS", 1),
-            (checker_network, "MOST_NUMBERS", 1 << 16),
+            (replay, "POINTS", 1),
+            (network, "MOST_NUMBERS", 1 << 16),
             (passes, "MOST_COLUMNS", 1 << 18),
             (proof, "MOST_COLUMNS", 1 << 18),
-            (checker_network, "MOST_WORK", 1 << 32),
+            (network, "MOST_WORK", 1 << 32),
             (normal_form, "NUMBERS", 1 << 18),
             (specs2, "NUMBERS", 1 << 18),
             (normal_form, "DISJUNCTS", 1 << 12),
             (normal_form, "LITERALS", 1 << 16),
-            (train, "MOST_NUMBERS", 1 << 20),
+            (training, "MOST_NUMBERS", 1 << 20),
         ):
             if hasattr(module, name):
                 stack.enter_context(mock.patch.object(module, name, limit))
@@ -219,7 +218,7 @@ def weights(data: bytes, folder: Path) -> None:
             text = json.dumps(record).encode(errors="replace")
     (folder / "model.json").write_bytes(text)
     (folder / "model.safetensors").write_bytes(numbers)
-    model, _ = train.load(folder / "model")
+    model, _ = training.load(folder / "model")
     of = model.architecture
     with torch.no_grad():
         model(torch.zeros(1, of.channels, of.image, of.image, dtype=next(model.parameters()).dtype))

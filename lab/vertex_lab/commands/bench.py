@@ -8,7 +8,7 @@ from typing import Annotated, Any
 
 import typer
 
-from vertex_softmax.cli import values as cli_values
+from vertex_softmax.cli import values
 from vertex_softmax.cli.common import group, reporting, say
 from vertex_softmax.cli.names import DEVICES, one_of
 from vertex_softmax.foundation.files import write_whole
@@ -45,9 +45,9 @@ def bench_softmax_box(
         vertex bench softmax-box --quick
         vertex bench softmax-box --quick --json --out out/bench
     """
-    from vertex_lab import softmax_box_bench as benchmark
+    from vertex_lab import softmax_box_bench
 
-    result = benchmark.run(device=device, out=out, quick=quick, progress=say)
+    result = softmax_box_bench.run(device=device, out=out, quick=quick, progress=say)
     path = out / f"softmax-box-{device}.json"
     if result["growth"]:
         from vertex_softmax.runs.report import plots
@@ -88,10 +88,10 @@ def bench_fuzz(
     """
     from vertex_lab.fuzz.run import fuzz
 
-    cli_values.number("--minutes", minutes, 0, cli_values.MOST_MINUTES)
-    cli_values.seed("--seed", seed)
-    cli_values.seconds("--limit", limit)
-    cli_values.threads("--workers", workers)
+    values.number("--minutes", minutes, 0, values.MOST_MINUTES)
+    values.seed("--seed", seed)
+    values.seconds("--limit", limit)
+    values.threads("--workers", workers)
     names = None if kinds is None else [name.strip() for name in kinds.split(",") if name.strip()]
     state = fuzz(minutes, out, seed=seed, device=device, limit=limit, workers=workers, kinds=names, progress=say)
     typer.echo(f"{sum(state['findings'].values())} findings in {state['cases']} cases")
@@ -125,10 +125,10 @@ def bench_soundness(
     """
     from vertex_lab.soundness.bench import FAMILIES, bench
 
-    cli_values.count("--seeds", seeds, 1, cli_values.MOST_COUNT)
-    cli_values.seed("--first", first)
-    cli_values.seconds("--seconds", seconds)
-    cli_values.jobs("--jobs", jobs)
+    values.count("--seeds", seeds, 1, values.MOST_COUNT)
+    values.seed("--first", first)
+    values.seconds("--seconds", seconds)
+    values.jobs("--jobs", jobs)
     result = bench(
         out,
         families=tuple(family or FAMILIES),

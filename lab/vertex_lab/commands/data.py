@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from vertex_softmax.cli import values as cli_values
+from vertex_softmax.cli import values
 from vertex_softmax.cli.common import group, progress_bar, reporting
 from vertex_softmax.cli.names import DATA_SETS, one_of
 
@@ -92,7 +92,7 @@ def fetch(
     from vertex_lab.zoo.datasets import known, source_of
     from vertex_lab.zoo.fetch import fetch as download
 
-    cli_values.seconds("--timeout", timeout)
+    values.seconds("--timeout", timeout)
     written: list[Path] = []
     if known(name) != "digits":
         with progress_bar() as progress:

@@ -6,7 +6,7 @@ median, and the share of images with a larger bound.
 
 from __future__ import annotations
 
-import statistics as plain
+import statistics
 
 from vertex_lab.experiments import block, patch, tables
 from vertex_lab.experiments.learned import Found, Setting
@@ -86,7 +86,7 @@ def _row(setting: Setting, epsilon: float, before: str, after: str, found: Found
         return {**label, "N": 0, "Status": "no finite bounds"}
     pair = paired([a for _, a, _ in finite], [b for _, _, b in finite])
     seeds = dict.fromkeys(seed for seed, _, _ in finite)
-    mean = plain.fmean(plain.fmean(b - a for s, a, b in finite if s == seed) for seed in seeds)
+    mean = statistics.fmean(statistics.fmean(b - a for s, a, b in finite if s == seed) for seed in seeds)
     lost = len(bounds) - len(finite)
     return {
         **label,

@@ -11,7 +11,7 @@ import math
 import torch
 from torch import Tensor, nn
 
-from vertex_lab.fuzz import layers as made
+from vertex_lab.fuzz import layers
 from vertex_lab.fuzz.asking import UnfitError
 from vertex_lab.fuzz.attentions import Attention
 from vertex_lab.fuzz.recipe import Layer, Recipe
@@ -28,7 +28,7 @@ def module_of(recipe: Recipe) -> nn.Module:
     if len(shape) == 3:
         raise UnfitError("the image was not cut into tokens")
     if len(shape) == 2:
-        pool = made.Pool(recipe["pool"], shape[-1])
+        pool = layers.Pool(recipe["pool"], shape[-1])
         parts.append(_weighted(pool, {"seed": recipe["seed"], "scale": 1.0}))
         shape = (math.prod(shape),) if recipe["pool"] == "flatten" else shape[-1:]
     if recipe["head"] or shape[0] < 2:
@@ -42,29 +42,29 @@ def _made(layer: Layer, shape: tuple[int, ...]) -> tuple[nn.Module, tuple[int, .
     if op == "patches":
         if len(shape) != 3 or shape[1] % layer["size"] or shape[2] % layer["size"]:
             raise UnfitError("patches are cut from images")
-        patches = made.Patches(shape[0], layer["out"], layer["size"], layer["norm"])
+        patches = layers.Patches(shape[0], layer["out"], layer["size"], layer["norm"])
         tokens = (shape[1] // layer["size"]) * (shape[2] // layer["size"])
         return _weighted(patches, layer), (tokens, layer["out"])
     if op == "split":
         if len(shape) != 1 or shape[0] % layer["tokens"]:
             raise UnfitError("vectors are split")
-        return made.Split(layer["tokens"]), (layer["tokens"], shape[0] // layer["tokens"])
+        return layers.Split(layer["tokens"]), (layer["tokens"], shape[0] // layer["tokens"])
     if len(shape) == 3:
         raise UnfitError("images are cut into patches first")
     if op == "residual":
         return _residual(layer, shape)
     if op == "activation":
-        return made.Applied(layer["kind"], made.ACTIVATION), shape
+        return layers.Applied(layer["kind"], layers.ACTIVATION), shape
     if op == "safe":
-        return made.Applied(layer["kind"], made.SAFE), shape
+        return layers.Applied(layer["kind"], layers.SAFE), shape
     if op == "linear":
         return _weighted(nn.Linear(shape[-1], layer["out"], bias=layer["bias"]), layer), (*shape[:-1], layer["out"])
     if op == "norm":
         if layer["kind"] == "group" and math.prod(shape) // (2 if shape[-1] % 2 == 0 else 1) == 1:
             raise UnfitError("torch's GroupNorm refuses groups of one number in a batch of one")
-        return _weighted(made.Norm(layer["kind"], shape[-1], layer["eps"], layer["affine"]), layer), shape
+        return _weighted(layers.Norm(layer["kind"], shape[-1], layer["eps"], layer["affine"]), layer), shape
     if op == "gate":
-        return _weighted(made.Gate(layer["kind"], shape[-1]), layer), shape
+        return _weighted(layers.Gate(layer["kind"], shape[-1]), layer), shape
     return _of_tokens(layer, shape)
 
 
@@ -73,7 +73,7 @@ def _of_tokens(layer: Layer, shape: tuple[int, ...]) -> tuple[nn.Module, tuple[i
         raise UnfitError(f"{layer['op']} needs tokens")
     tokens, d = shape
     if layer["op"] == "move":
-        move = _weighted(made.Move(layer["kind"], tokens, d), layer)
+        move = _weighted(layers.Move(layer["kind"], tokens, d), layer)
         with torch.no_grad():
             after = move(torch.zeros(1, *shape)).shape[1:]
         return move, tuple(after)
@@ -86,7 +86,7 @@ def _of_tokens(layer: Layer, shape: tuple[int, ...]) -> tuple[nn.Module, tuple[i
                 if name.startswith(("q.", "k.")) or "in_proj" in name:
                     p.copy_((p.double() * layer["loud"]).float())
         return part, shape
-    encoder = made.Encoder(
+    encoder = layers.Encoder(
         tokens, d, heads, layer["hidden"], layer["norm_first"], layer["activation"], layer["mask"], layer["eps"]
     )
     return _weighted(encoder, layer), shape
@@ -101,7 +101,7 @@ def _residual(layer: Layer, shape: tuple[int, ...]) -> tuple[nn.Module, tuple[in
         if now[:-1] != shape[:-1]:
             raise UnfitError("a residual has another shape")
         parts.append(_weighted(nn.Linear(now[-1], shape[-1]), {"seed": 5, "scale": 1.0}))
-    return made.Residual(nn.Sequential(*parts)), shape
+    return layers.Residual(nn.Sequential(*parts)), shape
 
 
 def _weighted(module: nn.Module, layer: Layer) -> nn.Module:

@@ -44,7 +44,7 @@ from vertex_softmax.methods.options import Options
 from vertex_softmax.ops.contract import CentredRows
 from vertex_softmax.ops.elementwise import Elementwise
 from vertex_softmax.ops.generators import Generators
-from vertex_softmax.ops.interval import Interval as Box
+from vertex_softmax.ops.interval import Interval
 from vertex_softmax.ops.rules import RowRule, Rules
 from vertex_softmax.search.cascade import mix
 from vertex_softmax.sets.region import BoxRegion
@@ -161,8 +161,8 @@ class Prover:
             return
         box = self.known.boxes[self.nodes[number].inputs[0]]
         ends = torch.from_numpy(np.array(box.lo)), torch.from_numpy(np.array(box.hi))
-        lines = op.lines(Box(*ends), Rules())
-        band = op.band(Box(*ends), lines)
+        lines = op.lines(Interval(*ends), Rules())
+        band = op.band(Interval(*ends), lines)
         name = self.nodes[number].op
         found = [
             lines.lower_slope, touching(name, op, 1, lines.lower_slope, *ends),
@@ -418,8 +418,8 @@ def _compact(x: NDArray[Any]) -> NDArray[Any]:
     return np.ascontiguousarray(x)
 
 
-def _box(box: ProvedInterval, shape: tuple[int, ...]) -> Box:
-    return Box(
+def _box(box: ProvedInterval, shape: tuple[int, ...]) -> Interval:
+    return Interval(
         *(torch.from_numpy(np.array(np.broadcast_to(x, box.lo.shape))).reshape(1, *shape) for x in (box.lo, box.hi))
     )
 

@@ -19,7 +19,7 @@ from rich.live import Live
 from rich.table import Table
 from rich.text import Text
 
-from vertex_softmax.cli import values as cli_values
+from vertex_softmax.cli import values
 from vertex_softmax.cli.common import complain, errors, progress_bar, quiet, reporting, say
 from vertex_softmax.cli.names import DATA_SETS, METHODS, one_of, some_of
 from vertex_softmax.foundation.errors import InvalidValueError
@@ -169,7 +169,7 @@ def _set_threads(threads: int | None) -> None:
     """Set torch's number of threads, if --threads is given."""
     import torch
 
-    if cli_values.threads("--threads", threads) is not None:
+    if values.threads("--threads", threads) is not None:
         torch.set_num_threads(threads or 1)
 
 
@@ -353,5 +353,5 @@ def _quantile(ordered: Sequence[float], q: float) -> float:
     return ordered[min(len(ordered) - 1, max(0, round(q * (len(ordered) - 1))))] if ordered else 0.0
 
 
-def _median(values: Sequence[float]) -> float:
-    return _quantile(sorted(values), 0.5)
+def _median(numbers: Sequence[float]) -> float:
+    return _quantile(sorted(numbers), 0.5)

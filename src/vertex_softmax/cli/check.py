@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from vertex_softmax.cli import values as cli_values
+from vertex_softmax.cli import values
 from vertex_softmax.cli.common import complain, reporting, say
 from vertex_softmax.foundation.errors import InvalidValueError, VertexError
 
@@ -54,7 +54,7 @@ def check(
         vertex check proof.vertex model.onnx property.vnnlib
         vertex check proof.vertex model.onnx --json
     """
-    cli_values.seconds("--timeout", timeout)
+    values.seconds("--timeout", timeout)
     for path in (certificate, model, *([] if spec is None else [spec])):
         if not path.exists():
             raise InvalidValueError(f"{path} does not exist")

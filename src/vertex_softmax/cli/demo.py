@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from vertex_softmax.cli import values as cli_values
+from vertex_softmax.cli import values
 from vertex_softmax.cli.common import complain, progress_bar, reporting
 
 if TYPE_CHECKING:
@@ -36,7 +36,7 @@ def demo(
     from vertex_softmax.runs.demo import demo as example
     from vertex_softmax.runs.report import plots, run_page
 
-    cli_values.seed("--seed", seed)
+    values.seed("--seed", seed)
     started = time.perf_counter()
     facts = example.theorem(seed)
     with progress_bar() as progress:

@@ -27,7 +27,7 @@ from rich.live import Live
 from rich.table import Table
 from rich.text import Text
 
-from vertex_softmax.cli import values as cli_values
+from vertex_softmax.cli import values
 from vertex_softmax.cli.common import errors, quiet, reporting
 from vertex_softmax.cli.names import CASCADE, DEVICES, one_of
 from vertex_softmax.foundation.errors import InvalidValueError
@@ -128,10 +128,10 @@ def sweep(
     from vertex_softmax.runs.sweep.instances import read_instances
     from vertex_softmax.runs.sweep.runner import Settings, check_memory
 
-    cli_values.jobs("--jobs", jobs)
-    cli_values.threads("--threads", threads)
-    cli_values.gib("--memory", memory)
-    cli_values.seed("--seed", seed)
+    values.jobs("--jobs", jobs)
+    values.threads("--threads", threads)
+    values.gib("--memory", memory)
+    values.seed("--seed", seed)
     begin, here = _begin(runner, address), runner == "local"
     _check(method, device, here)
     settings = Settings(

@@ -25,7 +25,7 @@ from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 import typer
 
 from vertex_softmax import __version__
-from vertex_softmax.cli import values as cli_values
+from vertex_softmax.cli import values
 from vertex_softmax.cli.common import reporting, say, watched
 from vertex_softmax.cli.names import CASCADE, DEVICES, one_of
 from vertex_softmax.foundation.errors import InvalidValueError, OutOfTimeError, VertexError
@@ -153,10 +153,10 @@ def verify(
         vertex verify model.onnx property.vnnlib --certificate proof.vertex
     """
     outputs = _claimed(as_json, counterexample, certificate, [model, spec])
-    cli_values.seconds("--timeout", timeout)
-    cli_values.seed("--seed", seed)
-    cli_values.threads("--threads", threads)
-    cli_values.gib("--memory", memory)
+    values.seconds("--timeout", timeout)
+    values.seed("--seed", seed)
+    values.threads("--threads", threads)
+    values.gib("--memory", memory)
     if method not in CASCADE:
         raise InvalidValueError(f"--method is {method!r}; choose one of {', '.join(CASCADE)}")
     question = {"model": str(model), "spec": str(spec), "method": method, "timeout": timeout}

@@ -31,7 +31,7 @@ from vertex_softmax.foundation.files import DAMAGED, up_to
 from vertex_softmax.foundation.reading import content_of
 from vertex_softmax.graph.identity import graph_identity
 from vertex_softmax.graph.ir import Graph
-from vertex_softmax.runs.demo import training as train
+from vertex_softmax.runs.demo import training
 from vertex_softmax.runs.named_data import is_name, named_data, names
 from vertex_softmax.runs.run import Plain, facts_of
 from vertex_softmax.sets import LinfBall
@@ -125,7 +125,7 @@ def read_model(path: Path, inputs: Inputs) -> Subject:
             raise InvalidValueError(f"{path} does not exist; give an ONNX file, or a model that `vertex demo` wrote")
         return subject(path, inputs, path.name)
     if beside.with_name(f"{beside.name}.json").is_file():
-        module, record = train.load(beside)
+        module, record = training.load(beside)
         accuracy = record.get("accuracy")
         found = subject(module.double(), inputs, beside.name)
         facts = {**facts_of(record), **facts_of(record["architecture"])}

@@ -21,7 +21,7 @@ from typer.testing import CliRunner
 
 from tests import forks
 from tests.lab.zoo import data_files
-from vertex_lab.commands import reproduce as cli_reproduce
+from vertex_lab.commands import reproduce
 from vertex_lab.experiments import (
     EXPERIMENTS,
     Column,
@@ -125,13 +125,13 @@ def test_cuda_without_cuda_is_refused(asked: list[Any], tmp_path: Path) -> None:
     ],
 )
 def test_seeds_in_words(text: str, seeds: tuple[int, ...]) -> None:
-    assert cli_reproduce._seeds(text) == seeds
+    assert reproduce._seeds(text) == seeds
 
 
 def test_the_largest_seed_seeds_every_generator() -> None:
     next(strong.heads(6, 999_999_999, 1, 32))
     with pytest.raises(InvalidValueError):
-        cli_reproduce._seeds("1000000000")
+        reproduce._seeds("1000000000")
 
 
 def test_what_is_asked_for_reaches_the_experiment(asked: list[tuple[str, Request]], tmp_path: Path) -> None:
@@ -181,7 +181,7 @@ def test_the_examples_of_the_help_work(asked: list[tuple[str, Request]], tmp_pat
     text = vertex("--help").stdout
     for option in ("--quick", "--data", "--data-dir", "--seeds", "--device", "--out", "--json"):
         assert option in text
-    examples = re.findall(r"^    vertex (reproduce .+)$", cli_reproduce.reproduce.__doc__ or "", re.MULTILINE)
+    examples = re.findall(r"^    vertex (reproduce .+)$", reproduce.reproduce.__doc__ or "", re.MULTILINE)
     assert len(examples) == 2
     for example in examples:
         assert f"    vertex {example}" in text

@@ -40,9 +40,9 @@ from tests.runs.sweep.sweeps import (
     ran,
     real_benchmark,
     rows,
+    started,
     without_times,
 )
-from tests.runs.sweep.sweeps import started as children
 from tests.search.small import network
 from vertex_softmax.cli.main import app
 from vertex_softmax.foundation.errors import ClusterError
@@ -51,12 +51,8 @@ from vertex_softmax.runs.sweep import (
     ray as runner_ray,
 )
 from vertex_softmax.runs.sweep import (
-    ray_driver as runner_ray_driver,
-)
-from vertex_softmax.runs.sweep import (
-    ray_worker as runner_ray_worker,
-)
-from vertex_softmax.runs.sweep import (
+    ray_driver,
+    ray_worker,
     runner,
     sweep,
 )
@@ -186,13 +182,13 @@ def temporary(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 def sent(instance: SweepInstance, command: tuple[str, ...] | None, **more: Any) -> dict[str, Any]:
     """What the driver sends with an instance, and what the node makes of it."""
     names, contents = [instance.model_path.name], [instance.model_path.read_bytes()]
-    for name, content in runner_ray_driver._beside(instance.model_path, contents[0]).items():
+    for name, content in ray_driver._beside(instance.model_path, contents[0]).items():
         names.append(name)
         contents.append(content)
     task = {"model": str(instance.model_path), "spec": str(instance.spec_path), "timeout": instance.timeout}
     task |= {"names": names, "settings": vars(SETTINGS), "source": sources.of_answers(built=False)}
     task |= {"command": command, **more}
-    return runner_ray_worker.work(task, instance.spec_path.read_bytes(), *contents)
+    return ray_worker.work(task, instance.spec_path.read_bytes(), *contents)
 
 
 def test_a_node_answers_as_at_home(tmp_path: Path, temporary: Path) -> None:
@@ -240,12 +236,12 @@ def test_files_beside_a_model_are_those_of_its_folder(tmp_path: Path) -> None:
     for tensor, name in zip(model.graph.initializer, ("../secret", "./a"), strict=True):
         onnx.external_data_helper.set_external_data(tensor, name)
     path = tmp_path / "in" / "m.onnx"
-    assert runner_ray_driver._beside(path, model.SerializeToString()) == {"a": b"in/a"}
+    assert ray_driver._beside(path, model.SerializeToString()) == {"a": b"in/a"}
     for tensor, name in zip(model.graph.initializer, (str(tmp_path / "in/b"), "none"), strict=True):
         onnx.external_data_helper.set_external_data(tensor, name)
-    assert runner_ray_driver._beside(path, model.SerializeToString()) == {}
+    assert ray_driver._beside(path, model.SerializeToString()) == {}
     for data in (b"", b"location", b"\x1f\x8b damaged", model.SerializeToString()[:-9]):
-        assert runner_ray_driver._beside(path, data) == {}
+        assert ray_driver._beside(path, data) == {}
 
 
 def test_a_node_that_is_not_fit_says_why(tmp_path: Path, temporary: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -265,14 +261,14 @@ def _full(_path: Path, _content: bytes) -> Path:
 
 
 def test_folders_of_killed_workers_are_removed(temporary: Path) -> None:
-    old = time.time() - 2 * runner_ray_worker.OLD
+    old = time.time() - 2 * ray_worker.OLD
     for name in ("vertex-sweep-left", "vertex-sweep-new", "another"):
         (temporary / name).mkdir()
         (temporary / name / "held").touch()
-    with runner_ray_worker.folder() as held:
+    with ray_worker.folder() as held:
         for name in ("vertex-sweep-left", "another", held.name):
             os.utime(temporary / name, (old, old))
-        with runner_ray_worker.folder() as place:
+        with ray_worker.folder() as place:
             assert {path.name for path in temporary.iterdir()} == {"vertex-sweep-new", "another", held.name, place.name}
 
 
@@ -297,7 +293,7 @@ def test_a_ray_of_this_machine(tmp_path: Path) -> None:
     assert (again["attempts"], sweep.summary(state)["retried"], sweep.summary(home)["retried"]) == (2, 1, 0)
     assert again["retried"].startswith("the worker of Ray died (WorkerCrashedError: ")
     assert state.note.startswith("Ray at 127.0.0.1:")
-    assert all(gone(int(words[1])) for words in children(listed.parent))
+    assert all(gone(int(words[1])) for words in started(listed.parent))
 
 
 @contextmanager
@@ -357,7 +353,7 @@ def test_a_cluster_that_is_killed(tmp_path: Path) -> None:
         address, killed = nodes.stdout.readline().strip(), []
 
         def watch(state: sweep.State, _line: Any) -> None:
-            if not killed and len(children(listed.parent)) == 6:
+            if not killed and len(started(listed.parent)) == 6:
                 nodes.stdin.write("kill all\n")
                 nodes.stdin.flush()
                 killed.append(nodes.stdout.readline())
@@ -368,7 +364,7 @@ def test_a_cluster_that_is_killed(tmp_path: Path) -> None:
     assert [line["spec"] for line in lines(tmp_path / "out") if line["status"] == "unsat"] == [
         f"n{i}.vnnlib" for i in range(4)
     ]
-    assert all(gone(int(words[1])) for words in children(listed.parent))
+    assert all(gone(int(words[1])) for words in started(listed.parent))
 
 
 @needs_ray
@@ -388,7 +384,7 @@ main.main()
 """
     process = subprocess.Popen([sys.executable, "-c", program], stderr=subprocess.PIPE, text=True)
     limit = time.monotonic() + 120
-    while len(children(listed.parent)) < 2 and time.monotonic() < limit:
+    while len(started(listed.parent)) < 2 and time.monotonic() < limit:
         time.sleep(0.05)
     family = descendants(process.pid)
     process.send_signal(number)
@@ -430,10 +426,10 @@ def test_addresses_where_there_is_no_cluster(tmp_path: Path, listed: Path, monke
 def test_digests_are_what_files_travel_by(tmp_path: Path, listed: Path) -> None:
     instance = read_instances(listed)[0]
     data = instance.model_path.read_bytes()
-    assert runner_ray_driver._read_as(instance.model_path, digests(instance)["model"]) == data
+    assert ray_driver._read_as(instance.model_path, digests(instance)["model"]) == data
     before = digests(instance)["model"]
     instance.model_path.write_bytes(b"another")
     with pytest.raises(ValueError, match="was changed while it was read"):
-        runner_ray_driver._read_as(instance.model_path, before)
+        ray_driver._read_as(instance.model_path, before)
     shutil.rmtree(listed.parent)
     assert digests(instance)["model"].startswith("not read: ")

@@ -28,8 +28,8 @@ from tests.runs.sweep.sweeps import (
     lines,
     ran,
     rows,
+    started,
 )
-from tests.runs.sweep.sweeps import started as children
 from vertex_softmax.cli import sweep as cli_sweep
 from vertex_softmax.cli.main import app
 from vertex_softmax.foundation.errors import InvalidValueError
@@ -161,7 +161,7 @@ def test_memory_is_shared_out(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -
     sweep.run(read_instances(listed), tmp_path / "out", settings, watch=watch)
     assert most == 6  # six could still take one each: one is left, and not two
     assert notes == {"", "6 at a time and not 8, as each may use 2 GiB (--memory) and 7.0 are free while 6 run"}
-    assert {words[3] for words in children(listed.parent)} == {"2.0"}
+    assert {words[3] for words in started(listed.parent)} == {"2.0"}
     assert {line["memory"] for line in lines(tmp_path / "out")} == {2.0}
 
     result = vertex(listed, "--out", tmp_path / "again", "--jobs", 8, "--memory", 2, "--limit", 7)
@@ -221,7 +221,7 @@ def test_what_the_system_says_about_memory(tmp_path: Path, monkeypatch: pytest.M
 def test_threads_are_those_asked_for_wherever_a_process_looks(tmp_path: Path) -> None:
     listed = benchmark(tmp_path / "bench", {"one": UNSAT, "two": UNSAT})
     assert vertex(listed, "--out", tmp_path / "out", "--jobs", 2, "--threads", 3).exit_code == 0
-    assert {(words[2], words[4]) for words in children(listed.parent)} == {("3", "3")}
+    assert {(words[2], words[4]) for words in started(listed.parent)} == {("3", "3")}
     assert {line["threads"] for line in lines(tmp_path / "out")} == {3}
     assert Settings(jobs=None).threads == 1
     assert Local(Settings(jobs=None, threads=1), tmp_path).jobs == machine.cores()

@@ -20,7 +20,7 @@ from torch import Tensor
 from vertex_softmax.foundation.errors import InvalidValueError, UnsupportedModelError, VertexError
 from vertex_softmax.graph import build
 from vertex_softmax.graph.from_onnx import attention as _attention  # noqa: F401
-from vertex_softmax.graph.from_onnx import replay as onnx_replay
+from vertex_softmax.graph.from_onnx import replay
 from vertex_softmax.graph.from_onnx import shapes as _shapes  # noqa: F401
 from vertex_softmax.graph.from_onnx import windows as _windows  # noqa: F401
 from vertex_softmax.graph.from_onnx.file import Source, opset, packages, to_tensor
@@ -63,11 +63,11 @@ def from_onnx(
     original = OriginalFile(source, output=output)
     translation = translated(original, clock)
     if check:
-        onnx_replay.replay(original, translation, list(points), seed, clock)
+        replay.replay(original, translation, list(points), seed, clock)
     return translation.final
 
 
-def translated(original: OriginalFile, clock: Clock) -> onnx_replay.TranslatedModel:
+def translated(original: OriginalFile, clock: Clock) -> replay.TranslatedModel:
     """The translation of a model to a graph, not yet compared with it."""
     clock.check("reading the model")
     model = inlined(original.model, original.file.name)
@@ -94,7 +94,7 @@ class _Importer:
     used: set[str] = dataclasses.field(default_factory=set)
     """Names of tensors that a node, or the model, uses."""
 
-    def run(self) -> onnx_replay.TranslatedModel:
+    def run(self) -> replay.TranslatedModel:
         """Translate all nodes; a single error lists every unsupported one."""
         graph, output = self.model.graph, self.original.output
         self.used = {name for node in graph.node for name in node.input if name} | {output}
@@ -123,7 +123,7 @@ class _Importer:
         if not math.prod(self.tensors[output].shape):
             raise UnsupportedModelError(f"output {output!r} has no numbers: there is nothing to verify")
         translated_graph = Graph(source, self.tensors[output])
-        return onnx_replay.TranslatedModel(
+        return replay.TranslatedModel(
             model=self.model, graph=translated_graph, final=move_masks(translated_graph), tensors=self.tensors
         )
 

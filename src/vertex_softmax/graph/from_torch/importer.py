@@ -22,15 +22,14 @@ from torch.fx.node import map_arg
 
 from vertex_softmax.foundation.errors import InvalidValueError, UnsupportedModelError
 from vertex_softmax.graph import build
-from vertex_softmax.graph.from_torch import attention as torch_attention
-from vertex_softmax.graph.from_torch import shapes as torch_shapes
+from vertex_softmax.graph.from_torch import attention, shapes
 from vertex_softmax.graph.from_torch.module import Cut, OriginalModule, check_example, constant, traceable
 from vertex_softmax.graph.from_torch.ops import TRANSLATIONS, TorchCall
 from vertex_softmax.graph.from_torch.replay import ReplayCase, replay
 from vertex_softmax.graph.ir import Graph, Node
 from vertex_softmax.graph.masks import check_masks, move_masks
 
-_ = torch_attention, torch_shapes  # their translations are registered by importing them
+_ = attention, shapes  # their translations are registered by importing them
 
 aten = torch.ops.aten
 KEPT = ["scaled_dot_product_attention", "layer_norm", "rms_norm", "linear", "matmul", "softmax.int", "log_softmax.int"]

@@ -24,7 +24,7 @@ from vertex_softmax.foundation.errors import ClusterError, VertexError
 from vertex_softmax.foundation.files import read_whole
 from vertex_softmax.graph.from_onnx.parts import LIMIT, external_files
 from vertex_softmax.runs import machine
-from vertex_softmax.runs.sweep import ray_worker as runner_ray_worker
+from vertex_softmax.runs.sweep import ray_worker
 
 BEAT = 1.0
 """Seconds between two heartbeats."""
@@ -91,7 +91,7 @@ class Driver:
         if self.settings["memory"] is not None:
             needs["memory"] = int(self.settings["memory"] * 2**30)
         self.needs = {"CPU": needs["num_cpus"], "GPU": needs["num_gpus"], "memory": needs.get("memory", 0)}
-        self.work = ray.remote(runner_ray_worker.work).options(max_retries=0, **needs)
+        self.work = ray.remote(ray_worker.work).options(max_retries=0, **needs)
         if not self._room()[0]:
             raise ClusterError(
                 f"no node of the Ray cluster at {self.address} has room for an instance, which needs {self._wanted()}"

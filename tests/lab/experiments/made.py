@@ -4,9 +4,14 @@ from __future__ import annotations
 
 import random
 from collections.abc import Iterable, Sequence
+from pathlib import Path
 from typing import Any
 
+import pytest
+
+from vertex_lab.experiments import block, patch
 from vertex_lab.experiments.learned import METHODS, Found, Setting
+from vertex_lab.experiments.request import Request
 from vertex_lab.experiments.result import Cell, ExperimentResult, Row
 from vertex_lab.experiments.tables import NOT_RUN
 from vertex_softmax.runs.journal import Trial
@@ -101,3 +106,13 @@ def idle(result: ExperimentResult) -> list[Row]:
     rows = [row for row in result.rows if row["Status"] == NOT_RUN]
     assert not [row for row in rows if numbers(row)]
     return rows
+
+
+def derived(
+    module: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, blocks: Found, patches: Found
+) -> ExperimentResult:
+    """The table that a module makes of the trials of `block` and `patch`, when these are the given ones."""
+    for trials_of, given in ((block, blocks), (patch, patches)):
+        monkeypatch.setattr(trials_of, "found_trials", lambda _request, t=trials_of, g=given: (t.SETTINGS, g))
+    result: ExperimentResult = module.run(Request(tmp_path))
+    return result

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import itertools
 import re
 from pathlib import Path
@@ -11,8 +12,6 @@ import pytest
 from tests.lab.experiments import made
 from vertex_lab.experiments import block, bootstrap, patch
 from vertex_lab.experiments.learned import Found
-from vertex_lab.experiments.request import Request
-from vertex_lab.experiments.result import ExperimentResult
 from vertex_softmax.runs.journal import Trial
 
 CONDITIONAL, END_TO_END = "clean-correct", "end to end"
@@ -27,12 +26,7 @@ PUBLISHED = {
 }
 """tab:bootstrap_ci_app"""
 METHODS = {"Vertex": "vertex", "Hybrid": made.HYBRID, "joint (ours)": "joint"}
-
-
-def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, blocks: Found, patches: Found) -> ExperimentResult:
-    monkeypatch.setattr(block, "found_trials", lambda _request: (block.SETTINGS, blocks))
-    monkeypatch.setattr(patch, "found_trials", lambda _request: (patch.SETTINGS, patches))
-    return bootstrap.run(Request(tmp_path))
+run = functools.partial(made.derived, bootstrap)
 
 
 def percent(here: list[Trial], method: str) -> dict[int, float]:
@@ -113,16 +107,3 @@ def test_missing_data_and_broken_bounds_are_said(tmp_path: Path, monkeypatch: py
     assert len([note for note in result.notes if "vertex data fetch mnist" in note]) == 3
     assert len(result.failures) == 1
     assert planted["key"] in result.failures[0]
-
-
-def test_a_setting_without_a_correct_image_was_run_all_the_same(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    found = made.found(block.SETTINGS)
-    for trial in found.trials:
-        trial["correct"] = False
-    result = run(tmp_path, monkeypatch, found, made.found(patch.SETTINGS))
-    assert not made.idle(result)
-    rows = [row for row in result.rows if row["Status"] == "no image classified correctly"]
-    assert {row["Setting"] for row in rows} == {setting.name for setting in block.SETTINGS}
-    assert not [row for row in rows if made.numbers(row)]

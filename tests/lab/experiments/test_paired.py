@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
+import functools
 from pathlib import Path
 
 import pytest
 
 from tests.lab.experiments import made
 from vertex_lab.experiments import block, paired, patch
-from vertex_lab.experiments.learned import Found, Setting
-from vertex_lab.experiments.request import Request
-from vertex_lab.experiments.result import ExperimentResult
+from vertex_lab.experiments.learned import Setting
 
 PUBLISHED = {
     ("Fashion-MNIST d=32,h=4,m=64", 0.01): (358, 0.215, 0.000, 0.307),
@@ -28,12 +27,7 @@ COMPARED = {
     "joint (ours) − α-crown (ours)": ("alpha-crown", "joint"),
 }
 ALL: tuple[Setting, ...] = (*block.SETTINGS, *patch.SETTINGS)
-
-
-def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, blocks: Found, patches: Found) -> ExperimentResult:
-    monkeypatch.setattr(block, "found_trials", lambda _request: (block.SETTINGS, blocks))
-    monkeypatch.setattr(patch, "found_trials", lambda _request: (patch.SETTINGS, patches))
-    return paired.run(Request(tmp_path))
+run = functools.partial(made.derived, paired)
 
 
 def test_every_cell_is_what_the_trials_say(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -111,16 +105,3 @@ def test_missing_data_and_broken_bounds_are_said(tmp_path: Path, monkeypatch: py
     assert len([note for note in result.notes if "vertex data fetch fashion-mnist" in note]) == 2
     assert len(result.failures) == 1
     assert planted["key"] in result.failures[0]
-
-
-def test_a_setting_without_a_correct_image_was_run_all_the_same(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    found = made.found(block.SETTINGS)
-    for trial in found.trials:
-        trial["correct"] = False
-    result = run(tmp_path, monkeypatch, found, made.found(patch.SETTINGS))
-    assert not made.idle(result)
-    rows = [row for row in result.rows if row["Status"] == "no image classified correctly"]
-    assert {row["Setting"] for row in rows} == {setting.name for setting in block.SETTINGS}
-    assert not [row for row in rows if made.numbers(row)]

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from pathlib import Path
+from types import ModuleType
 
 import pytest
 
 from tests.lab.experiments import made
-from vertex_lab.experiments import block, patch, tables
+from vertex_lab.experiments import block, bootstrap, paired, patch, tables
 from vertex_lab.experiments.learned import Found, Setting, _slug, violations
 from vertex_lab.experiments.request import Request
 from vertex_lab.experiments.result import new_figure
@@ -215,3 +216,18 @@ def test_notes_name_every_machine_every_gap_in_the_data_and_every_broken_bound()
     planted = made.correct(found.trials)[3]
     planted["bounds"]["joint"]["worst"] = made.attacked(planted) + 1e-6
     assert f"1 bounds lie ABOVE an attack: {planted['key']}: joint" in tables.notes(block.SETTINGS, found)[0]
+
+
+@pytest.mark.parametrize("module", [bootstrap, paired])
+def test_a_setting_without_a_correct_image_was_run_all_the_same(
+    module: ModuleType, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """In the tables that are made of these tables' trials."""
+    found = made.found(block.SETTINGS)
+    for trial in found.trials:
+        trial["correct"] = False
+    result = made.derived(module, tmp_path, monkeypatch, found, made.found(patch.SETTINGS))
+    assert not made.idle(result)
+    rows = [row for row in result.rows if row["Status"] == "no image classified correctly"]
+    assert {row["Setting"] for row in rows} == {setting.name for setting in block.SETTINGS}
+    assert not [row for row in rows if made.numbers(row)]

@@ -3,9 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable
-from contextlib import AbstractContextManager
-from typing import Any
 
 import torch
 
@@ -21,13 +18,12 @@ from tests.ops.face_checks import (
     check_split,
     check_summary,
 )
-from tests.ops.mutants import altered, halved, replaced
+from tests.ops.mutants import Check, Mutants, altered, halved, replaced
 from vertex_softmax.ops import bilinear, elementwise, normalization
 from vertex_softmax.ops.attention import Attention, minorant, parts
 from vertex_softmax.ops.contract import Centring, InnerRange, Op, Splittable, Summarising
 from vertex_softmax.ops.line_relaxations import ReluRelaxation
 
-Check = Callable[[], None]
 KINDS = ("ordinary", "straddling")
 
 
@@ -86,7 +82,7 @@ CHECKS: dict[str, Check] = {
 }
 
 
-MUTANTS: dict[str, tuple[Callable[[], AbstractContextManager[Any]], Check]] = {
+MUTANTS: Mutants = {
     "forms: half a product's radius": (lambda: altered(bilinear, "product_radius", lambda f, *_: f / 2), forms),
     "forms: half a functional's range": (lambda: altered(parts, "functional_box", halved), forms),
     "forms: planes at a corner without their slope on the input": (

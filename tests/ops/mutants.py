@@ -40,6 +40,8 @@ from vertex_softmax.ops.interval import Interval
 from vertex_softmax.ops.tensors import sum_to
 
 Check = Callable[[], None]
+Mutants = dict[str, tuple[Callable[[], AbstractContextManager[Any]], Check]]
+"""What puts each fault in place, and the check that must notice it; by name."""
 
 
 # The checks, made quick
@@ -248,7 +250,7 @@ def one(op: str, **options: Any) -> Check:
 
 
 e, n = elementwise, normalization
-MUTANTS: dict[str, tuple[Callable[[], AbstractContextManager[Any]], Check]] = {
+MUTANTS: Mutants = {
     # functions of one number
     "ReLU: slopes of the two sides swapped": (
         lambda: fields(e.Relu, "lines", lower_slope=lambda f: f.upper_slope, upper_slope=lambda f: f.lower_slope),

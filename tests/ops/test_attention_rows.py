@@ -37,11 +37,6 @@ MASKS = {
 }
 
 
-@pytest.fixture(autouse=True)
-def _one_thread() -> None:
-    torch.set_num_threads(1)
-
-
 @dataclasses.dataclass(frozen=True)
 class Family:
     """Scores (points, BATCH, N, keys), and what is known of them."""

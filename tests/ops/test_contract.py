@@ -54,11 +54,6 @@ from vertex_softmax.ops.rules import RowRule, Rules
 each = pytest.mark.parametrize("case", CASES, ids=[case.label for case in CASES])
 
 
-@pytest.fixture(autouse=True)
-def _one_thread() -> None:
-    torch.set_num_threads(1)
-
-
 def test_every_op_has_cases() -> None:
     assert {type(case.op).__name__ for case in CASES} == set(OPS)
 

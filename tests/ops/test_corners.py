@@ -24,11 +24,6 @@ each = pytest.mark.parametrize(("left", "right", "heads"), PAIRS)
 N, M, D = 3, 2, 2
 
 
-@pytest.fixture(autouse=True)
-def _one_thread() -> None:
-    torch.set_num_threads(1)
-
-
 def factors(left: str, right: str, heads: tuple[int, ...], radius: Tensor) -> tuple[Rows, Rows, AffineForm]:
     """Rows x_i and y_j of one input, and the form of yᵀ as MatMul takes it."""
     x, y = rows(left, N, D, radius, 41, heads), rows(right, M, D, radius, 42, heads)

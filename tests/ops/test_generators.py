@@ -25,11 +25,6 @@ KINDS = ("plain", "no error", "no columns", "zero columns", "zero rows", "nothin
 SCALES = (1.0, 1e-9, 1e-120, 1e120)
 
 
-@pytest.fixture(autouse=True)
-def _one_thread() -> None:
-    torch.set_num_threads(1)
-
-
 def made(kind: str, seed: int, n: int = 2, d: int = 2, P: int = 3, heads: tuple[int, ...] = ()) -> Generators:
     """Rows (BATCH, *heads, n, d)."""
     g = generator(seed)

@@ -3,15 +3,9 @@
 from __future__ import annotations
 
 import pytest
-import torch
 
 from tests.ops.mutants import MUTANTS, affine_forms, contract, network
 from vertex_softmax.ops import OPS
-
-
-@pytest.fixture(autouse=True)
-def _one_thread() -> None:
-    torch.set_num_threads(1)
 
 
 @pytest.mark.parametrize("name", MUTANTS)

@@ -23,11 +23,6 @@ TOUCHES = (-3.0, -1.0, -0.2, 0.0, 1e-6, 0.3, 1.0, 3.0)
 SETS = ("box", "around zero", "at zero", "far", "thin", "point", "generators", "hull", "ellipsoid far", "beside")
 
 
-@pytest.fixture(autouse=True)
-def _one_thread() -> None:
-    torch.set_num_threads(1)
-
-
 def grid(box: Interval, count: int = 6) -> Tensor:
     """A dense grid of each box (BATCH, 2, D), (points, BATCH, 2, D)."""
     t = torch.tensor(list(itertools.product(torch.linspace(0, 1, count).tolist(), repeat=D)), dtype=torch.float64)

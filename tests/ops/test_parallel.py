@@ -34,11 +34,6 @@ TRIED = [case for case in CASES if case.op.has_parallel_rule and not case.op.aff
 each = pytest.mark.parametrize("case", TRIED, ids=[case.label for case in TRIED])
 
 
-@pytest.fixture(autouse=True)
-def _one_thread() -> None:
-    torch.set_num_threads(1)
-
-
 def apart(step: Step, xs: list[Tensor], A: Tensor, values: Tensor) -> Tensor:
     """Σ A·f(x) less the linear function, (points, BATCH, S)."""
     return (A * values.unsqueeze(2)).flatten(3).sum(-1) - concrete(step, xs)

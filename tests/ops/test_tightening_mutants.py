@@ -3,14 +3,8 @@
 from __future__ import annotations
 
 import pytest
-import torch
 
 from tests.ops.tightening_mutants import CHECKS, MUTANTS
-
-
-@pytest.fixture(autouse=True)
-def _one_thread() -> None:
-    torch.set_num_threads(1)
 
 
 @pytest.mark.parametrize("name", MUTANTS)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import dataclasses
 import functools
 from collections.abc import Callable
-from contextlib import AbstractContextManager
 from typing import Any
 
 import torch
@@ -21,7 +20,7 @@ from tests.ops import test_lines as of_lines
 from tests.ops import test_normalization as of_norms
 from tests.ops import test_parallel as of_parallel
 from tests.ops.cases import CASES, boxes
-from tests.ops.mutants import altered, fields, halved, replaced
+from tests.ops.mutants import Check, Mutants, altered, fields, halved, replaced
 from vertex_softmax.bounds import ascent as ascent_module
 from vertex_softmax.bounds import backward, box_passes, generate
 from vertex_softmax.ops import bilinear, generators, lines, normalization
@@ -29,9 +28,6 @@ from vertex_softmax.ops.attention import minorant, parts
 from vertex_softmax.ops.attention.affine_row import AffineRow
 from vertex_softmax.ops.contract import Step
 from vertex_softmax.ops.interval import Interval
-
-Check = Callable[[], None]
-
 
 # The checks, made quick
 
@@ -210,7 +206,7 @@ def signless(found: Any, *_: Any) -> Any:
 
 g, n = generators, normalization
 tg = of_generators
-MUTANTS: dict[str, tuple[Callable[[], AbstractContextManager[Any]], Check]] = {
+MUTANTS: Mutants = {
     # ellipsoids
     "product radius: one size forgotten": (
         lambda: replaced(tg, "product_radius", one_size(g.product_radius)),

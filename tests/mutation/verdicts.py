@@ -197,7 +197,7 @@ MUTANTS: list[Mutant] = [
     *mutants(
         "verdicts",
         "methods/bound.py",
-        "methods/test_parts.py",
+        "methods/test_combination.py",
         {
             "the smaller of two bounds": ("larger", "torch.maximum(best, other)", "torch.minimum(best, other)"),
             "NaN of one rule is overlooked": ("larger", "torch.maximum(best, other)", "torch.fmax(best, other)"),
@@ -205,8 +205,8 @@ MUTANTS: list[Mutant] = [
     ),
     *mutants(
         "verdicts",
-        "methods/parts.py",
-        "methods/test_parts.py",
+        "methods/combination.py",
+        "methods/test_combination.py",
         {
             "what the parts noted is forgotten": (
                 "combined",

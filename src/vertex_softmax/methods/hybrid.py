@@ -14,10 +14,10 @@ from vertex_softmax.bounds.coefficients import Objective
 from vertex_softmax.bounds.question import Question
 from vertex_softmax.methods.bound import Bound
 from vertex_softmax.methods.boxes import boxes_by_passes
+from vertex_softmax.methods.combination import combined, goal_first
 from vertex_softmax.methods.crown import crown
 from vertex_softmax.methods.last_pass import Passes, last_pass
 from vertex_softmax.methods.options import Options
-from vertex_softmax.methods.parts import combined, goal_first
 from vertex_softmax.methods.vertex import vertex
 from vertex_softmax.ops.rules import RowRule
 
@@ -37,7 +37,7 @@ def hybrid(question: Question, objective: Objective, options: Options) -> Bound:
 
 
 def hybrid_over(question: Question, objective: Objective, options: Options, by_crown: Bound) -> Bound:
-    """`hybrid` with all its parts, whatever the goal, where the bound of `crown` is known."""
+    """`hybrid` in full, whatever the goal, where the bound of `crown` is known."""
     by_vertex = vertex(question, objective, options)
     own = _own(question, objective, options, [by_crown.boxes, by_vertex.boxes])
     return combined(own, by_crown, by_vertex)

@@ -22,11 +22,11 @@ from vertex_softmax.bounds.coefficients import Objective
 from vertex_softmax.bounds.question import Question
 from vertex_softmax.methods.bound import Bound
 from vertex_softmax.methods.boxes import tightened_boxes
+from vertex_softmax.methods.combination import combined, goal_first
 from vertex_softmax.methods.crown import alpha_crown, crown
 from vertex_softmax.methods.hybrid import hybrid_over
 from vertex_softmax.methods.last_pass import Passes, last_pass
 from vertex_softmax.methods.options import JointParts, Options
-from vertex_softmax.methods.parts import combined, goal_first
 from vertex_softmax.ops.rules import RowRule
 
 PASSES = Passes(plain=(RowRule.AFFINE, RowRule.VERTEX), optimised=(RowRule.AFFINE,), by_box=True)

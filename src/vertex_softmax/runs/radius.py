@@ -36,7 +36,7 @@ from vertex_softmax.search.attack import pgd
 CHEAP = "crown"
 """The method whose radii are used as lower bounds for those of STRONGER."""
 STRONGER = ("alpha-crown", "hybrid", "joint", "bab")
-"""Methods that are never below CHEAP, by construction (methods/parts.py)."""
+"""Methods that are never below CHEAP, by construction (methods/combination.py)."""
 
 Watch: TypeAlias = Callable[[str, int, int], None]
 """Called with the method, how many inputs are finished, and how many there are."""

@@ -10,8 +10,8 @@ import torch
 from vertex_softmax.bounds.boxes import Boxes, Problem
 from vertex_softmax.graph import build
 from vertex_softmax.methods.bound import Bound
+from vertex_softmax.methods.combination import combined, goal_first
 from vertex_softmax.methods.options import Options
-from vertex_softmax.methods.parts import combined, goal_first
 
 NODE = build.source((2,))
 

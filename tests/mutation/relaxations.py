@@ -325,8 +325,8 @@ MUTANTS: list[Mutant] = [
         {
             "affine: the best of the pieces": (
                 "Minorant.bound",
-                "minorant_constant(*self.pieces, low, high, slope, cut, mu.unsqueeze(-1)).amin(-1)",
-                "minorant_constant(*self.pieces, low, high, slope, cut, mu.unsqueeze(-1)).amax(-1) + 0.001",
+                "minorant_constant(*self.pieces, low, high, slope, coefficient, mu.unsqueeze(-1)).amin(-1)",
+                ("minorant_constant(*self.pieces, low, high, slope, coefficient, mu.unsqueeze(-1)).amax(-1) + 0.001"),
             ),
         },
         only="Attention",

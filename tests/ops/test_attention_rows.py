@@ -154,7 +154,7 @@ def drawn(relaxed: Relaxation, seed: int, silly: float, S: int = 7) -> dict[str,
         low, high, _ = relaxed.ranges[name]
         if name in {"weight", "mix"}:
             chosen[name] = t
-        elif name == "cut":
+        elif name == "place":
             chosen[name] = (t + silly * (t - 0.5)).clamp(-0.2, 1.2)
         else:
             chosen[name] = full + silly * (2 * t - 1) * max(abs(low), abs(high)) / 10
@@ -258,7 +258,7 @@ def check_affine_rule(kind: str, pieces: int = 1, masks: tuple[str, ...] = tuple
             for wide in (1.0, 0.0):
                 values = values_box(K, pieces, wide)
                 relaxed = relax(found, values, rules, centred)
-                assert set(relaxed.parameters()) == {"cut", "slope", "level", "weight"}
+                assert set(relaxed.parameters()) == {"place", "slope", "level", "weight"}
                 check_row(found, values, relaxed)
                 check_row(found, values, relaxed, {k: v.expand(-1, 7, *v.shape[2:]) for k, v in start(relaxed).items()})
                 for silly in (0.1, 3.0, 300.0):

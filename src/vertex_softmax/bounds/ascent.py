@@ -118,10 +118,10 @@ def free_parameters(
     boxes: Boxes,
     objective: Objective,
     rules: Rules,
-    start: Choice,
+    first: Choice,
     cuts: Mapping[Node, Multipliers],
 ) -> list[Parameter]:
-    """The free parameters of all ops above a node: as `start` has them, else at their defaults.
+    """The free parameters of all ops above a node: as `first` has them, else at their defaults.
 
     And multipliers, from 0 on, of the boxes that were cut: `cuts` has the scale of their steps, 0 where nothing is cut.
     """
@@ -134,13 +134,13 @@ def free_parameters(
 
     for node in question.index.ancestors(objective.node):
         if node in cuts:
-            known = start.multipliers.get(node, cuts[node].map(torch.zeros_like))
+            known = first.multipliers.get(node, cuts[node].map(torch.zeros_like))
             for name, value, scale in zip((AT_LEAST, AT_MOST), known, cuts[node], strict=True):
                 add(node, name, MULTIPLIER, value, scale)
         if node.inputs and not node.op.affine:
             relaxation = question.relaxations.of(node, boxes, rules)
             for name, default in relaxation.parameters().items():
-                add(node, name, relaxation.ranges[name], start.parameters.get(node, {}).get(name, default))
+                add(node, name, relaxation.ranges[name], first.parameters.get(node, {}).get(name, default))
     return found
 
 
@@ -190,8 +190,8 @@ def ascend(
     begin = time.perf_counter()
     beginning = beginning or Beginning()
     rules = dataclasses.replace(rules, free=True)
-    start = beginning.choice or Choice()
-    free = free_parameters(question, boxes, objective, rules, start, beginning.cuts)
+    first = beginning.choice or Choice()
+    free = free_parameters(question, boxes, objective, rules, first, beginning.cuts)
     objectives = objective.coefficients.A
 
     def bounded(which: Tensor, used: Rules, choice: Choice) -> Tensor:

@@ -283,8 +283,8 @@ class _Tree:
         limits = self._goals(parts).unsqueeze(1)
         if self.watchers.leaves is not None:  # parameters of what is dropped on the way would be lost
             limits = torch.full_like(limits, torch.inf)
-        start = self._choice_of(parts)
-        beginning = Beginning(choice=start or None, cuts=made.cuts, best=True)
+        choice = self._choice_of(parts)
+        beginning = Beginning(choice=choice or None, cuts=made.cuts, best=True)
         question = self.question.on_parts()
         done = ascend(question, made.boxes, objective, self.rules, ascent, Goal(limits), beginning)
         bounds = [_or_none(bound) for bound in done.bound.squeeze(1).tolist()]

@@ -231,9 +231,9 @@ class Prover:
         limits = torch.tensor([float(self.cases[i].weighed() @ self.cases[i].bound) for i in which]).double()
         goals = limits + LEAF * (1 + limits.abs())
         leaves: list[Part] = []
-        start = Bound(torch.full_like(limits, -torch.inf).unsqueeze(0), over.boxes)
+        root = Bound(torch.full_like(limits, -torch.inf).unsqueeze(0), over.boxes)
         options = Options(pieces=pieces, search=search)
-        found = branch(over.question, start, Aim(A, goals=goals), options, Watchers(progress=report, leaves=leaves))
+        found = branch(over.question, root, Aim(A, goals=goals), options, Watchers(progress=report, leaves=leaves))
         for k, i in enumerate(which):
             if int(found.open[k]) == 0:
                 mine = [leaf for leaf in leaves if leaf.objective == k]

@@ -18,20 +18,20 @@ from vertex_softmax.ops.rules import RowRule, Rules
 def bab(question: Question, objective: Objective, options: Options) -> Bound:
     """The bounds of `joint`, and for what is not above the goal (0 if there is none) those of branch and bound."""
     goal = 0.0 if options.goal is None else options.goal
-    start = joint(question, objective, options)
-    hopeless = start.hopeless is not None and bool(start.hopeless.any())
-    if question.batch != 1 or start.boxes.problems or hopeless or bool((start.lower > goal).all()):
-        return start
-    known = start.lower[0]
+    by_joint = joint(question, objective, options)
+    hopeless = by_joint.hopeless is not None and bool(by_joint.hopeless.any())
+    if question.batch != 1 or by_joint.boxes.problems or hopeless or bool((by_joint.lower > goal).all()):
+        return by_joint
+    known = by_joint.lower[0]
     aim = Aim(objective.coefficients.A[0], goals=torch.full_like(known, goal), known=known)
-    outcome = branch(question, start, aim, options)
-    return dataclasses.replace(start, lower=outcome.bound.unsqueeze(0))
+    outcome = branch(question, by_joint, aim, options)
+    return dataclasses.replace(by_joint, lower=outcome.bound.unsqueeze(0))
 
 
 def branch(
-    question: Question, start: Bound, aim: Aim, options: Options, watchers: Watchers | None = None,
+    question: Question, root: Bound, aim: Aim, options: Options, watchers: Watchers | None = None,
     search: Search | None = None,
 ) -> Outcome:  # fmt: skip
     """Branch and bound over the boxes of a bound, by the affine vertex rule; `search` in place of the options' own."""
     rules = Rules(attention=RowRule.AFFINE, pieces=options.pieces, product=options.product)
-    return branch_and_bound(question, start.boxes, aim, rules, search or options.search, watchers)
+    return branch_and_bound(question, root.boxes, aim, rules, search or options.search, watchers)

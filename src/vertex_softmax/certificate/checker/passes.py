@@ -68,13 +68,13 @@ class Pass:
 
     def bound(self) -> Array:
         """A lower bound of Σ A·node over the input box, (S,)."""
-        centre, reach = self.start()
+        centre, reach = self.input_ranges()
         n = len(centre)
         bound = self.lo + self.coefficients @ centre - np.abs(self.coefficients * reach + self.deviation).sum(-1)
         size = np.abs(self.coefficients) @ (np.abs(centre) + reach) + np.abs(self.deviation).sum(-1) + np.abs(self.lo)
         return np.asarray(down(bound - rounding(2 * n + 6) * size * MORE - TINY * 2 * n))
 
-    def start(self) -> tuple[Array, Array]:
+    def input_ranges(self) -> tuple[Array, Array]:
         """The centre and the reach of the input box, (inputs,) each: x = centre + reach ξ with |ξ| ≤ 1."""
         box = self.known.boxes[0]
         return box.middle().ravel(), box.reach(box.middle()).ravel()
@@ -319,7 +319,7 @@ def wanted(known: Known, number: int, S: int, pieces: int) -> dict[str, tuple[in
 
 def joined(parts: list[Pass], shape: tuple[int, ...]) -> zonotopes.Zonotope:
     """The zonotope of a node of this shape; each of its entries was an objective of one of these parallel passes."""
-    centre, reach = parts[0].start()
+    centre, reach = parts[0].input_ranges()
     A, lo, hi = (np.concatenate(x) for x in zip(*((p.coefficients, p.lo, p.hi) for p in parts), strict=True))
     n = len(centre)
     size = np.abs(A) @ (np.abs(centre) + reach) + np.maximum(np.abs(lo), np.abs(hi))

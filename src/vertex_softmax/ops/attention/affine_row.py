@@ -29,7 +29,7 @@ class AffineRow(Relaxation):
     """one linear function for both sides, with its error"""
 
     ranges: ClassVar[Mapping[str, Range]] = {
-        "cut": Range(rate=0.5),
+        "place": Range(rate=0.5),
         "slope": Range(-10.0, 10.0, 0.2),
         "level": Range(-10.0, 10.0, 0.07),
         "weight": Range(rate=0.03),
@@ -63,17 +63,17 @@ class AffineRow(Relaxation):
         varies = row.log_high > row.log_low
         width = torch.where(varies, row.log_high - row.log_low, torch.ones_like(row.middle))
         position = (torch.where(varies, row.middle, torch.ones_like(width)).log() - row.log_low) / width
-        cut = torch.where(varies, position.clamp(0.0, 1.0), torch.zeros_like(width))
-        zero = torch.zeros_like(cut)
+        place = torch.where(varies, position.clamp(0.0, 1.0), torch.zeros_like(width))
+        zero = torch.zeros_like(place)
         level = zero[..., :1].expand(*zero.shape[:-1], row.pieces.lower.shape[-2])
-        values = {"cut": cut, "slope": zero, "level": level}
+        values = {"place": place, "slope": zero, "level": level}
         return {**values, "weight": zero[..., :1]} if self.coupled else values
 
     def with_parameters(self, values: Mapping[str, Tensor]) -> AffineRow:
         """The rule with other values."""
         changed = dataclasses.replace(
             self.minorant,
-            cut=values["cut"],
+            place=values["place"],
             slope=values["slope"],
             level=values["level"],
             weight=values.get("weight"),

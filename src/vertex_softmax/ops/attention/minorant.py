@@ -29,7 +29,7 @@ class Minorant:
     """(batch, 1, ..., n): the largest |lse(s)|, for what rounding leaves of Σ a"""
     pieces: Interval
     """the ranges of log p in each piece of the range of lse, (batch, 1, ..., n, M, K)"""
-    cut: Tensor | None = None
+    place: Tensor | None = None
     """m, as the place of log m between log p^L (0) and log p^U (1); None: m = p"""
     slope: Tensor | None = None
     """what a has beyond the full gradient, relative to p and the row's scale; None: nothing"""
@@ -54,18 +54,18 @@ class Minorant:
         a = p * off
         mu = value if self.level is None else value + self.level * scale
         m = p
-        if self.cut is not None:
+        if self.place is not None:
             present = self.log_high > -torch.inf
             low = torch.where(present, self.log_low, torch.zeros_like(self.log_low))
             high = torch.where(present, self.log_high, torch.zeros_like(self.log_high))
-            m = torch.where(present, (low + self.cut * (high - low)).exp(), torch.zeros_like(low))
+            m = torch.where(present, (low + self.place * (high - low)).exp(), torch.zeros_like(low))
         return a, m, mu
 
     def bound(self, w: Interval) -> tuple[Tensor, Tensor, Tensor]:
         """a, m, B with Σ_j p_j w_j ≥ a·s + m·w + B, for functionals w (batch, S, ..., n, K)."""
         a, m, mu = self.chosen(w)
-        low, high, slope, cut = (x.unsqueeze(-2) for x in (w.lower, w.upper, a, m))
-        B = minorant_constant(*self.pieces, low, high, slope, cut, mu.unsqueeze(-1)).amin(-1)
+        low, high, slope, coefficient = (x.unsqueeze(-2) for x in (w.lower, w.upper, a, m))
+        B = minorant_constant(*self.pieces, low, high, slope, coefficient, mu.unsqueeze(-1)).amin(-1)
         return a, m, B - a.sum(-1).abs() * self.most
 
 
@@ -82,8 +82,7 @@ def minorant(scores: Interval, centred: CentredRows | None = None, pieces: int =
         high = torch.maximum(torch.minimum(high, upper), low)
     middle = centre_of(scores).softmax(-1)
     middle = torch.minimum(torch.maximum(middle, low.exp()), high.exp())
-    cut = _pieces(Interval(low, high), box, Interval(*ends), pieces)
-    ranges = Interval(*map(beside, cut))
+    ranges = Interval(*map(beside, _pieces(Interval(low, high), box, Interval(*ends), pieces)))
     return Minorant(log_low=beside(low), log_high=beside(high), middle=beside(middle), most=beside(most), pieces=ranges)
 
 

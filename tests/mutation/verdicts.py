@@ -152,8 +152,8 @@ MUTANTS: list[Mutant] = [
             "any difference from the module is rounding": ("_Comparison._compare", "off > allowed", "off > 1e9"),
             "only the copy is asked": (
                 "_Comparison.own",
-                "self.original.own_at(case.points[j], case.cut, moved=j > 0)",
-                "self.original.twin_at(case.points[j], case.cut), case.points[j], torch.float64",
+                "self.original.own_at(case.points[j], case.look_up, moved=j > 0)",
+                "(self.original.twin_at(case.points[j], case.look_up), case.points[j], torch.float64)",
             ),
             "the module is not asked beside another input": (
                 "_replay",

@@ -183,7 +183,7 @@ class _Module(Loaded):
             reading = readings[which[0]]
             graph = reading.simplified
             points = points_of(input_set[which], graph.input.shape)
-            cases = [ReplayCase(i, p, readings[i].translated.cut) for i, p in zip(which, points, strict=True)]
+            cases = [ReplayCase(i, p, readings[i].translated.look_up) for i, p in zip(which, points, strict=True)]
             replay(graph, reading.translated, self.original, cases, batches=True)
             groups.append(Group(tuple(which), graph))
         self.state = _state(self.module)  # running a module may have changed its buffers (a cache, for instance)

@@ -23,7 +23,7 @@ from torch.fx.node import map_arg
 from vertex_softmax.foundation.errors import InvalidValueError, UnsupportedModelError
 from vertex_softmax.graph import build
 from vertex_softmax.graph.from_torch import attention, shapes
-from vertex_softmax.graph.from_torch.module import Cut, OriginalModule, check_example, constant, traceable
+from vertex_softmax.graph.from_torch.module import OriginalModule, TokenLookUp, check_example, constant, traceable
 from vertex_softmax.graph.from_torch.ops import TRANSLATIONS, TorchCall
 from vertex_softmax.graph.from_torch.replay import ReplayCase, replay
 from vertex_softmax.graph.ir import Graph, Node
@@ -100,7 +100,7 @@ def from_torch(
     generator = torch.Generator().manual_seed(0)
     noise = torch.randn(2, *reading.start.shape, generator=generator, dtype=torch.float64)
     points = torch.stack([reading.start, reading.start + 0.01 * noise[0], reading.start + noise[1]])
-    replay(reading.graph, reading, original, [ReplayCase(None, points, reading.cut)])
+    replay(reading.graph, reading, original, [ReplayCase(None, points, reading.look_up)])
     return reading.graph
 
 
@@ -164,10 +164,10 @@ class Reading:
         self.fixed = self._placeholders()
         self.argument = next(n for n in exported.graph.nodes if n.name in exported.graph_signature.user_inputs)
         """The placeholder of the perturbed argument."""
-        self.cuts = [self.argument] if perturb == "input" else self._embeddings()
+        self.entries = [self.argument] if perturb == "input" else self._embeddings()
         """The nodes of the exported program that become the graph's input."""
-        self.cut = None if perturb == "input" else Cut(self._name_of_table(), x)
-        self.input = build.source(self.cuts[0].meta["val"].shape)
+        self.look_up = None if perturb == "input" else TokenLookUp(self._name_of_table(), x)
+        self.input = build.source(self.entries[0].meta["val"].shape)
         self.raw = self._read()
         """The graph as translated, with masks still in Shifts."""
         self.graph = move_masks(self.raw)
@@ -208,15 +208,15 @@ class Reading:
                 "has to be a parameter or a buffer. Or pass embeddings with perturb='input' instead"
             )
         self._check_ids(self.fixed[table.name], _location(nodes[0], "embedding"))
-        cuts = [n for n in nodes if self._is_table(n.args[0], table) and n.meta["val"].shape == shape]
+        entries = [n for n in nodes if self._is_table(n.args[0], table) and n.meta["val"].shape == shape]
         for n in self._after_ids():
-            if n not in cuts and _op_name(n) in LOOK_UPS and self._is_table(n.args[0], table):
+            if n not in entries and _op_name(n) in LOOK_UPS and self._is_table(n.args[0], table):
                 raise UnsupportedModelError(
                     f"{_location(n, _op_name(n))} looks other ids, made from those given, up in the table of the "
                     "embeddings that move (as an encoder-decoder does that shifts its ids): which of them moves is "
                     "ambiguous. Give a module that takes embeddings instead of ids"
                 )
-        return cuts
+        return entries
 
     def _of_words(self, nodes: list[Fx]) -> list[Fx]:
         """Those of the look-ups that use the table of input embeddings; all if there is only one table."""
@@ -267,7 +267,7 @@ class Reading:
 
     def _name_of_table(self) -> str:
         """The name of the embedding table in the user's module."""
-        signature, table = self.exported.graph_signature, self.cuts[0].args[0]
+        signature, table = self.exported.graph_signature, self.entries[0].args[0]
         name = table.name if isinstance(table, Fx) else ""
         targets = {**signature.inputs_to_parameters, **signature.inputs_to_buffers}
         if name not in targets:
@@ -278,7 +278,7 @@ class Reading:
         """The translated graph; a single error lists every op that has no translation."""
         output: Any = None
         for n in self.exported.graph.nodes:
-            if n in self.cuts:
+            if n in self.entries:
                 self._check_same(n)
                 self.translated[n] = self.input
             elif n.op == "placeholder":
@@ -305,7 +305,7 @@ class Reading:
     @property
     def start(self) -> Tensor:
         """The graph's input at the example: x itself, or for ids their rows in the table."""
-        n = self.cuts[0]
+        n = self.entries[0]
         if n is self.argument:
             return self.x
         return n.target(*map_arg(n.args, self.translated.__getitem__), **n.kwargs)  # type: ignore[operator,no-any-return]
@@ -313,7 +313,7 @@ class Reading:
     def values(self, point: Tensor) -> dict[Fx, Any]:
         """The value of every node of the exported program for this input of the graph."""
         names = [n.name for n in self.exported.graph.nodes if n.op == "placeholder"]
-        run = _FromCut(self.exported.graph_module, self.cuts, point)
+        run = _FromEntries(self.exported.graph_module, self.entries, point)
         with torch.no_grad(), traceable():
             run.run(*(self.x if name == self.argument.name else self.fixed[name] for name in names))
         return {n: run.seen[n.name] for n in self.exported.graph.nodes if n.name in run.seen}
@@ -418,16 +418,16 @@ def _any_node(values: Any) -> bool:
 # Values --------------------------------------------------------------------------------------------------------------
 
 
-class _FromCut(Interpreter):
-    """Runs the exported program with `value` in place of the nodes `cut`; `seen` has the value of every node."""
+class _FromEntries(Interpreter):
+    """Runs the exported program with `value` in place of the nodes `entries`; `seen` has the value of every node."""
 
-    def __init__(self, module: torch.fx.GraphModule, cut: list[Fx], value: Tensor) -> None:
+    def __init__(self, module: torch.fx.GraphModule, entries: list[Fx], value: Tensor) -> None:
         super().__init__(module, garbage_collect_values=False)
-        self.names, self.value = {n.name for n in cut}, value
+        self.names, self.value = {n.name for n in entries}, value
         self.seen: dict[str, Any] = {}
 
     def run_node(self, n: Fx) -> Any:
-        """The value of a node, which is the given one at the cut."""
+        """The value of a node, which is the given one at an entry."""
         value = super().run_node(n) if n.op == "placeholder" or n.name not in self.names else None
         self.seen[n.name] = value = self.value if n.name in self.names else value
         return value

@@ -3,8 +3,8 @@
 Invariant: `OriginalModule` never changes the module. `own` is the user's object itself, in its own precision and on its
 own device; `twin` is a copy of it in float64 on the CPU. Any exception of a called module becomes a VertexError.
 
-A module that takes token ids is run at given embeddings by returning them from its look-ups of the ids (`Cut`); so all
-code after the table runs on the given point, including a scaling of the embeddings.
+A module that takes token ids is run at given embeddings by returning them from its look-ups of the ids (`TokenLookUp`);
+so all code after the table runs on the given point, including a scaling of the embeddings.
 """
 
 from __future__ import annotations
@@ -30,8 +30,8 @@ Mode: TypeAlias = Callable[[], contextlib.AbstractContextManager[Any]]
 
 
 @dataclasses.dataclass(frozen=True)
-class Cut:
-    """The start of the graph in a module that takes token ids: the output of their look-up in the embedding table."""
+class TokenLookUp:
+    """Where the graph begins in a module that takes token ids: at their look-up in the embedding table."""
 
     table: str
     """The name of the table, a parameter or buffer of the module."""
@@ -79,12 +79,12 @@ class OriginalModule:
                 "function of its input"
             )
 
-    def twin_at(self, point: Tensor, cut: Cut | None = None) -> Tensor:
+    def twin_at(self, point: Tensor, look_up: TokenLookUp | None = None) -> Tensor:
         """The twin's value, on the CPU, for the graph's input `point`."""
-        with _embeddings_replaced(self.twin, cut, point):
-            return self.call(point if cut is None else cut.ids)
+        with _embeddings_replaced(self.twin, look_up, point):
+            return self.call(point if look_up is None else look_up.ids)
 
-    def first_part(self, point: Tensor, cut: Cut | None, recorded: Mapping[str, Tensor]) -> str | None:
+    def first_part(self, point: Tensor, look_up: TokenLookUp | None, recorded: Mapping[str, Tensor]) -> str | None:
         """The name of the first submodule of the twin whose eager value differs from the recorded one; None if none.
 
         `recorded` maps names of submodules to their values in the exported program.
@@ -99,7 +99,7 @@ class OriginalModule:
 
         handles = [part.register_forward_hook(compare) for part in names]
         try:
-            self.twin_at(point, cut)
+            self.twin_at(point, look_up)
         except UnsupportedModelError:
             return None
         finally:
@@ -117,7 +117,7 @@ class OriginalModule:
         return weight.detach() if isinstance(weight, Tensor) else None
 
     def own_at(
-        self, point: Tensor, cut: Cut | None = None, *, moved: bool = True, mode: Mode = torch.no_grad
+        self, point: Tensor, look_up: TokenLookUp | None = None, *, moved: bool = True, mode: Mode = torch.no_grad
     ) -> tuple[Tensor, Tensor, torch.dtype]:
         """(value, point, precision): the value of the user's object at a point, and the point rounded to its precision.
 
@@ -126,9 +126,9 @@ class OriginalModule:
         device = self.device
         for kind in self.kinds:
             rounded = point.to(kind)
-            x = rounded.to(device) if cut is None else cut.ids.to(device)
+            x = rounded.to(device) if look_up is None else look_up.ids.to(device)
             try:
-                with _embeddings_replaced(self.own, cut if moved else None, rounded.to(device)):
+                with _embeddings_replaced(self.own, look_up if moved else None, rounded.to(device)):
                     value = _called("the module", self._own(kind), x, mode)
             except UnsupportedModelError:
                 if kind is self.kinds[-1]:
@@ -396,18 +396,18 @@ def _random_states(device: torch.device) -> dict[str, object]:
 
 
 @contextlib.contextmanager
-def _embeddings_replaced(module: nn.Module, cut: Cut | None, point: Tensor) -> Iterator[None]:
-    """A context in which the module's look-ups of the cut's ids return the point; without a cut nothing changes."""
-    if cut is None:
+def _embeddings_replaced(module: nn.Module, look_up: TokenLookUp | None, point: Tensor) -> Iterator[None]:
+    """A context in which the module's look-ups of the ids return the point; nothing changes if `look_up` is None."""
+    if look_up is None:
         yield
         return
-    mode = _LookUps(_tensor_named(module, cut.table), cut.ids, point)
+    mode = _LookUps(_tensor_named(module, look_up.table), look_up.ids, point)
     with mode:
         yield
     if not mode.count:
         raise UnsupportedModelError(
-            f"the module does not look the ids up in {cut.table} when it is called, though torch.export recorded that; "
-            "it has to do the same every time"
+            f"the module does not look the ids up in {look_up.table} when it is called, though torch.export recorded "
+            "that; it has to do the same every time"
         )
 
 

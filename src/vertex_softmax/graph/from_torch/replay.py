@@ -24,7 +24,7 @@ from torch import Tensor
 
 from vertex_softmax.foundation.errors import UnsupportedModelError
 from vertex_softmax.graph.from_onnx.replay import DOUBLE, MARGIN, floor
-from vertex_softmax.graph.from_torch.module import Cut, Mode, OriginalModule, traceable
+from vertex_softmax.graph.from_torch.module import Mode, OriginalModule, TokenLookUp, traceable
 from vertex_softmax.graph.ir import Graph
 
 if TYPE_CHECKING:
@@ -58,7 +58,7 @@ class ReplayCase:
     """Its index in the batch; None for the example of an import."""
     points: Tensor
     """(n, *graph input shape), float64; the first is the centre (for token ids, their rows in the table)."""
-    cut: Cut | None = None
+    look_up: TokenLookUp | None = None
     """For token ids: the ids, and the table they are looked up in."""
 
     @property
@@ -124,7 +124,7 @@ class _Comparison:
 
     def own(self, case: ReplayCase, j: int) -> _Call:
         """A call of the user's object at point j of a case."""
-        value, point, kind = self.original.own_at(case.points[j], case.cut, moved=j > 0)
+        value, point, kind = self.original.own_at(case.points[j], case.look_up, moved=j > 0)
         return _Call(case=case, point=point, value=value, kind=self._precision(kind), who="the module")
 
     def in_mode(self, case: ReplayCase, mode: Mode, who: str) -> list[_Call]:
@@ -135,7 +135,7 @@ class _Comparison:
         calls = []
         for j in range(min(1, len(case.points) - 1), len(case.points)):
             try:
-                value, point, kind = self.original.own_at(case.points[j], case.cut, moved=j > 0, mode=mode)
+                value, point, kind = self.original.own_at(case.points[j], case.look_up, moved=j > 0, mode=mode)
             except UnsupportedModelError:
                 return []
             calls.append(_Call(case=case, point=point, value=value, kind=self._precision(kind), who=who))
@@ -144,7 +144,7 @@ class _Comparison:
     def twin(self, case: ReplayCase, j: int) -> _Call:
         """A call of the module's copy in float64 at point j of a case."""
         point, kind = case.points[j], self._precision(torch.float64)
-        value = self.original.twin_at(point, case.cut)
+        value = self.original.twin_at(point, case.look_up)
         return _Call(case=case, point=point, value=value, kind=kind, who="the module in float64", own=False)
 
     def _precision(self, kind: torch.dtype) -> torch.dtype:
@@ -156,14 +156,14 @@ class _Comparison:
 
         The other input consists of the same numbers or ids in another order.
         """
-        x = case.points[0] if case.cut is None else case.cut.ids
+        x = case.points[0] if case.look_up is None else case.look_up.ids
         if x.dim() < 2 or x.shape[0] != 1:
             return []
-        values = self.original.batch_at(torch.cat([x, x.roll(1, -1) if case.cut is not None else 0.5 * x.flip(-1)]))
+        values = self.original.batch_at(torch.cat([x, x.roll(1, -1) if case.look_up is not None else 0.5 * x.flip(-1)]))
         if values is None:
             return []
         kind = self.original.kinds[0]
-        point = case.points[0] if case.cut is not None else case.points[0].to(kind).double()
+        point = case.points[0] if case.look_up is not None else case.points[0].to(kind).double()
         who = "in a batch with another input the module"
         return [_Call(case=case, point=point, value=values[:1], kind=self._precision(kind), who=who)]
 
@@ -205,7 +205,7 @@ class _Comparison:
     def _fused(self, call: _Call, exact: Tensor, allowed: float) -> bool:
         """Whether the user's object agrees with the graph if torch's fused kernels are disabled."""
         with traceable():
-            value, _, _ = self.original.own_at(call.point, call.case.cut)
+            value, _, _ = self.original.own_at(call.point, call.case.look_up)
         return value.shape == exact.shape and float((value - exact).abs().max()) <= allowed
 
     def _allowed(self, kind: torch.dtype, exact: Tensor, rough: Tensor) -> float:
@@ -227,7 +227,7 @@ class _Comparison:
         tensor = self.reading.first_difference(call.point)
         if tensor is not None:
             return f"The first tensor that differs is {tensor}: it was read wrongly. Please report the model"
-        part = self.original.first_part(call.point, call.case.cut, self.reading.parts(call.point))
+        part = self.original.first_part(call.point, call.case.look_up, self.reading.parts(call.point))
         where = f"; the first part that differs is {part!r}" if part else ""
         return (
             f"The graph is what torch.export recorded: it is the module that does something else when it is called"

@@ -15,7 +15,7 @@ from tests.ops.mutants import altered, fields, halved, replaced, unmasked, upper
 from tests.slowly import few
 from vertex_lab.fuzz import case, check
 from vertex_lab.fuzz.minimise import minimised
-from vertex_softmax.methods import parts
+from vertex_softmax.methods import combination
 from vertex_softmax.methods.registry import METHODS
 from vertex_softmax.methods.verdict import Verdict
 from vertex_softmax.ops import attention, bilinear, elementwise, normalization, softmax
@@ -104,7 +104,7 @@ PLANTS: dict[str, Plant] = {
     ),
     "joint forgets its parts": (
         "order",
-        lambda: replaced(parts, "larger", lambda *bounds: bounds[-1] - 1.0),
+        lambda: replaced(combination, "larger", lambda *bounds: bounds[-1] - 1.0),
         recipe(ATTENTION),
     ),
     "an exception": (

@@ -286,7 +286,7 @@ MUTANTS: list[Mutant] = [
     ),
     *mutants(
         "relaxations",
-        "ops/attention/parts.py",
+        "ops/attention/shared.py",
         "ops/test_contract.py",
         {
             "diagonal rows in another order": ("row_step", "each.movedim(-3, 2)", "each.movedim(-3, 1)"),
@@ -390,7 +390,7 @@ MUTANTS: list[Mutant] = [
     ),
     *mutants(
         "relaxations",
-        "ops/attention/parts.py",
+        "ops/attention/shared.py",
         "ops/test_parallel.py",
         {
             "half the ellipsoid": (

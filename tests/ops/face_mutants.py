@@ -20,7 +20,7 @@ from tests.ops.face_checks import (
 )
 from tests.ops.mutants import Check, Mutants, altered, halved, replaced
 from vertex_softmax.ops import bilinear, elementwise, normalization
-from vertex_softmax.ops.attention import Attention, minorant, parts
+from vertex_softmax.ops.attention import Attention, minorant, shared
 from vertex_softmax.ops.contract import Centring, InnerRange, Op, Splittable, Summarising
 from vertex_softmax.ops.line_relaxations import ReluRelaxation
 
@@ -84,7 +84,7 @@ CHECKS: dict[str, Check] = {
 
 MUTANTS: Mutants = {
     "forms: half a product's radius": (lambda: altered(bilinear, "product_radius", lambda f, *_: f / 2), forms),
-    "forms: half a functional's range": (lambda: altered(parts, "functional_box", halved), forms),
+    "forms: half a functional's range": (lambda: altered(shared, "functional_box", halved), forms),
     "forms: planes at a corner without their slope on the input": (
         lambda: altered(bilinear, "planes", lambda f, *_: (*f[:3], 0 * f[3])),
         forms,

@@ -33,7 +33,7 @@ from vertex_softmax.ops import (
     shape,
     softmax,
 )
-from vertex_softmax.ops.attention import lse_row, minorant, parts
+from vertex_softmax.ops.attention import lse_row, minorant, shared
 from vertex_softmax.ops.attention import op as attention_op
 from vertex_softmax.ops.contract import AffineForm, Step
 from vertex_softmax.ops.interval import Interval
@@ -371,11 +371,11 @@ MUTANTS: Mutants = {
         one("Attention"),
     ),
     "attention: the values' upper ends": (
-        lambda: altered(parts, "functional_box", lambda f, *_: swapped(f)),
+        lambda: altered(shared, "functional_box", lambda f, *_: swapped(f)),
         one("Attention"),
     ),
     "attention: the vertex maximum": (
-        lambda: replaced(parts, "softmax_box_min", attention_op.softmax_box_max),
+        lambda: replaced(shared, "softmax_box_min", attention_op.softmax_box_max),
         one("Attention"),
     ),
     "attention: the interval's least value is its largest": (

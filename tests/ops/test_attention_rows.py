@@ -20,7 +20,7 @@ from vertex_softmax.ops.attention.affine_row import AffineRow
 from vertex_softmax.ops.attention.better_row import BetterRow
 from vertex_softmax.ops.attention.lse_row import LseRow
 from vertex_softmax.ops.attention.minorant import _pieces, centred_log_probabilities, minorant
-from vertex_softmax.ops.attention.parts import shifted_box
+from vertex_softmax.ops.attention.shared import shifted_box
 from vertex_softmax.ops.attention.vertex_row import VertexRow
 from vertex_softmax.ops.contract import CentredRows, Context, Relaxation
 from vertex_softmax.ops.interval import Interval

@@ -24,7 +24,7 @@ from tests.ops.mutants import Check, Mutants, altered, fields, halved, replaced
 from vertex_softmax.bounds import ascent as ascent_module
 from vertex_softmax.bounds import backward, box_passes, generate
 from vertex_softmax.ops import bilinear, generators, lines, normalization
-from vertex_softmax.ops.attention import minorant, parts
+from vertex_softmax.ops.attention import minorant, shared
 from vertex_softmax.ops.attention.affine_row import AffineRow
 from vertex_softmax.ops.contract import Step
 from vertex_softmax.ops.interval import Interval
@@ -228,7 +228,7 @@ MUTANTS: Mutants = {
         ellipsoids,
     ),
     "functional radius: halved in attention": (
-        lambda: altered(parts, "functional_radius", lambda f, *_: f / 2),
+        lambda: altered(shared, "functional_radius", lambda f, *_: f / 2),
         summaries,
     ),
     # corners

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from vertex_softmax.ops.attention.minorant import Minorant
-from vertex_softmax.ops.attention.parts import Scores, Values, row_step
+from vertex_softmax.ops.attention.shared import Scores, Values, row_step
 from vertex_softmax.ops.contract import Range, Relaxation, Step
 from vertex_softmax.ops.interval import Interval
 from vertex_softmax.ops.tensors import sum_to

@@ -13,7 +13,7 @@ from typing import ClassVar
 import torch
 from torch import Tensor
 
-from vertex_softmax.ops.attention.parts import Scores, Values, row_step
+from vertex_softmax.ops.attention.shared import Scores, Values, row_step
 from vertex_softmax.ops.contract import Range, Relaxation, Step
 from vertex_softmax.ops.softmax import RowBounds, RowChoice, row_below
 from vertex_softmax.ops.tensors import beside

@@ -7,7 +7,7 @@ import dataclasses
 import torch
 from torch import Tensor
 
-from vertex_softmax.ops.attention.parts import centre_of, shifted_box
+from vertex_softmax.ops.attention.shared import centre_of, shifted_box
 from vertex_softmax.ops.contract import CentredRows
 from vertex_softmax.ops.interval import Interval
 from vertex_softmax.ops.tensors import beside

@@ -12,7 +12,7 @@ from vertex_softmax.ops.attention.affine_row import AffineRow
 from vertex_softmax.ops.attention.better_row import BetterRow
 from vertex_softmax.ops.attention.lse_row import LseRow
 from vertex_softmax.ops.attention.minorant import minorant
-from vertex_softmax.ops.attention.parts import Scores, Values, centre_of, finite_or_zero
+from vertex_softmax.ops.attention.shared import Scores, Values, centre_of, finite_or_zero
 from vertex_softmax.ops.attention.vertex_row import VertexRow
 from vertex_softmax.ops.bilinear import product_interval
 from vertex_softmax.ops.contract import Centring, Context, Relaxation, Shape, Splittable, Summarising

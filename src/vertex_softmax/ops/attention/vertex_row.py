@@ -6,7 +6,7 @@ import dataclasses
 
 from torch import Tensor
 
-from vertex_softmax.ops.attention.parts import Scores, Values
+from vertex_softmax.ops.attention.shared import Scores, Values
 from vertex_softmax.ops.contract import Relaxation, Step
 from vertex_softmax.ops.tensors import sum_to
 

@@ -8,7 +8,6 @@ from typing import Any
 from vertex_softmax.foundation.errors import MissingDependencyError
 
 BLUE, ORANGE, GREY, RED, GREEN = "#2b6cb0", "#dd6b20", "#8a94a6", "#c53030", "#2f855a"
-BARS = {"ibp": RED, "crown": ORANGE, "alpha-crown": ORANGE, "vertex": BLUE, "hybrid": GREEN, "joint": GREEN}
 COLOURS = {"IBP": RED, "simplex": ORANGE, "Wei-LSE": "#805ad5", "Vertex": GREEN}
 
 

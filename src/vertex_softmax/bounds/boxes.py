@@ -123,6 +123,10 @@ class Boxes:
         }
         return dataclasses.replace(self, generators=needed, summaries=summaries)
 
+    def with_summary(self, node: Node, summary: object) -> Boxes:
+        """With what a node's relaxation needs of its inputs beyond their boxes."""
+        return dataclasses.replace(self, summaries={**self.summaries, node: summary})
+
     def parts(self, count: int, intervals: Mapping[Node, Interval], inner: Mapping[Node, Interval]) -> Boxes:
         """Boxes of `count` parts of the set, which is one input's: narrower intervals, (count, *shape) each.
 

@@ -12,9 +12,11 @@ from vertex_softmax.bounds.boxes import Boxes, by_intervals
 from vertex_softmax.bounds.generate import generate
 from vertex_softmax.bounds.index import GraphIndex
 from vertex_softmax.bounds.question import Question
-from vertex_softmax.graph.ir import Node
+from vertex_softmax.bounds.zonotopes import boxes_by_zonotopes
+from vertex_softmax.graph.ir import Constant, Node
 from vertex_softmax.methods.options import Options, PreactivationBoxes, ScoreBoxes
 from vertex_softmax.ops.attention import Attention
+from vertex_softmax.ops.normalization import Normalize
 from vertex_softmax.ops.rules import RowRule, Rules
 
 
@@ -24,6 +26,10 @@ class Kind(StrEnum):
     SCORES = "scores"
     VALUES = "values"
     PREACTIVATIONS = "pre-activations"
+    ZONOTOPES = "zonotopes"
+
+
+PASSES_TOO = __import__("os").environ.get("PASSES_TOO") == "1"
 
 
 def boxes_by_passes(question: Question, rule: RowRule, options: Options, known: Sequence[Boxes] = ()) -> Boxes:
@@ -33,7 +39,25 @@ def boxes_by_passes(question: Question, rule: RowRule, options: Options, known: 
 
 def tightened_boxes(question: Question, options: Options, known: Sequence[Boxes] = ()) -> Boxes:
     """The same under the affine vertex rule, with the tightenings of docs/method.md, section 8, that options allow."""
+    if options.generators and any(isinstance(node.op, Normalize) for node in question.index.nodes):
+        return _by_zonotopes(question, options, known)
     return _Recipe(question, RowRule.AFFINE, options, known, tightened=True).boxes()
+
+
+def _by_zonotopes(question: Question, options: Options, known: Sequence[Boxes]) -> Boxes:
+    """By zonotopes, from the input on, and then by a pass wherever a nonlinearity reads a box."""
+    begin = time.perf_counter()
+    boxes = boxes_by_zonotopes(question, known)
+    question.clock.add(Kind.ZONOTOPES, begin)
+    if not PASSES_TOO:
+        return boxes
+    rules = Rules(attention=RowRule.AFFINE, exact=False)
+    for node in question.index.nodes:
+        if node is not question.graph.input and not isinstance(node.op, Constant) and question.index.read_by_someone(node):
+            begin = time.perf_counter()
+            boxes = boxes.tightened(node, box_by_pass(question, boxes, node, rules))
+            question.clock.add(kind_of(question.index, node), begin)
+    return boxes
 
 
 class _Recipe:

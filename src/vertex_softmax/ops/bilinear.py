@@ -16,14 +16,16 @@ import torch
 from torch import Tensor
 
 from vertex_softmax.foundation.tolerances import OUTWARD
-from vertex_softmax.ops.contract import AffineForm, Context, Op, Range, Relaxation, Shape, Step, Summarising
+from vertex_softmax.ops.contract import AffineForm, Context, Propagating, Range, Relaxation, Shape, Step, Summarising
 from vertex_softmax.ops.corners import Corners, corners, planes
 from vertex_softmax.ops.forms import product_radius, row_form
 from vertex_softmax.ops.generators import Generators, ellipsoid
 from vertex_softmax.ops.generators import product_radius as generators_product_radius
 from vertex_softmax.ops.interval import Interval
+from vertex_softmax.ops.propagation.products import element_product, matrix_product, second_order
 from vertex_softmax.ops.registry import register
 from vertex_softmax.ops.tensors import beside, sum_to
+from vertex_softmax.ops.zonotope import Zonotope
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -54,7 +56,7 @@ class ElementPlanes(Relaxation):
 
 @register
 @dataclasses.dataclass(frozen=True)
-class Multiply(Op):
+class Multiply(Propagating):
     """x · y elementwise, of one shape."""
 
     reads = (0, 1)
@@ -63,6 +65,10 @@ class Multiply(Op):
     def evaluate(self, *xs: Tensor) -> Tensor:
         """Elementwise."""
         return xs[0] * xs[1]
+
+    def propagate(self, inputs: tuple[Zonotope, ...], boxes: tuple[Interval, ...], origin: str) -> Zonotope:
+        """Along the last dimension the second-order parts are bounded together."""
+        return element_product(*inputs, origin)
 
     def interval(self, *boxes: Interval) -> Interval:
         """The extreme corners."""
@@ -161,7 +167,7 @@ class ProductSummary:
 
 @register
 @dataclasses.dataclass(frozen=True)
-class MatMul(Summarising):
+class MatMul(Summarising, Propagating):
     """x @ y over the last two dimensions, of equal leading dimensions: one plane per row and column.
 
     At the centre the error is |x'_i · y'_j| for the parts x', y' that vary. Where both factors are affine in the input
@@ -176,6 +182,15 @@ class MatMul(Summarising):
     def evaluate(self, *xs: Tensor) -> Tensor:
         """(..., n, k), (..., k, m) → (..., n, m)"""
         return xs[0] @ xs[1]
+
+    def propagate(self, inputs: tuple[Zonotope, ...], boxes: tuple[Interval, ...], origin: str) -> Zonotope:
+        """Every product of a row and a column has an unknown of its own for its second-order part."""
+        return matrix_product(*inputs)
+
+    def learnt(self, inputs: tuple[Zonotope, ...]) -> ProductSummary:
+        """The centres of both factors, and a bound of the second-order part."""
+        x, y = inputs
+        return ProductSummary(x.centre, y.centre, second_order(x, y))
 
     def summarise(self, generators: Mapping[int, Generators]) -> ProductSummary:
         """The centres of both factors, and a bound of the second-order part."""

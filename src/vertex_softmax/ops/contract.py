@@ -27,6 +27,7 @@ from vertex_softmax.ops.rules import Rules
 
 if TYPE_CHECKING:
     from vertex_softmax.ops.generators import Generators
+    from vertex_softmax.ops.zonotope import Zonotope
 
 Shape = tuple[int, ...]
 
@@ -179,6 +180,29 @@ class AffineOp(Op, Relaxation):
     def relax(self, context: Context) -> Relaxation:
         """The op itself."""
         return self
+
+    def linear(self, *xs: Tensor) -> Tensor:
+        """The op without its constant, on (*leading, *shape) tensors; subclasses that have a constant leave it out."""
+        return self.evaluate(*xs)
+
+
+class Propagating(Op):
+    """Face of a nonlinear op through which zonotopes pass (ops/zonotope.py)."""
+
+    @abstractmethod
+    def propagate(self, inputs: tuple[Zonotope, ...], boxes: tuple[Interval, ...], origin: str) -> Zonotope:
+        """The zonotope of the output, for inputs that lie in their zonotopes and in their boxes.
+
+        `origin`: the name of the node, for unknowns that the op introduces.
+        """
+
+    def learnt(self, inputs: tuple[Zonotope, ...]) -> object | None:
+        """What the op's relaxation needs of its inputs' zonotopes (`Context.summary`); None: nothing."""
+        return None
+
+    def learnt_rows(self, i: int, inputs: tuple[Zonotope, ...], box: Interval) -> CentredRows | None:
+        """The rows of input i less their weighted means, where the relaxation gains from them; `box`: of that input."""
+        return None
 
 
 class Summarising(Op):

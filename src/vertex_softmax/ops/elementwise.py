@@ -13,7 +13,7 @@ from typing import ClassVar
 import torch
 from torch import Tensor
 
-from vertex_softmax.ops.contract import Context, Relaxation, Shape, Splittable
+from vertex_softmax.ops.contract import Context, Propagating, Relaxation, Shape, Splittable
 from vertex_softmax.ops.interval import Interval
 from vertex_softmax.ops.line_relaxations import BandRelaxation, CurvedRelaxation, LineRelaxation, ReluRelaxation
 from vertex_softmax.ops.lines import (
@@ -28,15 +28,17 @@ from vertex_softmax.ops.lines import (
     end_lines,
     negated,
 )
+from vertex_softmax.ops.propagation.curves import bent
 from vertex_softmax.ops.registry import register
-from vertex_softmax.ops.rules import ReluSlope, Rules
+from vertex_softmax.ops.rules import ReluSlope, RowRule, Rules
 from vertex_softmax.ops.tensors import beside, spread
+from vertex_softmax.ops.zonotope import Zonotope
 
 INFINITY = math.inf
 Pieces = tuple[tuple[float, float], ...]
 
 
-class Elementwise(Splittable):
+class Elementwise(Splittable, Propagating):
     """f(x) elementwise, between two lines over the interval of x."""
 
     reads = (0,)
@@ -69,6 +71,10 @@ class Elementwise(Splittable):
         """The band of one slope that holds the two lines."""
         slope = (lines.lower_slope + lines.upper_slope) / 2
         return band(slope, lines, box)
+
+    def propagate(self, inputs: tuple[Zonotope, ...], boxes: tuple[Interval, ...], origin: str) -> Zonotope:
+        """The band of one slope over the box."""
+        return bent(inputs[0], self.band(boxes[0], self.lines(boxes[0], Rules(attention=RowRule.AFFINE, parallel=True))))
 
     def carries_diagonal(self, dimension: int, shape: Shape) -> tuple[int | None, ...] | None:
         """Every dimension."""

@@ -136,12 +136,12 @@ def squares(eta: Tensor, shape: Tensor) -> Tensor:
 
 def product_radius(left: Ellipsoid, right: Ellipsoid) -> Tensor:
     """A bound of |(x_i − centre_i) · (y_j − centre_j)|, (batch, ..., n, m)."""
-    cross = _root(left.shape).mT.unsqueeze(-3) @ _root(right.shape).unsqueeze(-4)  # (batch, ..., n, m, d, d)
+    cross = root(left.shape).mT.unsqueeze(-3) @ root(right.shape).unsqueeze(-4)  # (batch, ..., n, m, d, d)
     sizes = left.size.sqrt().unsqueeze(-1) * right.size.sqrt().unsqueeze(-2)
     return most_eigenvalue(cross @ cross.mT).sqrt() * sizes
 
 
-def _root(shape: Tensor) -> Tensor:
+def root(shape: Tensor) -> Tensor:
     """L with L Lᵀ at least C: Cholesky's, or √tr(C) I where there is none (C = 0)."""
     trace = _trace(shape)[..., None, None]
     factor, failed = torch.linalg.cholesky_ex(shape / torch.where(trace > 0, trace, torch.ones_like(trace)))

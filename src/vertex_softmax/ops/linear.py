@@ -38,6 +38,10 @@ class Linear(AffineOp):
         y = xs[0] @ self.weight
         return y if self.bias is None else y + self.bias
 
+    def linear(self, *xs: Tensor) -> Tensor:
+        """(..., in) → (..., out)"""
+        return xs[0] @ self.weight
+
     def interval(self, *boxes: Interval) -> Interval:
         """The exact range of each output."""
         return image(boxes[0], self.evaluate, lambda r: r @ self.weight.abs())
@@ -95,6 +99,10 @@ class Convolution(AffineOp):
     def evaluate(self, *xs: Tensor) -> Tensor:
         """(..., N, channels, *size) → (..., N, out channels, *out size)"""
         return self._convolve(xs[0], self.weight, self.bias)
+
+    def linear(self, *xs: Tensor) -> Tensor:
+        """(..., N, channels, *size) → (..., N, out channels, *out size)"""
+        return self._convolve(xs[0], self.weight, None)
 
     def interval(self, *boxes: Interval) -> Interval:
         """The exact range of each output."""
@@ -163,6 +171,10 @@ class Shift(AffineOp):
     def evaluate(self, *xs: Tensor) -> Tensor:
         """Elementwise."""
         return xs[0] + self.offset
+
+    def linear(self, *xs: Tensor) -> Tensor:
+        """Nothing changes."""
+        return xs[0]
 
     def interval(self, *boxes: Interval) -> Interval:
         """Exact."""

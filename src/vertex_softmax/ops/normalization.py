@@ -21,6 +21,7 @@ from vertex_softmax.ops.contract import (
     Context,
     InnerLoss,
     InnerRange,
+    Propagating,
     Range,
     Relaxation,
     Shape,
@@ -29,8 +30,10 @@ from vertex_softmax.ops.contract import (
 )
 from vertex_softmax.ops.generators import Ellipsoid, Generators, ellipsoid, functional_radius, most_eigenvalue
 from vertex_softmax.ops.interval import Interval
+from vertex_softmax.ops.propagation.norms import normalized
 from vertex_softmax.ops.registry import register
 from vertex_softmax.ops.tensors import beside
+from vertex_softmax.ops.zonotope import Zonotope
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -160,7 +163,7 @@ class NormRelaxation(InnerLoss):
 
 @register
 @dataclasses.dataclass(frozen=True)
-class Normalize(Summarising, InnerRange):
+class Normalize(Summarising, Propagating, InnerRange):
     """y / √(mean of y² over the last `count` dimensions + eps)."""
 
     eps: float
@@ -177,6 +180,22 @@ class Normalize(Summarising, InnerRange):
         """(..., d) → (..., d)"""
         dims = list(range(-self.count, 0))
         return xs[0] / (xs[0].square().mean(dims, keepdim=True) + self.eps).sqrt()
+
+    def propagate(self, inputs: tuple[Zonotope, ...], boxes: tuple[Interval, ...], origin: str) -> Zonotope:
+        """By the rows (ops/propagation/norms.py)."""
+        shape = inputs[0].centre.shape[1:]
+        found = normalized(inputs[0].rearranged(self._rows), self.eps, origin)
+        return found.rearranged(lambda x: x.reshape(*x.shape[: x.dim() - len(shape) + self.count - 1], *shape))
+
+    def learnt(self, inputs: tuple[Zonotope, ...]) -> NormSummary:
+        """The ellipsoid of the rows, and bounds of |c·(y − c)| and |y − c|²."""
+        y = inputs[0].rearranged(self._rows)
+        shape = y.row_shape
+        round_ = Ellipsoid(
+            centre=y.centre.unsqueeze(-2), shape=shape.matrix.unsqueeze(-3), size=shape.size.unsqueeze(-1), rows=None
+        )
+        far = torch.minimum(shape.farthest(), y.radius.square().sum(-1))
+        return NormSummary(round_, y.reach(y.centre), far)
 
     def summarise(self, generators: Mapping[int, Generators]) -> NormSummary:
         """The ellipsoid of the rows, and bounds of |c·(y − c)| and |y − c|²."""

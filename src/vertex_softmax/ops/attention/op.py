@@ -15,20 +15,22 @@ from vertex_softmax.ops.attention.minorant import minorant
 from vertex_softmax.ops.attention.shared import Scores, Values, centre_of, finite_or_zero
 from vertex_softmax.ops.attention.vertex_row import VertexRow
 from vertex_softmax.ops.bilinear import product_interval
-from vertex_softmax.ops.contract import Centring, Context, Relaxation, Shape, Splittable, Summarising
+from vertex_softmax.ops.contract import CentredRows, Centring, Context, Propagating, Relaxation, Shape, Splittable, Summarising
 from vertex_softmax.ops.forms import row_form
 from vertex_softmax.ops.generators import Ellipsoid, Generators, ellipsoid
 from vertex_softmax.ops.interval import Interval
+from vertex_softmax.ops.propagation.rows import attended, centred_scores
 from vertex_softmax.ops.registry import register
 from vertex_softmax.ops.rules import RowRule
 from vertex_softmax.ops.softmax import MaskedSoftmax, probabilities, row_bounds
 from vertex_softmax.ops.tensors import spread
+from vertex_softmax.ops.zonotope import Zonotope
 from vertex_softmax.softmax_box import softmax_box_max, softmax_box_min
 
 
 @register
 @dataclasses.dataclass(frozen=True)
-class Attention(MaskedSoftmax, Summarising, Centring, Splittable):
+class Attention(MaskedSoftmax, Summarising, Propagating, Centring, Splittable):
     """softmax(scores) @ values; some keys may be masked."""
 
     reads = (0, 1)
@@ -81,6 +83,32 @@ class Attention(MaskedSoftmax, Summarising, Centring, Splittable):
                     coupled=rules.coupled,
                     parallel=rules.parallel,
                 )
+
+    def propagate(self, inputs: tuple[Zonotope, ...], boxes: tuple[Interval, ...], origin: str) -> Zonotope:
+        """By the rows (ops/propagation/rows.py); masked keys are those of the score box."""
+        scores, values = inputs
+        return attended(scores, self._centre(scores, boxes[0]), values, origin)
+
+    def _centre(self, scores: Zonotope, box: Interval) -> Tensor:
+        """The centre of the scores; −inf where a key is masked, NaN in a row of which nothing is known."""
+        known = self.score_box(box)
+        return torch.where(known.upper > -torch.inf, scores.centre, known.upper)
+
+    def learnt(self, inputs: tuple[Zonotope, ...]) -> Ellipsoid:
+        """The ellipsoids of the values."""
+        values, shape = inputs[1], inputs[1].row_shape
+        return Ellipsoid(centre=values.centre, shape=shape.matrix, size=shape.size, rows=None)
+
+    def learnt_rows(self, i: int, inputs: tuple[Zonotope, ...], box: Interval) -> CentredRows | None:
+        """The scores less their mean by the softmax at their centre."""
+        if i != 0:
+            return None
+        found = centred_scores(inputs[0], self._centre(inputs[0], box))
+        weights = found.log_weights.exp()
+        present = found.log_weights > -torch.inf
+        centre = torch.where(present, inputs[0].centre, torch.zeros_like(weights))
+        middle = torch.where(present, centre - (weights * centre).sum(-1, keepdim=True), torch.zeros_like(weights))
+        return CentredRows(weights, Interval(middle - found.reach, middle + found.reach))
 
     def summarise(self, generators: Mapping[int, Generators]) -> Ellipsoid:
         """The ellipsoids of the values."""

@@ -1,0 +1,171 @@
+"""Zonotopes of all nodes, one node after the other from the input on, and the boxes and summaries they give.
+
+Invariant: for every input of the set each node's value lies in its zonotope, with the same unknowns in all of them.
+
+Each op is gone through once, so that the work grows with the depth of the network and not with its square; but what is
+needed of a functional at the end is not known here, so that backward passes over the boxes found are tighter in the end.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Mapping, Sequence
+
+import torch
+from torch import Tensor
+
+from vertex_softmax.bounds.boxes import Boxes, by_intervals
+from vertex_softmax.bounds.index import GraphIndex
+from vertex_softmax.bounds.question import Question
+from vertex_softmax.foundation.tolerances import OUTWARD
+from vertex_softmax.graph.ir import Constant, Node
+from vertex_softmax.ops.contract import AffineOp, Propagating, Summarising
+from vertex_softmax.ops.interval import Interval
+from vertex_softmax.ops.linear import Add, Linear, Scale, Shift, Subtract
+from vertex_softmax.ops.shape import Moving
+from vertex_softmax.ops.zonotope import Unknowns, Zonotope, ellipsoid_balls, of_box
+
+ONE_BY_ONE = (Moving, Scale, Shift, Add, Subtract)
+"""Affine ops of which each number of the output is made of one number of each input."""
+
+
+def boxes_by_zonotopes(question: Question, known: Sequence[Boxes] = ()) -> Boxes:
+    """Boxes of all nodes by intervals, by other sound boxes of the same question, and by zonotopes; and their summaries."""
+    boxes, index = question.input_boxes(), question.index
+    zonotopes: dict[Node, Zonotope] = {}
+    left = uses(index.nodes)
+    for node in index.nodes:
+        question.clock.check()
+        if node is question.graph.input:
+            zonotopes[node] = input_zonotope(boxes[node], node.name)
+        else:
+            boxes = boxes.with_interval(node, by_intervals(node, boxes.intervals))
+            for other in known:
+                boxes = boxes.tightened(node, other[node])
+            boxes = _with_learnt(index, boxes, node, zonotopes)
+            zonotopes[node] = propagated(node, zonotopes, boxes.intervals)
+            boxes = boxes.tightened(node, zonotopes[node].box)
+        boxes = boxes.inspected(node)
+        for i in node.inputs:
+            left[i] -= 1
+            if left[i] == 0:
+                del zonotopes[i]
+    return boxes
+
+
+def _with_learnt(index: GraphIndex, boxes: Boxes, node: Node, zonotopes: Mapping[Node, Zonotope]) -> Boxes:
+    """Boxes with what the relaxation of a node gains from its inputs' zonotopes."""
+    op = node.op
+    if not isinstance(op, Propagating):
+        return boxes
+    inputs = tuple(zonotopes[i] for i in node.inputs)
+    exact = isinstance(op, Summarising) and op.form_inputs and all(
+        node.inputs[i] in index.affine for i in op.generator_inputs
+    )
+    if not exact and (summary := op.learnt(inputs)) is not None:
+        boxes = boxes.with_summary(node, summary)
+    for i, each in enumerate(node.inputs):
+        if (rows := op.learnt_rows(i, inputs, boxes[each])) is not None:
+            boxes = boxes.with_centred(each, node, rows)
+    return boxes
+
+
+def input_zonotope(box: Interval, name: str) -> Zonotope:
+    """Of the input set: one unknown for each number that varies."""
+    radius = box.radius.flatten(1)
+    live = radius.amax(0).nonzero().flatten()
+    columns = radius.new_zeros(radius.shape[0], len(live), radius.shape[1])
+    columns[:, torch.arange(len(live), device=radius.device), live] = radius[:, live]
+    shape = box.lower.shape[1:]
+    zero = torch.zeros_like(box.lower)
+    share = OUTWARD.get(zero.dtype, 0.0)
+    slack = share * box.magnitude if share > 0 else zero
+    return Zonotope(box.centre, {Unknowns(name): columns.reshape(*columns.shape[:2], 1, *shape)}, None, slack)
+
+
+def propagated(node: Node, zonotopes: Mapping[Node, Zonotope], boxes: Mapping[Node, Interval]) -> Zonotope:
+    """The zonotope of a node from those of its inputs, and within its box."""
+    op, box = node.op, boxes[node]
+    inputs = tuple(zonotopes[i] for i in node.inputs)
+    if isinstance(op, Constant):
+        zero = torch.zeros_like(box.lower)
+        return Zonotope(box.lower, {}, None, zero)
+    if isinstance(op, AffineOp):
+        found = _affine(op, inputs, node.name)
+    elif isinstance(op, Propagating):
+        found = op.propagate(inputs, tuple(boxes[i] for i in node.inputs), node.name)
+    else:
+        return of_box(box)
+    return _within(found, box)
+
+
+def _within(found: Zonotope, box: Interval) -> Zonotope:
+    """With the numbers taken from the box that are not finite, or whose own unknown alone is as wide as the box."""
+    fine = found.centre.isfinite() & found.radius.isfinite() & (found.loose <= box.radius)
+    fine = fine | ~box.radius.isfinite()
+    if bool(fine.all()):
+        return found
+    keep = fine[:, None, None]
+    zero = torch.zeros_like(found.centre)
+    blocks = {
+        unknowns: torch.where(keep, columns, torch.zeros_like(columns)) for unknowns, columns in found.blocks.items()
+    }
+    own = torch.where(fine, zero if found.own is None else found.own, box.radius)
+    return Zonotope(torch.where(fine, found.centre, box.centre), blocks, own, torch.where(fine, found.slack, zero))
+
+
+def _affine(op: AffineOp, inputs: tuple[Zonotope, ...], origin: str) -> Zonotope:
+    """The image, exact but for rounding and for what numbers have for themselves."""
+    centre = op.evaluate(*(x.centre for x in inputs))
+    blocks: dict[Unknowns, Tensor] = {}
+    for unknowns in dict.fromkeys(u for x in inputs for u in x.blocks):
+        lead = next(x.blocks[unknowns] for x in inputs if unknowns in x.blocks).shape[:3]
+        blocks[unknowns] = op.linear(
+            *(
+                x.blocks[unknowns] if unknowns in x.blocks else x.centre.new_zeros(()).expand(*lead, *x.centre.shape[1:])
+                for x in inputs
+            )
+        )
+    own = None
+    if any(x.own is not None for x in inputs):
+        ones = tuple(torch.zeros_like(x.centre) if x.own is None else x.own for x in inputs)
+        if isinstance(op, ONE_BY_ONE):
+            own = _sizes(op, ones)
+        elif isinstance(op, Linear) and op.weight.dim() == 2:
+            unknowns, columns = ellipsoid_balls([_mixed(op.weight, ones[0])], origin)
+            blocks[unknowns] = columns
+        else:
+            own = _sizes(op, ones)
+    slack = _sizes(op, tuple(x.slack for x in inputs))
+    share = OUTWARD.get(centre.dtype, 0.0)
+    if share > 0:
+        slack = slack + share * (centre.abs() + _sizes(op, tuple(x.centre.abs() + x.radius for x in inputs)))
+    return Zonotope(centre, blocks, own, slack)
+
+
+def _sizes(op: AffineOp, sizes: tuple[Tensor, ...]) -> Tensor:
+    """|W|·sizes: how far the output may be off if the inputs are off by these, rounded outward."""
+    return op.interval(*(Interval(-x, x) for x in sizes)).radius
+
+
+def _mixed(weight: Tensor, own: Tensor) -> Tensor:
+    """The ellipsoid of Σ_i own_i ν_i weight_i, (batch, rows..., in) → (batch, rows..., out, out)."""
+    length: Tensor = torch.linalg.vector_norm(weight, dim=1)
+    scale = torch.where(length > 0, length, torch.ones_like(length))
+    part = (own / scale).unsqueeze(-1) * weight  # (batch, rows..., in, out)
+    return (own * length).sum(-1)[..., None, None] * (weight.mT @ part)
+
+
+def uses(nodes: tuple[Node, ...]) -> Counter[Node]:
+    """How often each node is an input of another: what nobody needs any more is dropped."""
+    return Counter(i for node in nodes for i in node.inputs)
+
+
+def most_numbers(nodes: tuple[Node, ...]) -> int:
+    """How many numbers of blocks one input's widest node may have, by the unknowns that ops introduce."""
+    unknowns = math.prod(nodes[0].shape)
+    for node in nodes:
+        if isinstance(node.op, Propagating):
+            unknowns += math.prod(node.shape)
+    return unknowns * max(math.prod(node.shape) for node in nodes)

@@ -1,0 +1,1 @@
+"""How zonotopes pass through ops: one file for each kind of op."""

@@ -1,0 +1,71 @@
+"""Zonotopes through products of two variables: affine to first order, the second-order part bounded as a whole.
+
+x y = x_c y_c + x_c y' + x' y_c + x' y'. Of a product of rows and columns Σ_k x'_ik y'_kj is bounded by the two ellipsoids
+(ops/generators.py). Of elementwise products x'_k y'_k every functional Σ_k η_k x'_k y'_k is wanted: it is a quadratic
+form in the unknowns whose matrix is Σ_k η_k g_k h_kᵀ, and its spectral norm is at most the Frobenius norm, so
+  |Σ_k η_k x'_k y'_k|² ≤ U U' ηᵀ (C ∘ C') η,
+an ellipsoid whose matrix is the elementwise product of the two. Where the unknowns are few it is far below the box of
+the products, where every number has its own unknown the box is below: for each row whichever is.
+"""
+
+from __future__ import annotations
+
+import math
+
+import torch
+from torch import Tensor
+
+from vertex_softmax.ops.generators import Ellipsoid, product_radius
+from vertex_softmax.ops.propagation.rounding import rounded
+from vertex_softmax.ops.zonotope import RowShape, Unknowns, Zonotope, balls
+from vertex_softmax.ops.generators import root
+
+
+def matrix_product(x: Zonotope, y: Zonotope) -> Zonotope:
+    """x @ y over the last two dimensions, (batch, ..., n, k), (batch, ..., k, m)."""
+    blocks: dict[Unknowns, Tensor] = {unknowns: columns @ y.centre[:, None, None] for unknowns, columns in x.blocks.items()}
+    for unknowns, columns in y.blocks.items():
+        more = x.centre[:, None, None] @ columns
+        blocks[unknowns] = blocks[unknowns] + more if unknowns in blocks else more
+    second = second_order(x, y)
+    own = second + x.loose @ y.centre.abs() + x.centre.abs() @ y.loose
+    found = Zonotope(x.centre @ y.centre, blocks, own, torch.zeros_like(own))
+    return rounded(found, (x.centre.abs() + x.radius) @ (y.centre.abs() + y.radius))
+
+
+def second_order(x: Zonotope, y: Zonotope) -> Tensor:
+    """|Σ_k x'_ik y'_kj| at most, (batch, ..., n, m)."""
+    plain = x.radius @ y.radius
+    round_ = product_radius(_ellipsoid(x.row_shape), _ellipsoid(transposed(y).row_shape))
+    return torch.where(round_ < plain, round_, plain)
+
+
+def transposed(x: Zonotope) -> Zonotope:
+    """The zonotope of the transposed matrices."""
+    blocks = {unknowns: columns.mT for unknowns, columns in x.blocks.items()}
+    return Zonotope(x.centre.mT, blocks, None if x.own is None else x.own.mT, x.slack.mT)
+
+
+def _ellipsoid(shape: RowShape) -> Ellipsoid:
+    return Ellipsoid(centre=shape.matrix[..., 0], shape=shape.matrix, size=shape.size, rows=None)
+
+
+def element_product(x: Zonotope, y: Zonotope, origin: str) -> Zonotope:
+    """x · y elementwise, (batch, rows..., d)."""
+    blocks: dict[Unknowns, Tensor] = {unknowns: columns * y.centre[:, None, None] for unknowns, columns in x.blocks.items()}
+    for unknowns, columns in y.blocks.items():
+        more = columns * x.centre[:, None, None]
+        blocks[unknowns] = blocks[unknowns] + more if unknowns in blocks else more
+    box = x.radius * y.radius
+    a, b = x.row_shape, y.row_shape
+    matrix = (a.size * b.size)[..., None, None] * a.matrix * b.matrix
+    trace = matrix.diagonal(dim1=-2, dim2=-1).sum(-1)
+    # the mean over directions η: √(tr M) of the ellipsoid, √(2/π) Σ of the box
+    better = trace.sqrt() < math.sqrt(2 / math.pi) * box.sum(-1)
+    if bool(better.any()):
+        unknowns, columns = balls(root(torch.where(better[..., None, None], matrix, torch.zeros_like(matrix))), origin)
+        blocks[unknowns] = columns
+        box = torch.where(better.unsqueeze(-1), torch.zeros_like(box), box)
+    own = box + x.loose * y.centre.abs() + x.centre.abs() * y.loose
+    found = Zonotope(x.centre * y.centre, blocks, own, torch.zeros_like(own))
+    return rounded(found, (x.centre.abs() + x.radius) * (y.centre.abs() + y.radius))

@@ -1,0 +1,16 @@
+"""What rounding adds to a zonotope: a share of the size of what was added up."""
+
+from __future__ import annotations
+
+import dataclasses
+
+from torch import Tensor
+
+from vertex_softmax.foundation.tolerances import OUTWARD
+from vertex_softmax.ops.zonotope import Zonotope
+
+
+def rounded(zonotope: Zonotope, size: Tensor) -> Zonotope:
+    """The zonotope with slack for numbers of the given size, (batch, *shape); as it is where precision has no share."""
+    share = OUTWARD.get(size.dtype, 0.0)
+    return zonotope if share == 0 else dataclasses.replace(zonotope, slack=zonotope.slack + share * size)

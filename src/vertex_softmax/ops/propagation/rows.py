@@ -1,0 +1,213 @@
+"""Zonotopes through attention: rows of softmax(scores) @ values.
+
+Per row let ω = softmax at the centre of the scores, v̄ = Σ ω v the row there, and t the scores less their mean by ω and
+less their centre: Σ ω t = 0 and p_j = ω_j e^{t_j − D} with D = log Σ ω e^t ≥ 0, of second order. Since Σ p = 1,
+  Σ_j p_j v_j = v̄ + Σ_j p_j (v_j^c − v̄) + Σ_j p_j v'_j.
+The first sum needs an affine function of t_j and an error for each key, α_j + β_j t_j ± δ_j; of two that are known the
+row takes the one with less error:
+- exponential: e^t over [−τ, τ] is on its chord of slope sinh(τ)/τ to within half of cosh τ − a + a log a; the common
+  factor e^{−D} multiplies Σ ω_j (e^{t_j} − 1)(v_j^c − v̄), because Σ ω_j (v_j^c − v̄) = 0: an error of third order;
+- logistic: p_j = σ(z_j), where by Jensen's inequality z_j = logit ω_j + t_j / (1 − ω_j) − D_j, 0 ≤ D_j, and D_j is of
+  second order too; σ is bounded and nowhere steeper than ¼, which no exponential is.
+The second sum is Σ p_j^c v'_j and an error (p_j − p_j^c) v'_j in the shape of v'_j, with p_j in its range.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+from vertex_softmax.foundation.tolerances import OUTWARD
+from vertex_softmax.ops.interval import Interval
+from vertex_softmax.ops.propagation.rounding import rounded
+from vertex_softmax.ops.zonotope import Unknowns, Zonotope, columns_ellipsoid, ellipsoid_balls
+
+
+class CentredScores(NamedTuple):
+    """Scores less their mean by ω and less their centre, (batch, ..., n, K); 0 where a key is masked."""
+
+    log_weights: Tensor
+    """log ω, −inf where a key is masked"""
+    blocks: dict[Unknowns, Tensor]
+    """(batch, balls, dimension, ..., n, K)"""
+    loose: Tensor
+    """what is not in the blocks"""
+    reach: Tensor
+    """τ, |t| at most"""
+
+
+class Weights(NamedTuple):
+    """p_j − (something common to the row) = middle_j + slope_j t_j ± error_j, and p_j in `range`; (batch, ..., n, K)."""
+
+    middle: Tensor
+    slope: Tensor
+    error: Tensor
+    range: Interval
+
+
+def centred_scores(scores: Zonotope, masked: Tensor) -> CentredScores:
+    """`masked`: the centre of the scores with −inf where a key is masked."""
+    log_weights = masked.log_softmax(-1)
+    present = masked > -torch.inf
+    weights = log_weights.exp()
+
+    def centred(x: Tensor) -> Tensor:
+        zero = torch.zeros((), dtype=x.dtype, device=x.device)
+        x = torch.where(present[:, None, None], x, zero)
+        mean = (weights[:, None, None] * x).sum(-1, keepdim=True)
+        return torch.where(present[:, None, None], x - mean, zero)
+
+    blocks = {unknowns: centred(columns) for unknowns, columns in scores.blocks.items()}
+    loose = torch.where(present, scores.loose, torch.zeros_like(weights))
+    share = weights * loose
+    rest = _others(share)
+    own = torch.where(present, _others(weights) * loose + rest, torch.zeros_like(weights))
+    # of a key with nearly all the weight, t is the small difference of large numbers
+    rounding = OUTWARD.get(weights.dtype, 0.0) or 8 * torch.finfo(weights.dtype).eps
+    own = own + torch.where(present, rounding * scores.radius, torch.zeros_like(weights))
+    reach = own
+    for columns in blocks.values():
+        reach = reach + torch.linalg.vector_norm(columns, dim=2).sum(1)
+    return CentredScores(log_weights, blocks, own, reach)
+
+
+def _others(x: Tensor) -> Tensor:
+    """Σ over the other keys, summed and not subtracted: (..., K) → (..., K)."""
+    keys = x.shape[-1]
+    return x @ (1 - torch.eye(keys, dtype=x.dtype, device=x.device))
+
+
+def _log_others(x: Tensor) -> Tensor:
+    """log Σ over the other keys of e^x: (..., K) → (..., K); −inf where there is none."""
+    keys = x.shape[-1]
+    alone = torch.eye(keys, dtype=torch.bool, device=x.device)
+    return x.unsqueeze(-2).masked_fill(alone, -torch.inf).logsumexp(-1)
+
+
+def logistic(scores: CentredScores) -> Weights:
+    """By p = σ(z); the slope is that of the chord or the one at the centre, whichever has less error."""
+    log, tau = scores.log_weights, scores.reach
+    present = log > -torch.inf
+    log_rest = _log_others(log)
+    varies = present & (log_rest > -torch.inf) & (tau > 0)
+    rest = torch.where(varies, log_rest, torch.zeros_like(log)).exp()
+    odds = torch.where(varies, log - log_rest, torch.zeros_like(log))
+    wide = tau / rest  # |t / (1 − ω)|
+    weights = log.exp()
+    # D_j = log Σ_{k≠j} ω_k/(1 − ω_j) e^{t_k + s_j} with |s_j| ≤ ω_j τ_j / (1 − ω_j), and the mean of the exponents is 0
+    shift = weights * wide
+    grown = _others(weights * torch.expm1(tau)) / rest
+    curved = _others(weights * (torch.expm1(tau) - tau)) / rest
+    most = torch.log1p(curved + torch.expm1(shift) * grown + (torch.expm1(shift) - shift))
+    most = most.nan_to_num(torch.inf, torch.inf)
+    safe = torch.where(present, log, torch.zeros_like(log))
+    up = torch.where(varies, safe + tau - _log_others(log - tau), odds)
+    down = torch.where(varies, safe - tau - _log_others(log + tau), odds)
+    z = Interval(torch.maximum(down, odds - wide - most), torch.minimum(up, odds + wide))
+    bands = []
+    for slope in (_chord(odds, wide, z), torch.sigmoid(odds) * torch.sigmoid(-odds)):
+        bands.append((slope, *_logistic_band(slope, odds, wide, most, z)))
+    less = bands[1][2] < bands[0][2]
+    slope, middle, error = (torch.where(less, b, a) for a, b in zip(*bands, strict=True))
+    zero = torch.zeros_like(tau)
+    return Weights(
+        middle=torch.where(varies, middle, weights),
+        slope=torch.where(varies, slope / rest, zero),
+        error=torch.where(varies, error, zero),
+        range=Interval(*(torch.where(varies, torch.sigmoid(end), weights) for end in z)),
+    )
+
+
+def _chord(odds: Tensor, wide: Tensor, z: Interval) -> Tensor:
+    """The slope of σ between the ends of z, at most ¼."""
+    ends = torch.sigmoid(torch.minimum(odds + wide, z.upper)) - torch.sigmoid(torch.maximum(odds - wide, z.lower))
+    width = torch.where(wide > 0, 2 * wide, torch.ones_like(wide))
+    return (ends / width).clamp(0.0, 0.25)
+
+
+def _logistic_band(slope: Tensor, odds: Tensor, wide: Tensor, most: Tensor, z: Interval) -> tuple[Tensor, Tensor]:
+    """Middle and error of σ(z) − slope·x over |x| ≤ wide, where odds + x − most ≤ z ≤ odds + x, and z in its range.
+
+    σ(z) − slope·z has its one inner maximum at z₁ and its one inner minimum at −z₁, σ'(z₁) = slope, or none.
+    """
+    root = (1 - 4 * slope).clamp(min=0).sqrt()
+    turn = torch.log1p(root) - torch.log1p(-root)  # inf at slope 0
+    highest = torch.minimum(odds + wide, z.upper)
+    lowest = torch.maximum(odds - wide - most, z.lower)
+    last = torch.maximum(odds + wide - most, lowest)
+    first = torch.minimum(odds - wide, highest)
+
+    def above(at: Tensor) -> Tensor:
+        return torch.sigmoid(at) - slope * (at - odds)
+
+    def below(at: Tensor) -> Tensor:
+        return torch.sigmoid(at) - slope * (at - odds + torch.where(most.isfinite(), most, torch.zeros_like(most)))
+
+    inside = torch.minimum(torch.maximum(turn, first), highest)
+    top = torch.stack([above(first), above(inside), above(highest)]).amax(0)
+    inside = torch.minimum(torch.maximum(-turn, lowest), last)
+    bottom = torch.stack([below(lowest), below(inside), below(last)]).amin(0)
+    # without a bound of D the value is only known by its range
+    free = ~most.isfinite()
+    bottom = torch.where(free, torch.sigmoid(z.lower) - slope * wide, bottom)
+    return (top + bottom) / 2, (top - bottom) / 2
+
+
+def exponential(scores: CentredScores, range_: Interval) -> Weights:
+    """By the chord of e^t and the common factor e^{−D}."""
+    tau, weights = scores.reach, scores.log_weights.exp()
+    small = tau < 1e-4
+    apart = torch.where(small, torch.ones_like(tau), tau)
+    slope = torch.where(small, 1 + tau.square() / 6, torch.sinh(apart) / apart)
+    log = slope.log()
+    high, low = torch.cosh(tau), slope - slope * log
+    # 1 + τ²/6 is below the chord's slope: then the ends are not equal, and the upper one counts
+    high = torch.maximum(high, tau.exp() - slope * tau)
+    low = torch.minimum(low, high)
+    curved = torch.expm1(tau) - tau
+    factor = torch.exp(-torch.log1p((weights * curved).sum(-1, keepdim=True)))  # e^{−D} at the least
+    middle, half = (1 + factor) / 2, (1 - factor) / 2
+    return Weights(
+        middle=weights * middle * (high + low) / 2,
+        slope=weights * middle * slope,
+        error=weights * (middle * (high - low) / 2 + half * torch.expm1(tau)),
+        range=range_,
+    )
+
+
+def attended(scores: Zonotope, masked: Tensor, values: Zonotope, origin: str) -> Zonotope:
+    """softmax(scores) @ values: scores (batch, ..., n, K), values (batch, ..., K, d) → (batch, ..., n, d)."""
+    t = centred_scores(scores, masked)
+    weights = t.log_weights.exp()
+    row = weights @ values.centre
+    away = values.centre.unsqueeze(-3) - row.unsqueeze(-2)  # (batch, ..., n, K, d)
+    p = logistic(t)
+    other = exponential(t, p.range)
+    length: Tensor = torch.linalg.vector_norm(away, dim=-1)
+    costs = [(w.error + w.slope.abs() * t.loose) * length for w in (p, other)]
+    less = (costs[1].sum(-1) < costs[0].sum(-1)).unsqueeze(-1)
+    middle, slope, error = (torch.where(less, b, a) for a, b in zip(p[:3], other[:3], strict=True))
+    at = p.range.centre
+    d = away.shape[-1]
+    # errors: one for each key towards its value, and (p_j − at_j) v'_j in the shape of v'_j
+    keys = columns_ellipsoid((error + slope.abs() * t.loose).unsqueeze(-1) * away)
+    shape = values.row_shape.scaled()  # (batch, ..., K, d, d)
+    size = shape.diagonal(dim1=-2, dim2=-1).sum(-1).clamp(min=0).sqrt()
+    spread = p.range.radius * size.unsqueeze(-2)  # (batch, ..., n, K)
+    share = torch.where(spread > 0, p.range.radius.square() / torch.where(spread > 0, spread, 1.0), 0.0)
+    moved = spread.sum(-1)[..., None, None] * (share @ shape.flatten(-2)).unflatten(-1, (d, d))
+    towards = slope.unsqueeze(-1) * away
+    blocks = {
+        unknowns: (columns.unsqueeze(-2) @ towards[:, None, None]).squeeze(-2) for unknowns, columns in t.blocks.items()
+    }
+    for unknowns, columns in values.blocks.items():
+        more = at[:, None, None] @ columns
+        blocks[unknowns] = blocks[unknowns] + more if unknowns in blocks else more
+    unknowns, columns = ellipsoid_balls([keys, moved], origin)
+    blocks[unknowns] = columns
+    centre = row + (middle.unsqueeze(-1) * away).sum(-2)
+    found = Zonotope(centre, blocks, at @ values.loose, torch.zeros_like(centre))
+    most = (values.centre.abs() + values.radius).amax(-2, keepdim=True)
+    return rounded(found, found.radius + 2 * most.expand_as(centre))

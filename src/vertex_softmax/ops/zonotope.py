@@ -1,0 +1,157 @@
+"""Zonotopes of nodes, made from the input on: one affine function of unknowns that all nodes share.
+
+A node's value is centre + Σ_b blocks_b·ξ_b + own·ν + e. The unknowns ξ_b of a block lie in balls, |ξ| ≤ 1 for each ball
+(a ball of one dimension is an interval); the same unknown stands in every node that the op which introduced it reaches,
+so that what one branch adds another can take away. Every number has one more unknown ν of its own, |ν| ≤ 1, as long as
+nothing mixes numbers; and |e| ≤ slack, mostly rounding, known only by its size.
+
+A set of errors that is bounded in every direction becomes a ball in the shape of an ellipsoid: it keeps the direction in
+which the error lies, which a box of the same numbers loses, and with it the growth of errors from layer to layer.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+import math
+from collections.abc import Callable, Iterable, Mapping
+
+import torch
+from torch import Tensor
+
+from vertex_softmax.ops.generators import most_eigenvalue, raised, root
+from vertex_softmax.ops.interval import Interval
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class Unknowns:
+    """Unknowns that one op introduced: balls of equal dimension. Equal only if they are the same object."""
+
+    origin: str
+    """the node that introduced them, for messages"""
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class RowShape:
+    """An ellipsoid around the deviation of each row of d numbers from its centre: |η·y'|² ≤ size · ηᵀ matrix η."""
+
+    matrix: Tensor
+    """(batch, rows..., d, d)"""
+    size: Tensor
+    """(batch, rows...)"""
+
+    def scaled(self) -> Tensor:
+        """M with |η·y'|² ≤ ηᵀ M η, (batch, rows..., d, d)."""
+        return self.size[..., None, None] * self.matrix
+
+    def farthest(self) -> Tensor:
+        """|y'|² at most, (batch, rows...)."""
+        return most_eigenvalue(self.matrix) * self.size
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class Zonotope:
+    """The values of a node over the input set; `shape` is the node's."""
+
+    centre: Tensor
+    """(batch, *shape)"""
+    blocks: Mapping[Unknowns, Tensor]
+    """(batch, balls, dimension of each, *shape)"""
+    own: Tensor | None
+    """(batch, *shape), ≥ 0: the unknown that each number has for itself; None is 0"""
+    slack: Tensor
+    """(batch, *shape), ≥ 0: what else a number may be off by"""
+
+    @functools.cached_property
+    def radius(self) -> Tensor:
+        """How far each number is from its centre, (batch, *shape)."""
+        found = self.slack if self.own is None else self.slack + self.own
+        for columns in self.blocks.values():
+            found = found + torch.linalg.vector_norm(columns, dim=2).sum(1)
+        return found
+
+    @property
+    def box(self) -> Interval:
+        """The range of every number."""
+        return Interval(self.centre - self.radius, self.centre + self.radius)
+
+    @property
+    def loose(self) -> Tensor:
+        """What is not in the blocks, (batch, *shape)."""
+        return self.slack if self.own is None else self.slack + self.own
+
+    def reach(self, eta: Tensor) -> Tensor:
+        """|η·(y − centre)| at most, for one η (batch, rows..., d) for each row."""
+        found = (eta.abs() * self.loose).sum(-1)
+        for columns in self.blocks.values():
+            along = (columns * eta[:, None, None]).sum(-1)
+            found = found + torch.linalg.vector_norm(along, dim=2).sum(1)
+        return found
+
+    @functools.cached_property
+    def row_shape(self) -> RowShape:
+        """The ellipsoid of each row: Σ_m G_m G_mᵀ / u_m for the balls, u_m = |G_m|, and the rest along the axes."""
+        loose = self.loose
+        matrix, size = torch.diag_embed(loose), loose.sum(-1)
+        count = loose.shape[-1]
+        for columns in self.blocks.values():
+            length = columns.square().sum((2, -1)).sqrt()  # (batch, balls, rows...)
+            scale = torch.where(length > 0, length, torch.ones_like(length)).sqrt()
+            flat = (columns / scale[:, :, None, ..., None]).flatten(1, 2).movedim(1, -1)  # (batch, rows..., d, P)
+            matrix = matrix + flat @ flat.mT
+            size = size + length.sum(1)
+            count += flat.shape[-1]
+        return RowShape(raised(matrix, count), size)
+
+    def rearranged(self, change: Callable[[Tensor], Tensor]) -> Zonotope:
+        """With all tensors changed by a function that only moves numbers, behind any leading dimensions."""
+        return Zonotope(
+            change(self.centre),
+            {unknowns: change(columns) for unknowns, columns in self.blocks.items()},
+            None if self.own is None else change(self.own),
+            change(self.slack),
+        )
+
+
+def of_box(box: Interval) -> Zonotope:
+    """A box: every number has its own unknown."""
+    radius = box.radius
+    return Zonotope(box.centre, {}, radius, torch.zeros_like(radius))
+
+
+def balls(matrix: Tensor, origin: str) -> tuple[Unknowns, Tensor]:
+    """One ball for each row that has an error: L (batch, rows..., d, k) → unknowns, (batch, balls, k, rows..., d)."""
+    batch, rows, (d, k) = matrix.shape[0], matrix.shape[1:-2], matrix.shape[-2:]
+    flat = matrix.reshape(batch, -1, d, k)
+    live = flat.abs().amax((0, 2, 3)).nonzero().flatten()
+    columns = flat.new_zeros(batch, len(live), flat.shape[1], k, d)
+    columns[:, torch.arange(len(live), device=flat.device), live] = flat[:, live].mT
+    return Unknowns(origin), columns.movedim(3, 2).reshape(batch, len(live), k, *rows, d)
+
+
+def ellipsoid_balls(ellipsoids: Iterable[Tensor], origin: str) -> tuple[Unknowns, Tensor]:
+    """Balls that hold the sum of ellipsoids Mᵢ, |η·eᵢ|² ≤ ηᵀ Mᵢ η, each (batch, rows..., d, d)."""
+    return balls(root(sum_of_ellipsoids(list(ellipsoids))), origin)
+
+
+def sum_of_ellipsoids(matrices: list[Tensor]) -> Tensor:
+    """M with Σ √(ηᵀ Mᵢ η) ≤ √(ηᵀ M η): Σ Mᵢ / wᵢ for weights wᵢ that add up to 1, in proportion to √tr Mᵢ."""
+    lengths = [matrix.diagonal(dim1=-2, dim2=-1).sum(-1).clamp(min=0).sqrt() for matrix in matrices]
+    whole = torch.stack(lengths).sum(0)
+    found = torch.zeros_like(matrices[0])
+    for matrix, length in zip(matrices, lengths, strict=True):
+        weight = torch.where(length > 0, whole / torch.where(length > 0, length, torch.ones_like(length)), 0.0)
+        found = found + weight[..., None, None] * matrix
+    return raised(found, matrices[0].shape[-1])
+
+
+def columns_ellipsoid(columns: Tensor) -> Tensor:
+    """M of the errors Σ_j columns_j ν_j with |ν_j| ≤ 1: columns (batch, rows..., n, d) → (batch, rows..., d, d)."""
+    length: Tensor = torch.linalg.vector_norm(columns, dim=-1)
+    scale = torch.where(length > 0, length, torch.ones_like(length))
+    return length.sum(-1)[..., None, None] * ((columns / scale.unsqueeze(-1)).mT @ columns)
+
+
+def numbers(zonotope: Zonotope) -> int:
+    """How many numbers the blocks have."""
+    return sum(math.prod(columns.shape) for columns in zonotope.blocks.values())

@@ -24,12 +24,17 @@ Refine = Callable[[Boxes, Node], Boxes]
 """Boxes in which a node's interval may be tighter."""
 
 
-def all_boxes(question: Question, refine: Refine | None = None, known: Sequence[Boxes] = ()) -> Boxes:
+def all_boxes(
+    question: Question, refine: Refine | None = None, known: Sequence[Boxes] = (), learnt: Boxes | None = None
+) -> Boxes:
     """Boxes of all nodes, from the input on: by intervals, met with what is known, and refined where an op reads them.
 
     `known`: other sound boxes of the same question. `refine` is called for every node that a nonlinearity reads.
+    `learnt`: also such boxes, of which the summaries and centred rows are taken over too.
     """
     boxes = question.input_boxes()
+    if learnt is not None:
+        boxes, known = boxes.with_learnt(learnt), (*known, learnt)
     index = question.index
     for node in index.nodes:
         if node is not question.graph.input:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import time
+from collections.abc import Callable
 
 import torch
 
@@ -47,6 +48,8 @@ class Question:
     memory: Memory
     clock: Stopwatch
     relaxations: Relaxations
+    kept: dict[str, Boxes] = dataclasses.field(default_factory=dict)
+    """boxes that several methods need, made once (`once`)"""
 
     @staticmethod
     def over(graph: Graph, region: Region, *, memory: Memory | None = None, deadline: float | None = None) -> Question:
@@ -81,6 +84,12 @@ class Question:
     def input_boxes(self) -> Boxes:
         """Boxes that know the input alone."""
         return Boxes(self.batch, {self.graph.input: self.given.box})
+
+    def once(self, name: str, make: Callable[[], Boxes]) -> Boxes:
+        """Boxes of this question by that name, made where they are asked for the first time."""
+        if name not in self.kept:
+            self.kept[name] = make()
+        return self.kept[name]
 
     def until(self, deadline: float | None) -> Question:
         """The same question with another deadline; times are still added to the same stages."""

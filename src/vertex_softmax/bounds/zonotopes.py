@@ -8,15 +8,18 @@ needed of a functional at the end is not known here, so that backward passes ove
 
 from __future__ import annotations
 
+import dataclasses
 import math
+import time
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 
 import torch
 from torch import Tensor
 
 from vertex_softmax.bounds.boxes import Boxes, by_intervals
 from vertex_softmax.bounds.index import GraphIndex
+from vertex_softmax.bounds.memory import MOST_GENERATOR_NUMBERS
 from vertex_softmax.bounds.question import Question
 from vertex_softmax.foundation.tolerances import OUTWARD
 from vertex_softmax.graph.ir import Constant, Node
@@ -30,27 +33,29 @@ ONE_BY_ONE = (Moving, Scale, Shift, Add, Subtract)
 """Affine ops of which each number of the output is made of one number of each input."""
 
 
-def boxes_by_zonotopes(question: Question, known: Sequence[Boxes] = ()) -> Boxes:
-    """Boxes of all nodes by intervals, by other sound boxes of the same question, and by zonotopes; and their summaries."""
+def boxes_by_zonotopes(question: Question) -> Boxes:
+    """Boxes of all nodes by intervals and by zonotopes, with what ops learn of their inputs from them; made once."""
+    return question.once("zonotopes", lambda: _made(question))
+
+
+def _made(question: Question) -> Boxes:
+    begin = time.perf_counter()
     boxes, index = question.input_boxes(), question.index
-    zonotopes: dict[Node, Zonotope] = {}
-    left = uses(index.nodes)
+    most = MOST_GENERATOR_NUMBERS * question.batch
+    zonotopes = {question.graph.input: input_zonotope(question.given.box, question.graph.input.name)}
+    left = Counter(i for node in index.nodes for i in node.inputs)
     for node in index.nodes:
         question.clock.check()
-        if node is question.graph.input:
-            zonotopes[node] = input_zonotope(boxes[node], node.name)
-        else:
+        if node is not question.graph.input:
             boxes = boxes.with_interval(node, by_intervals(node, boxes.intervals))
-            for other in known:
-                boxes = boxes.tightened(node, other[node])
             boxes = _with_learnt(index, boxes, node, zonotopes)
-            zonotopes[node] = propagated(node, zonotopes, boxes.intervals)
+            zonotopes[node] = reduced(propagated(node, zonotopes, boxes.intervals), most)
             boxes = boxes.tightened(node, zonotopes[node].box)
-        boxes = boxes.inspected(node)
         for i in node.inputs:
             left[i] -= 1
             if left[i] == 0:
                 del zonotopes[i]
+    question.clock.add("zonotopes", begin)
     return boxes
 
 
@@ -60,9 +65,8 @@ def _with_learnt(index: GraphIndex, boxes: Boxes, node: Node, zonotopes: Mapping
     if not isinstance(op, Propagating):
         return boxes
     inputs = tuple(zonotopes[i] for i in node.inputs)
-    exact = isinstance(op, Summarising) and op.form_inputs and all(
-        node.inputs[i] in index.affine for i in op.generator_inputs
-    )
+    exact = isinstance(op, Summarising) and bool(op.form_inputs)
+    exact = exact and all(node.inputs[i] in index.affine for i in op.form_inputs)
     if not exact and (summary := op.learnt(inputs)) is not None:
         boxes = boxes.with_summary(node, summary)
     for i, each in enumerate(node.inputs):
@@ -157,15 +161,18 @@ def _mixed(weight: Tensor, own: Tensor) -> Tensor:
     return (own * length).sum(-1)[..., None, None] * (weight.mT @ part)
 
 
-def uses(nodes: tuple[Node, ...]) -> Counter[Node]:
-    """How often each node is an input of another: what nobody needs any more is dropped."""
-    return Counter(i for node in nodes for i in node.inputs)
-
-
-def most_numbers(nodes: tuple[Node, ...]) -> int:
-    """How many numbers of blocks one input's widest node may have, by the unknowns that ops introduce."""
-    unknowns = math.prod(nodes[0].shape)
-    for node in nodes:
-        if isinstance(node.op, Propagating):
-            unknowns += math.prod(node.shape)
-    return unknowns * max(math.prod(node.shape) for node in nodes)
+def reduced(zonotope: Zonotope, most: int) -> Zonotope:
+    """With the blocks that reach least taken into the numbers' own unknowns until at most so many numbers are left."""
+    sizes = {unknowns: math.prod(columns.shape) for unknowns, columns in zonotope.blocks.items()}
+    whole = sum(sizes.values())
+    if whole <= most:
+        return zonotope
+    reach = {u: torch.linalg.vector_norm(columns, dim=2).sum(1) for u, columns in zonotope.blocks.items()}
+    blocks, own = dict(zonotope.blocks), zonotope.own
+    for unknowns in sorted(reach, key=lambda u: float(reach[u].sum())):
+        if whole <= most:
+            break
+        own = reach[unknowns] if own is None else own + reach[unknowns]
+        whole -= sizes[unknowns]
+        del blocks[unknowns]
+    return dataclasses.replace(zonotope, blocks=blocks, own=own)

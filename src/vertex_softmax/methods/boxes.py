@@ -13,7 +13,7 @@ from vertex_softmax.bounds.generate import generate
 from vertex_softmax.bounds.index import GraphIndex
 from vertex_softmax.bounds.question import Question
 from vertex_softmax.bounds.zonotopes import boxes_by_zonotopes
-from vertex_softmax.graph.ir import Constant, Node
+from vertex_softmax.graph.ir import Node
 from vertex_softmax.methods.options import Options, PreactivationBoxes, ScoreBoxes
 from vertex_softmax.ops.attention import Attention
 from vertex_softmax.ops.normalization import Normalize
@@ -26,10 +26,6 @@ class Kind(StrEnum):
     SCORES = "scores"
     VALUES = "values"
     PREACTIVATIONS = "pre-activations"
-    ZONOTOPES = "zonotopes"
-
-
-PASSES_TOO = __import__("os").environ.get("PASSES_TOO") == "1"
 
 
 def boxes_by_passes(question: Question, rule: RowRule, options: Options, known: Sequence[Boxes] = ()) -> Boxes:
@@ -39,25 +35,7 @@ def boxes_by_passes(question: Question, rule: RowRule, options: Options, known: 
 
 def tightened_boxes(question: Question, options: Options, known: Sequence[Boxes] = ()) -> Boxes:
     """The same under the affine vertex rule, with the tightenings of docs/method.md, section 8, that options allow."""
-    if options.generators and any(isinstance(node.op, Normalize) for node in question.index.nodes):
-        return _by_zonotopes(question, options, known)
     return _Recipe(question, RowRule.AFFINE, options, known, tightened=True).boxes()
-
-
-def _by_zonotopes(question: Question, options: Options, known: Sequence[Boxes]) -> Boxes:
-    """By zonotopes, from the input on, and then by a pass wherever a nonlinearity reads a box."""
-    begin = time.perf_counter()
-    boxes = boxes_by_zonotopes(question, known)
-    question.clock.add(Kind.ZONOTOPES, begin)
-    if not PASSES_TOO:
-        return boxes
-    rules = Rules(attention=RowRule.AFFINE, exact=False)
-    for node in question.index.nodes:
-        if node is not question.graph.input and not isinstance(node.op, Constant) and question.index.read_by_someone(node):
-            begin = time.perf_counter()
-            boxes = boxes.tightened(node, box_by_pass(question, boxes, node, rules))
-            question.clock.add(kind_of(question.index, node), begin)
-    return boxes
 
 
 class _Recipe:
@@ -69,9 +47,12 @@ class _Recipe:
         self.question, self.rule, self.options, self.known = question, rule, options, known
         self.tightened = tightened
         self.refined: set[Node] = set()
+        norms = any(isinstance(node.op, Normalize) for node in question.index.nodes)
+        self.zonotopes = norms and options.generators and rule is not RowRule.VERTEX
 
     def boxes(self) -> Boxes:
-        return all_boxes(self.question, self.refine, self.known)
+        learnt = boxes_by_zonotopes(self.question) if self.zonotopes else None
+        return all_boxes(self.question, self.refine, self.known, learnt)
 
     def refine(self, boxes: Boxes, node: Node) -> Boxes:
         """Boxes with a node's interval tightened, itself or by way of the residual stream above it."""
@@ -96,7 +77,8 @@ class _Recipe:
         """By the node's generators if it is to have them, else by a pass."""
         question, options = self.question, self.options
         meets_attention = question.index.has_attention(node)
-        if self.tightened and options.generators and question.index.wants_generators(node):
+        generators = self.tightened and options.generators and not self.zonotopes
+        if generators and question.index.wants_generators(node):
             found = generate(question, boxes, node, Rules(attention=RowRule.AFFINE, exact=False))
             if found is not None:
                 found = found.within(boxes[node])
@@ -105,7 +87,7 @@ class _Recipe:
         if meets_attention or not self.known:
             rules = Rules(attention=self.rule, product=options.product, exact=False)
             boxes = boxes.tightened(node, box_by_pass(question, boxes, node, rules, everywhere=everywhere))
-        if self.tightened and options.centred:
+        if self.tightened and options.centred and not self.zonotopes:  # zonotopes know them
             boxes = with_centred_rows(question, boxes, node, Rules(attention=RowRule.AFFINE, exact=False))
         if self.tightened and options.box_ascent is not None and meets_attention and kind is Kind.PREACTIVATIONS:
             rules = Rules(attention=RowRule.AFFINE)

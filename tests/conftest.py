@@ -64,6 +64,15 @@ def _the_ops_of_torch_are_listed_once() -> Iterator[None]:
         yield
 
 
+@pytest.fixture(scope="module", autouse=True)
+def _curved_lines_are_found_once() -> Iterator[None]:
+    """The same lines over the same box: a fifth of the time of the tests of bounds otherwise."""
+    from tests.kept_lines import kept_lines
+
+    with kept_lines():
+        yield
+
+
 @pytest.fixture(scope="session", autouse=True)
 def _sigint_is_not_ignored() -> Iterator[None]:
     """A run in the background of a script inherits an ignored SIGINT, and would hand it on to its children."""

@@ -17,6 +17,9 @@ from vertex_softmax.runs import certify as module
 from vertex_softmax.runs import proofs as certified
 
 
+pytestmark = pytest.mark.usefixtures("exported_once")
+
+
 class Small(nn.Module):
     """One attention block over four tokens of three numbers, and two classes."""
 

@@ -8,6 +8,7 @@ import signal
 import typing
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import hypothesis
 import pytest
@@ -22,25 +23,50 @@ LONG = tuple(
     for name in [
         "families",
         "docs",
-        "reproduce",
-        "build",
-        "token_ids",
         "planted",
-        "soundness",
-        "from_torch",
-        "examples",
         "backward",
+        "soundness",
+        "examples",
+        "build",
+        "contract",
+        "token_ids",
+        "browser",
+        "every",
+        "from_torch",
+        "reproduce",
+        "verify",
+        "ray",
+        "mutation",
+        "verifier_benchmarks",
+        "sweep",
+        "order",
+        "generators",
+        "regimes",
+        "affine",
+        "networks",
+        "runner",
         "limits",
         "triton",
-        "sweep",
-        "bench",
-        "verify",
-        "every",
-        "depth",
-        "order",
     ]
 )
 """Files that take longest begin first, so that no worker is left alone with one at the end."""
+
+
+TOGETHER = {"tests/graph/test_from_torch.py": "tests/methods/test_families.py"}
+"""File → the file whose worker runs it too, as both export every family of models and keep what they exported."""
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
+    """By file as `--dist loadfile` does it, but for those that belong together; None: xdist's own."""
+    from xdist.scheduler import LoadFileScheduling
+
+    class Files(LoadFileScheduling):
+        def _split_scope(self, nodeid: str) -> str:
+            file = super()._split_scope(nodeid)
+            return TOGETHER.get(file, file)
+
+    return Files(config, log) if config.getvalue("dist") == "loadfile" else None
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:

@@ -16,6 +16,9 @@ from vertex_softmax.foundation.errors import InvalidValueError
 from vertex_softmax.runs import certify, proofs
 
 
+pytestmark = pytest.mark.usefixtures("exported_once")
+
+
 class Small(nn.Module):
     """One attention block over four tokens of three numbers, and two classes."""
 

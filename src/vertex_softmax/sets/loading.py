@@ -21,6 +21,7 @@ import torch
 from torch import Tensor, nn
 
 from vertex_softmax.foundation.errors import InvalidTypeError, InvalidValueError, VertexError
+from vertex_softmax.foundation.precision import full_precision
 from vertex_softmax.graph.identity import graph_identity
 from vertex_softmax.graph.ir import Graph
 from vertex_softmax.sets.base import InputSet
@@ -74,6 +75,7 @@ class Loaded(ABC):
 Model: TypeAlias = Union[nn.Module, Graph, str, Path, Loaded]  # noqa: UP007 - Loaded is a class of this module
 
 
+@full_precision()
 def read(model: Model, *, kwargs: Mapping[str, Any] | None = None) -> Loaded:
     """Read a model, a module in eval mode, a graph, or the path of an ONNX file, for repeated use with `certify`.
 
@@ -144,6 +146,7 @@ class _File(Loaded):
         self.identity, self.name = self.original.identity, path.name
         self.simplified: Graph = simplify(from_onnx(self.original.file))
 
+    @full_precision()
     def groups(self, input_set: InputSet) -> list[Group]:
         from vertex_softmax.graph.from_onnx.replay import require_same
 
@@ -166,6 +169,7 @@ class _Module(Loaded):
         self.readings: dict[tuple[object, ...], _Reading] = {}
         self.module, self.state = module, _state(module)
 
+    @full_precision()
     def groups(self, input_set: InputSet) -> list[Group]:
         from vertex_softmax.graph.from_torch.replay import ReplayCase, replay
 
@@ -189,6 +193,7 @@ class _Module(Loaded):
         self.state = _state(self.module)  # running a module may have changed its buffers (a cache, for instance)
         return groups
 
+    @full_precision()
     def rows(self, ids: Tensor) -> Tensor:
         readings = self._readings((), len(ids), ids)
         return torch.cat([reading.start.reshape(1, ids.shape[1], -1) for reading in readings])

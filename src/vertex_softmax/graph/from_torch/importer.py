@@ -21,6 +21,7 @@ from torch.fx import Node as Fx
 from torch.fx.node import map_arg
 
 from vertex_softmax.foundation.errors import InvalidValueError, UnsupportedModelError
+from vertex_softmax.foundation.precision import full_precision
 from vertex_softmax.graph import build
 from vertex_softmax.graph.from_torch import attention, shapes
 from vertex_softmax.graph.from_torch.module import OriginalModule, TokenLookUp, check_example, constant, traceable
@@ -66,6 +67,7 @@ HINTS = {
 NO_HINT = "Vertex has no such op: write it with +, *, @, relu, exp, softmax, … or open an issue"
 
 
+@full_precision()
 def from_torch(
     module: nn.Module,
     example: Tensor | tuple[Any, ...] | Mapping[str, Any],

@@ -69,6 +69,16 @@ def graph_identity(graph: Graph) -> str:
     return digest.hexdigest()
 
 
+def tensor_digest(value: Tensor) -> str | None:
+    """The SHA-256 of a tensor's dtype, shape and numbers; None if it is sparse, quantized or has no numbers."""
+    digest = hashlib.sha256()
+    try:
+        _tensor(digest, value)
+    except _NotExactError:
+        return None
+    return digest.hexdigest()
+
+
 class _NotExactError(Exception):
     """A value of an op has no exact encoding; the message names the value."""
 

@@ -140,21 +140,31 @@ class _Process:
         self.lock = threading.Lock()
         self.inside = 0
         self.before: _Settings | None = None
+        self.warned = False
 
     def __enter__(self) -> None:
-        with self.lock, warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # torch calls the older settings deprecated
+        with self.lock, self._without_warning():
             if self.inside == 0:
                 self.before = _current()
             _switch_off()
             self.inside += 1
 
     def __exit__(self, *_: object) -> None:
-        with self.lock, warnings.catch_warnings():
-            warnings.simplefilter("ignore")
+        with self.lock:
             self.inside -= 1
             if self.inside == 0 and self.before is not None:
                 _restore(self.before)
+
+    @contextlib.contextmanager
+    def _without_warning(self) -> Iterator[None]:
+        """Torch calls the older settings deprecated, once; filters of warnings belong to the process, so only then."""
+        if self.warned:
+            yield
+            return
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            yield
+        self.warned = True
 
 
 _PROCESS = _Process()

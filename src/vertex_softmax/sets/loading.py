@@ -22,6 +22,8 @@ from torch import Tensor, nn
 
 from vertex_softmax.foundation.errors import InvalidTypeError, InvalidValueError, VertexError
 from vertex_softmax.foundation.precision import full_precision
+from vertex_softmax.graph.from_torch.module import OriginalModule, one_at_a_time
+from vertex_softmax.graph.from_torch.state import state_of
 from vertex_softmax.graph.identity import graph_identity
 from vertex_softmax.graph.ir import Graph
 from vertex_softmax.sets.base import InputSet
@@ -161,19 +163,17 @@ class _Module(Loaded):
     `state` is that of the module at the last call; a module that was changed since is refused.
     """
 
+    @one_at_a_time()
     def __init__(self, module: nn.Module, kwargs: Mapping[str, Any] | None) -> None:
-        from vertex_softmax.graph.from_torch.module import OriginalModule
-        from vertex_softmax.graph.from_torch.state import state_of
-
         self.original = OriginalModule(module, torch.zeros((), dtype=torch.float64), kwargs)
         self.programs: dict[tuple[object, ...], Program] = {}
         self.readings: dict[tuple[object, ...], _Reading] = {}
         self.module, self.state = module, state_of(module)
 
     @full_precision()
+    @one_at_a_time()
     def groups(self, input_set: InputSet) -> list[Group]:
         from vertex_softmax.graph.from_torch.replay import ReplayCase, replay
-        from vertex_softmax.graph.from_torch.state import state_of
 
         self._require_unchanged()
         ids = getattr(input_set, "ids", None)
@@ -195,8 +195,6 @@ class _Module(Loaded):
         return groups
 
     def _require_unchanged(self) -> None:
-        from vertex_softmax.graph.from_torch.state import state_of
-
         if state_of(self.module) != self.state:
             raise InvalidValueError(
                 "the module has changed since it was read (its weights, buffers, submodules, settings or hooks): read "
@@ -204,6 +202,7 @@ class _Module(Loaded):
             )
 
     @full_precision()
+    @one_at_a_time()
     def rows(self, ids: Tensor) -> Tensor:
         self._require_unchanged()
         readings = self._readings((), len(ids), ids)

@@ -24,7 +24,14 @@ from vertex_softmax.foundation.errors import InvalidValueError, UnsupportedModel
 from vertex_softmax.foundation.precision import full_precision
 from vertex_softmax.graph import build
 from vertex_softmax.graph.from_torch import attention, shapes
-from vertex_softmax.graph.from_torch.module import OriginalModule, TokenLookUp, check_example, constant, traceable
+from vertex_softmax.graph.from_torch.module import (
+    OriginalModule,
+    TokenLookUp,
+    check_example,
+    constant,
+    one_at_a_time,
+    traceable,
+)
 from vertex_softmax.graph.from_torch.ops import TRANSLATIONS, TorchCall
 from vertex_softmax.graph.from_torch.replay import ReplayCase, replay
 from vertex_softmax.graph.ir import Graph, Node
@@ -68,6 +75,7 @@ NO_HINT = "Vertex has no such op: write it with +, *, @, relu, exp, softmax, …
 
 
 @full_precision()
+@one_at_a_time()
 def from_torch(
     module: nn.Module,
     example: Tensor | tuple[Any, ...] | Mapping[str, Any],

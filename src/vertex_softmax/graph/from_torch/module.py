@@ -13,6 +13,7 @@ import contextlib
 import copy
 import dataclasses
 import random
+import threading
 import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, TypeAlias
@@ -27,6 +28,20 @@ from vertex_softmax.foundation.errors import InvalidTypeError, InvalidValueError
 
 Mode: TypeAlias = Callable[[], contextlib.AbstractContextManager[Any]]
 """The gradient mode in which a module is called: torch.no_grad, torch.enable_grad or torch.inference_mode."""
+
+
+_LOCK = threading.RLock()
+
+
+@contextlib.contextmanager
+def one_at_a_time() -> Iterator[None]:
+    """A context, or with `@` a function, that one thread at a time is in: it copies, exports or runs a module.
+
+    torch.export replaces parts of torch for the whole process, and other settings used here (fused kernels, warnings,
+    random generators) belong to the process too.
+    """
+    with _LOCK:
+        yield
 
 
 @dataclasses.dataclass(frozen=True)

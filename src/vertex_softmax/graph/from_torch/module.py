@@ -73,6 +73,8 @@ class OriginalModule:
         """The twin as a function from one tensor to one tensor; all other arguments are constants."""
         self.kinds = _kinds(module)
         """The precisions in which `own` may take its input, the most likely first."""
+        self.half = frozenset(p.dtype for p in module.parameters() if p.is_floating_point() and p.dtype.itemsize < 4)
+        """The precisions below float32 among its parameters: in these it may round, as a whole."""
         self.device = next((value.device for value in (*module.parameters(), *module.buffers())), torch.device("cpu"))
         """The device of the user's object."""
         self._wrapped: tuple[torch.dtype, nn.Module] | None = None

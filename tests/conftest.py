@@ -123,14 +123,14 @@ def exported_once() -> Iterator[None]:
     it. Modules with further arguments are exported every time.
     """
     from vertex_softmax.graph.from_torch import importer
-    from vertex_softmax.sets.loading import _state
+    from vertex_softmax.graph.from_torch.state import state_of
 
     real, kept = importer.Program, {}
 
     def program(original, x, perturb):
         if original.rest or original.keywords:
             return real(original, x, perturb)
-        key = (id(original.own), str(_state(original.own)), tuple(x.shape), x.dtype, perturb)
+        key = (id(original.own), state_of(original.own).digest, tuple(x.shape), x.dtype, perturb)
         if key not in kept:
             kept[key] = original.own, real(original, x, perturb)  # the module, as its id is nobody else's then
         return kept[key][1]

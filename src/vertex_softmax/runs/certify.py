@@ -18,6 +18,7 @@ from vertex_softmax.bounds.coefficients import Objective
 from vertex_softmax.bounds.guard import terms
 from vertex_softmax.bounds.question import Question
 from vertex_softmax.foundation.errors import InvalidTypeError, InvalidValueError
+from vertex_softmax.foundation.precision import full_precision
 from vertex_softmax.foundation.tolerances import VERDICT
 from vertex_softmax.graph.ir import Graph
 from vertex_softmax.methods.bound import Bound
@@ -37,6 +38,7 @@ from vertex_softmax.sets.region import Region
 __all__ = ["Model", "bound", "certify", "load"]
 
 
+@full_precision()
 def certify(
     model: Model,
     input_set: InputSet,
@@ -162,6 +164,7 @@ def _certified(graph: Graph, region: Region, labels: Tensor, ask: _Asked) -> Cer
     )
 
 
+@full_precision()
 def bound(
     model: Model,
     input_set: InputSet,

@@ -19,6 +19,7 @@ import torch
 from torch import Tensor
 
 from vertex_softmax.bounds.index import require_dimensions
+from vertex_softmax.foundation.precision import full_precision
 from vertex_softmax.graph.from_onnx.file import OnnxFile
 from vertex_softmax.graph.from_onnx.importer import SECONDS, translated
 from vertex_softmax.graph.from_onnx.original import OriginalFile
@@ -52,6 +53,7 @@ class Instance:
     """The identity of the model with its external data files: a SHA-256 (certificate/checker/model.py)."""
 
 
+@full_precision()
 def load_instance(model: Path | OnnxFile, spec: Path, *, seconds: float | None = SECONDS) -> Instance:
     """Read both files; the graph is compared with onnxruntime inside each of the property's boxes.
 

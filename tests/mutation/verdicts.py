@@ -271,15 +271,22 @@ MUTANTS: list[Mutant] = [
                 "lower, upper = lower.clamp(min=low), upper.clamp(max=high)",
                 "upper = upper.clamp(max=high)",
             ),
-            "another input's radius": (
-                "LinfBall._pick",
-                "LinfBall(self.x[index], self.eps[index], self.clip)",
-                "LinfBall(self.x[index], self.eps[: len(index)], self.clip)",
+        },
+    ),
+    *mutants(
+        "verdicts",
+        "sets/base.py",
+        "sets/test_sets.py",
+        {
+            "another input's ends": (
+                "InputSet._pick",
+                "value[index] if isinstance(value, Tensor) else value",
+                "value[: len(index)] if isinstance(value, Tensor) else value",
             ),
-            "without clip after picking": (
-                "LinfBall._pick",
-                "LinfBall(self.x[index], self.eps[index], self.clip)",
-                "LinfBall(self.x[index], self.eps[index])",
+            "a subclass loses what it has of its own": (
+                "InputSet._pick",
+                "sorted(vars(self).keys() - {f'_{name}' for name in self.FIELDS})",
+                "()",
             ),
         },
     ),

@@ -101,13 +101,19 @@ def load(model: Model, input_set: InputSet) -> Graph:
 
 
 def checked(input_set: InputSet) -> InputSet:
-    """The input set itself; an error if the argument is not an `InputSet` or has no inputs."""
+    """The input set itself; an error if the argument is not an `InputSet`, has no inputs, or not its own centres."""
     if not isinstance(input_set, InputSet):
         raise InvalidTypeError(
             f"the input set is a {type(input_set).__name__}; give a LinfBall, a Box or a TokenBall around your inputs"
         )
     if len(input_set) == 0:
         raise InvalidValueError("the set holds no inputs: there is nothing to say about it")
+    outside = ~input_set.contains(input_set.centre)
+    if bool(outside.any()):
+        raise InvalidValueError(
+            f"the centre of input {int(outside.nonzero()[0])} is not in its set: {type(input_set).__name__} has lower "
+            "and upper ends that do not fit its centre"
+        )
     return input_set
 
 

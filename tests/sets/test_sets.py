@@ -43,6 +43,13 @@ def test_rounding_to_nearest_would_not_do() -> None:
     assert LinfBall(np.array([[x]]), eps).lower.item() == np.nextafter(x - eps, -np.inf)
 
 
+def test_a_radius_that_is_no_float_is_rounded_up() -> None:
+    for eps in (Fraction(1, 3), Fraction(2, 3), 2**60 + 1, 2**60 - 1):
+        ball = LinfBall(np.zeros((1, 1)), eps)
+        assert Fraction(ball.lower.item()) <= -eps
+        assert Fraction(ball.upper.item()) >= eps
+
+
 def test_clip_is_exact() -> None:
     ball = LinfBall(torch.tensor([[0.0, 0.05, 0.95, 1.0]], dtype=torch.float64), 0.1, clip=(0, 1))
     assert ball.lower[0, :2].tolist() == [0.0, 0.0]
@@ -216,6 +223,10 @@ NAN = np.where(np.arange(6).reshape(2, 3) == 4, np.nan, 0.0)
         (lambda: LinfBall(X, -0.1), InvalidValueError, r"eps is -0.1 at index \(0, 0\)"),
         (lambda: LinfBall(X, np.array([0.1, -0.2])), InvalidValueError, r"eps is -0.2 at index \(1, 0\)"),
         (lambda: LinfBall(X, float("nan")), InvalidValueError, "eps is nan"),
+        (lambda: LinfBall(X, 10**400), InvalidValueError, "eps is beyond the largest float64; choose a smaller one"),
+        (lambda: LinfBall(X, Fraction(10**400, 3)), InvalidValueError, "eps is beyond the largest float64"),
+        (lambda: LinfBall(X, 0.1, clip=(0, 10**400)), InvalidValueError, "an end of clip is beyond the largest"),
+        (lambda: TokenBall(E, 10**400), InvalidValueError, "eps is beyond the largest float64"),
         (lambda: LinfBall(X, True), InvalidTypeError, "eps has dtype bool"),
         (lambda: LinfBall(X, np.zeros(5)), InvalidValueError, r"eps has shape \(5,\).*one per input \(2\)"),
         (lambda: LinfBall(X + 1e308, 1.7e308), InvalidValueError, r"x ± eps overflows at index \(0, 0\)"),

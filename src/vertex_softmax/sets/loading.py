@@ -66,6 +66,13 @@ class Loaded(ABC):
             )
         return groups[0].graph
 
+    def outputs(self, input_set: InputSet, shape: Sequence[int]) -> Tensor | None:  # noqa: ARG002
+        """What the original itself gives at every centre, in its own precision, as float64: (batch, *output shape).
+
+        `shape` is that of the graph's input. None if there is no original besides the graph.
+        """
+        return None
+
     def rows(self, ids: Tensor) -> Tensor:  # noqa: ARG002
         """The rows (batch, tokens, d) of the embedding table at ids (batch, tokens): the input of the graph."""
         raise InvalidTypeError("only a torch.nn.Module that takes token ids has a table to look them up in")
@@ -157,6 +164,10 @@ class _File(Loaded):
         require_same(self.original, self.simplified, points_of(input_set, self.simplified.input.shape).flatten(0, 1))
         return [Group(tuple(range(len(input_set))), self.simplified)]
 
+    def outputs(self, input_set: InputSet, shape: Sequence[int]) -> Tensor | None:
+        points = placed(input_set.centre.cpu(), shape).numpy()
+        return torch.stack([torch.from_numpy(self.original.run(x)).double() for x in points])
+
 
 class _Module(Loaded):
     """A PyTorch module: exported once per input shape, translated once per row of token ids.
@@ -194,6 +205,14 @@ class _Module(Loaded):
             groups.append(Group(tuple(which), graph))
         self.state = _state(self.module)  # running a module may have changed its buffers (a cache, for instance)
         return groups
+
+    def outputs(self, input_set: InputSet, shape: Sequence[int]) -> Tensor | None:
+        points = placed(input_set.centre.cpu(), shape)
+        readings = self._readings(input_set.shape[1:], len(points), getattr(input_set, "ids", None))
+        pairs = zip(points, readings, strict=True)
+        found = [self.original.own_at(x, r.translated.look_up, moved=False)[0] for x, r in pairs]
+        self.state = _state(self.module)
+        return torch.stack(found)
 
     def rows(self, ids: Tensor) -> Tensor:
         readings = self._readings((), len(ids), ids)

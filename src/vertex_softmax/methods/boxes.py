@@ -12,6 +12,7 @@ from vertex_softmax.bounds.boxes import Boxes, by_intervals
 from vertex_softmax.bounds.generate import generate
 from vertex_softmax.bounds.index import GraphIndex
 from vertex_softmax.bounds.question import Question
+from vertex_softmax.bounds.underflow import with_underflow
 from vertex_softmax.graph.ir import Node
 from vertex_softmax.methods.options import Options, PreactivationBoxes, ScoreBoxes
 from vertex_softmax.ops.attention import Attention
@@ -47,7 +48,7 @@ class _Recipe:
         self.refined: set[Node] = set()
 
     def boxes(self) -> Boxes:
-        return all_boxes(self.question, self.refine, self.known)
+        return with_underflow(self.question, all_boxes(self.question, self.refine, self.known))
 
     def refine(self, boxes: Boxes, node: Node) -> Boxes:
         """Boxes with a node's interval tightened, itself or by way of the residual stream above it."""

@@ -69,6 +69,13 @@ class Loaded(ABC):
             )
         return groups[0].graph
 
+    def outputs(self, input_set: InputSet, shape: Sequence[int]) -> Tensor | None:  # noqa: ARG002
+        """What the original itself gives at every centre, in its own precision, as float64: (batch, *output shape).
+
+        `shape` is that of the graph's input. None if there is no original besides the graph.
+        """
+        return None
+
     def rows(self, ids: Tensor) -> Tensor:  # noqa: ARG002
         """The rows (batch, tokens, d) of the embedding table at ids (batch, tokens): the input of the graph."""
         raise InvalidTypeError("only a torch.nn.Module that takes token ids has a table to look them up in")
@@ -105,13 +112,19 @@ def load(model: Model, input_set: InputSet) -> Graph:
 
 
 def checked(input_set: InputSet) -> InputSet:
-    """The input set itself; an error if the argument is not an `InputSet` or has no inputs."""
+    """The input set itself; an error if the argument is not an `InputSet`, has no inputs, or not its own centres."""
     if not isinstance(input_set, InputSet):
         raise InvalidTypeError(
             f"the input set is a {type(input_set).__name__}; give a LinfBall, a Box or a TokenBall around your inputs"
         )
     if len(input_set) == 0:
         raise InvalidValueError("the set holds no inputs: there is nothing to say about it")
+    outside = ~input_set.contains(input_set.centre)
+    if bool(outside.any()):
+        raise InvalidValueError(
+            f"the centre of input {int(outside.nonzero()[0])} is not in its set: {type(input_set).__name__} has lower "
+            "and upper ends that do not fit its centre"
+        )
     return input_set
 
 
@@ -155,6 +168,10 @@ class _File(Loaded):
         _refuse_ids(input_set, "an ONNX file is given numbers")
         require_same(self.original, self.simplified, points_of(input_set, self.simplified.input.shape).flatten(0, 1))
         return [Group(tuple(range(len(input_set))), self.simplified)]
+
+    def outputs(self, input_set: InputSet, shape: Sequence[int]) -> Tensor | None:
+        points = placed(input_set.centre.cpu(), shape).numpy()
+        return torch.stack([torch.from_numpy(self.original.run(x)).double() for x in points])
 
 
 class _Module(Loaded):
@@ -200,6 +217,17 @@ class _Module(Loaded):
                 "the module has changed since it was read (its weights, buffers, submodules, settings or hooks): read "
                 "it again"
             )
+
+    @full_precision()
+    @one_at_a_time()
+    def outputs(self, input_set: InputSet, shape: Sequence[int]) -> Tensor | None:
+        self._require_unchanged()
+        points = placed(input_set.centre.cpu(), shape)
+        readings = self._readings(input_set.shape[1:], len(points), getattr(input_set, "ids", None))
+        pairs = zip(points, readings, strict=True)
+        found = [self.original.own_at(x, r.translated.look_up, moved=False)[0] for x, r in pairs]
+        self.state = state_of(self.module)
+        return torch.stack(found)
 
     @full_precision()
     @one_at_a_time()

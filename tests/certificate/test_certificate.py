@@ -15,7 +15,6 @@ from vertex_softmax.certificate.certificate import Proof
 from vertex_softmax.foundation.errors import InvalidValueError
 from vertex_softmax.runs import certify, proofs
 
-
 pytestmark = pytest.mark.usefixtures("exported_once")
 
 

@@ -15,8 +15,9 @@ help: ## say what there is to do
 demo: $(VENV)/.demo ## certify on embedded data; a table here, a report in out/demo/report.html
 	$(BIN)/vertex demo --out out/demo
 
-# One file of tests at a time on each core, one thread each: more of either would only be in each other's way.
-PYTEST := OMP_NUM_THREADS=1 OPENBLAS_NUM_THREADS=1 $(BIN)/python -m pytest --numprocesses auto --dist loadfile --no-loadscope-reorder
+# One file of tests at a time on each core, one thread each: more of either would only be in each other's way. What is
+# compiled is kept, whatever the environment says: else every worker and every process of a test compiles it again.
+PYTEST := PYTHONDONTWRITEBYTECODE= OMP_NUM_THREADS=1 OPENBLAS_NUM_THREADS=1 $(BIN)/python -m pytest --numprocesses auto --dist loadfile --no-loadscope-reorder
 
 # `make quick` leaves out, of ops, bounds, sets and the primitive: the mutants; networks of several blocks or with norms;
 # float32, batches and NaN of every op; and whatever begins with one of these. `make test` has them all.

@@ -5,8 +5,10 @@ from __future__ import annotations
 import functools
 import gc
 import signal
+import typing
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import hypothesis
 import pytest
@@ -21,25 +23,50 @@ LONG = tuple(
     for name in [
         "families",
         "docs",
-        "reproduce",
-        "build",
-        "token_ids",
         "planted",
-        "soundness",
-        "from_torch",
-        "examples",
         "backward",
+        "soundness",
+        "examples",
+        "build",
+        "contract",
+        "token_ids",
+        "browser",
+        "every",
+        "from_torch",
+        "reproduce",
+        "verify",
+        "ray",
+        "mutation",
+        "verifier_benchmarks",
+        "sweep",
+        "order",
+        "generators",
+        "regimes",
+        "affine",
+        "networks",
+        "runner",
         "limits",
         "triton",
-        "sweep",
-        "bench",
-        "verify",
-        "every",
-        "depth",
-        "order",
     ]
 )
 """Files that take longest begin first, so that no worker is left alone with one at the end."""
+
+
+TOGETHER = {"tests/graph/test_from_torch.py": "tests/methods/test_families.py"}
+"""File → the file whose worker runs it too, as both export every family of models and keep what they exported."""
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
+    """By file as `--dist loadfile` does it, but for those that belong together; None: xdist's own."""
+    from xdist.scheduler import LoadFileScheduling
+
+    class Files(LoadFileScheduling):
+        def _split_scope(self, nodeid: str) -> str:
+            file = super()._split_scope(nodeid)
+            return TOGETHER.get(file, file)
+
+    return Files(config, log) if config.getvalue("dist") == "loadfile" else None
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
@@ -57,10 +84,23 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 
 @pytest.fixture(scope="session", autouse=True)
 def _the_ops_of_torch_are_listed_once() -> Iterator[None]:
-    """torch.export walks over all C++ ops of torch 50 times per call, a third of its time; no test adds one."""
+    """torch.export walks over all C++ ops of torch 50 times per call, a third of its time; no test adds one.
+
+    And it makes 10,000 functions per call, with annotations that `typing` keeps and `collections.abc` makes anew.
+    """
     with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(torch._ops, "Callable", typing.Callable, raising=False)
         if walk := getattr(torch._export.utils, "_materialize_cpp_cia_ops", None):
             patch.setattr(torch._export.utils, "_materialize_cpp_cia_ops", functools.cache(walk))
+        yield
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _curved_lines_are_found_once() -> Iterator[None]:
+    """The same lines over the same box: a fifth of the time of the tests of bounds otherwise."""
+    from tests.kept_lines import kept_lines
+
+    with kept_lines():
         yield
 
 
@@ -83,14 +123,14 @@ def exported_once() -> Iterator[None]:
     it. Modules with further arguments are exported every time.
     """
     from vertex_softmax.graph.from_torch import importer
-    from vertex_softmax.sets.loading import _state
+    from vertex_softmax.graph.from_torch.state import state_of
 
     real, kept = importer.Program, {}
 
     def program(original, x, perturb):
         if original.rest or original.keywords:
             return real(original, x, perturb)
-        key = (id(original.own), str(_state(original.own)), tuple(x.shape), x.dtype, perturb)
+        key = (id(original.own), state_of(original.own).digest, tuple(x.shape), x.dtype, perturb)
         if key not in kept:
             kept[key] = original.own, real(original, x, perturb)  # the module, as its id is nobody else's then
         return kept[key][1]

@@ -79,6 +79,8 @@ def imports_of(module: str, modules: dict[str, Path], text: str | None = None) -
 
 def _nodes(tree: ast.AST, at_import: bool) -> Iterator[tuple[ast.Import | ast.ImportFrom, bool]]:
     for node in ast.iter_child_nodes(tree):
+        if isinstance(node, ast.expr):  # which has no statement in it
+            continue
         if isinstance(node, ast.Import | ast.ImportFrom):
             yield node, at_import
         elif isinstance(node, ast.If) and "TYPE_CHECKING" in ast.unparse(node.test):
@@ -86,7 +88,7 @@ def _nodes(tree: ast.AST, at_import: bool) -> Iterator[tuple[ast.Import | ast.Im
                 for inner in part:
                     yield from _nodes(ast.Module([inner], []), now)
         else:
-            later = isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda)
+            later = isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)
             yield from _nodes(node, at_import and not later)
 
 
@@ -132,12 +134,13 @@ def read_with(module: str, modules: dict[str, Path], imports: list[Import]) -> s
 
 
 MODULES = modules_of(SOURCES, PRODUCT)
-IMPORTS = {module: imports_of(module, MODULES) for module in MODULES}
 
 
 def test_every_arrow_leads_down() -> None:
     assert len(MODULES) > 100
-    assert [edge for module, imports in IMPORTS.items() for edge in back_edges(module, imports)] == []
+    imports = {module: imports_of(module, MODULES) for module in MODULES}
+    assert sum(map(len, imports.values())) > 1000
+    assert [edge for module, found in imports.items() for edge in back_edges(module, found)] == []
 
 
 def test_every_room_is_there_and_there_is_no_other() -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ctypes
 import importlib.util
+import json
 import os
 import shutil
 import subprocess
@@ -12,8 +13,13 @@ import types
 import zipfile
 from pathlib import Path
 
+import numpy as np
 import pytest
 import torch
+
+import vertex_softmax as vx
+from tests import forks
+from vertex_softmax.softmax_box import native
 
 ROOT = Path(__file__).parents[1]
 
@@ -46,7 +52,14 @@ def initialize(hook, tree):
     return data
 
 
-def test_the_kernel_is_compiled_and_loads(hook, tree) -> None:
+def test_the_kernel_is_compiled_and_loads(hook, tree, wheel: Path, monkeypatch) -> None:
+    """Once, for the wheel; then the hook alone is asked, with that library instead of the compiler's work."""
+    assert wheel.stem.split("-")[2:] == ["py3", "none", hook._platform()]
+    with zipfile.ZipFile(wheel) as file:
+        library = file.read(hook.LIBRARY.relative_to("src").as_posix())
+        (about,) = (file.read(name).decode() for name in file.namelist() if name.endswith(".dist-info/WHEEL"))
+    assert "Root-Is-Purelib: false" in about
+    monkeypatch.setattr(hook, "compile_kernel", lambda root: (root / hook.LIBRARY).write_bytes(library))
     data = initialize(hook, tree)
     assert data["artifacts"] == [str(hook.LIBRARY)]
     assert data["pure_python"] is False
@@ -62,21 +75,24 @@ def test_without_a_compiler_the_wheel_is_pure_python(hook, tree, monkeypatch, ca
     assert not (tree / hook.LIBRARY).exists()
 
 
-def test_without_the_kernel_the_functions_are_the_same() -> None:
-    code = (
-        "import numpy as np, vertex_softmax as vx; from vertex_softmax.softmax_box import native;"
-        "r = np.random.default_rng(0); c, l = r.normal(size=(2, 50, 9)); u = l + r.uniform(size=l.shape);"
-        "print(native.available(), *vx.softmax_box_min(c, l, u))"
-    )
+def minima(pure: str) -> None:
+    """Print whether the kernel is there, and some minima."""
+    os.environ["VERTEX_PURE_PYTHON"] = pure
+    r = np.random.default_rng(0)
+    c, lower = r.normal(size=(2, 50, 9))
+    print(native.available(), *vx.softmax_box_min(c, lower, lower + r.uniform(size=lower.shape)))
+
+
+def test_without_the_kernel_the_functions_are_the_same(tmp_path: Path) -> None:
     outputs = {}
     for pure in ("0", "1"):
-        environment = os.environ | {"VERTEX_PURE_PYTHON": pure}
-        found = subprocess.run(
-            [sys.executable, "-c", code], env=environment, capture_output=True, text=True, check=True
-        )
-        outputs[pure] = found.stdout.split()
+        process = forks.Forked(tmp_path, minima, pure)
+        out, errors = process.communicate()
+        assert process.returncode == 0, errors
+        outputs[pure] = out.split()
     assert outputs["0"][0] == "True"
     assert outputs["1"][0] == "False"
+    assert len(outputs["0"]) == len(outputs["1"]) == 51
     assert [float(x) for x in outputs["1"][1:]] == pytest.approx([float(x) for x in outputs["0"][1:]], abs=1e-14)
 
 
@@ -106,11 +122,10 @@ def vertex(wheel: Path, tmp_path_factory):
             (others / path.name).symlink_to(path)
     program = "import re, sys; from importlib.metadata import distribution; "
     program += "(entry,) = distribution('vertex-softmax').entry_points.select(group='console_scripts', name='vertex'); "
-    program += "entry.load()()"
     environment = os.environ | {"PYTHONPATH": f"{site}{os.pathsep}{others}", "COLUMNS": "200"}
 
-    def run(*arguments: str, folder: Path) -> subprocess.CompletedProcess[str]:
-        command = [sys.executable, "-S", "-c", program, *arguments]
+    def run(*arguments: str, folder: Path, first: str = "") -> subprocess.CompletedProcess[str]:
+        command = [sys.executable, "-S", "-c", f"{program}\n{first}\nentry.load()()", *arguments]
         return subprocess.run(command, env=environment, cwd=folder, capture_output=True, text=True, check=False)
 
     return run
@@ -150,12 +165,38 @@ def test_without_the_laboratory_help_names_its_commands_and_its_data_have_a_reme
 
 
 def test_the_demo_of_an_installed_wheel(vertex, tmp_path: Path) -> None:
-    found = vertex("demo", "--images", "1", folder=tmp_path)
-    assert found.returncode == 0, found.stderr
+    """And what it certifies then; one process reads the package, and each command is a child of it."""
+    certify = ("certify", "out/demo/model", "--eps", "0.01", "--count", "1")
+    commands = [("demo", "--images", "1"), (*certify, "--data", "mnist"), (*certify, "--methods", "ibp")]
+    done = vertex(json.dumps(commands), folder=tmp_path, first=EACH)
+    assert done.returncode == 0, done.stderr
+    demo, wrong, right = json.loads(done.stdout)
+    assert demo[0] == 0, demo
     assert (tmp_path / "out" / "demo" / "report.html").stat().st_size > 0
-    model = "out/demo/model"
-    wrong = vertex("certify", model, "--eps", "0.01", "--count", "1", "--data", "mnist", folder=tmp_path)
-    assert (wrong.returncode, wrong.stdout) == (2, "")
-    assert "the data set 'mnist' is not installed: it comes with the laboratory" in " ".join(wrong.stderr.split())
-    right = vertex("certify", model, "--eps", "0.01", "--count", "1", "--methods", "ibp", folder=tmp_path)
-    assert right.returncode == 0, right.stderr
+    assert wrong[:2] == [2, ""]
+    assert "the data set 'mnist' is not installed: it comes with the laboratory" in " ".join(wrong[2].split())
+    assert right[0] == 0, right
+
+
+EACH = """
+import json, os
+from pathlib import Path
+import sklearn.datasets, torch._dynamo
+import vertex_softmax.cli.certify, vertex_softmax.runs.certify, vertex_softmax.runs.evaluate
+from vertex_softmax.runs.demo import demo
+from vertex_softmax.runs.demo.model import Architecture
+demo.ARCHITECTURE = Architecture(patch=4, dim=4, heads=1, mlp=0)  # a small one, and hardly trained
+demo.TRAINING["epochs"], demo.EPS = 2, (0.08,)
+found = []
+for words in json.loads(sys.argv[1]):
+    files = [Path(name).resolve() for name in ("stdout.txt", "stderr.txt")]
+    if not os.fork():
+        for number, file in zip((1, 2), files):
+            os.dup2(os.open(file, os.O_WRONLY | os.O_CREAT | os.O_TRUNC), number)
+        sys.argv[1:] = words
+        break
+    found.append([os.waitstatus_to_exitcode(os.wait()[1]), *(file.read_text() for file in files)])
+else:
+    sys.exit(print(json.dumps(found)))
+"""
+"""Before the command: become a child of it for every command given as JSON, and tell what each said."""

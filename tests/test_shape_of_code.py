@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import ast
+import functools
 from collections import defaultdict
 from collections.abc import Iterator
 from pathlib import Path
 
 ROOT = Path(__file__).parents[1]
 PACKAGE = ROOT / "src" / "vertex_softmax"
-SOURCES = {path: ast.parse(path.read_text()) for path in sorted(PACKAGE.rglob("*.py"))}
 CORE = ("ops", "sets", "bounds", "methods", "search")
 """The rooms in which bounds are made: data flows one way there, and nobody writes into another's attributes."""
 MOST_FIELDS = 3
@@ -18,12 +18,17 @@ PUBLIC = {"certify", "verify", "affine_minorant"}
 """Functions for users, whose parameters are options with names of their own."""
 
 
+@functools.cache
+def sources() -> dict[Path, ast.Module]:
+    return {path: ast.parse(path.read_text()) for path in sorted(PACKAGE.rglob("*.py"))}
+
+
 def place(path: Path, node: ast.AST) -> str:
     return f"{path.relative_to(PACKAGE)}:{getattr(node, 'lineno', 0)}"
 
 
 def nodes(kind: type, *rooms: str) -> Iterator[tuple[Path, ast.AST]]:
-    for path, tree in SOURCES.items():
+    for path, tree in sources().items():
         if not rooms or path.relative_to(PACKAGE).parts[0] in rooms:
             yield from ((path, node) for node in ast.walk(tree) if isinstance(node, kind))
 

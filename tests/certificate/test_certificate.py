@@ -15,6 +15,8 @@ from vertex_softmax.certificate.certificate import Proof
 from vertex_softmax.foundation.errors import InvalidValueError
 from vertex_softmax.runs import certify, proofs
 
+pytestmark = pytest.mark.usefixtures("exported_once")
+
 
 class Small(nn.Module):
     """One attention block over four tokens of three numbers, and two classes."""

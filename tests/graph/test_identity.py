@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import itertools
+import math
 import os
 import subprocess
 import sys
@@ -27,7 +28,7 @@ from vertex_softmax.ops.elementwise import Elementwise, Relu, Tanh
 from vertex_softmax.ops.linear import Add, Linear, Shift, Subtract
 from vertex_softmax.ops.normalization import Normalize
 from vertex_softmax.ops.registry import OPS
-from vertex_softmax.runs.certify import load
+from vertex_softmax.runs.certify import certify, load
 from vertex_softmax.sets import LinfBall
 
 
@@ -96,6 +97,37 @@ def test_the_sign_of_zero_counts() -> None:
     zeros = torch.zeros(3).double()
     assert graph_identity(of(Shift(zeros), (3,))) != graph_identity(of(Shift(-zeros), (3,)))
     assert graph_identity(of(Normalize(0.0), (3,))) != graph_identity(of(Normalize(-0.0), (3,)))
+
+
+@pytest.mark.parametrize("dtype", [torch.float64, torch.bfloat16, torch.complex128, torch.bool, torch.float8_e5m2])
+def test_how_the_numbers_lie_in_memory_does_not_count(dtype: torch.dtype) -> None:
+    """Strides of 0 among them: one number for many, and one for one."""
+    number = torch.ones(()).to(dtype)
+    for shape in ((), (1,), (1, 1), (0, 2), (2, 3)):
+        plain = torch.ones(shape).to(dtype)
+        odd = [number.expand(shape), torch.ones(5, *shape, 2).to(dtype)[3, ..., 1]]
+        if math.prod(shape) == 1:
+            odd += [number.as_strided(shape, (stride,) * len(shape)) for stride in (0, 7)]
+        identities = {graph_identity(of(Constant(value), out=shape)) for value in (plain, *odd)}
+        assert len(identities) == 1, shape
+
+
+def test_a_network_with_a_single_number_for_many_can_be_certified() -> None:
+    """The constants of this one are expanded on their way, with strides of 0."""
+
+    class Expanded(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.l = nn.Linear(4, 1, bias=False)
+
+        def forward(self, x: Tensor) -> Tensor:
+            h = torch.relu(self.l(x) - 0.5)
+            return torch.cat([0.3 * h + 0.1, 0.5 * h], -1)
+
+    pytest.importorskip("flint")
+    torch.manual_seed(0)
+    found = certify(Expanded().eval(), LinfBall(torch.rand(1, 4), 1e-3), 0, certificate=True)
+    assert found.verdict == "verified"
 
 
 def test_the_type_of_the_same_bits_counts() -> None:

@@ -8,8 +8,10 @@ import numpy as np
 import onnx
 import pytest
 import torch
+from onnx import helper
 
-from tests.graph.onnx_models import floats, ints, one, run
+from tests.graph.onnx_models import floats, ints, model, one, run
+from vertex_softmax.foundation.errors import UnsupportedModelError
 from vertex_softmax.graph.from_onnx.importer import from_onnx
 
 I64 = np.iinfo(np.int64)
@@ -236,3 +238,31 @@ def check(proto: onnx.ModelProto, tolerance: float = 2e-6) -> None:
 @pytest.mark.parametrize("name", CASES)
 def test_an_operator_agrees_with_onnxruntime(name: str) -> None:
     check(CASES[name])
+
+
+def clipped(end: np.floating, *, below: bool = False, opset: int = 17) -> list[str]:
+    """The ops of a Clip at one end, in the end's type; with attributes before opset 11."""
+    if opset < 11:
+        proto = one("Clip", (2, 3), opset=opset, **{"min" if below else "max": float(end)})
+    else:
+        node = helper.make_node("Clip", ["x", "end"] if below else ["x", "", "end"], ["y"])
+        dtype = helper.np_dtype_to_tensor_dtype(end.dtype)
+        proto = model([node], (2, 3), {"end": np.asarray(end)}, opset=opset, dtype=dtype)
+    return [type(node.op).__name__ for node in from_onnx(proto.SerializeToString()).nodes()]
+
+
+def test_a_clip_at_the_largest_number_of_its_type_is_no_limit() -> None:
+    for dtype in (np.float32, np.float64):
+        largest = np.finfo(dtype).max
+        assert clipped(largest) == clipped(-largest, below=True) == clipped(dtype(-np.inf), below=True) == ["Input"]
+    largest = np.finfo(np.float32).max
+    assert clipped(largest, opset=9) == clipped(-largest, below=True, opset=9) == ["Input"]
+    assert "Relu" in clipped(np.float32(100))
+    assert "Relu" in clipped(np.float64(-100), below=True)
+
+
+@pytest.mark.parametrize("end", [np.float64(np.finfo(np.float32).max), np.float64(3.05e38), np.float32(3.05e38)])
+def test_a_clip_at_another_large_number_is_never_left_out(end: np.floating) -> None:
+    for below in (False, True):
+        with pytest.raises(UnsupportedModelError, match="beyond 1e"):
+            clipped(-end if below else end, below=below)

@@ -10,6 +10,7 @@ from torch import Tensor
 
 from tests.bounds.networks import Config, samples, transformer
 from vertex_softmax.bounds.ascent import Ascent
+from vertex_softmax.bounds.branch_and_bound import Search
 from vertex_softmax.bounds.memory import Memory
 from vertex_softmax.foundation.errors import InvalidTypeError, InvalidValueError
 from vertex_softmax.graph import build
@@ -20,7 +21,10 @@ from vertex_softmax.methods.verdict import Verdict
 from vertex_softmax.runs import certify as api
 from vertex_softmax.sets import LinfBall
 
-QUICK = Options(ascent=Ascent(steps=2))
+QUICK = Options(
+    ascent=Ascent(steps=2),
+    search=Search(seconds=None, domains=6, tried=2, root=Ascent(steps=2), ascent=Ascent(steps=2, step_size=0.01)),
+)
 certify = functools.partial(api.certify, options=QUICK)
 bound = functools.partial(api.bound, options=QUICK)
 CONFIG = Config(heads=2, classes=4, seed=3)

@@ -11,6 +11,7 @@ import torch
 from tests.graph.models import FAMILIES, imported
 from tests.slowly import few
 from vertex_softmax.bounds.ascent import Ascent
+from vertex_softmax.bounds.branch_and_bound import Search
 from vertex_softmax.methods.options import Options
 from vertex_softmax.methods.registry import METHODS
 from vertex_softmax.runs.certify import bound
@@ -18,7 +19,10 @@ from vertex_softmax.sets import Box
 
 POINTS = 1000
 RADII = (1e-3, 0.05)
-QUICK = Options(ascent=Ascent(steps=2))
+QUICK = Options(
+    ascent=Ascent(steps=2),
+    search=Search(seconds=None, domains=6, tried=2, root=Ascent(steps=2), ascent=Ascent(steps=2, step_size=0.01)),
+)
 SOME = {
     "hybrid": tuple(FAMILIES)[1::3],
     "alpha-crown": tuple(FAMILIES)[::5],

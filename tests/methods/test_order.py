@@ -15,6 +15,7 @@ from tests.bounds.networks import Config, input_box, transformer
 from tests.bounds.test_backward import CONFIGS, configs, radii, usable
 from tests.slowly import few
 from vertex_softmax.bounds.ascent import Ascent
+from vertex_softmax.bounds.branch_and_bound import Search
 from vertex_softmax.graph.ir import Graph
 from vertex_softmax.methods import joint
 from vertex_softmax.methods.options import Options
@@ -23,7 +24,10 @@ from vertex_softmax.methods.verdict import Verdict
 from vertex_softmax.runs.certify import certify
 from vertex_softmax.sets import Box
 
-QUICK = Options(ascent=Ascent(steps=3))
+QUICK = Options(
+    ascent=Ascent(steps=3),
+    search=Search(seconds=None, domains=6, tried=2, root=Ascent(steps=2), ascent=Ascent(steps=2, step_size=0.01)),
+)
 ORDER = (
     ("hybrid", "ibp"),
     ("hybrid", "crown"),

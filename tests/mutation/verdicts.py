@@ -25,8 +25,8 @@ MUTANTS: list[Mutant] = [
         {
             "the largest margin decides": (
                 "_judge",
-                "float(margins[b].amin()), float(clean[b].amin())",
-                "float(margins[b][margins[b].isfinite()].amax()), float(clean[b].amin())",
+                "float(margins[b].amin()), float(clean.margins[b].amin())",
+                "float(margins[b][margins[b].isfinite()].amax()), float(clean.margins[b].amin())",
             ),
         },
         only="every_margin",
@@ -46,11 +46,6 @@ MUTANTS: list[Mutant] = [
         "methods/test_broken.py",
         {
             "problems of the walk are overlooked": ("_judge", "text or not known", "not known"),
-            "the centre's margin may be NaN": (
-                "_judge",
-                "centre < 0 and bool((label | clean[b].isfinite()).all())",
-                "not centre >= 0",
-            ),
         },
         only="never_verified or broken or overflow or domain",
     ),
@@ -84,6 +79,18 @@ MUTANTS: list[Mutant] = [
             ),
         },
         only="outward or bound_holds or overflow or domain or broken",
+    ),
+    *mutants(
+        "verdicts",
+        "runs/centres.py",
+        "runs/test_centres.py",
+        {
+            "rounding makes a counterexample": (
+                "Centres._above",
+                "found.lower[:, 0] > needed",
+                "found.lower[:, 0] > -torch.inf",
+            ),
+        },
     ),
     *mutants(
         "verdicts",
@@ -271,15 +278,22 @@ MUTANTS: list[Mutant] = [
                 "lower, upper = lower.clamp(min=low), upper.clamp(max=high)",
                 "upper = upper.clamp(max=high)",
             ),
-            "another input's radius": (
-                "LinfBall._pick",
-                "LinfBall(self.x[index], self.eps[index], self.clip)",
-                "LinfBall(self.x[index], self.eps[: len(index)], self.clip)",
+        },
+    ),
+    *mutants(
+        "verdicts",
+        "sets/base.py",
+        "sets/test_sets.py",
+        {
+            "another input's ends": (
+                "InputSet._pick",
+                "value[index] if isinstance(value, Tensor) else value",
+                "value[: len(index)] if isinstance(value, Tensor) else value",
             ),
-            "without clip after picking": (
-                "LinfBall._pick",
-                "LinfBall(self.x[index], self.eps[index], self.clip)",
-                "LinfBall(self.x[index], self.eps[index])",
+            "a subclass loses what it has of its own": (
+                "InputSet._pick",
+                "sorted(vars(self).keys() - {f'_{name}' for name in self.FIELDS})",
+                "()",
             ),
         },
     ),

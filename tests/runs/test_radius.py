@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import dataclasses
 import json
 import math
 from pathlib import Path
@@ -8,6 +9,7 @@ import pytest
 import torch
 
 from tests.runs.made import inputs, network, subject_of
+from vertex_softmax.bounds.ascent import Ascent
 from vertex_softmax.foundation.errors import VertexError
 from vertex_softmax.methods.options import Options
 from vertex_softmax.runs import radius
@@ -16,13 +18,15 @@ from vertex_softmax.runs.radius import Bisection, radii
 from vertex_softmax.runs.run import Run, read
 from vertex_softmax.search.attack import pgd
 
+pytestmark = pytest.mark.usefixtures("exported_once")
 HOW = Bisection(least=1e-3, most=0.6, precision=0.1)
+STEPS = Options(ascent=Ascent(steps=5))
 
 
 @pytest.fixture(scope="module")
 def run(tmp_path_factory: pytest.TempPathFactory) -> Run:
     some = inputs()
-    return radii(subject_of(some), some, ("ibp", "crown", "joint"), tmp_path_factory.mktemp("radius"), HOW)
+    return radii(subject_of(some), some, ("ibp", "crown", "joint"), tmp_path_factory.mktemp("radius"), HOW, STEPS)
 
 
 def test_every_radius_was_certified_itself_and_the_next_was_not(run: Run) -> None:
@@ -31,9 +35,8 @@ def test_every_radius_was_certified_itself_and_the_next_was_not(run: Run) -> Non
         one = some.at([found.input])
         for eps, expected in ((found.certified, True), (found.refused, False)):
             if eps:
-                again = certify(
-                    subject_of(some).graph, one.ball(eps), one.labels, found.method, options=Options(goal=0.0)
-                )
+                how = dataclasses.replace(STEPS, goal=0.0)
+                again = certify(subject_of(some).graph, one.ball(eps), one.labels, found.method, options=how)
                 assert bool(again.certified) is expected, (found, eps)
         if found.certified and found.refused is not None and found.refused != found.attacked:
             assert found.certified < found.refused <= found.certified * 1.1 * (1 + 1e-12)
@@ -132,15 +135,21 @@ def test_methods_are_checked(tmp_path: Path) -> None:
         radii(subject_of(some), some, (), tmp_path)
 
 
+@pytest.fixture(scope="module")
+def by_ibp(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The folder of a run that nobody changes."""
+    out = tmp_path_factory.mktemp("ibp")
+    radii(subject_of(inputs()), inputs(), ("ibp",), out, HOW)
+    return out
+
+
 @pytest.mark.parametrize(
     "found", [None, {"holds": [1], "seconds": 1.0}, {"holds": [], "seconds": 1.0}, {"holds": True}]
 )
-def test_a_journal_is_nobodys_word(tmp_path: Path, found: object) -> None:
+def test_a_journal_is_nobodys_word(tmp_path: Path, found: object, by_ibp: Path) -> None:
     some = inputs()
-    arguments = (subject_of(some), some, ("ibp",), tmp_path, HOW)
-    radii(*arguments)
-    lines = [json.loads(line) for line in (tmp_path / "journal.jsonl").read_text().splitlines()]
+    lines = [json.loads(line) for line in (by_ibp / "journal.jsonl").read_text().splitlines()]
     lines[0]["found"] = found
     (tmp_path / "journal.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
     with pytest.raises(VertexError, match="has an answer that is not about"):
-        radii(*arguments)
+        radii(subject_of(some), some, ("ibp",), tmp_path, HOW)

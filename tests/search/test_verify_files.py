@@ -74,6 +74,17 @@ def test_each_file_is_read_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
     assert instance.model_hash != identity_of_file(path)
 
 
+def test_a_model_with_several_outputs_is_refused(tmp_path: Path) -> None:
+    proto = onnx.load_model_from_string(network(LINEAR))
+    first = proto.graph.output[0]
+    proto.graph.node.add(op_type="Neg", input=[first.name], output=["z"])
+    proto.graph.output.add().CopyFrom(first)
+    proto.graph.output[1].name = "z"
+    path = written(tmp_path, proto.SerializeToString())
+    with pytest.raises(UnsupportedModelError, match=rf"m\.onnx has 2 outputs \({first.name}, z\).*that output alone"):
+        load_instance(path, spec(tmp_path, [(0, 1)], 3))
+
+
 def test_a_model_without_other_files_has_the_sha256_of_its_bytes(tmp_path: Path) -> None:
     data = network(LINEAR)
     instance = load_instance(written(tmp_path, data), spec(tmp_path, [(0, 1)], 3))

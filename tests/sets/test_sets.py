@@ -11,7 +11,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from vertex_softmax.foundation.errors import InvalidTypeError, InvalidValueError, VertexError
+from vertex_softmax.runs.certify import certify
 from vertex_softmax.sets import Box, InputSet, LinfBall, TokenBall
+from vertex_softmax.sets.region import BoxRegion
 from vertex_softmax.sets.rounding import outward
 
 MODERATE = st.floats(-1e12, 1e12) | st.floats(-2, 2) | st.floats(allow_nan=False, allow_infinity=False, width=16)
@@ -39,6 +41,13 @@ def test_rounding_to_nearest_would_not_do() -> None:
     x, eps = 0.7, 0.1
     assert Fraction(x - eps) > Fraction(x) - Fraction(eps)  # why the end has to move
     assert LinfBall(np.array([[x]]), eps).lower.item() == np.nextafter(x - eps, -np.inf)
+
+
+def test_a_radius_that_is_no_float_is_rounded_up() -> None:
+    for eps in (Fraction(1, 3), Fraction(2, 3), 2**60 + 1, 2**60 - 1):
+        ball = LinfBall(np.zeros((1, 1)), eps)
+        assert Fraction(ball.lower.item()) <= -eps
+        assert Fraction(ball.upper.item()) >= eps
 
 
 def test_clip_is_exact() -> None:
@@ -145,14 +154,14 @@ def test_ids_are_carried() -> None:
 # --- sub-batches ---
 
 
-@pytest.mark.parametrize(
-    "whole",
-    [
-        Box(images() - 1, images()),
-        LinfBall(images(), torch.tensor([0.1, 0.2, 0.3]), (0, 1)),
-        TokenBall(images()[:, 0], 0.1, tokens=[1], ids=torch.arange(6).reshape(3, 2)),
-    ],
-)
+EVERY = [
+    Box(images() - 1, images()),
+    LinfBall(images(), torch.tensor([0.1, 0.2, 0.3]), (0, 1)),
+    TokenBall(images()[:, 0], 0.1, tokens=[1], ids=torch.arange(6).reshape(3, 2)),
+]
+
+
+@pytest.mark.parametrize("whole", EVERY)
 @pytest.mark.parametrize(
     ("index", "which"),
     [
@@ -214,6 +223,10 @@ NAN = np.where(np.arange(6).reshape(2, 3) == 4, np.nan, 0.0)
         (lambda: LinfBall(X, -0.1), InvalidValueError, r"eps is -0.1 at index \(0, 0\)"),
         (lambda: LinfBall(X, np.array([0.1, -0.2])), InvalidValueError, r"eps is -0.2 at index \(1, 0\)"),
         (lambda: LinfBall(X, float("nan")), InvalidValueError, "eps is nan"),
+        (lambda: LinfBall(X, 10**400), InvalidValueError, "eps is beyond the largest float64; choose a smaller one"),
+        (lambda: LinfBall(X, Fraction(10**400, 3)), InvalidValueError, "eps is beyond the largest float64"),
+        (lambda: LinfBall(X, 0.1, clip=(0, 10**400)), InvalidValueError, "an end of clip is beyond the largest"),
+        (lambda: TokenBall(E, 10**400), InvalidValueError, "eps is beyond the largest float64"),
         (lambda: LinfBall(X, True), InvalidTypeError, "eps has dtype bool"),
         (lambda: LinfBall(X, np.zeros(5)), InvalidValueError, r"eps has shape \(5,\).*one per input \(2\)"),
         (lambda: LinfBall(X + 1e308, 1.7e308), InvalidValueError, r"x ± eps overflows at index \(0, 0\)"),
@@ -244,3 +257,70 @@ def test_reprs_are_short_and_say_what_matters() -> None:
     ball = TokenBall(x, 0.5, torch.tensor([[1, 0, 0, 0], [1, 1, 0, 0], [1, 1, 1, 1]]).bool())
     assert repr(ball) == "TokenBall(3 inputs of 4×16, eps 0.5, 1 … 4 of 4 tokens move)"
     assert repr(LinfBall(x[:0], 0.1)) == "LinfBall(0 inputs of 4×16, eps –)"
+
+
+# --- a set stays what it says it is ---
+
+
+@pytest.mark.parametrize("whole", EVERY)
+def test_nothing_that_is_read_from_a_set_can_be_changed_in_it(whole: InputSet) -> None:
+    inside, said = whole.contains(whole.upper), repr(whole)
+    for name in (*whole.FIELDS, "centre"):
+        value = getattr(whole, name)
+        if isinstance(value, torch.Tensor):
+            before = value.clone()
+            value.zero_()
+            assert torch.equal(getattr(whole, name), before)
+        with pytest.raises(AttributeError):
+            object.__setattr__(whole, name, value)
+        with pytest.raises(AttributeError):
+            delattr(whole, name)
+    assert torch.equal(whole.contains(whole.upper), inside)
+    assert repr(whole) == said
+
+
+class Wider(LinfBall):
+    """A ball with wider ends than its x and eps say."""
+
+    def __init__(self, x: torch.Tensor, eps: float, more: float) -> None:
+        super().__init__(x, eps)
+        self._set(lower=self.lower - more, upper=self.upper + more)
+
+
+class Cube(LinfBall):
+    """Bounds see another set than the ball."""
+
+    def region(self, shape, dtype, device) -> BoxRegion:  # type: ignore[no-untyped-def]
+        return BoxRegion(*(torch.full((len(self), *shape), end, dtype=dtype, device=device) for end in (-1.0, 1.0)))
+
+
+class Named(LinfBall):
+    """A ball with something more for each input."""
+
+    def __init__(self, x: torch.Tensor, eps: float, names: list[str]) -> None:
+        super().__init__(x, eps)
+        self._set(names=names)
+
+
+def test_selected_inputs_keep_the_type_and_the_ends_of_a_subclass() -> None:
+    whole = Wider(images(), 0.1, 1.0)
+    for part, which in ((whole[1], [1]), (whole[[2, 0]], [2, 0])):
+        assert type(part) is Wider
+        assert torch.equal(part.lower, whole.lower[which])
+        assert torch.equal(part.upper, whole.upper[which])
+    assert type(Cube(images(), 0.1)[0]) is Cube
+    with pytest.raises(InvalidTypeError, match=r"Named has the attribute 'names' of its own.*_pick\(index\)"):
+        Named(images(), 0.1, ["a", "b", "c"])[0]
+
+
+def test_an_answer_is_about_the_set_that_was_given() -> None:
+    model = torch.nn.Linear(2, 2).eval()
+    with torch.no_grad():
+        model.weight.copy_(torch.eye(2))
+        model.bias.copy_(torch.tensor([1.0, 0.0]))
+    x = torch.zeros(1, 2)
+    assert certify(model, LinfBall(x, 0.1), 0, "crown").verdict == "verified"
+    for wide in (Wider(x, 0.1, 1.0), Cube(x, 0.1)):
+        assert certify(model, wide, 0, "crown").verdict == "unknown"
+    with pytest.raises(InvalidValueError, match="centre of input 0 is not in its set"):
+        certify(model, Wider(x, 0.1, -0.5), 0, "crown")

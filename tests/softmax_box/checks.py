@@ -65,7 +65,7 @@ def check_outward(implementation: Implementation, cases: Iterable[Known]) -> Non
             for i, (value, ball, low) in enumerate(zip(got.tolist(), case.exact, least, strict=True))
             if not (value <= low or arb(value) <= ball)
         ]
-        answers = vx.is_lower_bound(got[open_], *(x[open_] for x in case.boxes))
+        answers = vx.is_lower_bound(got[open_], *(x[open_] for x in case.boxes)) if open_ else []
         above = [i for i, answer in zip(open_, answers, strict=True) if answer is not True]
         assert not above, f"{case.name}, row {above[0]}: {got[above[0]].item()!r} is above {case.exact[above[0]]}"
 

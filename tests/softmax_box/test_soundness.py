@@ -2,7 +2,7 @@
 
 There is no tolerance anywhere in this file. Each box is made once, its exact minimum enclosed once by the independent
 oracle (helpers.exact_min), and every implementation held against it; the enclosure, which takes longest, by default on
-every third box.
+every fifth box.
 """
 
 from __future__ import annotations
@@ -23,8 +23,8 @@ from tests.softmax_box.checks import (
 from tests.softmax_box.helpers import DTYPES, IMPLEMENTATIONS
 
 ROWS = {
-    1: 50, 2: 800, 3: 600, 4: 240, 5: 240, 8: 160, 9: 130, 16: 100, 17: 70, 33: 50, 64: 24, 65: 24, 127: 10,
-    256: 3, 300: 2, 511: 1, 512: 1,
+    1: 50, 2: 800, 3: 600, 4: 240, 5: 240, 8: 160, 9: 130, 16: 80, 17: 60, 33: 40, 64: 16, 65: 16, 127: 6,
+    256: 2, 300: 1, 511: 1, 512: 1,
 }  # fmt: skip
 """How many boxes of each K, for every family and precision: mostly small, with a tail to 512."""
 ORDINARY = ("ordinary", "ties", "near_ties", "degenerate", "one_ulp_wide", "offset")
@@ -62,7 +62,7 @@ def test_outward_is_never_above_the_exact_minimum(name: str, dtype: torch.dtype)
     for implementation in (*IMPLEMENTATIONS.values(), *PUBLIC.values()):
         check_outward(implementation, batch)
     check_lower_bound_agrees(public_min, batch)
-    some = [Known(case.name, Boxes(*(x[::3] for x in case.boxes)), case.exact[::3]) for case in batch]
+    some = [Known(case.name, Boxes(*(x[::5] for x in case.boxes)), case.exact[::5]) for case in batch]
     check_enclosure(vx.softmax_box_enclosure, some, narrow=1e-12 if name in ORDINARY else float("inf"))
 
 

@@ -153,6 +153,26 @@ def test_without_the_package(package, monkeypatch) -> None:
     assert issubclass(MissingDependencyError, builtins.ImportError)
 
 
+@pytest.mark.parametrize(("what", "line"), [("inputs", 3), ("outputs", 4)])
+def test_names_of_the_models_tensors_are_not_ignored(what, line, monkeypatch) -> None:
+    """The package reads such names of hidden tensors only; the standard allows them of inputs and outputs."""
+    import vnnlib
+
+    def named(text: str) -> object:
+        query = vnnlib.parse_query_string(text)
+        (network,) = query.networks
+        parts = {part: list(getattr(network, part)) for part in ("inputs", "outputs")}
+        tensor = parts[what][0]
+        parts[what] = [types.SimpleNamespace(name="T", dtype=tensor.dtype, shape=tensor.shape, onnx_name='"logits"')]
+        network = types.SimpleNamespace(hidden=[], **parts)
+        return types.SimpleNamespace(networks=[network], assertions=query.assertions)
+
+    fake = types.SimpleNamespace(parse_query_string=named, VNNLibException=vnnlib.VNNLibException)
+    monkeypatch.setitem(sys.modules, "vnnlib", fake)
+    with pytest.raises(InvalidValueError, match=f"line {line}: the {what[:-1]} T is said to be.*logits.*not compared"):
+        read("(assert (<= Y[0] 1.0))")
+
+
 def test_the_models_counts() -> None:
     source = (HEAD + BOX + "(assert (<= Y[0] 1.0))").encode()
     assert read_vnnlib(source, inputs=2, outputs=3).outputs == 3

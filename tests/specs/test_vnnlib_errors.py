@@ -24,6 +24,9 @@ VIT = Path(__file__).parents[3] / "shared" / "data" / "vit" / "vnnlib"
 
 
 ERRORS = [
+    ("(check-sat)\n(assert (<= Y_0 1))", 9, "'assert' after (check-sat) is no part of what is asked"),
+    ("(check-sat)\n(get-model)\n(exit)\n(assert\n(<= Y_0 1))", 11, "'assert' after (exit) is no part"),
+    ("(exit)\n\n(declare-const Y_9 Real)", 10, "'declare-const' after (exit) is no part"),
     ("(assert (<= Y_0 nan))", 8, "'nan' is not a real number"),
     ("(assert (<= Y_0 -inf))", 8, "'-inf' is not a real number"),
     ("(assert (<= X_0 Infinity))", 8, "'Infinity' is not a real number"),

@@ -129,7 +129,9 @@ class Boxes:
 
     def with_learnt(self, other: Boxes) -> Boxes:
         """With the summaries and centred rows of other sound boxes of the same question."""
-        return dataclasses.replace(self, summaries={**self.summaries, **other.summaries}, centred={**self.centred, **other.centred})
+        return dataclasses.replace(
+            self, summaries={**self.summaries, **other.summaries}, centred={**self.centred, **other.centred}
+        )
 
     def parts(self, count: int, intervals: Mapping[Node, Interval], inner: Mapping[Node, Interval]) -> Boxes:
         """Boxes of `count` parts of the set, which is one input's: narrower intervals, (count, *shape) each.

@@ -2,8 +2,8 @@
 
 Invariant: for every input of the set each node's value lies in its zonotope, with the same unknowns in all of them.
 
-Each op is gone through once, so that the work grows with the depth of the network and not with its square; but what is
-needed of a functional at the end is not known here, so that backward passes over the boxes found are tighter in the end.
+Each op is gone through once, so that the work grows with the depth of the network and not with its square. But which
+functional of a node is wanted in the end is not known here: backward passes over these boxes are tighter in the end.
 """
 
 from __future__ import annotations
@@ -127,7 +127,9 @@ def _affine(op: AffineOp, inputs: tuple[Zonotope, ...], origin: str) -> Zonotope
         lead = next(x.blocks[unknowns] for x in inputs if unknowns in x.blocks).shape[:3]
         blocks[unknowns] = op.linear(
             *(
-                x.blocks[unknowns] if unknowns in x.blocks else x.centre.new_zeros(()).expand(*lead, *x.centre.shape[1:])
+                x.blocks[unknowns]
+                if unknowns in x.blocks
+                else x.centre.new_zeros(()).expand(*lead, *x.centre.shape[1:])
                 for x in inputs
             )
         )

@@ -23,6 +23,7 @@ from vertex_softmax.certificate import checker
 from vertex_softmax.certificate.prove import ForbiddenCase, Prover, written
 from vertex_softmax.foundation.errors import OutOfTimeError
 from vertex_softmax.foundation.files import write_whole
+from vertex_softmax.foundation.precision import full_precision
 from vertex_softmax.graph.ir import Graph
 from vertex_softmax.ops.rules import RowRule
 
@@ -99,6 +100,7 @@ Report = Callable[[str], None]
 """Called with a sentence about the progress of a proof."""
 
 
+@full_precision()
 def prove(
     graph: Graph,
     parts: Sequence[CertificatePart],

@@ -69,6 +69,16 @@ def graph_identity(graph: Graph) -> str:
     return digest.hexdigest()
 
 
+def tensor_digest(value: Tensor) -> str | None:
+    """The SHA-256 of a tensor's dtype, shape and numbers; None if it is sparse, quantized or has no numbers."""
+    digest = hashlib.sha256()
+    try:
+        _tensor(digest, value)
+    except _NotExactError:
+        return None
+    return digest.hexdigest()
+
+
 class _NotExactError(Exception):
     """A value of an op has no exact encoding; the message names the value."""
 
@@ -282,7 +292,8 @@ def _tensor(sink: Sink, value: Tensor) -> None:
     """A tensor's dtype, its shape and its numbers as contiguous little-endian bytes."""
     if value.layout != torch.strided or value.is_quantized or value.device.type == "meta":
         raise _NotExactError(f"a tensor that is sparse, quantized or without numbers ({value.dtype}, {value.device})")
-    plain = value.detach().resolve_conj().resolve_neg().cpu().contiguous().reshape(-1)
+    plain = value.detach().resolve_conj().resolve_neg().cpu().contiguous()
+    plain = plain.as_strided((plain.numel(),), (1,))  # a single number counts as contiguous with any stride, even 0
     data = plain.view(torch.uint8).numpy() if plain.numel() else np.empty(0, np.uint8)
     size = value.element_size() // (2 if value.is_complex() else 1)
     if sys.byteorder == "big" and size > 1:

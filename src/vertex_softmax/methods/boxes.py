@@ -12,6 +12,7 @@ from vertex_softmax.bounds.boxes import Boxes, by_intervals
 from vertex_softmax.bounds.generate import generate
 from vertex_softmax.bounds.index import GraphIndex
 from vertex_softmax.bounds.question import Question
+from vertex_softmax.bounds.underflow import with_underflow
 from vertex_softmax.bounds.zonotopes import boxes_by_zonotopes
 from vertex_softmax.graph.ir import Node
 from vertex_softmax.methods.options import Options, PreactivationBoxes, ScoreBoxes
@@ -52,7 +53,7 @@ class _Recipe:
 
     def boxes(self) -> Boxes:
         learnt = boxes_by_zonotopes(self.question) if self.zonotopes else None
-        return all_boxes(self.question, self.refine, self.known, learnt)
+        return with_underflow(self.question, all_boxes(self.question, self.refine, self.known, learnt))
 
     def refine(self, boxes: Boxes, node: Node) -> Boxes:
         """Boxes with a node's interval tightened, itself or by way of the residual stream above it."""

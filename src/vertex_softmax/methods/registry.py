@@ -9,6 +9,7 @@ from enum import StrEnum
 from vertex_softmax.bounds.coefficients import Objective
 from vertex_softmax.bounds.question import Question
 from vertex_softmax.foundation.errors import InvalidValueError
+from vertex_softmax.foundation.precision import full_precision
 from vertex_softmax.methods.bab import bab
 from vertex_softmax.methods.bound import Bound
 from vertex_softmax.methods.crown import alpha_crown, crown
@@ -68,6 +69,7 @@ def method_named(name: object) -> Method:
     return Method(name)
 
 
+@full_precision()
 def lower_bounds(question: Question, objective: Objective, method: Method, options: Options) -> Bound:
     """Lower bounds of dense objectives on the output by one method."""
     return METHODS[method].run(question, objective, options)

@@ -68,7 +68,7 @@ class Multiply(Propagating):
 
     def propagate(self, inputs: tuple[Zonotope, ...], boxes: tuple[Interval, ...], origin: str) -> Zonotope:
         """Along the last dimension the second-order parts are bounded together."""
-        return element_product(*inputs, origin)
+        return element_product(inputs[0], inputs[1], origin)
 
     def interval(self, *boxes: Interval) -> Interval:
         """The extreme corners."""
@@ -185,7 +185,7 @@ class MatMul(Summarising, Propagating):
 
     def propagate(self, inputs: tuple[Zonotope, ...], boxes: tuple[Interval, ...], origin: str) -> Zonotope:
         """Every product of a row and a column has an unknown of its own for its second-order part."""
-        return matrix_product(*inputs)
+        return matrix_product(inputs[0], inputs[1])
 
     def learnt(self, inputs: tuple[Zonotope, ...]) -> ProductSummary:
         """The centres of both factors, and a bound of the second-order part."""

@@ -74,7 +74,9 @@ class Elementwise(Splittable, Propagating):
 
     def propagate(self, inputs: tuple[Zonotope, ...], boxes: tuple[Interval, ...], origin: str) -> Zonotope:
         """The band of one slope over the box."""
-        return bent(inputs[0], self.band(boxes[0], self.lines(boxes[0], Rules(attention=RowRule.AFFINE, parallel=True))))
+        return bent(
+            inputs[0], self.band(boxes[0], self.lines(boxes[0], Rules(attention=RowRule.AFFINE, parallel=True)))
+        )
 
     def carries_diagonal(self, dimension: int, shape: Shape) -> tuple[int | None, ...] | None:
         """Every dimension."""

@@ -5,15 +5,14 @@ A node's value is centre + Σ_b blocks_b·ξ_b + own·ν + e. The unknowns ξ_b 
 so that what one branch adds another can take away. Every number has one more unknown ν of its own, |ν| ≤ 1, as long as
 nothing mixes numbers; and |e| ≤ slack, mostly rounding, known only by its size.
 
-A set of errors that is bounded in every direction becomes a ball in the shape of an ellipsoid: it keeps the direction in
-which the error lies, which a box of the same numbers loses, and with it the growth of errors from layer to layer.
+A set of errors that is bounded in every direction becomes a ball in the shape of an ellipsoid. It keeps the directions
+in which the errors lie, which a box of the same numbers loses: then errors grow from layer to layer.
 """
 
 from __future__ import annotations
 
 import dataclasses
 import functools
-import math
 from collections.abc import Callable, Iterable, Mapping
 
 import torch
@@ -150,8 +149,3 @@ def columns_ellipsoid(columns: Tensor) -> Tensor:
     length: Tensor = torch.linalg.vector_norm(columns, dim=-1)
     scale = torch.where(length > 0, length, torch.ones_like(length))
     return length.sum(-1)[..., None, None] * ((columns / scale.unsqueeze(-1)).mT @ columns)
-
-
-def numbers(zonotope: Zonotope) -> int:
-    """How many numbers the blocks have."""
-    return sum(math.prod(columns.shape) for columns in zonotope.blocks.values())

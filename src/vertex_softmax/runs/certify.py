@@ -15,20 +15,20 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from vertex_softmax.bounds.coefficients import Objective
-from vertex_softmax.bounds.guard import terms
 from vertex_softmax.bounds.question import Question
 from vertex_softmax.foundation.errors import InvalidTypeError, InvalidValueError
+from vertex_softmax.foundation.precision import full_precision
 from vertex_softmax.foundation.tolerances import VERDICT
 from vertex_softmax.graph.ir import Graph
 from vertex_softmax.methods.bound import Bound
 from vertex_softmax.methods.options import Options
-from vertex_softmax.methods.registry import METHODS, Method, lower_bounds, method_named
+from vertex_softmax.methods.registry import Method, lower_bounds, method_named
 from vertex_softmax.methods.sizing import batch_size
 from vertex_softmax.methods.verdict import Verdict
 from vertex_softmax.ops.elementwise import Log
 from vertex_softmax.ops.interval import Interval
-from vertex_softmax.ops.rules import Rules
 from vertex_softmax.ops.softmax import Softmax
+from vertex_softmax.runs.centres import Centres, rounding
 from vertex_softmax.runs.certification import Certification, in_order, together
 from vertex_softmax.sets import InputSet
 from vertex_softmax.sets.loading import Loaded, Model, checked, load, read
@@ -37,6 +37,7 @@ from vertex_softmax.sets.region import Region
 __all__ = ["Model", "bound", "certify", "load"]
 
 
+@full_precision()
 def certify(
     model: Model,
     input_set: InputSet,
@@ -73,7 +74,7 @@ def certify(
     groups = original.groups(input_set)
     seconds = {"import": time.perf_counter() - begin}
     peak = _PeakMemory(place)
-    ask = _Asked(chosen, options, dtype, place, rigorous if proofs else None, _named(original))
+    ask = _Asked(chosen, options, dtype, place, rigorous if proofs else None, original)
     parts = [_answer(group.graph, input_set[list(group.which)], labels[list(group.which)], ask) for group in groups]
     found = together(parts, [group.which for group in groups])
     seconds = {**seconds, **found.seconds}
@@ -91,18 +92,23 @@ class _Asked:
     device: torch.device
     rigorous: bool | None
     """None: no proofs."""
-    file: dict[str, str]
+    original: Loaded
 
 
 def _answer(graph: Graph, input_set: InputSet, labels: Tensor, ask: _Asked) -> Certification:
     """The answer for inputs that have one graph."""
     dtype, device, options = ask.dtype, ask.device, ask.options
-    graph = (graph if ask.rigorous is not None else _logits(graph)).to(dtype, device)
+    exact = (graph if ask.rigorous is not None else _logits(graph)).to(torch.float64, device)
+    graph = exact.to(dtype, device)
     region = input_set.region(graph.input.shape, dtype, device)
     count = len(region.box.lower)
     labels = _classed(labels.to(device), count, _classes(graph))
     size = batch_size(graph, ask.method, options, device, dtype)
-    parts = [_certified(graph, region.at(slice(i, i + size)), labels[i : i + size], ask) for i in range(0, count, size)]
+    parts = []
+    for i in range(0, count, size):
+        some = input_set[i : i + size] if count == len(input_set) else input_set  # else the batch is one input
+        centres = Centres(exact, some, ask.original, ask.method, options)
+        parts.append(_certified(graph, region.at(slice(i, i + size)), centres, labels[i : i + size], ask))
     found = together(parts, [tuple(which.tolist()) for which in torch.arange(count).split(size)])
     if ask.rigorous is None:
         return found
@@ -130,13 +136,13 @@ def _proved(found: Certification, graph: Graph, box: Interval, labels: Tensor, a
     except ImportError as error:
         raise InvalidValueError(f"{error.name} is missing: pip install 'vertex-softmax[proof]'") from error
     cpu = graph.to(torch.float64, torch.device("cpu"))
-    batch = Batch(graph=cpu, lower=box.lower.cpu(), upper=box.upper.cpu(), labels=labels, file=ask.file)
+    batch = Batch(graph=cpu, lower=box.lower.cpu(), upper=box.upper.cpu(), labels=labels, file=_named(ask.original))
     return with_proofs(found, batch, ask.options, rigorous=bool(ask.rigorous))
 
 
-def _certified(graph: Graph, region: Region, labels: Tensor, ask: _Asked) -> Certification:
+def _certified(graph: Graph, region: Region, centres: Centres, labels: Tensor, ask: _Asked) -> Certification:
     """The answer for inputs that are bounded together; labels (batch)."""
-    lower, upper = region.box
+    lower = region.box.lower
     batch, classes = lower.shape[0], _classes(graph)
     others = torch.arange(classes, device=lower.device).expand(batch, classes)
     others = others[others != labels[:, None]].reshape(batch, classes - 1)
@@ -146,12 +152,14 @@ def _certified(graph: Graph, region: Region, labels: Tensor, ask: _Asked) -> Cer
     question = Question.over(graph, region, memory=ask.options.memory)
     objective = Objective.dense(graph.output, C.reshape(batch, classes - 1, *graph.output.shape))
     with torch.no_grad():
-        centre = (lower + upper) / 2
+        centre = centres.points.to(lower)
         clean = _margins((C @ graph.evaluate(centre).reshape(batch, classes, 1)).squeeze(-1), others, classes)
         found = lower_bounds(question, objective, ask.method, ask.options)
     margins = _margins(found.lower, others, classes)
-    guard = _guard(question, found, objective, ask) if bool((found.lower > 0).any()) else None
-    verdicts, reasons = _judge(found, margins, clean, guard)
+    positive = bool((found.lower > 0).any())
+    guard = rounding(question, found, objective, ask.method, ask.options) if positive else None
+    wrong = centres.misclassified(labels, (clean.amin(1) < 0) & (clean.isfinite().sum(1) == classes - 1))
+    verdicts, reasons = _judge(found, margins, _Clean(clean, wrong), guard)
     return Certification(
         lower=margins,
         verdicts=verdicts,
@@ -162,6 +170,7 @@ def _certified(graph: Graph, region: Region, labels: Tensor, ask: _Asked) -> Cer
     )
 
 
+@full_precision()
 def bound(
     model: Model,
     input_set: InputSet,
@@ -175,8 +184,9 @@ def bound(
     options, chosen = _options(options), method_named(method)
     place = _device(device, checked(input_set))
     _dtype(dtype)
-    ask = _Asked(chosen, options, dtype, place, None, {})
-    groups = read(model).groups(input_set)
+    original = read(model)
+    ask = _Asked(chosen, options, dtype, place, None, original)
+    groups = original.groups(input_set)
     found = [_interval(group.graph, input_set[list(group.which)], ask) for group in groups]
     order = [group.which for group in groups]
     return Interval(in_order([part.lower for part in found], order), in_order([part.upper for part in found], order))
@@ -307,32 +317,41 @@ def _margins(values: Tensor, others: Tensor, classes: int) -> Tensor:
     return whole.scatter(1, others, values)
 
 
-def _guard(question: Question, found: Bound, objective: Objective, ask: _Asked) -> Tensor:
-    """How far above 0 the bounds of objectives must be for `verified`, (batch,): more than rounding can have added."""
-    rule = METHODS[ask.method].rule
-    rules = None if rule is None else Rules(attention=rule, product=ask.options.product, sums=True)  # the last pass's
-    return VERDICT[ask.dtype] * terms(question, found.boxes, objective, rules).amax(1)
+@dataclasses.dataclass(frozen=True)
+class _Clean:
+    """The centres of some sets."""
+
+    margins: Tensor
+    """(batch, classes), inf at the label"""
+    wrong: Tensor
+    """whether the centre is misclassified, beyond doubt; (batch,) bool"""
 
 
 def _judge(
-    found: Bound, margins: Tensor, clean: Tensor, guard: Tensor | None
+    found: Bound, margins: Tensor, clean: _Clean, guard: Tensor | None
 ) -> tuple[tuple[Verdict, ...], tuple[str, ...]]:
-    """Verdicts and reasons, one for each input; margins and clean margins (batch, classes), inf at the label."""
+    """Verdicts and reasons, one for each input; margins (batch, classes), inf at the label."""
     verdicts, reasons = [], []
     trouble = ["" for _ in range(margins.shape[0])]
     for problem in found.boxes.problems:
         for b in problem.where.nonzero().flatten().tolist():
             trouble[b] = trouble[b] or f"{problem.text} at {problem.node.name!r}"
     for b, text in enumerate(trouble):
-        least, centre = float(margins[b].amin()), float(clean[b].amin())
-        label = clean[b] == torch.inf
+        least, centre = float(margins[b].amin()), float(clean.margins[b].amin())
+        label = clean.margins[b] == torch.inf
         known = bool((label | margins[b].isfinite()).all()) and int(label.sum()) == 1
-        if centre < 0 and bool((label | clean[b].isfinite()).all()):
+        if bool(clean.wrong[b]):
             verdicts.append(Verdict.FALSIFIED)
             reasons.append(f"the centre of the set is itself misclassified (margin {centre:.6g})")
         elif text or not known:
             verdicts.append(Verdict.UNKNOWN)
             reasons.append(f"{text or 'the final bound is not finite'}; a smaller set may help")
+        elif centre < 0:
+            verdicts.append(Verdict.UNKNOWN)
+            reasons.append(
+                f"the margin at the centre of the set is {centre:.6g}, but it is not certain that the model itself "
+                "misclassifies it there: rounding may explain it"
+            )
         elif least > 0 and guard is not None and least > float(guard[b]):
             verdicts.append(Verdict.VERIFIED)
             reasons.append("")

@@ -22,6 +22,7 @@ import torch
 
 from vertex_softmax import __version__
 from vertex_softmax.foundation.errors import InvalidValueError
+from vertex_softmax.foundation.precision import full_precision
 from vertex_softmax.foundation.tolerances import COMPARISON
 from vertex_softmax.methods.options import Options
 from vertex_softmax.methods.registry import METHODS
@@ -97,6 +98,7 @@ Watch: TypeAlias = Callable[[EvaluatedPart], None]
 
 
 # More than six parameters: a public signature, of which the last three are optional.
+@full_precision()
 def evaluate(
     subject: Subject,
     inputs: Inputs,
@@ -167,6 +169,7 @@ def described(inputs: Inputs) -> Data:
     return Data(inputs.name, tuple(inputs.x.shape[1:]), inputs.clip, inputs.classes)
 
 
+@full_precision()
 def inputs_of(subject: Subject, inputs: Inputs) -> tuple[RunInput, ...]:
     """The inputs as they are recorded in a run: with the network's prediction and margin at each."""
     graph = subject.graph

@@ -24,6 +24,7 @@ from torch import Tensor
 
 from vertex_softmax import __version__
 from vertex_softmax.foundation.errors import InvalidValueError
+from vertex_softmax.foundation.precision import full_precision
 from vertex_softmax.methods.options import Options
 from vertex_softmax.methods.registry import METHODS
 from vertex_softmax.runs.certify import certify
@@ -90,6 +91,7 @@ class _Bracket:
 
 
 # More than six parameters: a public signature, of which the last four are optional.
+@full_precision()
 def radii(
     subject: Subject,
     inputs: Inputs,

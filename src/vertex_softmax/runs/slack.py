@@ -15,6 +15,7 @@ from vertex_softmax.bounds.ascent import Ascent, ascend
 from vertex_softmax.bounds.coefficients import Objective
 from vertex_softmax.bounds.question import Question
 from vertex_softmax.bounds.slack import row_slack, slack
+from vertex_softmax.foundation.precision import full_precision
 from vertex_softmax.graph.ir import Graph, Node
 from vertex_softmax.methods.boxes import tightened_boxes
 from vertex_softmax.methods.options import Options
@@ -30,6 +31,7 @@ MOST_SCORES = 1 << 16
 """of one attention, whose widths are told; more would only fill the page"""
 
 
+@full_precision()
 def slack_map(graph: Graph, input_set: InputSet, labels: Sequence[int], targets: Sequence[int], eps: float) -> SlackMap:
     """Means over the inputs, each with its label and the class its bound is worst to.
 

@@ -19,6 +19,7 @@ import torch
 from torch import Tensor, nn
 
 from vertex_softmax.foundation.errors import InvalidTypeError, InvalidValueError
+from vertex_softmax.foundation.precision import full_precision
 from vertex_softmax.graph.ir import Graph
 from vertex_softmax.sets import InputSet
 
@@ -51,6 +52,7 @@ class Attack:
 
 
 # More than six parameters: a public signature, of which the last four are optional keywords.
+@full_precision()
 def pgd(
     model: Function | nn.Module | Graph,
     input_set: InputSet,

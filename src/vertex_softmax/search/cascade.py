@@ -24,6 +24,7 @@ from vertex_softmax.bounds.coefficients import Objective
 from vertex_softmax.bounds.guard import terms
 from vertex_softmax.bounds.question import Question
 from vertex_softmax.foundation.errors import InvalidValueError, OutOfTimeError
+from vertex_softmax.foundation.precision import full_precision
 from vertex_softmax.foundation.tolerances import PROPERTY
 from vertex_softmax.graph.ir import Graph
 from vertex_softmax.methods.bab import branch
@@ -104,6 +105,7 @@ Report = Callable[[str, str], None]
 """A stage, and what is to be said of it."""
 
 
+@full_precision()
 def verify(
     graph: Graph,
     prop: Property,

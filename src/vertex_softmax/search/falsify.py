@@ -22,6 +22,7 @@ import torch
 from torch import Tensor
 
 from vertex_softmax.foundation.errors import InvalidValueError
+from vertex_softmax.foundation.precision import full_precision
 from vertex_softmax.graph.ir import Graph
 from vertex_softmax.search.visits import Confirm, Found, Visits, boxes
 from vertex_softmax.specs.property import Property
@@ -39,6 +40,7 @@ FEW = 6
 
 
 # More than six parameters: a public signature, of which all but the first four are optional keywords.
+@full_precision()
 def falsify(
     graph: Graph,
     prop: Property,

@@ -19,6 +19,8 @@ import torch
 from torch import Tensor
 
 from vertex_softmax.bounds.index import require_dimensions
+from vertex_softmax.foundation.errors import UnsupportedModelError
+from vertex_softmax.foundation.precision import full_precision
 from vertex_softmax.graph.from_onnx.file import OnnxFile
 from vertex_softmax.graph.from_onnx.importer import SECONDS, translated
 from vertex_softmax.graph.from_onnx.original import OriginalFile
@@ -52,6 +54,7 @@ class Instance:
     """The identity of the model with its external data files: a SHA-256 (certificate/checker/model.py)."""
 
 
+@full_precision()
 def load_instance(model: Path | OnnxFile, spec: Path, *, seconds: float | None = SECONDS) -> Instance:
     """Read both files; the graph is compared with onnxruntime inside each of the property's boxes.
 
@@ -59,6 +62,12 @@ def load_instance(model: Path | OnnxFile, spec: Path, *, seconds: float | None =
     """
     clock = Clock(seconds)
     original = OriginalFile(model)
+    names = [value.name for value in original.file.proto.graph.output]
+    if len(names) > 1:
+        raise UnsupportedModelError(
+            f"{original.file.name} has {len(names)} outputs ({', '.join(names)}), and a property file does not say "
+            "which of them it is about: export the model with that output alone"
+        )
     made = translated(original, clock)
     inputs, outputs = math.prod(made.final.input.shape), math.prod(made.final.output.shape)
     prop = read_vnnlib(spec, inputs=inputs, outputs=outputs)

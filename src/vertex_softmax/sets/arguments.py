@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import numbers
 from typing import TypeAlias
 
@@ -59,10 +60,11 @@ def batch_of(name: str, value: object) -> Tensor:
 def radius_of(eps: object, x: Tensor) -> Tensor:
     """eps as a non-negative tensor of x's shape (batch, *input shape).
 
-    eps is one number, one number per input (batch), or anything that broadcasts to x.
+    eps is one number, one number per input (batch), or anything that broadcasts to x. A number that is no float64 is
+    rounded up.
     """
     if isinstance(eps, numbers.Real) and not isinstance(eps, (bool, np.generic)):
-        eps = float(eps)
+        eps = _not_below("eps", eps)
     radius = floats_of("eps", eps).to(x.device)
     given = tuple(radius.shape)
     if radius.dim() == 1 and len(radius) == len(x):
@@ -79,12 +81,23 @@ def radius_of(eps: object, x: Tensor) -> Tensor:
     return radius
 
 
+def _not_below(name: str, number: numbers.Real) -> float:
+    """The least float64 that is not below a number."""
+    try:
+        near = float(number)
+    except OverflowError:
+        raise InvalidValueError(f"{name} is beyond the largest float64; choose a smaller one") from None
+    return near if number <= near else math.nextafter(near, math.inf)
+
+
 def clip_of(clip: tuple[float, float]) -> tuple[float, float]:
     """The range (low, high) that every entry of an input is restricted to, with low ≤ high."""
     try:
         low, high = (float(end) for end in clip)
     except (TypeError, ValueError):
         raise InvalidTypeError(f"clip is {clip!r}; pass two numbers, such as (0, 1), or None") from None
+    except OverflowError:
+        raise InvalidValueError("an end of clip is beyond the largest float64; pass ±inf for no end") from None
     if not low <= high:
         raise InvalidValueError(f"clip is {clip!r}; its lower end comes first and neither is NaN")
     return low, high

@@ -2,21 +2,19 @@
 
 Invariant: every real point of the set lies in lower ≤ x ≤ upper, in exact arithmetic. A set has one box per input of a
 batch, tensors (batch, *input shape) in float64. These are copies: later changes to the caller's arrays do not affect
-the set.
+the set, and neither do changes to what its attributes return. Selecting inputs keeps the type and the ends.
 """
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
-from typing import TypeAlias, TypeVar
+from typing import ClassVar, TypeAlias, TypeVar
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from vertex_softmax.foundation.errors import InvalidValueError
+from vertex_softmax.foundation.errors import InvalidTypeError, InvalidValueError
 from vertex_softmax.sets.region import BoxRegion, Region, placed
 from vertex_softmax.sets.rounding import outward
 
@@ -24,12 +22,30 @@ Index: TypeAlias = "int | slice | Sequence[int] | Tensor"
 T = TypeVar("T", bound="InputSet")
 
 
-@dataclass(frozen=True, eq=False, init=False, repr=False)
-class InputSet(ABC):
+class InputSet:
     """A batch of input sets; lower ≤ x ≤ upper for every point x of a set. Both (batch, *input shape), float64."""
 
-    lower: Tensor
-    upper: Tensor
+    FIELDS: ClassVar[tuple[str, ...]] = ("lower", "upper")
+    """What `_set` was given in `__init__`: tensors with one row per input, and settings of all inputs (no tensors)."""
+
+    _lower: Tensor
+    _upper: Tensor
+
+    def __setattr__(self, name: str, value: object) -> None:
+        raise AttributeError(f"{name} cannot be assigned: a set never changes; make a new one")
+
+    def __delattr__(self, name: str) -> None:
+        raise AttributeError(f"{name} cannot be deleted: a set never changes; make a new one")
+
+    @property
+    def lower(self) -> Tensor:
+        """The lower ends, (batch, *input shape); a copy."""
+        return self._lower.clone()
+
+    @property
+    def upper(self) -> Tensor:
+        """The upper ends, (batch, *input shape); a copy."""
+        return self._upper.clone()
 
     @property
     def centre(self) -> Tensor:
@@ -39,10 +55,10 @@ class InputSet(ABC):
     @property
     def shape(self) -> tuple[int, ...]:
         """The shape of `lower` and `upper`, (batch, *input shape)."""
-        return tuple(self.lower.shape)
+        return tuple(self._lower.shape)
 
     def __len__(self) -> int:
-        return int(self.lower.shape[0])
+        return int(self._lower.shape[0])
 
     def __getitem__(self: T, index: Index) -> T:
         return self.at(index)
@@ -64,9 +80,21 @@ class InputSet(ABC):
             ) from None
         return self._pick(torch.from_numpy(np.atleast_1d(picked).copy()))
 
-    @abstractmethod
     def _pick(self: T, index: Tensor) -> T:
-        """The sets of the inputs with these indices; `index` is int64, (count)."""
+        """The sets of the inputs with these indices, of the same type, with the same ends; `index` is int64, (count).
+
+        A subclass with attributes of its own needs a `_pick` of its own.
+        """
+        unknown = sorted(vars(self).keys() - {f"_{name}" for name in self.FIELDS})
+        if unknown:
+            raise InvalidTypeError(
+                f"{type(self).__name__} has the attribute {unknown[0]!r} of its own, and it is not known which part of "
+                "it belongs to which input: give the class a method _pick(index), which returns the selected sets"
+            )
+        picked = type(self).__new__(type(self))
+        for name, value in vars(self).items():
+            object.__setattr__(picked, name, value[index] if isinstance(value, Tensor) else value)
+        return picked
 
     def region(self, shape: Sequence[int], dtype: torch.dtype, device: torch.device) -> Region:
         """The sets as bounds see them, (batch, *shape of a network's input), rounded outward to a precision."""
@@ -95,9 +123,9 @@ class InputSet(ABC):
         return f"widths {range_text(self.upper - self.lower)}"
 
     def _set(self, **fields: object) -> None:
-        """Assign fields of this frozen dataclass; only for `__init__`."""
+        """Assign attributes; only for `__init__`. Those in FIELDS are stored as `_name`, for a property to copy."""
         for name, value in fields.items():
-            object.__setattr__(self, name, value)
+            object.__setattr__(self, f"_{name}" if name in self.FIELDS else name, value)
 
 
 def range_text(x: Tensor) -> str:

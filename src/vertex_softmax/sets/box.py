@@ -2,16 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
-from torch import Tensor
-
 from vertex_softmax.foundation.errors import InvalidValueError
 from vertex_softmax.sets.arguments import Array, batch_of, first_true
 from vertex_softmax.sets.base import InputSet
 
 
-@dataclass(frozen=True, eq=False, init=False, repr=False)
 class Box(InputSet):
     """The box lower ≤ x ≤ upper, elementwise, with exactly the ends that were given; both (batch, *input shape)."""
 
@@ -27,6 +22,3 @@ class Box(InputSet):
                 "swap them, or widen the box to contain both"
             )
         self._set(lower=low, upper=high)
-
-    def _pick(self, index: Tensor) -> Box:
-        return Box(self.lower[index], self.upper[index])

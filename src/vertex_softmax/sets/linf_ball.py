@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from typing import ClassVar
 
 from torch import Tensor
 
@@ -12,7 +12,6 @@ from vertex_softmax.sets.base import InputSet, range_text
 from vertex_softmax.sets.rounding import around
 
 
-@dataclass(frozen=True, eq=False, init=False, repr=False)
 class LinfBall(InputSet):
     """All x' with |x' − x| ≤ eps elementwise, and clip[0] ≤ x' ≤ clip[1] if clip is given; contained in [lower, upper].
 
@@ -22,9 +21,11 @@ class LinfBall(InputSet):
     is exactly the end of clip. With eps = 0 the set is the point x.
     """
 
-    x: Tensor
-    eps: Tensor
-    clip: tuple[float, float] | None
+    FIELDS: ClassVar[tuple[str, ...]] = ("lower", "upper", "x", "eps", "clip")
+
+    _x: Tensor
+    _eps: Tensor
+    _clip: tuple[float, float] | None
 
     def __init__(self, x: Array, eps: float | Array, clip: tuple[float, float] | None = None) -> None:
         point = batch_of("x", x)
@@ -41,13 +42,25 @@ class LinfBall(InputSet):
         self._set(x=point, eps=radius, clip=clip, lower=lower, upper=upper)
 
     @property
+    def x(self) -> Tensor:
+        """The points that the balls are around, (batch, *input shape); a copy."""
+        return self._x.clone()
+
+    @property
+    def eps(self) -> Tensor:
+        """The radius of every number, (batch, *input shape); a copy."""
+        return self._eps.clone()
+
+    @property
+    def clip(self) -> tuple[float, float] | None:
+        """The range of valid inputs; None if there is none."""
+        return self._clip
+
+    @property
     def centre(self) -> Tensor:
-        """The points that the balls are around, (batch, *input shape)."""
+        """The points that the balls are around, (batch, *input shape); a copy."""
         return self.x
 
     def _summary(self) -> str:
         clip = "" if self.clip is None else f", clip {self.clip[0]:g} … {self.clip[1]:g}"
-        return f"eps {range_text(self.eps)}{clip}"
-
-    def _pick(self, index: Tensor) -> LinfBall:
-        return LinfBall(self.x[index], self.eps[index], self.clip)
+        return f"eps {range_text(self._eps)}{clip}"

@@ -21,6 +21,9 @@ import torch
 from torch import Tensor, nn
 
 from vertex_softmax.foundation.errors import InvalidTypeError, InvalidValueError, VertexError
+from vertex_softmax.foundation.precision import full_precision
+from vertex_softmax.graph.from_torch.module import OriginalModule, one_at_a_time
+from vertex_softmax.graph.from_torch.state import state_of
 from vertex_softmax.graph.identity import graph_identity
 from vertex_softmax.graph.ir import Graph
 from vertex_softmax.sets.base import InputSet
@@ -66,6 +69,13 @@ class Loaded(ABC):
             )
         return groups[0].graph
 
+    def outputs(self, input_set: InputSet, shape: Sequence[int]) -> Tensor | None:  # noqa: ARG002
+        """What the original itself gives at every centre, in its own precision, as float64: (batch, *output shape).
+
+        `shape` is that of the graph's input. None if there is no original besides the graph.
+        """
+        return None
+
     def rows(self, ids: Tensor) -> Tensor:  # noqa: ARG002
         """The rows (batch, tokens, d) of the embedding table at ids (batch, tokens): the input of the graph."""
         raise InvalidTypeError("only a torch.nn.Module that takes token ids has a table to look them up in")
@@ -74,6 +84,7 @@ class Loaded(ABC):
 Model: TypeAlias = Union[nn.Module, Graph, str, Path, Loaded]  # noqa: UP007 - Loaded is a class of this module
 
 
+@full_precision()
 def read(model: Model, *, kwargs: Mapping[str, Any] | None = None) -> Loaded:
     """Read a model, a module in eval mode, a graph, or the path of an ONNX file, for repeated use with `certify`.
 
@@ -101,13 +112,19 @@ def load(model: Model, input_set: InputSet) -> Graph:
 
 
 def checked(input_set: InputSet) -> InputSet:
-    """The input set itself; an error if the argument is not an `InputSet` or has no inputs."""
+    """The input set itself; an error if the argument is not an `InputSet`, has no inputs, or not its own centres."""
     if not isinstance(input_set, InputSet):
         raise InvalidTypeError(
             f"the input set is a {type(input_set).__name__}; give a LinfBall, a Box or a TokenBall around your inputs"
         )
     if len(input_set) == 0:
         raise InvalidValueError("the set holds no inputs: there is nothing to say about it")
+    outside = ~input_set.contains(input_set.centre)
+    if bool(outside.any()):
+        raise InvalidValueError(
+            f"the centre of input {int(outside.nonzero()[0])} is not in its set: {type(input_set).__name__} has lower "
+            "and upper ends that do not fit its centre"
+        )
     return input_set
 
 
@@ -144,6 +161,7 @@ class _File(Loaded):
         self.identity, self.name = self.original.identity, path.name
         self.simplified: Graph = simplify(from_onnx(self.original.file))
 
+    @full_precision()
     def groups(self, input_set: InputSet) -> list[Group]:
         from vertex_softmax.graph.from_onnx.replay import require_same
 
@@ -151,26 +169,30 @@ class _File(Loaded):
         require_same(self.original, self.simplified, points_of(input_set, self.simplified.input.shape).flatten(0, 1))
         return [Group(tuple(range(len(input_set))), self.simplified)]
 
+    def outputs(self, input_set: InputSet, shape: Sequence[int]) -> Tensor | None:
+        points = placed(input_set.centre.cpu(), shape).numpy()
+        return torch.stack([torch.from_numpy(self.original.run(x)).double() for x in points])
+
 
 class _Module(Loaded):
     """A PyTorch module: exported once per input shape, translated once per row of token ids.
 
-    `state` identifies the tensors of the module at the last call; a module that was changed since is refused.
+    `state` is that of the module at the last call; a module that was changed since is refused.
     """
 
+    @one_at_a_time()
     def __init__(self, module: nn.Module, kwargs: Mapping[str, Any] | None) -> None:
-        from vertex_softmax.graph.from_torch.module import OriginalModule
-
         self.original = OriginalModule(module, torch.zeros((), dtype=torch.float64), kwargs)
         self.programs: dict[tuple[object, ...], Program] = {}
         self.readings: dict[tuple[object, ...], _Reading] = {}
-        self.module, self.state = module, _state(module)
+        self.module, self.state = module, state_of(module)
 
+    @full_precision()
+    @one_at_a_time()
     def groups(self, input_set: InputSet) -> list[Group]:
         from vertex_softmax.graph.from_torch.replay import ReplayCase, replay
 
-        if _state(self.module) != self.state:
-            raise InvalidValueError("the module's parameters or buffers have changed since it was read: read it again")
+        self._require_unchanged()
         ids = getattr(input_set, "ids", None)
         readings = self._readings(input_set.shape[1:], len(input_set), ids)
         if ids is not None:
@@ -186,10 +208,31 @@ class _Module(Loaded):
             cases = [ReplayCase(i, p, readings[i].translated.look_up) for i, p in zip(which, points, strict=True)]
             replay(graph, reading.translated, self.original, cases, batches=True)
             groups.append(Group(tuple(which), graph))
-        self.state = _state(self.module)  # running a module may have changed its buffers (a cache, for instance)
+        self.state = state_of(self.module)  # running a module may have changed its buffers (a cache, for instance)
         return groups
 
+    def _require_unchanged(self) -> None:
+        if state_of(self.module) != self.state:
+            raise InvalidValueError(
+                "the module has changed since it was read (its weights, buffers, submodules, settings or hooks): read "
+                "it again"
+            )
+
+    @full_precision()
+    @one_at_a_time()
+    def outputs(self, input_set: InputSet, shape: Sequence[int]) -> Tensor | None:
+        self._require_unchanged()
+        points = placed(input_set.centre.cpu(), shape)
+        readings = self._readings(input_set.shape[1:], len(points), getattr(input_set, "ids", None))
+        pairs = zip(points, readings, strict=True)
+        found = [self.original.own_at(x, r.translated.look_up, moved=False)[0] for x, r in pairs]
+        self.state = state_of(self.module)
+        return torch.stack(found)
+
+    @full_precision()
+    @one_at_a_time()
     def rows(self, ids: Tensor) -> Tensor:
+        self._require_unchanged()
         readings = self._readings((), len(ids), ids)
         return torch.cat([reading.start.reshape(1, ids.shape[1], -1) for reading in readings])
 
@@ -217,12 +260,6 @@ class _Module(Loaded):
         if row not in self.readings:
             self.readings[row] = _Reading(self.programs[key].at(x))
         return self.readings[row]
-
-
-def _state(module: nn.Module) -> list[tuple[str, int, int]]:
-    """(name, object id, write count) of every parameter and buffer: it changes when a tensor is replaced or written."""
-    named = [*module.named_parameters(remove_duplicate=False), *module.named_buffers(remove_duplicate=False)]
-    return [(name, id(value), value._version) for name, value in named]
 
 
 class _Reading:

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, ClassVar
 
 import numpy as np
 import torch
@@ -20,7 +19,6 @@ if TYPE_CHECKING:
     from vertex_softmax.sets.loading import Model
 
 
-@dataclass(frozen=True, eq=False, init=False, repr=False)
 class TokenBall(InputSet):
     """All x' with |x' − embeddings| ≤ eps on the chosen tokens and x' = embeddings on the others.
 
@@ -34,10 +32,12 @@ class TokenBall(InputSet):
         ball = TokenBall.of(model, ids, 0.01, tokens=[1, 3])
     """
 
-    embeddings: Tensor
-    eps: Tensor
-    tokens: Tensor
-    ids: Tensor | None
+    FIELDS: ClassVar[tuple[str, ...]] = ("lower", "upper", "embeddings", "eps", "tokens", "ids")
+
+    _embeddings: Tensor
+    _eps: Tensor
+    _tokens: Tensor
+    _ids: Tensor | None
 
     def __init__(
         self,
@@ -79,17 +79,33 @@ class TokenBall(InputSet):
         return cls(read(model).rows(rows).to(rows.device), eps, tokens, rows)
 
     @property
+    def embeddings(self) -> Tensor:
+        """The embeddings that the balls are around, (batch, tokens, d); a copy."""
+        return self._embeddings.clone()
+
+    @property
+    def eps(self) -> Tensor:
+        """The radius of every number of a token that may move, (batch, tokens, d); a copy."""
+        return self._eps.clone()
+
+    @property
+    def tokens(self) -> Tensor:
+        """Which tokens may move, a mask (batch, tokens); a copy."""
+        return self._tokens.clone()
+
+    @property
+    def ids(self) -> Tensor | None:
+        """The token ids, (batch, tokens), or None; a copy."""
+        return None if self._ids is None else self._ids.clone()
+
+    @property
     def centre(self) -> Tensor:
-        """The embeddings that the balls are around, (batch, tokens, d)."""
+        """The embeddings that the balls are around, (batch, tokens, d); a copy."""
         return self.embeddings
 
     def _summary(self) -> str:
-        moving = range_text(self.tokens.sum(-1))
-        return f"eps {range_text(self.eps[self.tokens])}, {moving} of {self.tokens.shape[1]} tokens move"
-
-    def _pick(self, index: Tensor) -> TokenBall:
-        ids = None if self.ids is None else self.ids[index]
-        return TokenBall(self.embeddings[index], self.eps[index], self.tokens[index], ids)
+        moving = range_text(self._tokens.sum(-1))
+        return f"eps {range_text(self._eps[self._tokens])}, {moving} of {self._tokens.shape[1]} tokens move"
 
 
 def _mask(tokens: object, x: Tensor) -> Tensor:

@@ -43,6 +43,8 @@ _VARIABLE = re.compile(r"([XY])_(0|[1-9][0-9]{0,8})", re.ASCII)
 _IGNORED = frozenset(
     ("set-logic", "set-info", "set-option", "check-sat", "get-model", "get-info", "get-value", "exit", "echo")
 )
+_ENDS = frozenset(("check-sat", "exit"))
+"""The commands after which nothing can be added to the question."""
 _OPERATORS = COMPARISONS | ARITHMETIC | CONNECTIVES
 _CONSTANTS: dict[str, Formula] = {"true": TRUE, "false": FALSE}
 _COMMANDS = frozenset(("declare-const", "declare-fun", "assert"))
@@ -88,6 +90,7 @@ class Reader:
         operator: str | None = None
         start = 0
         values: list[Value] = []
+        asked = ""
         tokens = _TOKEN.finditer(self.text)
         for match in tokens:
             word = match.group()
@@ -118,6 +121,7 @@ class Reader:
             elif not stack:
                 raise LocatedError(match.start(), f"{short(word)} outside of parentheses")
             elif len(stack) == 1 and word in _IGNORED:
+                asked = word if word in _ENDS else asked
                 depth = 1
                 for inner in tokens:
                     depth += {"(": 1, ")": -1}.get(inner.group(), 0)
@@ -129,6 +133,10 @@ class Reader:
                     raise LocatedError(start, "a parenthesis is opened here and never closed")
                 operator, start, values = stack.pop()
             elif word in (_COMMANDS if len(stack) == 1 else _OPERATORS):
+                if asked and len(stack) == 1:
+                    raise LocatedError(
+                        start, f"{word!r} after ({asked}) is no part of what is asked; move it up, or leave it out"
+                    )
                 operator = word
             else:
                 known = ", ".join(sorted(_COMMANDS if len(stack) == 1 else _OPERATORS))

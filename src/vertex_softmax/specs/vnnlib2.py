@@ -139,10 +139,17 @@ class _Walk:
         return starts[number] if number < len(starts) else 0
 
     def _only(self, what: str, declared: Sequence[Any]) -> tuple[int, ...]:
-        """The shape of the only declared input (or output); an error if there are several."""
+        """The shape of the only declared input (or output); an error if there are several, or one has an ONNX name."""
         if len(declared) != 1:
             raise LocatedError(
                 self._position(what, 1), f"{len(declared)} {what}s; networks with one {what} are supported"
+            )
+        named = getattr(declared[0], "onnx_name", None)
+        if named is not None:
+            raise LocatedError(
+                self._position(what),
+                f"the {what} {declared[0].name} is said to be the model's tensor {short(str(named))}, which is not "
+                "compared with the model; leave the name out if the model has no other",
             )
         kind, shape = declared[0].dtype.name, tuple(declared[0].shape)
         if kind not in TYPES:

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 from typer.testing import CliRunner
 
+from tests import forks
 from vertex_lab.soundness import bench
 from vertex_lab.soundness.features import FEATURES
 from vertex_lab.soundness.hats import LAYERS
@@ -30,6 +31,7 @@ def test_quick_has_one_of_each() -> None:
 
 def test_a_run_and_going_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(bench, "names_of", lambda *_, **__: NAMES)
+    monkeypatch.setattr(bench.multiprocessing, "get_context", lambda _kind: forks.context())
     result = bench.bench(tmp_path, jobs=2, seconds=0.5)
     assert (result["instances"], result["answers"], result["wrong"]) == (3, 7 + 7 + 1, 0)
     assert json.loads((tmp_path / "soundness.json").read_text())["table"] == result["table"]

@@ -61,7 +61,9 @@ def draw(shapes: list[tuple[int, ...]], size: float, seed: int, centre: float = 
     unknowns = [Unknowns(f"unknowns {i}") for i in range(len(kinds))]
     zonotopes = []
     for shape in shapes:
-        blocks = {u: size * normal(1, m, k, *shape) / math.sqrt(m * k) for u, (m, k) in zip(unknowns, kinds, strict=True)}
+        blocks = {
+            u: size * normal(1, m, k, *shape) / math.sqrt(m * k) for u, (m, k) in zip(unknowns, kinds, strict=True)
+        }
         own = size * 0.1 * normal(1, *shape).abs()
         zonotopes.append(Zonotope(centre * normal(1, *shape), blocks, own, 1e-3 * own))
     return Drawn(tuple(zonotopes), generator)
@@ -97,7 +99,9 @@ SEEDS = range(6)
 
 @pytest.mark.parametrize("size", SIZES)
 @pytest.mark.parametrize("seed", SEEDS)
-@pytest.mark.parametrize("op", [Relu(), Gelu(), Silu(), Tanh(), Sigmoid(), Exp(), Square()], ids=lambda op: type(op).__name__)
+@pytest.mark.parametrize(
+    "op", [Relu(), Gelu(), Silu(), Tanh(), Sigmoid(), Exp(), Square()], ids=lambda op: type(op).__name__
+)
 def test_a_function_of_one_number(op: Propagating, size: float, seed: int) -> None:
     check(op, draw([(3, 4)], size, seed))
 
@@ -105,7 +109,9 @@ def test_a_function_of_one_number(op: Propagating, size: float, seed: int) -> No
 @pytest.mark.parametrize("size", SIZES)
 @pytest.mark.parametrize("seed", SEEDS)
 @pytest.mark.parametrize(
-    "op", [Normalize(1e-5), Normalize(0.0), Normalize(0.1), Normalize(1e-5, count=2)], ids=["layer", "none", "large", "two"]
+    "op",
+    [Normalize(1e-5), Normalize(0.0), Normalize(0.1), Normalize(1e-5, count=2)],
+    ids=["layer", "none", "large", "two"],
 )
 def test_a_norm(op: Propagating, size: float, seed: int) -> None:
     check(op, draw([(2, 3, 4)], size, seed))

@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any
 from torch import Tensor
 
 from vertex_softmax.foundation.errors import InvalidValueError, UnsupportedModelError, VertexError
+from vertex_softmax.foundation.precision import full_precision
 from vertex_softmax.graph import build
 from vertex_softmax.graph.from_onnx import attention as _attention  # noqa: F401
 from vertex_softmax.graph.from_onnx import replay
@@ -43,6 +44,7 @@ WRONG = (RuntimeError, ValueError, IndexError, TypeError, KeyError, ArithmeticEr
 """The exceptions of torch and Python for arguments that do not fit together."""
 
 
+@full_precision()
 def from_onnx(
     source: Source,
     *,

@@ -257,11 +257,21 @@ def _clip(call: OnnxCall) -> Node:
     if call.constant:
         return build.constant(call.value(0, "").clamp(low, high), call.name)
     x = call[0]
-    if low is not None and low > -3e38:  # the least float32 means that there is no lower end
+    if low is not None and -low not in _no_limits(call, 1):
         x = larger(x, number(low), call.name)
-    if high is not None and high < 3e38:
+    if high is not None and high not in _no_limits(call, 2):
         x = smaller(x, number(high), call.name)
     return x
+
+
+def _no_limits(call: OnnxCall, i: int) -> tuple[float, ...]:
+    """The upper ends of a Clip that limit nothing: ∞, and the largest number of the type of its input i.
+
+    The standard's default of an end that is left out is that number: no number of the type is beyond it. In another
+    type it is a limit like any other. Attributes (before opset 11) are float32.
+    """
+    dtype = call.model_dtype(i) if call.opset >= 11 else torch.float32
+    return (math.inf, torch.finfo(dtype).max) if dtype in (torch.float32, torch.float64) else (math.inf,)
 
 
 @translates("LeakyRelu", "PRelu")

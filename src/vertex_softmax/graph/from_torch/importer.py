@@ -21,9 +21,17 @@ from torch.fx import Node as Fx
 from torch.fx.node import map_arg
 
 from vertex_softmax.foundation.errors import InvalidValueError, UnsupportedModelError
+from vertex_softmax.foundation.precision import full_precision
 from vertex_softmax.graph import build
 from vertex_softmax.graph.from_torch import attention, shapes
-from vertex_softmax.graph.from_torch.module import OriginalModule, TokenLookUp, check_example, constant, traceable
+from vertex_softmax.graph.from_torch.module import (
+    OriginalModule,
+    TokenLookUp,
+    check_example,
+    constant,
+    one_at_a_time,
+    traceable,
+)
 from vertex_softmax.graph.from_torch.ops import TRANSLATIONS, TorchCall
 from vertex_softmax.graph.from_torch.replay import ReplayCase, replay
 from vertex_softmax.graph.ir import Graph, Node
@@ -66,6 +74,8 @@ HINTS = {
 NO_HINT = "Vertex has no such op: write it with +, *, @, relu, exp, softmax, … or open an issue"
 
 
+@full_precision()
+@one_at_a_time()
 def from_torch(
     module: nn.Module,
     example: Tensor | tuple[Any, ...] | Mapping[str, Any],
@@ -114,7 +124,7 @@ class Program:
                 original.call(x)  # if the module cannot be called, its own error is clearer than torch.export's
             try:
                 with traceable():
-                    self.exported = _export(original.wrapped, x)
+                    self.exported = _export(original.wrapped, x, original.half)
             except UnsupportedModelError:
                 original.call(x)
                 raise
@@ -122,18 +132,24 @@ class Program:
     def at(self, x: Tensor) -> Reading:
         """The graph for this input (perturb='embedding': for these ids, (1, tokens)), not yet compared."""
         with torch.no_grad(), traceable():
-            return Reading(self.exported, x, self.perturb, self.original.dtype, self.original.table())
+            return Reading(self.exported, x, self.perturb, self.original)
 
 
-def _export(wrapped: nn.Module, x: Tensor) -> torch.export.ExportedProgram:
-    """The exported program of a module, decomposed into aten's core ops and those of KEPT."""
+def _export(wrapped: nn.Module, x: Tensor, half: frozenset[torch.dtype]) -> torch.export.ExportedProgram:
+    """The exported program of a module, decomposed into aten's core ops and those of KEPT.
+
+    `half`: the precisions below float32 that the module itself has; autocast to any other is refused.
+    """
     table = torch.export.default_decompositions()
     for name in KEPT:
         packet, _, overload = name.partition(".")
         table.pop(getattr(getattr(aten, packet), overload or "default"), None)
     try:
         exported = torch.export.export(wrapped, (x,), strict=False)
+        _refuse_autocast(exported, half)
         decomposed: torch.export.ExportedProgram = exported.run_decompositions(table)
+    except UnsupportedModelError:
+        raise
     except Exception as error:  # torch.export has no root class of its errors
         reason = str(error).strip().partition("\n")[0]
         raise UnsupportedModelError(
@@ -143,19 +159,26 @@ def _export(wrapped: nn.Module, x: Tensor) -> torch.export.ExportedProgram:
     return decomposed
 
 
+def _refuse_autocast(exported: torch.export.ExportedProgram, half: frozenset[torch.dtype]) -> None:
+    """Raise if the module enters autocast itself: its copy in float64, which is exported, is not affected by it."""
+    for part in exported.graph_module.modules():
+        for n in part.graph.nodes if isinstance(part, torch.fx.GraphModule) else ():
+            if str(n.target) == "wrap_with_autocast" and n.args[2] and n.args[1] not in half:
+                raise UnsupportedModelError(
+                    f"the module computes in {n.args[1]} within torch.autocast, which rounds too coarsely for its "
+                    "graph to stand for it: leave autocast out of its forward"
+                )
+
+
 class Reading:
     """One translation of an exported program: values that depend on the input become nodes, the others are computed."""
 
     def __init__(
-        self,
-        exported: torch.export.ExportedProgram,
-        x: Tensor,
-        perturb: str,
-        dtype: torch.dtype,
-        words: Tensor | None = None,
+        self, exported: torch.export.ExportedProgram, x: Tensor, perturb: str, original: OriginalModule
     ) -> None:
-        """`words`: the table of input embeddings, if the module says which of its tables that is."""
-        self.exported, self.x, self.dtype, self.words = exported, x, dtype, words
+        self.exported, self.x, self.dtype, self.half = exported, x, original.dtype, original.half
+        self.words = original.table()
+        """The table of input embeddings, if the module says which of its tables that is."""
         self.translated: dict[Fx, Any] = {}
         """The node or constant of every node of the exported program."""
         self.problems: list[str] = []
@@ -206,6 +229,11 @@ class Reading:
             raise UnsupportedModelError(
                 f"{_location(nodes[0], 'embedding')}: the table of the ids is computed when the module is called; it "
                 "has to be a parameter or a buffer. Or pass embeddings with perturb='input' instead"
+            )
+        if not nodes[0].meta["val"].is_floating_point():
+            raise UnsupportedModelError(
+                f"{_location(nodes[0], 'embedding')}: the table of the ids has the dtype {nodes[0].meta['val'].dtype}, "
+                "in which embeddings cannot move; make it floating point"
             )
         self._check_ids(self.fixed[table.name], _location(nodes[0], "embedding"))
         entries = [n for n in nodes if self._is_table(n.args[0], table) and n.meta["val"].shape == shape]
@@ -363,11 +391,27 @@ class Reading:
         self._note_rounding(n, kwargs)
         try:
             call = TorchCall(_location(n, name), tuple(value.shape) if isinstance(value, Tensor) else (), self.dtype)
-            return translation(call, *args, **kwargs)
+            result = translation(call, *args, **kwargs)
         except (UnsupportedModelError, InvalidValueError) as error:
             return self._problem(n, str(error))
         except TypeError as error:
             return self._problem(n, f"arguments that Vertex does not know: {error}")
+        wrong = self._wrong_dtype(value, result)
+        return result if wrong is None else self._problem(n, wrong)
+
+    def _wrong_dtype(self, value: Any, result: Any) -> str | None:
+        """Why no node can stand for the value of a call, or for one of several, because of its dtype; None if one can.
+
+        Of several values only those count that were translated, not the indices of a maximum or the mask of a dropout.
+        """
+        values, results = ((of if isinstance(of, tuple | list) else (of,)) for of in (value, result))
+        pairs = zip(values, results, strict=False)
+        for kind in (of.dtype for of, node in pairs if isinstance(of, Tensor) and isinstance(node, Node)):
+            if not kind.is_floating_point:
+                return f"its result has the dtype {kind}, which cuts fractions off: compute in floating point"
+            if kind.itemsize < 4 and kind not in self.half:
+                return f"its result is rounded to {kind}, too coarsely for real numbers to stand for it: use float32"
+        return None
 
     def _computed(self, n: Fx, args: Any, kwargs: Any) -> Any:
         """The value of a call that does not depend on the perturbed input."""

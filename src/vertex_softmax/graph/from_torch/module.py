@@ -13,6 +13,7 @@ import contextlib
 import copy
 import dataclasses
 import random
+import threading
 import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, TypeAlias
@@ -27,6 +28,20 @@ from vertex_softmax.foundation.errors import InvalidTypeError, InvalidValueError
 
 Mode: TypeAlias = Callable[[], contextlib.AbstractContextManager[Any]]
 """The gradient mode in which a module is called: torch.no_grad, torch.enable_grad or torch.inference_mode."""
+
+
+_LOCK = threading.RLock()
+
+
+@contextlib.contextmanager
+def one_at_a_time() -> Iterator[None]:
+    """A context, or with `@` a function, that one thread at a time is in: it copies, exports or runs a module.
+
+    torch.export replaces parts of torch for the whole process, and other settings used here (fused kernels, warnings,
+    random generators) belong to the process too.
+    """
+    with _LOCK:
+        yield
 
 
 @dataclasses.dataclass(frozen=True)
@@ -58,6 +73,8 @@ class OriginalModule:
         """The twin as a function from one tensor to one tensor; all other arguments are constants."""
         self.kinds = _kinds(module)
         """The precisions in which `own` may take its input, the most likely first."""
+        self.half = frozenset(p.dtype for p in module.parameters() if p.is_floating_point() and p.dtype.itemsize < 4)
+        """The precisions below float32 among its parameters: in these it may round, as a whole."""
         self.device = next((value.device for value in (*module.parameters(), *module.buffers())), torch.device("cpu"))
         """The device of the user's object."""
         self._wrapped: tuple[torch.dtype, nn.Module] | None = None

@@ -15,7 +15,16 @@ from vertex_softmax.ops.attention.minorant import minorant
 from vertex_softmax.ops.attention.shared import Scores, Values, centre_of, finite_or_zero
 from vertex_softmax.ops.attention.vertex_row import VertexRow
 from vertex_softmax.ops.bilinear import product_interval
-from vertex_softmax.ops.contract import CentredRows, Centring, Context, Propagating, Relaxation, Shape, Splittable, Summarising
+from vertex_softmax.ops.contract import (
+    CentredRows,
+    Centring,
+    Context,
+    Propagating,
+    Relaxation,
+    Shape,
+    Splittable,
+    Summarising,
+)
 from vertex_softmax.ops.forms import row_form
 from vertex_softmax.ops.generators import Ellipsoid, Generators, ellipsoid
 from vertex_softmax.ops.interval import Interval

@@ -16,9 +16,9 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
+from vertex_softmax.ops.generators import root
 from vertex_softmax.ops.propagation.rounding import rounded
 from vertex_softmax.ops.zonotope import Unknowns, Zonotope, balls, sum_of_ellipsoids
-from vertex_softmax.ops.generators import root
 
 
 def normalized(y: Zonotope, eps: float, origin: str) -> Zonotope:

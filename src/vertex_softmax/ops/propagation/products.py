@@ -1,7 +1,7 @@
 """Zonotopes through products of two variables: affine to first order, the second-order part bounded as a whole.
 
-x y = x_c y_c + x_c y' + x' y_c + x' y'. Of a product of rows and columns Σ_k x'_ik y'_kj is bounded by the two ellipsoids
-(ops/generators.py). Of elementwise products x'_k y'_k every functional Σ_k η_k x'_k y'_k is wanted: it is a quadratic
+x y = x_c y_c + x_c y' + x' y_c + x' y'. Of a product of rows and columns Σ_k x'_ik y'_kj is bounded by the ellipsoids
+of both (ops/generators.py). Of elementwise products x'_k y'_k every functional Σ_k η_k x'_k y'_k is wanted: it is a quadratic
 form in the unknowns whose matrix is Σ_k η_k g_k h_kᵀ, and its spectral norm is at most the Frobenius norm, so
   |Σ_k η_k x'_k y'_k|² ≤ U U' ηᵀ (C ∘ C') η,
 an ellipsoid whose matrix is the elementwise product of the two. Where the unknowns are few it is far below the box of
@@ -15,15 +15,16 @@ import math
 import torch
 from torch import Tensor
 
-from vertex_softmax.ops.generators import Ellipsoid, product_radius
+from vertex_softmax.ops.generators import Ellipsoid, product_radius, root
 from vertex_softmax.ops.propagation.rounding import rounded
 from vertex_softmax.ops.zonotope import RowShape, Unknowns, Zonotope, balls
-from vertex_softmax.ops.generators import root
 
 
 def matrix_product(x: Zonotope, y: Zonotope) -> Zonotope:
     """x @ y over the last two dimensions, (batch, ..., n, k), (batch, ..., k, m)."""
-    blocks: dict[Unknowns, Tensor] = {unknowns: columns @ y.centre[:, None, None] for unknowns, columns in x.blocks.items()}
+    blocks: dict[Unknowns, Tensor] = {
+        unknowns: columns @ y.centre[:, None, None] for unknowns, columns in x.blocks.items()
+    }
     for unknowns, columns in y.blocks.items():
         more = x.centre[:, None, None] @ columns
         blocks[unknowns] = blocks[unknowns] + more if unknowns in blocks else more
@@ -52,7 +53,9 @@ def _ellipsoid(shape: RowShape) -> Ellipsoid:
 
 def element_product(x: Zonotope, y: Zonotope, origin: str) -> Zonotope:
     """x · y elementwise, (batch, rows..., d)."""
-    blocks: dict[Unknowns, Tensor] = {unknowns: columns * y.centre[:, None, None] for unknowns, columns in x.blocks.items()}
+    blocks: dict[Unknowns, Tensor] = {
+        unknowns: columns * y.centre[:, None, None] for unknowns, columns in x.blocks.items()
+    }
     for unknowns, columns in y.blocks.items():
         more = columns * x.centre[:, None, None]
         blocks[unknowns] = blocks[unknowns] + more if unknowns in blocks else more

@@ -39,12 +39,13 @@ class CentredScores(NamedTuple):
 
 
 class Weights(NamedTuple):
-    """p_j − (something common to the row) = middle_j + slope_j t_j ± error_j, and p_j in `range`; (batch, ..., n, K)."""
+    """p_j = middle + slope·t_j ± error, but for a multiple of ω_j that is common to a row; (batch, ..., n, K)."""
 
     middle: Tensor
     slope: Tensor
     error: Tensor
     range: Interval
+    """of p_j"""
 
 
 def centred_scores(scores: Zonotope, masked: Tensor) -> CentredScores:
@@ -106,9 +107,8 @@ def logistic(scores: CentredScores) -> Weights:
     up = torch.where(varies, safe + tau - _log_others(log - tau), odds)
     down = torch.where(varies, safe - tau - _log_others(log + tau), odds)
     z = Interval(torch.maximum(down, odds - wide - most), torch.minimum(up, odds + wide))
-    bands = []
-    for slope in (_chord(odds, wide, z), torch.sigmoid(odds) * torch.sigmoid(-odds)):
-        bands.append((slope, *_logistic_band(slope, odds, wide, most, z)))
+    slopes = (_chord(odds, wide, z), torch.sigmoid(odds) * torch.sigmoid(-odds))
+    bands = [(slope, *_logistic_band(slope, odds, wide, most, z)) for slope in slopes]
     less = bands[1][2] < bands[0][2]
     slope, middle, error = (torch.where(less, b, a) for a, b in zip(*bands, strict=True))
     zero = torch.zeros_like(tau)

@@ -1,0 +1,124 @@
+"""Numbers that underflow: where boxes lost them, and how far what was lost can be magnified on its way to the output.
+
+Invariant: `with_underflow` notes a problem for every input of the batch at which an op made numbers so small that the
+precision cannot hold them to rounding, if the ops after it can magnify what was lost to more than a share of the output
+that the guards of verdicts pay for. Gains are upper bounds of what an op makes of an error of its inputs, by its
+constants and boxes. Coefficients of backward passes that underflow are not looked at (docs/limits.md).
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+
+import torch
+from torch import Tensor
+
+from vertex_softmax.bounds.boxes import Boxes, Problem
+from vertex_softmax.bounds.question import Question
+from vertex_softmax.graph.ir import Constant, Node
+from vertex_softmax.ops import elementwise as curves
+from vertex_softmax.ops.attention import Attention
+from vertex_softmax.ops.bilinear import MatMul, Multiply
+from vertex_softmax.ops.interval import Interval
+from vertex_softmax.ops.linear import Add, Convolution, LeftLinear, Linear, Scale, Shift, Subtract, Sum
+from vertex_softmax.ops.maximum import Maximum
+from vertex_softmax.ops.normalization import Normalize
+from vertex_softmax.ops.shape import Moving
+from vertex_softmax.ops.softmax import Softmax
+
+EXACT = (Moving, Shift, Add, Subtract, Sum, curves.Relu, Maximum, curves.Log, curves.Sqrt)
+"""Ops that lose nothing by underflow: sums of floats are exact where they are small."""
+PRODUCTS = (Linear, LeftLinear, Convolution, Scale, Multiply, MatMul)
+"""Ops whose interval of [−1, 1] is 0 exactly where every product has a factor 0."""
+GENTLE = (curves.Relu, curves.Tanh, curves.Sigmoid, curves.Erf, curves.Gelu, curves.Silu, Maximum, Softmax)
+"""Ops that at most double an error."""
+SPARE = 2.0**-8
+"""The share of a rounding of the output up to which magnified underflow is harmless."""
+
+
+def with_underflow(question: Question, boxes: Boxes) -> Boxes:
+    """The boxes, with a problem where what underflowed may matter at the output."""
+    lost = {node: _lost(node, boxes) for node in question.index.nodes if _may_underflow(node)}
+    if not any(bool(where.any()) for where in lost.values()):
+        return boxes
+    info, output = torch.finfo(question.dtype), question.graph.output
+    errors: dict[Node, Tensor] = {}
+    first: Node | None = None
+    for node in question.index.nodes:
+        error = torch.zeros(boxes.batch, dtype=torch.float64, device=question.device)
+        arrived = [errors[i] for i in node.inputs]
+        if any(bool((e > 0).any()) for e in arrived):
+            for e, gain in zip(arrived, _gains(node, boxes), strict=True):
+                error = error + torch.where(e > 0, e * gain, 0.0)
+        if node in lost and bool(lost[node].any()):
+            first = first or node
+            terms = max(math.prod(i.shape) for i in node.inputs)
+            error = error + torch.where(lost[node], float(terms), 0.0)  # in units of the least normal number
+        errors[node] = error
+    size = boxes[output].magnitude.double().flatten(1)
+    size = torch.where(size > 0, size, torch.inf).amin(1).nan_to_num(posinf=0.0)
+    harmful = errors[output] > SPARE * info.eps / info.tiny * size
+    if first is None or not bool(harmful.any()):
+        return boxes
+    text = "numbers underflow and are magnified later, so that bounds may have lost them: scale the weights"
+    return dataclasses.replace(boxes, problems=(*boxes.problems, Problem(first, harmful.expand(boxes.batch), text)))
+
+
+def _may_underflow(node: Node) -> bool:
+    return bool(node.inputs) and not isinstance(node.op, (Constant, *EXACT))
+
+
+def _lost(node: Node, boxes: Boxes) -> Tensor:
+    """At which inputs of the batch an op made a number that its precision does not hold to rounding, (batch,) bool."""
+    info = torch.finfo(boxes[node].lower.dtype)
+    terms = max(math.prod(i.shape) for i in node.inputs)
+    small = boxes[node].magnitude < terms * info.tiny / info.eps
+    if bool(small.any()):
+        present = [(boxes[i].magnitude > 0).to(boxes[i].lower) for i in node.inputs]
+        if isinstance(node.op, PRODUCTS):
+            small = small & (node.op.interval(*(Interval(-x, x) for x in present)).magnitude > 0)
+        elif isinstance(node.op, curves.Elementwise):
+            small = small & (present[0] > 0)
+    return small.flatten(1).any(1).expand(boxes.batch)
+
+
+def _gains(node: Node, boxes: Boxes) -> list[Tensor]:
+    """How many times an error of each input, in the maximum norm, an op may make at its output, (batch or 1,) each."""
+    op, inputs, out = node.op, [boxes[i] for i in node.inputs], boxes[node]
+    most = [box.magnitude.double().flatten(1).amax(1) for box in inputs]
+    large = out.magnitude.double().flatten(1).amax(1)
+    if op.affine:
+        return [_unit_gain(node, inputs, i) for i in range(len(inputs))]
+    if isinstance(op, GENTLE):
+        return [torch.full_like(large, 2.0)] * len(inputs)
+    if isinstance(op, Attention):
+        return [2 * most[1], torch.ones_like(large)]
+    if isinstance(op, Multiply):
+        return [most[1], most[0]]
+    if isinstance(op, MatMul):
+        count = node.inputs[0].shape[-1]
+        return [count * most[1], count * most[0]]
+    if isinstance(op, Normalize) and op.eps > 0:
+        return [torch.full_like(large, 2 * math.sqrt(math.prod(node.shape) / op.eps))]
+    if isinstance(op, curves.Exp):
+        return [large]
+    if isinstance(op, curves.Square):
+        return [2 * most[0]]
+    if isinstance(op, curves.Reciprocal):
+        return [large.square()]
+    if isinstance(op, curves.Rsqrt):
+        return [large**3]
+    if isinstance(op, curves.Log | curves.Sqrt):  # 1/x, and 1 / (2 √x)
+        least = inputs[0].lower if isinstance(op, curves.Log) else out.lower
+        least = least.double().flatten(1).amin(1)
+        return [torch.where(least > 0, 1 / least, torch.inf)]
+    return [torch.full_like(large, torch.inf)] * len(inputs)
+
+
+def _unit_gain(node: Node, inputs: list[Interval], i: int) -> Tensor:
+    """The largest sum of the absolute values of an affine op's factors of input i."""
+    ends = [torch.full_like(box.lower[:1], float(j == i)) for j, box in enumerate(inputs)]
+    box = node.op.interval(*(Interval(-end, end) for end in ends))
+    rounded = 2 * torch.finfo(box.lower.dtype).eps * box.magnitude.double()  # by the bias
+    return (box.radius.double() + rounded).flatten(1).amax(1)

@@ -1,0 +1,110 @@
+"""Numbers that underflow and are magnified later: no bound is drawn from boxes that lost them."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+import torch
+from torch import Tensor, nn
+from torch.autograd.functional import jacobian
+
+from tests.ops.cases import CASES, Case, boxes, points, suits
+from vertex_softmax.bounds import underflow
+from vertex_softmax.bounds.boxes import Boxes
+from vertex_softmax.graph import build
+from vertex_softmax.graph.ir import Graph, Node
+from vertex_softmax.methods.registry import METHODS
+from vertex_softmax.methods.verdict import Verdict
+from vertex_softmax.ops.elementwise import Relu
+from vertex_softmax.ops.linear import Scale, Shift
+from vertex_softmax.runs.certify import bound, certify
+from vertex_softmax.search.cascade import Budget, verify
+from vertex_softmax.sets import LinfBall
+from vertex_softmax.specs.vnnlib import read_vnnlib
+
+ONE = torch.ones(1, 1, dtype=torch.float64)
+
+
+class ThereAndBack(nn.Module):
+    """(0.5, x) for x ≥ 0: x is multiplied by small numbers and divided by them again."""
+
+    def __init__(self, small: float, times: int) -> None:
+        super().__init__()
+        self.small, self.times = small, times
+
+    def forward(self, x: Tensor) -> Tensor:
+        for _ in range(self.times):
+            x = torch.relu(x * self.small)
+        for _ in range(self.times):
+            x = torch.relu(x / self.small)
+        return torch.cat([0 * x + 0.5, x], -1)
+
+
+def there_and_back(small: float, times: int) -> Graph:
+    """The same as a graph, whose constants are as they are."""
+    source = node = build.source((1,), "x")
+    for factor in [small] * times + [1 / small] * times:
+        node = build.apply(Scale(torch.tensor(factor, dtype=torch.float64)), node, name="scale")
+        node = build.apply(Relu(), node, name="relu")
+    nothing = build.apply(Scale(torch.zeros((), dtype=torch.float64)), node, name="zero")
+    half = build.apply(Shift(torch.full((1,), 0.5, dtype=torch.float64)), nothing, name="half")
+    return Graph(source, build.concat([half, node], 0, "y"))
+
+
+@pytest.mark.parametrize("method", METHODS)
+@pytest.mark.parametrize(("dtype", "small", "times"), [(torch.float32, 1e-25, 2), (torch.float64, 1e-29, 12)])
+def test_what_underflows_and_comes_back_is_unknown(method: str, dtype: torch.dtype, small: float, times: int) -> None:
+    model, ball = ThereAndBack(small, times).eval(), LinfBall(ONE, 0.1)
+    found = certify(model, ball, 0, method, dtype=dtype)
+    assert found.verdict is Verdict.UNKNOWN
+    assert found.reasons[0].startswith("numbers underflow and are magnified later")
+    assert bound(model, ball, method, dtype=dtype).lower.isnan().all()
+
+
+@pytest.mark.parametrize(("dtype", "small", "times"), [(torch.float32, 1e-10, 2), (torch.float64, 1e-25, 10)])
+def test_what_stays_in_range_is_bounded(dtype: torch.dtype, small: float, times: int) -> None:
+    found = certify(ThereAndBack(small, times).eval(), LinfBall(ONE, 0.1), 1, "crown", dtype=dtype)
+    assert found.verdict is Verdict.VERIFIED
+    assert found.lower[0, 0].item() == pytest.approx(0.4, rel=1e-5)
+
+
+@pytest.mark.parametrize("small", [1e-320, 1e-200, 0.0])
+def test_small_numbers_that_nothing_magnifies_are_harmless(small: float) -> None:
+    model = nn.Sequential(nn.Linear(3, 4), nn.ReLU(), nn.Linear(4, 4), nn.LayerNorm(4), nn.Linear(4, 2)).double().eval()
+    with torch.no_grad():
+        model[0].bias.zero_()
+        model[4].bias.copy_(torch.tensor([90.0, 0.0]))
+    x = torch.full((2, 3), small, dtype=torch.float64)
+    for method in ("ibp", "crown", "joint"):
+        assert certify(model, LinfBall(x, small), 0, method).verdict is Verdict.VERIFIED
+
+
+def test_verify_says_nothing_of_it_either() -> None:
+    text = "(declare-const X_0 Real) (declare-const Y_0 Real) (declare-const Y_1 Real) (assert (<= 0.9 X_0 1.1))"
+    prop = read_vnnlib(f"{text} (assert (>= Y_1 Y_0))".encode())  # true everywhere, as Y_1 is X_0 and Y_0 is 0.5
+    graph = there_and_back(1e-29, 12)
+    found = verify(graph, prop, lambda _x: None, budget=Budget(10.0), method="crown")
+    assert found.verdict is Verdict.UNKNOWN
+    assert "underflow" in found.reason
+
+
+@pytest.mark.parametrize("kind", ["ordinary", "wide", "straddling", "positive", "point"])
+@pytest.mark.parametrize("case", CASES, ids=lambda case: case.label)
+def test_a_gain_is_at_least_what_an_op_makes_of_an_error(case: Case, kind: str) -> None:
+    """The row sums of the Jacobian at points of the boxes are the gains of small errors there."""
+    if not suits(case, kind):
+        kind = "positive"
+    given = boxes(case, kind)
+    nodes = [build.source(shape, f"x{i}") for i, shape in enumerate(case.shapes)]
+    node = Node("y", case.op, tuple(nodes), case.out)
+    known = Boxes(3, {**dict(zip(nodes, given, strict=True)), node: case.op.interval(*given)})
+    gains = underflow._gains(node, known)
+    for xs in zip(*(x.unbind(0) for x in points(given, 4)), strict=True):
+        for b in range(3):
+            rows = jacobian(case.evaluate, tuple(x[b] for x in xs))
+            for part, gain in zip(rows, gains, strict=True):
+                most = float(
+                    part.nan_to_num(nan=0.0, posinf=math.inf).reshape(math.prod(case.out), -1).abs().sum(1).max()
+                )
+                assert most <= float(gain.expand(3)[b]) * (1 + 1e-9)

@@ -1,8 +1,8 @@
 """Zonotopes through products of two variables: affine to first order, the second-order part bounded as a whole.
 
 x y = x_c y_c + x_c y' + x' y_c + x' y'. Of a product of rows and columns Σ_k x'_ik y'_kj is bounded by the ellipsoids
-of both (ops/generators.py). Of elementwise products x'_k y'_k every functional Σ_k η_k x'_k y'_k is wanted: it is a quadratic
-form in the unknowns whose matrix is Σ_k η_k g_k h_kᵀ, and its spectral norm is at most the Frobenius norm, so
+of both (ops/generators.py). Of elementwise products x'_k y'_k every functional Σ_k η_k x'_k y'_k is wanted: it is a
+quadratic form in the unknowns whose matrix is Σ_k η_k g_k h_kᵀ, and its spectral norm is at most the Frobenius norm, so
   |Σ_k η_k x'_k y'_k|² ≤ U U' ηᵀ (C ∘ C') η,
 an ellipsoid whose matrix is the elementwise product of the two. Where the unknowns are few it is far below the box of
 the products, where every number has its own unknown the box is below: for each row whichever is.

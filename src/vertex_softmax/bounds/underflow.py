@@ -3,7 +3,7 @@
 Invariant: `with_underflow` notes a problem for every input of the batch at which an op made numbers so small that the
 precision cannot hold them to rounding, if the ops after it can magnify what was lost to more than a share of the output
 that the guards of verdicts pay for. Gains are upper bounds of what an op makes of an error of its inputs, by its
-constants and boxes. Coefficients of backward passes that underflow are not looked at (docs/limits.md).
+constants and boxes. What underflows within an op, or in coefficients of a backward pass, is not seen (docs/limits.md).
 """
 
 from __future__ import annotations

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import dataclasses
 from typing import Any
 
@@ -60,11 +61,9 @@ def test_a_verifier_that_loses_the_hat_is_told(monkeypatch: pytest.MonkeyPatch) 
     honest = judge.read
 
     def losing(module: Hatted, *given: Any) -> Any:
-        height, module.height = module.height, 0.0
-        try:
-            return honest(module, *given)
-        finally:
-            module.height = height
+        flat = copy.deepcopy(module)
+        flat.height = 0.0
+        return honest(flat, *given)
 
     monkeypatch.setattr(judge, "read", losing)
     assert "verified" in judge.judged(HAT, ("hybrid",))["answers"][0]["wrong"]

@@ -21,6 +21,7 @@ from vertex_softmax.graph.ir import Node
 from vertex_softmax.ops.contract import CentredRows, Summarising
 from vertex_softmax.ops.generators import Generators
 from vertex_softmax.ops.interval import Interval
+from vertex_softmax.ops.zonotope import Zonotope
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -47,6 +48,8 @@ class Boxes:
     """what ops made of their inputs' generators (`Summarising.summarise`)"""
     inner: Mapping[Node, Interval] = dataclasses.field(default_factory=dict)
     """narrower ranges of what ops compute on the way (`InnerRange`)"""
+    zonotopes: Mapping[Node, Zonotope] = dataclasses.field(default_factory=dict)
+    """of nodes that objectives are about"""
     problems: tuple[Problem, ...] = ()
     """why some inputs of the batch have no answer"""
     whole: Boxes | None = None
@@ -128,9 +131,12 @@ class Boxes:
         return dataclasses.replace(self, summaries={**self.summaries, node: summary})
 
     def with_learnt(self, other: Boxes) -> Boxes:
-        """With the summaries and centred rows of other sound boxes of the same question."""
+        """With the summaries, centred rows and zonotopes of other sound boxes of the same question."""
         return dataclasses.replace(
-            self, summaries={**self.summaries, **other.summaries}, centred={**self.centred, **other.centred}
+            self,
+            summaries={**self.summaries, **other.summaries},
+            centred={**self.centred, **other.centred},
+            zonotopes={**self.zonotopes, **other.zonotopes},
         )
 
     def parts(self, count: int, intervals: Mapping[Node, Interval], inner: Mapping[Node, Interval]) -> Boxes:

@@ -56,7 +56,8 @@ def _made(question: Question) -> Boxes:
             if left[i] == 0:
                 del zonotopes[i]
     question.clock.add("zonotopes", begin)
-    return boxes
+    output = question.graph.output
+    return dataclasses.replace(boxes, zonotopes={output: zonotopes[output]})
 
 
 def _with_learnt(index: GraphIndex, boxes: Boxes, node: Node, zonotopes: Mapping[Node, Zonotope]) -> Boxes:
@@ -73,6 +74,19 @@ def _with_learnt(index: GraphIndex, boxes: Boxes, node: Node, zonotopes: Mapping
         if (rows := op.learnt_rows(i, inputs, boxes[each])) is not None:
             boxes = boxes.with_centred(each, node, rows)
     return boxes
+
+
+def lowest(zonotope: Zonotope, A: Tensor) -> Tensor:
+    """Lower bounds of dense objectives A (batch, S, *shape) over a zonotope, rounded outward, (batch, S)."""
+    A = A.flatten(2)
+    found = (A * zonotope.centre.flatten(1).unsqueeze(1)).sum(-1)
+    found = found - (A.abs() * zonotope.loose.flatten(1).unsqueeze(1)).sum(-1)
+    for columns in zonotope.blocks.values():
+        along = A @ columns.flatten(3).flatten(1, 2).mT  # (batch, S, balls · dimension)
+        size = torch.linalg.vector_norm(along.unflatten(-1, columns.shape[1:3]), dim=-1)
+        found = found - size.sum(-1)
+    size = (A.abs() * (zonotope.centre.abs() + zonotope.radius).flatten(1).unsqueeze(1)).sum(-1)
+    return found - OUTWARD.get(found.dtype, 0.0) * size
 
 
 def input_zonotope(box: Interval, name: str) -> Zonotope:

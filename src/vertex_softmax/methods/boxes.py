@@ -6,6 +6,8 @@ import time
 from collections.abc import Sequence
 from enum import StrEnum
 
+import torch
+
 from vertex_softmax.bounds.ascent import ascended_box
 from vertex_softmax.bounds.box_passes import all_boxes, box_by_pass, with_centred_rows
 from vertex_softmax.bounds.boxes import Boxes, by_intervals
@@ -49,7 +51,8 @@ class _Recipe:
         self.tightened = tightened
         self.refined: set[Node] = set()
         norms = any(isinstance(node.op, Normalize) for node in question.index.nodes)
-        self.zonotopes = norms and options.generators and rule is not RowRule.VERTEX
+        wanted = options.generators and rule is not RowRule.VERTEX and question.dtype == torch.float64
+        self.zonotopes = norms and wanted  # float32 has no rounding term for them
 
     def boxes(self) -> Boxes:
         learnt = boxes_by_zonotopes(self.question) if self.zonotopes else None

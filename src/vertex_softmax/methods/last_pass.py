@@ -15,6 +15,7 @@ from vertex_softmax.bounds.choice import DEFAULT
 from vertex_softmax.bounds.coefficients import Objective
 from vertex_softmax.bounds.question import Question
 from vertex_softmax.bounds.slack import attained
+from vertex_softmax.bounds.zonotopes import lowest
 from vertex_softmax.methods.bound import Bound, larger
 from vertex_softmax.methods.options import Options, Suffix
 from vertex_softmax.ops.rules import ReluSlope, RowRule, Rules
@@ -47,6 +48,9 @@ def last_pass(question: Question, boxes: Boxes, objective: Objective, passes: Pa
     ]
     if passes.by_box:
         found = by_box(boxes, objective)
+        bounds.append(found.where(found.isfinite(), -torch.inf))
+    if objective.node in boxes.zonotopes:  # never below what norms allow at most: |y/σ| ≤ √d
+        found = lowest(boxes.zonotopes[objective.node], objective.coefficients.A)
         bounds.append(found.where(found.isfinite(), -torch.inf))
     bound = Bound(larger(*bounds), boxes)
     ascended = passes.plain if options.suffix is Suffix.OPTIMISED else passes.optimised

@@ -16,7 +16,6 @@ from vertex_softmax.foundation.errors import InvalidValueError
 from vertex_softmax.runs import certify as module
 from vertex_softmax.runs import proofs as certified
 
-
 pytestmark = pytest.mark.usefixtures("exported_once")
 
 

@@ -1,8 +1,7 @@
 """Runs the Triton kernel in its interpreter; test_triton.py starts this in a process of its own.
 
 TRITON_INTERPRET must be set before triton is imported, and must not leak into the other tests. With the argument `all`
-every kind of row has every length and both implementations, else one each, the other one with the other dtype: the
-interpreter takes most of a second for one of one length.
+every kind of row has every length, else one each: the interpreter takes most of a second for one of one length.
 """
 
 from __future__ import annotations
@@ -46,8 +45,7 @@ def values_and_proofs() -> None:
             for keys, rows in LENGTHS if "all" in sys.argv else (LENGTHS[(i + j) % len(LENGTHS)],):
                 boxes = family(name, rows, keys, dtype)
                 cases.append(Known(f"triton {name}, K = {keys}, {dtype}", boxes, exact_mins(*boxes)))
-            both = (careful, fast_then_careful)
-            for implementation in both if "all" in sys.argv else (both[(i + j) % 2],):
+            for implementation in (careful, fast_then_careful):
                 check_values(implementation, cases)
                 check_outward(implementation, cases)
 

@@ -186,7 +186,7 @@ import vertex_softmax.cli.certify, vertex_softmax.runs.certify, vertex_softmax.r
 from vertex_softmax.runs.demo import demo
 from vertex_softmax.runs.demo.model import Architecture
 demo.ARCHITECTURE = Architecture(patch=4, dim=4, heads=1, mlp=0)  # a small one, and hardly trained
-demo.TRAINING["epochs"], demo.EPS = 2, (0.08,)
+demo.TRAINING["epochs"], demo.EPS, demo.STEPS = 2, (0.08,), 4
 found = []
 for words in json.loads(sys.argv[1]):
     files = [Path(name).resolve() for name in ("stdout.txt", "stderr.txt")]

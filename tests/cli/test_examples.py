@@ -118,6 +118,7 @@ def smaller(monkeypatch: pytest.MonkeyPatch) -> None:
     for name, value in {"ARCHITECTURE": TINY, "TRAINING": {**demo.TRAINING, "epochs": 1}, "EPS": (0.02,)}.items():
         monkeypatch.setattr(demo, name, value)
     monkeypatch.setattr(demo, "BOUNDS_AT", 0.02)
+    monkeypatch.setattr(demo, "STEPS", 4)
     monkeypatch.setattr(softmax_box_bench, "CPU_KEYS", (16,))
     monkeypatch.setattr(softmax_box_bench, "GROWTH_KEYS", (16,))
     monkeypatch.setattr(softmax_box_bench, "cpu_extra_bytes", lambda _keys: 0)

@@ -44,6 +44,7 @@ def test_demo_writes_a_report_and_tables(vertex, tmp_path: Path, monkeypatch) ->
     monkeypatch.setattr(demo, "TRAINING", {**demo.TRAINING, "epochs": 4})
     monkeypatch.setattr(demo, "EPS", (0.01,))
     monkeypatch.setattr(demo, "BOUNDS_AT", 0.01)
+    monkeypatch.setattr(demo, "STEPS", 4)
     result = vertex("demo", "--out", str(tmp_path / "demo"), "--images", "3")
     assert result.exit_code == 0, result.output
     assert "Vertex" in result.stdout

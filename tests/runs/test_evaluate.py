@@ -8,6 +8,7 @@ import pytest
 import torch
 
 from tests.runs.made import inputs, network, subject_of
+from vertex_softmax.bounds.ascent import Ascent
 from vertex_softmax.bounds.branch_and_bound import Search
 from vertex_softmax.foundation.errors import VertexError
 from vertex_softmax.graph.identity import graph_identity
@@ -19,9 +20,11 @@ from vertex_softmax.runs.journal import key_of
 from vertex_softmax.runs.run import Run, read, unpacked
 from vertex_softmax.runs.subject import Inputs, Subject
 
+pytestmark = pytest.mark.usefixtures("exported_once")
 EPS = (0.05, 0.3)
 METHODS = ("ibp", "crown", "joint")
-PLAN = Plan(attack_steps=10, attack_restarts=2, slack_inputs=3)
+FEW = Options(ascent=Ascent(steps=5))
+PLAN = Plan(attack_steps=10, attack_restarts=2, slack_inputs=3, search=FEW)
 
 
 @pytest.fixture(scope="module")
@@ -41,7 +44,7 @@ def test_answers_are_those_of_certify(run: Run, place: Path) -> None:
     assert len(run.answers) == len(METHODS) * len(EPS) * len(some)
     for eps in EPS:
         for method in METHODS:
-            expected = certify(subject_of(some).graph, some.ball(eps), some.labels, method)
+            expected = certify(subject_of(some).graph, some.ball(eps), some.labels, method, options=FEW)
             mine = [a for a in run.answers if a.method == method and a.eps == eps]
             assert [a.input for a in mine] == list(range(len(some)))
             assert [a.verdict for a in mine] == [str(v) for v in expected.verdicts]

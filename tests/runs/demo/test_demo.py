@@ -14,11 +14,12 @@ from vertex_softmax.runs.run import Run, read
 
 @pytest.fixture(scope="module")
 def small() -> Iterator[None]:
-    """A demo of seconds: hardly trained, few ε."""
+    """A demo of seconds: hardly trained, few ε, few steps."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(demo, "TRAINING", {**demo.TRAINING, "epochs": 6})
         patch.setattr(demo, "EPS", (0.005, 0.01))
         patch.setattr(demo, "BOUNDS_AT", 0.01)
+        patch.setattr(demo, "STEPS", 4)
         yield
 
 

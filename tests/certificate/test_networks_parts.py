@@ -127,7 +127,7 @@ def test_other_ways_hold_too(name: str, limit: str, monkeypatch: pytest.MonkeyPa
     assert attack_passes(name, 6, 9)
 
 
-def as_rows(z: zonotopes.Zonotope) -> zonotopes.Zonotope:
+def as_rows(z: zonotopes.ProvedZonotope) -> zonotopes.ProvedZonotope:
     """A zonotope of any shape as rows (n, d)."""
     d = z.centre.shape[-1]
     return dataclasses.replace(

@@ -307,8 +307,8 @@ def test_a_problem_of_a_part_is_a_problem_of_the_whole(
 ) -> None:
     real = box_recipes.all_boxes
 
-    def broken(question: Question, refine: box_passes.Refine, known: Sequence[Boxes]) -> Boxes:
-        boxes = real(question, refine, known)
+    def broken(question: Question, refine: box_passes.Refine, known: Sequence[Boxes], learnt: Boxes | None) -> Boxes:
+        boxes = real(question, refine, known, learnt)
         if known:
             return boxes
         problem = Problem(graph.output, torch.ones(question.batch, dtype=torch.bool), "planted")  # of a part

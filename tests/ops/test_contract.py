@@ -43,6 +43,7 @@ from vertex_softmax.ops.contract import (
     InnerLoss,
     InnerRange,
     Op,
+    Propagating,
     Relaxation,
     Splittable,
     Summarising,
@@ -50,6 +51,7 @@ from vertex_softmax.ops.contract import (
 from vertex_softmax.ops.fields import moved, settings
 from vertex_softmax.ops.generators import Generators
 from vertex_softmax.ops.rules import RowRule, Rules
+from vertex_softmax.ops.zonotope import Zonotope
 
 each = pytest.mark.parametrize("case", CASES, ids=[case.label for case in CASES])
 
@@ -268,7 +270,8 @@ def test_what_an_op_says_of_itself(case: Case) -> None:
 
 FACES = {
     Op: {"evaluate", "interval", "relax", "carries_diagonal", "undecided"},
-    AffineOp: {"relax"},
+    AffineOp: {"relax", "linear"},
+    Propagating: {"propagate", "learnt", "learnt_rows"},
     Summarising: {"summarise"},
     Centring: {"centring_weights"},
     Splittable: {"split_point", "bend"},
@@ -293,7 +296,7 @@ def parts_of(hint: object) -> Iterator[object]:
 
 def test_the_contract_says_what_everything_is() -> None:
     """No `Any`, and nothing without a type, in the classes of ops/contract.py and their methods."""
-    names = {**vars(contract), "Generators": Generators}
+    names = {**vars(contract), "Generators": Generators, "Zonotope": Zonotope}
     classes = [c for c in vars(contract).values() if isinstance(c, type) and c.__module__ == contract.__name__]
     assert len(classes) >= len(FACES) + 5
     for cls in classes:

@@ -131,12 +131,13 @@ class Boxes:
         return dataclasses.replace(self, summaries={**self.summaries, node: summary})
 
     def with_learnt(self, other: Boxes) -> Boxes:
-        """With the summaries, centred rows and zonotopes of other sound boxes of the same question."""
+        """With the summaries, centred rows, zonotopes and problems of other boxes of the same question."""
         return dataclasses.replace(
             self,
             summaries={**self.summaries, **other.summaries},
             centred={**self.centred, **other.centred},
             zonotopes={**self.zonotopes, **other.zonotopes},
+            problems=(*self.problems, *other.problems),
         )
 
     def parts(self, count: int, intervals: Mapping[Node, Interval], inner: Mapping[Node, Interval]) -> Boxes:

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
+import dataclasses
 import time
 from collections.abc import Sequence
 from enum import StrEnum
-
-import torch
 
 from vertex_softmax.bounds.ascent import ascended_box
 from vertex_softmax.bounds.box_passes import all_boxes, box_by_pass, with_centred_rows
@@ -51,11 +50,12 @@ class _Recipe:
         self.tightened = tightened
         self.refined: set[Node] = set()
         norms = any(isinstance(node.op, Normalize) for node in question.index.nodes)
-        wanted = options.generators and rule is not RowRule.VERTEX and question.dtype == torch.float64
-        self.zonotopes = norms and wanted  # float32 has no rounding term for them
+        self.zonotopes = norms and options.generators and rule is not RowRule.VERTEX
 
     def boxes(self) -> Boxes:
         learnt = boxes_by_zonotopes(self.question) if self.zonotopes else None
+        if learnt is not None and not self.options.centred:
+            learnt = dataclasses.replace(learnt, centred={})
         return with_underflow(self.question, all_boxes(self.question, self.refine, self.known, learnt))
 
     def refine(self, boxes: Boxes, node: Node) -> Boxes:

@@ -255,22 +255,22 @@ CURVES: Changes = {
 }
 ZONOTOPES: Changes = {
     "boxes without errors": (
-        "Zonotope.box",
+        "ProvedZonotope.box",
         "np.abs(self.columns).sum(-1) + self.error",
         "np.abs(self.columns).sum(-1)",
     ),
     "boxes without |·|": (
-        "Zonotope.box",
+        "ProvedZonotope.box",
         "np.abs(self.columns).sum(-1) + self.error",
         "np.abs(self.columns.sum(-1)) + self.error",
     ),
     "boxes without rounding": (
-        "Zonotope.box",
+        "ProvedZonotope.box",
         "(np.abs(self.columns).sum(-1) + self.error) * (1 + rounding(count + 2))",
         "np.abs(self.columns).sum(-1) + self.error",
     ),
     "turned without its columns": (
-        "Zonotope.transposed",
+        "ProvedZonotope.transposed",
         "self.columns.swapaxes(-3, -2)",
         "self.columns.reshape(self.columns.swapaxes(-3, -2).shape)",
     ),

@@ -12,14 +12,14 @@ from tests.certificate.checker.helpers import Array, dot, floats, module, size
 zonotopes = module("zonotopes")
 
 
-Zonotope = zonotopes.Zonotope
+ProvedZonotope = zonotopes.ProvedZonotope
 
 
 def zonotope(columns: Array, error: Array | None = None, centre: Array | None = None, input_alone: bool = False) -> Any:
     columns = np.asarray(columns, dtype=np.float64)
     shape = columns.shape[:-1]
     error = np.zeros(shape) if error is None else np.broadcast_to(np.asarray(error, dtype=np.float64), shape).copy()
-    return Zonotope(
+    return ProvedZonotope(
         centre=np.zeros(shape) if centre is None else centre, columns=columns, error=error, exact=input_alone
     )
 

@@ -186,7 +186,7 @@ class Known:
         """When the check must end, on the clock of time.monotonic."""
         self.boxes: dict[int, ProvedInterval] = {0: ProvedInterval(lower, upper)}
         """Node → range of its entries."""
-        self.zonotopes: dict[int, zonotopes.Zonotope] = {}
+        self.zonotopes: dict[int, zonotopes.ProvedZonotope] = {}
         """Node → zonotope of its entries."""
         self.centred: dict[int, tuple[Array, ProvedInterval]] = {}
         """Attention node → weights ω, and the range of s − ω·s for its scores s."""
@@ -415,7 +415,7 @@ class CheckerNorm:
         if source in known.zonotopes and self.box.lo.size * self.d <= zonotopes.MOST_SHAPES:
             z = known.zonotopes[source]
             known.charge(z.columns.size * self.d)
-            one = zonotopes.Zonotope(
+            one = zonotopes.ProvedZonotope(
                 centre=z.centre[..., None, :],
                 columns=z.columns[..., None, :, :],
                 error=z.error[..., None, :],

@@ -317,7 +317,7 @@ def wanted(known: Known, number: int, S: int, pieces: int) -> dict[str, tuple[in
     return {name: (S, *rest) for name, rest in {**whole, **more, "corner": corner}.items()}
 
 
-def joined(parts: list[Pass], shape: tuple[int, ...]) -> zonotopes.Zonotope:
+def joined(parts: list[Pass], shape: tuple[int, ...]) -> zonotopes.ProvedZonotope:
     """The zonotope of a node of this shape; each of its entries was an objective of one of these parallel passes."""
     centre, reach = parts[0].input_ranges()
     A, lo, hi = (np.concatenate(x) for x in zip(*((p.coefficients, p.lo, p.hi) for p in parts), strict=True))
@@ -329,7 +329,7 @@ def joined(parts: list[Pass], shape: tuple[int, ...]) -> zonotopes.Zonotope:
     columns = np.concatenate([np.concatenate([p.coefficients * reach, *p.noise], -1) for p in parts])
     if not exact:
         columns = columns[:, (columns != 0).any(0)]
-    return zonotopes.Zonotope(
+    return zonotopes.ProvedZonotope(
         centre=middle.reshape(shape),
         columns=columns.reshape(*shape, -1),
         error=error.reshape(shape),

@@ -23,7 +23,7 @@ from .model import identity_of_file
 from .network import CheckerNode, Known, network
 from .passes import LOST, MOST_COLUMNS, RULES, Pass, PassOptions, joined, wanted
 from .rounding import MORE, Array, ProvedInterval, rounding
-from .zonotopes import Zonotope
+from .zonotopes import ProvedZonotope
 
 STATEMENT = (
     "What is proved. Let N be the network that is written in this file: its operations in their order, applied to its "
@@ -210,7 +210,7 @@ def box_by_pass(
     return ProvedInterval(lo.reshape(old.lo.shape), hi.reshape(old.lo.shape))
 
 
-def zonotope(known: Known, number: int) -> Zonotope:
+def zonotope(known: Known, number: int) -> ProvedZonotope:
     """The zonotope of a node, by a parallel pass for each of its entries."""
     shape = known.nodes[number].shape
     count, size = int(np.prod(shape)), at_once(known, number)

@@ -24,7 +24,7 @@ UNDERFLOW = 1e-150
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
-class Zonotope:
+class ProvedZonotope:
     """Every entry of a node is centre + columns · ξ + e with |ξ_p| ≤ 1, the same ξ for all entries, and |e| ≤ error."""
 
     centre: Array
@@ -36,9 +36,9 @@ class Zonotope:
     exact: bool
     """whether every generator is a multiple of one input's deviation, so that ξ are the inputs of the network"""
 
-    def transposed(self) -> Zonotope:
+    def transposed(self) -> ProvedZonotope:
         """The zonotope of the transposed matrix: the last two dimensions of the shape are exchanged."""
-        return Zonotope(
+        return ProvedZonotope(
             centre=self.centre.swapaxes(-1, -2),
             columns=self.columns.swapaxes(-3, -2),
             error=self.error.swapaxes(-1, -2),
@@ -63,7 +63,7 @@ class CheckedEllipsoid(NamedTuple):
     """(..., n)"""
 
 
-def ellipsoid(rows: Zonotope) -> CheckedEllipsoid:
+def ellipsoid(rows: ProvedZonotope) -> CheckedEllipsoid:
     """The ellipsoids around the rows of a zonotope of shape (..., n, d)."""
     d, count = rows.columns.shape[-2:]
     if rows.centre.size * d > MOST_SHAPES:
@@ -103,7 +103,7 @@ def by_ellipsoid(eta: Array, rows: CheckedEllipsoid) -> Array:
     return np.asarray((length + rounding(d + 4) * size + UNDERFLOW) * rows.root[..., None, :] * MORE)
 
 
-def by_columns(eta: Array, rows: Zonotope) -> Array:
+def by_columns(eta: Array, rows: ProvedZonotope) -> Array:
     """An upper bound of |η_i·(y_j − centre_j)| by the sums over all columns: η (S, ..., m, d) → (S, ..., m, n)."""
     n, d, count = rows.columns.shape[-3:]
     bound = np.empty((*eta.shape[:-1], n))
@@ -117,7 +117,7 @@ def by_columns(eta: Array, rows: Zonotope) -> Array:
     return np.asarray(bound * (1 + rounding(count + 2 * d + 4)))
 
 
-def products(x: Zonotope, y: Zonotope) -> Array:
+def products(x: ProvedZonotope, y: ProvedZonotope) -> Array:
     """An upper bound of |(x_i − centre_i)·(y_j − centre_j)| by ellipsoids: (..., n, d), (..., m, d) → (..., n, m)."""
     left, right = ellipsoid(x), ellipsoid(y)
     N = np.swapaxes(left.L, -1, -2)[..., :, None, :, :] @ right.L[..., None, :, :, :]
@@ -140,7 +140,7 @@ def spectral(N: Array) -> Array:
     return np.asarray(norm * MORE)
 
 
-def exact_products(x: Zonotope, y: Zonotope) -> tuple[Array, Array]:
+def exact_products(x: ProvedZonotope, y: ProvedZonotope) -> tuple[Array, Array]:
     """Bounds of products of rows of two `exact` zonotopes (..., n, d) and (..., m, d), with M = Gᵀ G' for each pair.
 
     The first result, (..., n, m), is an upper bound of Σ_pq |M_pq| plus twice the terms with the errors. The second,
@@ -165,7 +165,7 @@ def exact_products(x: Zonotope, y: Zonotope) -> tuple[Array, Array]:
 
 __all__ = [
     "CheckedEllipsoid",
-    "Zonotope",
+    "ProvedZonotope",
     "by_columns",
     "by_ellipsoid",
     "ellipsoid",

@@ -14,7 +14,7 @@ The second sum is Σ p_j^c v'_j and an error (p_j − p_j^c) v'_j in the shape o
 
 from __future__ import annotations
 
-from typing import NamedTuple
+import dataclasses
 
 import torch
 from torch import Tensor
@@ -25,7 +25,8 @@ from vertex_softmax.ops.propagation.rounding import rounded
 from vertex_softmax.ops.zonotope import Unknowns, Zonotope, columns_ellipsoid, ellipsoid_balls
 
 
-class CentredScores(NamedTuple):
+@dataclasses.dataclass(frozen=True, eq=False)
+class CentredScores:
     """Scores less their mean by ω and less their centre, (batch, ..., n, K); 0 where a key is masked."""
 
     log_weights: Tensor
@@ -38,7 +39,8 @@ class CentredScores(NamedTuple):
     """τ, |t| at most"""
 
 
-class Weights(NamedTuple):
+@dataclasses.dataclass(frozen=True, eq=False)
+class Weights:
     """p_j = middle + slope·t_j ± error, but for a multiple of ω_j that is common to a row; (batch, ..., n, K)."""
 
     middle: Tensor
@@ -71,7 +73,7 @@ def centred_scores(scores: Zonotope, masked: Tensor) -> CentredScores:
     reach = own
     for columns in blocks.values():
         reach = reach + torch.linalg.vector_norm(columns, dim=2).sum(1)
-    return CentredScores(log_weights, blocks, own, reach)
+    return CentredScores(log_weights=log_weights, blocks=blocks, loose=own, reach=reach)
 
 
 def _others(x: Tensor) -> Tensor:
@@ -158,14 +160,10 @@ def _logistic_band(slope: Tensor, odds: Tensor, wide: Tensor, most: Tensor, z: I
 def exponential(scores: CentredScores, range_: Interval) -> Weights:
     """By the chord of e^t and the common factor e^{−D}."""
     tau, weights = scores.reach, scores.log_weights.exp()
-    small = tau < 1e-4
-    apart = torch.where(small, torch.ones_like(tau), tau)
-    slope = torch.where(small, 1 + tau.square() / 6, torch.sinh(apart) / apart)
-    log = slope.log()
-    high, low = torch.cosh(tau), slope - slope * log
-    # 1 + τ²/6 is below the chord's slope: then the ends are not equal, and the upper one counts
-    high = torch.maximum(high, tau.exp() - slope * tau)
-    low = torch.minimum(low, high)
+    moves = tau > 0
+    slope = torch.where(moves, torch.sinh(tau) / torch.where(moves, tau, torch.ones_like(tau)), torch.ones_like(tau))
+    high = torch.maximum(torch.cosh(tau), tau.exp() - slope * tau)  # the two ends, equal but for rounding
+    low = torch.minimum(slope - slope * slope.log(), high)
     curved = torch.expm1(tau) - tau
     factor = torch.exp(-torch.log1p((weights * curved).sum(-1, keepdim=True)))  # e^{−D} at the least
     middle, half = (1 + factor) / 2, (1 - factor) / 2
@@ -188,7 +186,9 @@ def attended(scores: Zonotope, masked: Tensor, values: Zonotope, origin: str) ->
     length: Tensor = torch.linalg.vector_norm(away, dim=-1)
     costs = [(w.error + w.slope.abs() * t.loose) * length for w in (p, other)]
     less = (costs[1].sum(-1) < costs[0].sum(-1)).unsqueeze(-1)
-    middle, slope, error = (torch.where(less, b, a) for a, b in zip(p[:3], other[:3], strict=True))
+    middle, slope, error = (
+        torch.where(less, b, a) for a, b in ((p.middle, other.middle), (p.slope, other.slope), (p.error, other.error))
+    )
     at = p.range.centre
     d = away.shape[-1]
     # errors: one for each key towards its value, and (p_j − at_j) v'_j in the shape of v'_j

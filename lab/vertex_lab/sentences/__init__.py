@@ -1,0 +1,1 @@
+"""Classifiers of sentences: the data, the networks and their training."""

@@ -19,6 +19,8 @@ from vertex_softmax.foundation.files import read_whole
 
 PAD, UNKNOWN, FIRST, LAST = "[PAD]", "[UNK]", "[CLS]", "[SEP]"
 MOST_WORDS = 30
+MOST_BYTES = 100_000_000
+NEEDED = "the folder needs vocab.json, train.json, dev.json and test.json"
 
 
 @dataclass(frozen=True)
@@ -40,9 +42,7 @@ class Sentences:
 def read_vocabulary(folder: Path) -> Mapping[str, int]:
     """The row of each word."""
     path = folder / "vocab.json"
-    if not path.is_file():
-        raise InvalidValueError(f"{folder} has no vocab.json; it needs vocab.json, train.json, dev.json and test.json")
-    words: dict[str, int] = json.loads(read_whole(path))
+    words: dict[str, int] = json.loads(read_whole(path, MOST_BYTES, NEEDED))
     missing = [word for word in (PAD, UNKNOWN, FIRST, LAST) if word not in words]
     if missing:
         raise InvalidValueError(f"{path} has no row for {', '.join(missing)}")
@@ -51,7 +51,7 @@ def read_vocabulary(folder: Path) -> Mapping[str, int]:
 
 def read_sentences(folder: Path, part: str, vocabulary: Mapping[str, int]) -> Sentences:
     """[CLS] words [SEP] of every sentence, lower case, at most 30 words; `part` is train, dev or test."""
-    rows = json.loads(read_whole(folder / f"{part}.json"))
+    rows = json.loads(read_whole(folder / f"{part}.json", MOST_BYTES, NEEDED))
     ids = []
     for row in rows:
         words = row["sentence"].lower().split()[:MOST_WORDS]

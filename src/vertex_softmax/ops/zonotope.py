@@ -112,6 +112,33 @@ class Zonotope:
         )
 
 
+def times_right(columns: Tensor, right: Tensor) -> Tensor:
+    """columns (batch, balls, k, ..., n, i) @ right (batch, ..., i, m), one product for all unknowns together."""
+    middle = columns.shape[3:-2]
+    found = torch.einsum(
+        "bpchni,bhim->bpchnm", columns.flatten(3, -3) if middle else columns.unsqueeze(3), _flat(right)
+    )
+    return found.reshape(*columns.shape[:-1], right.shape[-1])
+
+
+def times_left(left: Tensor, columns: Tensor) -> Tensor:
+    """left (batch, ..., n, i) @ columns (batch, balls, k, ..., i, m), one product for all unknowns together."""
+    middle = columns.shape[3:-2]
+    found = torch.einsum("bhni,bpchim->bpchnm", _flat(left), columns.flatten(3, -3) if middle else columns.unsqueeze(3))
+    return found.reshape(*columns.shape[:-2], left.shape[-2], columns.shape[-1])
+
+
+def times_rows(columns: Tensor, right: Tensor) -> Tensor:
+    """Row by row: columns (batch, balls, k, ..., n, i) and right (batch, ..., n, i, m) → (batch, balls, k, ..., n, m)."""
+    found = torch.einsum("bpcri,brim->bpcrm", columns.flatten(3, -2), right.flatten(1, -3))
+    return found.reshape(*columns.shape[:-1], right.shape[-1])
+
+
+def _flat(matrices: Tensor) -> Tensor:
+    """(batch, ..., n, i) → (batch, h, n, i)."""
+    return matrices.flatten(1, -3) if matrices.dim() > 3 else matrices.unsqueeze(1)
+
+
 def of_box(box: Interval) -> Zonotope:
     """A box: every number has its own unknown."""
     radius = box.radius

@@ -17,16 +17,16 @@ from torch import Tensor
 
 from vertex_softmax.ops.generators import Ellipsoid, product_radius, root
 from vertex_softmax.ops.propagation.rounding import rounded
-from vertex_softmax.ops.zonotope import RowShape, Unknowns, Zonotope, balls
+from vertex_softmax.ops.zonotope import RowShape, Unknowns, Zonotope, balls, times_left, times_right
 
 
 def matrix_product(x: Zonotope, y: Zonotope) -> Zonotope:
     """x @ y over the last two dimensions, (batch, ..., n, k), (batch, ..., k, m)."""
     blocks: dict[Unknowns, Tensor] = {
-        unknowns: columns @ y.centre[:, None, None] for unknowns, columns in x.blocks.items()
+        unknowns: times_right(columns, y.centre) for unknowns, columns in x.blocks.items()
     }
     for unknowns, columns in y.blocks.items():
-        more = x.centre[:, None, None] @ columns
+        more = times_left(x.centre, columns)
         blocks[unknowns] = blocks[unknowns] + more if unknowns in blocks else more
     second = second_order(x, y)
     own = second + x.loose @ y.centre.abs() + x.centre.abs() @ y.loose

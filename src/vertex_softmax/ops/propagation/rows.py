@@ -22,7 +22,7 @@ from torch import Tensor
 from vertex_softmax.foundation.tolerances import OUTWARD
 from vertex_softmax.ops.interval import Interval
 from vertex_softmax.ops.propagation.rounding import rounded
-from vertex_softmax.ops.zonotope import Unknowns, Zonotope, columns_ellipsoid, ellipsoid_balls
+from vertex_softmax.ops.zonotope import Unknowns, Zonotope, columns_ellipsoid, ellipsoid_balls, times_left, times_rows
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -199,11 +199,9 @@ def attended(scores: Zonotope, masked: Tensor, values: Zonotope, origin: str) ->
     share = torch.where(spread > 0, p.range.radius.square() / torch.where(spread > 0, spread, 1.0), 0.0)
     moved = spread.sum(-1)[..., None, None] * (share @ shape.flatten(-2)).unflatten(-1, (d, d))
     towards = slope.unsqueeze(-1) * away
-    blocks = {
-        unknowns: (columns.unsqueeze(-2) @ towards[:, None, None]).squeeze(-2) for unknowns, columns in t.blocks.items()
-    }
+    blocks = {unknowns: times_rows(columns, towards) for unknowns, columns in t.blocks.items()}
     for unknowns, columns in values.blocks.items():
-        more = at[:, None, None] @ columns
+        more = times_left(at, columns)
         blocks[unknowns] = blocks[unknowns] + more if unknowns in blocks else more
     unknowns, columns = ellipsoid_balls([keys, moved], origin)
     blocks[unknowns] = columns

@@ -24,10 +24,11 @@ from vertex_softmax.bounds.question import Question
 from vertex_softmax.foundation.tolerances import OUTWARD
 from vertex_softmax.graph.ir import Constant, Node
 from vertex_softmax.ops.contract import AffineOp, Propagating, Summarising
+from vertex_softmax.ops.generators import root
 from vertex_softmax.ops.interval import Interval
 from vertex_softmax.ops.linear import Add, Linear, Scale, Shift, Subtract
 from vertex_softmax.ops.shape import Moving
-from vertex_softmax.ops.zonotope import Unknowns, Zonotope, ellipsoid_balls, of_box
+from vertex_softmax.ops.zonotope import Unknowns, Zonotope, balls, ellipsoid_balls, lengths, of_box
 
 ONE_BY_ONE = (Moving, Scale, Shift, Add, Subtract)
 """Affine ops of which each number of the output is made of one number of each input."""
@@ -49,8 +50,12 @@ def _made(question: Question) -> Boxes:
         if node is not question.graph.input:
             boxes = boxes.with_interval(node, by_intervals(node, boxes.intervals))
             boxes = _with_learnt(index, boxes, node, zonotopes)
-            zonotopes[node] = reduced(propagated(node, zonotopes, boxes.intervals), most)
-            boxes = boxes.tightened(node, zonotopes[node].box)
+            found = propagated(node, zonotopes, boxes.intervals)
+            if left[node] > 1 and node.op is not None:  # what several nodes read they read with the same unknowns
+                found = merged(found, most // 8, node.name)
+            zonotopes[node] = reduced(found, most)
+            if not isinstance(node.op, Moving):  # then the box is the input's, moved
+                boxes = boxes.tightened(node, zonotopes[node].box)
         for i in node.inputs:
             left[i] -= 1
             if left[i] == 0:
@@ -109,6 +114,8 @@ def propagated(node: Node, zonotopes: Mapping[Node, Zonotope], boxes: Mapping[No
     if isinstance(op, Constant):
         zero = torch.zeros_like(box.lower)
         return Zonotope(box.lower, {}, None, zero)
+    if isinstance(op, Moving) and len(inputs) == 1:
+        return inputs[0].rearranged(op.linear)
     if isinstance(op, AffineOp):
         found = _affine(op, inputs, node.name)
     elif isinstance(op, Propagating):
@@ -177,13 +184,38 @@ def _mixed(weight: Tensor, own: Tensor) -> Tensor:
     return (own * length).sum(-1)[..., None, None] * (weight.mT @ part)
 
 
+def merged(zonotope: Zonotope, most: int, origin: str) -> Zonotope:
+    """With the oldest blocks but the first taken together, one ball for each row, until no more numbers are left.
+
+    An ellipsoid for each row keeps the directions of its errors; what is lost is that several rows have the same errors.
+    The first block is the input's.
+    """
+    sizes = {unknowns: math.prod(columns.shape) for unknowns, columns in zonotope.blocks.items()}
+    d = zonotope.centre.shape[-1]
+    added = zonotope.centre.numel() * math.prod(zonotope.centre.shape[1:])
+    whole, chosen = sum(sizes.values()), []
+    for unknowns in list(sizes)[1:]:
+        if whole <= most or zonotope.centre.dim() < 2 or d < 2:
+            break
+        whole -= sizes[unknowns] - (0 if chosen else added)
+        chosen.append(unknowns)
+    if len(chosen) < 2:
+        return zonotope
+    zero = torch.zeros_like(zonotope.slack)
+    old = Zonotope(zero, {unknowns: zonotope.blocks[unknowns] for unknowns in chosen}, None, zero)
+    unknowns, columns = balls(root(old.row_shape.scaled()), origin)
+    blocks = {u: c for u, c in zonotope.blocks.items() if u not in chosen}
+    first, *rest = blocks.items()
+    return dataclasses.replace(zonotope, blocks=dict([first, (unknowns, columns), *rest]))
+
+
 def reduced(zonotope: Zonotope, most: int) -> Zonotope:
     """With the blocks that reach least taken into the numbers' own unknowns until at most so many numbers are left."""
     sizes = {unknowns: math.prod(columns.shape) for unknowns, columns in zonotope.blocks.items()}
     whole = sum(sizes.values())
     if whole <= most:
         return zonotope
-    reach = {u: torch.linalg.vector_norm(columns, dim=2).sum(1) for u, columns in zonotope.blocks.items()}
+    reach = {u: lengths(columns).sum(1) for u, columns in zonotope.blocks.items()}
     blocks, own = dict(zonotope.blocks), zonotope.own
     for unknowns in sorted(reach, key=lambda u: float(reach[u].sum())):
         if whole <= most:

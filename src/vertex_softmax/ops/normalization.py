@@ -181,15 +181,19 @@ class Normalize(Summarising, Propagating, InnerRange):
         dims = list(range(-self.count, 0))
         return xs[0] / (xs[0].square().mean(dims, keepdim=True) + self.eps).sqrt()
 
+    def _row_zonotope(self, y: Zonotope) -> Zonotope:
+        """The same with one dimension for each row; y itself where it has that already, with what it has computed."""
+        return y if self.count == 1 else y.rearranged(self._rows)
+
     def propagate(self, inputs: tuple[Zonotope, ...], boxes: tuple[Interval, ...], origin: str) -> Zonotope:
         """By the rows (ops/propagation/norms.py)."""
         shape = inputs[0].centre.shape[1:]
-        found = normalized(inputs[0].rearranged(self._rows), self.eps, origin)
+        found = normalized(self._row_zonotope(inputs[0]), self.eps, origin)
         return found.rearranged(lambda x: x.reshape(*x.shape[: x.dim() - len(shape) + self.count - 1], *shape))
 
     def learnt(self, inputs: tuple[Zonotope, ...]) -> NormSummary:
         """The ellipsoid of the rows, and bounds of |c·(y − c)| and |y − c|²."""
-        y = inputs[0].rearranged(self._rows)
+        y = self._row_zonotope(inputs[0])
         shape = y.row_shape
         round_ = Ellipsoid(
             centre=y.centre.unsqueeze(-2), shape=shape.matrix.unsqueeze(-3), size=shape.size.unsqueeze(-1), rows=None

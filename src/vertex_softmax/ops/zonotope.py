@@ -66,7 +66,7 @@ class Zonotope:
         """How far each number is from its centre, (batch, *shape)."""
         found = self.slack if self.own is None else self.slack + self.own
         for columns in self.blocks.values():
-            found = found + torch.linalg.vector_norm(columns, dim=2).sum(1)
+            found = found + lengths(columns).sum(1)
         return found
 
     @property
@@ -83,8 +83,7 @@ class Zonotope:
         """|η·(y − centre)| at most, for one η (batch, rows..., d) for each row."""
         found = (eta.abs() * self.loose).sum(-1)
         for columns in self.blocks.values():
-            along = (columns * eta[:, None, None]).sum(-1)
-            found = found + torch.linalg.vector_norm(along, dim=2).sum(1)
+            found = found + lengths((columns * eta[:, None, None]).sum(-1)).sum(1)
         return found
 
     @functools.cached_property
@@ -102,6 +101,11 @@ class Zonotope:
             count += flat.shape[-1]
         return RowShape(raised(matrix, count), size)
 
+    @functools.cached_property
+    def transposed(self) -> Zonotope:
+        """With the last two dimensions exchanged."""
+        return self.rearranged(lambda x: x.mT)
+
     def rearranged(self, change: Callable[[Tensor], Tensor]) -> Zonotope:
         """With all tensors changed by a function that only moves numbers, behind any leading dimensions."""
         return Zonotope(
@@ -110,6 +114,11 @@ class Zonotope:
             None if self.own is None else change(self.own),
             change(self.slack),
         )
+
+
+def lengths(columns: Tensor) -> Tensor:
+    """How far each ball moves each number: (batch, balls, k, *shape) → (batch, balls, *shape)."""
+    return columns.abs().squeeze(2) if columns.shape[2] == 1 else columns.square().sum(2).sqrt()
 
 
 def times_right(columns: Tensor, right: Tensor) -> Tensor:
@@ -129,7 +138,7 @@ def times_left(left: Tensor, columns: Tensor) -> Tensor:
 
 
 def times_rows(columns: Tensor, right: Tensor) -> Tensor:
-    """Row by row: columns (batch, balls, k, ..., n, i) and right (batch, ..., n, i, m) → (batch, balls, k, ..., n, m)."""
+    """Row by row: columns (batch, balls, k, ..., n, i) @ right (batch, ..., n, i, m), for all unknowns together."""
     found = torch.einsum("bpcri,brim->bpcrm", columns.flatten(3, -2), right.flatten(1, -3))
     return found.reshape(*columns.shape[:-1], right.shape[-1])
 

@@ -37,14 +37,8 @@ def matrix_product(x: Zonotope, y: Zonotope) -> Zonotope:
 def second_order(x: Zonotope, y: Zonotope) -> Tensor:
     """|Σ_k x'_ik y'_kj| at most, (batch, ..., n, m)."""
     plain = x.radius @ y.radius
-    round_ = product_radius(_ellipsoid(x.row_shape), _ellipsoid(transposed(y).row_shape))
+    round_ = product_radius(_ellipsoid(x.row_shape), _ellipsoid(y.transposed.row_shape))
     return torch.where(round_ < plain, round_, plain)
-
-
-def transposed(x: Zonotope) -> Zonotope:
-    """The zonotope of the transposed matrices."""
-    blocks = {unknowns: columns.mT for unknowns, columns in x.blocks.items()}
-    return Zonotope(x.centre.mT, blocks, None if x.own is None else x.own.mT, x.slack.mT)
 
 
 def _ellipsoid(shape: RowShape) -> Ellipsoid:

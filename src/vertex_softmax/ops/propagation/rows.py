@@ -22,7 +22,15 @@ from torch import Tensor
 from vertex_softmax.foundation.tolerances import OUTWARD
 from vertex_softmax.ops.interval import Interval
 from vertex_softmax.ops.propagation.rounding import rounded
-from vertex_softmax.ops.zonotope import Unknowns, Zonotope, columns_ellipsoid, ellipsoid_balls, times_left, times_rows
+from vertex_softmax.ops.zonotope import (
+    Unknowns,
+    Zonotope,
+    columns_ellipsoid,
+    ellipsoid_balls,
+    lengths,
+    times_left,
+    times_rows,
+)
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -72,7 +80,7 @@ def centred_scores(scores: Zonotope, masked: Tensor) -> CentredScores:
     own = own + torch.where(present, rounding * scores.radius, torch.zeros_like(weights))
     reach = own
     for columns in blocks.values():
-        reach = reach + torch.linalg.vector_norm(columns, dim=2).sum(1)
+        reach = reach + lengths(columns).sum(1)
     return CentredScores(log_weights=log_weights, blocks=blocks, loose=own, reach=reach)
 
 

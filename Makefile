@@ -15,9 +15,10 @@ help: ## say what there is to do
 demo: $(VENV)/.demo ## certify on embedded data; a table here, a report in out/demo/report.html
 	$(BIN)/vertex demo --out out/demo
 
-# One file of tests at a time on each core, one thread each: more of either would only be in each other's way. What is
+# One file of tests at a time on each core and one more, as tests wait for processes and disks; one thread each. What is
 # compiled is kept, whatever the environment says: else every worker and every process of a test compiles it again.
-PYTEST := PYTHONDONTWRITEBYTECODE= OMP_NUM_THREADS=1 OPENBLAS_NUM_THREADS=1 $(BIN)/python -m pytest --numprocesses auto --dist loadfile --no-loadscope-reorder
+WORKERS := $(shell $(PYTHON) -c 'import os; print(len(os.sched_getaffinity(0)) + 1 if hasattr(os, "sched_getaffinity") else os.cpu_count())')
+PYTEST := PYTHONDONTWRITEBYTECODE= OMP_NUM_THREADS=1 OPENBLAS_NUM_THREADS=1 $(BIN)/python -m pytest --numprocesses $(WORKERS) --dist loadfile --no-loadscope-reorder
 
 # `make quick` leaves out, of ops, bounds, sets and the primitive: the mutants; networks of several blocks or with norms;
 # float32, batches and NaN of every op; and whatever begins with one of these. `make test` has them all.
@@ -33,7 +34,7 @@ quick: $(VENV)/.dev ## the tests that a change of a bound breaks first (about a 
 	  -k "not blocks and not [pre and not [post and not (never_above and dtype0)" \
 	  tests/ops tests/bounds tests/sets tests/softmax_box
 
-test: $(VENV)/.dev ## the tests (about eight minutes on two cores)
+test: $(VENV)/.dev ## the tests (eight to ten minutes on two cores)
 	$(PYTEST)
 
 test-all: $(VENV)/.dev ## the slow suites too

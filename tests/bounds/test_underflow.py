@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import math
 
 import pytest
@@ -21,6 +22,7 @@ from vertex_softmax.ops.linear import Scale, Shift
 from vertex_softmax.runs.certify import bound, certify
 from vertex_softmax.search.cascade import Budget, verify
 from vertex_softmax.sets import LinfBall
+from vertex_softmax.sets.loading import Loaded, read
 from vertex_softmax.specs.vnnlib import read_vnnlib
 
 ONE = torch.ones(1, 1, dtype=torch.float64)
@@ -52,10 +54,16 @@ def there_and_back(small: float, times: int) -> Graph:
     return Graph(source, build.concat([half, node], 0, "y"))
 
 
+@functools.cache
+def that_was_read(small: float, times: int) -> Loaded:
+    """The module exported once for all methods."""
+    return read(ThereAndBack(small, times).eval())
+
+
 @pytest.mark.parametrize("method", METHODS)
 @pytest.mark.parametrize(("dtype", "small", "times"), [(torch.float32, 1e-25, 2), (torch.float64, 1e-29, 12)])
 def test_what_underflows_and_comes_back_is_unknown(method: str, dtype: torch.dtype, small: float, times: int) -> None:
-    model, ball = ThereAndBack(small, times).eval(), LinfBall(ONE, 0.1)
+    model, ball = that_was_read(small, times), LinfBall(ONE, 0.1)
     found = certify(model, ball, 0, method, dtype=dtype)
     assert found.verdict is Verdict.UNKNOWN
     assert found.reasons[0].startswith("numbers underflow and are magnified later")

@@ -16,7 +16,7 @@ from vertex_softmax.methods.registry import METHODS
 from vertex_softmax.methods.verdict import Verdict
 from vertex_softmax.runs.certify import certify
 from vertex_softmax.sets import Box, LinfBall, TokenBall
-from vertex_softmax.sets.loading import load
+from vertex_softmax.sets.loading import read
 
 DOUBLE = torch.float64
 
@@ -35,6 +35,8 @@ def linear(*layers: tuple[list[list[float]], list[float]], dtype: torch.dtype = 
 
 THREE = torch.full((1, 1), 3.0, dtype=DOUBLE)
 CANCELS = linear(([[1.0], [0.0]], [1e17, 1.0]), ([[1.0, -1e17], [0.0, 0.0]], [0.0, 0.5]))  # in real numbers (x, 0.5)
+CANCELS_ONCE = read(CANCELS)
+"""The same, exported once for all methods."""
 
 
 @pytest.mark.parametrize("method", METHODS)
@@ -42,7 +44,7 @@ def test_a_margin_that_rounding_made_is_no_counterexample(method: str) -> None:
     with torch.no_grad():
         logits = CANCELS(THREE)[0]
     assert logits[0] < logits[1]  # in float64, where 1e17 + 3 − 1e17 is 0
-    found = certify(CANCELS, LinfBall(THREE, 0.5), 0, method)
+    found = certify(CANCELS_ONCE, LinfBall(THREE, 0.5), 0, method)
     assert found.verdict is Verdict.UNKNOWN
     assert found.reasons[0].startswith("the margin at the centre of the set is -0.5, but it is not certain")
 
@@ -63,11 +65,12 @@ def test_a_misclassified_centre_is_falsified(method: str) -> None:
     with torch.no_grad():
         margins = [float(row[0] - row[1]) for row in model(x)]
     assert max(margins) < 0
+    once = read(model)
     for dtype in (torch.float64, torch.float32):
-        found = certify(model, LinfBall(x, 0.01), 0, method, dtype=dtype)
+        found = certify(once, LinfBall(x, 0.01), 0, method, dtype=dtype)
         assert found.verdicts == (Verdict.FALSIFIED,) * 2
         assert found.reasons[0] == f"the centre of the set is itself misclassified (margin {margins[0]:.6g})"
-        graph = load(model, LinfBall(x, 0.01))
+        graph = once.graph(LinfBall(x, 0.01))
         assert certify(graph, LinfBall(x, 0.01), 0, method, dtype=dtype).verdicts == found.verdicts
 
 

@@ -56,7 +56,7 @@ def test_one_model_that_was_read() -> None:
     model = read(Encoder().eval())
     before = torch.backends.mha.get_fastpath_enabled(), torch.backends.cudnn.allow_tf32, list(warnings.filters)
     balls = [LinfBall(torch.full((1, 2 + n, 8), 0.1 * n), 1e-3) for n in range(THREADS)]
-    for method in ("joint", "crown"):  # first while others export, then while nobody does
+    for method in ("hybrid", "ibp"):  # first while others export, then while nobody does
         found = at_once(*(partial(certify, model, ball, 0, method) for ball in balls))
         alone = [certify(model, ball, 0, method) for ball in balls]
         for ours, theirs in zip(found, alone, strict=True):

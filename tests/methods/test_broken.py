@@ -307,7 +307,9 @@ def test_a_problem_of_a_part_is_a_problem_of_the_whole(
 ) -> None:
     real = box_recipes.all_boxes
 
-    def broken(question: Question, refine: box_passes.Refine, known: Sequence[Boxes], learnt: Boxes | None) -> Boxes:
+    def broken(
+        question: Question, refine: box_passes.Refine, known: Sequence[Boxes], learnt: Boxes | None = None
+    ) -> Boxes:
         boxes = real(question, refine, known, learnt)
         if known:
             return boxes

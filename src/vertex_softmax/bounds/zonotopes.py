@@ -187,7 +187,7 @@ def _mixed(weight: Tensor, own: Tensor) -> Tensor:
 def merged(zonotope: Zonotope, most: int, origin: str) -> Zonotope:
     """With the oldest blocks but the first taken together, one ball for each row, until no more numbers are left.
 
-    An ellipsoid for each row keeps the directions of its errors; what is lost is that several rows have the same errors.
+    An ellipsoid for each row keeps the directions of its errors; what is lost is that several rows share errors.
     The first block is the input's.
     """
     sizes = {unknowns: math.prod(columns.shape) for unknowns, columns in zonotope.blocks.items()}

@@ -50,13 +50,17 @@ class _Recipe:
         self.tightened = tightened
         self.refined: set[Node] = set()
         norms = any(isinstance(node.op, Normalize) for node in question.index.nodes)
-        self.zonotopes = norms and options.generators and rule is not RowRule.VERTEX
+        self.zonotopes = norms and options.generators
 
     def boxes(self) -> Boxes:
-        learnt = boxes_by_zonotopes(self.question) if self.zonotopes else None
-        if learnt is not None and not self.options.centred:
+        """Where there are norms, by zonotopes: passes hardly tighten those, and grow with the square of the depth."""
+        question = self.question
+        if not self.zonotopes:
+            return with_underflow(question, all_boxes(question, self.refine, self.known))
+        learnt = boxes_by_zonotopes(question)
+        if not self.options.centred:
             learnt = dataclasses.replace(learnt, centred={})
-        return with_underflow(self.question, all_boxes(self.question, self.refine, self.known, learnt))
+        return with_underflow(question, all_boxes(question, None, self.known, learnt))
 
     def refine(self, boxes: Boxes, node: Node) -> Boxes:
         """Boxes with a node's interval tightened, itself or by way of the residual stream above it."""
@@ -81,8 +85,7 @@ class _Recipe:
         """By the node's generators if it is to have them, else by a pass."""
         question, options = self.question, self.options
         meets_attention = question.index.has_attention(node)
-        generators = self.tightened and options.generators and not self.zonotopes
-        if generators and question.index.wants_generators(node):
+        if self.tightened and options.generators and question.index.wants_generators(node):
             found = generate(question, boxes, node, Rules(attention=RowRule.AFFINE, exact=False))
             if found is not None:
                 found = found.within(boxes[node])
@@ -91,7 +94,7 @@ class _Recipe:
         if meets_attention or not self.known:
             rules = Rules(attention=self.rule, product=options.product, exact=False)
             boxes = boxes.tightened(node, box_by_pass(question, boxes, node, rules, everywhere=everywhere))
-        if self.tightened and options.centred and not self.zonotopes:  # zonotopes know them
+        if self.tightened and options.centred:
             boxes = with_centred_rows(question, boxes, node, Rules(attention=RowRule.AFFINE, exact=False))
         if self.tightened and options.box_ascent is not None and meets_attention and kind is Kind.PREACTIVATIONS:
             rules = Rules(attention=RowRule.AFFINE)

@@ -20,6 +20,7 @@ import torch
 from torch import Tensor
 
 from vertex_softmax.foundation.tolerances import OUTWARD
+from vertex_softmax.ops.generators import raised
 from vertex_softmax.ops.interval import Interval
 from vertex_softmax.ops.propagation.rounding import rounded
 from vertex_softmax.ops.zonotope import (
@@ -183,6 +184,64 @@ def exponential(scores: CentredScores, range_: Interval) -> Weights:
     )
 
 
+@dataclasses.dataclass(frozen=True, eq=False)
+class Products:
+    """Σ u |ξ|² ≤ U holds the unknowns of the value of a key, and what t_j v'_j is over that ball.
+
+    v'_j is in the shape C (η·v'_j at most √(U ηᵀCη)), and t_j v'_j = shift ± size √(ηᵀCη), of what is in blocks.
+    """
+
+    shape: Tensor
+    """C, (batch, ..., K, d, d)"""
+    most: Tensor
+    """U, (batch, ..., K)"""
+    shift: Tensor
+    """(batch, ..., n, K, d)"""
+    size: Tensor
+    """(batch, ..., n, K)"""
+
+
+SHARE_OF_OTHERS = 0.25
+"""How much weight u unknowns get that a value does not have much of: its scores may."""
+
+
+def products(t: CentredScores, values: Zonotope) -> Products:
+    """(g·ξ)(h·ξ) lies in U (g·h ± |g||h|) / 2 over the ball, in the inner product with 1/u."""
+    lengths_of = {unknowns: columns.square().sum((2, -1)).sqrt() for unknowns, columns in values.blocks.items()}
+    union = dict.fromkeys([*values.blocks, *t.blocks])
+    count = sum((values.blocks if u in values.blocks else t.blocks)[u].shape[1] for u in union)
+    plain = sum((length.sum(1) for length in lengths_of.values()), torch.zeros_like(values.centre[..., 0]))
+    least = SHARE_OF_OTHERS * plain / max(count, 1)  # (batch, ..., K)
+    d = values.centre.shape[-1]
+    shape = values.centre.new_zeros(*values.centre.shape, d)
+    shift = values.centre.new_zeros(*t.reach.shape, d)
+    square = torch.zeros_like(t.reach)
+    dims = 0
+    for unknowns in union:
+        u = least.unsqueeze(1)
+        if unknowns in lengths_of:
+            u = u + lengths_of[unknowns]
+        inverse = torch.where(u > 0, 1 / torch.where(u > 0, u, torch.ones_like(u)), torch.zeros_like(u))
+        if unknowns in t.blocks:
+            square = square + (t.blocks[unknowns].square().sum(2) * inverse.unsqueeze(-2)).sum(1)
+        if unknowns in values.blocks:
+            columns = values.blocks[unknowns]
+            scaled = (columns * inverse[:, :, None, ..., None]).flatten(1, 2).movedim(1, -1)  # (batch, ..., K, d, P)
+            shape = shape + scaled @ columns.flatten(1, 2).movedim(1, -1).mT
+            dims += scaled.shape[-1]
+            if unknowns in t.blocks:
+                scores = t.blocks[unknowns].flatten(1, 2).movedim(1, -1)  # (batch, ..., n, K, P)
+                shift = shift + (scores.transpose(-3, -2) @ scaled.mT).transpose(-3, -2)
+    most = (1 + SHARE_OF_OTHERS) * plain
+    half = most / 2
+    return Products(
+        shape=raised(shape, dims + d),
+        most=most,
+        shift=half[..., None, :, None] * shift,
+        size=half.unsqueeze(-2) * square.sqrt(),
+    )
+
+
 def attended(scores: Zonotope, masked: Tensor, values: Zonotope, origin: str) -> Zonotope:
     """softmax(scores) @ values: scores (batch, ..., n, K), values (batch, ..., K, d) → (batch, ..., n, d)."""
     t = centred_scores(scores, masked)
@@ -197,15 +256,21 @@ def attended(scores: Zonotope, masked: Tensor, values: Zonotope, origin: str) ->
     middle, slope, error = (
         torch.where(less, b, a) for a, b in ((p.middle, other.middle), (p.slope, other.slope), (p.error, other.error))
     )
-    at = p.range.centre
-    d = away.shape[-1]
     # errors: one for each key towards its value, and (p_j − at_j) v'_j in the shape of v'_j
     keys = columns_ellipsoid((error + slope.abs() * t.loose).unsqueeze(-1) * away)
-    shape = values.row_shape.scaled()  # (batch, ..., K, d, d)
-    size = shape.diagonal(dim1=-2, dim2=-1).sum(-1).clamp(min=0).sqrt()
-    spread = p.range.radius * size.unsqueeze(-2)  # (batch, ..., n, K)
-    share = torch.where(spread > 0, p.range.radius.square() / torch.where(spread > 0, spread, 1.0), 0.0)
-    moved = spread.sum(-1)[..., None, None] * (share @ shape.flatten(-2)).unflatten(-1, (d, d))
+    second = products(t, values)
+    root_most = second.most.sqrt().unsqueeze(-2)
+    plain, quadratic = p.range.radius * root_most, p.slope * second.size + (p.error + p.slope * t.loose) * root_most
+    better = quadratic < plain
+    at = torch.where(better, p.middle, p.range.centre)
+    off = torch.maximum(p.range.upper - at, at - p.range.lower).clamp(min=0)
+    shift = (torch.where(better, p.slope, torch.zeros_like(at)).unsqueeze(-1) * second.shift).sum(-2)
+    times = torch.where(better, quadratic, plain)  # (batch, ..., n, K)
+    size = second.shape.diagonal(dim1=-2, dim2=-1).sum(-1).clamp(min=0).sqrt()
+    spread = times * size.unsqueeze(-2)
+    share = torch.where(spread > 0, times.square() / torch.where(spread > 0, spread, 1.0), 0.0)
+    d = away.shape[-1]
+    moved = spread.sum(-1)[..., None, None] * (share @ second.shape.flatten(-2)).unflatten(-1, (d, d))
     towards = slope.unsqueeze(-1) * away
     blocks = {unknowns: times_rows(columns, towards) for unknowns, columns in t.blocks.items()}
     for unknowns, columns in values.blocks.items():
@@ -213,7 +278,7 @@ def attended(scores: Zonotope, masked: Tensor, values: Zonotope, origin: str) ->
         blocks[unknowns] = blocks[unknowns] + more if unknowns in blocks else more
     unknowns, columns = ellipsoid_balls([keys, moved], origin)
     blocks[unknowns] = columns
-    centre = row + (middle.unsqueeze(-1) * away).sum(-2)
-    found = Zonotope(centre, blocks, at @ values.loose, torch.zeros_like(centre))
+    centre = row + (middle.unsqueeze(-1) * away).sum(-2) + shift
+    found = Zonotope(centre, blocks, (at.abs() + off) @ values.loose, torch.zeros_like(centre))
     most = (values.centre.abs() + values.radius).amax(-2, keepdim=True)
     return rounded(found, found.radius + 2 * most.expand_as(centre))

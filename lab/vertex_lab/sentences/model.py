@@ -95,9 +95,9 @@ class SentenceClassifier(nn.Module):
             elif isinstance(module, nn.Embedding):
                 nn.init.normal_(module.weight, std=0.1)
         with torch.no_grad():
-            for block in self.blocks:
-                for linear in (block.out, block.down, block.value, block.up):
-                    linear.weight.mul_(branch**0.5)
+            for block in self.blocks.children():
+                for name in ("out", "down", "value", "up"):
+                    block.get_submodule(name).get_parameter("weight").mul_(branch**0.5)
 
     def get_input_embeddings(self) -> nn.Module:
         """The table that token ids are looked up in."""

@@ -193,7 +193,8 @@ def merged(zonotope: Zonotope, most: int, origin: str) -> Zonotope:
     sizes = {unknowns: math.prod(columns.shape) for unknowns, columns in zonotope.blocks.items()}
     d = zonotope.centre.shape[-1]
     added = zonotope.centre.numel() * math.prod(zonotope.centre.shape[1:])
-    whole, chosen = sum(sizes.values()), []
+    whole = sum(sizes.values())
+    chosen: list[Unknowns] = []
     for unknowns in list(sizes)[1:]:
         if whole <= most or zonotope.centre.dim() < 2 or d < 2:
             break

@@ -20,6 +20,7 @@ from vertex_softmax.methods.options import Options, PreactivationBoxes, ScoreBox
 from vertex_softmax.ops.attention import Attention
 from vertex_softmax.ops.normalization import Normalize
 from vertex_softmax.ops.rules import RowRule, Rules
+from vertex_softmax.sets.region import BoxRegion
 
 
 class Kind(StrEnum):
@@ -53,14 +54,18 @@ class _Recipe:
         self.zonotopes = norms and options.generators
 
     def boxes(self) -> Boxes:
-        """Where there are norms, by zonotopes: passes hardly tighten those, and grow with the square of the depth."""
+        """Where there are norms, by zonotopes: passes hardly tighten those, and grow with the square of the depth.
+
+        But zonotopes begin with the box of the set: over another set passes are needed too.
+        """
         question = self.question
         if not self.zonotopes:
             return with_underflow(question, all_boxes(question, self.refine, self.known))
         learnt = boxes_by_zonotopes(question)
         if not self.options.centred:
             learnt = dataclasses.replace(learnt, centred={})
-        return with_underflow(question, all_boxes(question, None, self.known, learnt))
+        refine = None if isinstance(question.given, BoxRegion) else self.refine
+        return with_underflow(question, all_boxes(question, refine, self.known, learnt))
 
     def refine(self, boxes: Boxes, node: Node) -> Boxes:
         """Boxes with a node's interval tightened, itself or by way of the residual stream above it."""
@@ -85,7 +90,8 @@ class _Recipe:
         """By the node's generators if it is to have them, else by a pass."""
         question, options = self.question, self.options
         meets_attention = question.index.has_attention(node)
-        if self.tightened and options.generators and question.index.wants_generators(node):
+        generators = self.tightened and options.generators and not self.zonotopes
+        if generators and question.index.wants_generators(node):
             found = generate(question, boxes, node, Rules(attention=RowRule.AFFINE, exact=False))
             if found is not None:
                 found = found.within(boxes[node])
@@ -94,7 +100,7 @@ class _Recipe:
         if meets_attention or not self.known:
             rules = Rules(attention=self.rule, product=options.product, exact=False)
             boxes = boxes.tightened(node, box_by_pass(question, boxes, node, rules, everywhere=everywhere))
-        if self.tightened and options.centred:
+        if self.tightened and options.centred and not self.zonotopes:  # zonotopes know them
             boxes = with_centred_rows(question, boxes, node, Rules(attention=RowRule.AFFINE, exact=False))
         if self.tightened and options.box_ascent is not None and meets_attention and kind is Kind.PREACTIVATIONS:
             rules = Rules(attention=RowRule.AFFINE)

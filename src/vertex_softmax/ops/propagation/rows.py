@@ -201,26 +201,27 @@ class Products:
     """(batch, ..., n, K)"""
 
 
-SHARE_OF_OTHERS = 0.25
-"""How much weight u unknowns get that a value does not have much of: its scores may."""
+SHARE_OF_SCORES = 1.0
+"""How much of the weights u goes by the scores' unknowns, beside 1 by the values': unknowns of scores need some too."""
 
 
 def products(t: CentredScores, values: Zonotope) -> Products:
     """(g·ξ)(h·ξ) lies in U (g·h ± |g||h|) / 2 over the ball, in the inner product with 1/u."""
-    lengths_of = {unknowns: columns.square().sum((2, -1)).sqrt() for unknowns, columns in values.blocks.items()}
-    union = dict.fromkeys([*values.blocks, *t.blocks])
-    count = sum((values.blocks if u in values.blocks else t.blocks)[u].shape[1] for u in union)
-    plain = sum((length.sum(1) for length in lengths_of.values()), torch.zeros_like(values.centre[..., 0]))
-    least = SHARE_OF_OTHERS * plain / max(count, 1)  # (batch, ..., K)
+    none = torch.zeros_like(values.centre[..., 0])
+    by_values = {unknowns: columns.square().sum((2, -1)).sqrt() for unknowns, columns in values.blocks.items()}
+    by_scores = {unknowns: columns.square().sum((2, -2)).sqrt() for unknowns, columns in t.blocks.items()}
+    plain = sum((length.sum(1) for length in by_values.values()), none)  # (batch, ..., K)
+    of_scores = sum((length.sum(1) for length in by_scores.values()), none)
+    scale = torch.where(of_scores > 0, SHARE_OF_SCORES * plain / torch.where(of_scores > 0, of_scores, 1.0), 0.0)
     d = values.centre.shape[-1]
     shape = values.centre.new_zeros(*values.centre.shape, d)
     shift = values.centre.new_zeros(*t.reach.shape, d)
     square = torch.zeros_like(t.reach)
     dims = 0
-    for unknowns in union:
-        u = least.unsqueeze(1)
-        if unknowns in lengths_of:
-            u = u + lengths_of[unknowns]
+    for unknowns in dict.fromkeys([*values.blocks, *t.blocks]):
+        u = by_values.get(unknowns, none.unsqueeze(1))
+        if unknowns in by_scores:
+            u = u + scale.unsqueeze(1) * by_scores[unknowns]
         inverse = torch.where(u > 0, 1 / torch.where(u > 0, u, torch.ones_like(u)), torch.zeros_like(u))
         if unknowns in t.blocks:
             square = square + (t.blocks[unknowns].square().sum(2) * inverse.unsqueeze(-2)).sum(1)
@@ -232,7 +233,7 @@ def products(t: CentredScores, values: Zonotope) -> Products:
             if unknowns in t.blocks:
                 scores = t.blocks[unknowns].flatten(1, 2).movedim(1, -1)  # (batch, ..., n, K, P)
                 shift = shift + (scores.transpose(-3, -2) @ scaled.mT).transpose(-3, -2)
-    most = (1 + SHARE_OF_OTHERS) * plain
+    most = (1 + SHARE_OF_SCORES) * plain
     half = most / 2
     return Products(
         shape=raised(shape, dims + d),

@@ -1,7 +1,7 @@
 """A public suite: classifiers of sentences (SST) with 3, 6 and 12 layers, and how far one of their words may move.
 
 python lab/benchmarks/sst.py train  --data FOLDER [--layers 3 6 12] [--norms standard no-variance] [--device cuda]
-python lab/benchmarks/sst.py radius --data FOLDER [--sentences 10] [--methods crown joint] [--part 0/1]
+python lab/benchmarks/sst.py radius --data FOLDER [--sentences 10] [--methods crown joint] [--device cuda]
 
 FOLDER has vocab.json, train.json, dev.json and test.json (`vertex_lab.sentences.data`). `train` makes the networks from
 a seed, in out/sst/; `radius` takes the first sentences of the test set that all are classified correctly and have at
@@ -32,7 +32,7 @@ from vertex_softmax.foundation.files import write_whole
 from vertex_softmax.methods.options import Options
 from vertex_softmax.methods.verdict import Verdict
 from vertex_softmax.search.attack import pgd
-from vertex_softmax.sets.loading import Loaded, read
+from vertex_softmax.sets.loading import read
 
 LAYERS = (3, 6, 12)
 MOST_WORDS = 12
@@ -107,21 +107,21 @@ def chosen(model: SentenceClassifier, some: Sentences, count: int) -> list[int]:
     return found
 
 
-def largest(holds: Callable[[float], bool], start: float) -> float:
+def largest(holds: Callable[[float], bool], start: float, factor: float = 4.0) -> float:
     """The largest ε tried for which `holds`, known to a factor of PRECISION; 0 if not even LOW does.
 
-    Goes up or down from `start` by factors of 4 and then bisects: far too large an ε is dear and says nothing.
+    Goes up or down from `start` by a factor and then bisects: far too large an ε is dear and says nothing.
     """
     low, high = 0.0, math.inf
     eps = start
     while (low == 0.0 or high == math.inf) and LOW <= eps <= HIGH:
         if holds(eps):
-            low, eps = eps, eps * 4
+            low, eps = eps, eps * factor
         else:
-            high, eps = eps, eps / 4
+            high, eps = eps, eps / factor
     if low == 0.0 or high == math.inf:
         return low
-    while high / low > PRECISION:
+    while high / low > PRECISION * (1 + 1e-9):
         middle = math.sqrt(low * high)
         low, high = (middle, high) if holds(middle) else (low, middle)
     return low
@@ -135,7 +135,9 @@ def measure(of: SentenceArchitecture, options: argparse.Namespace) -> None:
     record: dict[str, Any] = {"network": json.loads((options.models / f"{name_of(of)}.json").read_text())}
     rows: list[dict[str, Any]] = []
     for i in chosen(model, some, options.sentences):
-        rows.append(sentence_radii(model, some.ids[i], some.labels[i], options.methods) | {"sentence": i})
+        rows.append(
+            {"sentence": i} | sentence_radii(model, some.ids[i], some.labels[i], options.methods, options.device)
+        )
         record["rows"], record["median"] = rows, medians(rows)
         print(name_of(of), json.dumps({k: v for k, v in rows[-1].items() if k != "words"}), flush=True)
         write_whole(options.out / f"{name_of(of)}.json", json.dumps(record, indent=2).encode())
@@ -146,7 +148,9 @@ def medians(rows: Sequence[dict[str, Any]]) -> dict[str, float]:
     return {name: statistics.median(row[name]["radius"] for row in rows) for name in names}
 
 
-def sentence_radii(model: SentenceClassifier, ids: Sequence[int], label: int, methods: Sequence[str]) -> dict[str, Any]:
+def sentence_radii(
+    model: SentenceClassifier, ids: Sequence[int], label: int, methods: Sequence[str], device: str = "cpu"
+) -> dict[str, Any]:
     """The attack's and each method's radius for the word in the middle, and seconds per question."""
     once, word = read(model), len(ids) // 2
     rows = torch.tensor([ids])
@@ -160,26 +164,24 @@ def sentence_radii(model: SentenceClassifier, ids: Sequence[int], label: int, me
     def resists(eps: float) -> bool:
         return float(pgd(double.eval().from_embeddings, ball(eps), label).margins.min()) > 0
 
-    begin, asked = time.perf_counter(), 0
+    begin = time.perf_counter()
     radius = largest(resists, 0.05)
     found["attack"] = {"radius": radius, "seconds": time.perf_counter() - begin}
+    start, factor = radius / 10, 4.0
     for method in methods:
-        begin, asked = time.perf_counter(), 0
+        begin, bounds = time.perf_counter(), []
 
-        def holds(eps: float, method: str = method) -> bool:
-            nonlocal asked
-            asked += 1
-            return held(once, ball(eps), label, method)
+        def holds(eps: float, method: str = method, bounds: list[tuple[float, float]] = bounds) -> bool:
+            result = certify(once, ball(eps), label, method, options=Options(goal=0.0), device=device)
+            bounds.append((eps, float(result.worst[0])))
+            return result.verdict is Verdict.VERIFIED
 
-        start = found["attack"]["radius"] / 10 if len(found) == 3 else found[methods[0]]["radius"] * 1.2
-        radius = largest(holds, max(start, LOW * 4))
-        found[method] = {"radius": radius, "seconds per question": (time.perf_counter() - begin) / max(asked, 1)}
+        radius = largest(holds, start, factor)
+        seconds = (time.perf_counter() - begin) / max(len(bounds), 1)
+        found[method] = {"radius": radius, "seconds per question": seconds, "bounds": sorted(bounds)}
+        if radius > 0:
+            start, factor = radius, PRECISION  # the next method has at least that radius, and seldom much more
     return found
-
-
-def held(once: Loaded, ball: TokenBall, label: int, method: str) -> bool:
-    """The method verifies the ball."""
-    return certify(once, ball, label, method, options=Options(goal=0.0)).verdict is Verdict.VERIFIED
 
 
 if __name__ == "__main__":

@@ -41,6 +41,10 @@ def tightened_boxes(question: Question, options: Options, known: Sequence[Boxes]
     return _Recipe(question, RowRule.AFFINE, options, known, tightened=True).boxes()
 
 
+MOST_ATTENTIONS_BY_PASSES = 3
+"""Networks with more attentions, and those with norms, have their boxes by zonotopes: there these are tighter."""
+
+
 class _Recipe:
     """How one set of boxes is made."""
 
@@ -50,11 +54,12 @@ class _Recipe:
         self.question, self.rule, self.options, self.known = question, rule, options, known
         self.tightened = tightened
         self.refined: set[Node] = set()
-        norms = any(isinstance(node.op, Normalize) for node in question.index.nodes)
-        self.zonotopes = norms and options.generators
+        ops = [node.op for node in question.index.nodes]
+        deep = sum(isinstance(op, Attention) for op in ops) > MOST_ATTENTIONS_BY_PASSES
+        self.zonotopes = options.generators and (deep or any(isinstance(op, Normalize) for op in ops))
 
     def boxes(self) -> Boxes:
-        """Where there are norms, by zonotopes: passes hardly tighten those, and grow with the square of the depth.
+        """In deep networks and where there are norms by zonotopes: passes hardly tighten those, and take longer.
 
         But zonotopes begin with the box of the set: over another set passes are needed too.
         """

@@ -52,7 +52,7 @@ def _made(question: Question) -> Boxes:
             boxes = _with_learnt(index, boxes, node, zonotopes)
             found = propagated(node, zonotopes, boxes.intervals)
             if left[node] > 1 and node.op is not None:  # what several nodes read they read with the same unknowns
-                found = merged(found, most // 8, node.name)
+                found = merged(found, most // 8, f"ops before {node.name}")
             zonotopes[node] = reduced(found, most)
             if not isinstance(node.op, Moving):  # then the box is the input's, moved
                 boxes = boxes.tightened(node, zonotopes[node].box)
@@ -94,6 +94,15 @@ def lowest(zonotope: Zonotope, A: Tensor) -> Tensor:
     return found - OUTWARD.get(found.dtype, 0.0) * size
 
 
+def shares(zonotope: Zonotope, A: Tensor) -> dict[str, Tensor]:
+    """How much of an objective A (batch, *shape) the errors of each node take away, by the node's name, (batch)."""
+    found: dict[str, Tensor] = {}
+    for unknowns, columns in zonotope.blocks.items():
+        size = lengths((columns * A[:, None, None]).flatten(3).sum(-1)).sum(1)
+        found[unknowns.origin] = found.get(unknowns.origin, torch.zeros_like(size)) + size
+    return found
+
+
 def input_zonotope(box: Interval, name: str) -> Zonotope:
     """Of the input set: one unknown for each number that varies."""
     radius = box.radius.flatten(1)
@@ -117,7 +126,7 @@ def propagated(node: Node, zonotopes: Mapping[Node, Zonotope], boxes: Mapping[No
     if isinstance(op, Moving) and len(inputs) == 1:
         return inputs[0].rearranged(op.linear)
     if isinstance(op, AffineOp):
-        found = _affine(op, inputs, node.name)
+        found = _affine(op, inputs, node.inputs[0].name)  # numbers' own unknowns are the input's
     elif isinstance(op, Propagating):
         found = op.propagate(inputs, tuple(boxes[i] for i in node.inputs), node.name)
     else:

@@ -28,6 +28,7 @@ from vertex_softmax.methods.verdict import Verdict
 from vertex_softmax.ops.elementwise import Log
 from vertex_softmax.ops.interval import Interval
 from vertex_softmax.ops.softmax import Softmax
+from vertex_softmax.runs.causes import cause
 from vertex_softmax.runs.centres import Centres, rounding
 from vertex_softmax.runs.certification import Certification, in_order, together
 from vertex_softmax.sets import InputSet
@@ -364,7 +365,9 @@ def _judge(
             )
         else:
             verdicts.append(Verdict.UNKNOWN)
-            reasons.append(f"the margin bound {least:.6g} to class {int(margins[b].argmin())} is not positive")
+            target = int(margins[b].argmin())
+            why = cause(found.boxes, b, int(label.nonzero().flatten()[0]), target)
+            reasons.append(f"the margin bound {least:.6g} to class {target} is not positive{why}")
     return tuple(verdicts), tuple(reasons)
 
 

@@ -1,4 +1,4 @@
-"""An input that is not verified says at which op most was lost, where norms or depth had its boxes made by zonotopes."""
+"""An input that is not verified says at which op most was lost, where its boxes were made by zonotopes."""
 
 from __future__ import annotations
 

@@ -51,8 +51,8 @@ def _made(question: Question) -> Boxes:
             boxes = boxes.with_interval(node, by_intervals(node, boxes.intervals))
             boxes = _with_learnt(index, boxes, node, zonotopes)
             found = propagated(node, zonotopes, boxes.intervals)
-            if left[node] > 1 and node.op is not None:  # what several nodes read they read with the same unknowns
-                found = merged(found, most // 8, f"ops before {node.name}")
+            if left[node] > 1:  # what several nodes read they read with the same unknowns
+                found = merged(found, most * 3 // 4, f"ops before {node.name}")
             zonotopes[node] = reduced(found, most)
             if not isinstance(node.op, Moving):  # then the box is the input's, moved
                 boxes = boxes.tightened(node, zonotopes[node].box)
@@ -194,29 +194,29 @@ def _mixed(weight: Tensor, own: Tensor) -> Tensor:
 
 
 def merged(zonotope: Zonotope, most: int, origin: str) -> Zonotope:
-    """With the oldest blocks but the first taken together, one ball for each row, until no more numbers are left.
+    """With blocks taken together, one ball for each row, if there are more numbers than that: until half are left.
 
-    An ellipsoid for each row keeps the directions of its errors; what is lost is that several rows share errors.
-    The first block is the input's.
+    An ellipsoid for each row keeps the directions of its errors; what is lost is that several rows share errors. The
+    blocks that reach least are taken, but not the first, which is the input's.
     """
     sizes = {unknowns: math.prod(columns.shape) for unknowns, columns in zonotope.blocks.items()}
-    d = zonotope.centre.shape[-1]
-    added = zonotope.centre.numel() * math.prod(zonotope.centre.shape[1:])
     whole = sum(sizes.values())
-    chosen: list[Unknowns] = []
-    for unknowns in list(sizes)[1:]:
-        if whole <= most or zonotope.centre.dim() < 2 or d < 2:
-            break
-        whole -= sizes[unknowns] - (0 if chosen else added)
-        chosen.append(unknowns)
-    if len(chosen) < 2:
+    if whole <= most or zonotope.centre.dim() < 2:
         return zonotope
+    first, *others = sizes
+    reach = {unknowns: float(lengths(zonotope.blocks[unknowns]).sum()) for unknowns in others}
+    whole += zonotope.centre.numel() * math.prod(zonotope.centre.shape[1:])  # of the balls that are made
+    chosen: list[Unknowns] = []
+    for unknowns in sorted(others, key=lambda each: reach[each]):
+        if whole <= most // 2:
+            break
+        whole -= sizes[unknowns]
+        chosen.append(unknowns)
     zero = torch.zeros_like(zonotope.slack)
     old = Zonotope(zero, {unknowns: zonotope.blocks[unknowns] for unknowns in chosen}, None, zero)
     unknowns, columns = balls(root(old.row_shape.scaled()), origin)
-    blocks = {u: c for u, c in zonotope.blocks.items() if u not in chosen}
-    first, *rest = blocks.items()
-    return dataclasses.replace(zonotope, blocks=dict([first, (unknowns, columns), *rest]))
+    kept = {each: zonotope.blocks[each] for each in others if each not in chosen}
+    return dataclasses.replace(zonotope, blocks={first: zonotope.blocks[first], unknowns: columns, **kept})
 
 
 def reduced(zonotope: Zonotope, most: int) -> Zonotope:

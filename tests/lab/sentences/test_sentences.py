@@ -29,7 +29,7 @@ def test_sentences_become_ids(tmp_path: Path) -> None:
     (tmp_path / "vocab.json").write_text(json.dumps(WORDS))
     (tmp_path / "test.json").write_text(json.dumps([{"sentence": "A good Film", "label": 1}]))
     assert read_sentences(tmp_path, "test", read_vocabulary(tmp_path)) == Sentences(((2, 1, 5, 6, 3),), (1,))
-    with pytest.raises(InvalidValueError, match="the folder needs vocab.json"):
+    with pytest.raises(InvalidValueError, match="the folder needs vocab"):
         read_vocabulary(tmp_path / "nowhere")
     (tmp_path / "vocab.json").write_text(json.dumps({"good": 0}))
     with pytest.raises(InvalidValueError, match=r"has no row for \[PAD\]"):

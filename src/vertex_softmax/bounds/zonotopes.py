@@ -24,11 +24,10 @@ from vertex_softmax.bounds.question import Question
 from vertex_softmax.foundation.tolerances import OUTWARD
 from vertex_softmax.graph.ir import Constant, Node
 from vertex_softmax.ops.contract import AffineOp, Propagating, Summarising
-from vertex_softmax.ops.generators import root
 from vertex_softmax.ops.interval import Interval
 from vertex_softmax.ops.linear import Add, Linear, Scale, Shift, Subtract
 from vertex_softmax.ops.shape import Moving
-from vertex_softmax.ops.zonotope import Unknowns, Zonotope, balls, ellipsoid_balls, lengths, of_box
+from vertex_softmax.ops.zonotope import Ellipse, Unknowns, Zonotope, ellipsoid_balls, lengths, norm, of_box
 
 ONE_BY_ONE = (Moving, Scale, Shift, Add, Subtract)
 """Affine ops of which each number of the output is made of one number of each input."""
@@ -88,7 +87,7 @@ def lowest(zonotope: Zonotope, A: Tensor) -> Tensor:
     found = found - (A.abs() * zonotope.loose.flatten(1).unsqueeze(1)).sum(-1)
     for columns in zonotope.blocks.values():
         along = A @ columns.flatten(3).flatten(1, 2).mT  # (batch, S, balls · dimension)
-        size = torch.linalg.vector_norm(along.unflatten(-1, columns.shape[1:3]), dim=-1)
+        size = norm(along.unflatten(-1, columns.shape[1:3]), (-1,))
         found = found - size.sum(-1)
     size = (A.abs() * (zonotope.centre.abs() + zonotope.radius).flatten(1).unsqueeze(1)).sum(-1)
     return found - OUTWARD.get(found.dtype, 0.0) * size
@@ -185,12 +184,14 @@ def _sizes(op: AffineOp, sizes: tuple[Tensor, ...]) -> Tensor:
     return op.interval(*(Interval(-x, x) for x in sizes)).radius
 
 
-def _mixed(weight: Tensor, own: Tensor) -> Tensor:
-    """The ellipsoid of Σ_i own_i ν_i weight_i, (batch, rows..., in) → (batch, rows..., out, out)."""
-    length: Tensor = torch.linalg.vector_norm(weight, dim=1)
-    scale = torch.where(length > 0, length, torch.ones_like(length))
-    part = (own / scale).unsqueeze(-1) * weight  # (batch, rows..., in, out)
-    return (own * length).sum(-1)[..., None, None] * (weight.mT @ part)
+def _mixed(weight: Tensor, own: Tensor) -> Ellipse:
+    """Of the errors Σ_i own_i ν_i weight_i: own (batch, rows..., in), weight (in, out)."""
+    length = norm(weight, (1,))
+    unit = weight / torch.where(length > 0, length, torch.ones_like(length)).unsqueeze(-1)
+    size = own * length
+    whole = size.sum(-1)
+    share = size / torch.where(whole > 0, whole, torch.ones_like(whole)).unsqueeze(-1)
+    return Ellipse(unit.mT @ (share.unsqueeze(-1) * unit), whole)
 
 
 def merged(zonotope: Zonotope, most: int, origin: str) -> Zonotope:
@@ -214,7 +215,7 @@ def merged(zonotope: Zonotope, most: int, origin: str) -> Zonotope:
         chosen.append(unknowns)
     zero = torch.zeros_like(zonotope.slack)
     old = Zonotope(zero, {unknowns: zonotope.blocks[unknowns] for unknowns in chosen}, None, zero)
-    unknowns, columns = balls(root(old.row_shape.scaled()), origin)
+    unknowns, columns = ellipsoid_balls((old.row_shape.ellipsoid(),), origin)
     kept = {each: zonotope.blocks[each] for each in others if each not in chosen}
     return dataclasses.replace(zonotope, blocks={first: zonotope.blocks[first], unknowns: columns, **kept})
 

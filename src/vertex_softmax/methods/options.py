@@ -64,7 +64,8 @@ class Options:
     centred: bool = True
     """`joint`: bound the scores less their weighted means too (docs/method.md, section 3, and 8.4)"""
     generators: bool = True
-    """`joint`: generators and ellipsoids of what is not affine in the input (docs/method.md, section 8.2 and 8.3)"""
+    """`joint`: generators and ellipsoids of what is not affine in the input (docs/method.md, section 8.2 and 8.3); all
+    methods but `ibp`: zonotopes where there are norms or many attentions (docs/norms.md). False: boxes by passes"""
     pieces: int = 2
     """of the affine vertex rule in the ascent: into how many pieces the range of lse(s) is cut"""
     box_ascent: Ascent | None = None

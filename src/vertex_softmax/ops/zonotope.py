@@ -13,7 +13,9 @@ from __future__ import annotations
 
 import dataclasses
 import functools
+import math
 from collections.abc import Callable, Iterable, Mapping
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
@@ -30,6 +32,21 @@ class Unknowns:
     """the node that introduced them, for messages"""
 
 
+class Ellipse(NamedTuple):
+    """Errors e of each row of d numbers, |η·e|² ≤ scale² · ηᵀ matrix η: so nothing is the square of small numbers."""
+
+    matrix: Tensor
+    """(batch, rows..., d, d)"""
+    scale: Tensor
+    """(batch, rows...)"""
+
+    @property
+    def length(self) -> Tensor:
+        """√ of the trace of both, (batch, rows...)."""
+        trace: Tensor = self.matrix.diagonal(dim1=-2, dim2=-1).sum(-1).clamp(min=0)
+        return self.scale * trace.sqrt()
+
+
 @dataclasses.dataclass(frozen=True, eq=False)
 class RowShape:
     """An ellipsoid around the deviation of each row of d numbers from its centre: |η·y'|² ≤ size · ηᵀ matrix η."""
@@ -39,9 +56,9 @@ class RowShape:
     size: Tensor
     """(batch, rows...)"""
 
-    def scaled(self) -> Tensor:
-        """M with |η·y'|² ≤ ηᵀ M η, (batch, rows..., d, d)."""
-        return self.size[..., None, None] * self.matrix
+    def ellipsoid(self) -> Ellipse:
+        """The same as a matrix and a scale."""
+        return Ellipse(self.matrix, self.size.sqrt())
 
     def farthest(self) -> Tensor:
         """|y'|² at most, (batch, rows...)."""
@@ -93,7 +110,7 @@ class Zonotope:
         matrix, size = torch.diag_embed(loose), loose.sum(-1)
         count = loose.shape[-1]
         for columns in self.blocks.values():
-            length = columns.square().sum((2, -1)).sqrt()  # (batch, balls, rows...)
+            length = lengths(columns, also_last=True)  # (batch, balls, rows...)
             scale = torch.where(length > 0, length, torch.ones_like(length)).sqrt()
             flat = (columns / scale[:, :, None, ..., None]).flatten(1, 2).movedim(1, -1)  # (batch, rows..., d, P)
             matrix = matrix + flat @ flat.mT
@@ -116,9 +133,26 @@ class Zonotope:
         )
 
 
-def lengths(columns: Tensor) -> Tensor:
-    """How far each ball moves each number: (batch, balls, k, *shape) → (batch, balls, *shape)."""
-    return columns.abs().squeeze(2) if columns.shape[2] == 1 else columns.square().sum(2).sqrt()
+def lengths(columns: Tensor, *, also_last: bool = False) -> Tensor:
+    """How far each ball moves each number: (batch, balls, k, *shape) → (batch, balls, *shape).
+
+    `also_last`: each row, over the last dimension too.
+    """
+    if columns.shape[2] == 1 and not also_last:
+        return columns.abs().squeeze(2)
+    return norm(columns, (2, -1) if also_last else (2,))
+
+
+def norm(x: Tensor, dims: tuple[int, ...]) -> Tensor:
+    """The Euclidean norm over some dimensions; where squares underflow, the largest number times √count."""
+    square = x.square().sum(dims)
+    count = math.prod(x.shape[i] for i in dims)
+    limits = torch.finfo(x.dtype)
+    small = square < count * limits.tiny / limits.eps
+    if not bool(small.any()):
+        return square.sqrt()
+    most = x.abs().amax(dims) * (math.sqrt(count) * (1 + 4 * limits.eps))
+    return torch.where(small, most, square.sqrt())
 
 
 def times_right(columns: Tensor, right: Tensor) -> Tensor:
@@ -164,24 +198,29 @@ def balls(matrix: Tensor, origin: str) -> tuple[Unknowns, Tensor]:
     return Unknowns(origin), columns.movedim(3, 2).reshape(batch, len(live), k, *rows, d)
 
 
-def ellipsoid_balls(ellipsoids: Iterable[Tensor], origin: str) -> tuple[Unknowns, Tensor]:
-    """Balls that hold the sum of ellipsoids Mᵢ, |η·eᵢ|² ≤ ηᵀ Mᵢ η, each (batch, rows..., d, d)."""
-    return balls(root(sum_of_ellipsoids(list(ellipsoids))), origin)
+def ellipsoid_balls(ellipses: Iterable[Ellipse], origin: str) -> tuple[Unknowns, Tensor]:
+    """Balls that hold the sum of errors which each lie in an ellipse."""
+    whole = sum_of_ellipses(list(ellipses))
+    return balls(whole.scale[..., None, None] * root(whole.matrix), origin)
 
 
-def sum_of_ellipsoids(matrices: list[Tensor]) -> Tensor:
-    """M with Σ √(ηᵀ Mᵢ η) ≤ √(ηᵀ M η): Σ Mᵢ / wᵢ for weights wᵢ that add up to 1, in proportion to √tr Mᵢ."""
-    lengths = [matrix.diagonal(dim1=-2, dim2=-1).sum(-1).clamp(min=0).sqrt() for matrix in matrices]
-    whole = torch.stack(lengths).sum(0)
-    found = torch.zeros_like(matrices[0])
-    for matrix, length in zip(matrices, lengths, strict=True):
-        weight = torch.where(length > 0, whole / torch.where(length > 0, length, torch.ones_like(length)), 0.0)
-        found = found + weight[..., None, None] * matrix
-    return raised(found, matrices[0].shape[-1])
+def sum_of_ellipses(ellipses: list[Ellipse]) -> Ellipse:
+    """Σ √(ηᵀ Mᵢ η) ≤ √(ηᵀ M η) for M = Σ Mᵢ / wᵢ with weights wᵢ that add up to 1, in proportion to √tr Mᵢ."""
+    lengths_of = [ellipse.length for ellipse in ellipses]
+    whole = torch.stack(lengths_of).sum(0)
+    found = torch.zeros_like(ellipses[0].matrix)
+    safe = torch.where(whole > 0, whole, torch.ones_like(whole))
+    for ellipse, length in zip(ellipses, lengths_of, strict=True):
+        part = torch.where(length > 0, length, torch.ones_like(length))
+        weight = torch.where(length > 0, (ellipse.scale / part) * (ellipse.scale / safe), 0.0)
+        found = found + weight[..., None, None] * ellipse.matrix
+    return Ellipse(raised(found, ellipses[0].matrix.shape[-1]), whole)
 
 
-def columns_ellipsoid(columns: Tensor) -> Tensor:
-    """M of the errors Σ_j columns_j ν_j with |ν_j| ≤ 1: columns (batch, rows..., n, d) → (batch, rows..., d, d)."""
-    length: Tensor = torch.linalg.vector_norm(columns, dim=-1)
-    scale = torch.where(length > 0, length, torch.ones_like(length))
-    return length.sum(-1)[..., None, None] * ((columns / scale.unsqueeze(-1)).mT @ columns)
+def columns_ellipse(columns: Tensor) -> Ellipse:
+    """Of the errors Σ_j columns_j ν_j with |ν_j| ≤ 1: columns (batch, rows..., n, d)."""
+    length = norm(columns, (-1,))
+    whole = length.sum(-1)
+    unit = columns / torch.where(length > 0, length, torch.ones_like(length)).unsqueeze(-1)
+    share = length / torch.where(whole > 0, whole, torch.ones_like(whole)).unsqueeze(-1)
+    return Ellipse((unit * share.unsqueeze(-1)).mT @ unit, whole)

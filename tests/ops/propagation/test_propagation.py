@@ -80,9 +80,10 @@ def check(op: Propagating, drawn: Drawn) -> None:
     eta = torch.cat([eta, axes])
     most = (eta.abs() * found.loose).flatten(1).sum(1)
     for unknowns, columns in found.blocks.items():
-        if unknowns not in old:
+        if unknowns not in old and columns.shape[1] > 0:
             along = torch.einsum("mk...,e...->emk", columns[0], eta)
-            most = most + torch.linalg.vector_norm(along, dim=-1).sum(-1)
+            scale = along.abs().amax().clamp(min=1e-300)  # squares must not underflow here
+            most = most + torch.linalg.vector_norm(along / scale, dim=-1).sum(-1) * scale
     for extreme in (False, True):
         values, inputs = drawn.values(extreme)
         rest = op.evaluate(*inputs) - found.centre
@@ -90,7 +91,8 @@ def check(op: Propagating, drawn: Drawn) -> None:
             if unknowns in old:
                 rest = rest - torch.einsum("pmk,mk...->p...", values[unknowns], columns[0])
         reached = torch.einsum("p...,e...->pe", rest, eta)
-        assert bool((reached <= most * (1 + 1e-12) + 1e-12).all()), (reached - most).max()
+        least = 1e-12 * float(op.evaluate(*inputs).abs().amax())
+        assert bool((reached <= most * (1 + 1e-12) + least).all()), (reached - most).max()
 
 
 SIZES = [1e-6, 0.01, 0.1, 0.5, 2.0]
@@ -135,6 +137,51 @@ MASK = torch.tensor([[False, True, True, True], [False, False, True, True], [Fal
 @pytest.mark.parametrize("op", [Attention(), Attention(mask=MASK)], ids=["open", "masked"])
 def test_attention(op: Propagating, size: float, seed: int, centre: float) -> None:
     check(op, draw([(2, 3, 4), (2, 4, 5)], size, seed, centre))
+
+
+def scaled(drawn: Drawn, *factors: float) -> Drawn:
+    """Every zonotope times a number."""
+    found = tuple(
+        Zonotope(x.centre * s, {u: c * s for u, c in x.blocks.items()}, x.loose * s, torch.zeros_like(x.slack))
+        for x, s in zip(drawn.zonotopes, factors, strict=True)
+    )
+    return Drawn(found, drawn.generator)
+
+
+@pytest.mark.parametrize("scale", [1e-170, 1e-120, 1e-80, 1e80, 1e120])
+@pytest.mark.parametrize("seed", range(3))
+def test_numbers_whose_squares_underflow_or_overflow_are_not_lost(seed: int, scale: float) -> None:
+    check(Attention(), scaled(draw([(2, 3, 4), (2, 4, 5)], 0.5, seed), 1.0, scale))
+    check(Multiply(), scaled(draw([(3, 4), (3, 4)], 0.5, seed, centre=0.0), scale, 1.0))
+    check(Multiply(), scaled(draw([(3, 4), (3, 4)], 0.5, seed, centre=0.0), scale**0.5, scale**0.5))
+    check(MatMul(), scaled(draw([(2, 3, 4), (2, 4, 5)], 0.5, seed), scale**0.5, scale**0.5))
+    if scale > 1e-150:
+        check(Normalize(0.0), scaled(draw([(2, 3, 4)], 0.3, seed), scale))
+
+
+@pytest.mark.parametrize("width", [10.0, 40.0, 1e3, 1e8, 1e16, 1e18])
+def test_very_wide_scores(width: float) -> None:
+    """Of two keys of which one has nearly all the weight in the centre, either may have all of it."""
+    u = Unknowns("one")
+    scores = torch.tensor([[[-10.0, 0.0]]], dtype=torch.float64)
+    moves = torch.tensor([1.0, 0.0], dtype=torch.float64).reshape(1, 1, 1, 1, 2) * width
+    values = torch.tensor([[[1.0], [0.0]]], dtype=torch.float64)
+    zero = torch.zeros_like
+    check(
+        Attention(),
+        Drawn(
+            (Zonotope(scores, {u: moves}, None, zero(scores)), Zonotope(values, {}, None, zero(values))),
+            torch.Generator().manual_seed(0),
+        ),
+    )
+
+
+@pytest.mark.parametrize("size", [1e154, 1e160, 1e200])
+def test_a_norm_of_numbers_whose_squares_overflow_is_on_its_sphere(size: float) -> None:
+    c = torch.tensor([[[1.0, 2.0]]], dtype=torch.float64) * size
+    found = Normalize(1e-5).propagate((Zonotope(c, {}, c.abs() * 1e-3, torch.zeros_like(c)),), (), "norm")
+    true = c / size / math.sqrt(2.5)
+    assert bool(((found.box.lower <= true) & (true <= found.box.upper)).all())
 
 
 @pytest.mark.parametrize("make", [lambda: draw([(2, 4)], 0.3, 0)])

@@ -16,9 +16,8 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from vertex_softmax.ops.generators import root
 from vertex_softmax.ops.propagation.rounding import rounded
-from vertex_softmax.ops.zonotope import Unknowns, Zonotope, balls, sum_of_ellipsoids
+from vertex_softmax.ops.zonotope import Ellipse, Unknowns, Zonotope, balls, columns_ellipse, ellipsoid_balls
 
 
 def normalized(y: Zonotope, eps: float, origin: str) -> Zonotope:
@@ -30,7 +29,9 @@ def normalized(y: Zonotope, eps: float, origin: str) -> Zonotope:
     along = y.reach(c)
     A = along / whole
     B = torch.minimum(shape.farthest(), y.radius.square().sum(-1)) / whole
-    useful = A < 1
+    limits = torch.finfo(c.dtype)
+    # far from where squares overflow or underflow: beyond, the sphere
+    useful = (A < 1) & whole.isfinite() & (whole > limits.tiny / limits.eps)
     A, B = (torch.where(useful, x, torch.zeros_like(x)) for x in (A, B))
     high = A.square() / (1 - A)
     least = torch.maximum(-B / 2, -A)
@@ -46,19 +47,14 @@ def normalized(y: Zonotope, eps: float, origin: str) -> Zonotope:
     rho = variance.rsqrt().unsqueeze(-1)
     centre = rho * (c * (1 + middle).unsqueeze(-1) + shift)
     along_c = rho * c * half.unsqueeze(-1)
-    error = sum_of_ellipsoids(
-        [
-            (rho.squeeze(-1) * times).square()[..., None, None] * shape.matrix,
-            along_c.unsqueeze(-1) * along_c.unsqueeze(-2),
-        ]
-    )
+    error = (Ellipse(shape.matrix, rho.squeeze(-1) * times), columns_ellipse(along_c.unsqueeze(-2)))
     factor, pull = rho * (1 + middle).unsqueeze(-1), c / whole.unsqueeze(-1)
     blocks = {
         unknowns: factor[:, None, None] * columns
         - (columns * pull[:, None, None]).sum(-1, keepdim=True) * (rho * c)[:, None, None]
         for unknowns, columns in y.blocks.items()
     }
-    unknowns, columns = balls(root(error), origin)
+    unknowns, columns = ellipsoid_balls(error, origin)
     blocks[unknowns] = columns
     # what is not in the blocks goes through the same affine map, by its size
     loose = factor * y.loose + (rho * c).abs() * (pull.abs() * y.loose).sum(-1, keepdim=True)

@@ -15,9 +15,9 @@ import math
 import torch
 from torch import Tensor
 
-from vertex_softmax.ops.generators import Ellipsoid, product_radius, root
+from vertex_softmax.ops.generators import Ellipsoid, product_radius
 from vertex_softmax.ops.propagation.rounding import rounded
-from vertex_softmax.ops.zonotope import RowShape, Unknowns, Zonotope, balls, times_left, times_right
+from vertex_softmax.ops.zonotope import Ellipse, RowShape, Unknowns, Zonotope, ellipsoid_balls, times_left, times_right
 
 
 def matrix_product(x: Zonotope, y: Zonotope) -> Zonotope:
@@ -45,6 +45,16 @@ def _ellipsoid(shape: RowShape) -> Ellipsoid:
     return Ellipsoid(centre=shape.matrix[..., 0], shape=shape.matrix, size=shape.size, rows=None)
 
 
+def _elementwise(a: RowShape, b: RowShape) -> Ellipse:
+    """U U' (C ∘ C'), with both matrices divided by their traces."""
+    units, scale = [], torch.ones_like(a.size)
+    for shape in (a, b):
+        trace = shape.matrix.diagonal(dim1=-2, dim2=-1).sum(-1).clamp(min=0)
+        units.append(shape.matrix / torch.where(trace > 0, trace, torch.ones_like(trace))[..., None, None])
+        scale = scale * (shape.size.sqrt() * trace.sqrt())
+    return Ellipse(units[0] * units[1], scale)
+
+
 def element_product(x: Zonotope, y: Zonotope, origin: str) -> Zonotope:
     """x · y elementwise, (batch, rows..., d)."""
     blocks: dict[Unknowns, Tensor] = {
@@ -55,12 +65,12 @@ def element_product(x: Zonotope, y: Zonotope, origin: str) -> Zonotope:
         blocks[unknowns] = blocks[unknowns] + more if unknowns in blocks else more
     box = x.radius * y.radius
     a, b = x.row_shape, y.row_shape
-    matrix = (a.size * b.size)[..., None, None] * a.matrix * b.matrix
-    trace = matrix.diagonal(dim1=-2, dim2=-1).sum(-1)
+    ellipse = _elementwise(a, b)
     # the mean over directions η: √(tr M) of the ellipsoid, √(2/π) Σ of the box
-    better = trace.sqrt() < math.sqrt(2 / math.pi) * box.sum(-1)
+    better = (ellipse.length > 0) & (ellipse.length < math.sqrt(2 / math.pi) * box.sum(-1))
     if bool(better.any()):
-        unknowns, columns = balls(root(torch.where(better[..., None, None], matrix, torch.zeros_like(matrix))), origin)
+        scale = torch.where(better, ellipse.scale, torch.zeros_like(ellipse.scale))
+        unknowns, columns = ellipsoid_balls((Ellipse(ellipse.matrix, scale),), origin)
         blocks[unknowns] = columns
         box = torch.where(better.unsqueeze(-1), torch.zeros_like(box), box)
     own = box + x.loose * y.centre.abs() + x.centre.abs() * y.loose

@@ -24,11 +24,13 @@ from vertex_softmax.ops.generators import raised
 from vertex_softmax.ops.interval import Interval
 from vertex_softmax.ops.propagation.rounding import rounded
 from vertex_softmax.ops.zonotope import (
+    Ellipse,
     Unknowns,
     Zonotope,
-    columns_ellipsoid,
+    columns_ellipse,
     ellipsoid_balls,
     lengths,
+    norm,
     times_left,
     times_rows,
 )
@@ -144,7 +146,9 @@ def _logistic_band(slope: Tensor, odds: Tensor, wide: Tensor, most: Tensor, z: I
     σ(z) − slope·z has its one inner maximum at z₁ and its one inner minimum at −z₁, σ'(z₁) = slope, or none.
     """
     root = (1 - 4 * slope).clamp(min=0).sqrt()
-    turn = torch.log1p(root) - torch.log1p(-root)  # inf at slope 0
+    turn = (
+        2 * torch.log1p(root) - (4 * slope).log()
+    )  # log (1 + root)/(1 − root), also where 1 − root is 0; inf at slope 0
     highest = torch.minimum(odds + wide, z.upper)
     lowest = torch.maximum(odds - wide - most, z.lower)
     last = torch.maximum(odds + wide - most, lowest)
@@ -208,8 +212,8 @@ SHARE_OF_SCORES = 1.0
 def products(t: CentredScores, values: Zonotope) -> Products:
     """(g·ξ)(h·ξ) lies in U (g·h ± |g||h|) / 2 over the ball, in the inner product with 1/u."""
     none = torch.zeros_like(values.centre[..., 0])
-    by_values = {unknowns: columns.square().sum((2, -1)).sqrt() for unknowns, columns in values.blocks.items()}
-    by_scores = {unknowns: columns.square().sum((2, -2)).sqrt() for unknowns, columns in t.blocks.items()}
+    by_values = {unknowns: lengths(columns, also_last=True) for unknowns, columns in values.blocks.items()}
+    by_scores = {unknowns: norm(columns, (2, -2)) for unknowns, columns in t.blocks.items()}
     plain = sum((length.sum(1) for length in by_values.values()), none)  # (batch, ..., K)
     of_scores = sum((length.sum(1) for length in by_scores.values()), none)
     scale = torch.where(of_scores > 0, SHARE_OF_SCORES * plain / torch.where(of_scores > 0, of_scores, 1.0), 0.0)
@@ -224,7 +228,7 @@ def products(t: CentredScores, values: Zonotope) -> Products:
             u = u + scale.unsqueeze(1) * by_scores[unknowns]
         inverse = torch.where(u > 0, 1 / torch.where(u > 0, u, torch.ones_like(u)), torch.zeros_like(u))
         if unknowns in t.blocks:
-            square = square + (t.blocks[unknowns].square().sum(2) * inverse.unsqueeze(-2)).sum(1)
+            square = square + (t.blocks[unknowns] * inverse.sqrt()[:, :, None, ..., None, :]).square().sum((1, 2))
         if unknowns in values.blocks:
             columns = values.blocks[unknowns]
             scaled = (columns * inverse[:, :, None, ..., None]).flatten(1, 2).movedim(1, -1)  # (batch, ..., K, d, P)
@@ -243,6 +247,17 @@ def products(t: CentredScores, values: Zonotope) -> Products:
     )
 
 
+def _over_keys(times: Tensor, shape: Tensor) -> Ellipse:
+    """The sum over keys of errors times_j √(ηᵀ C_j η): times (batch, ..., n, K), C (batch, ..., K, d, d)."""
+    d = shape.shape[-1]
+    trace = shape.diagonal(dim1=-2, dim2=-1).sum(-1).clamp(min=0)  # (batch, ..., K)
+    unit = shape / torch.where(trace > 0, trace, torch.ones_like(trace))[..., None, None]
+    spread = times * trace.sqrt().unsqueeze(-2)
+    whole = spread.sum(-1)
+    share = spread / torch.where(whole > 0, whole, torch.ones_like(whole)).unsqueeze(-1)
+    return Ellipse((share @ unit.flatten(-2)).unflatten(-1, (d, d)), whole)
+
+
 def attended(scores: Zonotope, masked: Tensor, values: Zonotope, origin: str) -> Zonotope:
     """softmax(scores) @ values: scores (batch, ..., n, K), values (batch, ..., K, d) → (batch, ..., n, d)."""
     t = centred_scores(scores, masked)
@@ -251,14 +266,14 @@ def attended(scores: Zonotope, masked: Tensor, values: Zonotope, origin: str) ->
     away = values.centre.unsqueeze(-3) - row.unsqueeze(-2)  # (batch, ..., n, K, d)
     p = logistic(t)
     other = exponential(t, p.range)
-    length: Tensor = torch.linalg.vector_norm(away, dim=-1)
+    length = norm(away, (-1,))
     costs = [(w.error + w.slope.abs() * t.loose) * length for w in (p, other)]
     less = (costs[1].sum(-1) < costs[0].sum(-1)).unsqueeze(-1)
     middle, slope, error = (
         torch.where(less, b, a) for a, b in ((p.middle, other.middle), (p.slope, other.slope), (p.error, other.error))
     )
     # errors: one for each key towards its value, and (p_j − at_j) v'_j in the shape of v'_j
-    keys = columns_ellipsoid((error + slope.abs() * t.loose).unsqueeze(-1) * away)
+    keys = columns_ellipse((error + slope.abs() * t.loose).unsqueeze(-1) * away)
     second = products(t, values)
     root_most = second.most.sqrt().unsqueeze(-2)
     plain, quadratic = p.range.radius * root_most, p.slope * second.size + (p.error + p.slope * t.loose) * root_most
@@ -267,17 +282,13 @@ def attended(scores: Zonotope, masked: Tensor, values: Zonotope, origin: str) ->
     off = torch.maximum(p.range.upper - at, at - p.range.lower).clamp(min=0)
     shift = (torch.where(better, p.slope, torch.zeros_like(at)).unsqueeze(-1) * second.shift).sum(-2)
     times = torch.where(better, quadratic, plain)  # (batch, ..., n, K)
-    size = second.shape.diagonal(dim1=-2, dim2=-1).sum(-1).clamp(min=0).sqrt()
-    spread = times * size.unsqueeze(-2)
-    share = torch.where(spread > 0, times.square() / torch.where(spread > 0, spread, 1.0), 0.0)
-    d = away.shape[-1]
-    moved = spread.sum(-1)[..., None, None] * (share @ second.shape.flatten(-2)).unflatten(-1, (d, d))
+    moved = _over_keys(times, second.shape)
     towards = slope.unsqueeze(-1) * away
     blocks = {unknowns: times_rows(columns, towards) for unknowns, columns in t.blocks.items()}
     for unknowns, columns in values.blocks.items():
         more = times_left(at, columns)
         blocks[unknowns] = blocks[unknowns] + more if unknowns in blocks else more
-    unknowns, columns = ellipsoid_balls([keys, moved], origin)
+    unknowns, columns = ellipsoid_balls((keys, moved), origin)
     blocks[unknowns] = columns
     centre = row + (middle.unsqueeze(-1) * away).sum(-2) + shift
     found = Zonotope(centre, blocks, (at.abs() + off) @ values.loose, torch.zeros_like(centre))

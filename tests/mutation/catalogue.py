@@ -17,11 +17,12 @@ from tests.mutation import (
     specs,
     verdicts,
     walks,
+    zonotopes,
 )
 from tests.mutation.mutant import Mutant
 
 PARTS = (
-    *(relaxations, products, walks, facts, primitive, kernel, verdicts, identities),
+    *(relaxations, products, zonotopes, walks, facts, primitive, kernel, verdicts, identities),
     *(search, specs, importers, onnx_edge, proofs),
 )
 AREAS = ("relaxations", "walks", "primitive", "verdicts", "search", "specs", "importers", "proofs", "checker")

@@ -21,6 +21,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+import readme_norms
 import readme_runs
 from readme_measure import MEASURES, RESULTS, ROOT, RUNS, measure
 
@@ -187,13 +188,15 @@ BLOCKS: dict[str, Callable[[], list[str]]] = {
     "vision transformers": of_runs(readme_runs.vit),
     **{f"rows of {name}": partial(measured, name) for name in (*readme_runs.GROUPS, "primitive")},
     "primitive on a GPU": of_runs(readme_runs.on_a_gpu),
+    "sentences": of_runs(readme_norms.sentences),
+    "norms on digits": of_runs(readme_norms.digits),
     "paper: primitive": solver,
     "paper: sweep": sweep,
     "paper: certified rates": certified,
     "paper: stronger baselines": strong,
 }
 """What each block of a page is made by."""
-PAGES = ("README.md", "docs/results.md", "docs/methods.md")
+PAGES = ("README.md", "docs/results.md", "docs/methods.md", "docs/norms.md")
 BLOCK = re.compile(r"(<!-- figures: (.*?) \(make figures\) -->\n).*?(<!-- end -->)", re.DOTALL)
 
 

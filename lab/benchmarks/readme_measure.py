@@ -106,6 +106,13 @@ MEASURES: dict[str, Measure] = {
         "--out {to}",
         {"radius-digits.json": "radius-digits.json"},
     ),
+    "norms": Measure("python lab/benchmarks/norms.py", "--out {to}", {"norms.json": "norms.json"}, ("hours",)),
+    "sst": Measure(
+        "python lab/benchmarks/sst.py radius --device cuda",
+        "--data SHARED/data/deept/sst --out {to}",
+        {f"sst-{n}-{norm}.json": f"sst-{n}-{norm}.json" for n in (3, 6, 12) for norm in ("standard", "no-variance")},
+        ("shared/data/deept/sst", "GPU", "hours"),
+    ),
     "deep-memory": _script("deep_memory", "deep-memory.json", "--methods crown", ("hours",)),
     "gpu-batch": Measure(
         "python lab/benchmarks/gpu_batch.py", "--out {to}", {"gpu-batch.json": "gpu-batch-h200.json"}, ("GPU",)

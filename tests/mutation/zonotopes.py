@@ -12,8 +12,8 @@ MUTANTS: list[Mutant] = [
         "ops/propagation/norms.py",
         "ops/propagation/test_propagation.py",
         {
-            "norm: the upper end without its denominator": ("normalized", "A.square() / (1 - A)", "A.square() / 4"),
-            "norm: the lower end halved": ("normalized", "torch.maximum(-B / 2, -A)", "torch.maximum(-B / 4, -A / 2)"),
+            "norm: the upper end without its denominator": ("remainder", "A.square() / (1 - A)", "A.square() / 4"),
+            "norm: the lower end halved": ("remainder", "torch.maximum(-B / 2, -A)", "torch.maximum(-B / 4, -A / 2)"),
             "norm: the second-order part forgotten": (
                 "normalized",
                 "torch.where(better, quadratic, plain) + half * shape.size.sqrt()",
@@ -36,7 +36,7 @@ MUTANTS: list[Mutant] = [
             ),
             "norm: half a sphere": ("_on_sphere", "d**0.5", "d**0.5 / 2"),
         },
-        only="norm",
+        only="norm or remainder",
     ),
     *mutants(
         "relaxations",
@@ -81,7 +81,7 @@ MUTANTS: list[Mutant] = [
             ),
             "rows: errors of weights times values forgotten": ("attended", "(keys, moved)", "(keys,)"),
         },
-        only="attention or underflow or wide",
+        only="attention or underflow or wide or weight",
     ),
     *mutants(
         "relaxations",
@@ -102,11 +102,6 @@ MUTANTS: list[Mutant] = [
                 "_elementwise",
                 "scale * (shape.size.sqrt() * trace.sqrt())",
                 "scale * (shape.size.sqrt() * trace.sqrt()) / 10",
-            ),
-            "products: an ellipse of nothing is better": (
-                "element_product",
-                "(ellipse.length > 0) & (ellipse.length < math.sqrt(2 / math.pi) * box.sum(-1))",
-                "ellipse.length * 0 < math.sqrt(2 / math.pi) * box.sum(-1)",
             ),
         },
         only="product or underflow",

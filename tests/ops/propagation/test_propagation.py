@@ -20,6 +20,8 @@ from vertex_softmax.ops.contract import Propagating
 from vertex_softmax.ops.elementwise import Exp, Gelu, Relu, Sigmoid, Silu, Square, Tanh
 from vertex_softmax.ops.interval import Interval
 from vertex_softmax.ops.normalization import Normalize
+from vertex_softmax.ops.propagation.norms import remainder
+from vertex_softmax.ops.propagation.rows import CentredScores, exponential, logistic, products
 from vertex_softmax.ops.zonotope import Unknowns, Zonotope
 
 DIRECTIONS, POINTS = 60, 40
@@ -182,6 +184,60 @@ def test_a_norm_of_numbers_whose_squares_overflow_is_on_its_sphere(size: float) 
     found = Normalize(1e-5).propagate((Zonotope(c, {}, c.abs() * 1e-3, torch.zeros_like(c)),), (), "norm")
     true = c / size / math.sqrt(2.5)
     assert bool(((found.box.lower <= true) & (true <= found.box.upper)).all())
+
+
+@pytest.mark.parametrize("A", [1e-6, 0.1, 0.5, 0.9])
+@pytest.mark.parametrize("wider", [1.0, 1.5, 4.0, 100.0])
+def test_the_remainder_of_a_norm(A: float, wider: float) -> None:
+    B = wider * A * A
+    low, high = (float(x) for x in remainder(*(torch.tensor(x, dtype=torch.float64) for x in (A, B))))
+    a = torch.linspace(-A, A, 401, dtype=torch.float64).unsqueeze(1)
+    b = a.square() + torch.linspace(0, 1, 101, dtype=torch.float64) * (B - a.square())
+    values = (1 + 2 * a + b).rsqrt() - 1 + a
+    assert low - 1e-15 <= float(values.min())
+    assert float(values.max()) <= high + 1e-15
+    assert float(values.max()) == pytest.approx(high, rel=1e-6, abs=1e-15)  # it is reached
+    assert float(values.min()) == pytest.approx(low, rel=1e-2, abs=1e-15)
+
+
+@pytest.mark.parametrize("seed", range(20))
+@pytest.mark.parametrize("reach", [0.1, 1.0, 4.0])
+def test_weights_of_a_row(reach: float, seed: int) -> None:
+    """p_j by both ways, for scores whose mean by ω is 0: the first as it is, the second but for a multiple of ω_j."""
+    generator = torch.Generator().manual_seed(seed)
+    keys = 4
+    log = (2 * torch.randn(keys, generator=generator, dtype=torch.float64)).log_softmax(0)
+    t = torch.rand(4000, keys, generator=generator, dtype=torch.float64) * 2 - 1
+    t[2000:] = t[2000:].sign()
+    t = t - (log.exp() * t).sum(1, keepdim=True)
+    t = t[t.abs().amax(1) > 1e-3]  # else rounding is larger than what is tested
+    t = t * (reach / t.abs().amax(1, keepdim=True))
+    tau = t.abs().amax(0)
+    row = (1, 1, keys)
+    zero = torch.zeros(row, dtype=torch.float64)
+    scores = CentredScores(log_weights=log.reshape(row), blocks={}, loose=zero, reach=tau.reshape(row))
+    p = (log + t).softmax(1)
+    first = logistic(scores)
+    off = (p - first.middle[0, 0] - first.slope[0, 0] * t).abs()
+    assert bool((off <= first.error[0, 0] + 1e-14).all())
+    assert bool(((p >= first.range.lower[0, 0] - 1e-14) & (p <= first.range.upper[0, 0] + 1e-14)).all())
+    second = exponential(scores, first.range)
+    a = torch.randn(50, keys, generator=generator, dtype=torch.float64)
+    a = a - (log.exp() * a).sum(1, keepdim=True)
+    off = ((p - second.middle[0, 0] - second.slope[0, 0] * t) @ a.T).abs()
+    assert bool((off <= (second.error[0, 0] * a.abs()).sum(1) + 1e-14).all())
+
+
+def test_a_weight_times_a_value_of_the_same_unknown() -> None:
+    """ξ² of one unknown: from 0 to 1, reached at both ends."""
+    u = Unknowns("one")
+    one = torch.ones(1, 1, 1, 1, 1, dtype=torch.float64)
+    zero = torch.zeros(1, 1, 1, dtype=torch.float64)
+    t = CentredScores(log_weights=zero, blocks={u: one}, loose=zero, reach=zero + 1)
+    found = products(t, Zonotope(zero, {u: one}, None, zero))
+    half = float(found.size) * float(found.shape.flatten()[0]) ** 0.5
+    assert float(found.shift) - half <= 1e-12
+    assert float(found.shift) + half >= 1 - 1e-12
 
 
 @pytest.mark.parametrize("make", [lambda: draw([(2, 4)], 0.3, 0)])

@@ -33,9 +33,7 @@ def normalized(y: Zonotope, eps: float, origin: str) -> Zonotope:
     # far from where squares overflow or underflow: beyond, the sphere
     useful = (A < 1) & whole.isfinite() & (whole > limits.tiny / limits.eps)
     A, B = (torch.where(useful, x, torch.zeros_like(x)) for x in (A, B))
-    high = A.square() / (1 - A)
-    least = torch.maximum(-B / 2, -A)
-    low = (1 + 2 * least + B).rsqrt() - 1 + least
+    low, high = remainder(A, B)
     middle, half = (low + high) / 2, (high - low) / 2
     # −a y' as one quadratic form, or by the range of a
     towards = (shape.matrix @ c.unsqueeze(-1)).squeeze(-1) / whole.unsqueeze(-1)
@@ -61,6 +59,12 @@ def normalized(y: Zonotope, eps: float, origin: str) -> Zonotope:
     found = Zonotope(centre, blocks, loose, torch.zeros_like(c))
     fits = useful & (found.radius.mean(-1) <= d**0.5) & centre.isfinite().all(-1)
     return _on_sphere(rounded(found, found.centre.abs() + found.radius), fits, origin)
+
+
+def remainder(A: Tensor, B: Tensor) -> tuple[Tensor, Tensor]:
+    """The range of (1 + 2a + b)^{−1/2} − 1 + a over |a| ≤ A < 1 and a² ≤ b ≤ B."""
+    least = torch.maximum(-B / 2, -A)
+    return (1 + 2 * least + B).rsqrt() - 1 + least, A.square() / (1 - A)
 
 
 def _on_sphere(found: Zonotope, fits: Tensor, origin: str) -> Zonotope:

@@ -97,3 +97,6 @@ MOST_FORM_NUMBERS = 1 << 26
 
 MOST_GENERATOR_NUMBERS = 1 << 25
 """A node's generators have at most this many numbers, times inputs bounded together (a quarter GiB in float64)."""
+
+MOST_PAIR_NUMBERS = 1 << 26
+"""Products of the input's unknowns are kept apart if no node has more of them than this, for one input (half a GiB)."""

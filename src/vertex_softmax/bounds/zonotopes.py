@@ -19,7 +19,7 @@ from torch import Tensor
 
 from vertex_softmax.bounds.boxes import Boxes, by_intervals
 from vertex_softmax.bounds.index import GraphIndex
-from vertex_softmax.bounds.memory import MOST_GENERATOR_NUMBERS
+from vertex_softmax.bounds.memory import MOST_GENERATOR_NUMBERS, MOST_PAIR_NUMBERS
 from vertex_softmax.bounds.question import Question
 from vertex_softmax.foundation.tolerances import OUTWARD
 from vertex_softmax.graph.ir import Constant, Node
@@ -27,7 +27,18 @@ from vertex_softmax.ops.contract import AffineOp, Propagating, Summarising
 from vertex_softmax.ops.interval import Interval
 from vertex_softmax.ops.linear import Add, Linear, Scale, Shift, Subtract
 from vertex_softmax.ops.shape import Moving
-from vertex_softmax.ops.zonotope import Ellipse, Unknowns, Zonotope, ellipsoid_balls, lengths, norm, of_box
+from vertex_softmax.ops.zonotope import (
+    Ellipse,
+    InputUnknowns,
+    Pairs,
+    Unknowns,
+    Zonotope,
+    ellipsoid_balls,
+    lengths,
+    norm,
+    of_box,
+    reach_of,
+)
 
 ONE_BY_ONE = (Moving, Scale, Shift, Add, Subtract)
 """Affine ops of which each number of the output is made of one number of each input."""
@@ -42,7 +53,8 @@ def _made(question: Question) -> Boxes:
     begin = time.perf_counter()
     boxes, index = question.input_boxes(), question.index
     most = MOST_GENERATOR_NUMBERS * question.batch
-    zonotopes = {question.graph.input: input_zonotope(question.given.box, question.graph.input.name)}
+    start = input_zonotope(question.given.box, question.graph.input.name)
+    zonotopes = {question.graph.input: _with_products(start, question)}
     left = Counter(i for node in index.nodes for i in node.inputs)
     for node in index.nodes:
         question.clock.check()
@@ -54,7 +66,8 @@ def _made(question: Question) -> Boxes:
                 found = merged(found, most * 3 // 4, f"ops before {node.name}")
             zonotopes[node] = reduced(found, most)
             if not isinstance(node.op, Moving):  # then the box is the input's, moved
-                boxes = boxes.tightened(node, zonotopes[node].box)
+                curved = any(not user.op.affine for user in index.users(node))
+                boxes = boxes.tightened(node, zonotopes[node].tight_box if curved else zonotopes[node].box)
         for i in node.inputs:
             left[i] -= 1
             if left[i] == 0:
@@ -80,15 +93,29 @@ def _with_learnt(index: GraphIndex, boxes: Boxes, node: Node, zonotopes: Mapping
     return boxes
 
 
+def _with_products(start: Zonotope, question: Question) -> Zonotope:
+    """The input with products of its unknowns, where they are few enough for all nodes (ops/propagation/second_order)."""
+    ((unknowns, columns),) = start.blocks.items()
+    count = columns.shape[1]
+    largest = max(math.prod(node.shape) for node in question.index.nodes)
+    if count < 2 or count * (count - 1) // 2 * largest > MOST_PAIR_NUMBERS:
+        return start
+    products = InputUnknowns(unknowns.origin, Unknowns(unknowns.origin), Pairs(unknowns.origin, count))
+    return dataclasses.replace(start, blocks={products: columns})
+
+
 def lowest(zonotope: Zonotope, A: Tensor) -> Tensor:
     """Lower bounds of dense objectives A (batch, S, *shape) over a zonotope, rounded outward, (batch, S)."""
     A = A.flatten(2)
     found = (A * zonotope.centre.flatten(1).unsqueeze(1)).sum(-1)
     found = found - (A.abs() * zonotope.loose.flatten(1).unsqueeze(1)).sum(-1)
-    for columns in zonotope.blocks.values():
+    for unknowns, columns in zonotope.blocks.items():
         along = A @ columns.flatten(3).flatten(1, 2).mT  # (batch, S, balls · dimension)
-        size = norm(along.unflatten(-1, columns.shape[1:3]), (-1,))
-        found = found - size.sum(-1)
+        along = along.unflatten(-1, columns.shape[1:3])
+        if isinstance(unknowns, Pairs):
+            found = found - reach_of(unknowns, along.movedim(1, -1), tight=True)
+        else:
+            found = found - norm(along, (-1,)).sum(-1)
     size = (A.abs() * (zonotope.centre.abs() + zonotope.radius).flatten(1).unsqueeze(1)).sum(-1)
     return found - OUTWARD.get(found.dtype, 0.0) * size
 
@@ -97,7 +124,7 @@ def shares(zonotope: Zonotope, A: Tensor) -> dict[str, Tensor]:
     """How much of an objective A (batch, *shape) the errors of each node take away, by the node's name, (batch)."""
     found: dict[str, Tensor] = {}
     for unknowns, columns in zonotope.blocks.items():
-        size = lengths((columns * A[:, None, None]).flatten(3).sum(-1)).sum(1)
+        size = reach_of(unknowns, (columns * A[:, None, None]).flatten(3).sum(-1), tight=True)
         found[unknowns.origin] = found.get(unknowns.origin, torch.zeros_like(size)) + size
     return found
 
@@ -200,7 +227,7 @@ def merged(zonotope: Zonotope, most: int, origin: str) -> Zonotope:
     An ellipsoid for each row keeps the directions of its errors; what is lost is that several rows share errors. The
     blocks that reach least are taken, but not the first, which is the input's.
     """
-    sizes = {unknowns: math.prod(columns.shape) for unknowns, columns in zonotope.blocks.items()}
+    sizes = _sizes_of_blocks(zonotope)
     whole = sum(sizes.values())
     if whole <= most or zonotope.centre.dim() < 2:
         return zonotope
@@ -216,17 +243,24 @@ def merged(zonotope: Zonotope, most: int, origin: str) -> Zonotope:
     zero = torch.zeros_like(zonotope.slack)
     old = Zonotope(zero, {unknowns: zonotope.blocks[unknowns] for unknowns in chosen}, None, zero)
     unknowns, columns = ellipsoid_balls((old.row_shape.ellipsoid(),), origin)
-    kept = {each: zonotope.blocks[each] for each in others if each not in chosen}
-    return dataclasses.replace(zonotope, blocks={first: zonotope.blocks[first], unknowns: columns, **kept})
+    kept = {each: blocks for each, blocks in zonotope.blocks.items() if each not in chosen}
+    return dataclasses.replace(zonotope, blocks={**kept, unknowns: columns})
+
+
+def _sizes_of_blocks(zonotope: Zonotope) -> dict[Unknowns, int]:
+    """How many numbers each block has, but for products of the input's unknowns, which have a limit of their own."""
+    inputs = zonotope.inputs
+    products = () if inputs is None else (inputs.pairs, inputs.squares)
+    return {unknowns: columns.numel() for unknowns, columns in zonotope.blocks.items() if unknowns not in products}
 
 
 def reduced(zonotope: Zonotope, most: int) -> Zonotope:
     """With the blocks that reach least taken into the numbers' own unknowns until at most so many numbers are left."""
-    sizes = {unknowns: math.prod(columns.shape) for unknowns, columns in zonotope.blocks.items()}
+    sizes = _sizes_of_blocks(zonotope)
     whole = sum(sizes.values())
     if whole <= most:
         return zonotope
-    reach = {u: lengths(columns).sum(1) for u, columns in zonotope.blocks.items()}
+    reach = {unknowns: lengths(zonotope.blocks[unknowns]).sum(1) for unknowns in sizes}
     blocks, own = dict(zonotope.blocks), zonotope.own
     for unknowns in sorted(reach, key=lambda u: float(reach[u].sum())):
         if whole <= most:

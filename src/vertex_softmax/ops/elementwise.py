@@ -28,7 +28,7 @@ from vertex_softmax.ops.lines import (
     end_lines,
     negated,
 )
-from vertex_softmax.ops.propagation.curves import bent
+from vertex_softmax.ops.propagation.curves import Derivatives, bent, bent_to_second_order
 from vertex_softmax.ops.registry import register
 from vertex_softmax.ops.rules import ReluSlope, RowRule, Rules
 from vertex_softmax.ops.tensors import beside, spread
@@ -73,10 +73,20 @@ class Elementwise(Splittable, Propagating):
         return band(slope, lines, box)
 
     def propagate(self, inputs: tuple[Zonotope, ...], boxes: tuple[Interval, ...], origin: str) -> Zonotope:
-        """The band of one slope over the box."""
-        return bent(
-            inputs[0], self.band(boxes[0], self.lines(boxes[0], Rules(attention=RowRule.AFFINE, parallel=True)))
-        )
+        """The band of one slope over the box, or to second order (ops/propagation/curves.py)."""
+        x, box = inputs[0], boxes[0]
+        second = x.inputs is not None and self.smooth
+        if second:
+            box = box.meet(x.tight_box)
+        band = self.band(box, self.lines(box, Rules(attention=RowRule.AFFINE, parallel=True)))
+        return bent_to_second_order(x, box, band, self.derivatives(x.centre), origin) if second else bent(x, band)
+
+    smooth: ClassVar[bool] = False
+    """whether there are `derivatives`"""
+
+    def derivatives(self, x: Tensor) -> Derivatives:
+        """f and its first three derivatives at x, and a bound of the fourth everywhere."""
+        raise NotImplementedError
 
     def carries_diagonal(self, dimension: int, shape: Shape) -> tuple[int | None, ...] | None:
         """Every dimension."""
@@ -229,6 +239,24 @@ class Gelu(Valley):
         slope: Tensor = torch.special.ndtr(x) + x * torch.exp(-0.5 * x * x) / math.sqrt(2 * math.pi)
         return slope
 
+    smooth = True
+
+    def derivatives(self, x: Tensor) -> Derivatives:
+        """f⁽²⁾ = (2 − x²) φ, f⁽³⁾ = (x³ − 4x) φ; |f⁽⁴⁾| = |x⁴ − 7x² + 4| φ ≤ 4 φ(0) = 1.596, with tanh 1.604."""
+        if not self.tanh:
+            density = torch.exp(-0.5 * x * x) / math.sqrt(2 * math.pi)
+            second, third = (2 - x * x) * density, (x * x - 4) * x * density
+            return Derivatives(self.evaluate(x), self.derivative(x), second, third, 1.6)
+        k, c = self.constants()
+        y = x.clamp(-1e3, 1e3)
+        t = torch.tanh(k * (y + c * y**3))
+        s, u1, u2 = 1 - t * t, k * (1 + 3 * c * y * y), 6 * k * c * y
+        first, second = s * u1, s * u2 - 2 * t * s * u1 * u1  # of t
+        third = s * (4 * t * t - 2 * s) * u1**3 - 6 * t * s * u1 * u2 + 6 * k * c * s
+        return Derivatives(
+            self.evaluate(x), self.derivative(x), first + y * second / 2, 1.5 * second + y * third / 2, 1.61
+        )
+
     def _bottom(self) -> float:
         if not self.tanh:
             return -0.7517915246935644575
@@ -259,6 +287,13 @@ class Silu(Valley):
         s = x.sigmoid()
         return s * (1 + x * (-x).sigmoid())
 
+    smooth = True
+
+    def derivatives(self, x: Tensor) -> Derivatives:
+        """f⁽ᵏ⁾ = k σ⁽ᵏ⁻¹⁾ + x σ⁽ᵏ⁾; |f⁽⁴⁾| ≤ ½, attained at 0."""
+        _, s1, s2, s3, _ = Sigmoid().derivatives(x)
+        return Derivatives(self.evaluate(x), self.derivative(x), 2 * s1 + x * s2, 3 * s2 + x * s3, 0.5001)
+
 
 class Sigmoidal(Curved):
     """Increasing, convex below 0, concave above."""
@@ -280,6 +315,13 @@ class Tanh(Sigmoidal):
         """1 / cosh² x, without cancellation"""
         return 4 * (2 * x).sigmoid() * (-2 * x).sigmoid()
 
+    smooth = True
+
+    def derivatives(self, x: Tensor) -> Derivatives:
+        """With t = tanh x: f⁽²⁾ = −2t f', f⁽³⁾ = (6t² − 2) f'; |f⁽⁴⁾| = |16t − 24t³| f' ≤ 4.086."""
+        t, first = x.tanh(), self.derivative(x)
+        return Derivatives(t, first, -2 * t * first, (6 * t * t - 2) * first, 4.09)
+
 
 @register
 @dataclasses.dataclass(frozen=True)
@@ -293,6 +335,13 @@ class Sigmoid(Sigmoidal):
     def derivative(self, x: Tensor) -> Tensor:
         """σ(x) σ(−x)"""
         return x.sigmoid() * (-x).sigmoid()
+
+    smooth = True
+
+    def derivatives(self, x: Tensor) -> Derivatives:
+        """f⁽²⁾ = (1 − 2σ) f', f⁽³⁾ = (1 − 6σ + 6σ²) f'; |f⁽⁴⁾| ≤ 0.1277."""
+        s, first = x.sigmoid(), self.derivative(x)
+        return Derivatives(s, first, (1 - 2 * s) * first, (1 - 6 * s + 6 * s * s) * first, 0.128)
 
 
 @register

@@ -20,6 +20,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
+from vertex_softmax.ops import pairs
 from vertex_softmax.ops.generators import most_eigenvalue, raised, root
 from vertex_softmax.ops.interval import Interval
 
@@ -30,6 +31,22 @@ class Unknowns:
 
     origin: str
     """the node that introduced them, for messages"""
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class Pairs(Unknowns):
+    """The products ξ_i ξ_j, i < j, of `count` unknowns in [−1, 1], as one ball (ops/pairs.py)."""
+
+    count: int
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class InputUnknowns(Unknowns):
+    """One unknown ξ_i in [−1, 1] for each number of the input that varies, and the unknowns of their products."""
+
+    squares: Unknowns
+    """ζ_i in [−1, 1] with ξ_i² = (1 + ζ_i) / 2"""
+    pairs: Pairs
 
 
 class Ellipse(NamedTuple):
@@ -77,19 +94,45 @@ class Zonotope:
     """(batch, *shape), ≥ 0: the unknown that each number has for itself; None is 0"""
     slack: Tensor
     """(batch, *shape), ≥ 0: what else a number may be off by"""
+    known: tuple[Tensor | None, ...] = (None, None)
+    """`radius` and `tight_radius` where they are known already"""
 
     @functools.cached_property
     def radius(self) -> Tensor:
         """How far each number is from its centre, (batch, *shape)."""
+        if self.known[0] is not None:
+            return self.known[0]
         found = self.slack if self.own is None else self.slack + self.own
-        for columns in self.blocks.values():
-            found = found + lengths(columns).sum(1)
+        for unknowns, columns in self.blocks.items():
+            found = found + reach_of(unknowns, columns)
         return found
+
+    @functools.cached_property
+    def tight_radius(self) -> Tensor:
+        """The same with the products of inputs bounded by spectral norms, which takes longer: for what curves read."""
+        if self.known[1] is not None:
+            return self.known[1]
+        if not any(isinstance(unknowns, Pairs) for unknowns in self.blocks):
+            return self.radius
+        found = self.loose
+        for unknowns, columns in self.blocks.items():
+            found = found + reach_of(unknowns, columns, tight=True)
+        return torch.minimum(found, self.radius)
 
     @property
     def box(self) -> Interval:
         """The range of every number."""
         return Interval(self.centre - self.radius, self.centre + self.radius)
+
+    @property
+    def tight_box(self) -> Interval:
+        """The range of every number by `tight_radius`."""
+        return Interval(self.centre - self.tight_radius, self.centre + self.tight_radius)
+
+    @property
+    def inputs(self) -> InputUnknowns | None:
+        """The input's unknowns, if this depends on them and products of them are known."""
+        return next((unknowns for unknowns in self.blocks if isinstance(unknowns, InputUnknowns)), None)
 
     @property
     def loose(self) -> Tensor:
@@ -99,17 +142,44 @@ class Zonotope:
     def reach(self, eta: Tensor) -> Tensor:
         """|η·(y − centre)| at most, for one η (batch, rows..., d) for each row."""
         found = (eta.abs() * self.loose).sum(-1)
-        for columns in self.blocks.values():
-            found = found + lengths((columns * eta[:, None, None]).sum(-1)).sum(1)
+        for unknowns, columns in self.blocks.items():
+            found = found + reach_of(unknowns, (columns * eta[:, None, None]).sum(-1), tight=True)
         return found
+
+    @functools.cached_property
+    def linear(self) -> Zonotope:
+        """What is linear in the input's unknowns, around 0; nothing where products of them are not known."""
+        zero, inputs = torch.zeros_like(self.centre), self.inputs
+        return Zonotope(zero, {} if inputs is None else {inputs: self.blocks[inputs]}, None, zero)
+
+    @functools.cached_property
+    def rest(self) -> Zonotope:
+        """What is not `linear`, around 0."""
+        inputs = self.inputs
+        blocks = {unknowns: columns for unknowns, columns in self.blocks.items() if unknowns is not inputs}
+        return Zonotope(torch.zeros_like(self.centre), blocks, self.own, self.slack)
 
     @functools.cached_property
     def row_shape(self) -> RowShape:
         """The ellipsoid of each row: Σ_m G_m G_mᵀ / u_m for the balls, u_m = |G_m|, and the rest along the axes."""
+        if self.inputs is None or len(self.blocks) == 1:
+            return self._row_shape()
+        line, other = self.linear.row_shape, self.rest.row_shape
+        return RowShape(line.matrix + other.matrix, line.size + other.size)
+
+    def _row_shape(self) -> RowShape:
         loose = self.loose
         matrix, size = torch.diag_embed(loose), loose.sum(-1)
         count = loose.shape[-1]
-        for columns in self.blocks.values():
+        for unknowns, columns in self.blocks.items():
+            if isinstance(unknowns, Pairs):
+                shape, scale = pairs.ellipse(columns, unknowns.count)
+                length = scale * shape.diagonal(dim1=-2, dim2=-1).sum(-1).clamp(min=0).sqrt()
+                share = scale * scale / torch.where(length > 0, length, torch.ones_like(length))
+                matrix = matrix + share[..., None, None] * shape
+                size = size + length
+                count += columns.shape[2]
+                continue
             length = lengths(columns, also_last=True)  # (batch, balls, rows...)
             scale = torch.where(length > 0, length, torch.ones_like(length)).sqrt()
             flat = (columns / scale[:, :, None, ..., None]).flatten(1, 2).movedim(1, -1)  # (batch, rows..., d, P)
@@ -130,7 +200,19 @@ class Zonotope:
             {unknowns: change(columns) for unknowns, columns in self.blocks.items()},
             None if self.own is None else change(self.own),
             change(self.slack),
+            tuple(None if known is None else change(known) for known in self._known_radii()),
         )
+
+    def _known_radii(self) -> tuple[Tensor | None, Tensor | None]:
+        """`radius` and `tight_radius`, as far as they have been computed."""
+        return self.__dict__.get("radius", self.known[0]), self.__dict__.get("tight_radius", self.known[1])
+
+
+def reach_of(unknowns: Unknowns, columns: Tensor, *, tight: bool = False) -> Tensor:
+    """How far a block moves each number: (batch, balls, k, *shape) → (batch, *shape)."""
+    if isinstance(unknowns, Pairs):
+        return (pairs.tight_reach if tight else pairs.reach)(columns, unknowns.count)
+    return lengths(columns).sum(1)
 
 
 def lengths(columns: Tensor, *, also_last: bool = False) -> Tensor:
@@ -144,15 +226,13 @@ def lengths(columns: Tensor, *, also_last: bool = False) -> Tensor:
 
 
 def norm(x: Tensor, dims: tuple[int, ...]) -> Tensor:
-    """The Euclidean norm over some dimensions; where squares underflow, the largest number times √count."""
-    square = x.square().sum(dims)
-    count = math.prod(x.shape[i] for i in dims)
+    """The Euclidean norm over some dimensions, rounded up where squares underflow: never 0, but next to nothing.
+
+    A computed sum of squares below the limit says only that the true one is below twice the limit.
+    """
     limits = torch.finfo(x.dtype)
-    small = square < count * limits.tiny / limits.eps
-    if not bool(small.any()):
-        return square.sqrt()
-    most = x.abs().amax(dims) * (math.sqrt(count) * (1 + 4 * limits.eps))
-    return torch.where(small, most, square.sqrt())
+    least = 2 * math.prod(x.shape[i] for i in dims) * limits.tiny / limits.eps
+    return x.square().sum(dims).clamp_(min=least).sqrt_()
 
 
 def times_right(columns: Tensor, right: Tensor) -> Tensor:

@@ -29,6 +29,8 @@ from vertex_softmax.ops.forms import row_form
 from vertex_softmax.ops.generators import Ellipsoid, Generators, ellipsoid
 from vertex_softmax.ops.interval import Interval
 from vertex_softmax.ops.propagation.rows import attended, centred_scores
+from vertex_softmax.ops.propagation.second_order import chosen
+from vertex_softmax.ops.propagation.second_rows import attended_to_second_order
 from vertex_softmax.ops.registry import register
 from vertex_softmax.ops.rules import RowRule
 from vertex_softmax.ops.softmax import MaskedSoftmax, probabilities, row_bounds
@@ -94,9 +96,17 @@ class Attention(MaskedSoftmax, Summarising, Propagating, Centring, Splittable):
                 )
 
     def propagate(self, inputs: tuple[Zonotope, ...], boxes: tuple[Interval, ...], origin: str) -> Zonotope:
-        """By the rows (ops/propagation/rows.py); masked keys are those of the score box."""
+        """By the rows (ops/propagation); masked keys are those of the score box."""
         scores, values = inputs
-        return attended(scores, self._centre(scores, boxes[0]), values, origin)
+        centre, unknowns = self._centre(scores, boxes[0]), scores.inputs or values.inputs
+        if unknowns is None:
+            return attended(scores, centre, values, origin)
+        second, useful = attended_to_second_order(scores, centre, values, unknowns, origin)
+        if bool(useful.all()):
+            return second
+        first = attended(scores, centre, values, origin)
+        better = useful | (second.radius.sum(-1) < first.radius.sum(-1))
+        return chosen(better.unsqueeze(-1), second, first)
 
     def _centre(self, scores: Zonotope, box: Interval) -> Tensor:
         """The centre of the scores; −inf where a key is masked, NaN in a row of which nothing is known."""

@@ -6,17 +6,23 @@ quadratic form in the unknowns whose matrix is Σ_k η_k g_k h_kᵀ, and its spe
   |Σ_k η_k x'_k y'_k|² ≤ U U' ηᵀ (C ∘ C') η,
 an ellipsoid whose matrix is the elementwise product of the two. Where the unknowns are few it is far below the box of
 the products, where every number has its own unknown the box is below: for each row whichever is.
+
+Where products of the input's unknowns are known (second_order.py), x' = ℓ_x + r_x, y' = ℓ_y + r_y, and ℓ_x ℓ_y is kept:
+only ℓ_x r_y + r_x y' has to be bounded, in the same ways. Where r is as large as ℓ nothing is gained by that.
 """
 
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 
 import torch
 from torch import Tensor
 
+from vertex_softmax.ops import pairs
 from vertex_softmax.ops.generators import Ellipsoid, product_radius
 from vertex_softmax.ops.propagation.rounding import rounded
+from vertex_softmax.ops.propagation.second_order import linear_columns, with_products
 from vertex_softmax.ops.zonotope import Ellipse, RowShape, Unknowns, Zonotope, ellipsoid_balls, times_left, times_right
 
 
@@ -28,9 +34,18 @@ def matrix_product(x: Zonotope, y: Zonotope) -> Zonotope:
     for unknowns, columns in y.blocks.items():
         more = times_left(x.centre, columns)
         blocks[unknowns] = blocks[unknowns] + more if unknowns in blocks else more
-    second = second_order(x, y)
+    second, inputs = second_order(x, y), x.inputs or y.inputs
+    kept: Tensor | None = None
+    if inputs is not None:
+        third = second_order(x.linear, y.rest) + second_order(x.rest, y)
+        kept = third < second
+        second = torch.where(kept, third, second)
     own = second + x.loose @ y.centre.abs() + x.centre.abs() @ y.loose
     found = Zonotope(x.centre @ y.centre, blocks, own, torch.zeros_like(own))
+    if inputs is not None and kept is not None:
+        full = linear_columns(x, inputs)[:, :, None] @ linear_columns(y, inputs)[:, None]
+        pair, square = pairs.packed(full)
+        found = with_products(found, inputs, (pair * kept[:, None], square * kept[:, None]))
     return rounded(found, (x.centre.abs() + x.radius) @ (y.centre.abs() + y.radius))
 
 
@@ -63,16 +78,39 @@ def element_product(x: Zonotope, y: Zonotope, origin: str) -> Zonotope:
     for unknowns, columns in y.blocks.items():
         more = columns * x.centre[:, None, None]
         blocks[unknowns] = blocks[unknowns] + more if unknowns in blocks else more
-    box = x.radius * y.radius
-    a, b = x.row_shape, y.row_shape
-    ellipse = _elementwise(a, b)
-    # the mean over directions η: √(tr M) of the ellipsoid, √(2/π) Σ of the box
-    better = (ellipse.length > 0) & (ellipse.length < math.sqrt(2 / math.pi) * box.sum(-1))
-    if bool(better.any()):
-        scale = torch.where(better, ellipse.scale, torch.zeros_like(ellipse.scale))
-        unknowns, columns = ellipsoid_balls((Ellipse(ellipse.matrix, scale),), origin)
-        blocks[unknowns] = columns
-        box = torch.where(better.unsqueeze(-1), torch.zeros_like(box), box)
+    errors, inputs = [(x, y)], x.inputs or y.inputs
+    products: tuple[Tensor, Tensor] | None = None
+    if inputs is not None:
+        errors = [(x.linear, y.rest), (x.rest, y)]
+        products = pairs.outer(linear_columns(x, inputs), linear_columns(y, inputs))
+    box, more = product_errors(errors, origin)
+    if more is not None:
+        blocks[more[0]] = more[1]
     own = box + x.loose * y.centre.abs() + x.centre.abs() * y.loose
     found = Zonotope(x.centre * y.centre, blocks, own, torch.zeros_like(own))
+    if inputs is not None and products is not None:
+        found = with_products(found, inputs, products)
     return rounded(found, (x.centre.abs() + x.radius) * (y.centre.abs() + y.radius))
+
+
+def product_errors(
+    factors: Sequence[tuple[Zonotope, Zonotope]], origin: str, weight: Tensor | None = None
+) -> tuple[Tensor, tuple[Unknowns, Tensor] | None]:
+    """Σ x' y' elementwise over some pairs of factors (batch, rows..., d), times a weight of each number.
+
+    Returns what each number may be off by itself, and balls for the rows where one ellipsoid is better.
+    """
+    one = torch.ones_like(factors[0][0].centre) if weight is None else weight.abs()
+    box = one * torch.stack([x.radius * y.radius for x, y in factors]).sum(0)
+    ellipses = []
+    for x, y in factors:
+        found = _elementwise(x.row_shape, y.row_shape)
+        ellipses.append(Ellipse(found.matrix * one.unsqueeze(-1) * one.unsqueeze(-2), found.scale))
+    length = torch.stack([each.length for each in ellipses]).sum(0)
+    # the mean over directions η: √(tr M) of the ellipsoid, √(2/π) Σ of the box
+    better = (length > 0) & (length < math.sqrt(2 / math.pi) * box.sum(-1))
+    if not bool(better.any()):
+        return box, None
+    zero = torch.zeros_like(length)
+    chosen = [Ellipse(each.matrix, torch.where(better, each.scale, zero)) for each in ellipses]
+    return torch.where(better.unsqueeze(-1), torch.zeros_like(box), box), ellipsoid_balls(chosen, origin)

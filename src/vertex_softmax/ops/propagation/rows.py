@@ -31,6 +31,7 @@ from vertex_softmax.ops.zonotope import (
     ellipsoid_balls,
     lengths,
     norm,
+    reach_of,
     times_left,
     times_rows,
 )
@@ -82,8 +83,8 @@ def centred_scores(scores: Zonotope, masked: Tensor) -> CentredScores:
     rounding = OUTWARD.get(weights.dtype, 0.0) or 8 * torch.finfo(weights.dtype).eps
     own = own + torch.where(present, rounding * scores.radius, torch.zeros_like(weights))
     reach = own
-    for columns in blocks.values():
-        reach = reach + lengths(columns).sum(1)
+    for unknowns, columns in blocks.items():
+        reach = reach + reach_of(unknowns, columns, tight=True)
     return CentredScores(log_weights=log_weights, blocks=blocks, loose=own, reach=reach)
 
 
@@ -247,7 +248,7 @@ def products(t: CentredScores, values: Zonotope) -> Products:
     )
 
 
-def _over_keys(times: Tensor, shape: Tensor) -> Ellipse:
+def over_keys(times: Tensor, shape: Tensor) -> Ellipse:
     """The sum over keys of errors times_j √(ηᵀ C_j η): times (batch, ..., n, K), C (batch, ..., K, d, d)."""
     d = shape.shape[-1]
     trace = shape.diagonal(dim1=-2, dim2=-1).sum(-1).clamp(min=0)  # (batch, ..., K)
@@ -282,7 +283,7 @@ def attended(scores: Zonotope, masked: Tensor, values: Zonotope, origin: str) ->
     off = torch.maximum(p.range.upper - at, at - p.range.lower).clamp(min=0)
     shift = (torch.where(better, p.slope, torch.zeros_like(at)).unsqueeze(-1) * second.shift).sum(-2)
     times = torch.where(better, quadratic, plain)  # (batch, ..., n, K)
-    moved = _over_keys(times, second.shape)
+    moved = over_keys(times, second.shape)
     towards = slope.unsqueeze(-1) * away
     blocks = {unknowns: times_rows(columns, towards) for unknowns, columns in t.blocks.items()}
     for unknowns, columns in values.blocks.items():

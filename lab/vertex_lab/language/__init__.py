@@ -1,0 +1,1 @@
+"""Small public language models, read from their own files into ordinary PyTorch modules."""

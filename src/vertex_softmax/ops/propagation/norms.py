@@ -10,12 +10,15 @@ centre −U C c / (2 d σ_c²) and half the error that its factors' ranges would
 
 |y/σ| ≤ √d always: where the above says less, the result is the ball of that radius.
 
-Where products of the input's unknowns are known (second_order.py), one order more:
-  σ_c / σ(y) = 1 − a + (3a² − b)/2 + φ,  φ = g(2a + b) + 3ab/2 + 3b²/8,  g(u) = (1 + u)^{−1/2} − 1 + u/2 − 3u²/8,
-where −5u³/16 ≤ g(u) ≤ 0 for u ≥ 0, and 0 ≤ g(−v) ≤ 5v³ / (16(1 − v)) for 0 ≤ v < 1, as the coefficients of its
-series fall. With y' = ℓ + r, a = a_ℓ + a_r: −a_ℓ ℓ and (3a_ℓ² − b_ℓ)/2 are products of inputs; what is left,
-  −a_r y' − a_ℓ r + ((σ_c/σ − 1 + a)) y' and, along c, φ + 3 a_r (a + a_ℓ)/2 − (b − b_ℓ)/2,
-is of third order.
+Where products of the input's unknowns are known (second_order.py), one order more. With a = c·y'/|c|², y⊥ the part of
+y' across c, q = y⊥/(1 + a), W = |c|² + d·eps and ρ = √(d/W), exactly:
+  y/σ(y) = ρ (c + q) (1 + s)^{−1/2},  s = β + κ,  β = |q|²/W,  κ = (d·eps/W) ((1 + a)^{−2} − 1):
+the length of y is gone but for eps. With κ₀ = d·eps/W, κ = κ₀ (−2a + 3a² + θ₃) and (1 + s)^{−1/2} = 1 − s/2 + ψ, where
+ψ ≥ 0 is convex in s,
+  y/(ρσ) = c + κ₀ a c + y⊥ − (1 − κ₀) a y⊥ + k y⊥ + (−β/2 − κ₀ (3a² + θ₃)/2 + ψ) c,
+  k = (a² (1 − κ₀) − β/2 − κ₀ (3a² + θ₃)/2 + ψ) / (1 + a) of second order.
+With y' = ℓ + r: a_ℓ ℓ⊥, |ℓ⊥|²/W c and κ₀ a_ℓ² c are products of inputs; a_r y⊥, a_ℓ r⊥, ℓ⊥·r⊥/W c, k y⊥ and the rest
+are of third order.
 """
 
 from __future__ import annotations
@@ -91,58 +94,89 @@ def _to_first_order(y: Zonotope, eps: float, origin: str) -> Zonotope:
 
 def _to_second_order(y: Zonotope, eps: float, origin: str, inputs: InputUnknowns) -> tuple[Zonotope, Tensor]:
     """With products of inputs, and in which rows (batch, rows...) that may be used."""
-    c, shape = y.centre, y.row_shape
+    c = y.centre
     d = c.shape[-1]
-    variance = c.square().mean(-1) + eps
-    whole = d * variance
-    line, other = y.linear, y.rest
-    of_line, of_other = line.row_shape, other.row_shape
-    A, A_line, A_rest = (x.reach(c) / whole for x in (y, line, other))
-    B, B_rest = shape.farthest() / whole, of_other.farthest() / whole
+    square = c.square().sum(-1)
+    whole = square + d * eps
     limits = torch.finfo(c.dtype)
-    useful = (A < 1) & whole.isfinite() & (whole > limits.tiny / limits.eps)
-    A, A_line, A_rest, B, B_rest = (torch.where(useful, x, torch.zeros_like(x)) for x in (A, A_line, A_rest, B, B_rest))
-    low, high = remainder(A, B)
-    middle, half = (low + high) / 2, (high - low) / 2
-    v, u = A * (2 - A), 2 * A + B  # 1 + 2a + b ≥ (1 − A)²
-    phi_high = 5 / 16 * v**3 / (1 - v) + 1.5 * A * B + 0.375 * B.square()
-    phi_low = -5 / 16 * u**3 - 1.5 * A * B
-    mixed = torch.where(useful, inner(of_line, of_other) / whole, torch.zeros_like(A))
-    along = (phi_high - phi_low) / 2 + 1.5 * A_rest * (A + A_line) + mixed + B_rest / 2
-    rho = variance.rsqrt()
+    safe = torch.where(square > limits.tiny / limits.eps, square, torch.ones_like(square))
+    A, A_line, A_rest = (x.reach(c) / safe for x in (y, y.linear, y.rest))
+    useful = (A < 1) & whole.isfinite() & (square > limits.tiny / limits.eps)
+    across = _across(y, c, safe)
+    shape, of_line, of_rest = across.row_shape, across.linear.row_shape, across.rest.row_shape
+    B, B_rest = shape.farthest() / whole, of_rest.farthest() / whole
+    mixed = inner(of_line, of_rest) / whole
+    A, A_line, A_rest, B, B_rest, mixed = (
+        torch.where(useful, x, torch.zeros_like(x)) for x in (A, A_line, A_rest, B, B_rest, mixed)
+    )
+    few, many = (1 + A).pow(-2), (1 - A).pow(-2)  # the range of (1 + a)⁻²
+    kappa = d * eps / whole
+    s_low, s_high = kappa * (few - 1), B * many + kappa * (many - 1)
+    root_low, root_high = (1 + s_high).rsqrt(), (1 + s_low).rsqrt()
+    psi = torch.maximum(root_low - 1 + s_high / 2, root_high - 1 + s_low / 2).clamp(min=0)
+    theta, cubic_low, cubic_high = many - 1 - 2 * A, few - 1 + 2 * A - 3 * A.square(), many - 1 - 2 * A - 3 * A.square()
+    # multiples of y⊥ of third order, by its parts or by the root itself
+    k_low = torch.maximum(
+        -(B * many / 2 + kappa * (theta / 2 + A.square())) / (1 - A), (root_low - 1) / (1 - A) - kappa * A
+    )
+    k_high = torch.minimum(
+        (A.square() + psi) / (1 - A), (A.square() + root_high - 1) / (1 - A) + kappa * A
+    )
+    # multiples of c of third order
+    more = mixed + 1.5 * kappa * A_rest * (A + A_line)
+    e_low = -(B_rest / 2 + more + B * (many - 1) / 2 + kappa * cubic_high.clamp(min=0) / 2)
+    e_high = more + B * (1 - few) / 2 - kappa * cubic_low.clamp(max=0) / 2 + psi
+    middle, half = (k_low + k_high) / 2, (k_high - k_low) / 2
+    rho = (d / whole).sqrt()
     errors = (
         Ellipse(shape.matrix, rho * (A_rest + half) * shape.size.sqrt()),
-        Ellipse(of_other.matrix, rho * A_line * of_other.size.sqrt()),
-        columns_ellipse((rho * along)[..., None, None] * c.unsqueeze(-2)),
+        Ellipse(of_rest.matrix, rho * A_line * of_rest.size.sqrt()),
+        columns_ellipse((rho * (e_high - e_low) / 2)[..., None, None] * c.unsqueeze(-2)),
     )
-    rho_row, pull = rho.unsqueeze(-1), c / whole.unsqueeze(-1)
-    factor = rho_row * (1 + middle).unsqueeze(-1)
+    factor = (rho * (1 + middle)).unsqueeze(-1)
+    pull, back = c / safe.unsqueeze(-1), (rho * kappa).unsqueeze(-1) * c
     blocks = {
         unknowns: factor[:, None, None] * columns
-        - (columns * pull[:, None, None]).sum(-1, keepdim=True) * (rho_row * c)[:, None, None]
-        for unknowns, columns in y.blocks.items()
+        + (y.blocks[unknowns] * pull[:, None, None]).sum(-1, keepdim=True) * back[:, None, None]
+        for unknowns, columns in across.blocks.items()
     }
     unknowns, columns = ellipsoid_balls(errors, origin)
     blocks[unknowns] = columns
-    loose = factor * y.loose + (rho_row * c).abs() * (pull.abs() * y.loose).sum(-1, keepdim=True)
-    centre = rho_row * c * (1 + (phi_high + phi_low) / 2).unsqueeze(-1)
+    loose = factor * across.loose + back.abs() * (pull.abs() * y.loose).sum(-1, keepdim=True)
+    centre = (rho * (1 + (e_low + e_high) / 2)).unsqueeze(-1) * c
     found = Zonotope(centre, blocks, loose, torch.zeros_like(c))
-    found = with_products(found, inputs, _products(y, inputs, rho_row, whole))
+    found = with_products(found, inputs, _products(y, across, inputs, pull, whole, rho, kappa))
     found = rounded(found, found.centre.abs() + found.radius)
     return found, useful & found.centre.isfinite().all(-1) & (found.radius.mean(-1) <= d**0.5)
 
 
-def _products(y: Zonotope, inputs: InputUnknowns, rho: Tensor, whole: Tensor) -> tuple[Tensor, Tensor]:
-    """ρ_c (−a_ℓ ℓ + (3a_ℓ² − b_ℓ)/2 · c) as coefficients of pairs and squares."""
-    columns, c = linear_columns(y, inputs), y.centre
-    a = (columns * c[:, None]).sum(-1) / whole[:, None]  # (batch, n, rows...)
-    gram = torch.einsum("bi...d,bj...d->bij...", columns, columns) / whole[:, None, None]
-    pair, square = pairs.outer(a.unsqueeze(-1), columns)
-    more = pairs.packed((1.5 * a[:, :, None] * a[:, None] - gram / 2))
-    return (
-        rho[:, None] * (more[0].unsqueeze(-1) * c[:, None] - pair),
-        rho[:, None] * (more[1].unsqueeze(-1) * c[:, None] - square),
+def _across(y: Zonotope, c: Tensor, square: Tensor) -> Zonotope:
+    """y⊥ = y' − (c·y'/|c|²) c around 0."""
+    unit = c / square.unsqueeze(-1)
+
+    def projected(columns: Tensor) -> Tensor:
+        return columns - (columns * c[:, None, None]).sum(-1, keepdim=True) * unit[:, None, None]
+
+    loose = y.loose + unit.abs() * (c.abs() * y.loose).sum(-1, keepdim=True)
+    zero = torch.zeros_like(c)
+    return Zonotope(zero, {unknowns: projected(columns) for unknowns, columns in y.blocks.items()}, loose, zero)
+
+
+def _products(
+    y: Zonotope, across: Zonotope, inputs: InputUnknowns, pull: Tensor, whole: Tensor, rho: Tensor, kappa: Tensor
+) -> tuple[Tensor, Tensor]:
+    """ρ (−(1 − κ₀) a_ℓ ℓ⊥ − (|ℓ⊥|²/W + 3κ₀ a_ℓ²)/2 · c) as coefficients of pairs and squares."""
+    columns, c = linear_columns(across, inputs), y.centre
+    a = (linear_columns(y, inputs) * pull[:, None]).sum(-1)  # (batch, n, rows...)
+    gram = torch.einsum("bi...d,bj...d->bij...", columns, columns) / (2 * whole)[:, None, None]
+    alongside = pairs.packed(gram + 1.5 * kappa[:, None, None] * a[:, :, None] * a[:, None])
+    products = pairs.outer((1 - kappa)[:, None, ..., None] * a.unsqueeze(-1), columns)
+    scale = rho[:, None, ..., None]
+    pair, alone = (
+        -scale * (product + part.unsqueeze(-1) * c[:, None])
+        for product, part in zip(products, alongside, strict=True)
     )
+    return pair, alone
 
 
 def inner(x: RowShape, y: RowShape) -> Tensor:

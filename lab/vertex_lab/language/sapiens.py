@@ -90,8 +90,9 @@ def read_sapiens(path: Path, position: int) -> Sapiens:
     model = Sapiens(position)
     named = {}
     for name, weight in weights.items():
+        here = name
         for pattern, word in NAMES:
-            name = re.sub(pattern, word, name)
-        named[name] = weight
+            here = re.sub(pattern, word, here)
+        named[here] = weight
     model.load_state_dict(named)
     return model.requires_grad_(False).eval()

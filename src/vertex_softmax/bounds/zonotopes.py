@@ -66,8 +66,10 @@ def _made(question: Question) -> Boxes:
                 found = merged(found, most * 3 // 4, f"ops before {node.name}")
             zonotopes[node] = reduced(found, most)
             if not isinstance(node.op, Moving):  # then the box is the input's, moved
-                curved = any(not user.op.affine for user in index.users(node))
-                boxes = boxes.tightened(node, zonotopes[node].tight_box if curved else zonotopes[node].box)
+                if zonotopes[node].inputs is None:
+                    boxes = boxes.tightened(node, zonotopes[node].box)
+                elif node is question.graph.output or _read_by_curves(index, node):
+                    boxes = boxes.tightened(node, zonotopes[node].tight_box)
         for i in node.inputs:
             left[i] -= 1
             if left[i] == 0:
@@ -75,6 +77,14 @@ def _made(question: Question) -> Boxes:
     question.clock.add("zonotopes", begin)
     output = question.graph.output
     return dataclasses.replace(boxes, zonotopes={output: zonotopes[output]})
+
+
+def _read_by_curves(index: GraphIndex, node: Node) -> bool:
+    """Whether an op that is not affine reads the node, or the node moved: then its box is worth some work."""
+    return any(
+        not user.op.affine or (isinstance(user.op, Moving) and _read_by_curves(index, user))
+        for user in index.users(node)
+    )
 
 
 def _with_learnt(index: GraphIndex, boxes: Boxes, node: Node, zonotopes: Mapping[Node, Zonotope]) -> Boxes:
@@ -94,7 +104,7 @@ def _with_learnt(index: GraphIndex, boxes: Boxes, node: Node, zonotopes: Mapping
 
 
 def _with_products(start: Zonotope, question: Question) -> Zonotope:
-    """The input with products of its unknowns, where they are few enough for all nodes (ops/propagation/second_order)."""
+    """The input with products of its unknowns, where they are few enough for all nodes."""
     ((unknowns, columns),) = start.blocks.items()
     count = columns.shape[1]
     largest = max(math.prod(node.shape) for node in question.index.nodes)
@@ -162,7 +172,7 @@ def propagated(node: Node, zonotopes: Mapping[Node, Zonotope], boxes: Mapping[No
 
 def _within(found: Zonotope, box: Interval) -> Zonotope:
     """With the numbers taken from the box that are not finite, or whose own unknown alone is as wide as the box."""
-    fine = found.centre.isfinite() & found.radius.isfinite() & (found.loose <= box.radius)
+    fine = found.centre.isfinite() & found.rough_radius.isfinite() & (found.loose <= box.radius)
     fine = fine | ~box.radius.isfinite()
     if bool(fine.all()):
         return found
@@ -202,7 +212,7 @@ def _affine(op: AffineOp, inputs: tuple[Zonotope, ...], origin: str) -> Zonotope
     slack = _sizes(op, tuple(x.slack for x in inputs))
     share = OUTWARD.get(centre.dtype, 0.0)
     if share > 0:
-        slack = slack + share * (centre.abs() + _sizes(op, tuple(x.centre.abs() + x.radius for x in inputs)))
+        slack = slack + share * (centre.abs() + _sizes(op, tuple(x.centre.abs() + x.rough_radius for x in inputs)))
     return Zonotope(centre, blocks, own, slack)
 
 
@@ -231,7 +241,7 @@ def merged(zonotope: Zonotope, most: int, origin: str) -> Zonotope:
     whole = sum(sizes.values())
     if whole <= most or zonotope.centre.dim() < 2:
         return zonotope
-    first, *others = sizes
+    _, *others = sizes
     reach = {unknowns: float(lengths(zonotope.blocks[unknowns]).sum()) for unknowns in others}
     whole += zonotope.centre.numel() * math.prod(zonotope.centre.shape[1:])  # of the balls that are made
     chosen: list[Unknowns] = []

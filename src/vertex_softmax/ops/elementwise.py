@@ -13,6 +13,7 @@ from typing import ClassVar
 import torch
 from torch import Tensor
 
+from vertex_softmax.ops import higher_derivatives as higher
 from vertex_softmax.ops.contract import Context, Propagating, Relaxation, Shape, Splittable
 from vertex_softmax.ops.interval import Interval
 from vertex_softmax.ops.line_relaxations import BandRelaxation, CurvedRelaxation, LineRelaxation, ReluRelaxation
@@ -242,20 +243,9 @@ class Gelu(Valley):
     smooth = True
 
     def derivatives(self, x: Tensor) -> Derivatives:
-        """f⁽²⁾ = (2 − x²) φ, f⁽³⁾ = (x³ − 4x) φ; |f⁽⁴⁾| = |x⁴ − 7x² + 4| φ ≤ 4 φ(0) = 1.596, with tanh 1.604."""
-        if not self.tanh:
-            density = torch.exp(-0.5 * x * x) / math.sqrt(2 * math.pi)
-            second, third = (2 - x * x) * density, (x * x - 4) * x * density
-            return Derivatives(self.evaluate(x), self.derivative(x), second, third, 1.6)
-        k, c = self.constants()
-        y = x.clamp(-1e3, 1e3)
-        t = torch.tanh(k * (y + c * y**3))
-        s, u1, u2 = 1 - t * t, k * (1 + 3 * c * y * y), 6 * k * c * y
-        first, second = s * u1, s * u2 - 2 * t * s * u1 * u1  # of t
-        third = s * (4 * t * t - 2 * s) * u1**3 - 6 * t * s * u1 * u2 + 6 * k * c * s
-        return Derivatives(
-            self.evaluate(x), self.derivative(x), first + y * second / 2, 1.5 * second + y * third / 2, 1.61
-        )
+        """Of either form."""
+        more = higher.gelu_by_tanh(x, *self.constants()) if self.tanh else higher.gelu(x)
+        return Derivatives(self.evaluate(x), self.derivative(x), *more)
 
     def _bottom(self) -> float:
         if not self.tanh:
@@ -290,9 +280,8 @@ class Silu(Valley):
     smooth = True
 
     def derivatives(self, x: Tensor) -> Derivatives:
-        """f⁽ᵏ⁾ = k σ⁽ᵏ⁻¹⁾ + x σ⁽ᵏ⁾; |f⁽⁴⁾| ≤ ½, attained at 0."""
-        _, s1, s2, s3, _ = Sigmoid().derivatives(x)
-        return Derivatives(self.evaluate(x), self.derivative(x), 2 * s1 + x * s2, 3 * s2 + x * s3, 0.5001)
+        """All of them at x."""
+        return Derivatives(self.evaluate(x), self.derivative(x), *higher.silu(x))
 
 
 class Sigmoidal(Curved):
@@ -318,9 +307,8 @@ class Tanh(Sigmoidal):
     smooth = True
 
     def derivatives(self, x: Tensor) -> Derivatives:
-        """With t = tanh x: f⁽²⁾ = −2t f', f⁽³⁾ = (6t² − 2) f'; |f⁽⁴⁾| = |16t − 24t³| f' ≤ 4.086."""
-        t, first = x.tanh(), self.derivative(x)
-        return Derivatives(t, first, -2 * t * first, (6 * t * t - 2) * first, 4.09)
+        """All of them at x."""
+        return Derivatives(self.evaluate(x), self.derivative(x), *higher.tanh(x))
 
 
 @register
@@ -339,9 +327,8 @@ class Sigmoid(Sigmoidal):
     smooth = True
 
     def derivatives(self, x: Tensor) -> Derivatives:
-        """f⁽²⁾ = (1 − 2σ) f', f⁽³⁾ = (1 − 6σ + 6σ²) f'; |f⁽⁴⁾| ≤ 0.1277."""
-        s, first = x.sigmoid(), self.derivative(x)
-        return Derivatives(s, first, (1 - 2 * s) * first, (1 - 6 * s + 6 * s * s) * first, 0.128)
+        """All of them at x."""
+        return Derivatives(self.evaluate(x), self.derivative(x), *higher.sigmoid(x))
 
 
 @register

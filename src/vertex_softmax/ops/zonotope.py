@@ -108,6 +108,16 @@ class Zonotope:
         return found
 
     @functools.cached_property
+    def rough_radius(self) -> Tensor:
+        """No less than `radius`, and quick: for what need not be exact, such as rounding."""
+        if "radius" in self.__dict__ or self.known[0] is not None:
+            return self.radius
+        found = self.loose
+        for columns in self.blocks.values():
+            found = found + lengths(columns).sum(1)
+        return found
+
+    @functools.cached_property
     def tight_radius(self) -> Tensor:
         """The same with the products of inputs bounded by spectral norms, which takes longer: for what curves read."""
         if self.known[1] is not None:

@@ -40,7 +40,7 @@ def bent(x: Zonotope, band: Band) -> Zonotope:
     blocks = {unknowns: columns * slope[:, None, None] for unknowns, columns in x.blocks.items()}
     own = band.half + slope.abs() * x.loose
     found = Zonotope(slope * x.centre + band.middle, blocks, own, torch.zeros_like(own))
-    return rounded(found, slope.abs() * (x.centre.abs() + x.radius) + band.middle.abs() + band.half)
+    return rounded(found, slope.abs() * (x.centre.abs() + x.rough_radius) + band.middle.abs() + band.half)
 
 
 def bent_to_second_order(x: Zonotope, box: Interval, band: Band, at: Derivatives, origin: str) -> Zonotope:
@@ -62,7 +62,8 @@ def bent_to_second_order(x: Zonotope, box: Interval, band: Band, at: Derivatives
     found = Zonotope(at.value, blocks, own + slope.abs() * x.loose, torch.zeros_like(own))
     pair, square = pairs.outer(linear_columns(x, inputs), linear_columns(x, inputs))
     found = with_products(found, inputs, (half[:, None] * pair, half[:, None] * square))
-    found = rounded(found, at.value.abs() + found.radius + slope.abs() * x.radius + half.abs() * x.radius.square())
+    size = slope.abs() * x.rough_radius + half.abs() * x.rough_radius.square()
+    found = rounded(found, at.value.abs() + found.rough_radius + size)
     share = math.sqrt(2 / math.pi)  # of the mean over directions, as for products
     better = length + share * own.sum(-1) < share * band.half.sum(-1)
     usable = torch.stack([part.isfinite() for part in (*at[:4], own)]).all(0).all(-1)

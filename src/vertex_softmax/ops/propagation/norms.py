@@ -119,9 +119,7 @@ def _to_second_order(y: Zonotope, eps: float, origin: str, inputs: InputUnknowns
     k_low = torch.maximum(
         -(B * many / 2 + kappa * (theta / 2 + A.square())) / (1 - A), (root_low - 1) / (1 - A) - kappa * A
     )
-    k_high = torch.minimum(
-        (A.square() + psi) / (1 - A), (A.square() + root_high - 1) / (1 - A) + kappa * A
-    )
+    k_high = torch.minimum((A.square() + psi) / (1 - A), (A.square() + root_high - 1) / (1 - A) + kappa * A)
     # multiples of c of third order
     more = mixed + 1.5 * kappa * A_rest * (A + A_line)
     e_low = -(B_rest / 2 + more + B * (many - 1) / 2 + kappa * cubic_high.clamp(min=0) / 2)
@@ -146,7 +144,7 @@ def _to_second_order(y: Zonotope, eps: float, origin: str, inputs: InputUnknowns
     centre = (rho * (1 + (e_low + e_high) / 2)).unsqueeze(-1) * c
     found = Zonotope(centre, blocks, loose, torch.zeros_like(c))
     found = with_products(found, inputs, _products(y, across, inputs, pull, whole, rho, kappa))
-    found = rounded(found, found.centre.abs() + found.radius)
+    found = rounded(found, found.centre.abs() + found.rough_radius)
     return found, useful & found.centre.isfinite().all(-1) & (found.radius.mean(-1) <= d**0.5)
 
 
@@ -173,8 +171,7 @@ def _products(
     products = pairs.outer((1 - kappa)[:, None, ..., None] * a.unsqueeze(-1), columns)
     scale = rho[:, None, ..., None]
     pair, alone = (
-        -scale * (product + part.unsqueeze(-1) * c[:, None])
-        for product, part in zip(products, alongside, strict=True)
+        -scale * (product + part.unsqueeze(-1) * c[:, None]) for product, part in zip(products, alongside, strict=True)
     )
     return pair, alone
 

@@ -46,7 +46,7 @@ def matrix_product(x: Zonotope, y: Zonotope) -> Zonotope:
         full = linear_columns(x, inputs)[:, :, None] @ linear_columns(y, inputs)[:, None]
         pair, square = pairs.packed(full)
         found = with_products(found, inputs, (pair * kept[:, None], square * kept[:, None]))
-    return rounded(found, (x.centre.abs() + x.radius) @ (y.centre.abs() + y.radius))
+    return rounded(found, (x.centre.abs() + x.rough_radius) @ (y.centre.abs() + y.rough_radius))
 
 
 def second_order(x: Zonotope, y: Zonotope) -> Tensor:
@@ -83,14 +83,14 @@ def element_product(x: Zonotope, y: Zonotope, origin: str) -> Zonotope:
     if inputs is not None:
         errors = [(x.linear, y.rest), (x.rest, y)]
         products = pairs.outer(linear_columns(x, inputs), linear_columns(y, inputs))
-    box, more = product_errors(errors, origin)
-    if more is not None:
-        blocks[more[0]] = more[1]
+    box, balls = product_errors(errors, origin)
+    if balls is not None:
+        blocks[balls[0]] = balls[1]
     own = box + x.loose * y.centre.abs() + x.centre.abs() * y.loose
     found = Zonotope(x.centre * y.centre, blocks, own, torch.zeros_like(own))
     if inputs is not None and products is not None:
         found = with_products(found, inputs, products)
-    return rounded(found, (x.centre.abs() + x.radius) * (y.centre.abs() + y.radius))
+    return rounded(found, (x.centre.abs() + x.rough_radius) * (y.centre.abs() + y.rough_radius))
 
 
 def product_errors(

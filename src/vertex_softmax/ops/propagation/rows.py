@@ -293,5 +293,5 @@ def attended(scores: Zonotope, masked: Tensor, values: Zonotope, origin: str) ->
     blocks[unknowns] = columns
     centre = row + (middle.unsqueeze(-1) * away).sum(-2) + shift
     found = Zonotope(centre, blocks, (at.abs() + off) @ values.loose, torch.zeros_like(centre))
-    most = (values.centre.abs() + values.radius).amax(-2, keepdim=True)
-    return rounded(found, found.radius + 2 * most.expand_as(centre))
+    most = (values.centre.abs() + values.rough_radius).amax(-2, keepdim=True)
+    return rounded(found, found.rough_radius + 2 * most.expand_as(centre))

@@ -68,7 +68,7 @@ def parabolas(tau: Tensor, mixed: Tensor) -> Parabolas:
 def attended_to_second_order(
     scores: Zonotope, masked: Tensor, values: Zonotope, inputs: InputUnknowns, origin: str
 ) -> tuple[Zonotope, Tensor]:
-    """softmax(scores) @ values as rows.attended; and the rows (batch, ..., n) where errors are less than what varies."""
+    """softmax(scores) @ values, and the rows (batch, ..., n) where the errors are less than what is linear."""
     t = centred_scores(scores, masked)
     weights = t.log_weights.exp()
     row = weights @ values.centre
@@ -100,7 +100,7 @@ def attended_to_second_order(
     numerator = with_products(numerator, inputs, _products(deviation, values, inputs, weights * e.gamma, sloped, away))
     found, error = _divided(numerator, t, weights, origin)
     found = dataclasses.replace(found, centre=row + found.centre)
-    most = (values.centre.abs() + values.radius).amax(-2, keepdim=True)
+    most = (values.centre.abs() + values.rough_radius).amax(-2, keepdim=True)
     useful = error + torch.stack([each.length for each in errors]).sum(0)
     moved = torch.linalg.vector_norm(linear_columns(found, inputs), dim=-1).sum(1)
     return rounded(found, found.radius + 2 * most.expand_as(centre)), useful < moved

@@ -1,0 +1,142 @@
+"""Zonotopes to second order: at every point of the set, what the linear and the quadratic part leave is in the rest.
+
+The input's unknowns ξ of a point are known, so both parts are known numbers there. What is left of the true value has
+to lie in what is said of errors alone, far less than the whole range: a wrong coefficient of any product shows.
+"""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from torch import Tensor
+
+from tests.bounds.networks import Config, input_box, transformer
+from vertex_softmax.bounds import zonotopes
+from vertex_softmax.bounds.boxes import by_intervals
+from vertex_softmax.bounds.question import Question
+from vertex_softmax.graph.ir import Graph, Node
+from vertex_softmax.ops import pairs
+from vertex_softmax.ops.zonotope import InputUnknowns, Zonotope
+from vertex_softmax.sets.region import BoxRegion
+
+CONFIGS = {
+    "pre gelu": Config(depth=2, heads=2, norm="pre", activation="gelu", seed=4),
+    "pre gelu tanh": Config(depth=1, heads=2, norm="pre", activation="gelu tanh", width=8, seed=14),
+    "post causal": Config(depth=2, norm="post", mask="causal", activation="tanh", seed=5),
+    "post relu": Config(depth=2, norm="post", mask="padding", seed=15),
+    "gated": Config(depth=2, gated=True, norm="pre", activation="silu", seed=6),
+    "none": Config(depth=2, activation="gelu", seed=7),
+    "peaked": Config(depth=2, heads=2, norm="pre", activation="silu", gain=4.0, tokens=5, seed=8),
+}
+
+
+def all_zonotopes(graph: Graph, lower: Tensor, upper: Tensor) -> dict[Node, Zonotope]:
+    """The zonotopes of all nodes, none dropped."""
+    question = Question.over(graph, BoxRegion(lower, upper))
+    start = zonotopes.input_zonotope(question.given.box, graph.input.name)
+    found = {graph.input: zonotopes._with_products(start, question)}
+    boxes = {graph.input: question.given.box}
+    for node in graph.nodes():
+        if node is not graph.input:
+            boxes[node] = by_intervals(node, boxes)
+            found[node] = zonotopes.propagated(node, found, boxes)
+            boxes[node] = boxes[node].meet(found[node].tight_box)
+    return found
+
+
+def inputs_of(found: dict[Node, Zonotope], graph: Graph) -> InputUnknowns:
+    inputs = found[graph.input].inputs
+    assert inputs is not None
+    return inputs
+
+
+def known_part(zonotope: Zonotope, inputs: InputUnknowns, xi: Tensor) -> Tensor:
+    """centre + linear + quadratic part at ξ (batch, n)."""
+    first, second = pairs.places(inputs.pairs.count, xi.device)
+    values = {
+        inputs: xi,
+        inputs.squares: 2 * xi.square() - 1,
+        inputs.pairs: xi[:, first] * xi[:, second] / pairs.unit(inputs.pairs.count),
+    }
+    found = zonotope.centre
+    for unknowns, numbers in values.items():
+        if unknowns in zonotope.blocks:
+            found = found + torch.einsum("bp,bp...->b...", numbers, zonotope.blocks[unknowns].flatten(1, 2))
+    return found
+
+
+def errors_alone(zonotope: Zonotope, inputs: InputUnknowns) -> Zonotope:
+    blocks = {u: x for u, x in zonotope.blocks.items() if u not in (inputs, inputs.squares, inputs.pairs)}
+    return Zonotope(torch.zeros_like(zonotope.centre), blocks, zonotope.own, zonotope.slack)
+
+
+def points(inputs: int, batch: int, seed: int) -> list[Tensor]:
+    """Corners, points inside, and points with all but one unknown at 0."""
+    generator = torch.Generator().manual_seed(seed)
+    drawn = [2 * torch.rand(batch, inputs, generator=generator, dtype=torch.float64) - 1 for _ in range(12)]
+    corners = [x.sign() for x in drawn]
+    return [*drawn, *corners, *(torch.zeros(batch, inputs, dtype=torch.float64).index_fill(1, torch.tensor([i]), 1.0)
+            for i in range(0, inputs, 3))]  # fmt: skip
+
+
+def overshoot(found: dict[Node, Zonotope], graph: Graph, lower: Tensor, upper: Tensor, xi: Tensor) -> float:
+    """The most by which what is left at ξ exceeds the errors, of all numbers and of random functionals of rows."""
+    inputs = inputs_of(found, graph)
+    start = found[graph.input]
+    x = known_part(start, inputs, xi).clamp(lower, upper)
+    generator = torch.Generator().manual_seed(3)
+    worst = -torch.inf
+    for node, value in graph.values(x).items():
+        zonotope = found[node]
+        left, errors = value - known_part(zonotope, inputs, xi), errors_alone(zonotope, inputs)
+        slack = 1e-12 * (1 + value.abs().amax())
+        worst = max(worst, float((left.abs() - errors.radius - slack).max()))
+        if zonotope.centre.dim() > 2:
+            eta = torch.randn(zonotope.centre.shape, generator=generator, dtype=torch.float64)
+            along = (eta * left).sum(-1).abs()
+            worst = max(worst, float((along - errors.reach(eta) - slack * eta.abs().sum(-1)).max()))
+    return worst
+
+
+@pytest.mark.parametrize("radius", [1e-3, 0.02, 0.1, 0.4])
+@pytest.mark.parametrize("name", CONFIGS)
+def test_what_is_left_is_in_the_errors(name: str, radius: float) -> None:
+    config = CONFIGS[name]
+    graph, (lower, upper) = transformer(config), input_box(config, 2, radius)
+    found = all_zonotopes(graph, lower, upper)
+    count = inputs_of(found, graph).pairs.count
+    assert max(overshoot(found, graph, lower, upper, xi) for xi in points(count, 2, 0)) <= 0
+
+
+@pytest.mark.parametrize("name", ["pre gelu", "gated", "post causal"])
+def test_errors_are_of_third_order(name: str) -> None:
+    """Half the radius, an eighth of the errors at the output, or nearly."""
+    config = CONFIGS[name]
+    graph = transformer(config)
+    sizes = []
+    for radius in (2e-3, 1e-3):
+        lower, upper = input_box(config, 1, radius)
+        found = all_zonotopes(graph, lower, upper)
+        sizes.append(errors_alone(found[graph.output], inputs_of(found, graph)).radius.mean())
+    assert float(sizes[0] / sizes[1]) > 7
+
+
+def test_an_attack_on_the_errors_stays_within() -> None:
+    """The residual itself is maximised by gradient steps, for every number of the output."""
+    config = CONFIGS["pre gelu"]
+    graph, (lower, upper) = transformer(config), input_box(config, 1, 0.2)
+    found = all_zonotopes(graph, lower, upper)
+    inputs, out = inputs_of(found, graph), found[graph.output]
+    count = inputs.pairs.count
+    errors = errors_alone(out, inputs).radius
+    generator = torch.Generator().manual_seed(5)
+    for index in range(out.centre.shape[-1]):
+        for sign in (1.0, -1.0):
+            xi = 2 * torch.rand(1, count, generator=generator, dtype=torch.float64) - 1
+            for step in range(25):
+                xi = xi.detach().requires_grad_(True)
+                x = known_part(found[graph.input], inputs, xi)
+                left = (graph.values(x)[graph.output] - known_part(out, inputs, xi))[..., index].sum()
+                assert float(left.detach().abs()) <= float(errors[..., index].max()) + 1e-12
+                (gradient,) = torch.autograd.grad(sign * left, xi)
+                xi = (xi + (0.4 if step < 12 else 0.1) * gradient.sign()).clamp(-1, 1)

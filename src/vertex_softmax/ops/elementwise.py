@@ -35,7 +35,6 @@ from vertex_softmax.ops.rules import ReluSlope, RowRule, Rules
 from vertex_softmax.ops.tensors import beside, spread
 from vertex_softmax.ops.zonotope import Zonotope
 
-INFINITY = math.inf
 Pieces = tuple[tuple[float, float], ...]
 
 
@@ -77,13 +76,11 @@ class Elementwise(Splittable, Propagating):
         """The band of one slope over the box, or to second order (ops/propagation/curves.py)."""
         x, box = inputs[0], boxes[0]
         second = x.inputs is not None and self.smooth
-        if second:
-            box = box.meet(x.tight_box)
+        box = box.meet(x.tight_box) if second else box
         band = self.band(box, self.lines(box, Rules(attention=RowRule.AFFINE, parallel=True)))
         return bent_to_second_order(x, box, band, self.derivatives(x.centre), origin) if second else bent(x, band)
 
-    smooth: ClassVar[bool] = False
-    """whether there are `derivatives`"""
+    smooth: ClassVar[bool] = False  # whether there are `derivatives`
 
     def derivatives(self, x: Tensor) -> Derivatives:
         """f and its first three derivatives at x, and a bound of the fourth everywhere."""
@@ -203,7 +200,7 @@ class Valley(Curved):
 
 
 def _outside(c: float) -> Pieces:
-    return ((-INFINITY, -c), (c, INFINITY))
+    return ((-math.inf, -c), (c, math.inf))
 
 
 @register
@@ -287,8 +284,8 @@ class Silu(Valley):
 class Sigmoidal(Curved):
     """Increasing, convex below 0, concave above."""
 
-    convex = ((-INFINITY, 0.0),)
-    concave = ((0.0, INFINITY),)
+    convex = ((-math.inf, 0.0),)
+    concave = ((0.0, math.inf),)
 
 
 @register

@@ -119,7 +119,7 @@ def _spectral(columns: Tensor, count: int) -> Tensor:
 
 
 def ellipse(columns: Tensor, count: int) -> tuple[Tensor, Tensor]:
-    """Of rows of d numbers: a matrix (batch, rows..., d, d) and a scale (batch, rows...), |η·q|² ≤ scale² ηᵀ matrix η."""
+    """Of rows of d numbers: matrix (batch, rows..., d, d) and scale (batch, rows...), |η·q|² ≤ scale² ηᵀ matrix η."""
     most = columns.squeeze(1).abs().amax((1, -1))
     scale = torch.where(most > 0, most, torch.ones_like(most))
     relative = columns.squeeze(1) / scale[:, None, ..., None]

@@ -2,9 +2,9 @@
 
 A node's deviation from its centre is y' = ℓ + r (`Zonotope.linear`, `Zonotope.rest`): the part ℓ that is linear in the
 input's unknowns, and the rest, which is of second order at least. A product of two deviations is ℓ_x ℓ_y, whose
-coefficients are known exactly, and ℓ_x r_y + r_x y', of third order. So the errors of ops, of which nothing is known but
-their size, are of third order; what is of second order adds up with its signs over keys, heads, hidden units, tokens and
-layers, and is bounded where a range is needed, as a whole (ops/pairs.py).
+coefficients are known exactly, and ℓ_x r_y + r_x y', of third order. So the errors of ops, of which nothing is known
+but their size, are of third order; what is of second order adds up with its signs over keys, heads, hidden units,
+tokens and layers, and is bounded where a range is needed, as a whole (ops/pairs.py).
 """
 
 from __future__ import annotations

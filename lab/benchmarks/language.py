@@ -80,9 +80,7 @@ def measure(kind: str, options: argparse.Namespace) -> None:
         def bound(eps: float, method: str = method, bounds: dict[float, float] = bounds) -> float:
             result = certify(graph, ball(x, token, eps), label, method, options=Options(goal=0.0))
             bounds[eps] = float(result.worst[0])
-            print(
-                f"{kind} {method} ε {eps:.4g} bound {bounds[eps]:.4g} ({time.perf_counter() - begin:.0f} s)", flush=True
-            )
+            print(f"{kind} {method} ε {eps:.4g} bound {bounds[eps]:.4g}", flush=True)
             return bounds[eps] if bool(result.certified[0]) else min(bounds[eps], 0.0)
 
         radius = largest(lambda eps: bound(eps) > 0, start, 1.6)

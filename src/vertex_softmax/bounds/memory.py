@@ -30,7 +30,8 @@ class Memory:
     """how many arrays of a chunk's size are alive at once, at most, roughly"""
     total: int | None = None
     """Bytes that a run may take beyond what the process held before it: fewer inputs go together for its sake, and if
-    one alone may need more, NotEnoughMemoryError says so before anything is computed. None: no limit."""
+    one alone may need more, NotEnoughMemoryError says so before anything is computed; products of the input's unknowns
+    (docs/norms.md) are left out if they would take more than a quarter of it. None: no limit."""
 
     def __post_init__(self) -> None:
         for name in ("bytes", "total"):
@@ -100,3 +101,8 @@ MOST_GENERATOR_NUMBERS = 1 << 25
 
 MOST_PAIR_NUMBERS = 1 << 26
 """Products of the input's unknowns are kept apart if no node has more of them than this, for one input (half a GiB)."""
+
+
+def pair_numbers(graph: Graph, varying: int) -> int:
+    """How many coefficients of products the largest node has, for one input of which so many numbers vary."""
+    return varying * (varying - 1) // 2 * max(math.prod(node.shape) for node in graph.nodes())

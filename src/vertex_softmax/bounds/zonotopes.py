@@ -19,7 +19,7 @@ from torch import Tensor
 
 from vertex_softmax.bounds.boxes import Boxes, by_intervals
 from vertex_softmax.bounds.index import GraphIndex
-from vertex_softmax.bounds.memory import MOST_GENERATOR_NUMBERS, MOST_PAIR_NUMBERS
+from vertex_softmax.bounds.memory import MOST_GENERATOR_NUMBERS, MOST_PAIR_NUMBERS, pair_numbers
 from vertex_softmax.bounds.question import Question
 from vertex_softmax.foundation.tolerances import OUTWARD
 from vertex_softmax.graph.ir import Constant, Node
@@ -42,6 +42,10 @@ from vertex_softmax.ops.zonotope import (
 
 ONE_BY_ONE = (Moving, Scale, Shift, Add, Subtract)
 """Affine ops of which each number of the output is made of one number of each input."""
+
+
+ALIVE = 8
+"""How many arrays of the size of a node's products are alive at once, roughly."""
 
 
 def boxes_by_zonotopes(question: Question) -> Boxes:
@@ -106,9 +110,10 @@ def _with_learnt(index: GraphIndex, boxes: Boxes, node: Node, zonotopes: Mapping
 def _with_products(start: Zonotope, question: Question) -> Zonotope:
     """The input with products of its unknowns, where they are few enough for all nodes."""
     ((unknowns, columns),) = start.blocks.items()
-    count = columns.shape[1]
-    largest = max(math.prod(node.shape) for node in question.index.nodes)
-    if count < 2 or count * (count - 1) // 2 * largest > MOST_PAIR_NUMBERS:
+    count, total = columns.shape[1], question.memory.total
+    numbers = pair_numbers(question.graph, count)
+    most = MOST_PAIR_NUMBERS if total is None else min(MOST_PAIR_NUMBERS, total // (4 * ALIVE * columns.itemsize))
+    if count < 2 or numbers > most:
         return start
     products = InputUnknowns(unknowns.origin, Unknowns(unknowns.origin), Pairs(unknowns.origin, count))
     return dataclasses.replace(start, blocks={products: columns})

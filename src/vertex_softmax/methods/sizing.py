@@ -5,24 +5,51 @@ from __future__ import annotations
 import torch
 
 from vertex_softmax.bounds.generate import most_numbers
-from vertex_softmax.bounds.memory import LEAST, MOST_GENERATOR_NUMBERS, needed, needed_once
+from vertex_softmax.bounds.memory import (
+    LEAST,
+    MOST_GENERATOR_NUMBERS,
+    MOST_PAIR_NUMBERS,
+    needed,
+    needed_once,
+    pair_numbers,
+)
 from vertex_softmax.graph.ir import Graph
 from vertex_softmax.methods.options import Options
 from vertex_softmax.methods.registry import METHODS, Method
+from vertex_softmax.sets.region import Region
 
 GENERATED = 6
 """How many arrays of the size of a node's generators are alive at once: queries, keys, values, and copies."""
 
 
 def batch_size(
-    graph: Graph, method: Method, options: Options, device: torch.device, dtype: torch.dtype = torch.float64
+    graph: Graph,
+    method: Method,
+    options: Options,
+    device: torch.device,
+    dtype: torch.dtype = torch.float64,
+    varying: int = 0,
 ) -> int:
-    """How many inputs to bound together on a device; NotEnoughMemoryError if one alone may not fit the limit."""
+    """How many inputs to bound together on a device; NotEnoughMemoryError if one alone may not fit the limit.
+
+    `varying`: how many numbers of an input vary over its set, at most; products of them are many (bounds/zonotopes.py).
+    Six parameters: what is bounded, how, where and over what.
+    """
     size = _preferred(graph, method, options, device)
+    products = pair_numbers(graph, varying)
+    if 0 < products <= MOST_PAIR_NUMBERS and METHODS[method].rule is not None:
+        room = MOST_PAIR_NUMBERS if device.type == "cpu" else 16 * MOST_PAIR_NUMBERS
+        size = max(1, min(size, room // products))
     if options.memory.total is None:  # the usual case, for which the estimate would be wasted
         return size
     fitting = options.memory.most_inputs(*_needed(graph, method, options, device, dtype))
     return size if fitting is None else min(size, fitting)
+
+
+def varying_numbers(region: Region) -> int:
+    """How many numbers of an input vary over its set, at most over the inputs of a region."""
+    box = region.box
+    return max((box.upper > box.lower).flatten(1).sum(1).tolist(), default=0)
 
 
 def _needed(

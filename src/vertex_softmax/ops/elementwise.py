@@ -13,8 +13,9 @@ from typing import ClassVar
 import torch
 from torch import Tensor
 
-from vertex_softmax.ops import higher_derivatives as higher
+from vertex_softmax.ops import higher_derivatives as derivatives
 from vertex_softmax.ops.contract import Context, Propagating, Relaxation, Shape, Splittable
+from vertex_softmax.ops.higher_derivatives import Higher
 from vertex_softmax.ops.interval import Interval
 from vertex_softmax.ops.line_relaxations import BandRelaxation, CurvedRelaxation, LineRelaxation, ReluRelaxation
 from vertex_softmax.ops.lines import (
@@ -75,16 +76,18 @@ class Elementwise(Splittable, Propagating):
     def propagate(self, inputs: tuple[Zonotope, ...], boxes: tuple[Interval, ...], origin: str) -> Zonotope:
         """The band of one slope over the box, or to second order (ops/propagation/curves.py)."""
         x, box = inputs[0], boxes[0]
-        second = x.inputs is not None and self.smooth
-        box = box.meet(x.tight_box) if second else box
+        more = None if x.inputs is None else self.higher(x.centre)
+        box = box if more is None else box.meet(x.tight_box)
         band = self.band(box, self.lines(box, Rules(attention=RowRule.AFFINE, parallel=True)))
-        return bent_to_second_order(x, box, band, self.derivatives(x.centre), origin) if second else bent(x, band)
+        if more is None:
+            return bent(x, band)
+        value, first = self.evaluate(x.centre), self.derivative(x.centre)
+        at = Derivatives(value=value, first=first, second=more[0], third=more[1], fourth=more[2])
+        return bent_to_second_order(x, box, band, at, origin)
 
-    smooth: ClassVar[bool] = False  # whether there are `derivatives`
-
-    def derivatives(self, x: Tensor) -> Derivatives:
-        """f and its first three derivatives at x, and a bound of the fourth everywhere."""
-        raise NotImplementedError
+    def higher(self, x: Tensor) -> Higher | None:
+        """The next two derivatives at x, and a bound of the fourth everywhere; None if the function is not smooth."""
+        return None
 
     def carries_diagonal(self, dimension: int, shape: Shape) -> tuple[int | None, ...] | None:
         """Every dimension."""
@@ -237,12 +240,9 @@ class Gelu(Valley):
         slope: Tensor = torch.special.ndtr(x) + x * torch.exp(-0.5 * x * x) / math.sqrt(2 * math.pi)
         return slope
 
-    smooth = True
-
-    def derivatives(self, x: Tensor) -> Derivatives:
+    def higher(self, x: Tensor) -> Higher:
         """Of either form."""
-        more = higher.gelu_by_tanh(x, *self.constants()) if self.tanh else higher.gelu(x)
-        return Derivatives(self.evaluate(x), self.derivative(x), *more)
+        return derivatives.gelu_by_tanh(x, *self.constants()) if self.tanh else derivatives.gelu(x)
 
     def _bottom(self) -> float:
         if not self.tanh:
@@ -274,11 +274,9 @@ class Silu(Valley):
         s = x.sigmoid()
         return s * (1 + x * (-x).sigmoid())
 
-    smooth = True
-
-    def derivatives(self, x: Tensor) -> Derivatives:
-        """All of them at x."""
-        return Derivatives(self.evaluate(x), self.derivative(x), *higher.silu(x))
+    def higher(self, x: Tensor) -> Higher:
+        """Both at x."""
+        return derivatives.silu(x)
 
 
 class Sigmoidal(Curved):
@@ -301,11 +299,9 @@ class Tanh(Sigmoidal):
         """1 / cosh² x, without cancellation"""
         return 4 * (2 * x).sigmoid() * (-2 * x).sigmoid()
 
-    smooth = True
-
-    def derivatives(self, x: Tensor) -> Derivatives:
-        """All of them at x."""
-        return Derivatives(self.evaluate(x), self.derivative(x), *higher.tanh(x))
+    def higher(self, x: Tensor) -> Higher:
+        """Both at x."""
+        return derivatives.tanh(x)
 
 
 @register
@@ -321,11 +317,9 @@ class Sigmoid(Sigmoidal):
         """σ(x) σ(−x)"""
         return x.sigmoid() * (-x).sigmoid()
 
-    smooth = True
-
-    def derivatives(self, x: Tensor) -> Derivatives:
-        """All of them at x."""
-        return Derivatives(self.evaluate(x), self.derivative(x), *higher.sigmoid(x))
+    def higher(self, x: Tensor) -> Higher:
+        """Both at x."""
+        return derivatives.sigmoid(x)
 
 
 @register

@@ -99,7 +99,7 @@ def tight_reach(columns: Tensor, count: int) -> Tensor:
 
 
 def _spectral(columns: Tensor, count: int) -> Tensor:
-    """(batch, 1, K, numbers) → (batch, numbers), with powers in single precision, whose rounding is added."""
+    """(batch, 1, K, numbers) → (batch, numbers)."""
     relative, most = _relative(columns)
     first, second = places(count, columns.device)
     matrix = relative.new_zeros(relative.shape[0], relative.shape[2], count, count)
@@ -110,12 +110,11 @@ def _spectral(columns: Tensor, count: int) -> Tensor:
     inverse = _inverse_roots(u)
     matrix.mul_(inverse.unsqueeze(-1)).mul_(inverse.unsqueeze(-2))
     size = matrix.square().sum((-2, -1)).sqrt()
-    power = (matrix / torch.where(size > 0, size, torch.ones_like(size))[..., None, None]).float()
+    power = matrix / torch.where(size > 0, size, torch.ones_like(size))[..., None, None]
     for _ in range(SQUARINGS):
         power = power @ power
-    norm = power.square().sum((-2, -1)).pow(0.5 ** (SQUARINGS + 1)).to(size.dtype)
-    share = 1 + 4 * count * count * torch.finfo(torch.float32).eps
-    return _grown(norm * share * size * u.sum(-1) * most.squeeze(1), count)
+    norm = power.square().sum((-2, -1)).pow(0.5 ** (SQUARINGS + 1))
+    return _grown(norm * size * u.sum(-1) * most.squeeze(1), count)
 
 
 def ellipse(columns: Tensor, count: int) -> tuple[Tensor, Tensor]:

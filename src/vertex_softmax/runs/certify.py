@@ -23,7 +23,7 @@ from vertex_softmax.graph.ir import Graph
 from vertex_softmax.methods.bound import Bound
 from vertex_softmax.methods.options import Options
 from vertex_softmax.methods.registry import Method, lower_bounds, method_named
-from vertex_softmax.methods.sizing import batch_size
+from vertex_softmax.methods.sizing import batch_size, varying_numbers
 from vertex_softmax.methods.verdict import Verdict
 from vertex_softmax.ops.elementwise import Log
 from vertex_softmax.ops.interval import Interval
@@ -104,7 +104,7 @@ def _answer(graph: Graph, input_set: InputSet, labels: Tensor, ask: _Asked) -> C
     region = input_set.region(graph.input.shape, dtype, device)
     count = len(region.box.lower)
     labels = _classed(labels.to(device), count, _classes(graph))
-    size = batch_size(graph, ask.method, options, device, dtype)
+    size = batch_size(graph, ask.method, options, device, dtype, varying_numbers(region))
     parts = []
     for i in range(0, count, size):
         some = input_set[i : i + size] if count == len(input_set) else input_set  # else the batch is one input
@@ -197,7 +197,7 @@ def _interval(graph: Graph, input_set: InputSet, ask: _Asked) -> Interval:
     """The interval of every output for inputs that have one graph."""
     graph = graph.to(ask.dtype, ask.device)
     region = input_set.region(graph.input.shape, ask.dtype, ask.device)
-    size = batch_size(graph, ask.method, ask.options, ask.device, ask.dtype)
+    size = batch_size(graph, ask.method, ask.options, ask.device, ask.dtype, varying_numbers(region))
     count = len(region.box.lower)
     parts = [_output_interval(graph, region.at(slice(i, i + size)), ask) for i in range(0, count, size)]
     return Interval(torch.cat([part.lower for part in parts]), torch.cat([part.upper for part in parts]))

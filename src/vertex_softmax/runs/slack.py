@@ -20,7 +20,7 @@ from vertex_softmax.graph.ir import Graph, Node
 from vertex_softmax.methods.boxes import tightened_boxes
 from vertex_softmax.methods.options import Options
 from vertex_softmax.methods.registry import Method
-from vertex_softmax.methods.sizing import batch_size
+from vertex_softmax.methods.sizing import batch_size, varying_numbers
 from vertex_softmax.ops.rules import RowRule, Rules
 from vertex_softmax.runs.run import AttentionHeads, OtherSlack, SlackMap
 from vertex_softmax.sets import InputSet
@@ -39,11 +39,11 @@ def slack_map(graph: Graph, input_set: InputSet, labels: Sequence[int], targets:
     itself takes the best of this and of other passes, which may lose less.)
     """
     options = Options()
-    size = batch_size(graph, METHOD, options, graph.device)
+    region = input_set.region(graph.input.shape, graph.dtype, graph.device)
+    size = batch_size(graph, METHOD, options, graph.device, graph.dtype, varying_numbers(region))
     parts: dict[Node, Tensor] = {}
     rows: dict[Node, Tensor] = {}
     widths: dict[Node, Tensor] = {}
-    region = input_set.region(graph.input.shape, graph.dtype, graph.device)
     for i in range(0, len(input_set), size):
         chosen = slice(i, i + size)
         question = Question.over(graph, region.at(chosen), memory=options.memory)

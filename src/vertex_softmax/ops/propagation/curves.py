@@ -9,8 +9,8 @@ where x'³ is ¾h² x' to within h³/4 (a Chebyshev polynomial). Of x'² what is
 
 from __future__ import annotations
 
+import dataclasses
 import math
-from typing import NamedTuple
 
 import torch
 from torch import Tensor
@@ -24,8 +24,9 @@ from vertex_softmax.ops.propagation.second_order import chosen, linear_columns, 
 from vertex_softmax.ops.zonotope import Unknowns, Zonotope
 
 
-class Derivatives(NamedTuple):
-    """f, f', f'' and f''' at some numbers, and a bound of |f''''| everywhere."""
+@dataclasses.dataclass(frozen=True, eq=False)
+class Derivatives:
+    """f and its first three derivatives at some numbers, and a bound of the fourth everywhere."""
 
     value: Tensor
     first: Tensor
@@ -66,5 +67,5 @@ def bent_to_second_order(x: Zonotope, box: Interval, band: Band, at: Derivatives
     found = rounded(found, at.value.abs() + found.rough_radius + size)
     share = math.sqrt(2 / math.pi)  # of the mean over directions, as for products
     better = length + share * own.sum(-1) < share * band.half.sum(-1)
-    usable = torch.stack([part.isfinite() for part in (*at[:4], own)]).all(0).all(-1)
+    usable = torch.stack([part.isfinite() for part in (at.value, at.first, at.second, at.third, own)]).all(0).all(-1)
     return chosen((better & usable).unsqueeze(-1), found, first)

@@ -143,7 +143,7 @@ def _to_second_order(y: Zonotope, eps: float, origin: str, inputs: InputUnknowns
     loose = factor * across.loose + back.abs() * (pull.abs() * y.loose).sum(-1, keepdim=True)
     centre = (rho * (1 + (e_low + e_high) / 2)).unsqueeze(-1) * c
     found = Zonotope(centre, blocks, loose, torch.zeros_like(c))
-    found = with_products(found, inputs, _products(y, across, inputs, pull, whole, rho, kappa))
+    found = with_products(found, inputs, _products((y, across), inputs, pull, whole, kappa, rho))
     found = rounded(found, found.centre.abs() + found.rough_radius)
     return found, useful & found.centre.isfinite().all(-1) & (found.radius.mean(-1) <= d**0.5)
 
@@ -161,9 +161,10 @@ def _across(y: Zonotope, c: Tensor, square: Tensor) -> Zonotope:
 
 
 def _products(
-    y: Zonotope, across: Zonotope, inputs: InputUnknowns, pull: Tensor, whole: Tensor, rho: Tensor, kappa: Tensor
+    parts: tuple[Zonotope, Zonotope], inputs: InputUnknowns, pull: Tensor, whole: Tensor, kappa: Tensor, rho: Tensor
 ) -> tuple[Tensor, Tensor]:
-    """ρ (−(1 − κ₀) a_ℓ ℓ⊥ − (|ℓ⊥|²/W + 3κ₀ a_ℓ²)/2 · c) as coefficients of pairs and squares."""
+    """ρ (−(1 − κ₀) a_ℓ ℓ⊥ − (|ℓ⊥|²/W + 3κ₀ a_ℓ²)/2 · c) of y and y⊥, as coefficients of pairs and squares."""
+    y, across = parts
     columns, c = linear_columns(across, inputs), y.centre
     a = (linear_columns(y, inputs) * pull[:, None]).sum(-1)  # (batch, n, rows...)
     gram = torch.einsum("bi...d,bj...d->bij...", columns, columns) / (2 * whole)[:, None, None]

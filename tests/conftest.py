@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import functools
 import gc
 import signal
-import typing
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -83,15 +81,11 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 
 
 @pytest.fixture(scope="session", autouse=True)
-def _the_ops_of_torch_are_listed_once() -> Iterator[None]:
-    """torch.export walks over all C++ ops of torch 50 times per call, a third of its time; no test adds one.
+def _exports_are_quick() -> Iterator[None]:
+    """torch.export keeps what it otherwise makes anew at every call."""
+    from tests.quick_export import quick_export
 
-    And it makes 10,000 functions per call, with annotations that `typing` keeps and `collections.abc` makes anew.
-    """
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(torch._ops, "Callable", typing.Callable, raising=False)
-        if walk := getattr(torch._export.utils, "_materialize_cpp_cia_ops", None):
-            patch.setattr(torch._export.utils, "_materialize_cpp_cia_ops", functools.cache(walk))
+    with quick_export():
         yield
 
 

@@ -36,7 +36,7 @@ class Known(NamedTuple):
     exact: list[arb]
 
 
-@functools.lru_cache(maxsize=256)
+@functools.lru_cache(maxsize=1024)  # all of test_soundness.py, which asks for some of them twice
 def known(name: str, rows: int, keys: int, dtype: torch.dtype, seed: int = 0) -> Known:
     boxes = family(name, rows, keys, dtype, seed)
     return Known(f"{name}, K = {keys}, {dtype}", boxes, exact_mins(*boxes))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 import json
 import math
 from collections.abc import Iterator
@@ -17,6 +18,7 @@ from vertex_lab.baselines import SCORE_BOX_METHODS
 from vertex_lab.experiments import head_bounds, sweep
 from vertex_lab.experiments.request import Request
 from vertex_lab.experiments.synthetic import Heads, heads
+from vertex_softmax.bounds.ascent import Ascent
 from vertex_softmax.methods.options import Options
 from vertex_softmax.ops.interval import Interval
 from vertex_softmax.runs.certify import certify
@@ -31,6 +33,12 @@ def one_thread() -> Iterator[None]:
     torch.set_num_threads(1)
     yield
     torch.set_num_threads(before)
+
+
+@pytest.fixture
+def few_steps(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Ten steps of ascent instead of sixty: each gives a bound, and how near it comes is not asked here."""
+    monkeypatch.setattr(head_bounds, "certify", functools.partial(certify, options=Options(ascent=Ascent(steps=10))))
 
 
 def batch(keys: int = 5, count: int = 3, seed: int = 0) -> Heads:
@@ -82,6 +90,7 @@ def test_components_by_a_plain_loop() -> None:
         assert float(found[i]) == pytest.approx(total / len(lower), abs=1e-10)
 
 
+@pytest.mark.usefixtures("few_steps")
 @pytest.mark.parametrize("epsilon", [0.005, 0.05])
 def test_every_row_is_a_bound_and_in_order(epsilon: float) -> None:
     drawn = batch(6, 4, seed=2)
@@ -148,6 +157,7 @@ def test_sizes_are_the_protocols() -> None:
     )
 
 
+@pytest.mark.usefixtures("few_steps")
 def test_a_run_its_journal_and_its_table(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sweep, "sizes", lambda _request: (sweep.Size(4, 0.02, 3, 2),))
     request = Request(tmp_path, quick=True, seeds=(0, 1))

@@ -185,7 +185,8 @@ class Zonotope:
             if isinstance(unknowns, Pairs):
                 shape, scale = pairs.ellipse(columns, unknowns.count)
                 length = scale * shape.diagonal(dim1=-2, dim2=-1).sum(-1).clamp(min=0).sqrt()
-                share = scale * scale / torch.where(length > 0, length, torch.ones_like(length))
+                # not scale², which underflows long before the coefficients do
+                share = scale * (scale / torch.where(length > 0, length, torch.ones_like(length)))
                 matrix = matrix + share[..., None, None] * shape
                 size = size + length
                 count += columns.shape[2]

@@ -18,7 +18,7 @@ the length of y is gone but for eps. With κ₀ = d·eps/W, κ = κ₀ (−2a + 
   y/(ρσ) = c + κ₀ a c + y⊥ − (1 − κ₀) a y⊥ + k y⊥ + (−β/2 − κ₀ (3a² + θ₃)/2 + ψ) c,
   k = (a² (1 − κ₀) − β/2 − κ₀ (3a² + θ₃)/2 + ψ) / (1 + a) of second order.
 With y' = ℓ + r: a_ℓ ℓ⊥, |ℓ⊥|²/W c and κ₀ a_ℓ² c are products of inputs; a_r y⊥, a_ℓ r⊥, ℓ⊥·r⊥/W c, k y⊥ and the rest
-are of third order.
+are of third order (but for ψ, which begins with 3κ₀²a²/2: of second order, and next to nothing unless eps is large).
 """
 
 from __future__ import annotations

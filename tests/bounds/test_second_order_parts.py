@@ -47,6 +47,8 @@ def test_the_radii_of_a_zonotope_hold_its_values_and_stay_known() -> None:
     for radius in (x.radius, x.tight_radius, x.rough_radius, x.linear.radius + x.rest.radius):
         assert bool((away <= radius[0]).all())
     assert bool((x.tight_radius <= x.radius).all())
+    torch.testing.assert_close(x.rest.loose, x.loose, rtol=0, atol=0)
+    torch.testing.assert_close(x.linear.radius + x.rest.radius, x.radius)
     moved = x.rearranged(lambda t: t.mT)
     assert moved.known[0] is not None
     torch.testing.assert_close(moved.radius, x.radius.mT, rtol=0, atol=0)

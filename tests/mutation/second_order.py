@@ -168,7 +168,7 @@ MUTANTS: list[Mutant] = [
                 "1 - tau**4 / 192 + even / 2",
                 "1 + tau**4 / 192 + even / 2",
             ),
-            "second rows: half of the mixed term": (
+            "second rows: the mixed term forgotten": (
                 "attended_to_second_order",
                 "2 * line * other + other.square()",
                 "other.square()",
@@ -260,7 +260,7 @@ MUTANTS: list[Mutant] = [
                 "[(x.linear, y.rest), (x.rest, y)]",
                 "[(x.rest, y)]",
             ),
-            "second products: the weight forgotten in the box": (
+            "second products: half of the larger product alone": (
                 "product_errors",
                 "one * torch.stack([x.radius * y.radius for x, y in factors]).sum(0)",
                 "one * torch.stack([x.radius * y.radius for x, y in factors]).amax(0) / 2",

@@ -141,3 +141,31 @@ def test_overflow_is_no_number_that_is_used(size: float) -> None:
     found = normalized(y, 1e-5, "norm")
     assert bool((found.radius >= 1).all())
     assert float(found.radius.max()) <= math.sqrt(4) * (1 + 1e-12)
+
+
+ALONG, ACROSS = (1.0, 0.0, 0.0), (0.0, 1.0, 0.0)
+TERMS = {
+    "the square of the rest across": ((0.0, ACROSS), (0.2, ACROSS), 0.0),
+    "what is linear across times the rest across": ((0.1, ACROSS), (0.1, ACROSS), 0.0),
+    "the rest along, with eps": ((0.0, ALONG), (0.01, ALONG), 1 / 3),
+    "the rest along times what is linear across": ((0.1, ACROSS), (0.1, ALONG), 0.0),
+    "what is linear along times the rest across": ((0.1, ALONG), (0.1, ACROSS), 0.0),
+}
+
+
+@pytest.mark.parametrize("name", TERMS)
+def test_every_error_is_needed_where_nothing_else_is(name: str) -> None:
+    """Two unknowns, one of the input and one of the rest, in directions in which one term is far above the others."""
+    (line, of_line), (other, of_rest), eps = TERMS[name]
+    drawn = case([(1, 3)], 1.0, 9)
+    more = next(u for u in drawn.zonotopes[0].blocks if u.origin == "other")
+    columns = torch.zeros(1, 4, 1, 1, 3, dtype=torch.float64)
+    columns[0, :, 0, 0] = 1e-9
+    columns[0, 0, 0, 0] += line * torch.tensor(of_line, dtype=torch.float64)
+    balls = other * torch.tensor(of_rest, dtype=torch.float64).reshape(1, 1, 1, 1, 3)
+    c = torch.tensor(ALONG, dtype=torch.float64).reshape(1, 1, 3)
+    y = Zonotope(c, {drawn.inputs: columns, more: balls}, None, torch.zeros_like(c))
+    second, useful = _to_second_order(y, eps, "norm", drawn.inputs)
+    assert bool(useful.all())
+    ends = Case((y,), drawn.inputs, drawn.generator)
+    assert overshoot(second, ends, Normalize(eps).evaluate, useful) <= 0

@@ -128,6 +128,20 @@ def test_attention_of_which_only_one_side_depends_on_the_input(side: str) -> Non
         check(Attention(), Case(both, drawn.inputs, drawn.generator))
 
 
+def test_attention_of_scores_that_are_linear_and_values_that_are_not() -> None:
+    """Two keys, scores ±ξ/5 and values ±ζ: the error is ξ ζ/5, of what is linear in scores times the values' rest."""
+    drawn = case([(1, 2), (2, 1)], 1.0, 0)
+    other = next(u for u in drawn.zonotopes[0].blocks if u.origin == "other")
+    opposite = torch.tensor([1.0, -1.0], dtype=torch.float64)
+    columns = torch.zeros(1, 4, 1, 1, 2, dtype=torch.float64)
+    columns[0, 0, 0, 0] = 0.2 * opposite
+    zeros = [torch.zeros(1, 1, 2, dtype=torch.float64), torch.zeros(1, 2, 1, dtype=torch.float64)]
+    scores = Zonotope(zeros[0], {drawn.inputs: columns}, None, zeros[0])
+    values = Zonotope(zeros[1], {other: opposite.reshape(1, 1, 1, 2, 1)}, None, zeros[1])
+    second, _ = attended_to_second_order(scores, zeros[0], values, drawn.inputs, "attention")
+    assert overshoot(second, Case((scores, values), drawn.inputs, drawn.generator), Attention().evaluate) <= 0
+
+
 def test_a_weight_near_one_and_peaked_rows() -> None:
     for seed, centre in itertools.product(range(2), (10.0, 40.0)):
         check(Attention(), case([(2, 3, 4), (2, 4, 5)], 0.5, seed, centre=centre))

@@ -11,11 +11,11 @@ import torch
 from torch import Tensor
 
 from tests.bounds.networks import Config, input_box, transformer
+from tests.ops.propagation import second_order_checks
 from vertex_softmax.bounds import zonotopes
 from vertex_softmax.bounds.boxes import by_intervals
 from vertex_softmax.bounds.question import Question
 from vertex_softmax.graph.ir import Graph, Node
-from vertex_softmax.ops import pairs
 from vertex_softmax.ops.zonotope import InputUnknowns, Zonotope
 from vertex_softmax.sets.region import BoxRegion
 
@@ -52,22 +52,11 @@ def inputs_of(found: dict[Node, Zonotope], graph: Graph) -> InputUnknowns:
 
 def known_part(zonotope: Zonotope, inputs: InputUnknowns, xi: Tensor) -> Tensor:
     """centre + linear + quadratic part at ξ (batch, n)."""
-    first, second = pairs.places(inputs.pairs.count, xi.device)
-    values = {
-        inputs: xi,
-        inputs.squares: 2 * xi.square() - 1,
-        inputs.pairs: xi[:, first] * xi[:, second] / pairs.unit(inputs.pairs.count),
-    }
-    found = zonotope.centre
-    for unknowns, numbers in values.items():
-        if unknowns in zonotope.blocks:
-            found = found + torch.einsum("bp,bp...->b...", numbers, zonotope.blocks[unknowns].flatten(1, 2))
-    return found
+    return second_order_checks.known_part(zonotope, second_order_checks.products_at(inputs, xi))
 
 
 def errors_alone(zonotope: Zonotope, inputs: InputUnknowns) -> Zonotope:
-    blocks = {u: x for u, x in zonotope.blocks.items() if u not in (inputs, inputs.squares, inputs.pairs)}
-    return Zonotope(torch.zeros_like(zonotope.centre), blocks, zonotope.own, zonotope.slack)
+    return second_order_checks.errors_alone(zonotope, (inputs, inputs.squares, inputs.pairs))
 
 
 def points(inputs: int, batch: int, seed: int) -> list[Tensor]:

@@ -14,6 +14,7 @@ from tests.mutation import (
     proofs,
     relaxations,
     search,
+    second_order,
     specs,
     verdicts,
     walks,
@@ -22,7 +23,7 @@ from tests.mutation import (
 from tests.mutation.mutant import Mutant
 
 PARTS = (
-    *(relaxations, products, zonotopes, walks, facts, primitive, kernel, verdicts, identities),
+    *(relaxations, products, zonotopes, second_order, walks, facts, primitive, kernel, verdicts, identities),
     *(search, specs, importers, onnx_edge, proofs),
 )
 AREAS = ("relaxations", "walks", "primitive", "verdicts", "search", "specs", "importers", "proofs", "checker")

@@ -15,22 +15,22 @@ MUTANTS: list[Mutant] = [
             "norm: the upper end without its denominator": ("remainder", "A.square() / (1 - A)", "A.square() / 4"),
             "norm: the lower end halved": ("remainder", "torch.maximum(-B / 2, -A)", "torch.maximum(-B / 4, -A / 2)"),
             "norm: the second-order part forgotten": (
-                "normalized",
+                "_to_first_order",
                 "torch.where(better, quadratic, plain) + half * shape.size.sqrt()",
                 "half * shape.size.sqrt()",
             ),
             "norm: the centre moves the wrong way": (
-                "normalized",
+                "_to_first_order",
                 "-(shape.size / 2).unsqueeze(-1) * towards",
                 "(shape.size / 2).unsqueeze(-1) * towards",
             ),
             "norm: numbers' own unknowns forgotten": (
-                "normalized",
+                "_to_first_order",
                 "Zonotope(centre, blocks, loose, torch.zeros_like(c))",
                 "Zonotope(centre, blocks, None, torch.zeros_like(c))",
             ),
             "norm: useful beyond overflow": (
-                "normalized",
+                "_to_first_order",
                 "(A < 1) & whole.isfinite() & (whole > limits.tiny / limits.eps)",
                 "A < 1",
             ),
@@ -128,8 +128,8 @@ MUTANTS: list[Mutant] = [
             "ellipses: columns of half the length": ("columns_ellipse", "length.sum(-1)", "length.sum(-1) / 4"),
             "lengths: squares may underflow": (
                 "norm",
-                "square < count * limits.tiny / limits.eps",
-                "square < -count * limits.tiny / limits.eps",
+                "x.square().sum(dims).clamp_(min=least)",
+                "x.square().sum(dims)",
             ),
         },
         only="attention or norm or underflow",

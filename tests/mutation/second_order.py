@@ -23,11 +23,6 @@ MUTANTS: list[Mutant] = [
                 "relative.movedim(1, -1) / 4",
             ),
             "pairs: the root of the wrong power": ("_spectral", "0.5 ** (SQUARINGS + 1)", "0.5**SQUARINGS"),
-            "pairs: single precision's rounding forgotten": (
-                "_spectral",
-                "1 + 4 * count * count * torch.finfo(torch.float32).eps",
-                "1.0",
-            ),
             "pairs: an ellipse of half the size": (
                 "ellipse",
                 "(weighted @ weighted.mT) / 2",

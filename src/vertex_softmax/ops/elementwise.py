@@ -76,14 +76,18 @@ class Elementwise(Splittable, Propagating):
     def propagate(self, inputs: tuple[Zonotope, ...], boxes: tuple[Interval, ...], origin: str) -> Zonotope:
         """The band of one slope over the box, or to second order (ops/propagation/curves.py)."""
         x, box = inputs[0], boxes[0]
-        more = None if x.inputs is None else self.higher(x.centre)
-        box = box if more is None else box.meet(x.tight_box)
+        at = None if x.inputs is None else self.derivatives(x.centre)
+        box = box if at is None else box.meet(x.tight_box)
         band = self.band(box, self.lines(box, Rules(attention=RowRule.AFFINE, parallel=True)))
+        return bent(x, band) if at is None else bent_to_second_order(x, box, band, at, origin)
+
+    def derivatives(self, x: Tensor) -> Derivatives | None:
+        """f and its derivatives at x; None if the function is not smooth."""
+        more = self.higher(x)
         if more is None:
-            return bent(x, band)
-        value, first = self.evaluate(x.centre), self.derivative(x.centre)
-        at = Derivatives(value=value, first=first, second=more[0], third=more[1], fourth=more[2])
-        return bent_to_second_order(x, box, band, at, origin)
+            return None
+        value, first = self.evaluate(x), self.derivative(x)
+        return Derivatives(value=value, first=first, second=more[0], third=more[1], fourth=more[2])
 
     def higher(self, x: Tensor) -> Higher | None:
         """The next two derivatives at x, and a bound of the fourth everywhere; None if the function is not smooth."""

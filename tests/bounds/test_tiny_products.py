@@ -1,4 +1,7 @@
-"""FIND: fails. Products of inputs whose scale has a square that underflows are lost from the ellipsoid of a row."""
+"""Products of inputs so small that the square of their scale underflows are still in the ellipsoid of a row.
+
+They once vanished there, and a box was [0, 0] where the value was 4.
+"""
 
 from __future__ import annotations
 
@@ -14,7 +17,7 @@ from vertex_softmax.sets.region import BoxRegion
 
 
 @pytest.mark.parametrize(("dtype", "size"), [(torch.float64, 1e-170), (torch.float32, 1e-24)])
-def test_find_the_row_shape_of_tiny_products_is_not_nothing(dtype: torch.dtype, size: float) -> None:
+def test_the_row_shape_of_tiny_products_is_not_nothing(dtype: torch.dtype, size: float) -> None:
     zero = torch.zeros(1, 2, dtype=dtype)
     shape = Zonotope(zero, {Pairs("p", 3): torch.full((1, 1, 3, 2), size, dtype=dtype)}, None, zero).row_shape
     radius = shape.size.sqrt() * shape.matrix[0, 0, 0].sqrt()
@@ -22,8 +25,8 @@ def test_find_the_row_shape_of_tiny_products_is_not_nothing(dtype: torch.dtype, 
 
 
 @pytest.mark.parametrize("size", [1e-12, 1e-15])
-def test_find_the_box_of_a_matrix_product_of_tiny_products_in_float32_holds_its_values(size: float) -> None:
-    """(sx · sx') @ xᵀ / s²: the box is [0, 0], and a corner has the value 4."""
+def test_the_box_of_a_matrix_product_of_tiny_products_in_float32_holds_its_values(size: float) -> None:
+    """(sx · sx') @ xᵀ / s², whose value at a corner is 4."""
     start = build.source((2, 4))
     number = build.constant(torch.tensor(size))
     x = build.multiply(start, number, "small")

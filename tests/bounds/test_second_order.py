@@ -6,6 +6,8 @@ to lie in what is said of errors alone, far less than the whole range: a wrong c
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 import pytest
 import torch
 from torch import Tensor
@@ -16,6 +18,7 @@ from vertex_softmax.bounds import zonotopes
 from vertex_softmax.bounds.boxes import by_intervals
 from vertex_softmax.bounds.question import Question
 from vertex_softmax.graph.ir import Graph, Node
+from vertex_softmax.ops.interval import Interval
 from vertex_softmax.ops.zonotope import InputUnknowns, Zonotope
 from vertex_softmax.sets.region import BoxRegion
 
@@ -68,22 +71,37 @@ def points(inputs: int, batch: int, seed: int) -> list[Tensor]:
             for i in range(0, inputs, 3))]  # fmt: skip
 
 
-def overshoot(found: dict[Node, Zonotope], graph: Graph, lower: Tensor, upper: Tensor, xi: Tensor) -> float:
+class Limits(NamedTuple):
+    """How far errors reach: of every number of a node, and of one functional η of each row (None: it has no rows)."""
+
+    numbers: Tensor
+    eta: Tensor
+    rows: Tensor | None
+
+
+def limits(found: dict[Node, Zonotope], inputs: InputUnknowns) -> dict[Node, Limits]:
+    """Of all nodes, each with a functional of its own."""
+    generator = torch.Generator().manual_seed(3)
+    most = {}
+    for node, zonotope in found.items():
+        errors = errors_alone(zonotope, inputs)
+        eta = torch.randn(zonotope.centre.shape, generator=generator, dtype=torch.float64)
+        most[node] = Limits(errors.radius, eta, errors.reach(eta) if zonotope.centre.dim() > 2 else None)
+    return most
+
+
+def overshoot(found: dict[Node, Zonotope], most: dict[Node, Limits], graph: Graph, box: Interval, xi: Tensor) -> float:
     """The most by which what is left at ξ exceeds the errors, of all numbers and of random functionals of rows."""
     inputs = inputs_of(found, graph)
-    start = found[graph.input]
-    x = known_part(start, inputs, xi).clamp(lower, upper)
-    generator = torch.Generator().manual_seed(3)
+    x = known_part(found[graph.input], inputs, xi).clamp(*box)
     worst = -torch.inf
     for node, value in graph.values(x).items():
-        zonotope = found[node]
-        left, errors = value - known_part(zonotope, inputs, xi), errors_alone(zonotope, inputs)
+        left, limit = value - known_part(found[node], inputs, xi), most[node]
         slack = 1e-12 * (1 + value.abs().amax())
-        worst = max(worst, float((left.abs() - errors.radius - slack).max()))
-        if zonotope.centre.dim() > 2:
-            eta = torch.randn(zonotope.centre.shape, generator=generator, dtype=torch.float64)
-            along = (eta * left).sum(-1).abs()
-            worst = max(worst, float((along - errors.reach(eta) - slack * eta.abs().sum(-1)).max()))
+        worst = max(worst, float((left.abs() - limit.numbers - slack).max()))
+        if limit.rows is not None:
+            along = (limit.eta * left).sum(-1).abs()
+            worst = max(worst, float((along - limit.rows - slack * limit.eta.abs().sum(-1)).max()))
     return worst
 
 
@@ -93,8 +111,9 @@ def test_what_is_left_is_in_the_errors(name: str, radius: float) -> None:
     config = CONFIGS[name]
     graph, (lower, upper) = transformer(config), input_box(config, 2, radius)
     found = all_zonotopes(graph, lower, upper)
-    count = inputs_of(found, graph).pairs.count
-    assert max(overshoot(found, graph, lower, upper, xi) for xi in points(count, 2, 0)) <= 0
+    inputs = inputs_of(found, graph)
+    most, box = limits(found, inputs), Interval(lower, upper)
+    assert max(overshoot(found, most, graph, box, xi) for xi in points(inputs.pairs.count, 2, 0)) <= 0
 
 
 @pytest.mark.parametrize("name", ["pre gelu", "gated", "post causal"])

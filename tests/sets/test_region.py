@@ -217,10 +217,9 @@ def test_a_transformer_over_a_ball_is_bounded_and_no_worse_than_over_its_box(nam
             slack = 1e-9 * (1 + value.abs().amax(0))
             assert ((value >= lower - slack) & (value <= upper + slack)).all(), node
         boxed = by_method(Question.over(graph, BoxRegion(*region.box)), method, A=A)
-        better = bound.lower >= boxed.lower - 1e-9 * (1 + boxed.lower.abs())
-        assert (
-            better.all() if radius < 0.1 else better.double().mean() > 0.8
-        )  # tighter boxes may turn slopes the wrong way
+        # tighter boxes may turn slopes the wrong way: by next to nothing over a small set
+        better = bound.lower >= boxed.lower - (1e-5 if radius < 0.1 else 1e-9) * (1 + boxed.lower.abs())
+        assert better.all() if radius < 0.1 else better.double().mean() > 0.8
         assert method == "ibp" or (bound.lower > boxed.lower).any()
 
 

@@ -56,6 +56,7 @@ def boxes_by_zonotopes(question: Question) -> Boxes:
 def _made(question: Question) -> Boxes:
     begin = time.perf_counter()
     boxes, index = question.input_boxes(), question.index
+    curved = _read_by_curves(index)
     most = MOST_GENERATOR_NUMBERS * question.batch
     start = input_zonotope(question.given.box, question.graph.input.name)
     zonotopes = {question.graph.input: _with_products(start, question)}
@@ -70,10 +71,9 @@ def _made(question: Question) -> Boxes:
                 found = merged(found, most * 3 // 4, f"ops before {node.name}")
             zonotopes[node] = reduced(found, most)
             if not isinstance(node.op, Moving):  # then the box is the input's, moved
-                if zonotopes[node].inputs is None:
-                    boxes = boxes.tightened(node, zonotopes[node].box)
-                elif node is question.graph.output or _read_by_curves(index, node):
-                    boxes = boxes.tightened(node, zonotopes[node].tight_box)
+                found = zonotopes[node]
+                careful = node is question.graph.output or node in curved
+                boxes = boxes.tightened(node, found.tight_box if careful else found.rough_box)
         for i in node.inputs:
             left[i] -= 1
             if left[i] == 0:
@@ -83,12 +83,13 @@ def _made(question: Question) -> Boxes:
     return dataclasses.replace(boxes, zonotopes={output: zonotopes[output]})
 
 
-def _read_by_curves(index: GraphIndex, node: Node) -> bool:
-    """Whether an op that is not affine reads the node, or the node moved: then its box is worth some work."""
-    return any(
-        not user.op.affine or (isinstance(user.op, Moving) and _read_by_curves(index, user))
-        for user in index.users(node)
-    )
+def _read_by_curves(index: GraphIndex) -> set[Node]:
+    """The nodes that an op reads which is not affine, itself or moved: their boxes are worth some work."""
+    found: set[Node] = set()
+    for node in reversed(index.nodes):
+        if not node.op.affine or (isinstance(node.op, Moving) and node in found):
+            found.update(node.inputs)
+    return found
 
 
 def _with_learnt(index: GraphIndex, boxes: Boxes, node: Node, zonotopes: Mapping[Node, Zonotope]) -> Boxes:

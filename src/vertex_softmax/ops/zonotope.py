@@ -135,6 +135,11 @@ class Zonotope:
         return Interval(self.centre - self.radius, self.centre + self.radius)
 
     @property
+    def rough_box(self) -> Interval:
+        """The range of every number by `rough_radius`."""
+        return Interval(self.centre - self.rough_radius, self.centre + self.rough_radius)
+
+    @property
     def tight_box(self) -> Interval:
         """The range of every number by `tight_radius`."""
         return Interval(self.centre - self.tight_radius, self.centre + self.tight_radius)

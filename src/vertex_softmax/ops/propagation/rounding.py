@@ -13,4 +13,6 @@ from vertex_softmax.ops.zonotope import Zonotope
 def rounded(zonotope: Zonotope, size: Tensor) -> Zonotope:
     """The zonotope with slack for numbers of the given size, (batch, *shape); as it is where precision has no share."""
     share = OUTWARD.get(size.dtype, 0.0)
-    return zonotope if share == 0 else dataclasses.replace(zonotope, slack=zonotope.slack + share * size)
+    if share == 0:
+        return zonotope
+    return dataclasses.replace(zonotope, slack=zonotope.slack + share * size, known=(None, None))

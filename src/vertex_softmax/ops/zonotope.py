@@ -94,8 +94,8 @@ class Zonotope:
     """(batch, *shape), ≥ 0: the unknown that each number has for itself; None is 0"""
     slack: Tensor
     """(batch, *shape), ≥ 0: what else a number may be off by"""
-    known: tuple[Tensor | None, ...] = (None, None)
-    """`radius` and `tight_radius` where they are known already"""
+    known: tuple[Tensor | None, ...] = (None, None, None)
+    """`radius`, `tight_radius` and `rough_radius`, where they have been computed: the same numbers as without"""
 
     @functools.cached_property
     def radius(self) -> Tensor:
@@ -109,9 +109,9 @@ class Zonotope:
 
     @functools.cached_property
     def rough_radius(self) -> Tensor:
-        """No less than `radius`, and quick: for what need not be exact, such as rounding."""
-        if "radius" in self.__dict__ or self.known[0] is not None:
-            return self.radius
+        """Products of inputs as one ball: quick, for what need not be exact, such as rounding."""
+        if self.known[2] is not None:
+            return self.known[2]
         found = self.loose
         for columns in self.blocks.values():
             found = found + lengths(columns).sum(1)
@@ -219,9 +219,10 @@ class Zonotope:
             tuple(None if known is None else change(known) for known in self._known_radii()),
         )
 
-    def _known_radii(self) -> tuple[Tensor | None, Tensor | None]:
-        """`radius` and `tight_radius`, as far as they have been computed."""
-        return self.__dict__.get("radius", self.known[0]), self.__dict__.get("tight_radius", self.known[1])
+    def _known_radii(self) -> tuple[Tensor | None, ...]:
+        """`radius`, `tight_radius` and `rough_radius`, as far as they have been computed."""
+        names = ("radius", "tight_radius", "rough_radius")
+        return tuple(self.__dict__.get(name, known) for name, known in zip(names, self.known, strict=True))
 
 
 def reach_of(unknowns: Unknowns, columns: Tensor, *, tight: bool = False) -> Tensor:

@@ -29,6 +29,7 @@ CONFIGS = {
     "post relu": Config(depth=2, norm="post", mask="padding", seed=15),
     "gated": Config(depth=2, gated=True, norm="pre", activation="silu", seed=6),
     "none": Config(depth=2, activation="gelu", seed=7),
+    "signs of curvature": Config(tokens=3, norm="pre", activation="gelu tanh", gain=6.0, seed=211),
     "peaked": Config(depth=2, heads=2, norm="pre", activation="silu", gain=4.0, tokens=5, seed=8),
 }
 

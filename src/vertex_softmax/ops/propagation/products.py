@@ -100,8 +100,8 @@ def product_errors(
 
     Returns what each number may be off by itself, and balls for the rows where one ellipsoid is better.
     """
-    one = torch.ones_like(factors[0][0].centre) if weight is None else weight.abs()
-    box = one * torch.stack([x.radius * y.radius for x, y in factors]).sum(0)
+    one = torch.ones_like(factors[0][0].centre) if weight is None else weight
+    box = one.abs() * torch.stack([x.radius * y.radius for x, y in factors]).sum(0)
     ellipses = []
     for x, y in factors:
         found = _elementwise(x.row_shape, y.row_shape)

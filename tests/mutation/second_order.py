@@ -257,8 +257,8 @@ MUTANTS: list[Mutant] = [
             ),
             "second products: half of the larger product alone": (
                 "product_errors",
-                "one * torch.stack([x.radius * y.radius for x, y in factors]).sum(0)",
-                "one * torch.stack([x.radius * y.radius for x, y in factors]).amax(0) / 2",
+                "one.abs() * torch.stack([x.radius * y.radius for x, y in factors]).sum(0)",
+                "one.abs() * torch.stack([x.radius * y.radius for x, y in factors]).amax(0) / 2",
             ),
         },
         only="product",

@@ -10,7 +10,7 @@ from torch import Tensor
 
 from tests.bounds.networks import Config, input_box, transformer
 from vertex_softmax.bounds.question import Question
-from vertex_softmax.bounds.zonotopes import boxes_by_zonotopes, merged, reduced
+from vertex_softmax.bounds.zonotopes import _mixed_columns, boxes_by_zonotopes, merged, reduced
 from vertex_softmax.ops.zonotope import Unknowns, Zonotope, times_left, times_right, times_rows
 from vertex_softmax.sets.region import BoxRegion
 
@@ -59,6 +59,25 @@ def test_a_reduction_is_no_smaller_in_any_direction(reduction: object, most: int
         assert next(iter(after.blocks)) is next(iter(before.blocks))  # the input's stays as it is
     else:
         assert sum(math.prod(x.shape) for x in after.blocks.values()) <= most
+
+
+@pytest.mark.parametrize("out", [1, 2, 6])
+def test_what_numbers_have_for_themselves_is_mixed_by_a_matrix(out: int) -> None:
+    """Functionals of all rows reach as far as Σ_i own_i |η·w_i|: exactly where unknowns stay apart, else no less."""
+    generator = torch.Generator().manual_seed(out)
+    weight = torch.randn(8, out, generator=generator, dtype=torch.float64)
+    own = torch.rand(2, 3, 8, generator=generator, dtype=torch.float64)
+    own[:, 1] = 0
+    own[1, 2, :5] = 0
+    _, columns = _mixed_columns(weight, own, "here")
+    eta = torch.randn(200, 3, out, generator=generator, dtype=torch.float64)
+    zero = torch.zeros(2, 3, out, dtype=torch.float64)
+    found = reach(Zonotope(zero, {Unknowns("here"): columns}, None, zero), eta)
+    exact = torch.einsum("bri,eri->be", own, torch.einsum("ero,io->eri", eta, weight).abs())
+    assert bool((found >= exact * (1 - 1e-12)).all())
+    if out > 1:
+        assert torch.allclose(found, exact, rtol=1e-12)
+        assert columns.shape[1] == 8 + 8  # none for the row whose numbers have nothing for themselves
 
 
 @pytest.mark.parametrize("middle", [(), (2,), (2, 3)])

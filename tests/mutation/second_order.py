@@ -208,17 +208,22 @@ MUTANTS: list[Mutant] = [
         "ops/propagation/test_second_rows.py",
         {
             "second curves: no cubic part": (
-                "bent_to_second_order",
-                "own + at.third.abs() * h**3 / 24 + at.fourth * h**4 / 24",
-                "own + at.fourth * h**4 / 24",
+                "taylor",
+                "at.third.abs() * h**3 / 24 + at.fourth * h**4 / 24",
+                "at.fourth * h**4 / 24",
             ),
             "second curves: no fourth derivative": (
+                "taylor",
+                "at.third.abs() * h**3 / 24 + at.fourth * h**4 / 24",
+                "at.third.abs() * h**3 / 24",
+            ),
+            "second curves: the error of the parabola forgotten": (
                 "bent_to_second_order",
-                "own + at.third.abs() * h**3 / 24 + at.fourth * h**4 / 24",
-                "own + at.third.abs() * h**3 / 24",
+                "own + parabola.error",
+                "own",
             ),
             "second curves: the slope of the cubic part": (
-                "bent_to_second_order",
+                "taylor",
                 "at.third * h.square() / 8",
                 "at.third * h.square() / 4",
             ),
@@ -239,6 +244,39 @@ MUTANTS: list[Mutant] = [
             ),
         },
         only="curve",
+    ),
+    *mutants(
+        "relaxations",
+        "ops/propagation/curves.py",
+        "ops/propagation/test_curves.py",
+        {
+            "relu's parabola: the turning points forgotten": (
+                "relu_parabola",
+                "torch.stack([zero, *ends, *tops])",
+                "torch.stack([zero, *ends])",
+            ),
+            "relu's parabola: half of the error": ("relu_parabola", "half / 2", "half / 4"),
+            "relu's parabola: the slope of another centre": (
+                "relu_parabola",
+                "(1 + 2 * g * c + b) / 2",
+                "(1 + g * c + b) / 2",
+            ),
+            "relu's parabola: twice the curvature": (
+                "relu_parabola",
+                "torch.where(undecided, g / 2, torch.zeros_like(c))",
+                "torch.where(undecided, g, torch.zeros_like(c))",
+            ),
+            "relu's parabola: the near end too high": (
+                "relu_parabola",
+                "far * far / 4 + near * (far + near)",
+                "far * far + near * (far + near)",
+            ),
+            "relu's parabola: decided numbers of the wrong sign": (
+                "relu_parabola",
+                "torch.where(lower >= 0, 1.0, torch.where(upper <= 0, torch.zeros_like(c), nan))",
+                "torch.where(lower >= 0, 1.0, torch.zeros_like(c))",
+            ),
+        },
     ),
     *mutants(
         "relaxations",
@@ -318,5 +356,23 @@ MUTANTS: list[Mutant] = [
                 "()",
             ),
         },
+    ),
+    *mutants(
+        "relaxations",
+        "bounds/zonotopes.py",
+        "bounds/test_zonotopes.py",
+        {
+            "mixed numbers: the unknowns of another row": (
+                "_mixed_columns",
+                "flat[:, row, which].unsqueeze(-1) * weight[which]",
+                "flat[:, 0, which].unsqueeze(-1) * weight[which]",
+            ),
+            "mixed numbers: dropped where one input of the batch has none": (
+                "_mixed_columns",
+                "flat.flatten(1).amax(0)",
+                "flat.flatten(1).amin(0)",
+            ),
+        },
+        only="mixed",
     ),
 ]

@@ -30,7 +30,14 @@ from vertex_softmax.ops.lines import (
     end_lines,
     negated,
 )
-from vertex_softmax.ops.propagation.curves import Derivatives, bent, bent_to_second_order
+from vertex_softmax.ops.propagation.curves import (
+    Derivatives,
+    Parabola,
+    bent,
+    bent_to_second_order,
+    relu_parabola,
+    taylor,
+)
 from vertex_softmax.ops.registry import register
 from vertex_softmax.ops.rules import ReluSlope, RowRule, Rules
 from vertex_softmax.ops.tensors import beside, spread
@@ -76,10 +83,18 @@ class Elementwise(Splittable, Propagating):
     def propagate(self, inputs: tuple[Zonotope, ...], boxes: tuple[Interval, ...], origin: str) -> Zonotope:
         """The band of one slope over the box, or to second order (ops/propagation/curves.py)."""
         x, box = inputs[0], boxes[0]
-        at = None if x.inputs is None else self.derivatives(x.centre)
-        box = box if at is None else box.meet(x.tight_box)
+        box = box if x.inputs is None else box.meet(x.tight_box)
         band = self.band(box, self.lines(box, Rules(attention=RowRule.AFFINE, parallel=True)))
-        return bent(x, band) if at is None else bent_to_second_order(x, box, band, at, origin)
+        parabola = None if x.inputs is None else self.parabola(x, box)
+        return bent(x, band) if parabola is None else bent_to_second_order(x, band, parabola, origin)
+
+    def parabola(self, x: Zonotope, box: Interval) -> Parabola | None:
+        """About the centre of x, for all numbers of x in a box; None if there is none."""
+        at = self.derivatives(x.centre)
+        if at is None:
+            return None
+        away = torch.maximum(box.upper - x.centre, x.centre - box.lower)
+        return taylor(at, torch.minimum(x.tight_radius, away).clamp(min=0))
 
     def derivatives(self, x: Tensor) -> Derivatives | None:
         """f and its derivatives at x; None if the function is not smooth."""
@@ -145,6 +160,11 @@ class Relu(Elementwise):
     def band(self, box: Interval, lines: Lines) -> Band:
         """The band with the slope of the chord."""
         return band(lines.upper_slope, dataclasses.replace(lines, lower_slope=lines.upper_slope), box)
+
+    def parabola(self, x: Zonotope, box: Interval) -> Parabola:
+        """With less curvature where more of x'² becomes an error."""
+        line, rest = x.linear.radius, x.rest.tight_radius
+        return relu_parabola(x.centre, box, 2 * line * rest + rest.square())
 
     def split_point(self, i: int, box: Interval, x: Tensor) -> Tensor:
         """By the sign."""

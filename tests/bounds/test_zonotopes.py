@@ -10,8 +10,17 @@ from torch import Tensor
 
 from tests.bounds.networks import Config, input_box, transformer
 from vertex_softmax.bounds.question import Question
-from vertex_softmax.bounds.zonotopes import _mixed_columns, boxes_by_zonotopes, merged, reduced
-from vertex_softmax.ops.zonotope import Unknowns, Zonotope, times_left, times_right, times_rows
+from vertex_softmax.bounds.zonotopes import boxes_by_zonotopes, merged, reduced
+from vertex_softmax.ops import zonotope
+from vertex_softmax.ops.zonotope import (
+    Segments,
+    Unknowns,
+    Zonotope,
+    error_blocks,
+    times_left,
+    times_right,
+    times_rows,
+)
 from vertex_softmax.sets.region import BoxRegion
 
 CONFIGS = {
@@ -61,23 +70,24 @@ def test_a_reduction_is_no_smaller_in_any_direction(reduction: object, most: int
         assert sum(math.prod(x.shape) for x in after.blocks.values()) <= most
 
 
-@pytest.mark.parametrize("out", [1, 2, 6])
-def test_what_numbers_have_for_themselves_is_mixed_by_a_matrix(out: int) -> None:
-    """Functionals of all rows reach as far as Σ_i own_i |η·w_i|: exactly where unknowns stay apart, else no less."""
-    generator = torch.Generator().manual_seed(out)
-    weight = torch.randn(8, out, generator=generator, dtype=torch.float64)
-    own = torch.rand(2, 3, 8, generator=generator, dtype=torch.float64)
-    own[:, 1] = 0
-    own[1, 2, :5] = 0
-    _, columns = _mixed_columns(weight, own, "here")
-    eta = torch.randn(200, 3, out, generator=generator, dtype=torch.float64)
-    zero = torch.zeros(2, 3, out, dtype=torch.float64)
-    found = reach(Zonotope(zero, {Unknowns("here"): columns}, None, zero), eta)
-    exact = torch.einsum("bri,eri->be", own, torch.einsum("ero,io->eri", eta, weight).abs())
+@pytest.mark.parametrize("apart", [True, False])
+def test_segments_reach_as_far_as_they_are_long(apart: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Functionals of all rows: exactly Σ |η·segment| where segments stay apart, else no less."""
+    if not apart:
+        monkeypatch.setattr(zonotope, "MOST_SEGMENT_NUMBERS", 0)
+    generator = torch.Generator().manual_seed(0)
+    columns = torch.randn(2, 3, 8, 4, generator=generator, dtype=torch.float64)
+    columns[:, 1] = 0
+    columns[1, 2, :5] = 0
+    (block,) = error_blocks([Segments(columns)], "here").values()
+    eta = torch.randn(200, 3, 4, generator=generator, dtype=torch.float64)
+    zero = torch.zeros(2, 3, 4, dtype=torch.float64)
+    found = reach(Zonotope(zero, {Unknowns("here"): block}, None, zero), eta)
+    exact = torch.einsum("brid,erd->beri", columns, eta).abs().sum((-2, -1))
     assert bool((found >= exact * (1 - 1e-12)).all())
-    if out > 1:
+    if apart:
         assert torch.allclose(found, exact, rtol=1e-12)
-        assert columns.shape[1] == 8 + 8  # none for the row whose numbers have nothing for themselves
+        assert block.shape[1:3] == (8 + 8, 1)  # none for the row without errors
 
 
 @pytest.mark.parametrize("middle", [(), (2,), (2, 3)])

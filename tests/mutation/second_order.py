@@ -359,20 +359,26 @@ MUTANTS: list[Mutant] = [
     ),
     *mutants(
         "relaxations",
-        "bounds/zonotopes.py",
+        "ops/zonotope.py",
         "bounds/test_zonotopes.py",
         {
-            "mixed numbers: the unknowns of another row": (
-                "_mixed_columns",
-                "flat[:, row, which].unsqueeze(-1) * weight[which]",
-                "flat[:, 0, which].unsqueeze(-1) * weight[which]",
+            "segments: an ellipse of a quarter of the length": (
+                "Segments.ellipse",
+                "length.sum(-1)",
+                "length.sum(-1) / 4",
             ),
-            "mixed numbers: dropped where one input of the batch has none": (
-                "_mixed_columns",
-                "flat.flatten(1).amax(0)",
-                "flat.flatten(1).amin(0)",
+            "segments: in the row of another one": ("Segments.block", "live // n", "live * 0"),
+            "segments: dropped where one input of the batch has none": (
+                "Segments.block",
+                "flat.abs().amax((0, 2))",
+                "flat.abs().amin(0).amax(1)",
+            ),
+            "segments: forgotten where they do not fit": (
+                "error_blocks",
+                "ellipses.append(each.ellipse())",
+                "ellipses.append(each.ellipse()._replace(scale=each.length / 2))",
             ),
         },
-        only="mixed",
+        only="segments",
     ),
 ]

@@ -125,7 +125,6 @@ MUTANTS: list[Mutant] = [
                 "(ellipse.scale / part) * (ellipse.scale / safe)",
                 "(ellipse.scale / part) * (ellipse.scale / safe) / 4",
             ),
-            "ellipses: columns of half the length": ("columns_ellipse", "length.sum(-1)", "length.sum(-1) / 4"),
             "lengths: squares may underflow": (
                 "norm",
                 "x.square().sum(dims).clamp_(min=least)",

@@ -28,12 +28,13 @@ from vertex_softmax.ops.interval import Interval
 from vertex_softmax.ops.linear import Add, Linear, Scale, Shift, Subtract
 from vertex_softmax.ops.shape import Moving
 from vertex_softmax.ops.zonotope import (
-    Ellipse,
     InputUnknowns,
     Pairs,
+    Segments,
     Unknowns,
     Zonotope,
     ellipsoid_balls,
+    error_blocks,
     lengths,
     norm,
     of_box,
@@ -211,8 +212,7 @@ def _affine(op: AffineOp, inputs: tuple[Zonotope, ...], origin: str) -> Zonotope
         if isinstance(op, ONE_BY_ONE):
             own = _sizes(op, ones)
         elif isinstance(op, Linear) and op.weight.dim() == 2:
-            unknowns, columns = _mixed_columns(op.weight, ones[0], origin)
-            blocks[unknowns] = columns
+            blocks.update(error_blocks([Segments(ones[0].unsqueeze(-1) * op.weight)], origin))
         else:
             own = _sizes(op, ones)
     slack = _sizes(op, tuple(x.slack for x in inputs))
@@ -225,37 +225,6 @@ def _affine(op: AffineOp, inputs: tuple[Zonotope, ...], origin: str) -> Zonotope
 def _sizes(op: AffineOp, sizes: tuple[Tensor, ...]) -> Tensor:
     """|W|·sizes: how far the output may be off if the inputs are off by these, rounded outward."""
     return op.interval(*(Interval(-x, x) for x in sizes)).radius
-
-
-MOST_COLUMNS_A_NUMBER = 4
-"""A row's own unknowns stay apart behind a matrix if there are at most this many for each number of the result."""
-
-
-def _mixed_columns(weight: Tensor, own: Tensor, origin: str) -> tuple[Unknowns, Tensor]:
-    """The errors Σ_i own_i ν_i weight_i: own (batch, rows..., in), weight (in, out), as unknowns of their own.
-
-    One unknown for each number of a row; or one ball for each row, where a row has far more numbers than its result.
-    """
-    count, out = weight.shape
-    if count > MOST_COLUMNS_A_NUMBER * out:
-        return ellipsoid_balls([_mixed(weight, own)], origin)
-    batch, rows = own.shape[0], own.shape[1:-1]
-    flat = own.reshape(batch, -1, count)
-    live = flat.flatten(1).amax(0).nonzero().flatten()
-    row, which = live // count, live % count
-    columns = flat.new_zeros(batch, len(live), flat.shape[1], out)
-    columns[:, torch.arange(len(live), device=live.device), row] = flat[:, row, which].unsqueeze(-1) * weight[which]
-    return Unknowns(origin), columns.reshape(batch, len(live), 1, *rows, out)
-
-
-def _mixed(weight: Tensor, own: Tensor) -> Ellipse:
-    """Of the errors Σ_i own_i ν_i weight_i: own (batch, rows..., in), weight (in, out)."""
-    length = norm(weight, (1,))
-    unit = weight / torch.where(length > 0, length, torch.ones_like(length)).unsqueeze(-1)
-    size = own * length
-    whole = size.sum(-1)
-    share = size / torch.where(whole > 0, whole, torch.ones_like(whole)).unsqueeze(-1)
-    return Ellipse(unit.mT @ (share.unsqueeze(-1) * unit), whole)
 
 
 def merged(zonotope: Zonotope, most: int, origin: str) -> Zonotope:

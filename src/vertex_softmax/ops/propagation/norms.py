@@ -34,11 +34,11 @@ from vertex_softmax.ops.zonotope import (
     Ellipse,
     InputUnknowns,
     RowShape,
+    Segments,
     Unknowns,
     Zonotope,
     balls,
-    columns_ellipse,
-    ellipsoid_balls,
+    error_blocks,
 )
 
 
@@ -76,15 +76,14 @@ def _to_first_order(y: Zonotope, eps: float, origin: str) -> Zonotope:
     rho = variance.rsqrt().unsqueeze(-1)
     centre = rho * (c * (1 + middle).unsqueeze(-1) + shift)
     along_c = rho * c * half.unsqueeze(-1)
-    error = (Ellipse(shape.matrix, rho.squeeze(-1) * times), columns_ellipse(along_c.unsqueeze(-2)))
+    error = (Ellipse(shape.matrix, rho.squeeze(-1) * times), Segments(along_c.unsqueeze(-2)))
     factor, pull = rho * (1 + middle).unsqueeze(-1), c / whole.unsqueeze(-1)
     blocks = {
         unknowns: factor[:, None, None] * columns
         - (columns * pull[:, None, None]).sum(-1, keepdim=True) * (rho * c)[:, None, None]
         for unknowns, columns in y.blocks.items()
     }
-    unknowns, columns = ellipsoid_balls(error, origin)
-    blocks[unknowns] = columns
+    blocks.update(error_blocks(error, origin))
     # what is not in the blocks goes through the same affine map, by its size
     loose = factor * y.loose + (rho * c).abs() * (pull.abs() * y.loose).sum(-1, keepdim=True)
     found = Zonotope(centre, blocks, loose, torch.zeros_like(c))
@@ -129,7 +128,7 @@ def _to_second_order(y: Zonotope, eps: float, origin: str, inputs: InputUnknowns
     errors = (
         Ellipse(shape.matrix, rho * (A_rest + half) * shape.size.sqrt()),
         Ellipse(of_rest.matrix, rho * A_line * of_rest.size.sqrt()),
-        columns_ellipse((rho * (e_high - e_low) / 2)[..., None, None] * c.unsqueeze(-2)),
+        Segments((rho * (e_high - e_low) / 2)[..., None, None] * c.unsqueeze(-2)),
     )
     factor = (rho * (1 + middle)).unsqueeze(-1)
     pull, back = c / safe.unsqueeze(-1), (rho * kappa).unsqueeze(-1) * c
@@ -138,8 +137,7 @@ def _to_second_order(y: Zonotope, eps: float, origin: str, inputs: InputUnknowns
         + (y.blocks[unknowns] * pull[:, None, None]).sum(-1, keepdim=True) * back[:, None, None]
         for unknowns, columns in across.blocks.items()
     }
-    unknowns, columns = ellipsoid_balls(errors, origin)
-    blocks[unknowns] = columns
+    blocks.update(error_blocks(errors, origin))
     loose = factor * across.loose + back.abs() * (pull.abs() * y.loose).sum(-1, keepdim=True)
     centre = (rho * (1 + (e_low + e_high) / 2)).unsqueeze(-1) * c
     found = Zonotope(centre, blocks, loose, torch.zeros_like(c))

@@ -25,10 +25,10 @@ from vertex_softmax.ops.interval import Interval
 from vertex_softmax.ops.propagation.rounding import rounded
 from vertex_softmax.ops.zonotope import (
     Ellipse,
+    Segments,
     Unknowns,
     Zonotope,
-    columns_ellipse,
-    ellipsoid_balls,
+    error_blocks,
     lengths,
     norm,
     reach_of,
@@ -274,7 +274,7 @@ def attended(scores: Zonotope, masked: Tensor, values: Zonotope, origin: str) ->
         torch.where(less, b, a) for a, b in ((p.middle, other.middle), (p.slope, other.slope), (p.error, other.error))
     )
     # errors: one for each key towards its value, and (p_j − at_j) v'_j in the shape of v'_j
-    keys = columns_ellipse((error + slope.abs() * t.loose).unsqueeze(-1) * away)
+    keys = Segments((error + slope.abs() * t.loose).unsqueeze(-1) * away)
     second = products(t, values)
     root_most = second.most.sqrt().unsqueeze(-2)
     plain, quadratic = p.range.radius * root_most, p.slope * second.size + (p.error + p.slope * t.loose) * root_most
@@ -289,8 +289,7 @@ def attended(scores: Zonotope, masked: Tensor, values: Zonotope, origin: str) ->
     for unknowns, columns in values.blocks.items():
         more = times_left(at, columns)
         blocks[unknowns] = blocks[unknowns] + more if unknowns in blocks else more
-    unknowns, columns = ellipsoid_balls((keys, moved), origin)
-    blocks[unknowns] = columns
+    blocks.update(error_blocks((keys, moved), origin))
     centre = row + (middle.unsqueeze(-1) * away).sum(-2) + shift
     found = Zonotope(centre, blocks, (at.abs() + off) @ values.loose, torch.zeros_like(centre))
     most = (values.centre.abs() + values.rough_radius).amax(-2, keepdim=True)

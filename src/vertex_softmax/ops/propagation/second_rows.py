@@ -26,10 +26,10 @@ from vertex_softmax.ops.propagation.second_order import linear_columns, with_pro
 from vertex_softmax.ops.zonotope import (
     Ellipse,
     InputUnknowns,
+    Segments,
     Unknowns,
     Zonotope,
-    columns_ellipse,
-    ellipsoid_balls,
+    error_blocks,
     times_left,
     times_rows,
 )
@@ -87,13 +87,12 @@ def attended_to_second_order(
     # errors of N
     of_rest, of_all = values.rest.row_shape, values.row_shape
     along = weights * (e.delta + e.gamma * mixed) + sloped * t.loose
-    errors = [
-        columns_ellipse(along.unsqueeze(-1) * away),
+    errors: list[Ellipse | Segments] = [
+        Segments(along.unsqueeze(-1) * away),
         over_keys(sloped * line * of_rest.size.sqrt().unsqueeze(-2), of_rest.matrix),
         over_keys((sloped * other + bent + weights * e.delta) * of_all.size.sqrt().unsqueeze(-2), of_all.matrix),
     ]
-    unknowns, columns = ellipsoid_balls(errors, origin)
-    blocks[unknowns] = columns
+    blocks.update(error_blocks(errors, origin))
     centre = ((weights * e.alpha).unsqueeze(-1) * away).sum(-2)
     own = (weights * t.reach.exp()) @ values.loose
     numerator = Zonotope(centre, blocks, own, torch.zeros_like(centre))
@@ -124,12 +123,11 @@ def _divided(numerator: Zonotope, t: CentredScores, weights: Tensor, origin: str
     shape = numerator.row_shape
     errors = (
         Ellipse(shape.matrix, half * shape.size.sqrt()),
-        columns_ellipse((half.unsqueeze(-1) * numerator.centre).unsqueeze(-2)),
+        Segments((half.unsqueeze(-1) * numerator.centre).unsqueeze(-2)),
     )
     factor = middle.unsqueeze(-1)
     blocks = {unknowns: factor[:, None, None] * columns for unknowns, columns in numerator.blocks.items()}
-    unknowns, columns = ellipsoid_balls(errors, origin)
-    blocks[unknowns] = columns
+    blocks.update(error_blocks(errors, origin))
     own = None if numerator.own is None else factor * numerator.own
     found = Zonotope(factor * numerator.centre, blocks, own, factor * numerator.slack)
     return found, errors[0].length + errors[1].length

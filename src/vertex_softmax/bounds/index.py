@@ -14,6 +14,7 @@ from vertex_softmax.foundation.errors import UnsupportedModelError
 from vertex_softmax.graph.ir import Constant, Graph, Node
 from vertex_softmax.ops.attention import Attention
 from vertex_softmax.ops.contract import Summarising
+from vertex_softmax.ops.normalization import Normalize
 
 
 class GraphIndex:
@@ -113,3 +114,21 @@ def require_dimensions(graph: Graph) -> None:
                 f"{what} of the network is a single number without dimensions; bounds need one: give it the shape "
                 "(1,), by reshape, unsqueeze or keepdims"
             )
+
+
+def last_norm(graph: Graph) -> Node | None:
+    """The norm of which the output is an affine function; None if there is none, or if it depends on more."""
+    found: set[Node] = set()
+    seen: set[Node] = set()
+    waiting = [graph.output]
+    while waiting:
+        node = waiting.pop()
+        if node in seen:
+            continue
+        seen.add(node)
+        if node is graph.input or not (node.op.affine or isinstance(node.op, Constant)):
+            found.add(node)
+        else:
+            waiting.extend(node.inputs)
+    norm = next(iter(found), None)
+    return norm if len(found) == 1 and norm is not None and isinstance(norm.op, Normalize) else None

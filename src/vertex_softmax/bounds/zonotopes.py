@@ -18,7 +18,7 @@ import torch
 from torch import Tensor
 
 from vertex_softmax.bounds.boxes import Boxes, by_intervals
-from vertex_softmax.bounds.index import GraphIndex
+from vertex_softmax.bounds.index import GraphIndex, last_norm
 from vertex_softmax.bounds.memory import MOST_GENERATOR_NUMBERS, MOST_PAIR_NUMBERS, pair_numbers
 from vertex_softmax.bounds.question import Question
 from vertex_softmax.foundation.tolerances import OUTWARD
@@ -62,6 +62,8 @@ def _made(question: Question) -> Boxes:
     start = input_zonotope(question.given.box, question.graph.input.name)
     zonotopes = {question.graph.input: _with_products(start, question)}
     left = Counter(i for node in index.nodes for i in node.inputs)
+    norm, output = last_norm(question.graph), question.graph.output
+    kept = [output] if norm is None else [output, norm.inputs[0]]
     for node in index.nodes:
         question.clock.check()
         if node is not question.graph.input:
@@ -77,11 +79,10 @@ def _made(question: Question) -> Boxes:
                 boxes = boxes.tightened(node, found.tight_box if careful else found.rough_box)
         for i in node.inputs:
             left[i] -= 1
-            if left[i] == 0:
+            if left[i] == 0 and i not in kept:
                 del zonotopes[i]
     question.clock.add("zonotopes", begin)
-    output = question.graph.output
-    return dataclasses.replace(boxes, zonotopes={output: zonotopes[output]})
+    return dataclasses.replace(boxes, zonotopes={node: zonotopes[node] for node in kept})
 
 
 def _read_by_curves(index: GraphIndex) -> set[Node]:

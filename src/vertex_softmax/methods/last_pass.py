@@ -13,6 +13,7 @@ from vertex_softmax.bounds.backward import lower_bound
 from vertex_softmax.bounds.boxes import Boxes
 from vertex_softmax.bounds.choice import DEFAULT
 from vertex_softmax.bounds.coefficients import Objective
+from vertex_softmax.bounds.last_norm import behind_last_norm
 from vertex_softmax.bounds.question import Question
 from vertex_softmax.bounds.slack import attained
 from vertex_softmax.bounds.zonotopes import lowest
@@ -52,6 +53,9 @@ def last_pass(question: Question, boxes: Boxes, objective: Objective, passes: Pa
     if objective.node in boxes.zonotopes:  # never below what norms allow at most: |y/σ| ≤ √d
         found = lowest(boxes.zonotopes[objective.node], objective.coefficients.A)
         bounds.append(found.where(found.isfinite(), -torch.inf))
+    behind = behind_last_norm(question, boxes, objective)
+    if behind is not None:
+        bounds.append(behind.where(behind.isfinite(), -torch.inf))
     bound = Bound(larger(*bounds), boxes)
     ascended = passes.plain if options.suffix is Suffix.OPTIMISED else passes.optimised
     for rule in ascended if meets_attention else ascended[:1]:

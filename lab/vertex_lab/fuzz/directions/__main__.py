@@ -61,7 +61,7 @@ def main(arguments: list[str]) -> int:
         if not found.ratio <= 1:
             violations.append({"seed": seed, "kind": found.name, "ratio": found.ratio, **found.facts})
             _say(f"VIOLATION seed {seed} {found.name}: {found.ratio:.9g} {found.facts}")
-    summary = {
+    summary: dict[str, Any] = {
         "seeds": [chosen.seeds[0], chosen.seeds[0] + cases],
         "minutes": (time.perf_counter() - begin) / 60,
         "torch": torch.__version__,
@@ -71,8 +71,10 @@ def main(arguments: list[str]) -> int:
     }
     if chosen.out is not None:
         chosen.out.write_text(json.dumps(summary, indent=1) + "\n")
-    for name, each in summary["kinds"].items():
-        _say(f"{each['cases']:6d}  {name}: largest {each['largest']:.6f} (seed {each['seed']}), {each['near']} above 0.9")
+    for name, each in sorted(kinds.items()):
+        _say(
+            f"{each['cases']:6d}  {name}: largest {each['largest']:.6f} (seed {each['seed']}), {each['near']} above 0.9"
+        )
     _say(f"{cases} cases, {summary['minutes']:.1f} minutes, {len(violations)} violations, {len(broken)} broken")
     return 1 if violations else 0
 

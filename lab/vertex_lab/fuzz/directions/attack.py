@@ -10,7 +10,7 @@ from torch import Tensor
 
 from vertex_lab.fuzz.directions import ops
 from vertex_lab.fuzz.directions.families import Values, known_part
-from vertex_lab.fuzz.directions.membership import Sums, sums, worst_direction
+from vertex_lab.fuzz.directions.membership import Sums, crude_direction, sums, worst_direction
 from vertex_softmax.ops.zonotope import Zonotope
 
 TOLERANCE = {torch.float64: 1e-12, torch.float32: 1e-5}
@@ -80,6 +80,8 @@ def attacked(case: ops.Case, generator: torch.Generator, points: int = POINTS, r
                 errors = errors_of(found, known, b, here, more)
                 direction, ratio = worst_direction(r[fine], errors)
                 worst = max(worst, float(ratio.max()))
+                other = crude_direction(r[fine], errors)
+                direction = torch.where((torch.arange(len(direction)) % 2 == 0).unsqueeze(1), direction, other)
                 rows = mine.nonzero().flatten()[fine]
                 full = torch.zeros(len(rows), here.shape[0], dtype=torch.float64)
                 full[:, here] = direction
@@ -91,7 +93,11 @@ def attacked(case: ops.Case, generator: torch.Generator, points: int = POINTS, r
         slopes = torch.autograd.grad(aim.nan_to_num(0.0, 0.0, 0.0).sum(), free.tensors(), allow_unused=True)
         free = free.moved(slopes, length)
         length *= 0.6
-    facts = {"shape": list(found.centre.shape), "dtype": str(found.centre.dtype), "claimed": float(claimed.double().mean())}
+    facts = {
+        "shape": list(found.centre.shape),
+        "dtype": str(found.centre.dtype),
+        "claimed": float(claimed.double().mean()),
+    }
     return Outcome(case.name, worst, facts)
 
 

@@ -1,4 +1,4 @@
-"""Random zonotopes that share unknowns, and points of them: values of all unknowns on spheres, at corners and inside."""
+"""Random zonotopes that share unknowns, and points of them: values of unknowns on spheres, at corners and inside."""
 
 from __future__ import annotations
 
@@ -92,6 +92,7 @@ class Family:
 
     def draw(self, generator: torch.Generator, points: int) -> Free:
         """Of all kinds: inside, at corners, and with few unknowns that are not 0."""
+
         def numbers(*shape: int) -> Tensor:
             inside = 2 * torch.rand(points, *shape, generator=generator, dtype=torch.float64) - 1
             kind = torch.rand(points, *[1] * len(shape), generator=generator, dtype=torch.float64)
@@ -247,7 +248,9 @@ def family(shapes: Sequence[tuple[int, ...]], drawn: Regime, generator: torch.Ge
                 blocks[wide] = rest * normal(drawn.batch, 2, k, *shape) * every
         own = None
         if drawn.own > 0:
-            own = (drawn.own * max(rest, 1e-3 * drawn.linear) * normal(drawn.batch, *shape).abs() * size).to(drawn.dtype)
+            own = (drawn.own * max(rest, 1e-3 * drawn.linear) * normal(drawn.batch, *shape).abs() * size).to(
+                drawn.dtype
+            )
         middle = normal(drawn.batch, *shape) * size
         zonotopes.append(
             Zonotope(

@@ -11,7 +11,7 @@ from torch import Tensor
 
 from vertex_lab.fuzz.directions.attack import TOLERANCE, Outcome, finite_numbers
 from vertex_lab.fuzz.directions.families import Values, known_part, products_at
-from vertex_lab.fuzz.directions.membership import Sums, sums, worst_direction
+from vertex_lab.fuzz.directions.membership import Sums, crude_direction, sums, worst_direction
 from vertex_softmax.bounds import zonotopes
 from vertex_softmax.bounds.boxes import by_intervals
 from vertex_softmax.bounds.question import Question
@@ -299,6 +299,8 @@ def attack_network(seed: int, points: int = 6, rounds: int = 4) -> Outcome:
                 break
             with torch.no_grad():
                 eta, ratio = worst_direction(residual[fine], errors)
+                other = crude_direction(residual[fine], errors)
+                eta = torch.where((torch.arange(len(eta)) % 2 == 0).unsqueeze(1), eta, other)
             if float(ratio.max()) > worst:
                 worst, at = float(ratio.max()), "+".join(node.name for node in stack.nodes)
             aim = (eta * residual[fine]).sum(1)

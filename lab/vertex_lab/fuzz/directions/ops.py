@@ -76,8 +76,19 @@ def _poisoned(x: Zonotope, generator: torch.Generator) -> Zonotope:
     return Zonotope(x.centre, blocks, x.own, slack)
 
 
-def _drawn(shapes: Sequence[tuple[int, ...]], generator: torch.Generator) -> tuple[Family, Regime]:
+def _drawn(shapes: Sequence[tuple[int, ...]], generator: torch.Generator, second: float = 0.0) -> tuple[Family, Regime]:
+    """`second`: the share of cases where what is of second order matters most."""
     how = regime(generator)
+    if _coin(generator, second):
+        how = dataclasses.replace(
+            how,
+            count=_count(generator, [2, 2, 3, 6]),
+            linear=_pick(generator, [0.01, 0.03, 0.1, 0.2, 0.5]),
+            rest=_pick(generator, [0.01, 0.1, 0.3, 0.7, 1.0]),
+            own=_pick(generator, [0, 0, 0.1]),
+            spread=_pick(generator, [0, 0, 1]),
+            still=_pick(generator, [0, 0, 0.3]),
+        )
     found = family(shapes, how, generator)
     xs = found.zonotopes
     if how.scale == 1 and _coin(generator, 0.12):
@@ -99,7 +110,7 @@ def _exact_norm(y: Tensor, eps: float) -> Tensor:
 def norm(generator: torch.Generator) -> Case:
     """The normalisation to first and to second order, and whichever is better."""
     d, n = _count(generator, [1, 2, 3, 5, 8, 64]), _count(generator, [1, 2, 3])
-    drawn, how = _drawn([(n if d < 64 else 1, d)], generator)
+    drawn, how = _drawn([(n if d < 64 else 1, d)], generator, 0.5)
     (y,) = drawn.zonotopes
     if _coin(generator, 0.3):
         y = dataclasses.replace(y, centre=y.centre * _pick(generator, [0, 1e-3, 0.1, 3.0, 30.0]))
@@ -114,7 +125,7 @@ def norm(generator: torch.Generator) -> Case:
         claimed = useful.unsqueeze(-1).expand_as(found.centre)
     else:
         name, found = "norm", norms.normalized(y, eps, "new")
-    return Case(name, drawn, found, lambda x: _exact_norm(x, eps), lambda x: torch.ones_like(x), claimed)
+    return Case(name, drawn, found, lambda x: _exact_norm(x, eps), torch.ones_like, claimed)
 
 
 def _scores(x: Zonotope, generator: torch.Generator) -> Zonotope:
@@ -127,13 +138,33 @@ def _scores(x: Zonotope, generator: torch.Generator) -> Zonotope:
     return dataclasses.replace(x, centre=x.centre * (0.0 if large == 0 else peak / large))
 
 
+def _against(x: Zonotope) -> Zonotope:
+    """The last key moves as the one before it does, the other way; the others do not move at all."""
+
+    def turned(columns: Tensor) -> Tensor:
+        found = torch.zeros_like(columns)
+        found[..., -2], found[..., -1] = columns[..., -2], -columns[..., -2]
+        return found
+
+    centre = x.centre.clone()
+    centre[..., -1] = centre[..., -2]
+    zero = torch.zeros_like(centre)
+    return Zonotope(centre, {u: turned(columns) for u, columns in x.blocks.items()}, None, zero)
+
+
 def attention(generator: torch.Generator) -> Case:
     """Rows of attention to first and to second order, and the op with masks."""
     n, K, d = _count(generator, [1, 2, 3]), _count(generator, [1, 2, 3, 5]), _count(generator, [1, 2, 4])
-    drawn, _ = _drawn([(n, K), (K, d)], generator)
+    drawn, _ = _drawn([(n, K), (K, d)], generator, 0.5)
     whole = _coin(generator, 0.15)
     scores, values = drawn.zonotopes
-    scores = _whole(scaled(scores, 2 / max(float(scores.radius.nan_to_num(1.0, 1.0, 1.0).amax()), 1e-300))) if whole else _scores(scores, generator)
+    scores = (
+        _whole(scaled(scores, 2 / max(float(scores.radius.nan_to_num(1.0, 1.0, 1.0).amax()), 1e-300)))
+        if whole
+        else _scores(scores, generator)
+    )
+    if K > 2 and _coin(generator, 0.15):  # keys that move against each other, beside others that do not move
+        scores = _against(scores)
     if _coin(generator, 0.1):  # values that do not move
         zero = torch.zeros_like(values.centre)
         values = Zonotope(values.centre, {}, None, zero)
@@ -168,13 +199,13 @@ def element_product(generator: torch.Generator) -> Case:
     """x · y, also of a zonotope with itself."""
     d, n = _count(generator, [1, 2, 4, 8, 20]), _count(generator, [1, 2, 3])
     same = _coin(generator, 0.25)
-    drawn, _ = _drawn([(n, d)] if same else [(n, d), (n, d)], generator)
+    drawn, _ = _drawn([(n, d)] if same else [(n, d), (n, d)], generator, 0.5)
     xs = drawn.zonotopes
     if not same and _coin(generator, 0.3):
         xs = (xs[0], _other_scale(xs[1], generator))
         drawn = dataclasses.replace(drawn, zonotopes=xs)
     found = products.element_product(xs[0], xs[-1], "new")
-    return Case("element product", drawn, found, lambda *v: v[0] * v[-1], lambda *v: _sizes(xs[0]) * _sizes(xs[-1]))
+    return Case("element product", drawn, found, lambda *v: v[0] * v[-1], lambda *_: _sizes(xs[0]) * _sizes(xs[-1]))
 
 
 def _other_scale(x: Zonotope, generator: torch.Generator) -> Zonotope:
@@ -194,14 +225,14 @@ def matrix_product(generator: torch.Generator) -> Case:
     """x @ y, also of a zonotope with itself transposed."""
     n, k, m = (_count(generator, [1, 2, 3]), _count(generator, [1, 2, 4, 8]), _count(generator, [1, 2, 3]))
     same = _coin(generator, 0.25)
-    drawn, _ = _drawn([(n, k)] if same else [(n, k), (k, m)], generator)
+    drawn, _ = _drawn([(n, k)] if same else [(n, k), (k, m)], generator, 0.5)
     if not same and _coin(generator, 0.3):
         drawn = dataclasses.replace(drawn, zonotopes=(drawn.zonotopes[0], _other_scale(drawn.zonotopes[1], generator)))
     x = drawn.zonotopes[0]
     y = x.transposed if same else drawn.zonotopes[1]
     found = products.matrix_product(x, y)
     return Case(
-        "matrix product", drawn, found, lambda *v: v[0] @ (v[0].mT if same else v[1]), lambda *v: _sizes(x) @ _sizes(y)
+        "matrix product", drawn, found, lambda *v: v[0] @ (v[0].mT if same else v[1]), lambda *_: _sizes(x) @ _sizes(y)
     )
 
 
@@ -222,7 +253,7 @@ INFLECTIONS = [0.0, math.sqrt(2), -math.sqrt(2), 1.4185040087908284, 2.399357280
 def curve(generator: torch.Generator) -> Case:
     """Functions of one number, near where their curvature changes its sign too, over a box that may be narrower."""
     d, n = _count(generator, [1, 2, 4, 8, 20]), _count(generator, [1, 2, 3])
-    drawn, how = _drawn([(n, d)], generator)
+    drawn, how = _drawn([(n, d)], generator, 0.6)
     (x,) = drawn.zonotopes
     x = scaled(x, _pick(generator, [0.1, 0.5, 1, 3]) / how.scale) if how.dtype == torch.float64 else x
     if _coin(generator, 0.6):
@@ -239,7 +270,7 @@ def curve(generator: torch.Generator) -> Case:
         return ((v >= box.lower.double()) & (v <= box.upper.double())).flatten(2).all(2)
 
     return Case(
-        f"curve {type(op).__name__}", drawn, found, lambda v: op.evaluate(v),
+        f"curve {type(op).__name__}", drawn, found, op.evaluate,
         lambda v: v.abs() + op.evaluate(v).abs(), inside=inside,
     )  # fmt: skip
 
@@ -252,20 +283,22 @@ def affine(generator: torch.Generator) -> Case:
     xs = drawn.zonotopes
     if kind == 0:
         weight = torch.randn(d, out, generator=generator, dtype=torch.float64)
-        weight = weight * 10.0 ** (_pick(generator, [0, 0, 3, 12]) * torch.randn(d, 1, generator=generator, dtype=torch.float64))
+        weight = weight * 10.0 ** (
+            _pick(generator, [0, 0, 3, 12]) * torch.randn(d, 1, generator=generator, dtype=torch.float64)
+        )
         if _coin(generator, 0.3):
             weight = weight * (torch.rand(weight.shape, generator=generator) < 0.5)
         weight = weight.to(how.dtype)
         op: linear.Linear | linear.Add | linear.Subtract = linear.Linear(weight, torch.zeros(out, dtype=how.dtype))
         found = zonotopes._affine(op, xs, "new")
         return Case(
-            "affine", drawn, found, lambda x: x @ weight.double(), lambda x: _sizes(xs[0]) @ weight.double().abs()
+            "affine", drawn, found, lambda x: x @ weight.double(), lambda *_: _sizes(xs[0]) @ weight.double().abs()
         )
     op = linear.Add() if kind == 1 else linear.Subtract()
     sign = 1 if kind == 1 else -1
     return Case(
         "affine", drawn, zonotopes._affine(op, xs, "new"), lambda x, y: x + sign * y,
-        lambda x, y: _sizes(xs[0]) + _sizes(xs[1]),
+        lambda *_: _sizes(xs[0]) + _sizes(xs[1]),
     )  # fmt: skip
 
 
@@ -291,11 +324,11 @@ def kept(generator: torch.Generator) -> Case:
     else:
         pick = torch.rand(x.centre.shape, generator=generator) < 0.5
         name, found = "chosen", chosen(pick, zonotopes.merged(x, 0, "new"), zonotopes.reduced(x, 0))
-    return Case(name, drawn, found, lambda v: v, lambda v: _sizes(x), inside=inside)
+    return Case(name, drawn, found, lambda v: v, lambda *_: _sizes(x), inside=inside)
 
 
 def ranges(generator: torch.Generator) -> Case:
-    """Radii, ellipsoids of rows and bounds of functionals: of the whole range of all unknowns, products of inputs too."""
+    """Radii, ellipsoids of rows and bounds of functionals, of the whole range of all unknowns."""
     d, n = _count(generator, [1, 2, 4, 8]), _count(generator, [1, 2, 3])
     drawn, _ = _drawn([(n, d)], generator)
     (x,) = drawn.zonotopes
@@ -314,13 +347,13 @@ def ranges(generator: torch.Generator) -> Case:
         reach = x.reach(eta).unsqueeze(-1)
         found = Zonotope((eta * x.centre).sum(-1, keepdim=True), {}, reach, torch.zeros_like(reach))
         return Case("reach", drawn, found, lambda v: (eta.double() * v).sum(-1, keepdim=True),
-                    lambda v: (eta.double().abs() * _sizes(x)).sum(-1, keepdim=True), plain=True)  # fmt: skip
+                    lambda *_: (eta.double().abs() * _sizes(x)).sum(-1, keepdim=True), plain=True)  # fmt: skip
     else:
         far = x.row_shape.farthest().clamp(min=torch.finfo(x.centre.dtype).tiny).sqrt().unsqueeze(-1)
         found = Zonotope(torch.zeros_like(far), {}, far, torch.zeros_like(far))
         return Case("farthest", drawn, found, lambda v: _length(v - x.centre.double()),
-                    lambda v: _length(_sizes(x)), plain=True)  # fmt: skip
-    return Case(name, drawn, found, lambda v: v, lambda v: _sizes(x), plain=True)
+                    lambda *_: _length(_sizes(x)), plain=True)  # fmt: skip
+    return Case(name, drawn, found, lambda v: v, lambda *_: _sizes(x), plain=True)
 
 
 def _length(v: Tensor) -> Tensor:
@@ -345,7 +378,7 @@ def bounds(generator: torch.Generator) -> Case:
         found = Zonotope(torch.zeros_like(second), {}, second, torch.zeros_like(second))
         return Case(
             "product radius", drawn, found, lambda a, b: (a - x.centre.double()) @ (b - y.centre.double()),
-            lambda a, b: _sizes(x) @ _sizes(y), plain=True,
+            lambda *_: _sizes(x) @ _sizes(y), plain=True,
         )  # fmt: skip
     if kind == 1:
         drawn, _ = _drawn([(n, k), (n, k)], generator)
@@ -355,7 +388,7 @@ def bounds(generator: torch.Generator) -> Case:
         return Case(
             "inner product", drawn, found,
             lambda a, b: ((a - x.centre.double()) * (b - y.centre.double())).sum(-1, keepdim=True),
-            lambda a, b: (_sizes(x) * _sizes(y)).sum(-1, keepdim=True), plain=True,
+            lambda *_: (_sizes(x) * _sizes(y)).sum(-1, keepdim=True), plain=True,
         )  # fmt: skip
     drawn, _ = _drawn([(n, k)], generator)
     scores = _scores(drawn.zonotopes[0], generator)
@@ -371,7 +404,7 @@ def bounds(generator: torch.Generator) -> Case:
         return moved - (weights * moved).sum(-1, keepdim=True)
 
     return Case(
-        "centred scores", drawn, found, evaluate, lambda s: _sizes(scores).amax(-1, keepdim=True), plain=not t.blocks
+        "centred scores", drawn, found, evaluate, lambda *_: _sizes(scores).amax(-1, keepdim=True), plain=not t.blocks
     )
 
 
@@ -386,7 +419,7 @@ def parts(generator: torch.Generator) -> Case:
     shapes = [_of_shape(part.centre, part.row_shape) for part in ends]
     blocks = {u: c for shape in shapes for u, c in shape.blocks.items()}
     found = Zonotope(x.centre, blocks, None, torch.zeros_like(x.centre))
-    return Case("parts", drawn, found, lambda v: v, lambda v: _sizes(x), plain=True)
+    return Case("parts", drawn, found, lambda v: v, lambda *_: _sizes(x), plain=True)
 
 
 KINDS: dict[str, Callable[[torch.Generator], Case]] = {

@@ -1,9 +1,9 @@
 """Whether a residual lies in a sum of balls: the direction in which it sticks out most.
 
 r = Σ_m G_mᵀ ν_m + e with |ν_m| ≤ 1 and |e_i| ≤ loose_i has a solution exactly if η·r ≤ Σ_m |G_m η| + Σ_i loose_i |η_i|
-for every η (the support function of the set). So the least support over all η with η·r = 1 is wanted, which is convex:
-Newton's steps on Σ_m √(|G_m η|² + μ²) with μ from large to next to nothing. Every η on the way is a proof if its support
-is below 1.
+for every η (the support function of the set). So the least support over all η with η·r = 1 is wanted, a convex one:
+Newton's steps on Σ_m √(|G_m η|² + μ²) with μ from large to next to nothing. Every η on the way is a proof if its
+support is below 1.
 """
 
 from __future__ import annotations

@@ -254,7 +254,7 @@ def norm(x: Tensor, dims: tuple[int, ...]) -> Tensor:
     found = found.sqrt_()
     if x.numel() == 0 or not bool(small.any()):
         return found
-    most: Tensor = torch.linalg.vector_norm(x, torch.inf, dims, keepdim=True)
+    most = x.abs().amax(dims, keepdim=True)
     if bool((small & (most > 0).squeeze(dims)).any()):
         scaled = (x / torch.where(most > 0, most, torch.ones_like(most))).square_().sum(dims).sqrt_()
         found = torch.where(small, scaled * most.squeeze(dims), found)

@@ -138,8 +138,8 @@ MUTANTS: list[Mutant] = [
             ),
             "second norms: half an inner product": (
                 "inner",
-                "(most_eigenvalue(cross @ cross.mT) * x.size * y.size).sqrt()",
-                "(most_eigenvalue(cross @ cross.mT) * x.size * y.size).sqrt() / 2",
+                "most_eigenvalue(cross @ cross.mT).sqrt() * (x.size.sqrt() * y.size.sqrt())",
+                "most_eigenvalue(cross @ cross.mT).sqrt() * (x.size.sqrt() * y.size.sqrt()) / 2",
             ),
         },
     ),

@@ -125,13 +125,49 @@ MUTANTS: list[Mutant] = [
                 "(ellipse.scale / part) * (ellipse.scale / safe)",
                 "(ellipse.scale / part) * (ellipse.scale / safe) / 4",
             ),
-            "lengths: squares may underflow": (
-                "norm",
-                "x.square().sum(dims).clamp_(min=least)",
-                "x.square().sum(dims)",
-            ),
         },
         only="attention or norm or underflow",
+    ),
+    *mutants(
+        "relaxations",
+        "ops/zonotope.py",
+        "ops/propagation/test_directions.py",
+        {
+            "lengths: squares may underflow": (
+                "norm",
+                "torch.where(small, scaled * most.squeeze(dims), found)",
+                "found",
+            ),
+            "lengths: without the largest number": (
+                "norm",
+                "torch.where(small, scaled * most.squeeze(dims), found)",
+                "torch.where(small, most.squeeze(dims), found)",
+            ),
+        },
+    ),
+    *mutants(
+        "relaxations",
+        "ops/propagation/rows.py",
+        "ops/propagation/test_directions.py",
+        {
+            "rows: a key that does not move by itself is not moved by others": (
+                "logistic",
+                "present & (log_rest > -torch.inf) & moves",
+                "present & (log_rest > -torch.inf) & (tau > 0)",
+            ),
+        },
+    ),
+    *mutants(
+        "relaxations",
+        "ops/propagation/norms.py",
+        "ops/propagation/test_directions.py",
+        {
+            "second norms: an inner product whose square underflows": (
+                "inner",
+                "most_eigenvalue(cross @ cross.mT).sqrt() * (x.size.sqrt() * y.size.sqrt())",
+                "(most_eigenvalue(cross @ cross.mT) * x.size * y.size).sqrt()",
+            ),
+        },
     ),
     *mutants(
         "walks",

@@ -279,13 +279,22 @@ def lengths(columns: Tensor, *, also_last: bool = False) -> Tensor:
 
 
 def norm(x: Tensor, dims: tuple[int, ...]) -> Tensor:
-    """The Euclidean norm over some dimensions, rounded up where squares underflow: never 0, but next to nothing.
+    """The Euclidean norm over some dimensions, by their largest number where squares underflow: 0 only of zeros.
 
-    A computed sum of squares below the limit says only that the true one is below twice the limit.
+    What divides by it squares the quotient again: a length that is too large by far would make that vanish.
     """
     limits = torch.finfo(x.dtype)
-    least = 2 * math.prod(x.shape[i] for i in dims) * limits.tiny / limits.eps
-    return x.square().sum(dims).clamp_(min=least).sqrt_()
+    found = x.square().sum(dims)
+    # below the limit a computed sum of squares says only that the true one is below twice the limit
+    small = found < 2 * math.prod(x.shape[i] for i in dims) * limits.tiny / limits.eps
+    found = found.sqrt_()
+    if x.numel() == 0 or not bool(small.any()):
+        return found
+    most = x.abs().amax(dims, keepdim=True)
+    if bool((small & (most > 0).squeeze(dims)).any()):
+        scaled = (x / torch.where(most > 0, most, torch.ones_like(most))).square_().sum(dims).sqrt_()
+        found = torch.where(small, scaled * most.squeeze(dims), found)
+    return found
 
 
 def times_right(columns: Tensor, right: Tensor) -> Tensor:

@@ -178,7 +178,8 @@ def _products(
 def inner(x: RowShape, y: RowShape) -> Tensor:
     """|x'·y'| at most for each row, (batch, rows...), by the two ellipsoids."""
     cross = root(x.matrix).mT @ root(y.matrix)
-    return (most_eigenvalue(cross @ cross.mT) * x.size * y.size).sqrt()
+    # not the root of the whole product: it is the square of the result, and underflows long before that does
+    return most_eigenvalue(cross @ cross.mT).sqrt() * (x.size.sqrt() * y.size.sqrt())
 
 
 def remainder(A: Tensor, B: Tensor) -> tuple[Tensor, Tensor]:

@@ -106,7 +106,9 @@ def logistic(scores: CentredScores) -> Weights:
     log, tau = scores.log_weights, scores.reach
     present = log > -torch.inf
     log_rest = _log_others(log)
-    varies = present & (log_rest > -torch.inf) & (tau > 0)
+    # a key whose t is 0 throughout is moved by the others, through D
+    moves = torch.where(present, tau, torch.zeros_like(tau)).amax(-1, keepdim=True) != 0  # also NaN
+    varies = present & (log_rest > -torch.inf) & moves
     rest = torch.where(varies, log_rest, torch.zeros_like(log)).exp()
     odds = torch.where(varies, log - log_rest, torch.zeros_like(log))
     wide = tau / rest  # |t / (1 − ω)|

@@ -1,6 +1,6 @@
 """Deep norms on digits: certified radii of networks of 2, 3 and 4 blocks, of several training seeds and kinds of norms.
 
-python lab/benchmarks/norms.py [--images 20] [--joint 0] [--only NAME ...] [--models out/norms] [--out FOLDER]
+python lab/benchmarks/norms.py [--images 20] [--joint 0] [--jobs 1] [--only NAME ...] [--models out/norms] [--out FOLDER]
 
 Networks: LayerNorm + GELU with seeds 0, 1 and 2; with 3 and 4 blocks; RMSNorm + gated SiLU. Each is trained once, in
 the same way as that of radius.py (40 epochs, adversarial .05). For every image classified correctly ε is bisected on
@@ -112,12 +112,14 @@ def measure(name: str, options: argparse.Namespace) -> dict[str, Any]:
         if len(x[some]):
             begin = time.perf_counter()
 
-            def holds(ball: LinfBall, method: str = method, some: slice = some) -> Tensor:
-                return certify(graph, ball, labels[some], method, options=GOAL).certified
+            def holds(ball: LinfBall, of: Tensor, method: str = method) -> Tensor:
+                return certify(graph, ball, of, method, options=GOAL).certified
 
-            found[method] = radii(x[some], holds, STEPS, LEAST)
-            seconds[method] = (time.perf_counter() - begin) / (STEPS + 1) / len(x[some])
-    found["attack"] = radii(x, lambda ball: pgd(model, ball, labels, steps=20, restarts=2).worst > 0, STEPS, LEAST)
+            jobs = min(options.jobs, len(x[some]))
+            found[method] = radii((x[some], labels[some]), holds, STEPS, LEAST, jobs)
+            seconds[method] = (time.perf_counter() - begin) / (STEPS + 1) / len(x[some]) * jobs
+    attacked = radii((x, labels), lambda b, of: pgd(model, b, of, steps=20, restarts=2).worst > 0, STEPS, LEAST)
+    found["attack"] = attacked
     at = [
         certify(graph, LinfBall(x, found["crown"] * f, clip=(0, 1)), labels, "crown", options=Options(batch=4))
         for f in (1.0, 1.5)
@@ -140,6 +142,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--images", type=int, default=20)
     parser.add_argument("--joint", type=int, default=0)
+    parser.add_argument("--jobs", type=int, default=1)
     parser.add_argument("--only", nargs="+", choices=list(NETWORKS), default=list(NETWORKS))
     parser.add_argument("--models", type=Path, default=Path("out/norms"))
     parser.add_argument("--out", type=Path, default=Path("lab/benchmarks/runs"))

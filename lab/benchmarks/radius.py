@@ -1,9 +1,9 @@
 """The largest certified ε of each image: IBP, CROWN, hybrid and joint on two blocks with LayerNorm and GELU, on digits.
 
-python lab/benchmarks/radius.py [--images 50] [--steps 12] [--model out/radius/model] [--out lab/benchmarks/runs]
+python lab/benchmarks/radius.py [--images 50] [--steps 12] [--jobs 1] [--model out/radius/model] [--out lab/benchmarks/runs]
 
-Every image has its own ε, all images are bounded in one batch, and each method bisects ε from LOW to HIGH on a
-logarithmic scale, on one thread. The radius reported is certified; the next larger ε tried, at most `precision` times
+Every image has its own ε, the images of a process are bounded together, and each method bisects ε from LOW to HIGH on a
+logarithmic scale, on one thread for each process. The radius reported is certified; the next larger ε tried, at most `precision` times
 as large, is not. The attack is bisected in the same way: times `precision`, what it finds is a ceiling on every radius.
 Writes radius-digits.json.
 """
@@ -13,6 +13,7 @@ from __future__ import annotations
 import argparse
 import json
 import math
+import multiprocessing
 import platform
 import statistics
 import time
@@ -40,17 +41,42 @@ GOAL = Options(goal=0.0, batch=4)
 """Only the verdict counts."""
 LOW = {"ibp": 1e-10, "crown": 1e-4, "hybrid": 1e-4, "joint": 1e-4, "attack": 1e-4}
 HIGH = 0.5
-Holds = Callable[[LinfBall], Tensor]
+Holds = Callable[[LinfBall, Tensor], Tensor]
+"""Of balls around some images and of their labels: for which of them no other class is reached."""
 
 
-def radii(images: Tensor, holds: Holds, steps: int, least: float) -> Tensor:
-    """Per image, the largest ε tried for which `holds(ball)`; 0 if not even `least` does. (n)"""
+def radii(data: tuple[Tensor, Tensor], holds: Holds, steps: int, least: float, jobs: int = 1) -> Tensor:
+    """Per image, the largest ε tried for which `holds`; 0 if not even `least` does. (n)
+
+    `data`: images and labels; with several jobs, processes that are forked take every so-manieth image.
+    """
+    images, labels = data
+    if jobs == 1:
+        return _radii(images, labels, holds, steps, least)
+    found = torch.zeros(len(images), dtype=torch.float64)
+    pipes = []
+    for job in range(min(jobs, len(images))):
+        receiver, sender = multiprocessing.get_context("fork").Pipe(duplex=False)
+        process = multiprocessing.get_context("fork").Process(
+            target=lambda job=job, sender=sender: sender.send(
+                _radii(images[job::jobs], labels[job::jobs], holds, steps, least).tolist()
+            )
+        )
+        process.start()
+        pipes.append((job, receiver, process))
+    for job, receiver, process in pipes:
+        found[job::jobs] = torch.tensor(receiver.recv(), dtype=torch.float64)
+        process.join()
+    return found
+
+
+def _radii(images: Tensor, labels: Tensor, holds: Holds, steps: int, least: float) -> Tensor:
     low = torch.full((len(images),), math.log(least), dtype=torch.float64)
     high = torch.full_like(low, math.log(HIGH))
-    some = holds(LinfBall(images, low.exp(), clip=(0, 1)))
+    some = holds(LinfBall(images, low.exp(), clip=(0, 1)), labels)
     for _ in range(steps):
         middle = (low + high) / 2
-        held = holds(LinfBall(images, middle.exp(), clip=(0, 1)))
+        held = holds(LinfBall(images, middle.exp(), clip=(0, 1)), labels)
         low, high = torch.where(held, middle, low), torch.where(held, high, middle)
     return torch.where(some, low.exp(), 0.0)
 
@@ -63,7 +89,7 @@ def processor() -> str:
     return next((line.split(":", 1)[1].strip() for line in lines if line.startswith("model name")), platform.machine())
 
 
-def measure(images: int, steps: int, place: Path) -> dict[str, Any]:
+def measure(images: int, steps: int, place: Path, jobs: int = 1) -> dict[str, Any]:
     torch.set_num_threads(1)
     data = digits()
     model, record = prepared(place, ARCHITECTURE, data, TRAINING)
@@ -74,15 +100,15 @@ def measure(images: int, steps: int, place: Path) -> dict[str, Any]:
     graph = load(model, LinfBall(x, 0.0))
     certify(graph, LinfBall(x[:1], 0.001), labels[:1], "hybrid")  # set up what is set up once
     questions: dict[str, Holds] = {
-        method: lambda ball, method=method: certify(graph, ball, labels, method, options=GOAL).certified
+        method: lambda ball, of, method=method: certify(graph, ball, of, method, options=GOAL).certified
         for method in METHODS
     }
-    questions["attack"] = lambda ball: pgd(model, ball, labels, steps=20, restarts=2).worst > 0
+    questions["attack"] = lambda ball, of: pgd(model, ball, of, steps=20, restarts=2).worst > 0
     found, seconds = {}, {}
     for name, holds in questions.items():
         begin = time.perf_counter()
-        found[name] = radii(x, holds, steps, LOW[name])
-        seconds[name] = (time.perf_counter() - begin) / (steps + 1) / len(x)
+        found[name] = radii((x, labels), holds, steps, LOW[name], jobs)
+        seconds[name] = (time.perf_counter() - begin) / (steps + 1) / len(x) * min(jobs, len(x))
         print(
             f"{name:>7}: median {float(found[name].quantile(0.5)):.3g}, {seconds[name]:.4f} s per image and ε",
             flush=True,
@@ -118,10 +144,11 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--images", type=int, default=50)
     parser.add_argument("--steps", type=int, default=12)
+    parser.add_argument("--jobs", type=int, default=1)
     parser.add_argument("--model", type=Path, default=Path("out/radius/model"))
     parser.add_argument("--out", type=Path, default=Path("lab/benchmarks/runs"))
     options = parser.parse_args()
-    result = measure(options.images, options.steps, options.model)
+    result = measure(options.images, options.steps, options.model, options.jobs)
     path = write_whole(options.out / "radius-digits.json", json.dumps(result, indent=1).encode())
     print(f"hybrid's radius exceeds CROWN's on {result['hybrid_larger_than']['crown']} of {result['images']} images")
     print(f"written: {path}")

@@ -381,4 +381,26 @@ MUTANTS: list[Mutant] = [
         },
         only="segments",
     ),
+    *mutants(
+        "relaxations",
+        "bounds/last_norm.py",
+        "bounds/test_last_norm.py",
+        {
+            "last norm: a plane that cuts σ": ("_lowest", "eps / middle", "eps / middle + 0.1 * middle"),
+            "last norm: the slope of another plane": ("_lowest", "c / (d * middle)", "1.2 * c / (d * middle)"),
+            "last norm: σ without what is not linear": (
+                "_lowest",
+                "square + eps + far / d",
+                "square + eps",
+            ),
+            "last norm: a quotient by the wrong end": (
+                "_lowest",
+                "torch.where(least >= 0, least / sigma_high, least / sigma_low)",
+                "torch.where(least >= 0, least / sigma_low, least / sigma_high)",
+            ),
+            "last norm: a floor that is too high": ("_lowest", "eta.norm(dim=-1) * d**0.5", "eta.norm(dim=-1)"),
+            "last norm: the planes for the wrong signs": ("_lowest", "mu >= 0", "mu < 0"),
+        },
+        only="point or descent or zero",
+    ),
 ]

@@ -1,6 +1,6 @@
 """Deep norms on digits: certified radii of networks of 2, 3 and 4 blocks, of several training seeds and kinds of norms.
 
-python lab/benchmarks/norms.py [--images 20] [--joint 0] [--jobs 1] [--only NAME ...] [--models out/norms] [--out FOLDER]
+python lab/benchmarks/norms.py [--images 20] [--joint 0] [--jobs 1] [--only NAME ...] [--models FOLDER] [--out FOLDER]
 
 Networks: LayerNorm + GELU with seeds 0, 1 and 2; with 3 and 4 blocks; RMSNorm + gated SiLU. Each is trained once, in
 the same way as that of radius.py (40 epochs, adversarial .05). For every image classified correctly ε is bisected on

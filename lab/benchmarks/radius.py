@@ -1,11 +1,11 @@
 """The largest certified ε of each image: IBP, CROWN, hybrid and joint on two blocks with LayerNorm and GELU, on digits.
 
-python lab/benchmarks/radius.py [--images 50] [--steps 12] [--jobs 1] [--model out/radius/model] [--out lab/benchmarks/runs]
+python lab/benchmarks/radius.py [--images 50] [--steps 12] [--jobs 1] [--model FOLDER] [--out FOLDER]
 
 Every image has its own ε, the images of a process are bounded together, and each method bisects ε from LOW to HIGH on a
-logarithmic scale, on one thread for each process. The radius reported is certified; the next larger ε tried, at most `precision` times
-as large, is not. The attack is bisected in the same way: times `precision`, what it finds is a ceiling on every radius.
-Writes radius-digits.json.
+logarithmic scale, on one thread for each process. The radius reported is certified; the next larger ε tried, at most
+`precision` times as large, is not. The attack is bisected in the same way: times `precision`, what it finds is a
+ceiling on every radius. Writes radius-digits.json.
 """
 
 from __future__ import annotations

@@ -8,7 +8,7 @@ from torch import Tensor, nn
 
 import vertex_softmax as vx
 from vertex_softmax.bounds.index import last_norm
-from vertex_softmax.bounds.last_norm import _lowest
+from vertex_softmax.bounds.last_norm import _lowest, _row
 from vertex_softmax.methods import last_pass
 from vertex_softmax.ops.zonotope import Unknowns, Zonotope
 from vertex_softmax.runs.certify import load
@@ -164,6 +164,19 @@ def test_a_network_is_bounded_better_and_no_sample_is_below(monkeypatch: pytest.
         margins = scores[:, label[i]].unsqueeze(1) - scores
         margins[:, label[i]] = torch.inf
         assert float(margins.amin()) >= float(better.worst[i])
+
+
+def test_a_set_of_one_point_and_blocks_without_unknowns() -> None:
+    """ε 0: no op has an error, and some blocks have no unknown at all."""
+    model, x = Ended().eval().double(), torch.rand(2, 3, 8, dtype=torch.float64)
+    graph, label = load(model, vx.LinfBall(x, 0.0)), model(x).argmax(1)
+    for eps in (0.0, 1e-13):
+        result = vx.certify(graph, vx.LinfBall(x, eps), label, "crown")
+        assert torch.allclose(result.worst, result.clean.amin(1), atol=1e-9)
+    empty = torch.zeros(2, 0, 1, 3, 8, dtype=torch.float64)
+    zero = torch.zeros(2, 3, 8, dtype=torch.float64)
+    row_of = _row(Zonotope(zero, {Unknowns("nothing"): empty}, None, zero), 1, 2)
+    assert next(iter(row_of.blocks.values())).shape == (2, 0, 1, 8)
 
 
 def test_objectives_on_several_rows_are_left_to_others() -> None:

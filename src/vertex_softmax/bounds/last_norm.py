@@ -14,6 +14,7 @@ Either way the numerator is at least one linear functional of y, which the zonot
 from __future__ import annotations
 
 import dataclasses
+import math
 
 import torch
 from torch import Tensor
@@ -70,11 +71,12 @@ def _through_affine_ops(question: Question, norm: Node, objective: Objective) ->
 
 def _row(zonotope: Zonotope, count: int, which: int) -> Zonotope:
     """One row of a norm's input, (batch, d)."""
-    dims = zonotope.centre.dim() - 1
+    shape = zonotope.centre.shape[1:]
+    d = math.prod(shape[len(shape) - count :])
 
     def picked(x: Tensor) -> Tensor:
-        lead = x.shape[: x.dim() - dims]
-        return x.flatten(x.dim() - count).reshape(*lead, -1, x.flatten(x.dim() - count).shape[-1])[..., which, :]
+        lead = x.shape[: x.dim() - len(shape)]
+        return x.reshape(*lead, math.prod(shape) // d, d)[..., which, :]
 
     blocks = {unknowns: picked(columns) for unknowns, columns in zonotope.blocks.items()}
     own = None if zonotope.own is None else picked(zonotope.own)

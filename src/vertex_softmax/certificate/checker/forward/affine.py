@@ -1,0 +1,69 @@
+"""Affine ops: the image of a form is exact but for rounding, which goes into slack (the lemma of forms.py).
+
+What numbers have for themselves becomes one ball for each row where a weight mixes them: Σ_i own_i ν_i W_i, |ν_i| ≤ 1.
+A stored number stands for all reals within 2⁻⁴⁶ of it: that counts as STORED roundings more.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ..rounding import MORE, Array
+from .ellipsoids import LEAST, MOST_SHAPES, Ellipsoid, raised, with_error
+from .forms import Blocks, Form, grown, image
+
+STORED = 128
+"""The relative error of a stored number, 2⁻⁴⁶, counted in roundings of 2⁻⁵³."""
+
+
+def scaled(x: Form, factor: Array) -> Form:
+    """x times stored numbers of the same shape."""
+    size = np.abs(factor)
+    return image(x, lambda y: y * factor, lambda y: y * size, 2 + STORED)
+
+
+def linear(x: Form, weight: Array, key: int) -> Form:
+    """x @ weight, (*rows, i) and (i, o); what the numbers have for themselves becomes a ball under `key`."""
+    size = np.abs(weight)
+    found = image(x, lambda y: y @ weight, lambda y: y @ size, weight.shape[0] + STORED)
+    out = weight.shape[1]
+    if not x.own.any() or found.centre.size * out > MOST_SHAPES:
+        return found
+    return with_error(replace(found, own=np.zeros_like(found.own)), [mixed(x.own, weight)], key)
+
+
+def mixed(own: Array, weight: Array) -> Ellipsoid:
+    """Of Σ_i own_i ν_i weight_i with |ν_i| ≤ 1: own (*rows, i), weight (i, o). That weights are stored is in slack."""
+    length = np.sqrt(np.square(weight).sum(1)) + LEAST  # u_i = own_i · length_i, so that own_i²/u_i = own_i/length_i
+    share = own / length
+    matrix = np.swapaxes(share[..., None] * weight, -1, -2) @ weight
+    return Ellipsoid(raised(matrix, len(weight) + 8), np.sqrt((own * length).sum(-1) * grown(len(weight))) * MORE)
+
+
+def moved(inputs: list[Form], index: NDArray[np.int64]) -> Form:
+    """A gather from the numbers of all inputs, flattened and beside each other: exact."""
+    if len(inputs) == 1:
+        dims = inputs[0].centre.ndim
+        flat = index.reshape(-1)
+
+        def take(x: Array) -> Array:
+            lead = x.shape[: x.ndim - dims]
+            return np.ascontiguousarray(x.reshape(*lead, -1)[..., flat]).reshape(*lead, *index.shape)
+
+        return inputs[0].moved(take)
+    blocks: Blocks = {}
+    keys = dict.fromkeys(key for x in inputs for key in x.blocks)
+    for key in keys:
+        lead = next(x.blocks[key] for x in inputs if key in x.blocks).shape[:2]
+        parts = [
+            x.blocks[key].reshape(*lead, -1) if key in x.blocks else np.zeros((*lead, x.centre.size)) for x in inputs
+        ]
+        blocks[key] = np.concatenate(parts, -1)[..., index]
+    centre, own, slack = (
+        np.concatenate([part.ravel() for part in parts])[index]
+        for parts in zip(*((x.centre, x.own, x.slack) for x in inputs), strict=True)
+    )
+    return Form(centre=centre, blocks=blocks, own=own, slack=slack)

@@ -38,8 +38,9 @@ class Given:
         self.names, self.file, self.known = dict(step["choices"]), file, lines
 
     def pick(self, number: int, name: str, better: NDArray[np.bool_]) -> NDArray[np.bool_]:
-        """The array of the file; rejected if it has another shape."""
-        return np.asarray(self.file.array(self.names[f"{number}.{name}"], "b", better.shape))
+        """The array of the file, rejected if it has another shape; all true where the step does not name it."""
+        given = self.names.get(f"{number}.{name}")
+        return np.ones_like(better) if given is None else np.asarray(self.file.array(given, "b", better.shape))
 
     def lines(self, number: int, box: ProvedInterval) -> Lines:
         """The lines of the part; rejected if there are none."""

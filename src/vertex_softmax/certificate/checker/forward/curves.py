@@ -12,10 +12,9 @@ from collections.abc import Callable
 
 import numpy as np
 from flint import arb, arb_series, ctx
-from numpy.typing import NDArray
 
 from .. import curves
-from ..network import relu_lines
+from ..lines import relu_lines
 from ..rounding import DIGITS, MORE, Array, ProvedInterval, down, rounding, up
 from . import pairs
 from .choices import Lines, Pick
@@ -138,6 +137,3 @@ def _coefficients(f: Series, x: arb, terms: int) -> list[arb]:
     """The first coefficients of the power series of f around x, which may be a ball."""
     found = f(arb_series([x, 1], prec=terms))
     return [found[i] for i in range(terms)]
-
-
-Mask = NDArray[np.bool_]

@@ -10,16 +10,19 @@ from __future__ import annotations
 from collections import Counter
 from dataclasses import replace
 
+from typing import TYPE_CHECKING
+
 import numpy as np
 
-from .. import rows
 from ..file import Rejected
-from ..network import STORED, Known
 from ..rounding import MORE, Array, ProvedInterval, rounding
 from . import affine, attention, curves, norms, products
 from .choices import Choices
 from .ellipsoids import around, with_error
 from .forms import FIRST, LINES, PAIRS, SQUARES, Form, chosen, constant, image, joined, lengths, of_box, total
+
+if TYPE_CHECKING:
+    from ..network import Known
 
 MOST_PAIRS = 1 << 26
 """Products of the input's unknowns are kept if no node has more coefficients of them than this."""
@@ -81,6 +84,12 @@ def lowest(form: Form, A: Array) -> Array:
     return found.box().lo
 
 
+def work(form: Form, objectives: int) -> int:
+    """The work of `lowest` for so many objectives, in multiplications, roughly."""
+    columns = sum(x.shape[0] * x.shape[1] for x in form.blocks.values()) + 8
+    return objectives * (form.centre.size * columns + 8 * form.count**3)
+
+
 def _unknowns(known: Known) -> int:
     """How many unknowns the input has if products of them are kept, else 0."""
     n = int(np.count_nonzero(known.boxes[0].reach(known.boxes[0].middle())))
@@ -121,7 +130,7 @@ def _propagated(known: Known, number: int, forms: dict[int, Form], count: int, c
 
     if op == "Constant":
         value = node.arrays["value"]
-        return constant(value, np.abs(value) * STORED * MORE)
+        return constant(value, np.abs(value) * norms.STORED * MORE)
     if op == "Move":
         return affine.moved(x, node.arrays["index"])
     if op == "Add":

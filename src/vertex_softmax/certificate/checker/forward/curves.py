@@ -134,6 +134,9 @@ def taylor(op: str, centre: Array, h: Array) -> tuple[list[ProvedInterval], Arra
 
 
 def _coefficients(f: Series, x: arb, terms: int) -> list[arb]:
-    """The first coefficients of the power series of f around x, which may be a ball."""
-    found = f(arb_series([x, 1], prec=terms))
+    """The first coefficients of the power series of f around x, which may be a ball; not finite where there is none."""
+    try:
+        found = f(arb_series([x, 1], prec=terms))
+    except ValueError:  # a ball that may be 0 is in a denominator
+        return [arb("nan")] * terms
     return [found[i] for i in range(terms)]

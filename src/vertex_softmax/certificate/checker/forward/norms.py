@@ -57,17 +57,18 @@ def row_of(c: Array, eps: float) -> Row:
 def normalized(y: Form, eps: float, count: int, key: int, pick: Pick) -> Form:
     """The rows of y, (*rows, d), divided by their σ; each row to whichever order is better."""
     row = row_of(y.centre, eps)
-    first, fits = _to_first_order(y, row, key, pick)
-    found = chosen(pick("expanded", fits)[..., None], first, on_sphere(y.centre.shape, key + 1))
+    first, useful = _to_first_order(y, row, key, pick)
+    fits = useful & (first.radius.mean(-1) <= row.d**0.5)
+    found = chosen((pick("expanded", fits) & useful)[..., None], first, on_sphere(y.centre.shape, key + 1))
     if not (count and y.count):
         return found
     second, useful = to_second_order(y, row, count, key + 2)
-    better = pick("second", useful & (second.radius.sum(-1) < found.radius.sum(-1)))
+    better = pick("second", useful & (second.radius.mean(-1) <= row.d**0.5) & (second.radius.sum(-1) < found.radius.sum(-1)))
     return chosen((better & useful)[..., None], second, found)
 
 
 def _to_first_order(y: Form, row: Row, key: int, pick: Pick) -> tuple[Form, Array]:
-    """The expansion, and the rows (*rows) where it may be used and is better than the sphere."""
+    """The expansion, and the rows (*rows) where it holds."""
     c, d, W = y.centre, row.d, row.whole
     along = dotted(y.deviation, c).tight
     shape = around(y)
@@ -99,7 +100,7 @@ def _to_first_order(y: Form, row: Row, key: int, pick: Pick) -> tuple[Form, Arra
     found = loosened(Form(centre=centre, blocks=found.blocks, own=found.own, slack=found.slack), slack)
     errors = [Ellipsoid(shape.matrix, row.rho.hi * times * MORE), of_columns(column[..., None, :])]
     found = with_error(found, errors, key)
-    return found, useful & np.isfinite(found.rough).all(-1) & (found.radius.mean(-1) <= d**0.5)
+    return found, useful & np.isfinite(found.rough).all(-1)
 
 
 def remainder(A: Array, B: Array) -> tuple[Array, Array]:

@@ -31,8 +31,8 @@ SMALLEST = 1e-280
 
 
 def to_second_order(y: Form, row: Row, count: int, key: int) -> tuple[Form, Array]:
-    """With pairs of the input's unknowns, and the rows (*rows) where that may be used."""
-    c, W, d = y.centre, row.whole, row.d
+    """With pairs of the input's unknowns, and the rows (*rows) where it holds."""
+    c, W = y.centre, row.whole
     relative = row.relative[..., None]
     pull = c / row.square.middle()[..., None]
     a, across = parted(y, pull, relative)
@@ -69,7 +69,7 @@ def to_second_order(y: Form, row: Row, count: int, key: int) -> tuple[Form, Arra
         of_columns(column[..., None, :]),
     ]
     found = with_error(found, errors, key)
-    return found, useful & np.isfinite(found.rough).all(-1) & (found.radius.mean(-1) <= d**0.5)
+    return found, useful & np.isfinite(found.rough).all(-1)
 
 
 def parted(y: Form, pull: Array, relative: Array) -> tuple[Form, Form]:
@@ -100,7 +100,7 @@ def ranges(
     psi = np.maximum(np.maximum((root_low - 1 + s_high / 2).hi, (root_high - 1 + s_low / 2).hi), 0)
     square = ProvedInterval(A).square()
     theta = many - 1 - ProvedInterval(2 * A)  # g at most
-    falls = ProvedInterval(few.lo - 0.0, few.hi) - 1 + ProvedInterval(2 * A) - square * 3  # θ at a = A, its least
+    falls = few - 1 + ProvedInterval(2 * A) - square * 3  # θ at a = A, its least
     rises = theta - square * 3  # θ at a = −A, its most
     least = one - ProvedInterval(A)  # 1 + a at least
     below = np.fmax((-(many * B / 2 + kappa * theta / 2) / least).lo, ((root_low - 1) / least - kappa * A).lo)

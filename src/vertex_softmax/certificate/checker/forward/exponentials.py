@@ -1,5 +1,7 @@
 """e^t = α + β t + γ t² ± δ for |t| ≤ τ, with floats that are chosen; and the centred scores t of rows of attention.
 
+(Weights are those of keys: ω_j times such a function, or p_j itself, see logistic.py.)
+
 Parabola. t³ = ¾τ²t ± τ³/4 and t⁴ = τ²t² − τ⁴/8 ± τ⁴/8 (Chebyshev's polynomials); what the series has beyond is
 between ±τ⁵ cosh(τ)/120 =: ±ρ_s (odd) and between 0 and τ⁶ cosh(τ)/720 =: ρ_c (even). So
   β = 1 + τ²/8,  γ = ½ + τ²/24,  α = 1 − τ⁴/192 + ρ_c/2,  δ = τ³/24 + τ⁴/192 + ρ_s + ρ_c/2.
@@ -39,17 +41,25 @@ class CentredScores(NamedTuple):
     """τ: |t| at most"""
     z: ProvedInterval
     """the range of Z, (..., n)"""
+    theta: Array
+    """|Σ ω t| at most, (..., n)"""
     useful: NDArray[np.bool_]
     """(..., n): the rows that may be expanded"""
 
 
-class Curves(NamedTuple):
-    """e^t = α + β t + γ t² ± δ, (..., n, K)."""
+class Weights(NamedTuple):
+    """Weights of keys as functions of their t, α + β t + γ t² ± δ, and their ranges; (..., n, K)."""
 
     alpha: Array
     beta: Array
     gamma: Array
     delta: Array
+    low: Array
+    high: Array
+
+    def reach(self, level: Array) -> Array:
+        """How far a weight is from a level, at most."""
+        return ProvedInterval(self.low, self.high).reach(level)
 
 
 def centred(scores: Form, visible: NDArray[np.bool_]) -> CentredScores:
@@ -92,32 +102,52 @@ def centred(scores: Form, visible: NDArray[np.bool_]) -> CentredScores:
     reach = np.where(useful[..., None], reach, 0.0)
     off = ProvedInterval(weights).sum().reach(np.ones(weights.shape[:-1]))
     mean = (weights * scores.rough).sum(-1) * grown(keys)
-    drift = off + off * mean + (weights * delta).sum(-1) * grown(keys)
+    theta = (off * mean + (weights * delta).sum(-1) * grown(keys)) * MORE
+    drift = off + theta
     bent = (weights * enclose(lambda x: x.expm1() - x, reach).hi).sum(-1) * grown(keys)
     z = ProvedInterval(1 - drift * MORE - rounding(2), (1 + drift + bent) * MORE)
-    return CentredScores(weights, t, reach, z, useful & (z.lo > 0))
+    return CentredScores(weights, t, reach, z, theta, useful & (z.lo > 0))
 
 
-def line(tau: Array) -> Curves:
-    """By a line whose slope is that of the chord."""
+def line(c: CentredScores) -> Weights:
+    """ω e^t by a line whose slope is that of the chord."""
+    tau = c.reach
     steep = np.where(tau > 1e-3, np.sinh(tau) / np.where(tau > 1e-3, tau, 1.0), 1 + tau * tau / 6)
     up, down_ = enclose(arb.exp, tau), enclose(arb.exp, -tau)
     most = np.maximum((up - ProvedInterval(steep) * tau).hi, (down_ + ProvedInterval(steep) * tau).hi)
     least = (ProvedInterval(steep) * (1 - enclose(arb.log, steep))).lo
     alpha = most / 2 + least / 2
-    return Curves(alpha, steep, np.zeros_like(tau), ProvedInterval(least, most).reach(alpha))
+    delta = ProvedInterval(least, most).reach(alpha)
+    return _weighed(c, (alpha, steep, np.zeros_like(tau), delta), (down_.lo, up.hi))
 
 
-def parabola(tau: Array) -> Curves:
-    """By the parabola."""
+def parabola(c: CentredScores) -> Weights:
+    """ω e^t by the parabola."""
+    tau = c.reach
     cosh = enclose(arb.cosh, tau).hi
     odd, even = tau**5 * cosh / 120, tau**6 * cosh / 720
     alpha, beta, gamma = 1 - tau**4 / 192 + even / 2, 1 + tau**2 / 8, 0.5 + tau**2 / 24
     lost = rounding(20) * (1 + tau**4 / 192 + even + beta * tau + gamma * tau**2)
     delta = (tau**3 / 24 + tau**4 / 192 + odd + even / 2 + lost) * MORE
-    return Curves(alpha, beta, gamma, delta)
+    ends = enclose(arb.exp, -tau).lo, enclose(arb.exp, tau).hi
+    return _weighed(c, (alpha, beta, gamma, delta), ends)
 
 
-def either(first: NDArray[np.bool_], a: Curves, b: Curves) -> Curves:
+def _weighed(c: CentredScores, of_exp: tuple[Array, ...], ends: tuple[Array, Array]) -> Weights:
+    """ω times a function of t; the products are rounded, which is an error too."""
+    alpha, beta, gamma, delta = of_exp
+    lost = rounding(4) * (np.abs(alpha) + beta * c.reach + gamma * c.reach**2)
+    low, high = (ProvedInterval(c.weights) * ProvedInterval(end) for end in (np.maximum(ends[0], 0), ends[1]))
+    return Weights(
+        alpha=c.weights * alpha,
+        beta=c.weights * beta,
+        gamma=c.weights * gamma,
+        delta=c.weights * (delta + lost) * MORE,
+        low=np.maximum(low.lo, 0),
+        high=high.hi,
+    )
+
+
+def either(first: NDArray[np.bool_], a: Weights, b: Weights) -> Weights:
     """a where `first`, else b."""
-    return Curves(*(np.where(first, x, y) for x, y in zip(a, b, strict=True)))
+    return Weights(*(np.where(first, x, y) for x, y in zip(a, b, strict=True)))

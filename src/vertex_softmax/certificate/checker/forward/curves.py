@@ -8,6 +8,7 @@ and over a ball of radius h. Of x'² = ℓ² + ℓ r + r x' the first is kept, a
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 
 import numpy as np
@@ -22,10 +23,24 @@ from .forms import LOST, Form, chosen, grown, with_products
 from .products import MEAN, with_product_errors
 
 Series = Callable[[arb_series], arb_series]
+PIECE = 0.1
+"""The radius of the balls over which fourth derivatives are bounded."""
+MOST_PIECES = 10
+"""How many of them, at most; then they are larger."""
+
+
+def _sigmoid(x: arb_series) -> arb_series:
+    """1/(1 + e^{−x}) from its derivatives, which are polynomials of u = σ − ½: over a ball they stay small."""
+    low, high = (1 / (1 + (-end).exp()) for end in (x[0].lower(), x[0].upper()))  # it grows
+    u = low.union(high) - arb(1) / 2
+    w = arb(1) / 4 - u * u
+    away = x - x[0]
+    third, fourth = w * (u * u - arb(1) / 12), u * w * (arb(1) / 6 - u * u)
+    return u + arb(1) / 2 + away * (w + away * (-u * w + away * (third + away * fourth)))
 
 
 def _tanh(x: arb_series) -> arb_series:
-    return 1 - 2 / ((2 * x).exp() + 1)
+    return 2 * _sigmoid(2 * x) - 1
 
 
 def _gelu_tanh(constants: Callable[[], tuple[arb, arb]]) -> Series:
@@ -41,9 +56,9 @@ SERIES: dict[str, Series] = {
     "GeluTanh": _gelu_tanh(lambda: ((2 / arb.pi()).sqrt(), arb(44715) / 1000000)),
     "GeluTanhDouble": _gelu_tanh(lambda: (arb(0.7978845608028654), arb(0.044715))),
     "GeluTanhSingle": _gelu_tanh(lambda: (arb(0.7978845834732056), arb(0.044714998453855515))),
-    "Silu": lambda x: x / (1 + (-x).exp()),
+    "Silu": lambda x: x * _sigmoid(x),
     "Tanh": _tanh,
-    "Sigmoid": lambda x: 1 / (1 + (-x).exp()),
+    "Sigmoid": _sigmoid,
     "Erf": lambda x: x.erf(),
     "Exp": lambda x: x.exp(),
     "Square": lambda x: x * x,
@@ -122,15 +137,27 @@ def taylor(op: str, centre: Array, h: Array) -> tuple[list[ProvedInterval], Arra
             if not (np.isfinite(c) and np.isfinite(radius)):
                 continue
             at = _coefficients(f, arb(float(c)), 4)
-            over = _coefficients(f, arb(float(c), float(radius)), 5)  # type: ignore[arg-type]
-            if all(x.is_finite() for x in (*at, *over)):
+            most = _fourth(f, float(c), float(radius))
+            if all(x.is_finite() for x in (*at, most)):
                 lows[:, i], highs[:, i] = [float(x.lower()) for x in at], [float(x.upper()) for x in at]
-                fourth[i] = float(abs(over[4]).upper())
+                fourth[i] = float(most.upper())
     finally:
         ctx.prec = old_precision
     shape = centre.shape
     terms = [ProvedInterval(down(a).reshape(shape), up(b).reshape(shape)) for a, b in zip(lows, highs, strict=True)]
     return terms, up(fourth).reshape(shape)
+
+
+def _fourth(f: Series, c: float, radius: float) -> arb:
+    """max|f''''|/24 within a radius of c, or more: over a few balls, each of which is small."""
+    pieces = min(max(math.ceil(radius / PIECE), 1), MOST_PIECES)
+    whole = arb(c, radius)  # type: ignore[arg-type]
+    step = (whole.upper() - whole.lower()) / pieces
+    found = arb(0)
+    for k in range(pieces):
+        low = whole.lower() + k * step
+        found = found.max(abs(_coefficients(f, low.union(low + step), 5)[4]))
+    return found
 
 
 def _coefficients(f: Series, x: arb, terms: int) -> list[arb]:

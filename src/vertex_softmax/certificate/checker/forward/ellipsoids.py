@@ -41,7 +41,8 @@ class Ellipsoid(NamedTuple):
 
     def times(self, factor: Array) -> Ellipsoid:
         """Of e times numbers of at most this size, (*rows)."""
-        return Ellipsoid(self.matrix, self.scale * factor * MORE)
+        none = (self.scale == 0) | (factor == 0)
+        return Ellipsoid(self.matrix, np.where(none, 0.0, self.scale * factor * MORE + TINY))
 
     def farthest(self) -> Array:
         """|e| at most, (*rows)."""
@@ -113,14 +114,16 @@ def over_keys(times: Array, each: Ellipsoid) -> Ellipsoid:
     """
     d = each.matrix.shape[-1]
     trace = np.sqrt(np.maximum(np.trace(each.matrix, axis1=-2, axis2=-1), 0))[..., None, :] + LEAST
-    s = times * each.scale[..., None, :] * MORE
+    scale = each.scale[..., None, :]
+    s = np.where((times == 0) | (scale == 0), 0.0, times * scale * MORE + TINY)  # NaN stays NaN
     spread = s * trace
     whole = spread.sum(-1, keepdims=True) + LEAST
-    g = np.where(s > 0, s / trace / whole, 0.0)
+    g = np.where(s == 0, 0.0, s / trace / whole)
     keys = times.shape[-1]
     matrix = (g @ each.matrix.reshape(*each.matrix.shape[:-2], d * d)).reshape(*g.shape[:-1], d, d)
-    square = np.where(s > 0, s * (s / np.where(g > 0, g, 0.0)), 0.0).sum(-1) * grown(keys)  # infinite if g underflows
-    return Ellipsoid(raised(matrix, keys), np.sqrt(square * MORE) * MORE)
+    each_square = np.where(s == 0, 0.0, s * (s / g) + 4 * TINY)  # infinite if g underflows
+    square = each_square.sum(-1) * grown(keys)
+    return Ellipsoid(raised(matrix, keys), np.sqrt(square) * MORE)
 
 
 def summed(parts: list[Ellipsoid]) -> Ellipsoid:

@@ -16,7 +16,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from ..rounding import MORE, Array, ProvedInterval, rounding
+from ..rounding import MORE, TINY, Array, ProvedInterval, rounding
 from .choices import Pick
 from .ellipsoids import Ellipsoid, around, of_columns, with_error
 from .forms import LOST, Form, chosen, grown, image, loosened
@@ -98,7 +98,7 @@ def _to_first_order(y: Form, row: Row, key: int, pick: Pick) -> tuple[Form, Arra
     column = (row.rho.hi * half * MORE)[..., None] * c
     slack = relative * (size + moved) * MORE + rounding(2) * np.abs(column) + LOST
     found = loosened(Form(centre=centre, blocks=found.blocks, own=found.own, slack=found.slack), slack)
-    errors = [Ellipsoid(shape.matrix, row.rho.hi * times * MORE), of_columns(column[..., None, :])]
+    errors = [Ellipsoid(shape.matrix, row.rho.hi * times * MORE + TINY), of_columns(column[..., None, :])]
     found = with_error(found, errors, key)
     return found, useful & np.isfinite(found.rough).all(-1)
 

@@ -131,7 +131,7 @@ def with_product_errors(
     for x, y in parts:
         a, b = around(x), around(y)
         matrix = raised(a.matrix * b.matrix * (one[..., :, None] * one[..., None, :]), 4)
-        errors.append(Ellipsoid(matrix, a.scale * b.scale * MORE))
+        errors.append(Ellipsoid(matrix, a.scale).times(b.scale))
     length = sum(each.length for each in errors)
     better = pick("round", (length > 0) & (length < MEAN * box.sum(-1)))
     form = replace(form, own=(form.own + np.where(better[..., None], 0.0, box)) * MORE)

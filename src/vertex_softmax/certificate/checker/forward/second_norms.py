@@ -19,7 +19,7 @@ import numpy as np
 
 from ..rounding import MORE, Array, ProvedInterval, rounding
 from . import pairs
-from .ellipsoids import Ellipsoid, around, factor, of_columns, with_error
+from .ellipsoids import around, factor, of_columns, with_error
 from .forms import LOST, Form, grown, image, joined, loosened, with_products
 from .products import product_norm
 
@@ -64,8 +64,8 @@ def to_second_order(y: Form, row: Row, count: int, key: int) -> tuple[Form, Arra
     found = Form(centre=centre, blocks=blocks, own=own * MORE, slack=slack)
     found = with_products(found, *_products(a.lines(count), across.lines(count), c, row, kappa))
     errors = [
-        Ellipsoid(shape.matrix, most * (A_rest + half) * shape.scale * MORE),
-        Ellipsoid(of_rest.matrix, most * A_line * of_rest.scale * MORE),
+        shape.times(most * (A_rest + half) * MORE),
+        of_rest.times(most * A_line * MORE),
         of_columns(column[..., None, :]),
     ]
     found = with_error(found, errors, key)

@@ -27,7 +27,7 @@ PRECISION = 200
 
 
 class Choices:
-    """What looks better, or, with a seed, choices by chance; lines as a prover makes them."""
+    """What looks better, or, with a seed, choices by chance, a share of them true; lines as a prover makes them."""
 
     def __init__(self, prover: Prover, seed: int | None = None, share: float = 0.5) -> None:
         self.prover, self.share = prover, share
@@ -35,7 +35,10 @@ class Choices:
         self.seen: dict[str, list[int]] = {}
 
     def pick(self, number: int, name: str, better: Bools) -> Bools:
-        taken = better if self.chance is None else self.chance.random(better.shape) < self.share
+        """All forms are kept as far as they may be, so that what was chosen before is seen."""
+        taken = better
+        if self.chance is not None:
+            taken = np.ones_like(better) if name == "kept form" else self.chance.random(better.shape) < self.share
         known = self.seen.setdefault(name, [0, 0])
         known[0], known[1] = known[0] + int(taken.sum()), known[1] + taken.size
         return np.asarray(taken)

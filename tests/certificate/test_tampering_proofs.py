@@ -133,10 +133,8 @@ def pointed(name: str) -> Written:
         "forward": dataclasses.replace(plain, norm="pre", activation="gelu", gain=3.0, seed=1),
     }[name]
     net = _net(config, 1e-7)
-    if name == "forward":
-        data = by_form(net)
-    else:
-        data = _splits(net) if name == "tree" else with_choices(by_rule(net)[0])
+    makers = {"forward": by_form, "tree": _splits}
+    data = makers.get(name, lambda net: with_choices(by_rule(net)[0]))(net)
     found = falsified(exact.read(data), alone=False)
     margin = check(found.data()).margin
     assert -1e-2 < margin < 0

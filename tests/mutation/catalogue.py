@@ -27,7 +27,18 @@ PARTS = (
     *(relaxations, products, zonotopes, second_order, walks, facts, primitive, kernel, verdicts, identities),
     *(search, specs, importers, onnx_edge, proofs, forward),
 )
-AREAS = ("relaxations", "walks", "primitive", "verdicts", "search", "specs", "importers", "proofs", "forward", "checker")
+AREAS = (
+    "relaxations",
+    "walks",
+    "primitive",
+    "verdicts",
+    "search",
+    "specs",
+    "importers",
+    "proofs",
+    "forward",
+    "checker",
+)
 
 
 def catalogue() -> list[Mutant]:

@@ -131,7 +131,7 @@ def prove(
 
 
 def _prove(graph: Graph, part: CertificatePart, effort: Effort, report: Report) -> Prover:
-    """The prover with the largest margin over one part: by a forward proof, and of those that the rules in RULES give."""
+    """The prover with the largest margin over one part: with a forward proof, or of those that RULES give."""
     best = _prove_forward(graph, part, effort, report) if forward_first(graph) else None
     if best is not None and not best.open():
         return best
@@ -161,7 +161,7 @@ def _prove(graph: Graph, part: CertificatePart, effort: Effort, report: Report) 
 
 
 def forward_first(graph: Graph) -> bool:
-    """Whether forward proofs reach farther than backward passes: with norms, and with many attentions (docs/norms.md)."""
+    """Whether forward proofs reach farther than passes: with norms, and with many attentions (docs/norms.md)."""
     ops = [node.op for node in graph.nodes()]
     many = sum(isinstance(op, Attention) for op in ops) > MOST_ATTENTIONS_BY_PASSES
     return many or any(isinstance(op, Normalize) for op in ops)

@@ -347,7 +347,9 @@ class Prover:
             if "corner" in own:  # it is on the numbers of the start, which are those of the input, rearranged
                 values["corner"] = torch.zeros_like(own["corner"]).index_copy(-1, numbers, own["corner"])
             number = self.low.at[node]
-            if "corner" in values and self.known.planes(number).exact is None:  # then the planes at the centre are taken
+            if (
+                "corner" in values and self.known.planes(number).exact is None
+            ):  # then the planes at the centre are taken
                 del values["corner"]
             if values:
                 found[number] = {k: v[0].detach().numpy().copy() for k, v in values.items()}

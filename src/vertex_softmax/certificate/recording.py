@@ -16,7 +16,10 @@ class Recorded:
     """Choices (checker/forward/choices.py) that the prover makes."""
 
     def __init__(
-        self, keep: Callable[[str, NDArray[Any]], str], lines: Callable[[int, ProvedInterval], Lines], look: Callable[[], None]
+        self,
+        keep: Callable[[str, NDArray[Any]], str],
+        lines: Callable[[int, ProvedInterval], Lines],
+        look: Callable[[], None],
     ) -> None:
         self.keep, self.lines_over, self.look = keep, lines, look
         self.names: dict[str, str] = {}

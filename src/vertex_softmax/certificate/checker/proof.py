@@ -3,9 +3,10 @@
 For every box of inputs there is a list of steps. Each step is a claim about one node for every input of the box, and
 follows from the steps before it: a box (by a backward pass per entry), a zonotope (by a parallel pass), or a box of the
 scores minus their weighted means. A step of kind "forward" claims nothing: it proves boxes of all nodes, and a form of
-the output, from the input on (forward/propagation.py). The property comes last. It says that no input satisfies all rows C y ≤ d of any of
-its cases. A case is excluded by weights ω ≥ 0 and a bound ω·(C y − d) > 0: over the whole box, or over every leaf of a
-tree, by a backward pass or by the form of the output. Every branching of a tree cuts the range of one number into x ≤ t and x ≥ t, so that the leaves cover the box.
+the output, from the input on (forward/propagation.py). The property comes last. It says that no input satisfies all
+rows C y ≤ d of any of its cases. A case is excluded by weights ω ≥ 0 and a bound ω·(C y − d) > 0, by a backward pass or
+by the form of the output: over the whole box, or over every leaf of a tree. Every branching of a tree cuts the range of
+one number into x ≤ t and x ≥ t, so that the leaves cover the box.
 """
 
 from __future__ import annotations

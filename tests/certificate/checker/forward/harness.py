@@ -8,7 +8,7 @@ and the loose errors explain: the rest e of it. For every direction η |η·e| i
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
@@ -34,7 +34,7 @@ class Choices:
         self.chance = None if seed is None else np.random.default_rng(seed)
         self.seen: dict[str, list[int]] = {}
 
-    def pick(self, number: int, name: str, better: Bools) -> Bools:
+    def pick(self, number: int, name: str, better: Bools) -> Bools:  # noqa: ARG002
         """All forms are kept as far as they may be, so that what was chosen before is seen."""
         taken = better
         if self.chance is not None:
@@ -168,7 +168,9 @@ def exceeds(form: Any, value: Any, xi: Any, eta: Array) -> bool:
     flat, at = eta.ravel(), np.flatnonzero(eta.ravel())
     e = (value - exact._balls(form.centre) - explained(form, xi[None])[0]).ravel()
     along = sum((arb(float(flat[i])) * e[i] for i in at), arb(0))
-    most = sum((arb(abs(float(flat[i]))) * (arb(float(form.own.flat[i])) + arb(float(form.slack.flat[i]))) for i in at), arb(0))
+    most = sum(
+        (arb(abs(float(flat[i]))) * (arb(float(form.own.flat[i])) + arb(float(form.slack.flat[i]))) for i in at), arb(0)
+    )
     for columns in others(form):
         picked = columns.reshape(*columns.shape[:2], -1)[..., at]
         dots = exact._balls(picked) @ exact._balls(flat[at])  # (balls, k)
@@ -178,7 +180,6 @@ def exceeds(form: Any, value: Any, xi: Any, eta: Array) -> bool:
 
 def violations(
     found: Propagated, seed: int = 0, points: int = 200, each: int = 12, rounds: int = 2, nudged: int | None = None,
-    nodes: Callable[[str], bool] = lambda op: True,
 ) -> tuple[list[str], float]:  # fmt: skip
     """What is wrong with the forms and boxes of a network, and how close to their limits rests came, at most."""
     chance = np.random.default_rng(seed)
@@ -214,8 +215,7 @@ def violations(
         network = exact.Network(found.header, found.arrays, nudged)
         groups: dict[bytes, list[int]] = {}
         for k, (_, _, at) in worst.items():
-            if nodes(found.header["graph"][k]["op"]):
-                groups.setdefault(at.tobytes(), []).append(k)
+            groups.setdefault(at.tobytes(), []).append(k)
         for mine in groups.values():
             at = worst[mine[0]][2]
             values_at, xi_at = network.values(at), found.unknowns(at)

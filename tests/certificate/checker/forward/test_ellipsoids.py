@@ -71,6 +71,17 @@ def test_around_a_form(family: str) -> None:
 
 
 @precisely
+def test_around_a_box() -> None:
+    """Errors of single numbers alone: attained where all have the sign of η."""
+    loose = np.array([[0.5, 2.0, 0.0]])
+    form = forms.Form(centre=np.zeros((1, 3)), blocks={}, own=loose / 2, slack=loose / 2)
+    found = ellipsoids.around(form)
+    for eta in ([1.0, 0.0, 0.0], [0.0, 1.0, 0.0], [1.0, 1.0, 1.0], [-1.0, 1.0, 5.0]):
+        most = sum((arb(exact(v) * abs(exact(e))) for v, e in zip(loose[0], eta, strict=True)), arb(0))
+        assert not most > reach(found, 0, np.array(eta))
+
+
+@precisely
 @pytest.mark.parametrize("family", ["ordinary", "tiny", "squares below the least", "powers"])
 def test_columns_and_sums(family: str) -> None:
     rng = np.random.default_rng(3)

@@ -51,7 +51,16 @@ def scores(rng: np.random.Generator, rows: int, keys: int, gain: float, move: fl
     return forms.Form(centre=centre, blocks=blocks, own=zero + 0.1 * move * rng.random((rows, keys)), slack=zero)
 
 
-CASES = [(3, 1.0, 1e-8), (3, 1.0, 0.1), (3, 1.0, 1.0), (4, 6.0, 0.3), (2, 30.0, 1.0), (5, 0.0, 4.0), (3, 1.0, 30.0), (1, 1.0, 1.0)]
+CASES = [
+    (3, 1.0, 1e-8),
+    (3, 1.0, 0.1),
+    (3, 1.0, 1.0),
+    (4, 6.0, 0.3),
+    (2, 30.0, 1.0),
+    (5, 0.0, 4.0),
+    (3, 1.0, 30.0),
+    (1, 1.0, 1.0),
+]
 
 
 @pytest.mark.parametrize(("keys", "gain", "move"), CASES)

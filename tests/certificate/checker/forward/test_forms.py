@@ -60,7 +60,9 @@ def test_how_far_numbers_move(family: str) -> None:
     with np.errstate(all="ignore"):
         bounds = [x.rough, x.radius, x.tight]
     for i in range(3):
-        found = sum((abs(arb(exact(v))) for v in x.blocks[forms.LINES][:, 0, i]), arb(exact(x.own[i])) + arb(exact(x.slack[i])))
+        found = sum(
+            (abs(arb(exact(v))) for v in x.blocks[forms.LINES][:, 0, i]), arb(exact(x.own[i])) + arb(exact(x.slack[i]))
+        )
         found += sum((abs(arb(exact(v))) for v in x.blocks[forms.SQUARES][:, 0, i]), arb(0))
         found += sum(((arb(exact(a)) ** 2 + arb(exact(b)) ** 2).sqrt() for a, b in x.blocks[8][:, :, i]), arb(0))
         a, b, c = (exact(v) for v in x.blocks[forms.PAIRS][0, :, i])
@@ -142,9 +144,7 @@ def test_products_of_matrices(family: str, kept: bool) -> None:
         signs = int(rng.choice([-1, 1])), int(rng.choice([-1, 1]))
         for r in range(2):
             for m in range(2):
-                true = sum(
-                    (point.value(x, (r, i), signs) * point.value(y, (i, m), signs) for i in range(3)), fmpq(0)
-                )
+                true = sum((point.value(x, (r, i), signs) * point.value(y, (i, m), signs) for i in range(3)), fmpq(0))
                 assert not point.off(found, (r, m), true), (family, kept)
 
 

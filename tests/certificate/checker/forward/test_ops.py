@@ -1,4 +1,4 @@
-"""Ops on forms that are made up: mostly linear, mostly errors, or both, so that every term of an op is what matters once.
+"""Ops on forms that are made up: mostly linear, mostly errors, or both, so that every term of an op matters once.
 
 All unknowns of the arguments are drawn, so that their values are known; the value of the op is judged in Arb. The rest
 of it, which the unknowns of the arguments do not explain, must be within what the op added, in every direction.
@@ -6,6 +6,7 @@ of it, which the unknowns of the arguments do not explain, must be within what t
 
 from __future__ import annotations
 
+import dataclasses
 import itertools
 from collections.abc import Callable
 from typing import Any, NamedTuple
@@ -49,7 +50,9 @@ class Unknowns(NamedTuple):
         )
 
 
-def argument(rng: np.random.Generator, shape: tuple[int, ...], line: float, error: float, own: float, base: float = 1.0) -> Any:
+def argument(
+    rng: np.random.Generator, shape: tuple[int, ...], line: float, error: float, own: float, base: float = 1.0
+) -> Any:
     blocks = {
         forms.LINES: line * rng.standard_normal((2, 1, *shape)),
         BALLS: error * rng.standard_normal((1, 2, *shape)),
@@ -87,7 +90,10 @@ def judge(
     eta = directions(result.centre.shape, rng, each)
     # what the common ball moves is known too: it is no error of the op
     added = forms.Form(
-        centre=result.centre, blocks={k: x for k, x in result.blocks.items() if k != BALLS}, own=result.own, slack=result.slack
+        centre=result.centre,
+        blocks={k: x for k, x in result.blocks.items() if k != BALLS},
+        own=result.own,
+        slack=result.slack,
     )
     most = support(added, eta)
     at, signs = Unknowns.drawn(rng, points), [rng.choice([-1.0, 1.0], (points, *x.centre.shape)) for x in arguments]
@@ -114,13 +120,14 @@ def judge(
 def _beyond(result: Any, added: Any, value: Any, at: Unknowns, k: int, eta: Array) -> bool:
     """Whether |η·rest| is certainly more than the op added."""
     where = np.flatnonzero(eta.ravel())
-    known = exactly(
-        forms.Form(centre=result.centre, blocks={BALLS: np.zeros((1, 2, *result.centre.shape)), **result.blocks}, own=result.own, slack=result.slack),
-        at, k, np.zeros((len(at.xi), *result.centre.shape)),
-    )  # fmt: skip
+    blocks = {BALLS: np.zeros((1, 2, *result.centre.shape)), **result.blocks}
+    known = exactly(dataclasses.replace(result, blocks=blocks), at, k, np.zeros((len(at.xi), *result.centre.shape)))
     rest = (value - known).ravel()
     along = sum((arb(exact(eta.flat[i])) * rest[i] for i in where), arb(0))
-    most = sum((abs(arb(exact(eta.flat[i]))) * arb(exact(added.own.flat[i]) + exact(added.slack.flat[i])) for i in where), arb(0))
+    most = sum(
+        (abs(arb(exact(eta.flat[i]))) * arb(exact(added.own.flat[i]) + exact(added.slack.flat[i])) for i in where),
+        arb(0),
+    )
     for columns in others(added):
         picked = columns.reshape(*columns.shape[:2], -1)[..., where]
         dots = network._balls(picked) @ network._balls(eta.ravel()[where])
@@ -141,7 +148,11 @@ KINDS = {
     "all, small": (1e-3, 3e-4, 1e-4),
     "wide": (0.4, 0.2, 0.1),
 }
-ORDERS = {"first": {"second": False}, "first, by ranges": {"second": False, "quadratic": False, "quadratic of p": False}, "second": {}}
+ORDERS = {
+    "first": {"second": False},
+    "first, by ranges": {"second": False, "quadratic": False, "quadratic of p": False},
+    "second": {},
+}
 
 
 def _rms(x: Array, eps: float) -> Array:
@@ -158,6 +169,16 @@ def test_norms(kind: str, order: str) -> None:
         judge([x], found, lambda v, eps=eps: _rms(v, eps), lambda v, eps=eps: network._normalised(v, eps, None), d)
 
 
+def test_norms_that_only_get_longer() -> None:
+    """What is linear is along the centre, and errors are across: of their product nothing else is an error."""
+    zero = np.zeros((1, 2))
+    lines, ball = np.zeros((2, 1, 1, 2)), np.zeros((1, 2, 1, 2))
+    lines[:, 0, 0, 0], ball[0, 0, 0, 1] = 0.2, 0.2
+    x = forms.Form(centre=np.array([[1.0, 0.0]]), blocks={forms.LINES: lines, BALLS: ball}, own=zero, slack=zero)
+    found = norms.normalized(x, 1e-9, 2, 100, picking())
+    judge([x], found, lambda v: _rms(v, 1e-9), lambda v: network._normalised(v, 1e-9, None))
+
+
 @pytest.mark.parametrize("kind", sorted(KINDS))
 @pytest.mark.parametrize("order", [*sorted(ORDERS), "second, by lines", "logistic", "logistic, by ranges"])
 def test_attention(kind: str, order: str) -> None:
@@ -166,14 +187,19 @@ def test_attention(kind: str, order: str) -> None:
     answers["quadratic"] = answers["quadratic of p"] = "ranges" not in order
     rng = np.random.default_rng(1)
     line, error, own = KINDS[kind]
-    for mine, yours in ((1.0, 1.0), (3.0, 0.05), (0.05, 3.0)):
-        scores = argument(rng, (2, 3), mine * line, mine * error, mine * own)
-        values_ = argument(rng, (3, 2), yours * line, yours * error, yours * own)
+    alone = [(2 * line, 0.0, 0.0), (0.0, 2 * error, 2 * own)]
+    for mine, yours in (*((a, b) for a in ((line, error, own), *alone) for b in ((line, error, own), *alone)),):
+        scores, values_ = argument(rng, (2, 3), *mine), argument(rng, (3, 2), *yours)
         visible = np.array([[True, True, True], [True, False, True]])
         with np.errstate(all="ignore"):
             found, useful = attention.attended(scores, visible, values_, 2, 100, picking(answers))
         assert useful.all()
-        judge([scores, values_], found, lambda s, v, m=visible: _attended(s, m) @ v, lambda s, v, m=visible: _mixed(s, v, m))
+        judge(
+            [scores, values_],
+            found,
+            lambda s, v, m=visible: _attended(s, m) @ v,
+            lambda s, v, m=visible: _mixed(s, v, m),
+        )
 
 
 def _attended(s: Array, visible: NDArray[np.bool_]) -> Array:
@@ -205,11 +231,21 @@ def test_products(kind: str, round_: bool) -> None:
 @pytest.mark.parametrize("round_", [False, True])
 @pytest.mark.parametrize("op", ["Gelu", "Exp"])
 def test_curves(kind: str, round_: bool, op: str) -> None:
-    x = argument(np.random.default_rng(4), (2, 3), *KINDS[kind])
+    x = argument(np.random.default_rng(4), (2, 3), *KINDS[kind], base=1.5)
     box = x.box()
     slope = np.full((2, 3), 0.6)
     touch = np.stack([box.middle(), box.middle()])
     with np.errstate(all="ignore"):
         for second in (False, True):
-            found = curves.curved(x, op, box, (slope, touch) * 2 + (slope, touch, touch), 2, 100, picking({"round": round_, "second": second}))
-            judge([x], found, lambda v: network._float_curve(op, v), np.frompyfunc(network.CURVES[op], 1, 1), points=800)
+            found = curves.curved(
+                x,
+                op,
+                box,
+                (slope, touch) * 2 + (slope, touch, touch),
+                2,
+                100,
+                picking({"round": round_, "second": second}),
+            )
+            judge(
+                [x], found, lambda v: network._float_curve(op, v), np.frompyfunc(network.CURVES[op], 1, 1), points=800
+            )

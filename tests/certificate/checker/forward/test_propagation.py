@@ -30,7 +30,9 @@ def test_every_op(name: str) -> None:
     sound(propagated(made(name)), points=100, each=8, nudged=1)
 
 
-@pytest.mark.parametrize("name", ["gelu, pre-norm, two heads", "silu gate, class token", "two blocks", "cross attention"])
+@pytest.mark.parametrize(
+    "name", ["gelu, pre-norm, two heads", "silu gate, class token", "two blocks", "cross attention"]
+)
 @pytest.mark.parametrize("share", [0.0, 0.5, 1.0])
 def test_every_choice_is_sound(name: str, share: float) -> None:
     sound(propagated(made(name), 3, share), points=100, each=8)
@@ -42,6 +44,7 @@ WIDE = {
     "norms": (Config(norm="pre", activation="gelu", tokens=2, seed=1), 0.3),
     "gated": (Config(norm="post", activation="silu", gated=True, tokens=2, seed=2), 0.2),
     "peaked": (Config(gain=5.0, tokens=3, activation="tanh", seed=3), 0.4),
+    "too wide": (Config(gain=60.0, tokens=2, width=2, norm="pre", seed=3), 2.0),
     "peaked, causal": (Config(gain=8.0, tokens=3, mask="causal", norm="pre", seed=4), 1.0),
     "two blocks": (Config(depth=2, norm="pre", activation="gelu tanh", tokens=2, width=2, seed=5), 0.5),
     "one token": (Config(tokens=1, norm="post", activation="gelu", seed=6), 0.5),
@@ -62,7 +65,9 @@ def one_op(kind: str, radius: float, scale: float = 1.0, eps: float = 1e-5) -> N
     """Two inputs, mixed, then one op; `scale` of what it reads."""
     start = build.source((2,))
     wide = build.affine(start, draw(12, 2, seed=1, scale=0.5), draw(12, seed=2), "in")
-    x = build.multiply(build.reshape(wide, (3, 4), "rows"), build.constant(torch.tensor(scale, dtype=torch.float64)), "scaled")
+    x = build.multiply(
+        build.reshape(wide, (3, 4), "rows"), build.constant(torch.tensor(scale, dtype=torch.float64)), "scaled"
+    )
     if kind == "norm":
         out = build.normalize(x, (-1,), eps, "norm")
     elif kind == "attention":
@@ -84,10 +89,10 @@ def full(net: Net) -> Net:
     return Net(net.graph, middle - wide, middle + wide)
 
 
-LIMITS = {"norm": 0.75, "attention": 0.5, "product": 0.9, "matrices": 0.9, "gelu": 0.5}
+OPS = ("attention", "gelu", "matrices", "norm", "product")
 
 
-@pytest.mark.parametrize("kind", sorted(LIMITS))
+@pytest.mark.parametrize("kind", OPS)
 @pytest.mark.parametrize("share", [None, 0.0, 1.0])
 def test_one_op(kind: str, share: float | None) -> None:
     """To first order (no choice), to second, and as it looks better; at several radii."""
@@ -97,7 +102,7 @@ def test_one_op(kind: str, share: float | None) -> None:
         sound(found, points=300, each=40, rounds=3)
 
 
-@pytest.mark.parametrize("kind", sorted(LIMITS))
+@pytest.mark.parametrize("kind", OPS[:-1])  # it is exact but for rounding
 def test_a_smaller_error_would_be_noticed(kind: str) -> None:
     """With loose errors and balls scaled down some rest is beyond."""
     net = full(one_op(kind, 0.3))
@@ -114,16 +119,16 @@ def test_a_smaller_error_would_be_noticed(kind: str) -> None:
 # Odd numbers ---------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("kind", sorted(LIMITS))
+@pytest.mark.parametrize("kind", OPS)
 @pytest.mark.parametrize("scale", [1e-200, 1e-150, 1e-8, 1e8, 1e140])
 def test_scales(kind: str, scale: float) -> None:
     for eps in (0.0, 1e-12) if kind == "norm" else (1e-5,):
         net = full(one_op(kind, 0.1, scale, eps))
-        try:
-            found = propagated(net)
-        except module("file").Rejected as error:
-            assert "without eps" in str(error)  # squares underflow: it may be 0
+        if kind == "norm" and eps == 0 and scale < 1e-160:  # squares underflow: a row may be 0
+            with pytest.raises(module("file").Rejected, match="without eps"):
+                propagated(net)
             continue
+        found = propagated(net)
         sound(found, points=60, each=8, rounds=1, nudged=2)
 
 

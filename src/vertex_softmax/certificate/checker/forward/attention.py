@@ -6,8 +6,8 @@ With q = α + β t + γ t² ± δ, t = ℓ_t + r_t and v' = ℓ_v + r_v:
 - to second order Σ γ ℓ_t² w + Σ β ℓ_t ℓ_v are kept as products of the input's unknowns. Errors: along w_j,
   δ + γ (2 |ℓ_t| |r_t| + r_t²) and β times what of t is not in its blocks; in the shape of r_v, β |ℓ_t|; in that of v',
   β |r_t| + γτ²/2 + δ, since |t² − τ²/2| ≤ τ²/2;
-- to first order γ = 0, and t_j v'_j is bounded over one ball around the unknowns of both (first_products.py), or q_j v'_j
-  by the range of q_j.
+- to first order γ = 0, and t_j v'_j is bounded over one ball around the unknowns of both (first_products.py), or
+  q_j v'_j by the range of q_j.
 1/Z = z ± h: N/Z is z N, and h in the shape of N.
 """
 
@@ -24,19 +24,19 @@ from .choices import Pick
 from .ellipsoids import Ellipsoid, around, of_columns, over_keys, with_error
 from .exponentials import CentredScores, Weights, centred, either, line, parabola
 from .first_products import JointProducts, joint_products
-from .forms import LOST, Blocks, Form, chosen, grown, joined, with_products
+from .forms import LOST, Blocks, Bools, Form, chosen, grown, joined, with_products
 from .logistic import logistic
 
 
 def attended(
     scores: Form, visible: NDArray[np.bool_], values: Form, count: int, key: int, pick: Pick
-) -> tuple[Form, Array]:
+) -> tuple[Form, Bools]:
     """softmax(scores) @ values: (..., n, K), (..., K, d) → (..., n, d); and the rows (..., n) that were expanded."""
     c = centred(scores, visible)
     row = c.weights @ values.centre
     away = values.centre[..., None, :, :] - row[..., None, :]  # (..., n, K, d)
     both = joint_products(c.t, values)
-    found, more = _to_first_order(c, line(c), both, values, away, key, lambda name, x: pick(name, x))
+    found, more = _to_first_order(c, line(c), both, values, away, key, pick)
     found, last = _divided(found, c, key + 1)
     errors = more + last
     other, more = _to_first_order(c, logistic(c), both, values, away, key + 2, lambda name, x: pick(f"{name} of p", x))
@@ -106,9 +106,7 @@ def _to_second_order(
     return divided, np.asarray(sum(each.length for each in errors) + more)
 
 
-def _products(
-    c: CentredScores, values: Form, away: Array, q: Weights, count: int
-) -> tuple[tuple[Array, Array], Array]:
+def _products(c: CentredScores, values: Form, away: Array, q: Weights, count: int) -> tuple[tuple[Array, Array], Array]:
     """Σ_j γ ℓ_t² w + β ℓ_t ℓ_v, packed, and its error."""
     of_t, of_v = c.t.lines(count), values.lines(count)
     keys = away.shape[-2]

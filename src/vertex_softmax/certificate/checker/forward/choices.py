@@ -42,7 +42,7 @@ class Given:
         given = self.names.get(f"{number}.{name}")
         return np.ones_like(better) if given is None else np.asarray(self.file.array(given, "b", better.shape))
 
-    def lines(self, number: int, box: ProvedInterval) -> Lines:
+    def lines(self, number: int, box: ProvedInterval) -> Lines:  # noqa: ARG002
         """The lines of the part; rejected if there are none."""
         if number not in self.known:
             raise Rejected(f"node {number}: a curve without lines")

@@ -91,9 +91,7 @@ def bent(x: Form, op: str, box: ProvedInterval, lines: Lines | None) -> tuple[Fo
     return found, half
 
 
-def curved(
-    x: Form, op: str, box: ProvedInterval, lines: Lines | None, count: int, key: int, pick: Pick
-) -> Form:
+def curved(x: Form, op: str, box: ProvedInterval, lines: Lines | None, count: int, key: int, pick: Pick) -> Form:
     """f(x), (*rows, d); each row to whichever order has less error."""
     first, half = bent(x, op, box, lines)
     if not (count and x.count) or op not in SERIES or x.centre.ndim < 2:
@@ -127,7 +125,7 @@ def curved(
 
 
 def taylor(op: str, centre: Array, h: Array) -> tuple[list[ProvedInterval], Array]:
-    """f, f', f''/2 and f'''/6 at each centre, and max|f''''|/24 within h of it; infinite where f is not smooth there."""
+    """f, f', f''/2 and f'''/6 at each centre, and max|f''''|/24 within h of it; infinite where f is not smooth."""
     f = SERIES[op]
     lows, highs = np.full((4, centre.size), -np.inf), np.full((4, centre.size), np.inf)
     fourth = np.full(centre.size, np.inf)
@@ -151,7 +149,7 @@ def taylor(op: str, centre: Array, h: Array) -> tuple[list[ProvedInterval], Arra
 def _fourth(f: Series, c: float, radius: float) -> arb:
     """max|f''''|/24 within a radius of c, or more: over a few balls, each of which is small."""
     pieces = min(max(math.ceil(radius / PIECE), 1), MOST_PIECES)
-    whole = arb(c, radius)  # type: ignore[arg-type]
+    whole = arb(c, radius)
     step = (whole.upper() - whole.lower()) / pieces
     found = arb(0)
     for k in range(pieces):

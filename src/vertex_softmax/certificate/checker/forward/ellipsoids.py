@@ -136,7 +136,7 @@ def summed(parts: list[Ellipsoid]) -> Ellipsoid:
 
 
 def factor(matrix: Array) -> Array:
-    """L with L Lᵀ ⪰ matrix, proved by Gershgorin's circles; a multiple of the identity where that fails. (..., d, d)."""
+    """L with L Lᵀ ⪰ matrix, proved by Gershgorin's circles, or a multiple of the identity: (..., d, d)."""
     d = matrix.shape[-1]
     eye, index = np.eye(d), np.arange(d)
     trace = np.abs(np.trace(matrix, axis1=-2, axis2=-1))

@@ -98,7 +98,7 @@ def centred(scores: Form, visible: NDArray[np.bool_]) -> CentredScores:
         slack=np.where(visible, slack * MORE, 0.0),
     )
     reach = np.where(visible, t.tight, 0.0)
-    useful = (reach <= WIDEST).all(-1)
+    useful = np.asarray((reach <= WIDEST).all(-1))
     reach = np.where(useful[..., None], reach, 0.0)
     off = ProvedInterval(weights).sum().reach(np.ones(weights.shape[:-1]))
     mean = (weights * scores.rough).sum(-1) * grown(keys)

@@ -47,7 +47,7 @@ def joint_products(t: Form, values: Form) -> JointProducts:
     shift, sizes, square = (np.zeros((*lead, keys, *more)) for more in ((d,), (d,), ()))
     n = d
     for k in dict.fromkeys([*values.blocks, *t.blocks]):
-        u = LEAST + (by_values[k] if k in by_values else 0.0) + (ratio * by_scores[k] if k in by_scores else 0.0)
+        u = LEAST + np.asarray(by_values.get(k, 0.0)) + (ratio * by_scores[k] if k in by_scores else 0.0)
         count, dims = (values.blocks[k] if k in by_values else t.blocks[k]).shape[:2]
         most = 1.0
         if k == PAIRS:  # the vector of all products of two unknowns has a length of at most √dims
@@ -59,7 +59,9 @@ def joint_products(t: Form, values: Form) -> JointProducts:
             of_t = t.blocks[k] / root[:, None, ..., None, :]
             square = square + np.square(of_t).sum((0, 1)) * grown(count * dims)
         if k in by_values:
-            of_v = np.moveaxis((values.blocks[k] / root[:, None, ..., None]).reshape(count * dims, *none.shape, d), 0, -2)
+            of_v = np.moveaxis(
+                (values.blocks[k] / root[:, None, ..., None]).reshape(count * dims, *none.shape, d), 0, -2
+            )
             matrix = matrix + np.swapaxes(of_v, -1, -2) @ of_v  # (..., K, d, P) (..., K, P, d)
         if k in by_values and k in by_scores:
             flat = np.swapaxes(np.moveaxis(of_t.reshape(count * dims, *lead, keys), 0, -1), -3, -2)  # (..., K, n, P)

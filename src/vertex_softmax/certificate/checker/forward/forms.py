@@ -21,6 +21,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 import numpy as np
+from numpy.typing import NDArray
 
 from ..rounding import MORE, Array, ProvedInterval, rounding
 from . import pairs
@@ -33,6 +34,7 @@ UNDERFLOW = 1e-150
 LOST = 2.0**-970
 """More than all coefficients of a number lose by underflow in one op: 2⁻¹⁰²² for each of less than 2⁵² products."""
 Blocks = dict[int, Array]
+Bools = NDArray[np.bool_]
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -89,7 +91,7 @@ class Form:
     def count(self) -> int:
         """n, the number of the input's unknowns; 0 if the form does not depend on them."""
         if LINES in self.blocks:
-            return self.blocks[LINES].shape[0]
+            return int(self.blocks[LINES].shape[0])
         return pairs.count(self.blocks[PAIRS].shape[1]) if PAIRS in self.blocks else 0
 
     @property
@@ -219,7 +221,7 @@ def with_products(form: Form, coefficients: tuple[Array, Array], error: Array) -
     return Form(centre=form.centre + q.sum(0) / 2, blocks=blocks, own=form.own, slack=slack)
 
 
-def chosen(first: Array, a: Form, b: Form) -> Form:
+def chosen(first: Bools, a: Form, b: Form) -> Form:
     """The numbers of a where `first` (bool, broadcast to the shape), and those of b elsewhere."""
     keep = np.broadcast_to(first, a.centre.shape)
     if keep.all():

@@ -6,8 +6,8 @@ Let θ = Σ ω t, which is next to 0. The mean of the other t is m_j = Σ_{k≠j
   z_j = o_j + x_j − θ/R_j − D_j,  x_j = t_j (1 + ω_j/R_j),  D_j = log Σ_{k≠j} r_k e^{t_k − m_j} ≥ 0 (Jensen).
 With s = −m_j, e^{t+s} − 1 − t − s = (e^t − 1 − t) + (e^s − 1)(e^t − 1) + (e^s − 1 − s) and Σ r (t + s) = 0,
   D_j ≤ log(1 + Σ r (e^τ − 1 − τ) + (e^|s| − 1) Σ r (e^τ − 1) + e^|s| − 1 − |s|).
-For any slope b ≥ 0, p − b x = (σ(z) − b z) + b o − b (x − z + o), where x − z + o = D + θ/R is in its range, and σ(z) − b z
-is bounded over the range of z by tangents (checker/curves.py).
+For any slope b ≥ 0, p − b x = (σ(z) − b z) + b o − b (x − z + o), where x − z + o = D + θ/R is in its range, and
+σ(z) − b z is bounded over the range of z by tangents (checker/curves.py).
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from flint import arb
 from .. import curves
 from ..rounding import MORE, Array, ProvedInterval, down, enclose, rounding, up
 from .exponentials import CentredScores, Weights
-from .forms import grown
+from .forms import Bools, grown
 
 FARTHEST = 1e4
 """Ends of ranges of z are moved to within this of 0, outward where they are infinite."""
@@ -68,7 +68,7 @@ def _log(x: ProvedInterval) -> ProvedInterval:
 
 
 def _weights(
-    c: CentredScores, visible: Array, varies: Array, z: ProvedInterval, log: ProvedInterval, D: ProvedInterval,
+    c: CentredScores, visible: Bools, varies: Bools, z: ProvedInterval, log: ProvedInterval, D: ProvedInterval,
     steep: Array, off: Array, wide: Array,
 ) -> Weights:  # fmt: skip
     """The band of each key over its ranges."""

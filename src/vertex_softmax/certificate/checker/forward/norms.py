@@ -19,7 +19,7 @@ import numpy as np
 from ..rounding import MORE, TINY, Array, ProvedInterval, rounding
 from .choices import Pick
 from .ellipsoids import Ellipsoid, around, of_columns, with_error
-from .forms import LOST, Form, chosen, grown, image, loosened
+from .forms import LOST, Bools, Form, chosen, grown, image, loosened
 from .second_norms import to_second_order
 
 STORED = 2.0**-46
@@ -63,11 +63,13 @@ def normalized(y: Form, eps: float, count: int, key: int, pick: Pick) -> Form:
     if not (count and y.count):
         return found
     second, useful = to_second_order(y, row, count, key + 2)
-    better = pick("second", useful & (second.radius.mean(-1) <= row.d**0.5) & (second.radius.sum(-1) < found.radius.sum(-1)))
+    better = pick(
+        "second", useful & (second.radius.mean(-1) <= row.d**0.5) & (second.radius.sum(-1) < found.radius.sum(-1))
+    )
     return chosen((better & useful)[..., None], second, found)
 
 
-def _to_first_order(y: Form, row: Row, key: int, pick: Pick) -> tuple[Form, Array]:
+def _to_first_order(y: Form, row: Row, key: int, pick: Pick) -> tuple[Form, Bools]:
     """The expansion, and the rows (*rows) where it holds."""
     c, d, W = y.centre, row.d, row.whole
     along = dotted(y.deviation, c).tight

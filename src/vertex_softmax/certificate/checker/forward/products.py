@@ -68,7 +68,7 @@ def product_reach(x: Form, y: Form) -> Array:
     numbers = x.centre.size // (inner * n) * n * m * inner * inner
     if not x.radius.any() or not y.radius.any() or numbers > MOST_SHAPES:
         return np.asarray(plain)
-    return np.fmin(plain, inner_reach(around(x), around(transposed(y))))
+    return np.asarray(np.fmin(plain, inner_reach(around(x), around(transposed(y)))))
 
 
 def transposed(y: Form) -> Form:

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from collections import Counter
 from dataclasses import replace
-
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -19,7 +18,7 @@ from ..rounding import MORE, Array, ProvedInterval, rounding
 from . import affine, attention, curves, norms, products
 from .choices import Choices
 from .ellipsoids import around, with_error
-from .forms import FIRST, LINES, PAIRS, SQUARES, Form, chosen, constant, image, joined, lengths, of_box, total
+from .forms import FIRST, LINES, PAIRS, SQUARES, Bools, Form, chosen, constant, image, joined, lengths, of_box, total
 
 if TYPE_CHECKING:
     from ..network import Known
@@ -87,7 +86,7 @@ def lowest(form: Form, A: Array) -> Array:
 def work(form: Form, objectives: int) -> int:
     """The work of `lowest` for so many objectives, in multiplications, roughly."""
     columns = sum(x.shape[0] * x.shape[1] for x in form.blocks.values()) + 8
-    return objectives * (form.centre.size * columns + 8 * form.count**3)
+    return int(objectives * (form.centre.size * columns + 8 * form.count**3))
 
 
 def _unknowns(known: Known) -> int:
@@ -125,7 +124,7 @@ def _propagated(known: Known, number: int, forms: dict[int, Form], count: int, c
     node = known.nodes[number]
     op, x, key = node.op, [forms[i] for i in node.inputs], FIRST + SLOTS * number
 
-    def pick(name: str, better: Array) -> Array:
+    def pick(name: str, better: Bools) -> Bools:
         return choices.pick(number, name, better)
 
     if op == "Constant":

@@ -20,7 +20,7 @@ import numpy as np
 from ..rounding import MORE, Array, ProvedInterval, rounding
 from . import pairs
 from .ellipsoids import around, factor, of_columns, with_error
-from .forms import LOST, Form, grown, image, joined, loosened, with_products
+from .forms import LOST, Bools, Form, grown, image, joined, loosened, with_products
 from .products import product_norm
 
 if TYPE_CHECKING:
@@ -30,7 +30,7 @@ SMALLEST = 1e-280
 """Rows whose squares are below this are not expanded: squares underflow."""
 
 
-def to_second_order(y: Form, row: Row, count: int, key: int) -> tuple[Form, Array]:
+def to_second_order(y: Form, row: Row, count: int, key: int) -> tuple[Form, Bools]:
     """With pairs of the input's unknowns, and the rows (*rows) where it holds."""
     c, W = y.centre, row.whole
     relative = row.relative[..., None]
@@ -50,9 +50,7 @@ def to_second_order(y: Form, row: Row, count: int, key: int) -> tuple[Form, Arra
     off = ProvedInterval(e_low, e_high).reach(level)
     rho, most = row.rho.middle(), row.rho.hi * MORE
     F, back = (rho * (1 + middle))[..., None], (rho * kappa.middle())[..., None] * c
-    blocks = joined(
-        {k: F * x for k, x in across.blocks.items()}, {k: x[..., None] * back for k, x in a.blocks.items()}
-    )
+    blocks = joined({k: F * x for k, x in across.blocks.items()}, {k: x[..., None] * back for k, x in a.blocks.items()})
     sizes = np.abs(F), np.abs(back)
     own, slack = (sizes[0] * x + sizes[1] * z[..., None] for x, z in ((across.own, a.own), (across.slack, a.slack)))
     narrow = (most * kappa.reach(kappa.middle()))[..., None] * np.abs(c)  # how far `back` is off
@@ -92,7 +90,8 @@ def ranges(
     A: Array, A_line: Array, A_rest: Array, B: Array, B_rest: Array, mixed: Array, kappa: ProvedInterval
 ) -> tuple[tuple[Array, Array], tuple[Array, Array]]:
     """Ranges of k, and of what is left along c: for |a| ≤ A < 1, |a_ℓ| ≤ A_line, |a_r| ≤ A_rest, |y⊥|² ≤ B W,
-    |r⊥|² ≤ B_rest W and |ℓ⊥·r⊥| ≤ mixed W."""
+    |r⊥|² ≤ B_rest W and |ℓ⊥·r⊥| ≤ mixed W.
+    """
     one = ProvedInterval(1.0)
     few, many = one / (one + A).square(), one / (one - ProvedInterval(A)).square()  # the range of (1 + a)⁻²
     s_low, s_high = kappa * (few - 1), many * B + kappa * (many - 1)
@@ -111,10 +110,8 @@ def ranges(
     return (below, above), (low.lo, high.hi)
 
 
-def _products(
-    a: Array, across: Array, c: Array, row: Row, kappa: ProvedInterval
-) -> tuple[tuple[Array, Array], Array]:
-    """−ρ ((1 − κ) a_ℓ ℓ⊥ + (|ℓ⊥|²/(2W) + (3/2) κ a_ℓ²) c), packed, from a (n, *rows) and ℓ⊥ (n, *rows, d); its error."""
+def _products(a: Array, across: Array, c: Array, row: Row, kappa: ProvedInterval) -> tuple[tuple[Array, Array], Array]:
+    """−ρ ((1 − κ) a_ℓ ℓ⊥ + (|ℓ⊥|²/(2W) + (3/2) κ a_ℓ²) c), packed, and its error; a (n, *rows), ℓ⊥ (n, *rows, d)."""
     whole, rho, k = row.whole.middle(), row.rho.middle(), kappa.middle()
     flat = np.moveaxis(across, 0, -2)  # (*rows, n, d)
     gram = np.moveaxis(flat @ np.swapaxes(flat, -1, -2), (-2, -1), (0, 1)) / (2 * whole)

@@ -180,8 +180,8 @@ MUTANTS: list[Mutant] = [
             ),
             "one scale of two": (
                 "with_product_errors",
-                "Ellipsoid(matrix, a.scale).times(b.scale)",
-                "Ellipsoid(matrix, a.scale)",
+                "ErrorEllipsoid(matrix, a.scale).times(b.scale)",
+                "ErrorEllipsoid(matrix, a.scale)",
             ),
         },
         only="products or curves",
@@ -420,8 +420,8 @@ MUTANTS: list[Mutant] = [
             ),
             "no product of scores and values": (
                 "_to_first_order",
-                "over_keys(share * both.size * MORE, Ellipsoid(both.matrix, both.one))",
-                "over_keys(0.0 * both.size, Ellipsoid(both.matrix, both.one))",
+                "over_keys(share * both.size * MORE, ErrorEllipsoid(both.matrix, both.one))",
+                "over_keys(0.0 * both.size, ErrorEllipsoid(both.matrix, both.one))",
             ),
             "the slope towards values": ("_numerator", "q.beta[..., None] * away", "0.9 * q.beta[..., None] * away"),
         },

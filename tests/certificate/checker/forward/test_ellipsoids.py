@@ -184,4 +184,4 @@ def test_what_is_no_number_stays_none(wrong: float) -> None:
         matrix = fine.matrix.copy()
         matrix[0, 1, 2] = matrix[0, 2, 1] = wrong
         assert not np.isfinite(ellipsoids.factor(matrix)[0]).all()
-        assert not np.isfinite(ellipsoids.Ellipsoid(matrix, fine.scale).farthest()[0])
+        assert not np.isfinite(ellipsoids.ErrorEllipsoid(matrix, fine.scale).farthest()[0])

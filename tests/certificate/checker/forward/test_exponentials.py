@@ -16,7 +16,7 @@ TAUS = (0.0, 1e-300, 1e-9, 1e-4, 9.9e-4, 1.1e-3, 0.1, 0.5, 1.0, 2.5, 7.0, 40.0, 
 
 def alone(tau: np.ndarray) -> Any:
     """Keys of weight 1 with these reaches."""
-    return exponentials.CentredScores(np.ones_like(tau), None, tau, None, None, None)
+    return exponentials.ProvedScores(weights=np.ones_like(tau), t=None, reach=tau, z=None, theta=None, useful=None)
 
 
 @precisely
@@ -112,7 +112,7 @@ def _judge(form: Any, c: Any, bands: tuple[Any, ...], i: int, visible: Any, xi: 
         assert not abs(t[j] - in_blocks) > loose * (1 + arb(2) ** -40) + arb(2) ** -45
         assert not abs(t[j]) > arb(exact(c.reach[i, j])) * (1 + arb(2) ** -40) + arb(2) ** -45
         for band, value in zip(bands, (omega[j] * t[j].exp(), omega[j] * t[j].exp(), true[j]), strict=True):
-            alpha, beta, gamma, delta = (arb(exact(x[i, j])) for x in band[:4] if np.isfinite(x[i, j]))
+            alpha, beta, gamma, delta = (arb(exact(x[i, j])) for x in (band.alpha, band.beta, band.gamma, band.delta))
             off = abs(value - (alpha + beta * t[j] + gamma * t[j] * t[j]))
             assert not off > delta * (1 + arb(2) ** -40) + arb(2) ** -45
         assert not true[j] < arb(exact(bands[2].low[i, j])) * (1 - arb(2) ** -40)

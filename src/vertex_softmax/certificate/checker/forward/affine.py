@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..rounding import MORE, Array
-from .ellipsoids import LEAST, MOST_SHAPES, Ellipsoid, raised, with_error
+from .ellipsoids import LEAST, MOST_SHAPES, ErrorEllipsoid, raised, with_error
 from .forms import Blocks, Form, grown, image
 
 STORED = 128
@@ -35,12 +35,12 @@ def linear(x: Form, weight: Array, key: int) -> Form:
     return with_error(replace(found, own=np.zeros_like(found.own)), [mixed(x.own, weight)], key)
 
 
-def mixed(own: Array, weight: Array) -> Ellipsoid:
+def mixed(own: Array, weight: Array) -> ErrorEllipsoid:
     """Of Σ_i own_i ν_i weight_i with |ν_i| ≤ 1: own (*rows, i), weight (i, o). That weights are stored is in slack."""
     length = np.sqrt(np.square(weight).sum(1)) + LEAST  # u_i = own_i · length_i, so that own_i²/u_i = own_i/length_i
     share = own / length
     matrix = np.swapaxes(share[..., None] * weight, -1, -2) @ weight
-    return Ellipsoid(raised(matrix, len(weight) + 8), np.sqrt((own * length).sum(-1) * grown(len(weight))) * MORE)
+    return ErrorEllipsoid(raised(matrix, len(weight) + 8), np.sqrt((own * length).sum(-1) * grown(len(weight))) * MORE)
 
 
 def moved(inputs: list[Form], index: NDArray[np.int64]) -> Form:

@@ -21,8 +21,8 @@ from numpy.typing import NDArray
 from ..rounding import MORE, Array, ProvedInterval, rounding
 from . import pairs
 from .choices import Pick
-from .ellipsoids import Ellipsoid, around, of_columns, over_keys, with_error
-from .exponentials import CentredScores, Weights, centred, either, line, parabola
+from .ellipsoids import ErrorEllipsoid, around, of_columns, over_keys, with_error
+from .exponentials import KeyWeights, ProvedScores, centred, either, line, parabola
 from .first_products import JointProducts, joint_products
 from .forms import LOST, Blocks, Bools, Form, chosen, grown, joined, with_products
 from .logistic import logistic
@@ -61,7 +61,7 @@ def times_rows(columns: Array, right: Array) -> Array:
     return np.moveaxis(flat @ right, -2, 0).reshape(*shape, *right.shape[:-2], right.shape[-1])
 
 
-def _numerator(c: CentredScores, values: Form, away: Array, q: Weights, straight: Array) -> Form:
+def _numerator(c: ProvedScores, values: Form, away: Array, q: KeyWeights, straight: Array) -> Form:
     """Σ α w + Σ β t w + Σ straight v', without what of t is not in its blocks."""
     keys = away.shape[-2]
     towards = q.beta[..., None] * away
@@ -81,7 +81,7 @@ def _numerator(c: CentredScores, values: Form, away: Array, q: Weights, straight
 
 
 def _to_second_order(
-    c: CentredScores, values: Form, away: Array, count: int, key: int, pick: Pick
+    c: ProvedScores, values: Form, away: Array, count: int, key: int, pick: Pick
 ) -> tuple[Form, Array]:
     """N/Z, and the length of its errors (..., n)."""
     line_t, other = c.t.linear.radius, c.t.rest.tight
@@ -106,7 +106,9 @@ def _to_second_order(
     return divided, np.asarray(sum(each.length for each in errors) + more)
 
 
-def _products(c: CentredScores, values: Form, away: Array, q: Weights, count: int) -> tuple[tuple[Array, Array], Array]:
+def _products(
+    c: ProvedScores, values: Form, away: Array, q: KeyWeights, count: int
+) -> tuple[tuple[Array, Array], Array]:
     """Σ_j γ ℓ_t² w + β ℓ_t ℓ_v, packed, and its error."""
     of_t, of_v = c.t.lines(count), values.lines(count)
     keys = away.shape[-2]
@@ -121,8 +123,9 @@ def _products(c: CentredScores, values: Form, away: Array, q: Weights, count: in
     return pairs.packed(np.moveaxis(full, (-3, -2), (0, 1))), error
 
 
+# Seven: what both rules share (c, both, values, away) is made once, and the rest says which of them it is.
 def _to_first_order(
-    c: CentredScores, q: Weights, both: JointProducts, values: Form, away: Array, key: int, pick: Pick
+    c: ProvedScores, q: KeyWeights, both: JointProducts, values: Form, away: Array, key: int, pick: Pick
 ) -> tuple[Form, Array]:
     """N without products of the input's unknowns, and the length of its errors (..., n)."""
     of_all, keys = around(values), away.shape[-2]
@@ -146,13 +149,13 @@ def _to_first_order(
     )
     errors = [
         of_columns(columns),
-        over_keys(share * both.size * MORE, Ellipsoid(both.matrix, both.one)),
+        over_keys(share * both.size * MORE, ErrorEllipsoid(both.matrix, both.one)),
         over_keys(np.where(better, q.beta * c.t.loose + q.delta, q.reach(middle)) * MORE, of_all),
     ]
     return with_error(found, errors, key), np.asarray(sum(each.length for each in errors))
 
 
-def _divided(found: Form, c: CentredScores, key: int) -> tuple[Form, Array]:
+def _divided(found: Form, c: ProvedScores, key: int) -> tuple[Form, Array]:
     """N/Z, and the length of the error that the division adds."""
     inverse = ProvedInterval(1.0) / c.z
     middle = inverse.middle()

@@ -91,6 +91,7 @@ def bent(x: Form, op: str, box: ProvedInterval, lines: Lines | None) -> tuple[Fo
     return found, half
 
 
+# Seven: the form, the function with its box and lines, and what every op on forms takes (count, key, pick).
 def curved(x: Form, op: str, box: ProvedInterval, lines: Lines | None, count: int, key: int, pick: Pick) -> Form:
     """f(x), (*rows, d); each row to whichever order has less error."""
     first, half = bent(x, op, box, lines)

@@ -26,7 +26,7 @@ MOST_SHAPES = 1 << 25
 """The most numbers in the matrices of one node's ellipsoids."""
 
 
-class Ellipsoid(NamedTuple):
+class ErrorEllipsoid(NamedTuple):
     """See the module's invariant."""
 
     matrix: Array
@@ -39,10 +39,10 @@ class Ellipsoid(NamedTuple):
         """√tr of scale² · matrix, roughly: for choices."""
         return np.asarray(self.scale * np.sqrt(np.maximum(np.trace(self.matrix, axis1=-2, axis2=-1), 0)))
 
-    def times(self, factor: Array) -> Ellipsoid:
+    def times(self, factor: Array) -> ErrorEllipsoid:
         """Of e times numbers of at most this size, (*rows)."""
         none = (self.scale == 0) | (factor == 0)
-        return Ellipsoid(self.matrix, np.where(none, 0.0, self.scale * factor * MORE + TINY))
+        return ErrorEllipsoid(self.matrix, np.where(none, 0.0, self.scale * factor * MORE + TINY))
 
     def farthest(self) -> Array:
         """|e| at most, (*rows)."""
@@ -59,7 +59,7 @@ def raised(matrix: Array, n: int) -> Array:
     return found
 
 
-def of_blocks(blocks: Blocks, loose: Array, count: int) -> Ellipsoid:
+def of_blocks(blocks: Blocks, loose: Array, count: int) -> ErrorEllipsoid:
     """Around Σ blocks·ν + e, |e| ≤ loose (*rows, d); `count` is the number of the input's unknowns."""
     rows, d = loose.shape[:-1], loose.shape[-1]
     matrix, size = np.zeros((*loose.shape, d)), loose.sum(-1) * grown(d)
@@ -81,33 +81,33 @@ def of_blocks(blocks: Blocks, loose: Array, count: int) -> Ellipsoid:
             size = size + u.sum(0) * grown(balls)
             n += flat.shape[-1]
         matrix = matrix + flat @ np.swapaxes(flat, -1, -2)
-    return Ellipsoid(raised(matrix, n + 2 * len(blocks) + 40), np.sqrt(size * MORE) * MORE)
+    return ErrorEllipsoid(raised(matrix, n + 2 * len(blocks) + 40), np.sqrt(size * MORE) * MORE)
 
 
-def around(form: Form) -> Ellipsoid:
+def around(form: Form) -> ErrorEllipsoid:
     """Around the deviation of each row of a form (*rows, d) from its centre; computed once for each form."""
     if "ellipsoid" not in form.__dict__:
         if LINES in form.blocks and len(form.blocks) > 1:
             line, rest = around(form.linear), around(form.rest)
             # √(U C) + √(U' C') ≤ √((U + U')(C + C')): both scales are roots of sums of weights
             found = raised(line.matrix + rest.matrix, 2)
-            both = Ellipsoid(found, np.sqrt((np.square(line.scale) + np.square(rest.scale)) * MORE) * MORE)
+            both = ErrorEllipsoid(found, np.sqrt((np.square(line.scale) + np.square(rest.scale)) * MORE) * MORE)
         else:
             both = of_blocks(form.blocks, form.loose, form.count)
         form.__dict__["ellipsoid"] = both
-    found_: Ellipsoid = form.__dict__["ellipsoid"]
+    found_: ErrorEllipsoid = form.__dict__["ellipsoid"]
     return found_
 
 
-def of_columns(x: Array) -> Ellipsoid:
+def of_columns(x: Array) -> ErrorEllipsoid:
     """Of Σ_j x_j ν_j with |ν_j| ≤ 1: x (*rows, n, d)."""
     u = np.sqrt(np.square(x).sum(-1)) + LEAST
     flat = x / np.sqrt(u)[..., None]
     matrix = raised(np.swapaxes(flat, -1, -2) @ flat, x.shape[-2] + 8)
-    return Ellipsoid(matrix, np.sqrt(u.sum(-1) * grown(x.shape[-2])) * MORE)
+    return ErrorEllipsoid(matrix, np.sqrt(u.sum(-1) * grown(x.shape[-2])) * MORE)
 
 
-def over_keys(times: Array, each: Ellipsoid) -> Ellipsoid:
+def over_keys(times: Array, each: ErrorEllipsoid) -> ErrorEllipsoid:
     """Of Σ_j e_j for |η·e_j| ≤ times_ij · each_j: times (..., n, K), each of (..., K) rows of d → (..., n) rows.
 
     Σ_j s_j √(ηᵀC_jη) ≤ √(Σ s_j²/g_j) √(ηᵀ (Σ g_j C_j) η) for any floats g_j > 0.
@@ -123,16 +123,16 @@ def over_keys(times: Array, each: Ellipsoid) -> Ellipsoid:
     matrix = (g @ each.matrix.reshape(*each.matrix.shape[:-2], d * d)).reshape(*g.shape[:-1], d, d)
     each_square = np.where(s == 0, 0.0, s * (s / g) + 4 * TINY)  # infinite if g underflows
     square = each_square.sum(-1) * grown(keys)
-    return Ellipsoid(raised(matrix, keys), np.sqrt(square) * MORE)
+    return ErrorEllipsoid(raised(matrix, keys), np.sqrt(square) * MORE)
 
 
-def summed(parts: list[Ellipsoid]) -> Ellipsoid:
+def summed(parts: list[ErrorEllipsoid]) -> ErrorEllipsoid:
     """Of a sum of errors that are each in one of these."""
     matrix = np.stack([part.matrix for part in parts], -3)  # (*rows, parts, d, d)
     scale = np.stack([part.scale for part in parts], -1)
-    each = Ellipsoid(matrix, scale)
+    each = ErrorEllipsoid(matrix, scale)
     found = over_keys(np.ones((*scale.shape[:-1], 1, len(parts))), each)
-    return Ellipsoid(found.matrix[..., 0, :, :], found.scale[..., 0])
+    return ErrorEllipsoid(found.matrix[..., 0, :, :], found.scale[..., 0])
 
 
 def factor(matrix: Array) -> Array:
@@ -157,7 +157,7 @@ def factor(matrix: Array) -> Array:
     return np.where(none[..., None, None], 0.0, np.where(valid[..., None, None], L, plain))
 
 
-def balls(found: Ellipsoid) -> Array:
+def balls(found: ErrorEllipsoid) -> Array:
     """A block with one ball for each row that has an error, (balls, d, *rows, d); every entry is rounded once."""
     rows, d = found.scale.shape, found.matrix.shape[-1]
     L = (found.scale * MORE)[..., None, None] * factor(found.matrix)
@@ -168,7 +168,7 @@ def balls(found: Ellipsoid) -> Array:
     return columns.reshape(len(live), d, *rows, d)
 
 
-def with_error(form: Form, errors: list[Ellipsoid], key: int) -> Form:
+def with_error(form: Form, errors: list[ErrorEllipsoid], key: int) -> Form:
     """form + e, e the sum of errors that are each in one of the ellipsoids: a new block under `key`.
 
     Where that would be too large, each number has its own error: |e_a| ≤ scale · √matrix_aa.

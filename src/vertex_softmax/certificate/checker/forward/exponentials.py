@@ -15,7 +15,7 @@ where Σ ω ≈ 1, |Σ ω t| ≤ |1 − Σ ω| |m| + Σ ω |δ|, and 0 ≤ e^t �
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from dataclasses import dataclass, fields
 
 import numpy as np
 from flint import arb
@@ -30,7 +30,8 @@ LEAST = 1e-290
 """Every key that is not masked has at least this weight."""
 
 
-class CentredScores(NamedTuple):
+@dataclass(frozen=True, kw_only=True, eq=False)
+class ProvedScores:
     """Of rows of attention, (..., n, K); 0 where a key is masked."""
 
     weights: Array
@@ -47,7 +48,8 @@ class CentredScores(NamedTuple):
     """(..., n): the rows that may be expanded"""
 
 
-class Weights(NamedTuple):
+@dataclass(frozen=True, kw_only=True, eq=False)
+class KeyWeights:
     """Weights of keys as functions of their t, α + β t + γ t² ± δ, and their ranges; (..., n, K)."""
 
     alpha: Array
@@ -62,7 +64,7 @@ class Weights(NamedTuple):
         return ProvedInterval(self.low, self.high).reach(level)
 
 
-def centred(scores: Form, visible: NDArray[np.bool_]) -> CentredScores:
+def centred(scores: Form, visible: NDArray[np.bool_]) -> ProvedScores:
     """Of scores (..., n, K), of which the visible ones are not masked."""
     keys = scores.centre.shape[-1]
     masked = np.where(visible, scores.centre, -np.inf)
@@ -106,10 +108,10 @@ def centred(scores: Form, visible: NDArray[np.bool_]) -> CentredScores:
     drift = off + theta
     bent = (weights * enclose(lambda x: x.expm1() - x, reach).hi).sum(-1) * grown(keys)
     z = ProvedInterval(1 - drift * MORE - rounding(2), (1 + drift + bent) * MORE)
-    return CentredScores(weights, t, reach, z, theta, useful & (z.lo > 0))
+    return ProvedScores(weights=weights, t=t, reach=reach, z=z, theta=theta, useful=useful & (z.lo > 0))
 
 
-def line(c: CentredScores) -> Weights:
+def line(c: ProvedScores) -> KeyWeights:
     """ω e^t by a line whose slope is that of the chord."""
     tau = c.reach
     steep = np.where(tau > 1e-3, np.sinh(tau) / np.where(tau > 1e-3, tau, 1.0), 1 + tau * tau / 6)
@@ -121,7 +123,7 @@ def line(c: CentredScores) -> Weights:
     return _weighed(c, (alpha, steep, np.zeros_like(tau), delta), (down_.lo, up.hi))
 
 
-def parabola(c: CentredScores) -> Weights:
+def parabola(c: ProvedScores) -> KeyWeights:
     """ω e^t by the parabola."""
     tau = c.reach
     cosh = enclose(arb.cosh, tau).hi
@@ -133,12 +135,12 @@ def parabola(c: CentredScores) -> Weights:
     return _weighed(c, (alpha, beta, gamma, delta), ends)
 
 
-def _weighed(c: CentredScores, of_exp: tuple[Array, ...], ends: tuple[Array, Array]) -> Weights:
+def _weighed(c: ProvedScores, of_exp: tuple[Array, ...], ends: tuple[Array, Array]) -> KeyWeights:
     """ω times a function of t; the products are rounded, which is an error too."""
     alpha, beta, gamma, delta = of_exp
     lost = rounding(4) * (np.abs(alpha) + beta * c.reach + gamma * c.reach**2)
     low, high = (ProvedInterval(c.weights) * ProvedInterval(end) for end in (np.maximum(ends[0], 0), ends[1]))
-    return Weights(
+    return KeyWeights(
         alpha=c.weights * alpha,
         beta=c.weights * beta,
         gamma=c.weights * gamma,
@@ -148,6 +150,7 @@ def _weighed(c: CentredScores, of_exp: tuple[Array, ...], ends: tuple[Array, Arr
     )
 
 
-def either(first: NDArray[np.bool_], a: Weights, b: Weights) -> Weights:
+def either(first: NDArray[np.bool_], a: KeyWeights, b: KeyWeights) -> KeyWeights:
     """a where `first`, else b."""
-    return Weights(*(np.where(first, x, y) for x, y in zip(a, b, strict=True)))
+    names = [field.name for field in fields(KeyWeights)]
+    return KeyWeights(**{name: np.where(first, getattr(a, name), getattr(b, name)) for name in names})

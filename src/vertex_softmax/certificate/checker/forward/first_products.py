@@ -8,7 +8,7 @@ The weights are shared between the lengths of the value's columns and those of t
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from dataclasses import dataclass
 
 import numpy as np
 
@@ -17,7 +17,8 @@ from .ellipsoids import LEAST, raised
 from .forms import LOST, PAIRS, Form, grown
 
 
-class JointProducts(NamedTuple):
+@dataclass(frozen=True, kw_only=True, eq=False)
+class JointProducts:
     """See the module's docstring; U/2 is in `shift` and `size`."""
 
     matrix: Array

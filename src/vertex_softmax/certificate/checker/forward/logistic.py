@@ -17,14 +17,14 @@ from flint import arb
 
 from .. import curves
 from ..rounding import MORE, Array, ProvedInterval, down, enclose, rounding, up
-from .exponentials import CentredScores, Weights
+from .exponentials import KeyWeights, ProvedScores
 from .forms import Bools, grown
 
 FARTHEST = 1e4
 """Ends of ranges of z are moved to within this of 0, outward where they are infinite."""
 
 
-def logistic(c: CentredScores) -> Weights:
+def logistic(c: ProvedScores) -> KeyWeights:
     """p = α + β t ± δ, and the range of p; (..., n, K)."""
     keys = c.weights.shape[-1]
     others, more = 1 - np.eye(keys), grown(keys)
@@ -67,10 +67,11 @@ def _log(x: ProvedInterval) -> ProvedInterval:
     return ProvedInterval(np.where(fine[0], low.lo, -np.inf), np.where(fine[1], high.hi, np.inf))
 
 
+# Nine: all that is known of z, which `logistic` has from the scores; the band needs all of it.
 def _weights(
-    c: CentredScores, visible: Bools, varies: Bools, z: ProvedInterval, log: ProvedInterval, D: ProvedInterval,
+    c: ProvedScores, visible: Bools, varies: Bools, z: ProvedInterval, log: ProvedInterval, D: ProvedInterval,
     steep: Array, off: Array, wide: Array,
-) -> Weights:  # fmt: skip
+) -> KeyWeights:  # fmt: skip
     """The band of each key over its ranges."""
     ends = ProvedInterval(np.maximum(z.lo, -FARTHEST), np.minimum(z.hi, FARTHEST))
     at = enclose(_sigmoid, ends.lo), enclose(_sigmoid, ends.hi)
@@ -97,7 +98,7 @@ def _weights(
     beta = b * steep
     delta = (half + b * off + rounding(4) * beta * c.reach) * MORE
     alone = visible & ~varies  # the only key of its row
-    return Weights(
+    return KeyWeights(
         alpha=np.where(varies, alpha, alone * 1.0),
         beta=np.where(varies, beta, 0.0),
         gamma=np.zeros_like(alpha),

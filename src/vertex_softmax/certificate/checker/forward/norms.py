@@ -12,13 +12,13 @@ All numbers are floats that are chosen, and how far they are from those of the e
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from dataclasses import dataclass
 
 import numpy as np
 
 from ..rounding import MORE, TINY, Array, ProvedInterval, rounding
 from .choices import Pick
-from .ellipsoids import Ellipsoid, around, of_columns, with_error
+from .ellipsoids import ErrorEllipsoid, around, of_columns, with_error
 from .forms import LOST, Bools, Form, chosen, grown, image, loosened
 from .second_norms import to_second_order
 
@@ -28,7 +28,8 @@ SMALLEST = 1e-280
 """Rows whose squares are below this are not expanded: squares underflow."""
 
 
-class Row(NamedTuple):
+@dataclass(frozen=True, kw_only=True, eq=False)
+class RowNumbers:
     """Numbers of the centre c of each row, (*rows): d, |c|², W and ρ."""
 
     d: int
@@ -45,13 +46,14 @@ class Row(NamedTuple):
         return np.asarray((sum(off) + rounding(self.d + 24)) * 2 * MORE)
 
 
-def row_of(c: Array, eps: float) -> Row:
+def row_of(c: Array, eps: float) -> RowNumbers:
     """Of rows c (*rows, d)."""
     d = c.shape[-1]
     square = ProvedInterval(c).square().sum()
     times = ProvedInterval(np.array(eps)) * ProvedInterval(1 - STORED, 1 + STORED) * d
     whole = square + times
-    return Row(d, square, times, whole, (ProvedInterval(np.array(float(d))) / whole).sqrt())
+    rho = (ProvedInterval(np.array(float(d))) / whole).sqrt()
+    return RowNumbers(d=d, square=square, eps=times, whole=whole, rho=rho)
 
 
 def normalized(y: Form, eps: float, count: int, key: int, pick: Pick) -> Form:
@@ -69,7 +71,7 @@ def normalized(y: Form, eps: float, count: int, key: int, pick: Pick) -> Form:
     return chosen((better & useful)[..., None], second, found)
 
 
-def _to_first_order(y: Form, row: Row, key: int, pick: Pick) -> tuple[Form, Bools]:
+def _to_first_order(y: Form, row: RowNumbers, key: int, pick: Pick) -> tuple[Form, Bools]:
     """The expansion, and the rows (*rows) where it holds."""
     c, d, W = y.centre, row.d, row.whole
     along = dotted(y.deviation, c).tight
@@ -100,7 +102,7 @@ def _to_first_order(y: Form, row: Row, key: int, pick: Pick) -> tuple[Form, Bool
     column = (row.rho.hi * half * MORE)[..., None] * c
     slack = relative * (size + moved) * MORE + rounding(2) * np.abs(column) + LOST
     found = loosened(Form(centre=centre, blocks=found.blocks, own=found.own, slack=found.slack), slack)
-    errors = [Ellipsoid(shape.matrix, row.rho.hi * times * MORE + TINY), of_columns(column[..., None, :])]
+    errors = [ErrorEllipsoid(shape.matrix, row.rho.hi * times * MORE + TINY), of_columns(column[..., None, :])]
     found = with_error(found, errors, key)
     return found, useful & np.isfinite(found.rough).all(-1)
 
@@ -135,6 +137,6 @@ def on_sphere(shape: tuple[int, ...], key: int) -> Form:
     zero, d = np.zeros(shape), shape[-1]
     return with_error(
         Form(centre=zero, blocks={}, own=zero, slack=zero),
-        [Ellipsoid(np.broadcast_to(np.eye(d), (*shape, d)).copy(), np.full(shape[:-1], d**0.5 * MORE))],
+        [ErrorEllipsoid(np.broadcast_to(np.eye(d), (*shape, d)).copy(), np.full(shape[:-1], d**0.5 * MORE))],
         key,
     )

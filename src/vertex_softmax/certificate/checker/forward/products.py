@@ -18,7 +18,7 @@ import numpy as np
 from ..rounding import MORE, TINY, Array, rounding
 from . import pairs
 from .choices import Pick
-from .ellipsoids import MOST_SHAPES, Ellipsoid, around, factor, raised, with_error
+from .ellipsoids import MOST_SHAPES, ErrorEllipsoid, around, factor, raised, with_error
 from .forms import LOST, PAIRS, Form, grown, joined, with_products
 
 MEAN = math.sqrt(2 / math.pi)
@@ -79,7 +79,7 @@ def transposed(y: Form) -> Form:
     return found
 
 
-def inner_reach(a: Ellipsoid, b: Ellipsoid) -> Array:
+def inner_reach(a: ErrorEllipsoid, b: ErrorEllipsoid) -> Array:
     """|x_i·y_j| at most for x, y in ellipsoids of (..., n) and (..., m) rows: (..., n, m)."""
     left, right = factor(a.matrix)[..., :, None, :, :], factor(b.matrix)[..., None, :, :, :]
     norm = product_norm(left, right)
@@ -131,13 +131,13 @@ def with_product_errors(
     for x, y in parts:
         a, b = around(x), around(y)
         matrix = raised(a.matrix * b.matrix * (one[..., :, None] * one[..., None, :]), 4)
-        errors.append(Ellipsoid(matrix, a.scale).times(b.scale))
+        errors.append(ErrorEllipsoid(matrix, a.scale).times(b.scale))
     length = sum(each.length for each in errors)
     better = pick("round", (length > 0) & (length < MEAN * box.sum(-1)))
     form = replace(form, own=(form.own + np.where(better[..., None], 0.0, box)) * MORE)
     if not better.any():
         return form
-    return with_error(form, [Ellipsoid(e.matrix, np.where(better, e.scale, 0.0)) for e in errors], key)
+    return with_error(form, [ErrorEllipsoid(e.matrix, np.where(better, e.scale, 0.0)) for e in errors], key)
 
 
 __all__ = [

@@ -24,13 +24,13 @@ from .forms import LOST, Bools, Form, grown, image, joined, loosened, with_produ
 from .products import product_norm
 
 if TYPE_CHECKING:
-    from .norms import Row
+    from .norms import RowNumbers
 
 SMALLEST = 1e-280
 """Rows whose squares are below this are not expanded: squares underflow."""
 
 
-def to_second_order(y: Form, row: Row, count: int, key: int) -> tuple[Form, Bools]:
+def to_second_order(y: Form, row: RowNumbers, count: int, key: int) -> tuple[Form, Bools]:
     """With pairs of the input's unknowns, and the rows (*rows) where it holds."""
     c, W = y.centre, row.whole
     relative = row.relative[..., None]
@@ -86,6 +86,7 @@ def parted(y: Form, pull: Array, relative: Array) -> tuple[Form, Form]:
     return loosened(a, more[..., 0]), loosened(across, more * np.abs(c))
 
 
+# Seven: the numbers of a row that the remainders depend on, each with a range of its own.
 def ranges(
     A: Array, A_line: Array, A_rest: Array, B: Array, B_rest: Array, mixed: Array, kappa: ProvedInterval
 ) -> tuple[tuple[Array, Array], tuple[Array, Array]]:
@@ -110,7 +111,9 @@ def ranges(
     return (below, above), (low.lo, high.hi)
 
 
-def _products(a: Array, across: Array, c: Array, row: Row, kappa: ProvedInterval) -> tuple[tuple[Array, Array], Array]:
+def _products(
+    a: Array, across: Array, c: Array, row: RowNumbers, kappa: ProvedInterval
+) -> tuple[tuple[Array, Array], Array]:
     """−ρ ((1 − κ) a_ℓ ℓ⊥ + (|ℓ⊥|²/(2W) + (3/2) κ a_ℓ²) c), packed, and its error; a (n, *rows), ℓ⊥ (n, *rows, d)."""
     whole, rho, k = row.whole.middle(), row.rho.middle(), kappa.middle()
     flat = np.moveaxis(across, 0, -2)  # (*rows, n, d)

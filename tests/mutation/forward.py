@@ -474,7 +474,7 @@ MUTANTS: list[Mutant] = [
             ),
             "only one end of numbers": ("start", "box.reach(middle)", "0.9 * box.reach(middle)"),
         },
-        only="every_op or points or together or functionals or far",
+        only="every_op or points or together or functionals or wide",
     ),
     *of(
         "propagation.py",

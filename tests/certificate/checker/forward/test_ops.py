@@ -202,6 +202,25 @@ def test_attention(kind: str, order: str) -> None:
         )
 
 
+@pytest.mark.parametrize("bounded", [False, True])
+def test_attention_to_values_that_are_only_errors(bounded: bool) -> None:
+    """Two keys between which the scores decide; one has an error of its own, and nothing else moves."""
+    zero = np.zeros((1, 2))
+    lines = np.zeros((2, 1, 1, 2))
+    lines[0, 0, 0] = 1.0, -1.0
+    none = np.zeros((1, 2, 1, 2))
+    scores = forms.Form(centre=zero, blocks={forms.LINES: lines, BALLS: none}, own=zero, slack=zero)
+    own = np.array([[1.0], [0.0]])
+    blocks = {BALLS: np.zeros((1, 2, 2, 1))}
+    given = forms.Form(centre=np.zeros((2, 1)), blocks=blocks, own=own, slack=np.zeros((2, 1)))
+    visible = np.ones((1, 2), dtype=bool)
+    for quadratic in (False, True):
+        answers = {"logistic": bounded, "second": False, "quadratic": quadratic, "quadratic of p": quadratic}
+        with np.errstate(all="ignore"):
+            found, _ = attention.attended(scores, visible, given, 2, 100, picking(answers))
+        judge([scores, given], found, lambda s, v: _attended(s, visible) @ v, lambda s, v: _mixed(s, v, visible))
+
+
 def _attended(s: Array, visible: NDArray[np.bool_]) -> Array:
     e = np.where(visible, np.exp(s - s.max(-1, keepdims=True)), 0.0)
     return np.asarray(e / e.sum(-1, keepdims=True))

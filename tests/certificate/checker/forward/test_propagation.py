@@ -186,6 +186,16 @@ def test_without_products_of_inputs() -> None:
         propagation.MOST_PAIRS = old
 
 
+def test_numbers_that_do_not_vary_are_no_unknowns() -> None:
+    net = made("gelu, pre-norm, two heads")
+    lower, upper = net.lower.copy(), net.upper.copy()
+    lower[1:], upper[1:] = 0.3, 0.3
+    found = propagated(Net(net.graph, lower, upper))
+    assert found.forms[0].count == np.count_nonzero(lower < upper) == lower.shape[-1]
+    assert any(forms.PAIRS in form.blocks for form in found.forms.values())
+    sound(found, points=60, each=8)
+
+
 def test_functionals_of_the_output() -> None:
     """Lower bounds are below what is attained, and near it where sets are small."""
     net = made("two blocks")

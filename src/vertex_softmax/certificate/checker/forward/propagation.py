@@ -35,14 +35,20 @@ SLOTS = 16
 
 def start(box: ProvedInterval) -> Form:
     """The input: one unknown for each number that varies."""
-    middle = box.middle()
-    reach = box.reach(middle)
+    middle, reach = _ranges(box)
     live = np.flatnonzero(reach)
     columns = np.zeros((len(live), middle.size))
     columns[np.arange(len(live)), live] = reach.ravel()[live]
     zero = np.zeros_like(middle)
     blocks = {LINES: columns.reshape(len(live), 1, *middle.shape)} if len(live) else {}
     return Form(centre=middle, blocks=blocks, own=zero, slack=zero)
+
+
+def _ranges(box: ProvedInterval) -> tuple[Array, Array]:
+    """The middle and the reach of a box; a number that does not vary has a reach of 0, exactly."""
+    fixed, middle = box.lo == box.hi, box.middle()
+    middle = np.where(fixed, box.lo, middle)
+    return middle, np.where(fixed, 0.0, box.reach(middle))
 
 
 def run(known: Known, choices: Choices) -> Form:
@@ -91,7 +97,7 @@ def work(form: Form, objectives: int) -> int:
 
 def _unknowns(known: Known) -> int:
     """How many unknowns the input has if products of them are kept, else 0."""
-    n = int(np.count_nonzero(known.boxes[0].reach(known.boxes[0].middle())))
+    n = int(np.count_nonzero(_ranges(known.boxes[0])[1]))
     most = max(int(np.prod(node.shape)) for node in known.nodes)
     return n if 2 <= n <= MOST_UNKNOWNS and n * (n - 1) // 2 * most <= MOST_PAIRS else 0
 

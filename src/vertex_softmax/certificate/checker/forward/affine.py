@@ -18,6 +18,9 @@ from .forms import Blocks, Form, grown, image
 STORED = 128
 """The relative error of a stored number, 2⁻⁴⁶, counted in roundings of 2⁻⁵³."""
 
+NEGLIGIBLE = 1e-10
+"""Errors of a row below this share of its numbers stay errors of single numbers: balls of them would only be many."""
+
 
 def scaled(x: Form, factor: Array) -> Form:
     """x times stored numbers of the same shape."""
@@ -30,9 +33,11 @@ def linear(x: Form, weight: Array, key: int) -> Form:
     size = np.abs(weight)
     found = image(x, lambda y: y @ weight, lambda y: y @ size, weight.shape[0] + STORED)
     out = weight.shape[1]
-    if not x.own.any() or found.centre.size * out > MOST_SHAPES:
+    large = (x.own.max(-1) > NEGLIGIBLE * x.size.max(-1))[..., None]  # rows whose errors are worth a ball
+    if not large.any() or found.centre.size * out > MOST_SHAPES:
         return found
-    return with_error(replace(found, own=np.zeros_like(found.own)), [mixed(x.own, weight)], key)
+    rest = replace(found, own=np.where(large, 0.0, found.own))
+    return with_error(rest, [mixed(np.where(large, x.own, 0.0), weight)], key)
 
 
 def mixed(own: Array, weight: Array) -> ErrorEllipsoid:

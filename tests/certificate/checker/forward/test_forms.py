@@ -22,6 +22,10 @@ def form(rng: np.random.Generator, family: str, shape: tuple[int, ...], *, produ
     return forms.Form(centre=floats(rng, family, shape), blocks=blocks, own=own, slack=slack)
 
 
+def everything() -> Any:
+    return lambda _, better: np.ones_like(better)
+
+
 class Point:
     """Unknowns, all of them, and errors: a value of every form."""
 
@@ -78,7 +82,7 @@ def test_affine_ops(family: str) -> None:
     weight, factor = floats(rng, "ordinary", (3, 4)), floats(rng, "ordinary", (2, 3))
     with np.errstate(all="ignore"):
         plain = forms.Form(centre=x.centre, blocks=x.blocks, own=np.zeros((2, 3)), slack=x.slack)
-        results = affine.linear(plain, weight, 40), affine.scaled(x, factor), forms.total(x, y)
+        results = affine.linear(plain, weight, 40, everything()), affine.scaled(x, factor), forms.total(x, y)
         index = np.array([[5, 0, 7], [7, 11, 2]])
         moved = affine.moved([x, y], index), affine.moved([x], index[:1] % 6)
     for _ in range(4):
@@ -107,7 +111,7 @@ def test_what_numbers_have_for_themselves_becomes_a_ball(family: str) -> None:
     own, weight = np.abs(floats(rng, family, (2, 3))), floats(rng, "ordinary", (3, 4))
     zero = np.zeros((2, 3))
     with np.errstate(all="ignore"):
-        found = affine.linear(forms.Form(centre=zero, blocks={}, own=own, slack=zero), weight, 40)
+        found = affine.linear(forms.Form(centre=zero, blocks={}, own=own, slack=zero), weight, 40, everything())
     assert not found.own.any()
     for r in range(2):
         for eta in rng.standard_normal((5, 4)):
@@ -120,10 +124,6 @@ def test_what_numbers_have_for_themselves_becomes_a_ball(family: str) -> None:
                 dots = [sum((exact(a) * exact(b) for a, b in zip(g, eta, strict=True)), fmpq(0)) for g in ball[:, r]]
                 bound += arb(sum((v * v for v in dots), fmpq(0))).sqrt()
             assert not most > bound
-
-
-def everything(number: int, name: str = "") -> Any:
-    return lambda _, better: np.ones_like(better)
 
 
 @pytest.mark.parametrize("family", ["ordinary", "near one", "tiny"])

@@ -6,18 +6,22 @@ A stored number stands for all reals within 2⁻⁴⁶ of it: that counts as STO
 
 from __future__ import annotations
 
+import math
 from dataclasses import replace
 
 import numpy as np
 from numpy.typing import NDArray
 
 from ..rounding import MORE, Array
+from .choices import Pick
 from .ellipsoids import LEAST, MOST_SHAPES, ErrorEllipsoid, raised, with_error
 from .forms import Blocks, Form, grown, image
 
 STORED = 128
 """The relative error of a stored number, 2⁻⁴⁶, counted in roundings of 2⁻⁵³."""
 
+MEAN = math.sqrt(2 / math.pi)
+"""The mean of |η_k| over directions, relative to √(mean η_k²): to compare a box with an ellipsoid."""
 NEGLIGIBLE = 1e-10
 """Errors of a row below this share of its numbers stay errors of single numbers: balls of them would only be many."""
 
@@ -28,16 +32,20 @@ def scaled(x: Form, factor: Array) -> Form:
     return image(x, lambda y: y * factor, lambda y: y * size, 2 + STORED)
 
 
-def linear(x: Form, weight: Array, key: int) -> Form:
-    """x @ weight, (*rows, i) and (i, o); what the numbers have for themselves becomes a ball under `key`."""
+def linear(x: Form, weight: Array, key: int, pick: Pick) -> Form:
+    """x @ weight, (*rows, i) and (i, o). What the numbers of a row have for themselves becomes a ball under `key`.
+
+    A weight that only adds up some numbers each, as a mean over tokens does, has less error number by number.
+    """
     size = np.abs(weight)
     found = image(x, lambda y: y @ weight, lambda y: y @ size, weight.shape[0] + STORED)
-    out = weight.shape[1]
-    large = (x.own.max(-1) > NEGLIGIBLE * x.size.max(-1))[..., None]  # rows whose errors are worth a ball
-    if not large.any() or found.centre.size * out > MOST_SHAPES:
+    large = x.own.max(-1) > NEGLIGIBLE * x.size.max(-1)
+    if not large.any() or found.centre.size * weight.shape[1] > MOST_SHAPES:
         return found
-    rest = replace(found, own=np.where(large, 0.0, found.own))
-    return with_error(rest, [mixed(np.where(large, x.own, 0.0), weight)], key)
+    error = mixed(x.own, weight)
+    round_ = pick("round", large & (error.length < MEAN * found.own.sum(-1)))
+    rest = replace(found, own=np.where(round_[..., None], 0.0, found.own))
+    return with_error(rest, [ErrorEllipsoid(error.matrix, np.where(round_, error.scale, 0.0))], key)
 
 
 def mixed(own: Array, weight: Array) -> ErrorEllipsoid:

@@ -18,9 +18,10 @@ from .. import curves
 from ..lines import relu_lines
 from ..rounding import DIGITS, MORE, Array, ProvedInterval, down, rounding, up
 from . import pairs
+from .affine import MEAN
 from .choices import Lines, Pick
 from .forms import LOST, Form, chosen, grown, with_products
-from .products import MEAN, with_product_errors
+from .products import with_product_errors
 
 Series = Callable[[arb_series], arb_series]
 PIECE = 0.1

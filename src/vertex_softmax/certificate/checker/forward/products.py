@@ -17,12 +17,10 @@ import numpy as np
 
 from ..rounding import MORE, TINY, Array, rounding
 from . import pairs
+from .affine import MEAN
 from .choices import Pick
 from .ellipsoids import MOST_SHAPES, ErrorEllipsoid, around, factor, raised, with_error
 from .forms import LOST, PAIRS, Form, grown, joined, with_products
-
-MEAN = math.sqrt(2 / math.pi)
-"""The mean of |η_k| over directions, relative to √(mean η_k²): to compare a box with an ellipsoid."""
 
 
 def matrix_product(x: Form, y: Form, count: int, pick: Pick) -> Form:

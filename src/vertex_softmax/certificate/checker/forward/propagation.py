@@ -143,7 +143,7 @@ def _propagated(known: Known, number: int, forms: dict[int, Form], count: int, c
     if op == "Scale":
         return affine.scaled(x[0], node.arrays["factor"])
     if op == "Linear":
-        return affine.linear(x[0], node.arrays["weight"], key)
+        return affine.linear(x[0], node.arrays["weight"], key, pick)
     if op == "MatMul":
         return products.matrix_product(x[0], x[1], count, pick)
     if op == "Multiply":

@@ -12,10 +12,10 @@ from dataclasses import replace
 import numpy as np
 from numpy.typing import NDArray
 
-from ..rounding import MORE, Array
+from ..rounding import MORE, Array, rounding
 from .choices import Pick
 from .ellipsoids import LEAST, MOST_SHAPES, ErrorEllipsoid, raised, with_error
-from .forms import Blocks, Form, grown, image
+from .forms import LOST, Blocks, Form, grown, image
 
 STORED = 128
 """The relative error of a stored number, 2⁻⁴⁶, counted in roundings of 2⁻⁵³."""
@@ -35,17 +35,19 @@ def scaled(x: Form, factor: Array) -> Form:
 def linear(x: Form, weight: Array, key: int, pick: Pick) -> Form:
     """x @ weight, (*rows, i) and (i, o). What the numbers of a row have for themselves becomes a ball under `key`.
 
-    A weight that only adds up some numbers each, as a mean over tokens does, has less error number by number.
+    So does slack that has grown: as |weight| · slack it would grow on with every op, as boxes do. A weight that only
+    adds up some numbers each, as a mean over tokens does, has less error number by number.
     """
-    size = np.abs(weight)
-    found = image(x, lambda y: y @ weight, lambda y: y @ size, weight.shape[0] + STORED)
-    large = x.own.max(-1) > NEGLIGIBLE * x.size.max(-1)
+    size, roundings = np.abs(weight), weight.shape[0] + STORED
+    found = image(x, lambda y: y @ weight, lambda y: y @ size, roundings)
+    large = x.loose.max(-1) > NEGLIGIBLE * x.size.max(-1)
     if not large.any() or found.centre.size * weight.shape[1] > MOST_SHAPES:
         return found
-    error = mixed(x.own, weight)
-    round_ = pick("round", large & (error.length < MEAN * found.own.sum(-1)))
-    rest = replace(found, own=np.where(round_[..., None], 0.0, found.own))
-    return with_error(rest, [ErrorEllipsoid(error.matrix, np.where(round_, error.scale, 0.0))], key)
+    error = mixed(x.loose, weight)
+    round_ = pick("round", large & (error.length < MEAN * (found.own + found.slack).sum(-1)))[..., None]
+    bare = (rounding(roundings) * (x.size @ size) * grown(roundings) + LOST) * MORE
+    rest = replace(found, own=np.where(round_, 0.0, found.own), slack=np.where(round_, bare, found.slack))
+    return with_error(rest, [ErrorEllipsoid(error.matrix, np.where(round_[..., 0], error.scale, 0.0))], key)
 
 
 def mixed(own: Array, weight: Array) -> ErrorEllipsoid:

@@ -27,7 +27,7 @@ def attacked(net: Net, written: Written, count: int, seed: int) -> Array:
     chance = np.random.default_rng(seed)
     low = lowered(net.graph)
     nodes = {number: node for node, number in low.number.items()}
-    claims = [(nodes[s["node"]]) for s in written.header["parts"][0]["steps"] if s["node"] in nodes]
+    claims = [(nodes[s["node"]]) for s in written.header["parts"][0]["steps"] if s.get("node") in nodes]
     targets = [net.graph.output, net.graph.output, *claims]
     picked = [targets[int(chance.integers(len(targets)))] for _ in range(count)]
     places = [int(chance.integers(math.prod(node.shape))) for node in picked]

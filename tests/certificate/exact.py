@@ -281,6 +281,8 @@ def broken_claims(written: Written, part: dict[str, Any], values: list[Array]) -
     """Every step of a part whose claim these values contradict."""
     found, a = [], written.arrays
     for k, step in enumerate(part["steps"]):
+        if step["kind"] == "forward":  # it claims nothing
+            continue
         lower, upper = a[step["lower"]], a[step["upper"]]
         if step["kind"] == "centred":
             s = values[written.header["graph"][step["node"]]["inputs"][0]]

@@ -241,6 +241,19 @@ def by_rule(net: Net, rules: tuple[str, ...] = ("affine",), gap: float = 1.0) ->
     return other, written([other], about())
 
 
+def by_form(net: Net, gap: float = 1.0) -> bytes:
+    """A file with a forward proof whose bounds are below what it proved."""
+    rows = rows_of(net, 2)
+    first = Prover(net.graph, net.lower, net.upper, forward=True)
+    first.state([ForbiddenCase(rows[i : i + 1], np.full(1, -1e6), np.ones(1)) for i in range(2)])
+    first.by_form()
+    cases = [ForbiddenCase(rows[i : i + 1], np.array([first.margins[i] - 1e6 - gap]), np.ones(1)) for i in range(2)]
+    prover = Prover(net.graph, net.lower, net.upper, forward=True)
+    prover.state(cases)
+    prover.by_form()
+    return written([prover], about())
+
+
 def defaults(prover: Prover, S: int) -> dict[int, dict[str, Array]]:
     """What a pass would take by itself, as if it had been chosen, for every node that has a choice."""
     known = prover.known
@@ -333,7 +346,7 @@ def by_hand(
         "property": [{"rows": "rows", "bound": "bound", "weights": "weights"}],
         "proofs": [{"cases": [0], "tree": tree or [leaf()]}],
     }  # fmt: skip
-    header = {"format": "vertex-certificate-2", **about(), "graph": graph, "parts": [part], **more}
+    header = {"format": "vertex-certificate-3", **about(), "graph": graph, "parts": [part], **more}
     ours = {"lower": lower, "upper": upper, "rows": [row], "bound": [bound], "weights": [weight]}
     numbers = {k: np.asarray(v, dtype=np.float64) for k, v in ours.items()}
     return Written(header, {**numbers, **{k: np.asarray(v) for k, v in (arrays or {}).items()}})

@@ -17,7 +17,7 @@ import numpy as np
 from tests.bounds.networks import Config, transformer
 from tests.certificate import exact
 from tests.certificate.exact import Array, Written
-from tests.certificate.made import Net, boxed, by_rule, with_choices
+from tests.certificate.made import Net, boxed, by_form, by_rule, with_choices
 from vertex_softmax.certificate import checker
 from vertex_softmax.certificate.checker import Finding, check
 
@@ -57,6 +57,9 @@ def certificate(name: str) -> Written:
             by_rule(_net(dataclasses.replace(plain, norm="pre", activation="gelu", seed=1), 0.05))[0]
         ),
         "mask": lambda: with_choices(by_rule(_net(dataclasses.replace(plain, mask="causal", seed=3), 0.05))[0]),
+        "forward": lambda: by_form(
+            _net(dataclasses.replace(plain, norm="pre", activation="gelu", gain=3.0, seed=1), 0.4)
+        ),
         "tree": lambda: _splits(_net(dataclasses.replace(plain, norm="pre", seed=2), 0.1)),
     }[name]()
     verdict = check(data)
@@ -64,7 +67,7 @@ def certificate(name: str) -> Written:
     return exact.read(data)
 
 
-NAMES = ["relu attention", "norms and gelu", "mask", "tree"]
+NAMES = ["relu attention", "norms and gelu", "mask", "tree", "forward"]
 
 
 def input_box(written: Written) -> tuple[Array, Array]:

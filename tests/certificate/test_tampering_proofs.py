@@ -12,7 +12,7 @@ import pytest
 from tests.bounds.networks import Config
 from tests.certificate import exact
 from tests.certificate.exact import Written, inside
-from tests.certificate.made import by_rule, leaf, with_choices
+from tests.certificate.made import by_form, by_rule, leaf, with_choices
 from tests.certificate.tampering import (
     NAMES,
     _net,
@@ -130,9 +130,11 @@ def pointed(name: str) -> Written:
         "norms and gelu": dataclasses.replace(plain, norm="pre", activation="gelu", seed=1),
         "mask": dataclasses.replace(plain, mask="causal", seed=3),
         "tree": dataclasses.replace(plain, norm="pre", seed=2),
+        "forward": dataclasses.replace(plain, norm="pre", activation="gelu", gain=3.0, seed=1),
     }[name]
     net = _net(config, 1e-7)
-    data = _splits(net) if name == "tree" else with_choices(by_rule(net)[0])
+    makers = {"forward": by_form, "tree": _splits}
+    data = makers.get(name, lambda net: with_choices(by_rule(net)[0]))(net)
     found = falsified(exact.read(data), alone=False)
     margin = check(found.data()).margin
     assert -1e-2 < margin < 0

@@ -5,6 +5,7 @@ from __future__ import annotations
 from tests.certificate.checker import mutants as checker
 from tests.mutation import (
     facts,
+    forward,
     identities,
     importers,
     kernel,
@@ -24,9 +25,20 @@ from tests.mutation.mutant import Mutant
 
 PARTS = (
     *(relaxations, products, zonotopes, second_order, walks, facts, primitive, kernel, verdicts, identities),
-    *(search, specs, importers, onnx_edge, proofs),
+    *(search, specs, importers, onnx_edge, proofs, forward),
 )
-AREAS = ("relaxations", "walks", "primitive", "verdicts", "search", "specs", "importers", "proofs", "checker")
+AREAS = (
+    "relaxations",
+    "walks",
+    "primitive",
+    "verdicts",
+    "search",
+    "specs",
+    "importers",
+    "proofs",
+    "forward",
+    "checker",
+)
 
 
 def catalogue() -> list[Mutant]:

@@ -31,10 +31,12 @@ from vertex_softmax.bounds.question import Question
 from vertex_softmax.bounds.splits import Split, part_boxes
 from vertex_softmax.certificate.checker import curves, passes, proof
 from vertex_softmax.certificate.checker.file import FORMAT, File
+from vertex_softmax.certificate.checker.forward import propagation
 from vertex_softmax.certificate.checker.network import Known, network
 from vertex_softmax.certificate.checker.passes import PassOptions
 from vertex_softmax.certificate.checker.rounding import ProvedInterval
 from vertex_softmax.certificate.lowering import lowered
+from vertex_softmax.certificate.recording import Recorded
 from vertex_softmax.foundation.errors import InternalError, OutOfTimeError
 from vertex_softmax.foundation.tolerances import CLAIM, LEAF
 from vertex_softmax.graph.ir import Graph
@@ -70,6 +72,8 @@ class Prover:
         upper: Array,
         rules: tuple[RowRule, ...] = (RowRule.AFFINE,),
         deadline: float | None = None,
+        *,
+        forward: bool = False,
     ) -> None:
         self.graph, self.low = graph, lowered(graph)
         self.arrays: dict[str, NDArray[Any]] = {"lower": lower, "upper": upper}
@@ -86,7 +90,16 @@ class Prover:
         self.rules, self.deadline = rules, deadline
         self.op_of = {number: node.op for node, number in self.low.at.items()}
         with np.errstate(all="ignore"):
-            self._run()
+            if forward:
+                self._run_forward()
+            else:
+                self._run()
+
+    def _run_forward(self) -> None:
+        """All boxes, and the form of the output, by one forward proof."""
+        choices = Recorded(self._keep, self._lines, self._in_time)
+        self.known.forward = propagation.run(self.known, choices)
+        self.header["steps"].append({"kind": "forward", "choices": choices.names})
 
     def _run(self) -> None:
         users: dict[int, list[tuple[int, int]]] = {}
@@ -100,8 +113,8 @@ class Prover:
             if node.op not in ("Input", "Constant") and any(_bends(self.nodes[k].op) for k, _ in mine):
                 self._refine(number, [(self.nodes[k].op, k, place) for k, place in mine])
             for k, place in mine:
-                if self.nodes[k].op in curves.CURVES and place == 0:
-                    self._lines(k)
+                if self.nodes[k].op in curves.CURVES and place == 0 and isinstance(self.op_of[k], Elementwise):
+                    self._lines(k, self.known.boxes[number])
 
     def _in_time(self) -> None:
         if self.deadline is not None and time.perf_counter() > self.deadline:
@@ -154,12 +167,11 @@ class Prover:
         self.arrays[name] = value
         return name
 
-    def _lines(self, number: int) -> None:
-        """Slopes of a curve's lines and band over its box, and where they touch."""
+    def _lines(self, number: int, box: ProvedInterval) -> tuple[Array, ...]:
+        """Slopes of a curve's lines and band over the box of its input, and where they touch; they are written down."""
         op = self.op_of[number]
         if not isinstance(op, Elementwise):
-            return
-        box = self.known.boxes[self.nodes[number].inputs[0]]
+            raise InternalError(f"{type(op).__name__} has no lines")
         ends = torch.from_numpy(np.array(box.lo)), torch.from_numpy(np.array(box.hi))
         lines = op.lines(Interval(*ends), Rules())
         band = op.band(Interval(*ends), lines)
@@ -169,9 +181,10 @@ class Prover:
             lines.upper_slope, touching(name, op, -1, lines.upper_slope, *ends),
             band.slope, touching(name, op, 1, band.slope, *ends), touching(name, op, -1, band.slope, *ends),
         ]  # fmt: skip
-        arrays = [x.numpy().copy() for x in found]
-        self.known.lines[number] = tuple(arrays)
+        arrays = tuple(x.numpy().copy() for x in found)
+        self.known.lines[number] = arrays
         self.header["lines"][str(number)] = [self._keep(f"lines.{number}.{i}", x) for i, x in enumerate(arrays)]
+        return arrays
 
     # The last part ---------------------------------------------------------------------------------------------------
 
@@ -189,11 +202,15 @@ class Prover:
         m = len(case.rows)
         ways = np.eye(m)
         if m > 1:
-            rows = torch.from_numpy(case.rows).reshape(m, *self.graph.output.shape)
-            ways = np.concatenate([ways, mix(*self.proved(), rows, torch.from_numpy(case.bound)).numpy()[None]])
+            if self.known.forward is None:
+                rows = torch.from_numpy(case.rows).reshape(m, *self.graph.output.shape)
+                mixed = mix(*self.proved(), rows, torch.from_numpy(case.bound)).numpy()
+            else:
+                mixed = np.full(m, 1 / m)
+            ways = np.concatenate([ways, mixed[None]])
             with np.errstate(all="ignore"):
                 A = (ways @ case.rows).reshape(-1, *self.nodes[-1].shape)
-                bounds = proof.bounds(self.known, len(self.nodes) - 1, A, PassOptions()) - ways @ case.bound
+                bounds = self._bounds(A, None if self.known.forward is not None else PassOptions()) - ways @ case.bound
                 sizes = np.abs(ways @ case.rows).sum(-1)
                 promise = np.where(sizes > 0, bounds / sizes, -np.inf)  # rows that cancel altogether promise nothing
             ways = ways[[int(np.argmax(np.nan_to_num(promise, nan=-np.inf)))]]
@@ -202,6 +219,10 @@ class Prover:
     def by_rule(self, rule: RowRule) -> None:
         """All cases that are open, with a rule's default parameters."""
         self._try(self.open(), rule, 1, {})
+
+    def by_form(self) -> None:
+        """All cases that are open, by the form of the output that the forward proof gave."""
+        self._try(self.open(), None, 1, {})
 
     def open(self) -> list[int]:
         """The cases that are not excluded yet."""
@@ -326,6 +347,10 @@ class Prover:
             if "corner" in own:  # it is on the numbers of the start, which are those of the input, rearranged
                 values["corner"] = torch.zeros_like(own["corner"]).index_copy(-1, numbers, own["corner"])
             number = self.low.at[node]
+            if (
+                "corner" in values and self.known.planes(number).exact is None
+            ):  # then the planes at the centre are taken
+                del values["corner"]
             if values:
                 found[number] = {k: v[0].detach().numpy().copy() for k, v in values.items()}
             if "below" in values and isinstance(node.op, Elementwise):
@@ -341,14 +366,21 @@ class Prover:
         shape = self.nodes[-1].shape
         return np.stack([(self.cases[i].weighed() @ self.cases[i].rows).reshape(shape) for i in which])
 
-    def _try(self, which: Sequence[int], rule: RowRule, pieces: int, chosen: dict[int, dict[str, Array]]) -> None:
-        """One pass for some cases; it is kept for those that it excludes, or brings further."""
+    def _bounds(self, A: Array, how: PassOptions | None) -> Array:
+        """Lower bounds of objectives on the output: by a pass, or, if `how` is None, by the form of the output."""
+        with np.errstate(all="ignore"):
+            if how is None:
+                return proof.by_form(self.known, A)
+            return proof.bounds(self.known, len(self.nodes) - 1, A, how)
+
+    def _try(
+        self, which: Sequence[int], rule: RowRule | None, pieces: int, chosen: dict[int, dict[str, Array]]
+    ) -> None:
+        """One proof of some cases; it is kept for those that it excludes, or brings further."""
         if not which:
             return
-        with np.errstate(all="ignore"):
-            A, last = self._objectives(which), len(self.nodes) - 1
-            how = PassOptions(rule=rule, chosen=chosen)
-            bound = proof.bounds(self.known, last, A, how)
+        how = None if rule is None else PassOptions(rule=rule, chosen=chosen)
+        bound = self._bounds(self._objectives(which), how)
         limits = np.array([self.cases[i].weighed() @ self.cases[i].bound for i in which])
         better = [k for k, i in enumerate(which) if bound[k] - limits[k] > self.margins[i]]
         if not better:
@@ -359,7 +391,7 @@ class Prover:
             str(node): {k: self._keep(f"proof.{number}.{node}.{k}", v[better]) for k, v in of.items()}
             for node, of in chosen.items()
         }
-        leaf = {"rule": rule, "pieces": pieces, "chosen": names}
+        leaf = {"forward": True} if rule is None else {"rule": rule, "pieces": pieces, "chosen": names}
         self.header["proofs"].append({"cases": [which[k] for k in better], "tree": [leaf]})
 
     @property

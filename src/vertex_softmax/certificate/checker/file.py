@@ -22,7 +22,10 @@ MOST_HEADER = 1 << 26
 """The largest JSON header of a certificate, in bytes."""
 TYPES = {"F64": "<f8", "F32": "<f4", "I64": "<i8", "BOOL": "u1"}
 """Names of element types in safetensors → numpy's."""
-FORMAT = "vertex-certificate-2"
+FORMAT = "vertex-certificate-3"
+"""The format that is written. It has what the older ones have, and forward proofs."""
+OLDER = ("vertex-certificate-2",)
+"""The formats that are read as well."""
 Path = str | os.PathLike[str]
 
 
@@ -94,7 +97,7 @@ def _parse(stream: BinaryIO, size: int) -> File:
         raise Rejected("this is not a certificate, or it is truncated: its header is longer than the file")
     table = json.loads(stream.read(length), object_pairs_hook=_without_duplicates)
     header = json.loads(table.pop("__metadata__")["certificate"], object_pairs_hook=_without_duplicates)
-    if header["format"] != FORMAT:
+    if header["format"] not in (FORMAT, *OLDER):
         raise Rejected(f"the header does not say {FORMAT}")
     entries, end = sorted(table.items(), key=lambda pair: pair[1]["data_offsets"]), 0
     for name, entry in entries:

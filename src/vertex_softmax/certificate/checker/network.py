@@ -15,6 +15,8 @@ from numpy.typing import NDArray
 
 from . import curves, rows, zonotopes
 from .file import File, Rejected, checked_index
+from .forward.forms import Form
+from .lines import LinearBounds, relu_lines
 from .rounding import MORE, TINY, Array, ProvedInterval, product, rounding, up
 
 FEW = rows.FEW
@@ -118,23 +120,6 @@ def _masks_fit(arrays: dict[str, NDArray[Any]], shape: Shape) -> bool:
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
-class LinearBounds:
-    """Lines around a function f of one number over the box of each entry: arrays of the node's shape.
-
-    lower_slope · x + lower_intercept ≤ f(x) ≤ upper_slope · x + upper_intercept, and the parallel lines
-    band_slope · x + band_lower ≤ f(x) ≤ band_slope · x + band_upper.
-    """
-
-    lower_slope: Array
-    lower_intercept: Array
-    upper_slope: Array
-    upper_intercept: Array
-    band_slope: Array
-    band_lower: Array
-    band_upper: Array
-
-
-@dataclass(frozen=True, kw_only=True, eq=False)
 class ExactFactors:
     """The factors of a matrix product whose generators are those of the input alone (`zonotopes.exact_products`)."""
 
@@ -195,6 +180,8 @@ class Known:
         self.lines: dict[int, tuple[Array, ...]] = {}
         """Node of a curve → the seven arrays of the certificate: for the line below, the line above and the band, a
         slope and points of tangency; the band has two sets of points, below and above."""
+        self.forward: Form | None = None
+        """The form of the output, where a forward proof gave one."""
         self._derived: dict[tuple[int, str, int], object] = {}
 
     def charge(self, work: int) -> None:
@@ -373,34 +360,6 @@ def _cost(node: CheckerNode, nodes: list[CheckerNode]) -> int:
 def _stored(value: Array) -> ProvedInterval:
     """The range of the real numbers that stored numbers stand for: all within a relative distance of STORED."""
     return ProvedInterval(value) * ProvedInterval(1 - STORED, 1 + STORED)
-
-
-def relu_lines(box: ProvedInterval, k: Array | None = None) -> LinearBounds:
-    """The lines of ReLU: below with slope k (a default if None), above the chord; the band has the chord's slope.
-
-    max(x, 0) − k x is least at an end of the box or at 0.
-    """
-    on, off = box.lo >= 0, box.hi <= 0
-    chord = np.where(on, 1.0, np.where(off, 0.0, box.hi / np.where(on | off, 1.0, box.hi - box.lo)))
-    k = np.where(on | off, chord, (box.hi > -box.lo) * 1.0) if k is None else k
-
-    def extreme(slope: Array, side: int) -> Array:
-        """side · the least of side · (max(x, 0) − slope·x)."""
-        exact = (on & (slope == 1)) | (off & (slope == 0))
-        ends = [side * (np.maximum(x, 0) - slope * x) for x in (box.lo, box.hi)]
-        least = np.minimum(np.minimum(*ends), np.where(on | off, np.inf, 0.0))
-        return np.asarray(np.where(exact, 0.0, side * (least - FEW * (1 + np.abs(slope)) * box.size)))
-
-    high = extreme(chord, -1)
-    return LinearBounds(
-        lower_slope=k,
-        lower_intercept=extreme(k, 1),
-        upper_slope=chord,
-        upper_intercept=high,
-        band_slope=chord,
-        band_lower=extreme(chord, 1),
-        band_upper=high,
-    )
 
 
 class CheckerNorm:

@@ -16,7 +16,8 @@ import numpy as np
 
 from . import curves, rows, zonotopes
 from .file import Rejected
-from .network import LOOK, ExactFactors, Known, relu_lines
+from .lines import relu_lines
+from .network import LOOK, ExactFactors, Known
 from .rounding import MORE, TINY, Array, ProvedInterval, down, rounding, up
 
 MOST_COLUMNS = 1 << 25

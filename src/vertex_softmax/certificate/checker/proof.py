@@ -2,9 +2,11 @@
 
 For every box of inputs there is a list of steps. Each step is a claim about one node for every input of the box, and
 follows from the steps before it: a box (by a backward pass per entry), a zonotope (by a parallel pass), or a box of the
-scores minus their weighted means. The property comes last. It says that no input satisfies all rows C y ≤ d of any of
-its cases. A case is excluded by weights ω ≥ 0 and a bound ω·(C y − d) > 0: over the whole box, or over every leaf of a
-tree. Every branching of a tree cuts the range of one number into x ≤ t and x ≥ t, so that the leaves cover the box.
+scores minus their weighted means. A step of kind "forward" claims nothing: it proves boxes of all nodes, and a form of
+the output, from the input on (forward/propagation.py). The property comes last. It says that no input satisfies all
+rows C y ≤ d of any of its cases. A case is excluded by weights ω ≥ 0 and a bound ω·(C y − d) > 0, by a backward pass or
+by the form of the output: over the whole box, or over every leaf of a tree. Every branching of a tree cuts the range of
+one number into x ≤ t and x ≥ t, so that the leaves cover the box.
 """
 
 from __future__ import annotations
@@ -18,7 +20,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from .claim import Claim, cases_of, claim
-from .file import File, Path, Rejected, checked_index, checked_word, read
+from .file import OLDER, File, Path, Rejected, checked_index, checked_word, read
+from .forward import propagation
+from .forward.choices import Given
 from .model import identity_of_file
 from .network import CheckerNode, Known, network
 from .passes import LOST, MOST_COLUMNS, RULES, Pass, PassOptions, joined, wanted
@@ -40,8 +44,8 @@ STATEMENT = (
     "is from N. Anything about inputs outside of the parts. That this property is the one that is wanted: compare it "
     "with the specification."
 )
-KINDS = ("box", "zonotope", "centred")
-"""What a step may prove of a node."""
+KINDS = ("box", "zonotope", "centred", "forward")
+"""What a step may prove: of a node, or, the last, of all."""
 SECONDS = 3600.0
 """The default time limit of a check."""
 WORK = 1 << 22
@@ -142,7 +146,13 @@ def _part(nodes: list[CheckerNode], part: dict[str, Any], file: File, spent: lis
 
 def _step(known: Known, step: dict[str, Any], file: File) -> None:
     """Prove one step: the range that is proved here must lie inside the claimed one, which is known from then on."""
-    kind, number = checked_word(step["kind"], KINDS), checked_index(step["node"], len(known.nodes))
+    kind = checked_word(step["kind"], KINDS)
+    if kind == "forward":
+        if file.header["format"] in OLDER:
+            raise Rejected(f"a forward proof in a file of the format {file.header['format']}")
+        known.forward = propagation.run(known, Given(step, file, known.lines))
+        return
+    number = checked_index(step["node"], len(known.nodes))
     target = known.nodes[number].inputs[0] if kind == "centred" else number
     shape = known.nodes[target].shape
     known.reach(target)
@@ -172,6 +182,14 @@ def bounds(known: Known, number: int, A: Array, options: PassOptions) -> Array:
     """
     size = len(A) if options.chosen else at_once(known, number)
     return np.concatenate([Pass(known, number, A[i : i + size], options).bound() for i in range(0, len(A), size)])
+
+
+def by_form(known: Known, A: Array) -> Array:
+    """Lower bounds of Σ A·output over the set, (S, *shape) → (S,), by the form that a forward proof gave."""
+    if known.forward is None:
+        raise Rejected("a bound by the form of the output, without a forward proof of it")
+    known.charge(propagation.work(known.forward, len(A)))
+    return propagation.lowest(known.forward, A)
 
 
 def at_once(known: Known, number: int) -> int:
@@ -255,6 +273,9 @@ def _tree(known: Known, A: Array, tree: list[dict[str, Any]], file: File) -> Arr
             if not all(number < checked_index(entry[side], len(tree)) for side in ("left", "right")):
                 raise Rejected("a branching does not come before its branches")
             open_ += [(entry[side], branch.part(entry["split"], side == "left")) for side in ("left", "right")]
+            continue
+        if "forward" in entry:
+            best = np.minimum(best, by_form(branch, A))
             continue
         pieces, chosen = int(entry["pieces"]), {}
         for k, arrays in entry["chosen"].items():

@@ -1,0 +1,230 @@
+"""Certificates with forward proofs, from end to end: radii that backward passes do not reach, and what is refused."""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+import time
+from typing import Any
+from unittest import mock
+
+import numpy as np
+import pytest
+import torch
+
+import vertex_softmax as vx
+from tests.bounds.networks import Config, Maker, transformer
+from tests.certificate import exact
+from tests.certificate.claims import everything_holds
+from tests.certificate.exact import Written
+from tests.certificate.made import Net, about, accepted, boxed, by_form, by_rule, outputs, proved
+from vertex_softmax.certificate import certificate
+from vertex_softmax.certificate.certificate import Effort, forward_first
+from vertex_softmax.certificate.checker import check, network
+from vertex_softmax.certificate.prove import ForbiddenCase, Prover, written
+from vertex_softmax.graph import build
+from vertex_softmax.graph.ir import Node
+from vertex_softmax.ops.rules import RowRule
+
+NETWORKS = {
+    "layer norm and gelu": (Config(depth=2, heads=2, tokens=3, width=8, norm="pre", activation="gelu", seed=1), 0.1),
+    "rms norm and a gate": (Config(depth=2, tokens=3, width=8, norm="pre", activation="silu", gated=True, seed=2), 0.1),
+    "four attentions": (Config(depth=4, heads=2, tokens=4, width=8, activation="relu", seed=3), 0.05),
+}
+GAPS = {"layer norm and gelu": 0.4, "rms norm and a gate": 0.4, "four attentions": 0.4}
+
+
+def rms_norm(make: Maker, x: Node) -> Node:
+    """Without the mean."""
+    x = build.normalize(x, (-1,), 1e-5, make.name("norm"))
+    return build.multiply(x, build.constant(1 + 0.2 * make.draw(x.shape[-1])), make.name("scale"))
+
+
+@functools.cache
+def net(name: str) -> Net:
+    config, radius = NETWORKS[name]
+    with mock.patch.object(Maker, "norm", rms_norm if "rms" in name else Maker.norm):
+        return boxed(transformer(config), radius, config.seed)
+
+
+def cases(net: Net, gap: float) -> list[ForbiddenCase]:
+    """Rows that are not attained: `gap` of the range that was seen below the least value seen."""
+    points = exact.inside(net.lower, net.upper, 256, np.random.default_rng(0))
+    rows = np.random.default_rng(1).standard_normal((2, int(np.prod(net.graph.output.shape))))
+    seen = outputs(net, points) @ rows.T
+    bound = seen.min(0) - gap * (seen.max(0) - seen.min(0))
+    return [ForbiddenCase(rows[i : i + 1], bound[i : i + 1], np.ones(1)) for i in range(2)]
+
+
+@pytest.mark.parametrize("name", sorted(NETWORKS))
+def test_farther_than_backward_passes(name: str) -> None:
+    """A certificate where passes over the boxes that they prove themselves have none; all that it says is true."""
+    subject = net(name)
+    assert forward_first(subject.graph)
+    stated = cases(subject, GAPS[name])
+    found = proved(subject, stated, Effort(search=None))
+    assert found.certificate is not None, found.margins
+    verdict = accepted(found.certificate.data)
+    assert verdict.margin == found.certificate.margin
+    old = Prover(subject.graph, subject.lower, subject.upper)
+    old.state(stated)
+    for rule in (RowRule.AFFINE, RowRule.VERTEX):
+        old.by_rule(rule)
+    assert old.open()
+    header = exact.read(found.certificate.data).header
+    assert header["format"] == "vertex-certificate-3"
+    assert [step["kind"] for step in header["parts"][0]["steps"]] == ["forward"]
+    everything_holds(subject, found.certificate.data, 4)
+
+
+def test_only_where_it_reaches_farther() -> None:
+    assert not forward_first(transformer(Config()))
+    assert not forward_first(transformer(Config(depth=3)))
+    assert forward_first(transformer(Config(depth=4)))
+    assert forward_first(transformer(Config(norm="pre")))
+
+
+def test_what_crown_verifies_has_a_certificate() -> None:
+    """Near the largest radius of crown; with `rigorous` the bounds are what was proved."""
+    graph = transformer(Config(depth=2, tokens=2, width=4, norm="pre", activation="gelu", seed=4))
+    x = torch.randn(1, *graph.input.shape, generator=torch.Generator().manual_seed(1), dtype=torch.float64)
+    label = graph.evaluate(x).reshape(1, -1).argmax(-1)
+    assert not vx.certify(graph, vx.LinfBall(x, 0.11), label, "crown").certified
+    ball = vx.LinfBall(x, 0.1)
+    result = vx.certify(graph, ball, label, "crown", certificate=True)
+    assert result.certificates[0] is not None, result.reasons
+    assert accepted(result.certificates[0].data).margin > 0
+    rigorous = vx.certify(graph, ball, label, "crown", certificate=True, rigorous=True)
+    assert rigorous.certificates[0] is not None
+    assert rigorous.certificates[0].margin >= result.certificates[0].margin * (1 - 1e-9)
+
+
+def test_passes_over_the_boxes_of_a_forward_proof() -> None:
+    subject = net("layer norm and gelu")
+    prover = Prover(subject.graph, subject.lower, subject.upper, forward=True)
+    prover.state(cases(subject, 40.0))
+    prover.by_rule(RowRule.AFFINE)
+    assert not prover.open()
+    assert "rule" in prover.header["proofs"][0]["tree"][0]
+    everything_holds(subject, written([prover], about()), 6)
+
+
+def test_cases_of_several_rows() -> None:
+    subject = net("layer norm and gelu")
+    one, two = cases(subject, 0.5)
+    both = ForbiddenCase(np.concatenate([one.rows, two.rows]), np.concatenate([one.bound + 1e3, two.bound]), None)
+    found = proved(subject, [both], Effort(search=None))
+    assert found.certificate is not None
+    accepted(found.certificate.data)
+
+
+def test_when_the_checker_cannot_propagate_passes_are_tried(monkeypatch: pytest.MonkeyPatch) -> None:
+    subject = net("layer norm and gelu")
+    monkeypatch.setattr(certificate, "_prove_forward", lambda *_: None)
+    found = proved(subject, cases(subject, 400.0), Effort(search=None))
+    assert found.certificate is not None
+    assert "forward" not in [s["kind"] for s in exact.read(found.certificate.data).header["parts"][0]["steps"]]
+
+
+# What is refused -----------------------------------------------------------------------------------------------------
+
+
+@functools.cache
+def small() -> Written:
+    config = Config(tokens=2, width=2, classes=2, norm="pre", activation="gelu", gain=3.0, seed=1)
+    return exact.read(by_form(boxed(transformer(config), 0.4, 1)))
+
+
+def part_of(changed: Written) -> dict[str, Any]:
+    part: dict[str, Any] = changed.header["parts"][0]
+    return part
+
+
+def test_a_form_needs_its_step() -> None:
+    changed = small().copy()
+    part_of(changed)["steps"] = []
+    assert "without a forward proof" in check(changed.data()).reason
+
+
+def test_lines_are_needed() -> None:
+    changed = small().copy()
+    part_of(changed)["lines"] = {}
+    assert "a curve without lines" in check(changed.data()).reason
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_choices_by_chance(seed: int) -> None:
+    """Every choice is sound: accepted or not, the margin is no more than what is true."""
+    changed, chance = small().copy(), np.random.default_rng(seed)
+    for name, value in changed.arrays.items():
+        if ".forward." in name:
+            changed.arrays[name] = chance.random(value.shape) < 0.5
+    verdict = check(changed.data())
+    points = exact.inside(
+        *(changed.arrays[part_of(changed)[end]].astype(float) for end in ("lower", "upper")), 200, chance
+    )
+    assert verdict.margin <= exact.least(changed, part_of(changed), points).min()
+
+
+def test_choices_of_another_shape_or_kind() -> None:
+    for name, value in small().arrays.items():
+        if ".forward." in name:
+            for wrong in (
+                value[..., None],
+                value.ravel()[:-1],
+                value.astype(float),
+                value.astype(np.int64),
+                value[None],
+            ):
+                if wrong.shape != value.shape or wrong.dtype != value.dtype:
+                    assert not check(Written(small().header, {**small().arrays, name: wrong}).data()).accepted
+    changed = small().copy()
+    name = next(iter(part_of(changed)["steps"][0]["choices"]))
+    for given in (["x"], "x", None, 3, {name: 3}, {name: "nowhere"}, {name: part_of(changed)["lower"]}):
+        part_of(changed)["steps"] = [{"kind": "forward", "choices": given}]
+        assert not check(changed.data()).accepted
+
+
+def test_older_files() -> None:
+    """They are read as before; a forward proof in one of them is refused."""
+    config = Config(tokens=2, width=2, classes=2, norm="pre", seed=1)
+    _, data = by_rule(boxed(transformer(config), 0.05, 1))
+    old = exact.read(data)
+    old.header["format"] = "vertex-certificate-2"
+    accepted(old.data())
+    changed = small().copy()
+    changed.header["format"] = "vertex-certificate-2"
+    assert "vertex-certificate-2" in check(changed.data()).reason
+
+
+def test_larger_boxes_and_other_weights() -> None:
+    original = small()
+    part = part_of(original)
+    lower, upper = original.arrays[part["lower"]].astype(float), original.arrays[part["upper"]].astype(float)
+    margin = check(original.data()).margin
+    wider = Written(original.header, {**original.arrays, part["lower"]: lower - 0.3, part["upper"]: upper + 0.3})
+    assert check(wider.data()).margin < margin
+    for name in (n for n in original.arrays if n.startswith("graph.") and n.endswith("weight")):
+        spoilt = original.arrays[name].astype(float).copy()
+        spoilt.flat[0] = np.nan
+        assert not check(Written(original.header, {**original.arrays, name: spoilt}).data()).accepted
+        larger = Written(original.header, {**original.arrays, name: 1e4 * original.arrays[name]})
+        assert not check(larger.data()).accepted or not exact.counterexample(larger, np.random.default_rng(0))
+
+
+def test_work_and_time_are_limited(monkeypatch: pytest.MonkeyPatch) -> None:
+    many = small().copy()
+    part_of(many)["steps"] = part_of(many)["steps"] * 50
+    begin = time.perf_counter()
+    assert "time limit" in check(many.data(), seconds=0.2).reason
+    assert time.perf_counter() - begin < 5
+    monkeypatch.setattr(network, "MOST_WORK", 350_000)
+    assert "multiplications" in check(small().data()).reason
+
+
+def test_a_network_that_is_not_bounded_has_no_certificate() -> None:
+    """Scores so large that no row is expanded: boxes are all that is known."""
+    config = dataclasses.replace(NETWORKS["layer norm and gelu"][0], gain=3e3)
+    subject = boxed(transformer(config), 0.5, 1)
+    found = proved(subject, cases(subject, 0.01), Effort(search=None))
+    assert found.certificate is None

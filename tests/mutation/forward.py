@@ -18,9 +18,10 @@ def of(file: str, tests: str, changes: Changes, only: str = "") -> list[Mutant]:
 
 
 MUTANTS: list[Mutant] = [
-    *of(
-        "pairs.py",
-        "test_pairs.py",
+    *mutants(
+        "forward",
+        "certificate/checker/forward/pairs.py",
+        "certificate/checker/forward/test_pairs.py",
         {
             "half the weights": ("_weights", "(1 / (r * r)).sum(0) * MORE", "(1 / (r * r)).sum(0) / 2"),
             "pairs counted half": ("frobenius", "weighted / 2", "weighted / 4"),
@@ -28,8 +29,8 @@ MUTANTS: list[Mutant] = [
             "a matrix of halves of halves": ("_spectral", "relative.T / 2", "relative.T / 4", 0),
             "norms are taken to too high a root": (
                 "symmetric_norm",
-                "for _ in range(SQUARINGS):\n    norm = np.sqrt(norm * MORE)",
-                "for _ in range(SQUARINGS + 1):\n    norm = np.sqrt(norm * MORE)",
+                ("for _ in range(SQUARINGS):\n    norm = np.sqrt(norm * MORE)"),
+                ("for _ in range(SQUARINGS + 1):\n    norm = np.sqrt(norm * MORE)"),
             ),
             "what underflows is nothing": (
                 "symmetric_norm",
@@ -41,9 +42,10 @@ MUTANTS: list[Mutant] = [
             "one order only": ("outer", "x[first] * y[second] + x[second] * y[first]", "2 * x[first] * y[second]"),
         },
     ),
-    *of(
-        "forms.py",
-        "test_forms.py",
+    *mutants(
+        "forward",
+        "certificate/checker/forward/forms.py",
+        "certificate/checker/forward/test_forms.py",
         {
             "pairs as a ball of radius 1": ("Form.rough", "math.sqrt(columns.shape[1]) * MORE", "1.0"),
             "errors are not moved": ("image", "sizes(form.slack) * factor", "0.0"),
@@ -59,18 +61,20 @@ MUTANTS: list[Mutant] = [
             "the slack of the other": ("chosen", "np.where(keep, a.slack, b.slack)", "b.slack"),
         },
     ),
-    *of(
-        "forms.py",
-        "test_ops.py",
+    *mutants(
+        "forward",
+        "certificate/checker/forward/forms.py",
+        "certificate/checker/forward/test_ops.py",
         {
             "squares without their mean": ("with_products", "form.centre + q.sum(0) / 2", "form.centre"),
             "squares twice": ("with_products", "q[:, None] / 2", "q[:, None]", 0),
         },
         only="curves",
     ),
-    *of(
-        "ellipsoids.py",
-        "test_ellipsoids.py",
+    *mutants(
+        "forward",
+        "certificate/checker/forward/ellipsoids.py",
+        "certificate/checker/forward/test_ellipsoids.py",
         {
             "rounding lowers a matrix": (
                 "raised",
@@ -115,9 +119,10 @@ MUTANTS: list[Mutant] = [
             ),
         },
     ),
-    *of(
-        "affine.py",
-        "test_forms.py",
+    *mutants(
+        "forward",
+        "certificate/checker/forward/affine.py",
+        "certificate/checker/forward/test_forms.py",
         {
             "stored numbers are exact": ("linear", "weight.shape[0] + STORED", "weight.shape[0]"),
             "stored factors are exact": ("scaled", "2 + STORED", "2"),
@@ -130,9 +135,10 @@ MUTANTS: list[Mutant] = [
             ),
         },
     ),
-    *of(
-        "products.py",
-        "test_forms.py test_ops.py",
+    *mutants(
+        "forward",
+        "certificate/checker/forward/products.py",
+        "certificate/checker/forward/test_forms.py certificate/checker/forward/test_ops.py",
         {
             "rests are not multiplied": (
                 "matrix_product",
@@ -164,9 +170,10 @@ MUTANTS: list[Mutant] = [
         },
         only="products or norm_of_a_product",
     ),
-    *of(
-        "products.py",
-        "test_ops.py",
+    *mutants(
+        "forward",
+        "certificate/checker/forward/products.py",
+        "certificate/checker/forward/test_ops.py",
         {
             "signs of weights are forgotten": (
                 "with_product_errors",
@@ -186,9 +193,10 @@ MUTANTS: list[Mutant] = [
         },
         only="products or curves",
     ),
-    *of(
-        "norms.py",
-        "test_norms.py test_ops.py",
+    *mutants(
+        "forward",
+        "certificate/checker/forward/norms.py",
+        "certificate/checker/forward/test_norms.py certificate/checker/forward/test_ops.py",
         {
             "the remainder's lower end": (
                 "remainder",
@@ -239,9 +247,10 @@ MUTANTS: list[Mutant] = [
         },
         only="norm or first_order or second_order or row",
     ),
-    *of(
-        "norms.py",
-        "test_propagation.py",
+    *mutants(
+        "forward",
+        "certificate/checker/forward/norms.py",
+        "certificate/checker/forward/test_propagation.py",
         {
             "rows that cannot be expanded are": (
                 "normalized",
@@ -252,9 +261,10 @@ MUTANTS: list[Mutant] = [
         },
         only="every_choice or wide",
     ),
-    *of(
-        "second_norms.py",
-        "test_norms.py test_ops.py",
+    *mutants(
+        "forward",
+        "certificate/checker/forward/second_norms.py",
+        "certificate/checker/forward/test_norms.py certificate/checker/forward/test_ops.py",
         {
             "psi is forgotten along c": (
                 "ranges",
@@ -292,9 +302,10 @@ MUTANTS: list[Mutant] = [
         },
         only="norm or order or row",
     ),
-    *of(
-        "exponentials.py",
-        "test_exponentials.py",
+    *mutants(
+        "forward",
+        "certificate/checker/forward/exponentials.py",
+        "certificate/checker/forward/test_exponentials.py",
         {
             "the line at least": ("line", "1 - enclose(arb.log, steep)", "1.01 - enclose(arb.log, steep)"),
             "one end of the line": (
@@ -313,9 +324,9 @@ MUTANTS: list[Mutant] = [
                 "tau ** 3 / 24",
             ),
             "the parabola's slope": ("parabola", "1 + tau ** 2 / 8", "1 + tau ** 2 / 6"),
-            "scores are not centred": ("centred", "x - (weights * x).sum(-1, keepdims=True)", "x"),
+            "scores are not centred": ("centred.less_mean", "x - (weights * x).sum(-1, keepdims=True)", "x"),
             "own errors without the mean": (
-                "centred",
+                "centred.of_own",
                 "(alone * x + (weights * x) @ others) * grown(keys)",
                 "alone * x",
             ),
@@ -323,9 +334,10 @@ MUTANTS: list[Mutant] = [
             "the least weight": ("_weighed", "np.maximum(low.lo, 0)", "c.weights"),
         },
     ),
-    *of(
-        "logistic.py",
-        "test_exponentials.py",
+    *mutants(
+        "forward",
+        "certificate/checker/forward/logistic.py",
+        "certificate/checker/forward/test_exponentials.py",
         {
             "no D": ("logistic", "ProvedInterval(-drift, (most + drift) * MORE)", "ProvedInterval(-drift, drift)"),
             "D without what s does": (
@@ -352,9 +364,10 @@ MUTANTS: list[Mutant] = [
             "a key that is alone": ("_weights", "np.where(varies, alpha, alone * 1.0)", "np.where(varies, alpha, 0.0)"),
         },
     ),
-    *of(
-        "first_products.py",
-        "test_ops.py",
+    *mutants(
+        "forward",
+        "certificate/checker/forward/first_products.py",
+        "certificate/checker/forward/test_ops.py",
         {
             "half of the ball": ("joint_products", "U / 2 * MORE", "U / 4"),
             "the shift to the other side": ("joint_products", "half[..., None] * shift", "-half[..., None] * shift"),
@@ -366,9 +379,10 @@ MUTANTS: list[Mutant] = [
         },
         only="attention",
     ),
-    *of(
-        "attention.py",
-        "test_ops.py",
+    *mutants(
+        "forward",
+        "certificate/checker/forward/attention.py",
+        "certificate/checker/forward/test_ops.py",
         {
             "the curvature of weights": (
                 "_to_second_order",
@@ -427,9 +441,10 @@ MUTANTS: list[Mutant] = [
         },
         only="attention",
     ),
-    *of(
-        "curves.py",
-        "test_curves.py test_ops.py",
+    *mutants(
+        "forward",
+        "certificate/checker/forward/curves.py",
+        "certificate/checker/forward/test_curves.py certificate/checker/forward/test_ops.py",
         {
             "the cube": ("curved", "third * (0.75 * h * h)", "third * (0.5 * h * h)"),
             "what the cube leaves": ("curved", "np.abs(third) * h ** 3 / 4 + fourth * h ** 4", "fourth * h ** 4"),
@@ -454,9 +469,10 @@ MUTANTS: list[Mutant] = [
         },
         only="curves or taylor",
     ),
-    *of(
-        "propagation.py",
-        "test_propagation.py",
+    *mutants(
+        "forward",
+        "certificate/checker/forward/propagation.py",
+        "certificate/checker/forward/test_propagation.py",
         {
             "rows that are too wide": (
                 "_attended",
@@ -472,12 +488,13 @@ MUTANTS: list[Mutant] = [
                 "ProvedInterval(found.centre) + ProvedInterval(-found.rough, found.rough)",
                 "ProvedInterval(found.centre) + ProvedInterval(-0.5 * found.rough, found.rough)",
             ),
-            "only one end of numbers": ("start", "box.reach(middle)", "0.9 * box.reach(middle)"),
+            "only one end of numbers": ("_ranges", "box.reach(middle)", "0.9 * box.reach(middle)"),
         },
         only="every_op or points or together or functionals or wide",
     ),
-    *of(
-        "propagation.py",
+    *mutants(
+        "forward",
+        "certificate/checker/forward/propagation.py",
         "certificate/test_forward.py",
         {
             "work is not counted": (

@@ -388,11 +388,7 @@ MUTANTS: list[Mutant] = [
         {
             "last norm: a plane that cuts σ": ("_lowest", "eps / middle", "eps / middle + 0.1 * middle"),
             "last norm: the slope of another plane": ("_lowest", "c / (d * middle)", "1.2 * c / (d * middle)"),
-            "last norm: σ without what is not linear": (
-                "_lowest",
-                "square + eps + far / d",
-                "square + eps",
-            ),
+            "last norm: σ without what is not linear": ("_lowest", "square + eps + far / d", "square + eps"),
             "last norm: a quotient by the wrong end": (
                 "_lowest",
                 "torch.where(least >= 0, least / sigma_high, least / sigma_low)",

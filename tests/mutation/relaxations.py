@@ -36,12 +36,12 @@ MUTANTS: list[Mutant] = [
     ),
     *mutants(
         "relaxations",
-        "ops/elementwise.py",
+        "ops/lines.py",
         "ops/test_contract.py",
         {
-            "relu: on from -0.1": ("Relu.lines", "lower >= 0, upper <= 0", "lower >= -0.1, upper <= 0"),
+            "relu: on from -0.1": ("relu_lines", "lower >= 0, upper <= 0", "lower >= -0.1, upper <= 0"),
             "relu: NaN at one end is overlooked": (
-                "Relu.lines",
+                "relu_lines",
                 "nan = lower.isnan() | upper.isnan()",
                 "nan = lower.isnan() & upper.isnan()",
             ),

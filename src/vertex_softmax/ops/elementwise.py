@@ -29,6 +29,7 @@ from vertex_softmax.ops.lines import (
     curved_lines,
     end_lines,
     negated,
+    relu_lines,
 )
 from vertex_softmax.ops.propagation.curves import (
     Derivatives,
@@ -132,26 +133,7 @@ class Relu(Elementwise):
 
     def lines(self, box: Interval, rules: Rules) -> Lines:
         """The lower slope is free in [0, 1]; `rules.relu` chooses it."""
-        lower, upper = box
-        on, off = lower >= 0, upper <= 0
-        undecided = ~(on | off)
-        width = torch.where(undecided, upper - lower, torch.ones_like(upper))
-        zero, one = torch.zeros_like(lower), torch.ones_like(lower)
-        chord = torch.where(undecided, upper / width, torch.where(off, zero, one))
-        if rules.relu is ReluSlope.ADAPTIVE:
-            free = (upper > -lower).to(lower.dtype)
-        else:
-            free = zero if rules.relu is ReluSlope.ZERO else one
-        slope = torch.where(undecided, free, torch.where(off, zero, one))
-        # the chord through (l, 0) and (u, u), raised to meet both ends in spite of rounding
-        above = torch.where(undecided, torch.maximum(-chord * lower, upper - chord * upper), zero)
-        nan = lower.isnan() | upper.isnan()
-        return Lines(
-            lower_slope=slope,
-            lower_intercept=torch.where(nan, lower + upper, zero),
-            upper_slope=chord,
-            upper_intercept=torch.where(nan, lower + upper, above),
-        )
+        return relu_lines(*box, {ReluSlope.ZERO: 0.0, ReluSlope.ONE: 1.0}.get(rules.relu))
 
     def between(self, lines: Lines, context: Context) -> Relaxation:
         """With the lower slope free."""

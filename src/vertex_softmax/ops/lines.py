@@ -224,3 +224,26 @@ def _touching(f: Function, derivative: Function, end: Tensor, left: Tensor, righ
         towards = over == (end <= at)
         lo, hi = torch.where(towards, at, lo), torch.where(towards, hi, at)
     return derivative((lo + hi) / 2)
+
+
+def relu_lines(lower: Tensor, upper: Tensor, free: float | None = None) -> Lines:
+    """max(x, 0) on [l, u]: exact where the sign is decided, else the chord above and a line through 0 below.
+
+    `free`: the slope of that line; None: 1 where u > −l, else 0.
+    """
+    on, off = lower >= 0, upper <= 0
+    undecided = ~(on | off)
+    width = torch.where(undecided, upper - lower, torch.ones_like(upper))
+    zero, one = torch.zeros_like(lower), torch.ones_like(lower)
+    chord = torch.where(undecided, upper / width, torch.where(off, zero, one))
+    below = (upper > -lower).to(lower.dtype) if free is None else free * one
+    slope = torch.where(undecided, below, torch.where(off, zero, one))
+    # the chord through (l, 0) and (u, u), raised to meet both ends in spite of rounding
+    above = torch.where(undecided, torch.maximum(-chord * lower, upper - chord * upper), zero)
+    nan = lower.isnan() | upper.isnan()
+    return Lines(
+        lower_slope=slope,
+        lower_intercept=torch.where(nan, lower + upper, zero),
+        upper_slope=chord,
+        upper_intercept=torch.where(nan, lower + upper, above),
+    )

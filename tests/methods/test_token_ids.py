@@ -87,7 +87,7 @@ def test_every_sentence_has_the_label_that_the_model_gives_it(name: str) -> None
 def test_a_batch_is_what_its_sentences_are(name: str) -> None:
     module = model(name)
     ids = torch.cat([IDS, IDS.flip(0), torch.tensor([[3, 4, 11, 12, 1]])])
-    ball = TokenBall.of(module, ids, torch.tensor([1e-4, 2e-4, 3e-4, 4e-4, 5e-4]).double())
+    ball = TokenBall.of(module, ids, torch.tensor([1e-4, 2e-4, 3e-4, 4e-4, 5e-4]).double(), tokens=[0, 1, 3])
     labels = logits(module, ids).argmax(-1)
     whole = certify(module, ball, labels, "crown")
     boxes = bound(module, ball, "ibp")

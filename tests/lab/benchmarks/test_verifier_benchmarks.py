@@ -172,8 +172,13 @@ def test_the_deep_network_has_the_tokens_asked_for(tokens: int) -> None:
     assert int(model(ball.x).argmax()) == label
 
 
-def test_a_deep_bound_in_its_own_process() -> None:
-    row = deep_memory.in_a_process(5, "crown", SMALL, 120, profile=False)
+@pytest.mark.parametrize("own", [False, pytest.param(True, marks=pytest.mark.slow)], ids=["here", "in its own process"])
+def test_a_deep_bound(own: bool) -> None:
+    row = {"tokens": 5, "method": "crown"}
+    if own:
+        row = deep_memory.in_a_process(5, "crown", SMALL, 120, profile=False)
+    else:
+        row |= json.loads(json.dumps(deep_memory.measure(5, "crown", SMALL)))
     assert row["finite"], row
     assert row["worst"] <= row["clean"]
     assert row["resident_before"] <= row["peak_bytes"] < deep_memory.LIMIT

@@ -76,9 +76,10 @@ def test_every_sentence_has_the_label_that_the_model_gives_it(name: str) -> None
     others = torch.arange(3) != labels[:, None]
     assert torch.allclose(found.clean[others], margins[others], rtol=0, atol=1e-6)
     assert float((margins - found.lower)[others].min()) >= -1e-7
-    for wrong in range(3):
-        verdicts = certify(module, ball, wrong, "crown").verdicts
-        assert verdicts == tuple("verified" if int(label) == wrong else "falsified" for label in labels)
+    every = TokenBall.of(module, IDS.repeat(3, 1), 1e-6, tokens=[0, 1])  # each sentence with each label
+    asked = torch.arange(3).repeat_interleave(len(IDS))
+    verdicts = certify(module, every, asked, "crown").verdicts
+    assert verdicts == tuple("verified" if right else "falsified" for right in asked == labels.repeat(3))
 
 
 @pytest.mark.parametrize(

@@ -22,29 +22,44 @@ LONG = tuple(
         "families",
         "docs",
         "planted",
-        "backward",
-        "soundness",
         "examples",
         "build",
         "contract",
+        "soundness",
         "token_ids",
-        "browser",
-        "every",
-        "from_torch",
-        "reproduce",
-        "verify",
-        "ray",
+        "backward",
         "mutation",
+        "reproduce",
+        "every",
+        "regimes",
+        "broken",
+        "generators",
+        "learned",
+        "affine",
+        "underflow",
+        "order",
+        "ray",
+        "browser",
+        "verify",
+        "main",
+        "from_onnx",
+        "second_rows",
+        "limits",
+        "branch_and_bound",
+        "networks",
+        "tampering_proofs",
         "verifier_benchmarks",
         "sweep",
-        "order",
-        "generators",
-        "regimes",
-        "affine",
-        "networks",
         "runner",
-        "limits",
+        "judge",
+        "exact",
+        "corpus",
         "triton",
+        "values",
+        "common",
+        "house",
+        "competition",
+        "identity",
     ]
 )
 """Files that take longest begin first, so that no worker is left alone with one at the end."""
@@ -131,6 +146,38 @@ def exported_once() -> Iterator[None]:
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(importer, "Program", program)
+        yield
+
+
+@pytest.fixture(scope="module")
+def zonotopes_once() -> Iterator[None]:
+    """The zonotopes of one graph over one box are made once, whichever methods and objectives ask for them.
+
+    Nothing of them depends on either. Not for tests that change the rules of an op.
+    """
+    from vertex_softmax.bounds import zonotopes
+    from vertex_softmax.graph.ir import Graph
+
+    move, make = Graph.to, zonotopes._made
+    copies: dict[Any, Any] = {}
+    kept: dict[Any, Any] = {}
+
+    def to(graph: Graph, dtype: Any, device: Any = "cpu") -> Graph:
+        key = (id(graph), dtype, str(device))
+        if key not in copies:
+            copies[key] = graph, move(graph, dtype, device)  # the graph too, as its id is nobody else's then
+        return copies[key][1]
+
+    def made(question: Any) -> Any:
+        ends = [(x.dtype, x.device, tuple(x.shape), x.numpy(force=True).tobytes()) for x in question.given.box]
+        key = (id(question.graph), question.memory.total, *ends)
+        if key not in kept:
+            kept[key] = question.graph, make(question)
+        return kept[key][1]
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(Graph, "to", to)
+        patch.setattr(zonotopes, "_made", made)
         yield
 
 

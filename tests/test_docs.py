@@ -24,6 +24,7 @@ MOST_LEFT_OUT = 3
 """how many blocks of all pages may stand there without being run"""
 TEXTS = (*PAGES, ROOT / "README.md", ROOT / "examples" / "README.md")
 NAMING = (*TEXTS, ROOT / "CONTRIBUTING.md", *sorted((ROOT / "lab" / "benchmarks").rglob("README.md")))
+pytestmark = pytest.mark.usefixtures("exported_once")
 each = pytest.mark.parametrize("page", PAGES, ids=[page.stem for page in PAGES])
 
 

@@ -42,12 +42,6 @@ def test_the_package_alone_reads_nothing_heavy() -> None:
     assert not read("import vertex_softmax; vertex_softmax.__version__") & {*HEAVY, "rich", "typer", "click"}
 
 
-def test_the_library_reads_no_more_than_it_needs() -> None:
-    found = read("import vertex_softmax; vertex_softmax.certify")
-    assert "torch" in found
-    assert not found & {"sklearn", "rich", "typer", "click", "matplotlib", "onnx", "onnxruntime", "pandas", "flint"}
-
-
 FORKS = """
 import os, sys, torch
 for code in sys.argv[1:]:
@@ -62,14 +56,16 @@ for code in sys.argv[1:]:
 NAMES = "import vertex_softmax as v\nbefore = dir(v)\nfrom vertex_softmax import *\nprint(*before)\nprint(*dir())"
 MODULES = "import vertex_softmax as v\n"
 MODULES += "v.runs.certify.load, v.sets.Box, v.softmax_box.affine_minorant, v.graph.ir, v.methods.joint, v.ops.OPS"
-PICTURES = "import sys, vertex_softmax as v\nfor name in dir(v):\n    if name.startswith('plot_'): getattr(v, name)\n"
-PICTURES += "print(*{m.split('.')[0] for m in sys.modules})"
+SAY = "\nimport sys\nprint(*{m.split('.')[0] for m in sys.modules})"
+PICTURES = "import vertex_softmax as v\nfor name in dir(v):\n    if name.startswith('plot_'): getattr(v, name)" + SAY
+LIBRARY = "import vertex_softmax as v\nv.certify" + SAY
+MINIMUM = "import numpy as np, vertex_softmax as v\nv.softmax_box_min(np.zeros(2), np.zeros(2), np.ones(2))" + SAY
 
 
 @pytest.fixture(scope="module")
 def said() -> dict[str, str]:
     """What each of these says in a process that has read only torch: forked, as torch takes seconds to read."""
-    codes = (NAMES, MODULES, PICTURES)
+    codes = (NAMES, MODULES, PICTURES, LIBRARY, MINIMUM)
     done = subprocess.run([sys.executable, "-c", FORKS, *codes], capture_output=True, text=True, check=True)
     return dict(zip(codes, done.stdout.split("----\n"), strict=False))
 
@@ -82,6 +78,17 @@ def test_the_names_are_there(said: dict[str, str]) -> None:
 
 def test_modules_are_there_without_an_import_of_their_own(said: dict[str, str]) -> None:
     assert said[MODULES] == ""
+
+
+def test_the_library_reads_no_more_than_it_needs(said: dict[str, str]) -> None:
+    found = set(said[LIBRARY].split())
+    assert {"torch", "vertex_softmax"} <= found
+    assert not found & {"sklearn", "rich", "typer", "click", "matplotlib", "onnx", "onnxruntime", "pandas", "flint"}
+
+
+def test_triton_is_not_imported_unless_it_is_used(said: dict[str, str]) -> None:
+    assert "vertex_softmax" in said[MINIMUM].split()
+    assert "triton" not in said[MINIMUM].split()
 
 
 def test_pictures_are_there_and_read_when_used(said: dict[str, str]) -> None:

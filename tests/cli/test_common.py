@@ -17,6 +17,7 @@ import torch
 import typer
 from typer.testing import CliRunner
 
+from tests import forks
 from vertex_softmax.cli import common
 from vertex_softmax.cli import main as cli
 from vertex_softmax.cli.common import complain, detail, progress_bar, reporting, say, watched
@@ -143,8 +144,24 @@ def test_a_folder_that_cannot_be_written(tmp_path: Path) -> None:
     assert re.fullmatch(r"error: .*file.*\n", found.stderr)
 
 
-@pytest.mark.parametrize("words", [["data", "fetch", "digits", "--json"], ["data", "list"]])
-def test_a_reader_that_goes_ends_it_quietly(words: list[str], tmp_path: Path) -> None:
+def nobody_reads(*words: str) -> None:
+    """The command, whose stdout is a pipe that nobody reads any more."""
+    gone, stdout = os.pipe()
+    os.close(gone)
+    os.dup2(stdout, 1)
+    forks.vertex(*words)
+
+
+def test_a_reader_that_is_gone_ends_it_quietly(tmp_path: Path) -> None:
+    process = forks.Forked(tmp_path, nobody_reads, "data", "list")
+    _, said = process.communicate()
+    assert process.returncode == common.PIPE_CLOSED
+    assert "rror" not in said
+
+
+def test_a_reader_that_goes_ends_it_quietly(tmp_path: Path) -> None:
+    """From its start to its end."""
+    words = ["data", "fetch", "digits", "--json"]
     process = subprocess.Popen(
         [VERTEX, *words], stdout=subprocess.PIPE, stderr=subprocess.PIPE, cwd=tmp_path, text=True
     )

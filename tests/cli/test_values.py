@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import re
 import shutil
-import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -16,6 +15,7 @@ import pytest
 import typer
 from typer.testing import CliRunner
 
+from tests import forks
 from tests.runs.sweep.sweeps import real_benchmark
 from tests.search.small import network
 from vertex_softmax.cli import verify
@@ -209,9 +209,14 @@ def _put(kind: str, place: Path, model: Path, victim: Path) -> None:
 
 
 def test_what_stdout_cannot_encode_is_shown(tmp_path: Path) -> None:
-    odd = os.fsencode(tmp_path) + b"/\xff"
-    environment = {**os.environ, "PYTHONIOENCODING": "utf-8:strict"}
-    command = [sys.executable, "-m", "vertex_softmax", "data", "list", "--data-dir", odd]
-    found = subprocess.run(command, capture_output=True, env=environment, check=False)
-    assert found.returncode == 0, found.stderr
-    assert rb"\udcff" in found.stdout
+    odd = os.fsdecode(os.fsencode(tmp_path) + b"/\xff")
+    process = forks.Forked(tmp_path, strictly, "data", "list", "--data-dir", odd)
+    told, errors = process.communicate()
+    assert process.returncode == 0, errors
+    assert r"\udcff" in told
+
+
+def strictly(*words: str) -> None:
+    """The command, with the stdout of PYTHONIOENCODING=utf-8:strict."""
+    sys.stdout.reconfigure(encoding="utf-8", errors="strict")  # type: ignore[union-attr]
+    forks.vertex(*words)

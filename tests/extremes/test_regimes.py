@@ -16,7 +16,7 @@ from vertex_softmax.methods.verdict import Verdict
 from vertex_softmax.runs.certify import certify, load
 from vertex_softmax.sets import LinfBall
 
-pytestmark = pytest.mark.usefixtures("exported_once")
+pytestmark = pytest.mark.usefixtures("exported_once", "zonotopes_once")
 
 Regime = tuple[dict[str, Any], float]
 NORM = {"norm": 1e-5}

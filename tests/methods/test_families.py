@@ -17,6 +17,7 @@ from vertex_softmax.methods.registry import METHODS
 from vertex_softmax.runs.certify import bound
 from vertex_softmax.sets import Box
 
+pytestmark = pytest.mark.usefixtures("zonotopes_once")
 POINTS = 1000
 RADII = (1e-3, 0.05)
 QUICK = Options(

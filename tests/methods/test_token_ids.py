@@ -76,9 +76,10 @@ def test_every_sentence_has_the_label_that_the_model_gives_it(name: str) -> None
     others = torch.arange(3) != labels[:, None]
     assert torch.allclose(found.clean[others], margins[others], rtol=0, atol=1e-6)
     assert float((margins - found.lower)[others].min()) >= -1e-7
-    for wrong in range(3):
-        verdicts = certify(module, ball, wrong, "crown").verdicts
-        assert verdicts == tuple("verified" if int(label) == wrong else "falsified" for label in labels)
+    every = TokenBall.of(module, IDS.repeat(3, 1), 1e-6, tokens=[0, 1])  # each sentence with each label
+    asked = torch.arange(3).repeat_interleave(len(IDS))
+    verdicts = certify(module, every, asked, "crown").verdicts
+    assert verdicts == tuple("verified" if right else "falsified" for right in asked == labels.repeat(3))
 
 
 @pytest.mark.parametrize(
@@ -87,7 +88,7 @@ def test_every_sentence_has_the_label_that_the_model_gives_it(name: str) -> None
 def test_a_batch_is_what_its_sentences_are(name: str) -> None:
     module = model(name)
     ids = torch.cat([IDS, IDS.flip(0), torch.tensor([[3, 4, 11, 12, 1]])])
-    ball = TokenBall.of(module, ids, torch.tensor([1e-4, 2e-4, 3e-4, 4e-4, 5e-4]).double())
+    ball = TokenBall.of(module, ids, torch.tensor([1e-4, 2e-4, 3e-4, 4e-4, 5e-4]).double(), tokens=[0, 1, 3])
     labels = logits(module, ids).argmax(-1)
     whole = certify(module, ball, labels, "crown")
     boxes = bound(module, ball, "ibp")

@@ -37,6 +37,9 @@ THREE = torch.full((1, 1), 3.0, dtype=DOUBLE)
 CANCELS = linear(([[1.0], [0.0]], [1e17, 1.0]), ([[1.0, -1e17], [0.0, 0.0]], [0.0, 0.5]))  # in real numbers (x, 0.5)
 CANCELS_ONCE = read(CANCELS)
 """The same, exported once for all methods."""
+WRONG = linear(([[1.0, 2.0], [-1.0, 1.0]], [0.1, 0.2]), ([[1.0, 0.5], [1.0, 1.0], [0.0, 0.0]], [0.0, 0.0, 0.0]))
+WRONG_ONCE = read(WRONG)
+"""One whose centres are misclassified, exported once as well."""
 
 
 @pytest.mark.parametrize("method", METHODS)
@@ -60,17 +63,15 @@ def test_what_single_precision_sees_is_judged_in_double_precision() -> None:
 
 @pytest.mark.parametrize("method", METHODS)
 def test_a_misclassified_centre_is_falsified(method: str) -> None:
-    model = linear(([[1.0, 2.0], [-1.0, 1.0]], [0.1, 0.2]), ([[1.0, 0.5], [1.0, 1.0], [0.0, 0.0]], [0.0, 0.0, 0.0]))
     x = torch.tensor([[0.5, 0.9], [0.3, 0.2]], dtype=DOUBLE)
     with torch.no_grad():
-        margins = [float(row[0] - row[1]) for row in model(x)]
+        margins = [float(row[0] - row[1]) for row in WRONG(x)]
     assert max(margins) < 0
-    once = read(model)
     for dtype in (torch.float64, torch.float32):
-        found = certify(once, LinfBall(x, 0.01), 0, method, dtype=dtype)
+        found = certify(WRONG_ONCE, LinfBall(x, 0.01), 0, method, dtype=dtype)
         assert found.verdicts == (Verdict.FALSIFIED,) * 2
         assert found.reasons[0] == f"the centre of the set is itself misclassified (margin {margins[0]:.6g})"
-        graph = once.graph(LinfBall(x, 0.01))
+        graph = WRONG_ONCE.graph(LinfBall(x, 0.01))
         assert certify(graph, LinfBall(x, 0.01), 0, method, dtype=dtype).verdicts == found.verdicts
 
 

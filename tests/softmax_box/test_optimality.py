@@ -5,12 +5,13 @@ from __future__ import annotations
 import numpy as np
 import torch
 from flint import arb
-from hypothesis import assume, given
+from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 import vertex_softmax as vx
 from tests.softmax_box.helpers import exact_ratio, tolerance
 
+few = settings(max_examples=50)
 MASK = (-np.inf, -np.inf)
 number = st.floats(-50, 50, allow_subnormal=False)
 score = st.one_of(st.floats(-30, 30), st.floats(-400, 400), st.integers(-3, 3).map(float))
@@ -42,6 +43,7 @@ def inside(lower: np.ndarray, upper: np.ndarray, part: np.ndarray) -> np.ndarray
     return np.where(upper == -np.inf, -np.inf, np.clip(point, lower, upper)).astype(lower.dtype)
 
 
+@few
 @given(boxes(), st.integers(0, 2**32 - 1))
 def test_no_point_of_the_box_is_below_the_minimum(box, seed) -> None:
     c, lower, upper = box
@@ -59,6 +61,7 @@ def test_no_point_of_the_box_is_below_the_minimum(box, seed) -> None:
             assert not value > sure_high
 
 
+@few
 @given(boxes(), st.integers(0, 2**32 - 1))
 def test_the_attaining_vertex_is_a_point_of_the_box(box, seed) -> None:
     c, lower, upper = box
@@ -67,6 +70,7 @@ def test_the_attaining_vertex_is_a_point_of_the_box(box, seed) -> None:
     assert float(abs(attained - arb(float(vertex.value))).upper()) <= 2 * allowed(c, lower, upper)
 
 
+@few
 @given(boxes(), st.integers(0, 2**32 - 1))
 def test_shrinking_the_box_never_lowers_the_minimum(box, seed) -> None:
     c, lower, upper = box
@@ -80,6 +84,7 @@ def test_shrinking_the_box_never_lowers_the_minimum(box, seed) -> None:
     assert inner >= float(vx.softmax_box_min(c, lower, upper, outward=True)) - allowed(c, small_lower, small_upper)
 
 
+@few
 @given(boxes(), st.integers(-64, 64))
 def test_a_common_shift_of_the_scores_changes_nothing(box, shift) -> None:
     c, lower, upper = box
@@ -91,6 +96,7 @@ def test_a_common_shift_of_the_scores_changes_nothing(box, shift) -> None:
     assert abs(before - after) <= 2 * allowed(c, lower, upper)
 
 
+@few
 @given(boxes(), st.randoms(use_true_random=False))
 def test_the_order_of_the_keys_does_not_matter(box, random) -> None:
     c, lower, upper = box
@@ -102,6 +108,7 @@ def test_the_order_of_the_keys_does_not_matter(box, random) -> None:
         assert abs(before - after) <= 2 * allowed(c, lower, upper)
 
 
+@few
 @given(boxes(), st.floats(-8, 8), st.floats(-100, 100))
 def test_an_affine_map_of_the_coefficients_maps_the_bounds(box, factor, shift) -> None:
     c, lower, upper = (x.astype(np.float64) for x in box)
@@ -113,6 +120,7 @@ def test_an_affine_map_of_the_coefficients_maps_the_bounds(box, factor, shift) -
     assert abs(float(vx.softmax_box_min(mapped, lower, upper)) - expected) <= slack
 
 
+@few
 @given(boxes(), st.integers(0, 3))
 def test_masked_keys_count_for_nothing(box, at) -> None:
     c, lower, upper = box
@@ -122,6 +130,7 @@ def test_masked_keys_count_for_nothing(box, at) -> None:
     assert np.allclose(before, after, rtol=0, atol=2 * allowed(c, lower, upper))
 
 
+@few
 @given(boxes())
 def test_a_key_split_in_two_halves_changes_nothing(box) -> None:
     """Two keys with weight e^s/2 each are one key with weight e^s: shift both scores by −log 2."""

@@ -7,7 +7,9 @@ every kind of row has every length, else one each: the interpreter takes most of
 from __future__ import annotations
 
 import functools
+import inspect
 import sys
+from typing import Any
 
 import torch
 
@@ -94,7 +96,33 @@ def rows_that_are_not_handled() -> None:
             assert got.isnan().tolist() == [name != "good" for name in rows], dict(zip(rows, got.tolist(), strict=True))
 
 
+def quick_interpreter() -> None:
+    """Tables that the interpreter makes anew for every number, and wrappers that it puts around each other, only once.
+
+    What a kernel computes is the same. Each is left alone where a version of Triton does not have it.
+    """
+    from triton.runtime import interpreter
+
+    if look_up := getattr(interpreter, "_get_np_dtype", None):
+        of_numbers = functools.cache(look_up)
+        interpreter._get_np_dtype = lambda kind: look_up(kind) if kind.scalar.is_ptr() else of_numbers(kind.scalar)
+    scope, real = (getattr(interpreter, name, None) for name in ("_LangPatchScope", "_patch_lang"))
+    if scope is None or real is None:
+        return
+    live: dict[frozenset[str], Any] = {}
+
+    def patch_once(fn: Any) -> Any:
+        seen = frozenset(module.__name__ for module in fn.__globals__.values() if inspect.ismodule(module))
+        if seen in live and live[seen]._changes:  # of a call further out, which is not over
+            return scope()
+        live[seen] = real(fn)
+        return live[seen]
+
+    interpreter._patch_lang = patch_once
+
+
 if __name__ == "__main__":
+    quick_interpreter()
     for part in (values_and_proofs, sign, broadcasts, rows_that_are_not_handled):
         part()
         sys.stdout.write(f"{part.__name__}: ok\n")

@@ -5,15 +5,17 @@ No assertion on seconds.
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
 
-from tests.slowly import few
+from vertex_softmax.foundation.errors import VertexError
 
 ROOT = Path(__file__).parents[3]
 sys.path.append(str(ROOT / "lab" / "benchmarks"))  # scripts, not a package
@@ -172,14 +174,52 @@ def test_the_deep_network_has_the_tokens_asked_for(tokens: int) -> None:
     assert int(model(ball.x).argmax()) == label
 
 
-def test_a_deep_bound_in_its_own_process() -> None:
-    row = deep_memory.in_a_process(5, "crown", SMALL, 120, profile=False)
+@pytest.mark.parametrize("own", [False, pytest.param(True, marks=pytest.mark.slow)], ids=["here", "in its own process"])
+def test_a_deep_bound(own: bool) -> None:
+    row = {"tokens": 5, "method": "crown"}
+    if own:
+        row = deep_memory.in_a_process(5, "crown", SMALL, 120, profile=False)
+    else:
+        row |= json.loads(json.dumps(deep_memory.measure(5, "crown", SMALL)))
     assert row["finite"], row
     assert row["worst"] <= row["clean"]
     assert row["resident_before"] <= row["peak_bytes"] < deep_memory.LIMIT
     assert deep_memory.violations([row]) == []
 
 
+STAND_IN = """
+import json, sys, time
+asked = json.loads(sys.argv[sys.argv.index("--one") + 1])
+if asked["method"] == "endless":
+    time.sleep(60)
+if asked["method"] != "crown":
+    raise ValueError(f"there is no such method as {asked['method']}")
+print("a remark")
+print(json.dumps({"finite": True, "peak_bytes": 1, "size": asked["size"]}))
+"""
+"""Instead of the script: what its process says, and how it ends, without anything to read."""
+
+
+def test_what_a_process_says_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    script = tmp_path / "script.py"
+    script.write_text(STAND_IN)
+    monkeypatch.setattr(deep_memory, "__file__", str(script))
+    row = deep_memory.in_a_process(5, "crown", SMALL, 120, profile=False)
+    assert row == {"tokens": 5, "method": "crown", "finite": True, "peak_bytes": 1, "size": dataclasses.asdict(SMALL)}
+    assert deep_memory.violations([row]) == []
+    (told,) = deep_memory.violations([deep_memory.in_a_process(5, "other", SMALL, 120, profile=False)])
+    assert "there is no such method as other" in told
+    assert "exit status 1" in told
+    late = deep_memory.in_a_process(5, "endless", SMALL, 0.2, profile=False)
+    assert "did not end" in late["failed"]
+
+
+def test_a_method_that_is_not_there() -> None:
+    with pytest.raises(VertexError, match="no such method"):
+        deep_memory.measure(5, "no such method", SMALL)
+
+
+@pytest.mark.slow
 def test_a_process_that_fails_is_told() -> None:
     row = deep_memory.in_a_process(5, "no such method", SMALL, 120, profile=False)
     (told,) = deep_memory.violations([row])
@@ -189,7 +229,16 @@ def test_a_process_that_fails_is_told() -> None:
     assert "did not end" in late["failed"]
 
 
-@pytest.mark.parametrize("script", few(["vit.py", "anchors.py", "deep_memory.py"], lambda name: name == "vit.py"))
+@pytest.mark.parametrize("module", [vit, anchors, deep_memory])
+def test_the_scripts_explain_themselves_here(module: Any, capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as end:
+        module.main(["--help"])
+    assert end.value.code == 0
+    assert f"python lab/benchmarks/{Path(module.__file__).name}" in capsys.readouterr().out
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("script", ["vit.py", "anchors.py", "deep_memory.py"])
 def test_the_scripts_explain_themselves(script: str) -> None:
     told = subprocess.run(
         [sys.executable, ROOT / "lab" / "benchmarks" / script, "--help"], capture_output=True, text=True, check=True

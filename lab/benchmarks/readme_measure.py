@@ -102,7 +102,7 @@ MEASURES: dict[str, Measure] = {
     ),
     "limits": _script("limits", "limits.json", needs=("hours",)),
     "radius": Measure(
-        "python lab/benchmarks/radius.py --images 20 --steps 7",
+        "python lab/benchmarks/radius.py --images 20 --steps 8 --jobs 7 --methods crown joint",
         "--out {to}",
         {"radius-digits.json": "radius-digits.json"},
     ),

@@ -16,11 +16,11 @@ def sentences(runs: Runs) -> list[str]:
     for layers, norm in SENTENCES:
         found = runs(f"sst-{layers}-{norm}")
         of, network = found["rows"], found["network"]
-        radius = {name: statistics.median(row[name]["radius"] for row in of) for name in ("attack", "crown", "joint")}
+        radius = {name: statistics.median(row[name]["radius"] for row in of) for name in ("attack", "crown")}
         ratio = statistics.median(row["attack"]["radius"] / row["crown"]["radius"] for row in of)
         seconds = statistics.median(row["crown"]["seconds per question"] for row in of)
         kind = "LayerNorm" if norm == "standard" else "no variance"
-        numbers = [f"{radius[name]:.2g}" for name in ("attack", "crown", "joint")]
+        numbers = [f"{radius[name]:.2g}" for name in ("attack", "crown")]
         rows.append(
             (str(layers), kind, f"{network['test']:.3f}", str(len(of)), *numbers, f"{ratio:.1f}", f"{seconds:.1f} s")
         )
@@ -31,9 +31,8 @@ def sentences(runs: Runs) -> list[str]:
         "sentences",
         "attack",
         "`crown`",
-        "`joint`",
         "attack / `crown`",
-        "`crown`",
+        "per question",
     )
     return [*table(head, rows), "", f"Command: `{MEASURES['sst'].command}`"]
 

@@ -37,4 +37,7 @@ def test_unknown_rules_are_rejected(rule: Any) -> None:
 
 @pytest.mark.parametrize("kind", ["anything", "Box", "", None, 1, ["box"]])
 def test_unknown_kinds_of_steps_are_rejected(kind: Any) -> None:
-    assert check(certificate({"kind": kind}).data()).reason == f"{str(kind)!r} is not one of box, zonotope, centred"
+    assert (
+        check(certificate({"kind": kind}).data()).reason
+        == f"{str(kind)!r} is not one of box, zonotope, centred, forward"
+    )

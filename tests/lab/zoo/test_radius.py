@@ -18,10 +18,11 @@ def radius():
     return module
 
 
-def test_every_image_gets_its_own_radius(radius) -> None:
+@pytest.mark.parametrize("jobs", [1, 3])
+def test_every_image_gets_its_own_radius(radius, jobs: int) -> None:
     images = torch.full((4, 1, 2, 2), 0.5, dtype=torch.float64)
     true = torch.tensor([1e-3, 0.03, 1e-9, 0.2], dtype=torch.float64)
-    found = radius.radii(images, lambda ball: ball.eps[:, 0, 0, 0] <= true, 12, 1e-4)
+    found = radius.radii((images, torch.arange(4)), lambda ball, of: ball.eps[:, 0, 0, 0] <= true[of], 12, 1e-4, jobs)
     assert found[2] == 0  # not even the least
     precision = (radius.HIGH / 1e-4) ** (0.5**12)
     for i in (0, 1, 3):

@@ -7,7 +7,7 @@ BIN := $(VENV)/bin
 SETUP := pyproject.toml lab/pyproject.toml constraints.txt hatch_build.py $(wildcard src/vertex_softmax/softmax_box/native/*.[ch])
 PIP := $(BIN)/python -m pip --disable-pip-version-check install --quiet --constraint constraints.txt
 
-.PHONY: help demo quick test test-all lint bench figures docs clean
+.PHONY: help demo quick test test-lab test-all lint bench figures docs clean
 
 help: ## say what there is to do
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /make \1\t/' | expand -t 18
@@ -34,10 +34,13 @@ quick: $(VENV)/.dev ## the tests that a change of a bound breaks first (about a 
 	  -k "not blocks and not [pre and not [post and not (never_above and dtype0)" \
 	  tests/ops tests/bounds tests/sets tests/softmax_box
 
-test: $(VENV)/.dev ## the tests (eight to ten minutes on two cores)
-	$(PYTEST)
+test: $(VENV)/.dev ## the tests of the product (some eight minutes on two idle cores)
+	$(PYTEST) --ignore tests/lab
 
-test-all: $(VENV)/.dev ## the slow suites too
+test-lab: $(VENV)/.dev ## the tests of the laboratory, which is not shipped (two minutes)
+	$(PYTEST) tests/lab
+
+test-all: $(VENV)/.dev ## both, and the slow suites
 	$(PYTEST) -m 'slow or not slow'
 
 lint: $(VENV)/.dev ## ruff and mypy, as CI runs them

@@ -116,6 +116,42 @@ MUTANTS: list[Mutant] = [
         },
     ),
     *of(
+        "last_norm.py",
+        "test_last_norm.py",
+        {
+            "the plane below is steeper": ("bounds_of_sigma", "c / (d * middle)", "c / (d * middle) * 1.001"),
+            "the plane is not proved": ("bounds_of_sigma", "left >= 0", "left >= -1"),
+            "eps counted twice below": ("bounds_of_sigma", "np.maximum(below, 0)", "2 * np.maximum(below, 0)"),
+            "eps is exact": (
+                "bounds_of_sigma",
+                "ProvedInterval(np.array(eps)) * ProvedInterval(1 - STORED, 1 + STORED)",
+                "ProvedInterval(np.array(eps))",
+            ),
+            "rows do not move": ("bounds_of_sigma", "ProvedInterval(farthest) - square", "-square"),
+            "the square of the centre with its sign": (
+                "bounds_of_sigma",
+                "ProvedInterval(farthest) - square + stored * d",
+                "ProvedInterval(farthest) - square * 1.01 + stored * d",
+            ),
+            "without eps above": ("bounds_of_sigma", "- square + stored * d", "- square"),
+            "one bound for both signs": ("numerators", "mu >= 0", "mu >= -np.inf"),
+            "the other bound for both signs": ("numerators", "mu >= 0", "mu >= np.inf"),
+            "coefficients are not rounded": ("numerators", "rounding(8) * size", "0.0 * size"),
+            "divided by the other end": ("quotients", "least >= 0", "least < 0"),
+            "several rows, one of them looked at": ("lowest", "used.sum(-1) == 1", "used.sum(-1) >= 1"),
+            "the constant of the affine ops": ("lowest", "back.lo[mine]", "back.hi[mine] + 0.5"),
+        },
+    ),
+    *of(
+        "propagation.py",
+        "test_last_norm.py",
+        {
+            "an output that depends on more": ("last_norm", "len(found) == 1", "len(found) >= 1"),
+            "what the norm gives, not what it reads": ("run", "forms[node.inputs[0]]", "forms[number]"),
+        },
+        only="norm or depends",
+    ),
+    *of(
         "affine.py",
         "test_forms.py",
         {

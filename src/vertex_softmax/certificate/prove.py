@@ -467,7 +467,7 @@ def _compact(x: NDArray[Any]) -> NDArray[Any]:
             small = x.astype(np.float32)
         if (small == x).all():
             return small
-    return np.ascontiguousarray(x)
+    return np.ascontiguousarray(x).reshape(x.shape)  # it makes a number an array of one
 
 
 def _box(box: ProvedInterval, shape: tuple[int, ...]) -> Interval:

@@ -5,8 +5,8 @@ follows from the steps before it: a box (by a backward pass per entry), a zonoto
 scores minus their weighted means. A step of kind "forward" claims nothing: it proves boxes of all nodes, and a form of
 the output, from the input on (forward/propagation.py). The property comes last. It says that no input satisfies all
 rows C y ≤ d of any of its cases. A case is excluded by weights ω ≥ 0 and a bound ω·(C y − d) > 0, by a backward pass,
-by the form of the output or by that of what the last norm reads: over the whole box, or over every leaf of a tree. Every branching of a tree cuts the range of
-one number into x ≤ t and x ≥ t, so that the leaves cover the box.
+by the form of the output or by that of what the last norm reads: over the whole box, or over every leaf of a tree.
+Every branching of a tree cuts the range of one number into x ≤ t and x ≥ t, so that the leaves cover the box.
 """
 
 from __future__ import annotations

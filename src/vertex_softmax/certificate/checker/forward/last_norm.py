@@ -26,7 +26,7 @@ from .norms import STORED
 if TYPE_CHECKING:
     from ..network import Known
 
-STEPS = 4
+STEPS = 8
 """How many numbers t are tried for each objective."""
 SHORT = 1 - 2.0**-40
 """By this factor g is shorter than it might be, so that its length is at most 1 in spite of rounding."""
@@ -48,16 +48,22 @@ def lowest(known: Known, A: Array, aims: Array) -> Array:
     eta = back.eta.reshape(len(A), -1, d)
     used = (eta != 0).any(-1)  # (S, rows); a coefficient that is no number counts as used
     sigma = known.norm(number).sigma
-    for row in np.flatnonzero(used.any(0)):
+    for row in map(int, np.flatnonzero(used.any(0))):
         mine = np.flatnonzero(used[:, row] & (used.sum(-1) == 1))
         if not len(mine):
             continue
-        y = form.moved(lambda x, row=row: x.reshape(*x.shape[: x.ndim - form.centre.ndim], -1, d)[..., row, :])
+        y = _row(form, row)
         known.charge(STEPS * propagation.work(y, len(mine)) + 8 * d**3)
         of_row = ProvedInterval(sigma.lo.ravel()[row], sigma.hi.ravel()[row])
         numerators = bounds_of_sigma(y, known.nodes[number].eps)
         found[mine] = quotients(y, numerators, of_row, eta[mine, row], back.lo[mine], aims[mine])
     return found
+
+
+def _row(form: Form, row: int) -> Form:
+    """One of the rows of a form, (d,)."""
+    dims, d = form.centre.ndim, form.centre.shape[-1]
+    return form.moved(lambda x: x.reshape(*x.shape[: x.ndim - dims], -1, d)[..., row, :])
 
 
 class _ThroughAffineOps(Pass):

@@ -128,12 +128,12 @@ MUTANTS: list[Mutant] = [
                 "ProvedInterval(np.array(eps))",
             ),
             "rows do not move": ("bounds_of_sigma", "ProvedInterval(farthest) - square", "-square"),
-            "the square of the centre with its sign": (
+            "the square of the centre counts more": (
                 "bounds_of_sigma",
                 "ProvedInterval(farthest) - square + stored * d",
                 "ProvedInterval(farthest) - square * 1.01 + stored * d",
             ),
-            "without eps above": ("bounds_of_sigma", "- square + stored * d", "- square"),
+            "without eps above": ("bounds_of_sigma", "stored * d", "stored * 0"),
             "one bound for both signs": ("numerators", "mu >= 0", "mu >= -np.inf"),
             "the other bound for both signs": ("numerators", "mu >= 0", "mu >= np.inf"),
             "coefficients are not rounded": ("numerators", "rounding(8) * size", "0.0 * size"),

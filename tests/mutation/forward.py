@@ -136,7 +136,6 @@ MUTANTS: list[Mutant] = [
             "without eps above": ("bounds_of_sigma", "stored * d", "stored * 0"),
             "one bound for both signs": ("numerators", "mu >= 0", "mu >= -np.inf"),
             "the other bound for both signs": ("numerators", "mu >= 0", "mu >= np.inf"),
-            "coefficients are not rounded": ("numerators", "rounding(8) * size", "0.0 * size"),
             "divided by the other end": ("quotients", "least >= 0", "least < 0"),
             "several rows, one of them looked at": ("lowest", "used.sum(-1) == 1", "used.sum(-1) >= 1"),
             "the constant of the affine ops": ("lowest", "back.lo[mine]", "back.hi[mine] + 0.5"),

@@ -114,6 +114,18 @@ def test_no_point_contradicts_a_bound(eps: float) -> None:
                         assert below(found[k], true / size + arb(exact(kappa[k]))), (width, kind)
 
 
+@pytest.mark.parametrize("short", [0.0, 0.5, 1.5])
+def test_any_plane_is_proved(short: float, monkeypatch: pytest.MonkeyPatch) -> None:
+    """One that is too steep is not taken; one that is not steep enough is."""
+    monkeypatch.setattr(last_norm, "SHORT", short)
+    y = row(np.random.default_rng(1), 0.1, "lines")
+    for eps in EPS:
+        bounds = last_norm.bounds_of_sigma(y, eps)
+        at_centre = np.sqrt(np.square(y.centre).mean() + eps)
+        assert bounds.below @ y.centre + bounds.below_constant <= at_centre
+        assert np.isfinite(bounds.below_constant) == (short < 1 or at_centre**2 > 1.5**2 * (at_centre**2 - eps))
+
+
 @precisely
 def test_the_centre_may_be_zero() -> None:
     """Then σ ≥ √eps is all that is known from below; without eps it is 0."""

@@ -114,8 +114,8 @@ def last_norm(known: Known) -> int | None:
             waiting.extend(node.inputs)
         elif node.op != "Constant":
             found.add(number)
-    norm = found.pop() if len(found) == 1 else None
-    return norm if norm is not None and known.nodes[norm].op == "Normalize" else None
+    norm = max(found, default=0)
+    return norm if len(found) == 1 and known.nodes[norm].op == "Normalize" else None
 
 
 def _unknowns(known: Known) -> int:

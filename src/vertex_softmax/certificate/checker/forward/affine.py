@@ -1,6 +1,7 @@
 """Affine ops: the image of a form is exact but for rounding, which goes into slack (the lemma of forms.py).
 
-What numbers have for themselves becomes one ball for each row where a weight mixes them: Σ_i own_i ν_i W_i, |ν_i| ≤ 1.
+What numbers have for themselves becomes unknowns where a weight mixes them: Σ_i own_i ν_i W_i, |ν_i| ≤ 1. If there are
+many, it becomes one ball for each row.
 A stored number stands for all reals within 2⁻⁴⁶ of it: that counts as STORED roundings more.
 """
 
@@ -25,6 +26,9 @@ MEAN = math.sqrt(2 / math.pi)
 NEGLIGIBLE = 1e-10
 """Errors of a row below this share of its numbers stay errors of single numbers: balls of them would only be many."""
 
+MOST_APART = 1 << 20
+"""What numbers have for themselves stays apart, one unknown for each, if that is no more coefficients than this."""
+
 
 def scaled(x: Form, factor: Array) -> Form:
     """x times stored numbers of the same shape."""
@@ -47,7 +51,26 @@ def linear(x: Form, weight: Array, key: int, pick: Pick) -> Form:
     round_ = pick("round", large & (error.length < MEAN * (found.own + found.slack).sum(-1)))[..., None]
     bare = (rounding(roundings) * (x.size @ size) * grown(roundings) + LOST) * MORE
     rest = replace(found, own=np.where(round_, 0.0, found.own), slack=np.where(round_, bare, found.slack))
-    return with_error(rest, [ErrorEllipsoid(error.matrix, np.where(round_[..., 0], error.scale, 0.0))], key)
+    few = x.centre.size * found.centre.size <= MOST_APART
+    together = pick("together", np.full(large.shape, not few)) | (not few)
+    if not together.all():
+        rest = _with_columns(rest, np.where(round_ & ~together[..., None], x.loose, 0.0), weight, key + 1)
+    return with_error(
+        rest, [ErrorEllipsoid(error.matrix, np.where(round_[..., 0] & together, error.scale, 0.0))], key
+    )
+
+
+def _with_columns(form: Form, own: Array, weight: Array, key: int) -> Form:
+    """form + Σ_i own_i ν_i weight_i with |ν_i| ≤ 1, each ν_i an unknown: own (*rows, i), weight (i, o).
+
+    That own_i · weight_i is rounded is in the slack of `linear`, as one of its roundings.
+    """
+    flat = own.reshape(-1, own.shape[-1])
+    row, i = np.nonzero(flat)
+    columns = np.zeros((len(row), 1, len(flat), weight.shape[1]))
+    columns[np.arange(len(row)), 0, row] = flat[row, i][:, None] * weight[i]
+    blocks = {**form.blocks, key: columns.reshape(len(row), 1, *form.centre.shape)} if len(row) else form.blocks
+    return replace(form, blocks=blocks)
 
 
 def mixed(own: Array, weight: Array) -> ErrorEllipsoid:

@@ -157,7 +157,17 @@ MUTANTS: list[Mutant] = [
             "stored numbers are exact": ("linear", "weight.shape[0] + STORED", "weight.shape[0]"),
             "stored factors are exact": ("scaled", "2 + STORED", "2"),
             "own errors with too little weight": ("mixed", "(own * length).sum(-1)", "(own * length).max(-1)"),
-            "own errors are lost": ("linear", "np.where(round_[..., 0], error.scale, 0.0)", "0.0 * error.scale"),
+            "own errors are lost": (
+                "linear",
+                "np.where(round_[..., 0] & together, error.scale, 0.0)",
+                "0.0 * error.scale",
+            ),
+            "own errors are lost where they stay apart": (
+                "linear",
+                "np.where(round_ & ~together[..., None], x.loose, 0.0)",
+                "0.0 * x.loose",
+            ),
+            "own errors by the weights of another number": ("_with_columns", "weight[i]", "weight[i - 1]"),
             "a gather of the first input": (
                 "moved",
                 "np.concatenate(parts, -1)[..., index]",

@@ -55,9 +55,7 @@ def linear(x: Form, weight: Array, key: int, pick: Pick) -> Form:
     together = pick("together", np.full(large.shape, not few)) | (not few)
     if not together.all():
         rest = _with_columns(rest, np.where(round_ & ~together[..., None], x.loose, 0.0), weight, key + 1)
-    return with_error(
-        rest, [ErrorEllipsoid(error.matrix, np.where(round_[..., 0] & together, error.scale, 0.0))], key
-    )
+    return with_error(rest, [ErrorEllipsoid(error.matrix, np.where(round_[..., 0] & together, error.scale, 0.0))], key)
 
 
 def _with_columns(form: Form, own: Array, weight: Array, key: int) -> Form:

@@ -15,6 +15,7 @@ from tests.certificate.checker.helpers import Array, below, exact, module, preci
 from tests.certificate.claims import everything_holds
 from tests.certificate.exact import Written
 from tests.certificate.made import Net, about, accepted, boxed, outputs
+from tests.certificate.tampering import flips, header_flips
 from vertex_softmax.certificate.checker import check
 from vertex_softmax.certificate.prove import ForbiddenCase, Prover, written
 from vertex_softmax.graph import build
@@ -255,3 +256,10 @@ def test_it_needs_its_step_and_its_norm() -> None:
     changed = written_numbers.read(certificate()).copy()
     changed.header["parts"][0]["steps"] = []
     assert "without a forward proof" in check(changed.data()).reason
+
+
+def test_changes_by_chance() -> None:
+    """Of numbers and of the header: rejected, or what the file says is true."""
+    original = written_numbers.read(certificate())
+    assert flips(original, 60, 1)["rejected"]
+    assert header_flips(original, 60, 2)["rejected"]

@@ -102,6 +102,8 @@ MUTANTS: list[Mutant] = [
                 "np.where(valid[..., None, None], L, plain)",
                 "np.where(valid[..., None, None], L, 0 * plain)",
             ),
+            "columns of another row": ("with_columns", "flat[row, j]", "flat[row - 1, j]"),
+            "columns stay apart and are lost": ("with_error", "np.concatenate(apart, -2)", "apart[0][..., :1, :]"),
             "a ball of its transpose": ("balls", "np.swapaxes(flat[live], -1, -2)", "flat[live]"),
             "without the scale": (
                 "balls",
@@ -167,7 +169,7 @@ MUTANTS: list[Mutant] = [
                 "np.where(round_ & ~together[..., None], x.loose, 0.0)",
                 "0.0 * x.loose",
             ),
-            "own errors by the weights of another number": ("_with_columns", "weight[i]", "weight[i - 1]"),
+            "own errors of another number": ("linear", "own[..., None] * weight", "own[..., ::-1, None] * weight"),
             "a gather of the first input": (
                 "moved",
                 "np.concatenate(parts, -1)[..., index]",

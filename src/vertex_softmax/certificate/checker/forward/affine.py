@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from ..rounding import MORE, Array, rounding
 from .choices import Pick
-from .ellipsoids import LEAST, MOST_SHAPES, ErrorEllipsoid, raised, with_error
+from .ellipsoids import APART, LEAST, MOST_APART, MOST_SHAPES, ErrorEllipsoid, raised, with_columns, with_error
 from .forms import LOST, Blocks, Form, grown, image
 
 STORED = 128
@@ -25,9 +25,6 @@ MEAN = math.sqrt(2 / math.pi)
 """The mean of |η_k| over directions, relative to √(mean η_k²): to compare a box with an ellipsoid."""
 NEGLIGIBLE = 1e-10
 """Errors of a row below this share of its numbers stay errors of single numbers: balls of them would only be many."""
-
-MOST_APART = 1 << 20
-"""What numbers have for themselves stays apart, one unknown for each, if that is no more coefficients than this."""
 
 
 def scaled(x: Form, factor: Array) -> Form:
@@ -54,21 +51,9 @@ def linear(x: Form, weight: Array, key: int, pick: Pick) -> Form:
     few = x.centre.size * found.centre.size <= MOST_APART
     together = pick("together", np.full(large.shape, not few)) | (not few)
     if not together.all():
-        rest = _with_columns(rest, np.where(round_ & ~together[..., None], x.loose, 0.0), weight, key + 1)
+        own = np.where(round_ & ~together[..., None], x.loose, 0.0)
+        rest = with_columns(rest, own[..., None] * weight, key + APART)  # rounded as often as `bare` counts
     return with_error(rest, [ErrorEllipsoid(error.matrix, np.where(round_[..., 0] & together, error.scale, 0.0))], key)
-
-
-def _with_columns(form: Form, own: Array, weight: Array, key: int) -> Form:
-    """form + Σ_i own_i ν_i weight_i with |ν_i| ≤ 1, each ν_i an unknown: own (*rows, i), weight (i, o).
-
-    That own_i · weight_i is rounded is in the slack of `linear`, as one of its roundings.
-    """
-    flat = own.reshape(-1, own.shape[-1])
-    row, i = np.nonzero(flat)
-    columns = np.zeros((len(row), 1, len(flat), weight.shape[1]))
-    columns[np.arange(len(row)), 0, row] = flat[row, i][:, None] * weight[i]
-    blocks = {**form.blocks, key: columns.reshape(len(row), 1, *form.centre.shape)} if len(row) else form.blocks
-    return replace(form, blocks=blocks)
 
 
 def mixed(own: Array, weight: Array) -> ErrorEllipsoid:

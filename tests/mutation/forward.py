@@ -153,6 +153,12 @@ MUTANTS: list[Mutant] = [
         only="norm or depends",
     ),
     *of(
+        "norms.py",
+        "test_norms.py",
+        {"errors relative to what may be 0": ("RowNumbers.relative", "x.lo > SMALLEST", "x.lo > -np.inf")},
+        only="around_zero",
+    ),
+    *of(
         "affine.py",
         "test_forms.py",
         {

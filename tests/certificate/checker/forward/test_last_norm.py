@@ -115,7 +115,7 @@ def test_no_point_contradicts_a_bound(eps: float) -> None:
                         assert below(found[k], true / size + arb(exact(kappa[k]))), (width, kind)
 
 
-@pytest.mark.parametrize("short", [0.0, 0.5, 1.5])
+@pytest.mark.parametrize("short", [0.0, 0.5, 1.2, 1.5])
 def test_any_plane_is_proved(short: float, monkeypatch: pytest.MonkeyPatch) -> None:
     """One that is too steep is not taken; one that is not steep enough is."""
     monkeypatch.setattr(last_norm, "SHORT", short)
@@ -124,7 +124,7 @@ def test_any_plane_is_proved(short: float, monkeypatch: pytest.MonkeyPatch) -> N
         bounds = last_norm.bounds_of_sigma(y, eps)
         at_centre = np.sqrt(np.square(y.centre).mean() + eps)
         assert bounds.below @ y.centre + bounds.below_constant <= at_centre
-        assert np.isfinite(bounds.below_constant) == (short < 1 or at_centre**2 > 1.5**2 * (at_centre**2 - eps))
+        assert np.isfinite(bounds.below_constant) == (short < 1 or at_centre**2 > short**2 * (at_centre**2 - eps))
 
 
 @precisely

@@ -6,6 +6,7 @@ from tests.certificate.checker import mutants as checker
 from tests.mutation import (
     facts,
     forward,
+    forward_rules,
     identities,
     importers,
     kernel,
@@ -25,7 +26,7 @@ from tests.mutation.mutant import Mutant
 
 PARTS = (
     *(relaxations, products, zonotopes, second_order, walks, facts, primitive, kernel, verdicts, identities),
-    *(search, specs, importers, onnx_edge, proofs, forward),
+    *(search, specs, importers, onnx_edge, proofs, forward, forward_rules),
 )
 AREAS = (
     "relaxations",

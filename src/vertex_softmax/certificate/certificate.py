@@ -175,6 +175,7 @@ def _prove_forward(graph: Graph, part: CertificatePart, effort: Effort, report: 
         return None
     prover.state(part.cases)
     prover.by_form()
+    prover.by_last_norm()
     report(f"boxes proved from the input on, {len(prover.open())} of {len(part.cases)} cases open")
     if prover.open():
         prover.by_rule(RowRule.AFFINE)

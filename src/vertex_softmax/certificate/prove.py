@@ -210,7 +210,11 @@ class Prover:
             ways = np.concatenate([ways, mixed[None]])
             with np.errstate(all="ignore"):
                 A = (ways @ case.rows).reshape(-1, *self.nodes[-1].shape)
-                bounds = self._bounds(A, None if self.known.forward is not None else PassOptions()) - ways @ case.bound
+                limits = ways @ case.bound
+                bounds = self._bounds(A, None if self.known.forward is not None else PassOptions())
+                if self.known.before_norm is not None:
+                    bounds = np.fmax(bounds, self._bounds(A, None, limits))
+                bounds = bounds - limits
                 sizes = np.abs(ways @ case.rows).sum(-1)
                 promise = np.where(sizes > 0, bounds / sizes, -np.inf)  # rows that cancel altogether promise nothing
             ways = ways[[int(np.argmax(np.nan_to_num(promise, nan=-np.inf)))]]
@@ -223,6 +227,11 @@ class Prover:
     def by_form(self) -> None:
         """All cases that are open, by the form of the output that the forward proof gave."""
         self._try(self.open(), None, 1, {})
+
+    def by_last_norm(self) -> None:
+        """All cases, by the form of what the last norm reads; it is kept where it proves more."""
+        if self.known.before_norm is not None:
+            self._try(range(len(self.cases)), None, 1, {}, last_norm=True)
 
     def open(self) -> list[int]:
         """The cases that are not excluded yet."""
@@ -366,22 +375,31 @@ class Prover:
         shape = self.nodes[-1].shape
         return np.stack([(self.cases[i].weighed() @ self.cases[i].rows).reshape(shape) for i in which])
 
-    def _bounds(self, A: Array, how: PassOptions | None) -> Array:
-        """Lower bounds of objectives on the output: by a pass, or, if `how` is None, by the form of the output."""
+    def _bounds(self, A: Array, how: PassOptions | None, limits: Array | None = None) -> Array:
+        """Lower bounds of objectives on the output: by a pass, or, if `how` is None, by the form of the output.
+
+        With limits (S,) by the form of what the last norm reads.
+        """
         with np.errstate(all="ignore"):
             if how is None:
-                return proof.by_form(self.known, A)
+                return proof.by_form(self.known, A) if limits is None else proof.behind_norm(self.known, A, limits)
             return proof.bounds(self.known, len(self.nodes) - 1, A, how)
 
     def _try(
-        self, which: Sequence[int], rule: RowRule | None, pieces: int, chosen: dict[int, dict[str, Array]]
+        self,
+        which: Sequence[int],
+        rule: RowRule | None,
+        pieces: int,
+        chosen: dict[int, dict[str, Array]],
+        *,
+        last_norm: bool = False,
     ) -> None:
         """One proof of some cases; it is kept for those that it excludes, or brings further."""
         if not which:
             return
         how = None if rule is None else PassOptions(rule=rule, chosen=chosen)
-        bound = self._bounds(self._objectives(which), how)
         limits = np.array([self.cases[i].weighed() @ self.cases[i].bound for i in which])
+        bound = self._bounds(self._objectives(which), how, limits if last_norm else None)
         better = [k for k, i in enumerate(which) if bound[k] - limits[k] > self.margins[i]]
         if not better:
             return
@@ -391,7 +409,9 @@ class Prover:
             str(node): {k: self._keep(f"proof.{number}.{node}.{k}", v[better]) for k, v in of.items()}
             for node, of in chosen.items()
         }
-        leaf = {"forward": True} if rule is None else {"rule": rule, "pieces": pieces, "chosen": names}
+        leaf: dict[str, Any] = {"rule": rule, "pieces": pieces, "chosen": names}
+        if rule is None:
+            leaf = {"last_norm": True} if last_norm else {"forward": True}
         self.header["proofs"].append({"cases": [which[k] for k in better], "tree": [leaf]})
 
     @property
@@ -447,7 +467,7 @@ def _compact(x: NDArray[Any]) -> NDArray[Any]:
             small = x.astype(np.float32)
         if (small == x).all():
             return small
-    return np.ascontiguousarray(x)
+    return np.ascontiguousarray(x).reshape(x.shape)  # it makes a number an array of one
 
 
 def _box(box: ProvedInterval, shape: tuple[int, ...]) -> Interval:

@@ -182,6 +182,8 @@ class Known:
         slope and points of tangency; the band has two sets of points, below and above."""
         self.forward: Form | None = None
         """The form of the output, where a forward proof gave one."""
+        self.before_norm: tuple[int, Form] | None = None
+        """Of a forward proof: the last norm, if the output is an affine function of it, and the form of its input."""
         self._derived: dict[tuple[int, str, int], object] = {}
 
     def charge(self, work: int) -> None:

@@ -4,9 +4,9 @@ For every box of inputs there is a list of steps. Each step is a claim about one
 follows from the steps before it: a box (by a backward pass per entry), a zonotope (by a parallel pass), or a box of the
 scores minus their weighted means. A step of kind "forward" claims nothing: it proves boxes of all nodes, and a form of
 the output, from the input on (forward/propagation.py). The property comes last. It says that no input satisfies all
-rows C y ≤ d of any of its cases. A case is excluded by weights ω ≥ 0 and a bound ω·(C y − d) > 0, by a backward pass or
-by the form of the output: over the whole box, or over every leaf of a tree. Every branching of a tree cuts the range of
-one number into x ≤ t and x ≥ t, so that the leaves cover the box.
+rows C y ≤ d of any of its cases. A case is excluded by weights ω ≥ 0 and a bound ω·(C y − d) > 0, by a backward pass,
+by the form of the output or by that of what the last norm reads: over the whole box, or over every leaf of a tree.
+Every branching of a tree cuts the range of one number into x ≤ t and x ≥ t, so that the leaves cover the box.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 
 from .claim import Claim, cases_of, claim
 from .file import OLDER, File, Path, Rejected, checked_index, checked_word, read
-from .forward import propagation
+from .forward import last_norm, propagation
 from .forward.choices import Given
 from .model import identity_of_file
 from .network import CheckerNode, Known, network
@@ -192,6 +192,13 @@ def by_form(known: Known, A: Array) -> Array:
     return propagation.lowest(known.forward, A)
 
 
+def behind_norm(known: Known, A: Array, limits: Array) -> Array:
+    """The same by the form of what the last norm reads, for bounds that need not be far above `limits` (S,)."""
+    if known.forward is None:
+        raise Rejected("a bound behind the last norm, without a forward proof")
+    return last_norm.lowest(known, A, limits)
+
+
 def at_once(known: Known, number: int) -> int:
     """How many objectives on a node are handled in one batch."""
     return max(1, WORK // max(known.work(k) for k in range(number + 1)))
@@ -252,14 +259,16 @@ def _property(known: Known, part: dict[str, Any], file: File) -> float:
     margins = np.full(len(rows), -np.inf)
     for proof in part["proofs"]:
         which = [checked_index(i, len(rows)) for i in proof["cases"]]
-        bound = _tree(known, np.stack([rows[i] for i in which]), proof["tree"], file)
+        bound = _tree(
+            known, np.stack([rows[i] for i in which]), np.array([limits[i] for i in which]), proof["tree"], file
+        )
         for k, i in enumerate(which):
             margins[i] = np.fmax(margins[i], np.nextafter(bound[k] - limits[i], -np.inf))
     return float(margins.min())
 
 
-def _tree(known: Known, A: Array, tree: list[dict[str, Any]], file: File) -> Array:
-    """The least bound of the objectives A (S, *output shape) over the leaves of a tree, (S,).
+def _tree(known: Known, A: Array, limits: Array, tree: list[dict[str, Any]], file: File) -> Array:
+    """The least bound of the objectives A (S, *output shape) over the leaves of a tree, (S,); limits: what it is for.
 
     An entry of the tree is a leaf or a branching; a branching must come before its two branches.
     """
@@ -276,6 +285,9 @@ def _tree(known: Known, A: Array, tree: list[dict[str, Any]], file: File) -> Arr
             continue
         if "forward" in entry:
             best = np.minimum(best, by_form(branch, A))
+            continue
+        if "last_norm" in entry:
+            best = np.minimum(best, behind_norm(branch, A, limits))
             continue
         pieces, chosen = int(entry["pieces"]), {}
         for k, arrays in entry["chosen"].items():

@@ -137,7 +137,7 @@ def test_balls_hold_the_ellipsoid() -> None:
     d = 3
     x = rng.standard_normal((4, 2, d))
     x[1] = 0
-    found = ellipsoids.of_columns(x)
+    found = ellipsoids.of_columns(x)._replace(columns=None)
     zero = np.zeros((4, d))
     form = ellipsoids.with_error(forms.Form(centre=zero, blocks={}, own=zero, slack=zero), [found], 9)
     for row in range(4):
@@ -153,7 +153,7 @@ def test_balls_hold_the_ellipsoid() -> None:
 
 def test_too_large_is_a_box() -> None:
     zero = np.zeros((2, 3))
-    found = ellipsoids.of_columns(np.ones((2, 1, 3)))
+    found = ellipsoids.of_columns(np.ones((2, 1, 3)))._replace(columns=None)
     form = forms.Form(centre=zero, blocks={}, own=zero, slack=zero)
     old, ellipsoids.MOST_SHAPES = ellipsoids.MOST_SHAPES, 10
     try:
@@ -185,3 +185,23 @@ def test_what_is_no_number_stays_none(wrong: float) -> None:
         matrix[0, 1, 2] = matrix[0, 2, 1] = wrong
         assert not np.isfinite(ellipsoids.factor(matrix)[0]).all()
         assert not np.isfinite(ellipsoids.ErrorEllipsoid(matrix, fine.scale).farthest()[0])
+
+
+def test_columns_stay_apart() -> None:
+    """One unknown for each column of each row, next to the ball of what is no sum of columns."""
+    rng = np.random.default_rng(7)
+    x, y = rng.standard_normal((4, 2, 3)), rng.standard_normal((4, 1, 3))
+    x[1, 0] = 0
+    zero = np.zeros((4, 3))
+    ball = ellipsoids.of_columns(x)._replace(columns=None)
+    errors = [ellipsoids.of_columns(x), ball, ellipsoids.of_columns(y)]
+    form = ellipsoids.with_error(forms.Form(centre=zero, blocks={}, own=zero, slack=zero), errors, 9)
+    alone = ellipsoids.with_error(forms.Form(centre=zero, blocks={}, own=zero, slack=zero), [ball], 9)
+    assert sorted(form.blocks) == [9, 9 + ellipsoids.APART]
+    assert (form.blocks[9] == alone.blocks[9]).all()
+    columns = form.blocks[9 + ellipsoids.APART][:, 0]  # (balls, rows, d)
+    assert len(columns) == 11
+    for row in range(4):
+        mine = columns[(columns[:, row] != 0).any(-1)][:, row]
+        both = np.concatenate([x[row], y[row]])
+        assert sorted(map(tuple, mine)) == sorted(map(tuple, both[(both != 0).any(-1)]))

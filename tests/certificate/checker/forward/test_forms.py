@@ -110,12 +110,18 @@ def test_affine_ops(family: str) -> None:
 
 @precisely
 @pytest.mark.parametrize("family", ["ordinary", "tiny", "squares below the least", "near one"])
-def test_what_numbers_have_for_themselves_becomes_a_ball(family: str) -> None:
+@pytest.mark.parametrize("together", [(True, True), (True, False), (False, False)])
+def test_what_numbers_have_for_themselves_becomes_unknowns(family: str, together: tuple[bool, bool]) -> None:
+    """A ball of a row, or one unknown for each number; then nothing is lost."""
     rng = np.random.default_rng(3)
     own, weight = np.abs(floats(rng, family, (2, 3))), floats(rng, "ordinary", (3, 4))
     zero = np.zeros((2, 3))
+
+    def pick(name: str, better: Any) -> Any:
+        return np.array(together) if name == "together" else np.ones_like(better)
+
     with np.errstate(all="ignore"):
-        found = affine.linear(forms.Form(centre=zero, blocks={}, own=own / 2, slack=own / 2), weight, 40, everything())
+        found = affine.linear(forms.Form(centre=zero, blocks={}, own=own / 2, slack=own / 2), weight, 40, pick)
     assert not found.own.any()
     for r in range(2):
         for eta in rng.standard_normal((5, 4)):
@@ -124,10 +130,11 @@ def test_what_numbers_have_for_themselves_becomes_a_ball(family: str) -> None:
                 along = sum((exact(a) * exact(b) for a, b in zip(weight[i], eta, strict=True)), fmpq(0))
                 most += abs(arb(along)) * arb(exact(own[r, i])) * (1 + arb(2) ** -46)
             bound = sum((abs(arb(exact(e))) * arb(exact(s)) for e, s in zip(eta, found.slack[r], strict=True)), arb(0))
-            for ball in found.blocks[40]:
+            for ball in (ball for block in found.blocks.values() for ball in block):
                 dots = [sum((exact(a) * exact(b) for a, b in zip(g, eta, strict=True)), fmpq(0)) for g in ball[:, r]]
                 bound += arb(sum((v * v for v in dots), fmpq(0))).sqrt()
             assert not most > bound
+            assert together[r] or family != "ordinary" or not bound > most * (1 + arb(10) ** -9)
 
 
 @pytest.mark.parametrize("family", ["ordinary", "near one", "tiny"])

@@ -99,3 +99,17 @@ def test_a_row_of_numbers() -> None:
     assert row.whole.lo[1] <= 1 + 2.0**31 * (1 - 2.0**-46)
     assert row.whole.hi[1] >= 1 + 2.0**31 * (1 + 2.0**-46)
     assert row.relative[1] >= 2.0**-46
+
+
+@pytest.mark.parametrize("size", [0.0, 1e-200, 1e-170])
+@pytest.mark.parametrize("eps", [1e-12, 1.0])
+def test_rows_around_zero(size: float, eps: float) -> None:
+    """Of which the square of the centre is not known to be positive: no error is negative."""
+    forms = module("forward.forms")
+    c, zero = np.full((1, 4), size), np.zeros((1, 4))
+    y = forms.Form(centre=c, blocks={forms.LINES: 0.1 * np.ones((2, 1, 1, 4))}, own=zero, slack=zero)
+    with np.errstate(all="ignore"):
+        found = norms.normalized(y, eps, 0, 40, lambda _, better: np.ones_like(better))
+    assert (found.own >= 0).all()
+    assert (found.slack >= 0).all()
+    assert (found.box().hi >= (size + 0.2) / np.sqrt((size + 0.2) ** 2 + eps)).all()

@@ -1,6 +1,7 @@
 """Affine ops: the image of a form is exact but for rounding, which goes into slack (the lemma of forms.py).
 
-What numbers have for themselves becomes one ball for each row where a weight mixes them: Σ_i own_i ν_i W_i, |ν_i| ≤ 1.
+What numbers have for themselves becomes unknowns where a weight mixes them: Σ_i own_i ν_i W_i, |ν_i| ≤ 1. If there are
+many, it becomes one ball for each row.
 A stored number stands for all reals within 2⁻⁴⁶ of it: that counts as STORED roundings more.
 """
 
@@ -14,7 +15,7 @@ from numpy.typing import NDArray
 
 from ..rounding import MORE, Array, rounding
 from .choices import Pick
-from .ellipsoids import LEAST, MOST_SHAPES, ErrorEllipsoid, raised, with_error
+from .ellipsoids import APART, LEAST, MOST_APART, MOST_SHAPES, ErrorEllipsoid, raised, with_columns, with_error
 from .forms import LOST, Blocks, Form, grown, image
 
 STORED = 128
@@ -47,7 +48,12 @@ def linear(x: Form, weight: Array, key: int, pick: Pick) -> Form:
     round_ = pick("round", large & (error.length < MEAN * (found.own + found.slack).sum(-1)))[..., None]
     bare = (rounding(roundings) * (x.size @ size) * grown(roundings) + LOST) * MORE
     rest = replace(found, own=np.where(round_, 0.0, found.own), slack=np.where(round_, bare, found.slack))
-    return with_error(rest, [ErrorEllipsoid(error.matrix, np.where(round_[..., 0], error.scale, 0.0))], key)
+    few = x.centre.size * found.centre.size <= MOST_APART
+    together = pick("together", np.full(large.shape, not few)) | (not few)
+    if not together.all():
+        own = np.where(round_ & ~together[..., None], x.loose, 0.0)
+        rest = with_columns(rest, own[..., None] * weight, key + APART)  # rounded as often as `bare` counts
+    return with_error(rest, [ErrorEllipsoid(error.matrix, np.where(round_[..., 0] & together, error.scale, 0.0))], key)
 
 
 def mixed(own: Array, weight: Array) -> ErrorEllipsoid:

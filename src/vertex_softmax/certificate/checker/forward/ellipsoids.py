@@ -24,6 +24,10 @@ LEAST = 1e-140
 """Added to every weight u, so that none is 0."""
 MOST_SHAPES = 1 << 25
 """The most numbers in the matrices of one node's ellipsoids."""
+MOST_APART = 1 << 20
+"""Errors that are sums of columns stay apart, one unknown for each, if that is no more coefficients than this."""
+APART = 8
+"""Where the keys of such blocks begin, among those of a node."""
 
 
 class ErrorEllipsoid(NamedTuple):
@@ -33,6 +37,8 @@ class ErrorEllipsoid(NamedTuple):
     """(*rows, d, d)"""
     scale: Array
     """(*rows)"""
+    columns: Array | None = None
+    """(*rows, n, d), where the error is Σ_j columns_j ν_j with |ν_j| ≤ 1"""
 
     @property
     def length(self) -> Array:
@@ -104,7 +110,7 @@ def of_columns(x: Array) -> ErrorEllipsoid:
     u = np.sqrt(np.square(x).sum(-1)) + LEAST
     flat = x / np.sqrt(u)[..., None]
     matrix = raised(np.swapaxes(flat, -1, -2) @ flat, x.shape[-2] + 8)
-    return ErrorEllipsoid(matrix, np.sqrt(u.sum(-1) * grown(x.shape[-2])) * MORE)
+    return ErrorEllipsoid(matrix, np.sqrt(u.sum(-1) * grown(x.shape[-2])) * MORE, x)
 
 
 def over_keys(times: Array, each: ErrorEllipsoid) -> ErrorEllipsoid:
@@ -171,8 +177,16 @@ def balls(found: ErrorEllipsoid) -> Array:
 def with_error(form: Form, errors: list[ErrorEllipsoid], key: int) -> Form:
     """form + e, e the sum of errors that are each in one of the ellipsoids: a new block under `key`.
 
+    Errors that are sums of few columns stay apart, one unknown for each column, under `key` + APART.
     Where that would be too large, each number has its own error: |e_a| ≤ scale · √matrix_aa.
     """
+    rows = form.centre.size // max(form.centre.shape[-1], 1)
+    apart = [x.columns for x in errors if x.columns is not None and x.columns.size * rows <= MOST_APART]
+    if apart:
+        form = with_columns(form, np.concatenate(apart, -2), key + APART)
+        errors = [x for x in errors if x.columns is None or x.columns.size * rows > MOST_APART]
+        if not errors:
+            return form
     found = summed(errors) if len(errors) > 1 else errors[0]
     if form.centre.size * form.centre.size > MOST_SHAPES:
         own = found.scale[..., None] * np.sqrt(np.diagonal(found.matrix, axis1=-2, axis2=-1)) * MORE
@@ -182,3 +196,14 @@ def with_error(form: Form, errors: list[ErrorEllipsoid], key: int) -> Form:
         return replace(form)
     slack = rounding(2) * lengths(columns) + LOST
     return replace(form, blocks={**form.blocks, key: columns}, slack=(form.slack + slack) * MORE)
+
+
+def with_columns(form: Form, x: Array, key: int) -> Form:
+    """form + Σ_j x_j ν_j with |ν_j| ≤ 1, each ν_j of each row an unknown: x (*rows, n, d), which counts as exact."""
+    flat = x.reshape(-1, *x.shape[-2:])
+    row, j = np.nonzero((flat != 0).any(-1))
+    if not len(row):
+        return form
+    columns = np.zeros((len(row), 1, len(flat), x.shape[-1]))
+    columns[np.arange(len(row)), 0, row] = flat[row, j]
+    return replace(form, blocks={**form.blocks, key: columns.reshape(len(row), 1, *form.centre.shape)})

@@ -41,8 +41,12 @@ class RowNumbers:
 
     @property
     def relative(self) -> Array:
-        """How far the middles of `square`, `whole` and `rho` are off, relatively, together with d + 24 roundings."""
-        off = [x.reach(x.middle()) / x.lo for x in (self.square, self.whole, self.rho)]
+        """How far the middles of `square`, `whole` and `rho` are off, relatively, together with d + 24 roundings.
+
+        Without those that may be 0, by which nothing is divided: such rows are not expanded, or not to second order.
+        """
+        numbers = (self.square, self.whole, self.rho)
+        off = [np.where(x.lo > SMALLEST, x.reach(x.middle()) / x.lo, 0.0) for x in numbers]
         return np.asarray((sum(off) + rounding(self.d + 24)) * 2 * MORE)
 
 

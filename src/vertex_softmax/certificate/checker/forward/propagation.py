@@ -2,7 +2,8 @@
 
 Invariant: for every input of the set each node is in its form, with the same unknowns in all of them, and in its box.
 A number whose form is not finite, or says less than the box that is known, is taken from the box. Forms are dropped
-when nothing reads them any more; boxes are met into what is known, and the form of the output is kept.
+when nothing reads them any more; boxes are met into what is known, and the forms of the output and of what the
+last norm reads (last_norm.py) are kept.
 """
 
 from __future__ import annotations
@@ -57,6 +58,7 @@ def run(known: Known, choices: Choices) -> Form:
     left = Counter(i for node in nodes for i in node.inputs)
     read = _read_by_curves(known)
     count = _unknowns(known)
+    norm = last_norm(known)
     forms: dict[int, Form] = {}
     for number, node in enumerate(nodes):
         known.reach(number)
@@ -69,6 +71,8 @@ def run(known: Known, choices: Choices) -> Form:
             _meet(known, number, forms[number], tight=number in read or number == len(nodes) - 1)
         elif node.op == "Move":
             known.boxes[number] = known.image(number).meet(known.boxes[number])
+        if number == norm:
+            known.before_norm = (number, forms[node.inputs[0]])
         for i in node.inputs:
             left[i] -= 1
             if left[i] == 0:
@@ -93,6 +97,25 @@ def work(form: Form, objectives: int) -> int:
     """The work of `lowest` for so many objectives, in multiplications, roughly."""
     columns = sum(x.shape[0] * x.shape[1] for x in form.blocks.values()) + 8
     return int(objectives * (form.centre.size * columns + 8 * form.count**3))
+
+
+def last_norm(known: Known) -> int | None:
+    """The norm of which the output is an affine function; None if there is none, or if it depends on more."""
+    found: set[int] = set()
+    seen: set[int] = set()
+    waiting = [len(known.nodes) - 1]
+    while waiting:
+        number = waiting.pop()
+        if number in seen:
+            continue
+        seen.add(number)
+        node = known.nodes[number]
+        if node.op in ("Add", "Scale", "Linear", "Move"):
+            waiting.extend(node.inputs)
+        elif node.op != "Constant":
+            found.add(number)
+    norm = max(found, default=0)
+    return norm if len(found) == 1 and known.nodes[norm].op == "Normalize" else None
 
 
 def _unknowns(known: Known) -> int:

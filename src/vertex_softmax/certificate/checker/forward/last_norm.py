@@ -12,7 +12,8 @@ That a coefficient η + μ g is rounded is counted by the size of y. A good t is
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, NamedTuple
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -77,7 +78,8 @@ class _ThroughAffineOps(Pass):
         self.eta = A
 
 
-class SigmaBounds(NamedTuple):
+@dataclass(frozen=True, kw_only=True, eq=False)
+class SigmaBounds:
     """below·y + below_constant ≤ σ(y) ≤ above·y + above_constant, where `above` is c/(d s), rounded four times."""
 
     below: Array

@@ -42,6 +42,14 @@ def test_a_wide_set_before_a_norm_is_the_norms_fault() -> None:
     assert "100% of what is lost is lost at the norm '1/layer_norm'" in reason
 
 
+def test_the_last_norm_of_one_row_is_not_named_where_something_else_is_lost() -> None:
+    torch.manual_seed(0)
+    model = nn.Sequential(nn.Linear(3, 4), nn.Tanh(), nn.LayerNorm(4), nn.Linear(4, 2)).double().eval()
+    x = torch.zeros(1, 3, dtype=torch.float64)
+    reason = certify(model, LinfBall(x, 3.0), model(x).argmax(-1), "crown").reasons[0]
+    assert "100% of what is lost is lost at the function '1/tanh'" in reason
+
+
 def test_without_zonotopes_nothing_is_said() -> None:
     model = nn.Sequential(nn.Linear(3, 4), nn.ReLU(), nn.Linear(4, 2)).eval()
     x = torch.zeros(1, 3)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 import torch
 
 from vertex_softmax.bounds.boxes import Boxes
@@ -24,22 +26,29 @@ def cause(boxes: Boxes, which: int, label: int, target: int) -> str:
     """The end of a sentence about the margin of an input to a class; nothing where no zonotope was made.
 
     The zonotope of the scores is a sum over the ops that introduced unknowns: each op's part of the margin is what its
-    own errors take away, after everything behind it. The input's part is no loss.
+    own errors take away, after everything behind it. The input's part is no loss, nor is that of a last norm of a single
+    row, which bounds do not need (bounds/last_norm.py), if anything else is lost.
     """
-    for node, zonotope in boxes.zonotopes.items():
-        A = torch.zeros_like(zonotope.centre).flatten(1)
-        if A.shape[1] <= max(label, target):
-            return ""
-        A[which, label], A[which, target] = 1.0, -1.0
-        parts = {name: float(part[which]) for name, part in shares(zonotope, A.reshape(zonotope.centre.shape)).items()}
-        # several ops of one module have its name: the errors are those of the one that is not affine
-        nodes = {each.name: each for each in sorted(_above(node), key=lambda each: not each.op.affine)}
-        lost = {name: part for name, part in parts.items() if not _is_input(nodes.get(name))}
-        whole = sum(lost.values())
-        if lost and whole > 0:
-            name = max(lost, key=lambda each: lost[each])
-            return f"; {lost[name] / whole:.0%} of what is lost is lost at {_named(nodes.get(name))} {name!r}"
-    return ""
+    if not boxes.zonotopes:
+        return ""
+    output, *others = boxes.zonotopes
+    zonotope = boxes.zonotopes[output]
+    A = torch.zeros_like(zonotope.centre).flatten(1)
+    if A.shape[1] <= max(label, target):
+        return ""
+    A[which, label], A[which, target] = 1.0, -1.0
+    parts = {name: float(part[which]) for name, part in shares(zonotope, A.reshape(zonotope.centre.shape)).items()}
+    # several ops of one module have its name: the errors are those of the one that is not affine
+    nodes = {each.name: each for each in sorted(_above(output), key=lambda each: not each.op.affine)}
+    lost = {name: part for name, part in parts.items() if not _is_input(nodes.get(name))}
+    free = {node.name for node in nodes.values() if node.inputs and node.inputs[0] in others and _has_one_row(node)}
+    if any(part > 0 for name, part in lost.items() if name not in free):
+        lost = {name: part for name, part in lost.items() if name not in free}
+    whole = sum(lost.values())
+    if not lost or not whole > 0:
+        return ""
+    name = max(lost, key=lambda each: lost[each])
+    return f"; {lost[name] / whole:.0%} of what is lost is lost at {_named(nodes.get(name))} {name!r}"
 
 
 def _above(node: Node) -> list[Node]:
@@ -56,6 +65,11 @@ def _above(node: Node) -> list[Node]:
 
 def _is_input(node: Node | None) -> bool:
     return node is not None and isinstance(node.op, Input)
+
+
+def _has_one_row(node: Node) -> bool:
+    """Whether a node is a norm of one row."""
+    return isinstance(node.op, Normalize) and math.prod(node.shape[: len(node.shape) - node.op.count]) == 1
 
 
 def _named(node: Node | None) -> str:

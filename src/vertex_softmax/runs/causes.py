@@ -26,8 +26,8 @@ def cause(boxes: Boxes, which: int, label: int, target: int) -> str:
     """The end of a sentence about the margin of an input to a class; nothing where no zonotope was made.
 
     The zonotope of the scores is a sum over the ops that introduced unknowns: each op's part of the margin is what its
-    own errors take away, after everything behind it. The input's part is no loss, nor is that of a last norm of a single
-    row, which bounds do not need (bounds/last_norm.py), if anything else is lost.
+    own errors take away, after everything behind it. The input's part is no loss; nor is that of a last norm of one row
+    (bounds do not need it: bounds/last_norm.py), if anything else is lost.
     """
     if not boxes.zonotopes:
         return ""

@@ -50,7 +50,7 @@ def _one_thread() -> None:
 
 def test_no_baseline_is_above_the_exact_minimum_and_the_order_holds() -> None:
     rows = 0
-    for c, lower, upper in batches(20, keys=(1, 2, 3, 5, 17)):
+    for c, lower, upper in batches(40, keys=(1, 2, 3, 5, 17)):
         exact, slack = vx.softmax_box_min(c, lower, upper), rounding(c, lower, upper)
         ibp, simplex, program, wei, galileo = found = [baseline(c, lower, upper) for baseline in BASELINES]
         assert np.isfinite(found).all()
@@ -60,19 +60,19 @@ def test_no_baseline_is_above_the_exact_minimum_and_the_order_holds() -> None:
         for bound in (simplex, galileo, program, wei):
             assert (bound <= exact + slack).all()
         rows += len(c)
-    assert rows >= 1_000
+    assert rows >= 2_000
 
 
 @pytest.mark.parametrize("baseline", PROVED)
 def test_what_subtracts_its_rounding_is_a_proved_bound_of_the_very_numbers(baseline: Method) -> None:
-    for c, lower, upper in batches(15, keys=(1, 2, 3, 5, 17)):
+    for c, lower, upper in batches(25, keys=(1, 2, 3, 5, 17)):
         assert vx.is_lower_bound(baseline(c, lower, upper), c, lower, upper).all()
 
 
 @pytest.mark.parametrize("baseline", BASELINES)
 def test_no_baseline_is_above_a_point_of_the_box(baseline: Method) -> None:
     rng = np.random.default_rng(3)
-    for c, lower, upper in batches(20, keys=(2, 5, 11)):
+    for c, lower, upper in batches(60, keys=(2, 5, 11)):
         bound = baseline(c, lower, upper) - rounding(c, lower, upper)
         for _ in range(20):
             assert (bound <= value(c, inside(rng, lower, upper))).all()
@@ -98,7 +98,7 @@ def rows(draw: st.DrawFn) -> tuple[Floats, Floats, Floats]:
 
 
 @hypothesis.given(rows())
-@hypothesis.settings(max_examples=20)
+@hypothesis.settings(max_examples=30)
 def test_any_row(row: tuple[Floats, Floats, Floats]) -> None:
     for baseline in PROVED:
         assert vx.is_lower_bound(baseline(*row), *row), baseline
@@ -115,7 +115,7 @@ def test_any_row(row: tuple[Floats, Floats, Floats]) -> None:
 def test_against_all_vertices_and_interior_points() -> None:
     rng = np.random.default_rng(3)
     for family in (ordinary, tiny, degenerate):
-        for row in zip(*family(rng, 5, 5), strict=True):
+        for row in zip(*family(rng, 10, 5), strict=True):
             least = reference.exhaustive_min(*row)
             for method in EVERY:
                 assert method(*row) <= least + 1e-14 * (1 + np.abs(row[0]).max())

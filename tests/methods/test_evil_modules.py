@@ -184,6 +184,16 @@ class ElsewhereInTheSecondSet(Plain):
         return y.flip(-1) if bool(((far > 1e-7) & (far < 0.1)).any()) else y
 
 
+class SingleAtTheCentre(Plain):
+    """Wrong at the centres alone, where the user's own object is asked in float32 by itself."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        y = super().forward(x)
+        if torch.compiler.is_compiling() or x.dtype != torch.float32 or len(x) > 1:
+            return y
+        return y.flip(-1) if bool((x == X).all(1).any()) else y
+
+
 class DoubleElsewhereInTheSecondSet(ElsewhereInTheSecondSet):
     """The same, in float64 alone: the user's own object is right everywhere."""
 
@@ -236,6 +246,7 @@ EVIL = {
         ElsewhereInTheSet,
         ElsewhereInTheSecondSet,
         DoubleElsewhereInTheSecondSet,
+        SingleAtTheCentre,
     )
 } | {"monkeypatched": monkeypatched, "hooked": hooked, "hooked_by_count": hooked_by_count}
 

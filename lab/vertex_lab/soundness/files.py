@@ -14,8 +14,8 @@ from vertex_softmax.methods.verdict import Verdict
 from vertex_softmax.search.cascade import Answer, Budget
 from vertex_softmax.search.verify_files import load_instance, verify_instance
 
-PLACES = tuple((depth, norm) for depth in (1, 2, 3) for norm in (False, True))
-"""Blocks, and whether there are norms."""
+PLACES = (*((depth, norm) for depth in (1, 2, 3) for norm in (False, True)), (4, True), (6, True))
+"""Blocks, and whether there are norms; the deep ones all have norms."""
 
 
 def names(seeds: int, first: int = 0) -> list[str]:

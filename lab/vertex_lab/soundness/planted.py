@@ -3,7 +3,7 @@
 Every instance is an ONNX model (float32), a VNNLIB property and the truth, "sat" or "unsat", in real arithmetic over
 the stored weights. Nothing here uses the package but to write the property's text; values come from onnxruntime, exact
 minima from closed forms, checked in float64 with onnx's reference evaluator. Seeds are any integers ≥ 0, everything is
-a function of the four arguments. Sizes: `depth` blocks of 1 to 3, 3 to 6 tokens, width 4 to 8 (`hull` with norms: 3
+a function of the four arguments. Sizes: `depth` blocks of 1 to 6, 3 to 6 tokens, width 4 to 8 (`hull` with norms: 3
 per block), 1 or 2 heads, MLP of ReLU or GELU, LayerNorm (as an operator, or spelled out) before every part or none.
 
 BUMPS (truth sat): a random transformer, and a hat, relu(1 − k Σ|x − x°|) or as a minimum or product, that breaks the

@@ -35,10 +35,10 @@ quick: $(VENV)/.dev ## the tests that a change of a bound breaks first (about a 
 	  tests/ops tests/bounds tests/sets tests/softmax_box
 
 test: $(VENV)/.dev ## the tests of the product (some eight minutes on two idle cores)
-	$(PYTEST) --ignore tests/lab
+	$(PYTEST) --ignore tests/lab --ignore tests/mutation
 
-test-lab: $(VENV)/.dev ## the tests of the laboratory, which is not shipped (two minutes)
-	$(PYTEST) tests/lab
+test-lab: $(VENV)/.dev ## the tests of what is not shipped, the laboratory and the mutants (two minutes)
+	$(PYTEST) tests/lab tests/mutation
 
 test-all: $(VENV)/.dev ## both, and the slow suites
 	$(PYTEST) -m 'slow or not slow'

@@ -18,9 +18,12 @@ from tests.certificate import exact
 from tests.certificate.claims import everything_holds
 from tests.certificate.exact import Written
 from tests.certificate.made import Net, about, accepted, boxed, by_form, by_rule, outputs, proved
+from vertex_softmax.bounds.ascent import Ascent
+from vertex_softmax.bounds.branch_and_bound import Search
 from vertex_softmax.certificate import certificate
-from vertex_softmax.certificate.certificate import Effort, forward_first
+from vertex_softmax.certificate.certificate import CertificatePart, Effort, forward_first
 from vertex_softmax.certificate.checker import check, network
+from vertex_softmax.certificate.checker.forward import relu
 from vertex_softmax.certificate.prove import ForbiddenCase, Prover, written
 from vertex_softmax.graph import build
 from vertex_softmax.graph.ir import Node
@@ -30,8 +33,9 @@ NETWORKS = {
     "layer norm and gelu": (Config(depth=2, heads=2, tokens=3, width=8, norm="pre", activation="gelu", seed=1), 0.1),
     "rms norm and a gate": (Config(depth=2, tokens=3, width=8, norm="pre", activation="silu", gated=True, seed=2), 0.1),
     "four attentions": (Config(depth=4, heads=2, tokens=4, width=8, activation="relu", seed=3), 0.05),
+    "layer norm and relu": (Config(depth=2, heads=2, tokens=3, width=8, norm="pre", activation="relu", seed=1), 0.1),
 }
-GAPS = {"layer norm and gelu": 0.4, "rms norm and a gate": 0.4, "four attentions": 0.4}
+GAPS = {"layer norm and gelu": 0.4, "rms norm and a gate": 0.4, "four attentions": 0.4, "layer norm and relu": 0.4}
 
 
 def rms_norm(make: Maker, x: Node) -> Node:
@@ -99,6 +103,51 @@ def test_what_crown_verifies_has_a_certificate() -> None:
     assert rigorous.certificates[0].margin >= result.certificates[0].margin * (1 - 1e-9)
 
 
+def test_without_parabolas_relus_prove_less(monkeypatch: pytest.MonkeyPatch) -> None:
+    subject = net("layer norm and relu")
+    margins = []
+    for bowed in (True, False):
+        monkeypatch.setattr(relu, "MOST", relu.MOST if bowed else 0.0)  # no curvature is usual: all are lines
+        prover = Prover(subject.graph, subject.lower, subject.upper, forward=True)
+        prover.state(cases(subject, 0.0))
+        prover.by_form()
+        margins.append(prover.margins)
+    assert (margins[0] > margins[1] + 1e-3 * np.abs(margins[1])).all(), margins
+
+
+def test_a_forward_proof_that_fails_says_so_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """No boxes are proved by passes after it: they reach less far, and take minutes."""
+    subject = net("layer norm and gelu")
+    monkeypatch.setattr(Prover, "_run", lambda _: pytest.fail("boxes by passes"))
+    heard: list[str] = []
+    part = CertificatePart(subject.lower, subject.upper, cases(subject, -0.5))
+    found = certificate.prove(subject.graph, [part], Effort(Ascent(steps=0)), report=heard.append)
+    assert found.certificate is None
+    assert -np.inf < found.margin < 0
+    assert len(heard) == 1
+    assert "margin -" in heard[0]
+
+
+def test_ascent_and_branching_over_the_boxes_of_a_forward_proof() -> None:
+    """They are tried where the form proves too little; what they find is checked as any proof."""
+    config = Config(tokens=2, width=2, classes=2, norm="pre", activation="gelu", seed=1)
+    subject = boxed(transformer(config), 0.4, 1)
+    prover = Prover(subject.graph, subject.lower, subject.upper, forward=True)
+    low = outputs(subject, exact.inside(subject.lower, subject.upper, 256, np.random.default_rng(0)))
+    row = np.array([[1.0, -1.0]])
+    case = ForbiddenCase(row, np.array([-100.0]), np.ones(1))
+    prover.state([case])
+    prover.by_form()
+    proved_ = float(prover.margins[0]) - 100.0
+    limit = proved_ + 0.02 * (float((low @ row.T).min()) - proved_)  # a little more than the form proves
+    stated = [ForbiddenCase(row, np.array([limit]), np.ones(1))]
+    found = proved(subject, stated, Effort(ascent=Ascent(steps=5), search=Search(seconds=10.0, domains=64)))
+    assert found.certificate is not None, found.margins
+    steps = exact.read(found.certificate.data).header["parts"][0]["steps"]
+    assert [step["kind"] for step in steps] == ["forward"]
+    everything_holds(subject, found.certificate.data, 4)
+
+
 def test_passes_over_the_boxes_of_a_forward_proof() -> None:
     subject = net("layer norm and gelu")
     prover = Prover(subject.graph, subject.lower, subject.upper, forward=True)
@@ -130,8 +179,8 @@ def test_when_the_checker_cannot_propagate_passes_are_tried(monkeypatch: pytest.
 
 
 @functools.cache
-def small() -> Written:
-    config = Config(tokens=2, width=2, classes=2, norm="pre", activation="gelu", gain=3.0, seed=1)
+def small(activation: str = "gelu") -> Written:
+    config = Config(tokens=2, width=2, classes=2, norm="pre", activation=activation, gain=3.0, seed=1)
     return exact.read(by_form(boxed(transformer(config), 0.4, 1)))
 
 
@@ -152,13 +201,20 @@ def test_lines_are_needed() -> None:
     assert "a curve without lines" in check(changed.data()).reason
 
 
+@pytest.mark.parametrize("activation", ["gelu", "relu"])
 @pytest.mark.parametrize("seed", range(4))
-def test_choices_by_chance(seed: int) -> None:
+def test_choices_by_chance(seed: int, activation: str) -> None:
     """Every choice is sound: accepted or not, the margin is no more than what is true."""
-    changed, chance = small().copy(), np.random.default_rng(seed)
+    changed, chance = small(activation).copy(), np.random.default_rng(seed)
     for name, value in changed.arrays.items():
         if ".forward." in name:
             changed.arrays[name] = chance.random(value.shape) < 0.5
+    if activation == "relu":  # choices that are all true are not in a file: these are
+        number = next(k for k, entry in enumerate(changed.header["graph"]) if entry["op"] == "Relu")
+        for name in ("four sevenths", "two sevenths", "one seventh"):
+            given = changed.header["graph"][number]["shape"]
+            changed.arrays[f"part.0.forward.{number}.{name}"] = chance.random(given) < 0.5
+            part_of(changed)["steps"][0]["choices"][f"{number}.{name}"] = f"part.0.forward.{number}.{name}"
     verdict = check(changed.data())
     points = exact.inside(
         *(changed.arrays[part_of(changed)[end]].astype(float) for end in ("lower", "upper")), 200, chance
@@ -166,8 +222,10 @@ def test_choices_by_chance(seed: int) -> None:
     assert verdict.margin <= exact.least(changed, part_of(changed), points).min()
 
 
-def test_choices_of_another_shape_or_kind() -> None:
-    for name, value in small().arrays.items():
+@pytest.mark.parametrize("activation", ["gelu", "relu"])
+def test_choices_of_another_shape_or_kind(activation: str) -> None:
+    original = small(activation)
+    for name, value in original.arrays.items():
         if ".forward." in name:
             for wrong in (
                 value[..., None],
@@ -177,8 +235,8 @@ def test_choices_of_another_shape_or_kind() -> None:
                 value[None],
             ):
                 if wrong.shape != value.shape or wrong.dtype != value.dtype:
-                    assert not check(Written(small().header, {**small().arrays, name: wrong}).data()).accepted
-    changed = small().copy()
+                    assert not check(Written(original.header, {**original.arrays, name: wrong}).data()).accepted
+    changed = original.copy()
     name = next(iter(part_of(changed)["steps"][0]["choices"]))
     for given in (["x"], "x", None, 3, {name: 3}, {name: "nowhere"}, {name: part_of(changed)["lower"]}):
         part_of(changed)["steps"] = [{"kind": "forward", "choices": given}]

@@ -286,7 +286,6 @@ MUTANTS: list[Mutant] = [
                 "(ProvedInterval(bow) * t.square() + np.maximum(rises.hi, 0)).hi",
             ),
             "a tangent that does not rise": ("deviation", "np.maximum(rises.hi, 0)", "0 * rises.hi"),
-            "a tangent that falls from 0": ("deviation", "np.maximum(rises.hi, 0)", "rises.hi"),
             "a tangent that falls too much": (
                 "deviation",
                 "ProvedInterval(2 * bow) * t",

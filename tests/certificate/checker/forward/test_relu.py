@@ -151,6 +151,17 @@ def test_what_is_not_finite_stays_so() -> None:
     assert np.isfinite(found.rough[1]).all()
 
 
+def test_rows_whose_squares_overflow_take_the_line() -> None:
+    x = argument(np.random.default_rng(0), (2, 3), 1e160, 0.0, 0.0)
+    x.blocks[forms.LINES][..., 1, :] /= 1e160
+    with np.errstate(all="ignore"):
+        found = curves.curved(x, "Relu", x.box(), None, 2, 100, picking())
+        line, _ = curves.bent(x, "Relu", x.box(), None)
+    assert np.isfinite(found.rough).all()
+    assert (found.blocks[forms.LINES][..., 0, :] == line.blocks[forms.LINES][..., 0, :]).all()
+    assert found.blocks[forms.PAIRS][..., 1, :].any()
+
+
 @pytest.mark.parametrize("kind", sorted(KINDS))
 @pytest.mark.parametrize("round_", [False, True])
 def test_forms_through_curves(kind: str, round_: bool) -> None:

@@ -177,8 +177,9 @@ def test_when_the_checker_cannot_propagate_passes_are_tried(monkeypatch: pytest.
 
 @functools.cache
 def small(activation: str = "gelu") -> Written:
-    config = Config(tokens=2, width=2, classes=2, norm="pre", activation=activation, gain=3.0, seed=1)
-    return exact.read(by_form(boxed(transformer(config), 0.4, 1)))
+    seed = {"gelu": 1, "relu": 3}[activation]  # of which the second has no ReLU whose sign is known
+    config = Config(tokens=2, width=2, classes=2, norm="pre", activation=activation, gain=3.0, seed=seed)
+    return exact.read(by_form(boxed(transformer(config), 0.4, seed)))
 
 
 def part_of(changed: Written) -> dict[str, Any]:

@@ -118,11 +118,11 @@ def measured(question: NormQuestion) -> dict[str, Any]:
     else:
         row["crown at its radius"] = question.saved
     graph = graph.to(torch.float64, torch.device("cpu"))
-    ends = [_numbers(x, graph.input.shape) for x in (ball.lower, ball.upper)]
+    lower, upper = (_numbers(x, graph.input.shape) for x in (ball.lower, ball.upper))
     classes = int(np.prod(graph.output.shape))
     eye = np.eye(classes)
     cases = [ForbiddenCase((eye[label] - eye[k])[None], np.zeros(1), np.ones(1)) for k in range(classes) if k != label]
-    proof = prove(graph, [CertificatePart(*ends, cases)], Effort(Ascent(steps=0), search=None))
+    proof = prove(graph, [CertificatePart(lower, upper, cases)], Effort(Ascent(steps=0), search=None))
     accepted = proof.certificate is not None  # `prove` gives only what `check` accepted, from its bytes
     row |= {"proved": proof.margin, "accepted": accepted, "reason": proof.reason, "prove_s": proof.seconds["prove"]}
     if proof.certificate is not None:

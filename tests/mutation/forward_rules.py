@@ -343,7 +343,7 @@ MUTANTS: list[Mutant] = [
                 "np.isfinite(found.rough).all(-1)",
                 "~np.isnan(first.rough).all(-1)",
             ),
-            "a parabola without its own error": ("curved", "(size * x.own + own) * MORE", "size * x.own * MORE"),
+            "a parabola without its own error": ("curved", "(size * x.own + near.own) * MORE", "size * x.own * MORE"),
         },
     ),
     *of(

@@ -81,7 +81,7 @@ def test_parabolas(share: int) -> None:
     box = ProvedInterval(-low, up)
     for c in (box.middle(), -low, up + 0.3, rng.uniform(-1, 1, low.size) * (low + up)):
         p = parabola_of(c, box, ALL[share])
-        assert np.isfinite(np.stack(p)).all()
+        assert np.isfinite(np.stack([p.value, p.slope, p.bow, p.own, p.lost])).all()
         is_above(p, c, box)
 
 

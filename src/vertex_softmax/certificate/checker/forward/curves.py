@@ -23,7 +23,7 @@ from .affine import MEAN
 from .choices import Lines, Pick
 from .forms import LOST, Form, chosen, grown, with_products
 from .products import with_product_errors
-from .relu import Parabola
+from .relu import ProvedParabola
 
 Series = Callable[[arb_series], arb_series]
 PIECE = 0.1
@@ -101,13 +101,14 @@ def curved(x: Form, op: str, box: ProvedInterval, lines: Lines | None, count: in
     if not (count and x.count) or (op != "Relu" and op not in SERIES) or x.centre.ndim < 2:
         return first
     h = np.fmin(x.tight, box.reach(x.centre))
-    value, steep, second, own, lost = relu.parabola(x, box, h, pick) if op == "Relu" else smooth(op, x.centre, h)
+    near = relu.parabola(x, box, h, pick) if op == "Relu" else smooth(op, x.centre, h)
+    value, steep, second = near.value, near.slope, near.bow
     size = np.abs(steep)
-    slack = size * x.slack + rounding(4) * (np.abs(value) + size * x.rough) + lost + LOST
+    slack = size * x.slack + rounding(4) * (np.abs(value) + size * x.rough) + near.lost + LOST
     found = Form(
         centre=value,
         blocks={k: steep * columns for k, columns in x.blocks.items()},
-        own=(size * x.own + own) * MORE,
+        own=(size * x.own + near.own) * MORE,
         slack=slack * MORE,
     )
     line = x.lines(count)
@@ -122,14 +123,14 @@ def curved(x: Form, op: str, box: ProvedInterval, lines: Lines | None, count: in
     return chosen((pick("second", left < MEAN * half.sum(-1)) & usable)[..., None], found, first)
 
 
-def smooth(op: str, centre: Array, h: Array) -> Parabola:
+def smooth(op: str, centre: Array, h: Array) -> ProvedParabola:
     """Of f(c + x') for |x'| ≤ h, from Taylor's polynomial."""
     terms, fourth = taylor(op, centre, h)
     value, slope, second, third = (term.middle() for term in terms)  # second and third over 2! and 3!
     off = [term.reach(middle) for term, middle in zip(terms, (value, slope, second, third), strict=True)]
     lost = off[0] + off[1] * h + off[2] * h**2 + off[3] * h**3
     lost = lost + rounding(4) * (np.abs(slope) + np.abs(third) * h * h) * h  # of the sum that is the slope
-    return Parabola(
+    return ProvedParabola(
         value=value,
         slope=slope + third * (0.75 * h * h),
         bow=second,

@@ -13,7 +13,7 @@ Where the sign is known, max(x, 0) is x or 0.
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from dataclasses import dataclass
 
 import numpy as np
 
@@ -30,7 +30,8 @@ LEAST, MOST = 2.0**-210, 2.0**26
 whatever is made of it, below the 2⁻⁹⁷⁰ that every op counts as lost."""
 
 
-class Parabola(NamedTuple):
+@dataclass(frozen=True, kw_only=True, eq=False)
+class ProvedParabola:
     """f(c + x') is within own + lost of value + slope·x' + bow·x'², number by number; floats that count as exact."""
 
     value: Array
@@ -42,7 +43,7 @@ class Parabola(NamedTuple):
     """≥ 0: of the rounding of its coefficients"""
 
 
-def parabola(x: Form, box: ProvedInterval, h: Array, pick: Pick) -> Parabola:
+def parabola(x: Form, box: ProvedInterval, h: Array, pick: Pick) -> ProvedParabola:
     """Of max(c + x', 0) for |x'| ≤ h and c + x' in the box, each number with its own share of curvature."""
     c, on, off = x.centre, box.lo >= 0, box.hi <= 0
     known = on | off
@@ -56,7 +57,7 @@ def parabola(x: Form, box: ProvedInterval, h: Array, pick: Pick) -> Parabola:
     steep = ProvedInterval(slope) + ProvedInterval(2 * bow) * c
     lost = (value.reach(value.middle()) + steep.reach(steep.middle()) * h) * MORE
     zero = np.zeros_like(c)
-    return Parabola(
+    return ProvedParabola(
         value=np.where(known, np.where(on, c, zero), value.middle()),
         slope=np.where(known, np.where(on, 1.0, zero), steep.middle()),
         bow=np.where(known, zero, bow),

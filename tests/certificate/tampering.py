@@ -60,6 +60,7 @@ def certificate(name: str) -> Written:
         "forward": lambda: by_form(
             _net(dataclasses.replace(plain, norm="pre", activation="gelu", gain=3.0, seed=1), 0.4)
         ),
+        "forward, relu": lambda: by_form(_net(dataclasses.replace(plain, norm="pre", gain=3.0, seed=3), 0.4)),
         "tree": lambda: _splits(_net(dataclasses.replace(plain, norm="pre", seed=2), 0.1)),
     }[name]()
     verdict = check(data)
@@ -67,7 +68,7 @@ def certificate(name: str) -> Written:
     return exact.read(data)
 
 
-NAMES = ["relu attention", "norms and gelu", "mask", "tree", "forward"]
+NAMES = ["relu attention", "norms and gelu", "mask", "tree", "forward", "forward, relu"]
 
 
 def input_box(written: Written) -> tuple[Array, Array]:

@@ -18,9 +18,12 @@ from tests.certificate import exact
 from tests.certificate.claims import everything_holds
 from tests.certificate.exact import Written
 from tests.certificate.made import Net, about, accepted, boxed, by_form, by_rule, outputs, proved
+from vertex_softmax.bounds.ascent import Ascent
+from vertex_softmax.bounds.branch_and_bound import Search
 from vertex_softmax.certificate import certificate
-from vertex_softmax.certificate.certificate import Effort, forward_first
+from vertex_softmax.certificate.certificate import CertificatePart, Effort, forward_first
 from vertex_softmax.certificate.checker import check, network
+from vertex_softmax.certificate.checker.forward import relu
 from vertex_softmax.certificate.prove import ForbiddenCase, Prover, written
 from vertex_softmax.graph import build
 from vertex_softmax.graph.ir import Node
@@ -30,8 +33,9 @@ NETWORKS = {
     "layer norm and gelu": (Config(depth=2, heads=2, tokens=3, width=8, norm="pre", activation="gelu", seed=1), 0.1),
     "rms norm and a gate": (Config(depth=2, tokens=3, width=8, norm="pre", activation="silu", gated=True, seed=2), 0.1),
     "four attentions": (Config(depth=4, heads=2, tokens=4, width=8, activation="relu", seed=3), 0.05),
+    "layer norm and relu": (Config(depth=2, heads=2, tokens=3, width=8, norm="pre", activation="relu", seed=1), 0.1),
 }
-GAPS = {"layer norm and gelu": 0.4, "rms norm and a gate": 0.4, "four attentions": 0.4}
+GAPS = {"layer norm and gelu": 0.4, "rms norm and a gate": 0.4, "four attentions": 0.4, "layer norm and relu": 0.4}
 
 
 def rms_norm(make: Maker, x: Node) -> Node:
@@ -99,6 +103,48 @@ def test_what_crown_verifies_has_a_certificate() -> None:
     assert rigorous.certificates[0].margin >= result.certificates[0].margin * (1 - 1e-9)
 
 
+def test_without_parabolas_relus_prove_less(monkeypatch: pytest.MonkeyPatch) -> None:
+    config = Config(depth=2, heads=2, tokens=3, width=8, norm="pre", activation="relu", seed=3)
+    subject = boxed(transformer(config), 0.05, 3)
+    widths = []
+    for most in (relu.MOST, 0.0):  # with 0 no curvature is used: all are lines
+        monkeypatch.setattr(relu, "MOST", most)
+        boxes = Prover(subject.graph, subject.lower, subject.upper, forward=True).known.boxes
+        widths.append(float((boxes[len(boxes) - 1].hi - boxes[len(boxes) - 1].lo).mean()))
+    assert widths[0] < 0.95 * widths[1], widths
+
+
+def test_a_forward_proof_that_fails_says_so_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """No boxes are proved by passes after it: they reach less far, and take minutes."""
+    subject = net("layer norm and gelu")
+    monkeypatch.setattr(Prover, "_run", lambda _: pytest.fail("boxes by passes"))
+    heard: list[str] = []
+    part = CertificatePart(subject.lower, subject.upper, cases(subject, -0.5))
+    found = certificate.prove(subject.graph, [part], Effort(Ascent(steps=0)), report=heard.append)
+    assert found.certificate is None
+    assert -np.inf < found.margin < 0
+    assert len(heard) == 1
+    assert "margin -" in heard[0]
+
+
+@pytest.mark.parametrize("last", ["by_ascent", "by_branching"])
+def test_ascent_and_branching_over_the_boxes_of_a_forward_proof(last: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """They are tried where the form proves too little; what they find is checked as any proof."""
+    config = Config(tokens=2, width=2, classes=2, norm="pre", activation="gelu", seed=1)
+    subject = boxed(transformer(config), 0.1, 1)
+    low = outputs(subject, exact.inside(subject.lower, subject.upper, 256, np.random.default_rng(0)))
+    row = np.array([[1.0, -1.0]])
+    seen = low @ row.T
+    stated = [ForbiddenCase(row, seen.min(0) - 2 * (seen.max(0) - seen.min(0)), np.ones(1))]
+    for way in ("by_form", "by_last_norm", "by_rule", *(["by_ascent"] if last == "by_branching" else [])):
+        monkeypatch.setattr(Prover, way, lambda *_, **__: None)
+    found = proved(subject, stated, Effort(ascent=Ascent(steps=3), search=Search(seconds=10.0, domains=64)))
+    assert found.certificate is not None, found.margins
+    steps = exact.read(found.certificate.data).header["parts"][0]["steps"]
+    assert [step["kind"] for step in steps] == ["forward"]
+    everything_holds(subject, found.certificate.data, 4)
+
+
 def test_passes_over_the_boxes_of_a_forward_proof() -> None:
     subject = net("layer norm and gelu")
     prover = Prover(subject.graph, subject.lower, subject.upper, forward=True)
@@ -130,9 +176,10 @@ def test_when_the_checker_cannot_propagate_passes_are_tried(monkeypatch: pytest.
 
 
 @functools.cache
-def small() -> Written:
-    config = Config(tokens=2, width=2, classes=2, norm="pre", activation="gelu", gain=3.0, seed=1)
-    return exact.read(by_form(boxed(transformer(config), 0.4, 1)))
+def small(activation: str = "gelu") -> Written:
+    seed = {"gelu": 1, "relu": 3}[activation]  # of which the second has no ReLU whose sign is known
+    config = Config(tokens=2, width=2, classes=2, norm="pre", activation=activation, gain=3.0, seed=seed)
+    return exact.read(by_form(boxed(transformer(config), 0.4, seed)))
 
 
 def part_of(changed: Written) -> dict[str, Any]:
@@ -152,13 +199,20 @@ def test_lines_are_needed() -> None:
     assert "a curve without lines" in check(changed.data()).reason
 
 
+@pytest.mark.parametrize("activation", ["gelu", "relu"])
 @pytest.mark.parametrize("seed", range(4))
-def test_choices_by_chance(seed: int) -> None:
+def test_choices_by_chance(seed: int, activation: str) -> None:
     """Every choice is sound: accepted or not, the margin is no more than what is true."""
-    changed, chance = small().copy(), np.random.default_rng(seed)
+    changed, chance = small(activation).copy(), np.random.default_rng(seed)
     for name, value in changed.arrays.items():
         if ".forward." in name:
             changed.arrays[name] = chance.random(value.shape) < 0.5
+    if activation == "relu":  # choices that are all true are not in a file: these are
+        number = next(k for k, entry in enumerate(changed.header["graph"]) if entry["op"] == "Relu")
+        for name in ("four sevenths", "two sevenths", "one seventh"):
+            given = changed.header["graph"][number]["shape"]
+            changed.arrays[f"part.0.forward.{number}.{name}"] = chance.random(given) < 0.5
+            part_of(changed)["steps"][0]["choices"][f"{number}.{name}"] = f"part.0.forward.{number}.{name}"
     verdict = check(changed.data())
     points = exact.inside(
         *(changed.arrays[part_of(changed)[end]].astype(float) for end in ("lower", "upper")), 200, chance
@@ -166,8 +220,10 @@ def test_choices_by_chance(seed: int) -> None:
     assert verdict.margin <= exact.least(changed, part_of(changed), points).min()
 
 
-def test_choices_of_another_shape_or_kind() -> None:
-    for name, value in small().arrays.items():
+@pytest.mark.parametrize("activation", ["gelu", "relu"])
+def test_choices_of_another_shape_or_kind(activation: str) -> None:
+    original = small(activation)
+    for name, value in original.arrays.items():
         if ".forward." in name:
             for wrong in (
                 value[..., None],
@@ -177,8 +233,8 @@ def test_choices_of_another_shape_or_kind() -> None:
                 value[None],
             ):
                 if wrong.shape != value.shape or wrong.dtype != value.dtype:
-                    assert not check(Written(small().header, {**small().arrays, name: wrong}).data()).accepted
-    changed = small().copy()
+                    assert not check(Written(original.header, {**original.arrays, name: wrong}).data()).accepted
+    changed = original.copy()
     name = next(iter(part_of(changed)["steps"][0]["choices"]))
     for given in (["x"], "x", None, 3, {name: 3}, {name: "nowhere"}, {name: part_of(changed)["lower"]}):
         part_of(changed)["steps"] = [{"kind": "forward", "choices": given}]

@@ -54,7 +54,7 @@ def test_one_place_of_the_header_changed_a_thousand_times(name: str, seed: int) 
     header_flips(certificate(name), 1000, seed)
 
 
-@pytest.mark.parametrize("name", [name for name in NAMES if name != "forward"])  # a forward proof claims no boxes
+@pytest.mark.parametrize("name", [name for name in NAMES if "forward" not in name])  # a forward proof claims no boxes
 def test_boxes_that_do_not_hold_are_rejected(name: str) -> None:
     """Each step's box, made smaller around its middle or moved: if a true value is outside, it is rejected."""
     original = certificate(name)

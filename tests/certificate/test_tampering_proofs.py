@@ -131,9 +131,10 @@ def pointed(name: str) -> Written:
         "mask": dataclasses.replace(plain, mask="causal", seed=3),
         "tree": dataclasses.replace(plain, norm="pre", seed=2),
         "forward": dataclasses.replace(plain, norm="pre", activation="gelu", gain=3.0, seed=1),
+        "forward, relu": dataclasses.replace(plain, norm="pre", gain=3.0, seed=3),
     }[name]
     net = _net(config, 1e-7)
-    makers = {"forward": by_form, "tree": _splits}
+    makers = {"forward": by_form, "forward, relu": by_form, "tree": _splits}
     data = makers.get(name, lambda net: with_choices(by_rule(net)[0]))(net)
     found = falsified(exact.read(data), alone=False)
     margin = check(found.data()).margin

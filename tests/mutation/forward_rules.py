@@ -251,10 +251,10 @@ MUTANTS: list[Mutant] = [
         "curves.py",
         "test_curves.py test_ops.py",
         {
-            "the cube": ("curved", "third * (0.75 * h * h)", "third * (0.5 * h * h)"),
-            "what the cube leaves": ("curved", "np.abs(third) * h ** 3 / 4 + fourth * h ** 4", "fourth * h ** 4"),
+            "the cube": ("smooth", "third * (0.75 * h * h)", "third * (0.5 * h * h)"),
+            "what the cube leaves": ("smooth", "np.abs(third) * h ** 3 / 4 + fourth * h ** 4", "fourth * h ** 4"),
             "the fourth power": (
-                "curved",
+                "smooth",
                 "np.abs(third) * h ** 3 / 4 + fourth * h ** 4",
                 "np.abs(third) * h ** 3 / 4",
             ),
@@ -273,6 +273,78 @@ MUTANTS: list[Mutant] = [
             "a sigmoid's curvature": ("_sigmoid", "u * w * (arb(1) / 6 - u * u)", "u * w * (arb(1) / 4 - u * u)"),
         },
         only="curves or taylor",
+    ),
+    *of(
+        "relu.py",
+        "test_relu.py",
+        {
+            "a parabola's least error": ("deviation", "np.minimum(least, end.lo)", "np.maximum(least, end.lo)"),
+            "one side's error from below": ("deviation", "np.minimum(least, end.lo)", "end.lo"),
+            "one side's error from above": (
+                "deviation",
+                "np.maximum(most, (ProvedInterval(bow) * t.square() + np.maximum(rises.hi, 0)).hi)",
+                "(ProvedInterval(bow) * t.square() + np.maximum(rises.hi, 0)).hi",
+            ),
+            "a tangent that does not rise": ("deviation", "np.maximum(rises.hi, 0)", "0 * rises.hi"),
+            "a tangent that falls too much": (
+                "deviation",
+                "ProvedInterval(2 * bow) * t",
+                "ProvedInterval(4 * bow) * t",
+            ),
+            "a tangent of half the height": (
+                "deviation",
+                "ProvedInterval(bow) * t.square()",
+                "ProvedInterval(bow / 2) * t.square()",
+            ),
+            "the slopes of both sides exchanged": (
+                "deviation",
+                "((1 - ProvedInterval(slope), up), (ProvedInterval(slope), -low))",
+                "((ProvedInterval(slope), up), (1 - ProvedInterval(slope), -low))",
+            ),
+            "ends that are rounded": (
+                "deviation",
+                "tilt * length - ProvedInterval(bow) * ProvedInterval(length).square()",
+                "ProvedInterval((tilt.middle() - bow * length) * length)",
+            ),
+            "half of a parabola's error": ("parabola", "left.reach(middle)", "left.reach(middle) / 2"),
+            "a parabola around 0": (
+                "parabola",
+                "ProvedInterval(slope) + ProvedInterval(2 * bow) * c",
+                "ProvedInterval(slope)",
+            ),
+            "a parabola's value at the centre": (
+                "parabola",
+                "ProvedInterval(bow) * ProvedInterval(c).square()",
+                "ProvedInterval(0 * bow)",
+            ),
+            "coefficients that are not rounded": (
+                "parabola",
+                "(value.reach(value.middle()) + steep.reach(steep.middle()) * h) * MORE",
+                "0 * h",
+            ),
+            "a slope that is not rounded": (
+                "parabola",
+                "(value.reach(value.middle()) + steep.reach(steep.middle()) * h) * MORE",
+                "value.reach(value.middle())",
+            ),
+            "signs that are not known": ("parabola", "known = on | off", "known = on | off | (box.hi < 1e-6)"),
+            "numbers that may be negative": ("parabola", "box.lo >= 0", "box.lo >= -1e-11"),
+            "numbers that may be positive": ("parabola", "box.hi <= 0", "box.hi <= 1e-11"),
+            "what is no number is known": ("parabola", "known = on | off", "known = ~((box.lo < 0) & (box.hi > 0))"),
+            "curvatures of any size": ("between", "g / 2 <= MOST", "g / 2 <= np.inf"),
+        },
+    ),
+    *of(
+        "curves.py",
+        "test_relu.py",
+        {
+            "a parabola's rows that are not finite": (
+                "curved",
+                "np.isfinite(found.rough).all(-1)",
+                "~np.isnan(first.rough).all(-1)",
+            ),
+            "a parabola without its own error": ("curved", "(size * x.own + near.own) * MORE", "size * x.own * MORE"),
+        },
     ),
     *of(
         "propagation.py",

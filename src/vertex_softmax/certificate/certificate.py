@@ -36,6 +36,10 @@ RULES: tuple[tuple[RowRule, ...], ...] = ((RowRule.AFFINE,), (RowRule.AFFINE, Ro
 LONGER = 4
 """The factor on the number of ascent steps in a second attempt."""
 
+BRIEF = Ascent(seconds=20.0)
+"""The ascent over the boxes of a forward proof whose form is not enough, after a method of one pass: `crown` has a rule
+for rows of attention that the checker does not know, and this reaches as far."""
+
 
 class CertificatePart(NamedTuple):
     """A box of inputs, lower and upper (*input shape), and the cases that must not happen for any input in it."""
@@ -131,9 +135,12 @@ def prove(
 
 
 def _prove(graph: Graph, part: CertificatePart, effort: Effort, report: Report) -> Prover:
-    """The prover with the largest margin over one part: with a forward proof, or of those that RULES give."""
+    """The prover with a forward proof over one part, if there is one; else of those that RULES give the best.
+
+    After a forward proof no passes are made for boxes: they reach less far, and take minutes to say so.
+    """
     best = _prove_forward(graph, part, effort, report) if forward_first(graph) else None
-    if best is not None and not best.open():
+    if best is not None:
         return best
     for rules in RULES:
         if effort.deadline is not None and time.perf_counter() > effort.deadline:
@@ -176,11 +183,16 @@ def _prove_forward(graph: Graph, part: CertificatePart, effort: Effort, report: 
     prover.state(part.cases)
     prover.by_form()
     prover.by_last_norm()
-    report(f"boxes proved from the input on, {len(prover.open())} of {len(part.cases)} cases open")
+    still = f"{len(prover.open())} of {len(part.cases)} cases open"
+    report(f"boxes proved from the input on, margin {prover.margin:.4g}, {still}")
     if prover.open():
         prover.by_rule(RowRule.AFFINE)
-    if effort.best:
-        prover.by_ascent(effort.ascent, effort.pieces, everything=True)
+    if effort.best or prover.open():  # a pass is quick beside the forward proof
+        ascent = effort.ascent if effort.best or effort.ascent.steps > 0 else BRIEF
+        prover.by_ascent(ascent, effort.pieces, everything=effort.best)
+    if prover.open() and effort.ascent.steps > 0 and effort.search is not None:  # not after a method of one pass
+        report(f"branching, {len(prover.open())} of {len(part.cases)} cases open")
+        prover.by_branching(effort.search, effort.pieces)
     return prover
 
 

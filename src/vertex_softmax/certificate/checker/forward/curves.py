@@ -3,7 +3,8 @@
 To first order: the band slope·x + [low, high] of checker/curves.py, with the slope and the points of the file.
 To second order, with |x'| ≤ h: f(c + x') = f + f' x' + f'' x'²/2 + f''' x'³/6 + e, |e| ≤ h⁴ max|f''''|/24 over the
 interval, where x'³ = ¾h² x' ± h³/4 (Chebyshev). The derivatives are coefficients of power series of Arb, at the centre
-and over a ball of radius h. Of x'² = ℓ² + ℓ r + r x' the first is kept, and the rest is a sum of elementwise products.
+and over a ball of radius h. ReLU has parabolas of its own (relu.py).
+Of x'² = ℓ² + ℓ r + r x' the first is kept, and the rest is a sum of elementwise products.
 """
 
 from __future__ import annotations
@@ -17,11 +18,12 @@ from flint import arb, arb_series, ctx
 from .. import curves
 from ..lines import relu_lines
 from ..rounding import DIGITS, MORE, Array, ProvedInterval, down, rounding, up
-from . import pairs
+from . import pairs, relu
 from .affine import MEAN
 from .choices import Lines, Pick
 from .forms import LOST, Form, chosen, grown, with_products
 from .products import with_product_errors
+from .relu import ProvedParabola
 
 Series = Callable[[arb_series], arb_series]
 PIECE = 0.1
@@ -96,22 +98,17 @@ def bent(x: Form, op: str, box: ProvedInterval, lines: Lines | None) -> tuple[Fo
 def curved(x: Form, op: str, box: ProvedInterval, lines: Lines | None, count: int, key: int, pick: Pick) -> Form:
     """f(x), (*rows, d); each row to whichever order has less error."""
     first, half = bent(x, op, box, lines)
-    if not (count and x.count) or op not in SERIES or x.centre.ndim < 2:
+    if not (count and x.count) or (op != "Relu" and op not in SERIES) or x.centre.ndim < 2:
         return first
     h = np.fmin(x.tight, box.reach(x.centre))
-    terms, fourth = taylor(op, x.centre, h)
-    value, slope, second, third = (term.middle() for term in terms)  # second and third over 2! and 3!
-    steep = slope + third * (0.75 * h * h)
-    off = [term.reach(middle) for term, middle in zip(terms, (value, slope, second, third), strict=True)]
-    own = (np.abs(third) * h**3 / 4 + fourth * h**4) * MORE
+    near = relu.parabola(x, box, h, pick) if op == "Relu" else smooth(op, x.centre, h)
+    value, steep, second = near.value, near.slope, near.bow
     size = np.abs(steep)
-    lost = off[0] + off[1] * h + off[2] * h**2 + off[3] * h**3
-    rounded = np.abs(value) + (np.abs(slope) + np.abs(third) * h * h) * x.rough
-    slack = size * x.slack + rounding(8) * rounded + lost + LOST
+    slack = size * x.slack + rounding(4) * (np.abs(value) + size * x.rough) + near.lost + LOST
     found = Form(
         centre=value,
         blocks={k: steep * columns for k, columns in x.blocks.items()},
-        own=(size * x.own + own) * MORE,
+        own=(size * x.own + near.own) * MORE,
         slack=slack * MORE,
     )
     line = x.lines(count)
@@ -124,6 +121,22 @@ def curved(x: Form, op: str, box: ProvedInterval, lines: Lines | None, count: in
     left = length + MEAN * (found.own - size * x.own).sum(-1)
     usable = np.isfinite(found.rough).all(-1)
     return chosen((pick("second", left < MEAN * half.sum(-1)) & usable)[..., None], found, first)
+
+
+def smooth(op: str, centre: Array, h: Array) -> ProvedParabola:
+    """Of f(c + x') for |x'| ≤ h, from Taylor's polynomial."""
+    terms, fourth = taylor(op, centre, h)
+    value, slope, second, third = (term.middle() for term in terms)  # second and third over 2! and 3!
+    off = [term.reach(middle) for term, middle in zip(terms, (value, slope, second, third), strict=True)]
+    lost = off[0] + off[1] * h + off[2] * h**2 + off[3] * h**3
+    lost = lost + rounding(4) * (np.abs(slope) + np.abs(third) * h * h) * h  # of the sum that is the slope
+    return ProvedParabola(
+        value=value,
+        slope=slope + third * (0.75 * h * h),
+        bow=second,
+        own=(np.abs(third) * h**3 / 4 + fourth * h**4) * MORE,
+        lost=lost * MORE,
+    )
 
 
 def taylor(op: str, centre: Array, h: Array) -> tuple[list[ProvedInterval], Array]:

@@ -24,7 +24,7 @@ LEAST = 1e-140
 """Added to every weight u, so that none is 0."""
 MOST_SHAPES = 1 << 25
 """The most numbers in the matrices of one node's ellipsoids."""
-MOST_APART = 1 << 20
+MOST_APART = 1 << 23
 """Errors that are sums of columns stay apart, one unknown for each, if that is no more coefficients than this."""
 APART = 8
 """Where the keys of such blocks begin, among those of a node."""

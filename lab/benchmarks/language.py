@@ -1,14 +1,14 @@
 """Real language models: how far one of their tokens may move in ℓ∞ before the prediction changes.
 
-python lab/benchmarks/language.py stories --data FOLDER [--tokens 8] [--methods crown] [--out FOLDER]
-python lab/benchmarks/language.py sapiens --data FOLDER [--tokens 8] [--methods crown] [--out FOLDER]
+python lab/benchmarks/language.py stories --data FOLDER [--tokens 8] [--methods crown] [--device cuda] [--out FOLDER]
+python lab/benchmarks/language.py sapiens --data FOLDER [--tokens 8] [--methods crown] [--device cuda] [--out FOLDER]
 
 stories: stories260K (llama2.c; FOLDER has stories260K.bin): five layers, RMSNorm, SwiGLU, rotary positions; "Once upon
 a time, there was" and its next token. sapiens: a RoBERTa of four layers, d = 128 (PyPI's sapiens 1.0.5; FOLDER has
 checkpoint_vh.pt): the part of an antibody in which the residue before the token that moves has the largest margin. The
 token in the middle moves. ε is bisected on a logarithmic scale until it is known to 10 %, by the attack in the same
 way; `fall` is how far the bound falls from the largest certified ε to 1.5 times that, in clean margins. Writes
-language-MODEL-TOKENS.json after each method. One thread.
+language-MODEL-TOKENS.json after each question. One thread.
 """
 
 from __future__ import annotations
@@ -65,7 +65,7 @@ def measure(kind: str, options: argparse.Namespace) -> None:
     label, token = scores.argmax(1), options.tokens // 2
     best = scores.topk(2).values[0]
     record: dict[str, Any] = {"benchmark": f"language-{kind}", "version": __version__, "tokens": options.tokens}
-    record |= {"moves": token, "margin": float(best[0] - best[1]), "methods": {}}
+    record |= {"device": options.device, "moves": token, "margin": float(best[0] - best[1]), "methods": {}}
     graph = load(model, Box(x, x))
 
     def resists(eps: float) -> bool:
@@ -73,28 +73,40 @@ def measure(kind: str, options: argparse.Namespace) -> None:
 
     record["attack"] = largest(resists, 0.05)
     start = record["attack"] / 10
+    if options.start is not None:
+        start = options.start
     for method in options.methods:
         bounds: dict[float, float] = {}
+
+        def write(found: dict[str, Any], method: str = method) -> None:
+            record["methods"][method] = found
+            path = options.out / f"language-{kind}-{options.tokens}.json"
+            write_whole(path, json.dumps(record, indent=1).encode())
+
         begin = time.perf_counter()
 
         def bound(eps: float, method: str = method, bounds: dict[float, float] = bounds) -> float:
-            result = certify(graph, ball(x, token, eps), label, method, options=Options(goal=0.0))
+            result = certify(
+                graph, ball(x, token, eps), label, method, options=Options(goal=0.0), device=options.device
+            )
             bounds[eps] = float(result.worst[0])
+            write({"bounds": sorted(bounds.items()), "finished": False})
             print(f"{kind} {method} ε {eps:.4g} bound {bounds[eps]:.4g}", flush=True)
             return bounds[eps] if bool(result.certified[0]) else min(bounds[eps], 0.0)
 
         radius = largest(lambda eps: bound(eps) > 0, start, 1.6)
         seconds = (time.perf_counter() - begin) / len(bounds)
         fall = bounds[radius] - bound(1.5 * radius) if radius > 0 else float("nan")
-        record["methods"][method] = {
+        found = {
             "radius": radius,
             "attack / radius": record["attack"] / radius if radius > 0 else None,
             "seconds per question": seconds,
             "fall in clean margins": fall / record["margin"],
             "bounds": sorted(bounds.items()),
+            "finished": True,
         }
-        print(json.dumps({k: v for k, v in record["methods"][method].items() if k != "bounds"}), flush=True)
-        write_whole(options.out / f"language-{kind}-{options.tokens}.json", json.dumps(record, indent=1).encode())
+        print(json.dumps({k: v for k, v in found.items() if k != "bounds"}), flush=True)
+        write(found)
         start = radius or start
 
 
@@ -106,6 +118,8 @@ def main() -> None:
     parser.add_argument("--data", type=Path, required=True)
     parser.add_argument("--tokens", type=int, default=8)
     parser.add_argument("--methods", nargs="+", default=("crown",))
+    parser.add_argument("--device", default="cpu")
+    parser.add_argument("--start", type=float, help="the first ε that is asked (a tenth of the attack's radius)")
     parser.add_argument("--out", type=Path, default=Path("lab/benchmarks/runs"))
     options = parser.parse_args()
     measure(options.what, options)

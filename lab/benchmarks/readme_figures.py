@@ -190,13 +190,16 @@ BLOCKS: dict[str, Callable[[], list[str]]] = {
     "primitive on a GPU": of_runs(readme_runs.on_a_gpu),
     "sentences": of_runs(readme_norms.sentences),
     "norms on digits": of_runs(readme_norms.digits),
+    "language models": of_runs(readme_norms.language),
+    "sentences beside auto_LiRPA": of_runs(readme_norms.peer),
+    "certificates of norms": of_runs(readme_norms.certificates),
     "paper: primitive": solver,
     "paper: sweep": sweep,
     "paper: certified rates": certified,
     "paper: stronger baselines": strong,
 }
 """What each block of a page is made by."""
-PAGES = ("README.md", "docs/results.md", "docs/methods.md", "docs/norms.md")
+PAGES = ("README.md", "docs/results.md", "docs/methods.md", "docs/norms.md", "docs/certificates.md")
 BLOCK = re.compile(r"(<!-- figures: (.*?) \(make figures\) -->\n).*?(<!-- end -->)", re.DOTALL)
 
 

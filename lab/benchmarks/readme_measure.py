@@ -113,6 +113,24 @@ MEASURES: dict[str, Measure] = {
         {f"sst-{n}-{norm}.json": f"sst-{n}-{norm}.json" for n in (3, 6, 12) for norm in ("standard", "no-variance")},
         ("shared/data/deept/sst", "GPU", "hours"),
     ),
+    "sst_peer": Measure(
+        "python lab/benchmarks/sst_peer.py --norms standard --layers 3 12 --softmax complex --device cuda",
+        "--peer CHECKOUT --data SHARED/data/deept/sst --out {to}",
+        {f"sst-peer-{n}-standard.json": f"sst-peer-{n}-standard.json" for n in (3, 12)},
+        ("shared/data/deept/sst", "GPU", "hours"),
+    ),
+    "language": Measure(
+        "python lab/benchmarks/language.py stories",
+        "--data SHARED/data/stories260K --out {to}",
+        {f"language-{name}.json": f"language-{name}.json" for name in ("stories-8", "sapiens-8", "sapiens-22")},
+        ("shared/data/stories260K", "the checkpoint of sapiens 1.0.5 for the others", "hours"),
+    ),
+    "norm_certificates": Measure(
+        "python lab/benchmarks/norm_certificates.py --questions 1 --saved",
+        "--out {to}/norm-certificates.json",
+        {"norm-certificates.json": "norm-certificates.json"},
+        ("shared/data/deept/sst", "hours"),
+    ),
     "deep-memory": _script("deep_memory", "deep-memory.json", "--methods crown", ("hours",)),
     "gpu-batch": Measure(
         "python lab/benchmarks/gpu_batch.py", "--out {to}", {"gpu-batch.json": "gpu-batch-h200.json"}, ("GPU",)

@@ -56,3 +56,79 @@ def digits(runs: Runs) -> list[str]:
         )
     head = ("network", "accuracy", "images", "attack", "`crown`", "attack / `crown`", "per image and ε", "fall (most)")
     return [*table(head, rows), "", f"Command: `{MEASURES['norms'].command}`"]
+
+
+MODELS = {
+    "language-stories-8": ("stories260K (5 layers, RMSNorm, SwiGLU)", ".02"),
+    "language-sapiens-8": ("Sapiens (4 layers, d = 128, LayerNorm, GELU)", ".01"),
+    "language-sapiens-22": ("Sapiens", ".003"),
+}
+"""The runs of language.py: what they are about, and the radius that was wanted."""
+
+
+def language(runs: Runs) -> list[str]:
+    """One row for each run of language.py."""
+    rows = []
+    for name, (model, wanted) in MODELS.items():
+        found = runs(name)
+        crown, device = found["methods"]["crown"], found.get("device", "cpu")
+        rows.append(
+            (
+                model,
+                str(found["tokens"]),
+                f"{found['attack']:.3g}",
+                f"{crown['radius']:.3g}",
+                f"{crown['attack / radius']:.1f}",
+                f"{crown['seconds per question']:.1f} s, {'one thread' if device == 'cpu' else 'H200'}",
+                f"{crown['fall in clean margins']:.1f}",
+                wanted,
+            )
+        )
+    head = ("network", "tokens", "attack", "`crown`", "attack / `crown`", "per ε", "fall", "wanted")
+    return [*table(head, rows), "", f"Command: `{MEASURES['language'].command}`"]
+
+
+def peer(runs: Runs) -> list[str]:
+    """One row for each sentence of sst_peer.py, beside what sst.py found for it."""
+    rows = []
+    for layers in (3, 12):
+        ours = {str(row["sentence"]): row for row in runs(f"sst-{layers}-standard")["rows"]}
+        for sentence, found in runs(f"sst-peer-{layers}-standard")["rows"].items():
+            if sentence not in ours:
+                continue
+            theirs, mine = found["complex"], ours[sentence]
+            radius = mine["crown"]["radius"]
+            rows.append(
+                (
+                    str(layers),
+                    sentence,
+                    f"{mine['attack']['radius']:.2g}",
+                    f"{radius:.2g}",
+                    f"{theirs['radius']:.2g}",
+                    f"{radius / theirs['radius']:.1f}",
+                    f"{theirs['seconds per question']:.0f} s",
+                )
+            )
+    head = (
+        "layers",
+        "sentence",
+        "attack",
+        "`crown`",
+        "auto_LiRPA",
+        "`crown` / auto_LiRPA",
+        "per question of auto_LiRPA",
+    )
+    return [*table(head, rows), "", f"Command: `{MEASURES['sst_peer'].command}`"]
+
+
+def certificates(runs: Runs) -> list[str]:
+    """One row for each question of norm_certificates.py."""
+    rows = []
+    for row in runs("norm-certificates")["rows"]:
+        crown = f"{row['crown']:.3g}" if "crown" in row else f"≥ {row['crown at its radius']:.3g}"
+        proved = "none" if row["proved"] is None else f"{row['proved']:.3g}"
+        check = f"{row['check_s']:.0f} s" if "check_s" in row else "–"
+        accepted = "yes" if row["accepted"] else "**no**"
+        rows.append((row["network"], f"{row['eps']:.3g}", crown, proved, f"{row['prove_s']:.0f} s", check, accepted))
+    head = ("network", "ε", "`crown`", "proved", "prove", "check", "accepted")
+    return [*table(head, rows), "", f"Command: `{MEASURES['norm_certificates'].command}`"]

@@ -107,8 +107,8 @@ def chosen(model: SentenceClassifier, some: Sentences, count: int) -> list[int]:
     return found
 
 
-def largest(holds: Callable[[float], bool], start: float, factor: float = 4.0) -> float:
-    """The largest ε tried for which `holds`, known to a factor of PRECISION; 0 if not even LOW does.
+def largest(holds: Callable[[float], bool], start: float, factor: float = 4.0, precision: float = PRECISION) -> float:
+    """The largest ε tried for which `holds`, known to a factor of `precision`; 0 if not even LOW does.
 
     Goes up or down from `start` by a factor and then bisects: far too large an ε is dear and says nothing.
     """
@@ -121,7 +121,7 @@ def largest(holds: Callable[[float], bool], start: float, factor: float = 4.0) -
             high, eps = eps, eps / factor
     if low == 0.0 or high == math.inf:
         return low
-    while high / low > PRECISION * (1 + 1e-9):
+    while high / low > precision * (1 + 1e-9):
         middle = math.sqrt(low * high)
         low, high = (middle, high) if holds(middle) else (low, middle)
     return low

@@ -5,7 +5,7 @@ python lab/benchmarks/sst_peer.py --peer CHECKOUT --data FOLDER [--layers 3 6 12
 
 CHECKOUT is a clone of auto_LiRPA (what else it needs: anchors.py). With the softmax taken apart into exp, sum and
 quotient ("complex") its CROWN is the baseline that papers compare with; "lse" is its newer rule. Both are float64. The
-radius is known to a factor of 1.25, or to 2 where it is below 1e-6. Bounds that are not finite count as not verified.
+radius is known to a factor of 1.25. Bounds that are not finite count as not verified.
 Writes sst-peer-LAYERS-NORM.json after each sentence; sentences that are already in it are not asked again.
 """
 
@@ -26,7 +26,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from sst import LAYERS, chosen, loaded, name_of
+from sst import LAYERS, chosen, largest, loaded, name_of
 from torch import Tensor, nn
 from torch.nn import functional
 
@@ -34,7 +34,7 @@ from vertex_lab.sentences.data import Sentences, read_sentences, read_vocabulary
 from vertex_lab.sentences.model import NORMS, SentenceArchitecture, SentenceClassifier
 from vertex_softmax.foundation.files import write_whole
 
-START, FLOOR, CEILING = 2e-3, 1e-10, 1.0
+START = 2e-3
 SOFTMAX = ("complex", "lse")
 
 
@@ -64,22 +64,6 @@ def _normalised(norm: nn.Module, x: Tensor) -> Tensor:
         return norm(x)
     away = x - x.mean(-1, keepdim=True)
     return norm.weight * (away / torch.sqrt((away * away).mean(-1, keepdim=True) + norm.eps)) + norm.bias
-
-
-def bisected(holds: Callable[[float], bool]) -> float:
-    """The largest ε tried for which `holds`: down or up by factors of 10, then bisected."""
-    low, high, eps = 0.0, math.inf, START
-    while (low == 0.0 or high == math.inf) and FLOOR <= eps <= CEILING:
-        if holds(eps):
-            low, eps = eps, eps * 10
-        else:
-            high, eps = eps, eps / 10
-    if low == 0.0 or high == math.inf:
-        return low
-    while high / low > (2.0 if low < 1e-6 else 1.25):
-        middle = math.sqrt(low * high)
-        low, high = (middle, high) if holds(middle) else (low, middle)
-    return low
 
 
 def peer_bound(library: Any, plain: nn.Module, x: Tensor, word: int, label: int, softmax: str, eps: float) -> float:
@@ -125,7 +109,7 @@ def peer_radius(ask: Callable[[float], Any]) -> dict[str, Any]:
         print(f"  ε {eps:.3g}: {bounds[-1][1]}", flush=True)
         return isinstance(bounds[-1][1], float) and math.isfinite(bounds[-1][1]) and bounds[-1][1] > 0
 
-    radius = bisected(holds)
+    radius = largest(holds, START, 10.0, 1.25)
     seconds = (time.perf_counter() - begin) / len(bounds)
     return {"radius": radius, "seconds per question": seconds, "bounds": sorted(bounds, key=lambda pair: pair[0])}
 

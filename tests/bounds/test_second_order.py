@@ -38,7 +38,7 @@ RADII = (1e-3, 0.02, 0.1, 0.4)
 def all_zonotopes(graph: Graph, lower: Tensor, upper: Tensor) -> dict[Node, Zonotope]:
     """The zonotopes of all nodes, none dropped."""
     question = Question.over(graph, BoxRegion(lower, upper))
-    start = zonotopes.input_zonotope(question.given.box, graph.input.name)
+    start = zonotopes.input_zonotope(question.given, graph.input.name)
     found = {graph.input: zonotopes._with_products(start, question)}
     boxes = {graph.input: question.given.box}
     for node in graph.nodes():

@@ -97,7 +97,7 @@ def test_products_are_kept_where_they_are_few() -> None:
     config = Config(norm="pre")
     graph, (lower, upper) = transformer(config), input_box(config, 2, 0.1)
     question = Question.over(graph, BoxRegion(lower, upper))
-    start = zonotopes.input_zonotope(question.given.box, "input")
+    start = zonotopes.input_zonotope(question.given, "input")
     found = zonotopes._with_products(start, question)
     assert found.inputs is not None
     assert found.inputs.pairs.count == 6
@@ -112,7 +112,7 @@ def test_one_unknown_has_no_products() -> None:
     upper = lower.clone()
     upper[0, 0, 0] = 0.5
     question = Question.over(graph, BoxRegion(lower, upper))
-    found = zonotopes._with_products(zonotopes.input_zonotope(question.given.box, "input"), question)
+    found = zonotopes._with_products(zonotopes.input_zonotope(question.given, "input"), question)
     assert not any(isinstance(unknowns, InputUnknowns) for unknowns in found.blocks)
     boxes = zonotopes.boxes_by_zonotopes(question)
     assert float(boxes.intervals[graph.output].upper[0, 0, 0]) >= 0.25

@@ -40,6 +40,7 @@ from vertex_softmax.ops.zonotope import (
     of_box,
     reach_of,
 )
+from vertex_softmax.sets.region import Region
 
 ONE_BY_ONE = (Moving, Scale, Shift, Add, Subtract)
 """Affine ops of which each number of the output is made of one number of each input."""
@@ -59,7 +60,7 @@ def _made(question: Question) -> Boxes:
     boxes, index = question.input_boxes(), question.index
     curved = _read_by_curves(index)
     most = MOST_GENERATOR_NUMBERS * question.batch
-    start = input_zonotope(question.given.box, question.graph.input.name)
+    start = input_zonotope(question.given, question.graph.input.name)
     zonotopes = {question.graph.input: _with_products(start, question)}
     left = Counter(i for node in index.nodes for i in node.inputs)
     norm, output = last_norm(question.graph), question.graph.output
@@ -116,7 +117,7 @@ def _with_products(start: Zonotope, question: Question) -> Zonotope:
     count, total = columns.shape[1], question.memory.total
     numbers = pair_numbers(question.graph, count)
     most = MOST_PAIR_NUMBERS if total is None else min(MOST_PAIR_NUMBERS, total // (4 * ALIVE * columns.itemsize))
-    if count < 2 or numbers > most:
+    if count < 2 or columns.shape[2] > 1 or numbers > most:
         return start
     products = InputUnknowns(unknowns.origin, Unknowns(unknowns.origin), Pairs(unknowns.origin, count))
     return dataclasses.replace(start, blocks={products: columns})
@@ -147,17 +148,13 @@ def shares(zonotope: Zonotope, A: Tensor) -> dict[str, Tensor]:
     return found
 
 
-def input_zonotope(box: Interval, name: str) -> Zonotope:
-    """Of the input set: one unknown for each number that varies."""
-    radius = box.radius.flatten(1)
-    live = radius.amax(0).nonzero().flatten()
-    columns = radius.new_zeros(radius.shape[0], len(live), radius.shape[1])
-    columns[:, torch.arange(len(live), device=radius.device), live] = radius[:, live]
-    shape = box.lower.shape[1:]
+def input_zonotope(region: Region, name: str) -> Zonotope:
+    """Of the input set, in the unknowns of its own geometry (`Region.columns`)."""
+    box = region.box
     zero = torch.zeros_like(box.lower)
     share = OUTWARD.get(zero.dtype, 0.0)
     slack = share * box.magnitude if share > 0 else zero
-    return Zonotope(box.centre, {Unknowns(name): columns.reshape(*columns.shape[:2], 1, *shape)}, None, slack)
+    return Zonotope(region.middle, {Unknowns(name): region.columns()}, None, slack)
 
 
 def propagated(node: Node, zonotopes: Mapping[Node, Zonotope], boxes: Mapping[Node, Interval]) -> Zonotope:

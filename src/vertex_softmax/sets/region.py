@@ -38,6 +38,23 @@ class Region(ABC):
         Where a coefficient is 0 the point has the centre's number.
         """
 
+    @property
+    def middle(self) -> Tensor:
+        """The point that `columns` are about, (batch, *shape): the box's centre, unless a kind of set knows better."""
+        return self.box.centre
+
+    def columns(self) -> Tensor:
+        """The set as part of middle + Σ columns·ξ, |ξ| ≤ 1 in each ball: (batch, balls, dimension, *shape).
+
+        Unless a kind of set knows better: an interval for each number of its box that varies.
+        """
+        box = self.box
+        radius = box.radius.flatten(1)
+        live = radius.amax(0).nonzero().flatten()
+        found = radius.new_zeros(radius.shape[0], len(live), radius.shape[1])
+        found[:, torch.arange(len(live), device=radius.device), live] = radius[:, live]
+        return found.reshape(*found.shape[:2], 1, *box.lower.shape[1:])
+
     @abstractmethod
     def at(self, which: slice) -> Region:
         """The sets of some inputs of the batch."""

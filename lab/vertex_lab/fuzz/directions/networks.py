@@ -173,7 +173,7 @@ class Maker:
 def all_zonotopes(graph: Graph, lower: Tensor, upper: Tensor, merge: int, products: bool) -> dict[Node, Zonotope]:
     """The zonotopes of all nodes, made as bounds/zonotopes.py makes them."""
     question = Question.over(graph, BoxRegion(lower, upper))
-    start = zonotopes.input_zonotope(question.given.box, graph.input.name)
+    start = zonotopes.input_zonotope(question.given, graph.input.name)
     found = {graph.input: zonotopes._with_products(start, question) if products else start}
     boxes = {graph.input: question.given.box}
     for node in graph.nodes():

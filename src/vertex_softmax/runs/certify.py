@@ -33,7 +33,7 @@ from vertex_softmax.runs.centres import Centres, rounding
 from vertex_softmax.runs.certification import Certification, in_order, together
 from vertex_softmax.sets import InputSet
 from vertex_softmax.sets.loading import Loaded, Model, checked, load, read
-from vertex_softmax.sets.region import Region
+from vertex_softmax.sets.region import BoxRegion, Region
 
 __all__ = ["Model", "bound", "certify", "load"]
 
@@ -113,6 +113,8 @@ def _answer(graph: Graph, input_set: InputSet, labels: Tensor, ask: _Asked) -> C
     found = together(parts, [tuple(which.tolist()) for which in torch.arange(count).split(size)])
     if ask.rigorous is None:
         return found
+    if not isinstance(region, BoxRegion):
+        raise InvalidValueError(f"certificates are about boxes; {type(input_set).__name__} is another set")
     return _proved(found, graph, region.box, labels, ask)
 
 

@@ -1,4 +1,4 @@
-"""The sets that the input of a network may come from: boxes, and balls in the maximum norm, which are boxes too.
+"""The sets that the input of a network may come from: boxes, and balls in the maximum, Euclidean and ℓ1 norms.
 
 ball = LinfBall(images, 0.02, clip=(0, 1))
 len(ball), ball.lower, ball.upper, ball.centre
@@ -8,6 +8,7 @@ ball[:10]                                       # the sets of the first ten inpu
 from vertex_softmax.sets.base import InputSet
 from vertex_softmax.sets.box import Box
 from vertex_softmax.sets.linf_ball import LinfBall
+from vertex_softmax.sets.lp_ball import LpBall
 from vertex_softmax.sets.token_ball import TokenBall
 
-__all__ = ["Box", "InputSet", "LinfBall", "TokenBall"]
+__all__ = ["Box", "InputSet", "LinfBall", "LpBall", "TokenBall"]

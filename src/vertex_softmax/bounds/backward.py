@@ -3,8 +3,7 @@
 Invariant: for every input x of the set, Σ A·node(x) ≥ constant + Σ coefficients·x, to rounding.
 
 `backward` is a pure function of boxes, objectives, rules and choice. It asks an op only for what ops/contract.py
-promises, and the input set only for the centre of its box; `lower_bound` then asks the set for `support`. Affine forms,
-generators and corner planes use the box around the set: sound for a set that is not a box, and looser.
+promises, and the input set only for the point its unknowns are about; `lower_bound` then asks the set for `support`.
 """
 
 from __future__ import annotations
@@ -90,7 +89,7 @@ class _Sums:
         if step.noise is not None:
             self.add_noise(Coefficients(step.noise, given.diagonal).dense().flatten(2))
         if step.start is not None:  # on the deviation from the centre
-            centre = question.region.box.centre.flatten(1).unsqueeze(-1)
+            centre = question.region.middle.flatten(1).unsqueeze(-1)
             self.add_constant(-(step.start @ centre).squeeze(-1))
             self.add_coefficients(step.start.reshape(*step.start.shape[:2], *question.index.start.shape))
 

@@ -30,10 +30,11 @@ from vertex_softmax.ops.rules import Rules
 def generate(question: Question, boxes: Boxes, node: Node, rules: Rules) -> Generators | None:
     """The generators of every number of a node.
 
-    None where some op above has no parallel rule, where there are too many numbers, or where nothing depends on the
-    input. What single ops add has its own columns as far as there is room, from the nearest op on; the rest is error.
+    None where some op above has no parallel rule, where there are too many numbers, where nothing depends on the input,
+    or where the set is no box: then zonotopes know more. What single ops add has its own columns as far as there is
+    room, from the nearest op on; the rest is error.
     """
-    if node not in question.index.parallel:
+    if node not in question.index.parallel or not question.region.unit.cube:
         return None
     rules = dataclasses.replace(rules, parallel=True)
     box = question.region.box

@@ -15,6 +15,8 @@ from vertex_softmax.bounds.index import GraphIndex
 from vertex_softmax.bounds.memory import MOST_FORM_NUMBERS
 from vertex_softmax.foundation.errors import InternalError
 from vertex_softmax.graph.ir import Constant, Node
+from vertex_softmax.ops.attention import Attention
+from vertex_softmax.ops.bilinear import MatMul
 from vertex_softmax.ops.contract import AffineForm, AffineOp, Context, Relaxation
 from vertex_softmax.ops.rules import Rules
 from vertex_softmax.sets.region import Region
@@ -49,6 +51,8 @@ class Relaxations:
     def context(self, node: Node, boxes: Boxes, rules: Rules) -> Context:
         """All that the relaxation of a node may depend on."""
         wanted = {node.inputs[i] for i in node.op.form_inputs}
+        if isinstance(node.op, Attention) and not self.region.unit.cube:  # for the ball rule
+            wanted.add(node.inputs[0])
         return Context(
             boxes=tuple(boxes[i] for i in node.inputs),
             rules=rules,
@@ -61,17 +65,39 @@ class Relaxations:
     def form(self, node: Node) -> AffineForm | None:
         """The node as an exact affine function of the input, if it is one and small enough to write down."""
         if node not in self._forms:
-            self._forms[node] = affine_form(self.index, self.region, node) if node in self.index.affine else None
+            self._forms[node] = self._form(node)
         return self._forms[node]
+
+    def _form(self, node: Node) -> AffineForm | None:
+        if node in self.index.affine:
+            return affine_form(self.index, self.region, node)
+        if isinstance(node.op, MatMul):
+            factors = [self.form(i) for i in node.inputs]
+            if factors[0] is not None and factors[1] is not None:
+                return product_form(factors[0], factors[1])
+        return None
+
+
+def product_form(left: AffineForm, right: AffineForm) -> AffineForm | None:
+    """left @ right, if one of the two does not depend on the input after all, as the query of a class token; else None.
+
+    (..., n, k), (..., k, m) → (..., n, m)
+    """
+    if not bool(left.matrix.any()):
+        matrix = torch.einsum("...nk,...kmp->...nmp", left.centre[0], right.matrix)
+    elif not bool(right.matrix.any()):
+        matrix = torch.einsum("...nkp,...km->...nmp", left.matrix, right.centre[0])
+    else:
+        return None
+    return AffineForm(left.centre @ right.centre, matrix, left.radius, left.unit)
 
 
 def affine_form(index: GraphIndex, region: Region, node: Node) -> AffineForm | None:
-    """A node that is affine in the input, as centre + matrix·ξ over the region's box; None if it is too large."""
+    """A node that is affine in the input, as centre + matrix·ξ in the region's unknowns; None if it is too large."""
     size, inputs = math.prod(node.shape), math.prod(index.start.shape)
     if size * inputs > MOST_FORM_NUMBERS:
         return None
-    box = region.box
-    like = box.lower
+    like = region.middle
     eye = torch.eye(size, dtype=like.dtype, device=like.device).reshape(1, size, *node.shape)
     waiting: dict[Node, list[Coefficients]] = {node: [Coefficients(eye)]}
     constant, matrix = torch.zeros(1, size, dtype=like.dtype, device=like.device), None
@@ -92,8 +118,8 @@ def affine_form(index: GraphIndex, region: Region, node: Node) -> AffineForm | N
             raise InternalError(f"{current.name!r} is not an affine op, but lies above a node that is affine")
     if matrix is None:
         return None
-    centre = (box.centre.flatten(1) @ matrix.mT + constant).reshape(-1, *node.shape)
-    return AffineForm(centre, matrix.reshape(*node.shape, inputs), box.radius.flatten(1))
+    centre = (region.middle.flatten(1) @ matrix.mT + constant).reshape(-1, *node.shape)
+    return AffineForm(centre, matrix.reshape(*node.shape, inputs), region.spread.flatten(1), region.unit)
 
 
 def _same(facts: tuple[object, ...], others: tuple[object, ...]) -> bool:

@@ -2,8 +2,9 @@
 
 Invariant: `simplify(graph).evaluate(x)` equals `graph.evaluate(x)` in real arithmetic for every x, if each constant of
 the simplified graph is allowed a relative change of 2⁻⁴⁷. Each rule replaces a node by one of the same value;
-rewrite.py applies them, and masks.py and recognise.py have those for masks, attention, norms and activations. A rule
-makes the graph smaller, or moves an affine map to a position where it merges with another.
+rewrite.py applies them, masks.py and recognise.py have those for masks, attention, norms and activations, and
+liveness.py those for rows that nobody reads. A rule makes the graph smaller, or moves an affine map to a position where
+it merges with another.
 
 No rule adds numbers if the sum is rounded: cancellation could make the relative error arbitrarily large, as in
 2⁶⁰ + 1 − 2⁶⁰. A product has a relative error of at most 2⁻⁵³, so a few may be rounded in a row (MOST_FACTORS). The
@@ -23,6 +24,7 @@ from torch import Tensor
 from vertex_softmax.foundation.errors import InternalError, OutOfTimeError
 from vertex_softmax.graph import build, recognise
 from vertex_softmax.graph.ir import Constant, Graph, Node
+from vertex_softmax.graph.liveness import selected_first
 from vertex_softmax.graph.rewrite import (
     Rule,
     View,
@@ -53,9 +55,9 @@ def simplify(graph: Graph, *, deadline: float | None = None) -> Graph:
     `deadline`: a time of time.perf_counter after which OutOfTimeError is raised.
     """
     graph = _until_nothing_changes(graph, (*BEFORE, *recognise.RULES, *recognise.EXACT_RULES, *AFTER), False, deadline)
-    if _factors_in_a_row(graph) > MOST_FACTORS:
-        return graph
-    return _until_nothing_changes(graph, (*BEFORE, *recognise.RULES, *AFTER), True, deadline)
+    if _factors_in_a_row(graph) <= MOST_FACTORS:
+        graph = _until_nothing_changes(graph, (*BEFORE, *recognise.RULES, *AFTER), True, deadline)
+    return _until_nothing_changes(graph, (*BEFORE, selected_first), False, deadline)
 
 
 def _until_nothing_changes(graph: Graph, rules: Sequence[Rule], rounding: bool, deadline: float | None) -> Graph:

@@ -56,12 +56,13 @@ class _Recipe:
         self.refined: set[Node] = set()
         ops = [node.op for node in question.index.nodes]
         deep = sum(isinstance(op, Attention) for op in ops) > MOST_ATTENTIONS_BY_PASSES
-        self.zonotopes = options.generators and (deep or any(isinstance(op, Normalize) for op in ops))
+        other = not isinstance(question.given, BoxRegion)  # zonotopes have the set's own unknowns, generators a box's
+        self.zonotopes = options.generators and (other or deep or any(isinstance(op, Normalize) for op in ops))
 
     def boxes(self) -> Boxes:
         """In deep networks and where there are norms by zonotopes: passes hardly tighten those, and take longer.
 
-        But zonotopes begin with the box of the set: over another set passes are needed too.
+        Over a set that is no box both are made: passes know exactly how far a linear function goes over the set.
         """
         question = self.question
         if not self.zonotopes:

@@ -16,7 +16,7 @@ import torch
 from torch import Tensor
 
 from vertex_softmax.foundation.tolerances import OUTWARD
-from vertex_softmax.ops.contract import AffineForm, Context, Propagating, Range, Relaxation, Shape, Step, Summarising
+from vertex_softmax.ops.contract import Context, Propagating, Range, Relaxation, Shape, Step, Summarising
 from vertex_softmax.ops.corners import Corners, corners, planes
 from vertex_softmax.ops.forms import product_radius, row_form
 from vertex_softmax.ops.generators import Generators, ellipsoid
@@ -231,7 +231,7 @@ class MatMul(Summarising, Propagating):
             at_x, at_y, error = x.centre, y.centre, x.radius @ y.radius
         else:  # the form's error holds about the form's centre, which a box made tighter on one side has left
             at_x, at_y = form_x.centre, form_y.centre
-            turned = AffineForm(at_y.mT, form_y.matrix.transpose(-3, -2), form_y.radius)
+            turned = form_y._replace(centre=at_y.mT, matrix=form_y.matrix.transpose(-3, -2))
             left, right = row_form(form_x), row_form(turned)
             exact = product_radius(left, right)
             error = torch.minimum(_reach(x, at_x) @ _reach(y, at_y), exact)

@@ -24,6 +24,7 @@ from torch import Tensor
 
 from vertex_softmax.ops.interval import Interval
 from vertex_softmax.ops.rules import Rules
+from vertex_softmax.ops.unit_sets import CUBE, UnitSet
 
 if TYPE_CHECKING:
     from vertex_softmax.ops.generators import Generators
@@ -49,7 +50,7 @@ class Step:
 
 
 class AffineForm(NamedTuple):
-    """y = centre + Σ_p matrix[..., p] ξ_p with |ξ_p| ≤ radius_p: exact for an affine function of the input box."""
+    """y = centre + Σ_p matrix[..., p] ξ_p, ξ/radius in a unit set: exact for an affine function of a box or a ball."""
 
     centre: Tensor
     """(batch, *shape)"""
@@ -57,6 +58,8 @@ class AffineForm(NamedTuple):
     """(*shape, inputs): the derivative, the same for the whole batch"""
     radius: Tensor
     """(batch, inputs)"""
+    unit: UnitSet = CUBE
+    """where ξ/radius lies"""
 
 
 class CentredRows(NamedTuple):

@@ -35,7 +35,9 @@ class Corners:
 
 
 def corners(left: RowForm, right: RowForm, error: Tensor, inputs: int) -> Corners | None:
-    """For rows that share their matrix, as tokens after an embedding do; else None."""
+    """For rows that share their matrix, as tokens after an embedding do, over a cube; else None."""
+    if not left.unit.cube:
+        return None
     if left.matrix.shape[-3] != 1 or right.matrix.shape[-3] != 1:
         return None
     size = (left.matrix.squeeze(-3).mT @ right.matrix.squeeze(-3)).abs()  # (..., P, Q)

@@ -1,8 +1,12 @@
 """What is affine in the network's input is known exactly, not only by its box: functionals and products of such rows.
 
-A row form writes the rows of a matrix node (..., n, d) as centre + G ξ, |ξ_p| ≤ radius_p, where each row depends on few
-of the inputs (a token on its own patch): G holds only those. Where every row has the same G, as after a patch
-embedding, it is stored once.
+A row form writes the rows of a matrix node (..., n, d) as centre + G ξ, ξ/radius in a unit set (unit_sets.py), where
+each row depends on few of the inputs (a token on its own patch): G holds only those. Where every row has the same G, as
+after a patch embedding, it is stored once.
+
+Over a Euclidean ball |η·G ξ| is √(ηᵀ C η) at most, C = G diag(radius²) Gᵀ, and a product of two rows with matrix
+M = diag(r) Gᵀ G' diag(r') is at most ‖M‖ |z||z'|; over an ℓ1 ball at most max |M_pq| |z|₁|z'|₁. Rows of one ball with
+no unknown in common share its radius: |z||z'| ≤ (|z|² + |z'|²)/2 ≤ 1/2, and |z|₁|z'|₁ ≤ 1/4.
 """
 
 from __future__ import annotations
@@ -13,13 +17,15 @@ import torch
 from torch import Tensor
 
 from vertex_softmax.ops.contract import AffineForm
-from vertex_softmax.ops.generators import raised, squares
+from vertex_softmax.ops.generators import Ellipsoid, raised, squares
+from vertex_softmax.ops.generators import product_radius as ellipsoids_product_radius
 from vertex_softmax.ops.interval import Interval
+from vertex_softmax.ops.unit_sets import UnitBall, UnitSet
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class RowForm:
-    """Rows v_j = centre_j + G_j ξ, |ξ_p| ≤ radius_jp."""
+    """Rows v_j = centre_j + G_j ξ, ξ_p = radius_jp z_p with z in the unit set."""
 
     centre: Tensor
     """(batch, ..., n, d)"""
@@ -35,6 +41,28 @@ class RowForm:
     """(..., n, P): which input each of a row's is"""
     there: Tensor
     """(..., n, P) bool: False where a row has fewer than P"""
+    unit: UnitSet
+    """where z lies"""
+
+    @property
+    def balls(self) -> Tensor:
+        """(..., n, P): the ball that each of a row's inputs is in; where a row has fewer, that of its first."""
+        balls = self.unit.at(self.places)
+        return torch.where(self.there, balls, balls[..., :1])
+
+    @property
+    def in_one_ball(self) -> bool:
+        """Whether all inputs of every row are in one ball, the same or another for each row."""
+        return bool((self.balls == self.balls[..., :1]).all())
+
+    def within(self, ball: int) -> RowForm:
+        """What of the rows is due to the inputs of one ball."""
+        return dataclasses.replace(self, radius=self.radius * (self.balls == ball), common=None)
+
+    @property
+    def columns(self) -> Tensor:
+        """G diag(radius), (batch, ..., n, d, P)."""
+        return self.matrix * self.radius.unsqueeze(-2)
 
 
 def row_form(form: AffineForm) -> RowForm:
@@ -63,12 +91,21 @@ def row_form(form: AffineForm) -> RowForm:
         if bool((most - least <= 1e-4 * most).all()):  # the largest serves for all
             common = compact.squeeze(-3) * most.unsqueeze(-2)
     return RowForm(
-        centre=form.centre, matrix=compact, radius=radius, common=common, varies=varies, places=order, there=there
+        centre=form.centre,
+        matrix=compact,
+        radius=radius,
+        common=common,
+        varies=varies,
+        places=order,
+        there=there,
+        unit=form.unit,
     )
 
 
 def functional_radius(eta: Tensor, form: RowForm) -> Tensor:
     """max over ξ of |η_i · (v_j − centre_j)|: η (batch, S, ..., m, d), the form's rows j → (batch, S, ..., m, n)."""
+    if not form.unit.cube:
+        return _functional_radius_over_balls(eta, form)
     if form.common is not None:
         size: Tensor = torch.linalg.vector_norm(eta @ form.common.unsqueeze(1), ord=1, dim=-1, keepdim=True)
         return size * form.varies.unsqueeze(-2)
@@ -80,6 +117,26 @@ def functional_radius(eta: Tensor, form: RowForm) -> Tensor:
         spread = (eta @ form.matrix[..., j, :, :]).abs()
         parts.append(spread @ form.radius[..., j, :].unsqueeze(1).unsqueeze(-1))
     return torch.cat(parts, -1)
+
+
+def _functional_radius_over_balls(eta: Tensor, form: RowForm) -> Tensor:
+    """The same over a product of balls that are no intervals."""
+    if form.unit.ball is UnitBall.EUCLIDEAN and form.in_one_ball:
+        # not 0: a root has no derivative there
+        square = squares(eta, _euclidean(form).shape).clamp(min=torch.finfo(eta.dtype).tiny)
+        return square.sqrt() * form.varies.unsqueeze(-2)
+    parts, columns, balls = [], form.columns, form.balls
+    for j in range(form.radius.shape[-2]):  # one row at a time, for the memory's sake
+        spread = eta @ columns[..., j, :, :].unsqueeze(1)  # (batch, S, ..., m, P)
+        parts.append(form.unit.reach(spread, balls[..., j, :].unsqueeze(-2)))
+    return torch.stack(parts, -1)
+
+
+def _euclidean(form: RowForm) -> Ellipsoid:
+    """The rows as images of Euclidean balls, which are ellipsoids."""
+    columns = form.columns
+    shape = raised(columns @ columns.mT, columns.shape[-1])
+    return Ellipsoid(centre=form.centre, shape=shape, size=torch.ones_like(columns[..., 0, 0]), rows=None)
 
 
 def ellipsoid_radius(eta: Tensor, form: RowForm) -> Tensor:
@@ -96,7 +153,9 @@ def ellipsoid_radius(eta: Tensor, form: RowForm) -> Tensor:
 
 
 def product_radius(left: RowForm, right: RowForm) -> Tensor:
-    """A bound of |(x_i − centre_i) · (y_j − centre_j)|, (batch, ..., n, m): Σ_pq |(Gᵀ G')_pq| r_p r'_q."""
+    """A bound of |(x_i − centre_i) · (y_j − centre_j)|, (batch, ..., n, m): over a cube Σ_pq |(Gᵀ G')_pq| r_p r'_q."""
+    if not left.unit.cube:
+        return _product_radius_over_balls(left, right)
     if left.matrix.shape[-3] == 1 and right.matrix.shape[-3] == 1:
         cross = (left.matrix.squeeze(-3).mT @ right.matrix.squeeze(-3)).abs()
         return left.radius @ cross @ right.radius.mT
@@ -107,6 +166,45 @@ def product_radius(left: RowForm, right: RowForm) -> Tensor:
         weighed = (left.radius[..., i, :].unsqueeze(-2).unsqueeze(-2) @ cross).squeeze(-2)  # (batch, ..., 1 or m, Q)
         rows.append((weighed * right.radius).sum(-1))
     return torch.stack(rows, -2)
+
+
+def _product_radius_over_balls(left: RowForm, right: RowForm) -> Tensor:
+    """The same over a product of balls that are no intervals; rows over several balls are taken apart."""
+    if not (left.in_one_ball and right.in_one_ball):
+        found = torch.zeros_like(left.centre[..., :1] @ right.centre[..., :1].mT)
+        for ball in left.balls.unique().tolist():
+            for other in right.balls.unique().tolist():
+                found = found + _in_balls(left.within(ball), right.within(other))
+        return found
+    return _in_balls(left, right) * _share(left, right)
+
+
+def _in_balls(left: RowForm, right: RowForm) -> Tensor:
+    """A bound of the products for unknowns of length 1 in every row, (batch, ..., n, m)."""
+    if left.unit.ball is UnitBall.EUCLIDEAN:
+        return ellipsoids_product_radius(_euclidean(left), _euclidean(right))
+    rows = []
+    columns, others = left.columns, right.columns
+    for i in range(left.radius.shape[-2]):
+        cross = (columns[..., i, :, :].mT.unsqueeze(-3) @ others).abs()  # (batch, ..., m, P, Q)
+        rows.append(cross.flatten(-2).amax(-1))
+    return torch.stack(rows, -2)
+
+
+def _share(left: RowForm, right: RowForm) -> Tensor:
+    """At most how large the product of the lengths of two rows' unknowns is, (..., n, m), where each is in one ball."""
+    one = torch.ones_like(left.varies.unsqueeze(-1) * right.varies.unsqueeze(-2))
+    same = left.balls[..., :1] == right.balls[..., :1].mT
+    common = _used(left, right) @ _used(right, left).mT > 0
+    half = 0.5 if left.unit.ball is UnitBall.EUCLIDEAN else 0.25
+    return torch.where(same & ~common, half * one, one)
+
+
+def _used(form: RowForm, other: RowForm) -> Tensor:
+    """Which inputs each row depends on, (..., n, inputs), as 0 and 1."""
+    inputs = 1 + max(int(form.places.max()), int(other.places.max()))
+    found = form.radius.new_zeros(*form.places.shape[:-1], inputs)
+    return found.scatter_add(-1, form.places, form.there.to(found)).clamp(max=1)
 
 
 WIDE = 16
@@ -120,7 +218,7 @@ def functional_box(eta: Tensor, box: Interval, form: RowForm | None, exact: bool
     """
     if form is not None:
         middle = eta @ form.centre.unsqueeze(1).mT
-        if exact or form.matrix.shape[-1] <= WIDE * form.matrix.shape[-2]:
+        if exact or not form.unit.cube or form.matrix.shape[-1] <= WIDE * form.matrix.shape[-2]:
             spread = functional_radius(eta, form)
         else:
             # both radii are about the form's centre, which is the box's

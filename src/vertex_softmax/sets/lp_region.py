@@ -21,6 +21,7 @@ import torch
 from torch import Tensor
 
 from vertex_softmax.ops.interval import Interval
+from vertex_softmax.ops.unit_sets import UnitBall, UnitSet
 from vertex_softmax.sets.region import Region
 
 
@@ -74,6 +75,19 @@ class LpRegion(Region):
         """The centre of the balls."""
         return self.centre
 
+    @property
+    def spread(self) -> Tensor:
+        """The radii of the balls, which may reach out of the box that cuts them."""
+        return self.radius
+
+    @property
+    def unit(self) -> UnitSet:
+        """A product of balls."""
+        of = torch.empty_like(self.members.flatten())
+        balls = torch.arange(len(self.members), device=of.device).unsqueeze(1)
+        of[self.members] = balls.expand_as(self.members)
+        return UnitSet(UnitBall.EUCLIDEAN if self.norm is Norm.L2 else UnitBall.CROSS, of)
+
     def columns(self) -> Tensor:
         """A Euclidean ball for each ball of the set: the ℓ1 ball is inside the ℓ2 ball. The box's cut is lost here."""
         batch, (balls, size) = self.radius.shape[0], self.members.shape
@@ -87,19 +101,19 @@ class LpRegion(Region):
 
     def at(self, which: slice) -> LpRegion:
         """The sets of some inputs."""
-        ends = (x[which] for x in (self.centre, self.radius, self.lower, self.upper))
-        return LpRegion(self.norm, *ends, self.members)
+        centre, radius, lower, upper = (x[which] for x in (self.centre, self.radius, self.lower, self.upper))
+        return LpRegion(self.norm, centre, radius, lower, upper, self.members)
 
     def rearranged(self, numbers: Tensor) -> LpRegion:
         """Every tensor rearranged, and the balls' members found again."""
         flat = numbers.flatten()
         place = torch.empty_like(flat)
         place[flat] = torch.arange(len(flat), device=flat.device)
-        parts = (
+        centre, radius, lower, upper = (
             x.flatten(1)[:, flat].reshape(-1, *numbers.shape)
             for x in (self.centre, self.radius, self.lower, self.upper)
         )
-        return LpRegion(self.norm, *parts, place[self.members])
+        return LpRegion(self.norm, centre, radius, lower, upper, place[self.members])
 
     def _moves(self, A: Tensor) -> tuple[Tensor, Tensor]:
         """b and the ways e of each number, by balls, (batch, S, balls, size) both."""

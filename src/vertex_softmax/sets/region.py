@@ -17,6 +17,7 @@ from torch import Tensor
 
 from vertex_softmax.foundation.errors import InvalidValueError
 from vertex_softmax.ops.interval import Interval
+from vertex_softmax.ops.unit_sets import CUBE, UnitSet
 
 
 class Region(ABC):
@@ -40,8 +41,18 @@ class Region(ABC):
 
     @property
     def middle(self) -> Tensor:
-        """The point that `columns` are about, (batch, *shape): the box's centre, unless a kind of set knows better."""
+        """The point that unknowns are about, (batch, *shape): the box's centre, unless a kind of set knows better."""
         return self.box.centre
+
+    @property
+    def spread(self) -> Tensor:
+        """How far each number goes from the middle, (batch, *shape): the set is part of middle + spread·`unit`."""
+        return self.box.radius
+
+    @property
+    def unit(self) -> UnitSet:
+        """The unit set of (x − middle)/spread: the cube, unless a kind of set knows better."""
+        return CUBE
 
     def columns(self) -> Tensor:
         """The set as part of middle + Σ columns·ξ, |ξ| ≤ 1 in each ball: (batch, balls, dimension, *shape).

@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 
 from vertex_softmax.ops.attention.affine_row import AffineRow
+from vertex_softmax.ops.attention.ball_row import ball_row
 from vertex_softmax.ops.attention.better_row import BetterRow
 from vertex_softmax.ops.attention.lse_row import LseRow
 from vertex_softmax.ops.attention.minorant import minorant
@@ -71,6 +72,11 @@ class Attention(MaskedSoftmax, Summarising, Propagating, Centring, Splittable):
         score_box, form = self.score_box(context.boxes[0]), context.form(1)
         centred, rules = context.centred_rows(0), context.rules
         scores = Scores.of(score_box, centred, context.boxes[1].lower.dtype)
+        of_scores = context.form(0)
+        if of_scores is not None and form is not None and not rules.parallel:
+            over_ball = ball_row(scores, of_scores, form)
+            if over_ball is not None:
+                return over_ball
         known = context.summary if form is None and isinstance(context.summary, Ellipsoid) else None
         values = Values(
             box=context.boxes[1],

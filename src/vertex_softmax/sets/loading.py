@@ -302,19 +302,20 @@ def _check_centres(input_set: InputSet, readings: Sequence[_Reading]) -> None:
 
 
 def points_of(input_set: InputSet, shape: Sequence[int]) -> Tensor:
-    """Points (batch, k, *shape) of every input's set, on the CPU: centre, random corner, both ends, a random point.
+    """Points (batch, k, *shape) of every input's set, on the CPU.
 
-    k is at most MOST_POINTS, and smaller for a large batch; if all sets are single points, k = 1.
+    They are the centre, a random corner of the box around the set, its two ends and a random point of it, each
+    projected onto the set; those of a box are in it already. k is at most MOST_POINTS, and smaller for a large batch;
+    if all sets are single points, k = 1.
     """
-    lower, upper, centre = (
-        placed(end.detach().cpu().double(), shape) for end in (input_set.lower, input_set.upper, input_set.centre)
-    )
-    points = [centre]
+    lower, upper, centre = (end.detach().cpu() for end in (input_set.lower, input_set.upper, input_set.centre))
+    count = max(2, min(MOST_POINTS, CALLS // len(placed(centre, shape))))
+    points = centre.unsqueeze(1)
     if bool((lower < upper).any()):
-        generator = torch.Generator().manual_seed(len(centre))
+        generator = torch.Generator().manual_seed(len(placed(centre, shape)))
         share = torch.rand(centre.shape, generator=generator, dtype=torch.float64)
         side = torch.rand(centre.shape, generator=generator) < 0.5
         inside = (lower + share * (upper - lower)).clamp(lower, upper)
-        points += [torch.where(side, lower, upper), lower, upper, inside]
-    count = max(2, min(MOST_POINTS, CALLS // len(centre)))
-    return torch.stack(points[:count], 1)
+        others = torch.stack([torch.where(side, lower, upper), lower, upper, inside][: count - 1], 1)
+        points = torch.cat([points, input_set.project(others).cpu()], 1)
+    return torch.stack([placed(points[:, i], shape) for i in range(points.shape[1])], 1)

@@ -87,19 +87,19 @@ class LpRegion(Region):
 
     def at(self, which: slice) -> LpRegion:
         """The sets of some inputs."""
-        ends = (x[which] for x in (self.centre, self.radius, self.lower, self.upper))
-        return LpRegion(self.norm, *ends, self.members)
+        centre, radius, lower, upper = (x[which] for x in (self.centre, self.radius, self.lower, self.upper))
+        return LpRegion(self.norm, centre, radius, lower, upper, self.members)
 
     def rearranged(self, numbers: Tensor) -> LpRegion:
         """Every tensor rearranged, and the balls' members found again."""
         flat = numbers.flatten()
         place = torch.empty_like(flat)
         place[flat] = torch.arange(len(flat), device=flat.device)
-        parts = (
+        centre, radius, lower, upper = (
             x.flatten(1)[:, flat].reshape(-1, *numbers.shape)
             for x in (self.centre, self.radius, self.lower, self.upper)
         )
-        return LpRegion(self.norm, *parts, place[self.members])
+        return LpRegion(self.norm, centre, radius, lower, upper, place[self.members])
 
     def _moves(self, A: Tensor) -> tuple[Tensor, Tensor]:
         """b and the ways e of each number, by balls, (batch, S, balls, size) both."""

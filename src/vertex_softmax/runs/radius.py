@@ -222,7 +222,7 @@ class _RadiusBisection:
             found = pgd(graph, ball, some.labels, steps=how.attack_steps, restarts=how.attack_restarts)
             holds = found.worst >= 0  # a tie does not count as misclassified
         else:
-            holds = certify(self.subject.model, ball, some.labels, what, options=self.options).certified
+            holds = certify(self.subject.model, ball, some.labels, what, options=self.options, attack=None).certified
         return {"holds": holds.tolist(), "seconds": time.perf_counter() - begin}
 
 

@@ -19,8 +19,8 @@ SCRIPTS = sorted((ROOT / "lab" / "benchmarks").rglob("*.py"))
 TESTS = sorted((ROOT / "tests").rglob("*.py"))
 
 
-def test_at_most_fifteen_public_names() -> None:
-    assert len(vertex_softmax.__all__) <= 15
+def test_at_most_two_dozen_public_names() -> None:
+    assert len(vertex_softmax.__all__) <= 24
     assert all(hasattr(vertex_softmax, name) for name in vertex_softmax.__all__)
 
 

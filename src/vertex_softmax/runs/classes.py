@@ -87,6 +87,10 @@ class Asked:
             targets = targets[which]
         return dataclasses.replace(self, labels=self.labels[which], targets=targets)
 
+    def targets_given(self) -> Tensor | None:
+        """The targets as an argument: (T) for all inputs, or (batch, T)."""
+        return self.targets[0] if self.targets is not None and len(self.targets) == 1 else self.targets
+
     def classes(self, shape: tuple[int, ...], batch: int, device: torch.device) -> Classes:
         """The classes of a network whose output has this shape, for a batch that may be one input of many rows."""
         count, first = self._row(shape)

@@ -42,7 +42,7 @@ DEFAULT = Attacking()
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
-class Found:
+class Counterexamples:
     """Counterexamples among n inputs."""
 
     where: Tensor
@@ -53,7 +53,7 @@ class Found:
     """(n, classes): the margins there; inf at the label and at classes that do not count"""
 
 
-def attacked(centres: Centres, classes: Classes, bounds: Tensor, how: Attacking) -> Found:
+def attacked(centres: Centres, classes: Classes, bounds: Tensor, how: Attacking) -> Counterexamples:
     """Attack every input of `centres`; bounds (n, T) of the margins to the targets say which targets come first."""
     count = min(how.targets, bounds.shape[1])
     least = bounds.nan_to_num(nan=-torch.inf, posinf=torch.inf, neginf=-torch.inf)
@@ -73,7 +73,7 @@ def attacked(centres: Centres, classes: Classes, bounds: Tensor, how: Attacking)
     return judged(centres, classes, chosen, margins.amin(1) < 0)
 
 
-def judged(centres: Centres, classes: Classes, points: Tensor, suspects: Tensor) -> Found:
+def judged(centres: Centres, classes: Classes, points: Tensor, suspects: Tensor) -> Counterexamples:
     """Which of the points (n, *input shape), where suspected, are counterexamples."""
     inside = centres.input_set.contains(points) & suspects.to(points.device)
     placed = points.reshape(len(points), *centres.graph.input.shape).to(centres.graph.device)
@@ -81,7 +81,7 @@ def judged(centres: Centres, classes: Classes, points: Tensor, suspects: Tensor)
     with torch.no_grad():
         scores = classes.logits(centres.graph.evaluate(placed))
     margins = scores.gather(1, classes.labels[:, None]) - scores.gather(1, classes.targets)
-    return Found(where, points, classes.spread(margins))
+    return Counterexamples(where, points, classes.spread(margins))
 
 
 def _in_precision(points: Tensor, input_set: InputSet, dtype: torch.dtype) -> Tensor:

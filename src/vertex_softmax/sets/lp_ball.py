@@ -19,6 +19,9 @@ from vertex_softmax.sets.lp_region import LpRegion, Norm
 from vertex_softmax.sets.region import BoxRegion, Region, placed
 from vertex_softmax.sets.rounding import around, outward
 
+MORE = 2.0**-30
+"""A distance between two precisions is taken this much longer, relatively: far more than rounds where it is computed."""
+
 
 class LpBall(InputSet):
     """All x' with |(x' − x) / eps|_p ≤ 1, and clip[0] ≤ x' ≤ clip[1] if clip is given; p is 1, 2 or inf.
@@ -249,7 +252,7 @@ def _distance(moved: Tensor, eps: Tensor, p: float, members: Tensor) -> Tensor:
     share = torch.where(eps > 0, moved / torch.where(eps > 0, eps, torch.ones_like(eps)), torch.zeros_like(moved))
     by_ball = share.flatten(1)[:, members]
     size = by_ball.sum(-1) if p == 1 else by_ball.square().sum(-1).sqrt()
-    size = size * (1 + 1e-9)
+    size = size * (1 + MORE)
     found = torch.empty_like(share.flatten(1))
     found[:, members.flatten()] = size.unsqueeze(-1).expand_as(by_ball).flatten(1)
     return found.reshape(moved.shape)

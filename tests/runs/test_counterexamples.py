@@ -14,10 +14,13 @@ from torch import Tensor, nn
 
 from tests.graph.onnx_models import model as onnx_model
 from tests.runs.made import inputs, network
+from vertex_softmax.bounds.branch_and_bound import Search
+from vertex_softmax.bounds.memory import Memory
 from vertex_softmax.foundation.errors import InternalError, InvalidTypeError, InvalidValueError
 from vertex_softmax.graph import build
 from vertex_softmax.graph.ir import Graph
 from vertex_softmax.methods.bound import Bound
+from vertex_softmax.methods.options import Options
 from vertex_softmax.methods.verdict import Verdict
 from vertex_softmax.runs import certify as certify_module
 from vertex_softmax.runs.certification import Certification
@@ -363,3 +366,34 @@ def test_a_batch_that_is_one_input_has_its_centre() -> None:
     assert (
         certify(graph, LinfBall(torch.tensor([[2.0], [0.0]]).double(), 1.0), 0, "crown").counterexamples.isnan().all()
     )
+
+
+def test_with_a_goal_the_attack_comes_first() -> None:
+    some = inputs()
+    ball = LinfBall(some.x, torch.tensor([0.0, 0.3, 0.001, 0.3, 0.1]).double(), clip=(0, 1))
+    for method in ("crown", "bab"):
+        after = certify(ONCE, ball, some.labels, method, options=Options(search=Search(seconds=0.1)))
+        first = certify(ONCE, ball, some.labels, method, options=Options(goal=0.0, search=Search(seconds=0.1)))
+        check(first, network(), ball, some.labels)
+        assert first.verdicts[-1] is Verdict.FALSIFIED
+        assert torch.equal(first.labels, some.labels)
+        torch.testing.assert_close(first.clean, after.clean)
+        for i, (a, b) in enumerate(zip(after.verdicts, first.verdicts, strict=True)):
+            assert {a, b} != {Verdict.VERIFIED, Verdict.FALSIFIED}
+            others = first.lower[i][torch.arange(3) != some.labels[i]]
+            assert bool((others == -math.inf).all()) == (b is Verdict.FALSIFIED)
+        assert Verdict.FALSIFIED in first.verdicts[:4]
+        assert Verdict.VERIFIED in first.verdicts
+    wrong = certify(ONCE, ball[[4]], some.labels[[4]], "crown", options=Options(goal=0.0))  # none is left for bounds
+    assert wrong.verdicts == (Verdict.FALSIFIED,)
+    assert "the centre" in wrong.reasons[0]
+
+
+def test_the_attack_keeps_to_the_memory() -> None:
+    some = inputs()
+    ball = LinfBall(some.x[:4], 0.3, clip=(0, 1))
+    free = certify(ONCE, ball, some.labels[:4], "ibp")
+    assert Verdict.FALSIFIED in free.verdicts
+    for total in (10**6, 10**5, 3 * 10**4):
+        found = certify(ONCE, ball, some.labels[:4], "ibp", options=Options(memory=Memory(total=total)))
+        check(found, network(), ball, some.labels[:4])

@@ -63,6 +63,21 @@ class Certification:
     peak_bytes: int | None = None
     """The peak memory: of tensors on a CUDA device, else of the process; None where it is not known."""
 
+    def at(self, which: Sequence[int]) -> Certification:
+        """The answers for some of the inputs, by their positions in the batch; times and memory are the batch's."""
+        index = torch.tensor(list(which), dtype=torch.long, device=self.lower.device)
+        points = self.counterexamples
+        return dataclasses.replace(
+            self,
+            lower=self.lower[index],
+            verdicts=tuple(self.verdicts[i] for i in which),
+            reasons=tuple(self.reasons[i] for i in which),
+            clean=self.clean[index],
+            certificates=tuple(self.certificates[i] for i in which) if self.certificates else (),
+            labels=None if self.labels is None else self.labels[index],
+            counterexamples=points[index.to(points.device)] if len(points) else points,
+        )
+
     @property
     def verdict(self) -> Verdict:
         """The verdict of the whole batch: falsified if one input is, verified if all are, else unknown."""

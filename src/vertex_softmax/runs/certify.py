@@ -27,8 +27,8 @@ from vertex_softmax.ops.softmax import Softmax
 from vertex_softmax.runs.centres import Centres, rounding
 from vertex_softmax.runs.certification import Certification, in_order, together
 from vertex_softmax.runs.classes import Asked, Classes
-from vertex_softmax.runs.counterexamples import DEFAULT, Attacking, attacked
-from vertex_softmax.runs.verdicts import Margins, require_consistent, verdicts_of
+from vertex_softmax.runs.counterexamples import DEFAULT, Attacking, Counterexamples, attacked
+from vertex_softmax.runs.verdicts import CENTRE, Margins, require_consistent, verdicts_of
 from vertex_softmax.sets import InputSet
 from vertex_softmax.sets.loading import Loaded, Model, checked, load, read
 from vertex_softmax.sets.region import BoxRegion, Region
@@ -67,8 +67,9 @@ def certify(
     `targets`: only these classes count, whatever the others have: one class, some for all inputs, or a row for each.
     `position`: of an output (positions, classes), as language models have, the row that holds the classes; −1 is the
     last. `attack`: inputs that are not verified are attacked, shortly; a point of the set that the model itself
-    misclassifies beyond rounding is in `Certification.counterexamples`, and the verdict is `falsified`. None: only the
-    centre of the set may falsify.
+    misclassifies beyond rounding is in `Certification.counterexamples`, and the verdict is `falsified`. With
+    `Options.goal` the attack comes first, and what it falsifies has no bounds (−inf). None: only the centre of the set
+    may falsify.
     """
     begin = time.perf_counter()
     options, chosen = _options(options), method_named(method)
@@ -106,24 +107,75 @@ class _How:
 
 def _answer(graph: Graph, input_set: InputSet, asked: Asked, ask: _How) -> Certification:
     """The answer for inputs that have one graph."""
-    dtype, device, options = ask.dtype, ask.device, ask.options
+    dtype, device = ask.dtype, ask.device
     exact = (graph if ask.rigorous is not None else _logits(graph)).to(torch.float64, device)
-    graph = exact.to(dtype, device)
-    region = input_set.region(graph.input.shape, dtype, device)
+    region = input_set.region(exact.input.shape, dtype, device)
+    if ask.rigorous is not None and not isinstance(region, BoxRegion):
+        raise InvalidValueError(f"certificates are about boxes; {type(input_set).__name__} is another set")
     count = len(region.box.lower)
-    classes = asked.classes(graph.output.shape, count, device)
-    size = batch_size(graph, ask.method, options, device, dtype, varying_numbers(region))
+    classes = asked.classes(exact.output.shape, count, device)
+    found = _decided_first(exact, input_set, classes, ask)
+    if found is None:
+        found = _bounded(exact, input_set, classes, ask)
+    return found if ask.rigorous is None else _proved(found, exact, region.box, classes, ask)
+
+
+def _decided_first(exact: Graph, input_set: InputSet, classes: Classes, ask: _How) -> Certification | None:
+    """The answer if an attack comes first: where it finds a counterexample, no bound is computed (−inf).
+
+    That is so if a verdict is enough (`Options.goal`); None otherwise.
+    """
+    count = len(classes.labels)
+    if ask.attack is None or ask.options.goal is None or count != len(input_set):
+        return None
+    size = batch_size(exact, ask.method, ask.options, ask.device, ask.dtype)
+    parts = []
+    for i in range(0, count, size):
+        centres = Centres(exact, input_set[i : i + size], ask.original, ask.method, ask.options)
+        parts.append(_attacked(centres, classes.at(slice(i, i + size)), ask))
+    found = together(parts, [tuple(which.tolist()) for which in torch.arange(count).split(size)])
+    done = [i for i, verdict in enumerate(found.verdicts) if verdict is Verdict.FALSIFIED]
+    rest = [i for i, verdict in enumerate(found.verdicts) if verdict is not Verdict.FALSIFIED]
+    if not rest:
+        return found
+    others = classes.at(torch.tensor(rest, device=ask.device))
+    left = _bounded(exact, input_set[rest], others, dataclasses.replace(ask, attack=None))
+    return together([found.at(done), left], [done, rest])
+
+
+def _attacked(centres: Centres, classes: Classes, ask: _How) -> Certification:
+    """The answer of the attack alone: falsified, or unknown; there are no bounds."""
+    begin = time.perf_counter()
+    with torch.no_grad():
+        scores = classes.logits(centres.graph.evaluate(centres.points))
+    clean = scores.gather(1, classes.labels[:, None]) - scores.gather(1, classes.targets)
+    wrong = centres.misclassified(classes, (clean.amin(1) < 0) & clean.isfinite().all(1))
+    nothing = Certification(
+        lower=classes.spread(torch.full_like(clean, -torch.inf)).to(ask.dtype),
+        verdicts=tuple(Verdict.FALSIFIED if bad else Verdict.UNKNOWN for bad in wrong.tolist()),
+        reasons=tuple(f"{CENTRE} (margin {margin:.6g})" for margin in clean.amin(1).tolist()),
+        method=str(ask.method),
+        clean=classes.spread(clean).to(ask.dtype),
+        seconds={},
+        labels=classes.labels,
+        counterexamples=_centres_that_are_wrong(centres, wrong),
+    )
+    decided = _decided(nothing, clean, centres, classes, ask)[0]
+    return dataclasses.replace(decided, seconds={"attack": time.perf_counter() - begin})
+
+
+def _bounded(exact: Graph, input_set: InputSet, classes: Classes, ask: _How) -> Certification:
+    """The answer by bounds and, unless it is switched off, the attack, for inputs that have one graph."""
+    graph = exact.to(ask.dtype, ask.device)
+    region = input_set.region(graph.input.shape, ask.dtype, ask.device)
+    count = len(region.box.lower)
+    size = batch_size(graph, ask.method, ask.options, ask.device, ask.dtype, varying_numbers(region))
     parts = []
     for i in range(0, count, size):
         some = input_set[i : i + size] if count == len(input_set) else input_set  # else the batch is one input
-        centres = Centres(exact, some, ask.original, ask.method, options)
+        centres = Centres(exact, some, ask.original, ask.method, ask.options)
         parts.append(_certified(graph, region.at(slice(i, i + size)), centres, classes.at(slice(i, i + size)), ask))
-    found = together(parts, [tuple(which.tolist()) for which in torch.arange(count).split(size)])
-    if ask.rigorous is None:
-        return found
-    if not isinstance(region, BoxRegion):
-        raise InvalidValueError(f"certificates are about boxes; {type(input_set).__name__} is another set")
-    return _proved(found, graph, region.box, classes, ask)
+    return together(parts, [tuple(which.tolist()) for which in torch.arange(count).split(size)])
 
 
 def _named(original: Loaded) -> dict[str, str]:
@@ -177,7 +229,10 @@ def _certified(graph: Graph, region: Region, centres: Centres, classes: Classes,
         labels=classes.labels,
         counterexamples=_centres_that_are_wrong(centres, wrong),
     )
-    return _decided(outcome, margins, centres, classes, ask)
+    require_consistent(margins, classes, classes.spread(clean), wrong)
+    decided, refuted = _decided(outcome, found.lower, centres, classes, ask)
+    require_consistent(margins, classes, refuted.margins, refuted.where)
+    return decided
 
 
 def _centres_that_are_wrong(centres: Centres, wrong: Tensor) -> Tensor:
@@ -187,29 +242,36 @@ def _centres_that_are_wrong(centres: Centres, wrong: Tensor) -> Tensor:
     return torch.where(wrong.to(points.device).reshape(-1, *[1] * (points.dim() - 1)), points, torch.nan)
 
 
-def _decided(outcome: Certification, margins: Margins, centres: Centres, classes: Classes, ask: _How) -> Certification:
-    """The outcome after an attack on the inputs that are unknown; raises if it contradicts a bound."""
-    if bool(margins.wrong.any()):
-        require_consistent(margins, classes, classes.spread(margins.clean), margins.wrong)
+def _decided(
+    outcome: Certification, order: Tensor, centres: Centres, classes: Classes, ask: _How
+) -> tuple[Certification, Counterexamples]:
+    """The outcome after an attack on the inputs that are unknown, and what the attack found, of all inputs.
+
+    order: (batch, T), the targets with the least of these come first.
+    """
+    count = len(outcome.verdicts)
+    where, reached = torch.zeros(count, dtype=torch.bool, device=ask.device), outcome.clean.double().clone()
+    points = outcome.counterexamples.clone()
     which = torch.tensor([i for i, verdict in enumerate(outcome.verdicts) if verdict is Verdict.UNKNOWN]).long()
-    if ask.attack is None or ask.attack.targets == 0 or not len(which) or len(centres.input_set) != len(margins.clean):
-        return outcome
-    begin = time.perf_counter()
-    there = which.to(classes.labels.device)
+    if ask.attack is None or not len(which) or len(centres.input_set) != count:
+        return outcome, Counterexamples(where, points, reached)
+    begin, there = time.perf_counter(), which.to(ask.device)
     some = dataclasses.replace(centres, input_set=centres.input_set[which])
-    found = attacked(some, classes.at(there), margins.found.lower[there], ask.attack)
-    verdicts, reasons, points = list(outcome.verdicts), list(outcome.reasons), outcome.counterexamples.clone()
-    where, reached = torch.zeros_like(margins.wrong), outcome.clean.double().clone()
+    found = attacked(some, classes.at(there), order[there], ask.attack)
     where[there], reached[there] = found.where, found.margins
-    require_consistent(margins, classes, reached, where)
+    verdicts, reasons = list(outcome.verdicts), list(outcome.reasons)
     for j in found.where.nonzero().flatten().tolist():
         i, target = int(which[j]), int(found.margins[j].argmin())
         points[i], verdicts[i] = found.points[j], Verdict.FALSIFIED
         reasons[i] = f"a point of the set is classified as {target} (margin {float(found.margins[j, target]):.6g})"
-    seconds = {**outcome.seconds, "attack": time.perf_counter() - begin}
-    return dataclasses.replace(
-        outcome, verdicts=tuple(verdicts), reasons=tuple(reasons), counterexamples=points, seconds=seconds
+    decided = dataclasses.replace(
+        outcome,
+        verdicts=tuple(verdicts),
+        reasons=tuple(reasons),
+        counterexamples=points,
+        seconds={**outcome.seconds, "attack": time.perf_counter() - begin},
     )
+    return decided, Counterexamples(where, points, reached)
 
 
 @full_precision()

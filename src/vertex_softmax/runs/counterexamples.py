@@ -8,6 +8,7 @@ own precision, puts one above it there too.
 from __future__ import annotations
 
 import dataclasses
+import math
 
 import torch
 from torch import Tensor
@@ -39,6 +40,10 @@ class Attacking:
 
 
 DEFAULT = Attacking()
+BYTES = 1 << 30
+"""What the points that go through the network at once may take, roughly, unless the options' memory allows less."""
+ALIVE = 4
+"""Numbers in memory for each activation of a point: values, gradients, and what the gradient needs."""
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -54,8 +59,15 @@ class Counterexamples:
 
 
 def attacked(centres: Centres, classes: Classes, bounds: Tensor, how: Attacking) -> Counterexamples:
-    """Attack every input of `centres`; bounds (n, T) of the margins to the targets say which targets come first."""
-    count = min(how.targets, bounds.shape[1])
+    """Attack every input of `centres`; bounds (n, T) of the margins to the targets say which targets come first.
+
+    Where the memory allows few points at once there are fewer targets and restarts; where it allows none, no attack.
+    """
+    room = _points(centres)
+    restarts = min(how.restarts, room)
+    count = min(how.targets, bounds.shape[1], room // max(1, restarts))
+    if not count or not restarts:
+        return judged(centres, classes, centres.input_set.centre, torch.zeros_like(classes.labels, dtype=torch.bool))
     least = bounds.nan_to_num(nan=-torch.inf, posinf=torch.inf, neginf=-torch.inf)
     order = least.topk(count, dim=1, largest=False).indices
     home = centres.input_set.lower.device
@@ -66,11 +78,18 @@ def attacked(centres: Centres, classes: Classes, bounds: Tensor, how: Attacking)
         x = x.reshape(len(x), *graph.input.shape).to(graph.device)
         return classes.logits(graph.evaluate(x)).to(home)
 
-    descent = Descent(how.steps, how.restarts, None, how.seed)
+    descent = Descent(how.steps, restarts, None, how.seed, room)
     margins, points = descended(logits, centres.input_set, labels, aims, descent)
     worst = points[torch.arange(len(points), device=home), margins.argmin(1)]
     chosen = _in_precision(worst, centres.input_set, centres.original.precision)
     return judged(centres, classes, chosen, margins.amin(1) < 0)
+
+
+def _points(centres: Centres) -> int:
+    """How many points may go through the network at once."""
+    total = centres.options.memory.total
+    numbers = sum(math.prod(node.shape) for node in centres.graph.nodes())
+    return min(BYTES, BYTES if total is None else total) // (8 * ALIVE * max(1, numbers)) or int(total is None)
 
 
 def judged(centres: Centres, classes: Classes, points: Tensor, suspects: Tensor) -> Counterexamples:

@@ -18,6 +18,8 @@ from vertex_softmax.methods.verdict import Verdict
 from vertex_softmax.runs.causes import cause
 from vertex_softmax.runs.classes import Classes
 
+CENTRE = "the centre of the set is itself misclassified"
+
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class Margins:
@@ -74,7 +76,7 @@ def verdicts_of(margins: Margins, classes: Classes) -> tuple[tuple[Verdict, ...]
         target = int(classes.targets[b, int(bounds[b].argmin())])
         if bool(margins.wrong[b]):
             verdicts.append(Verdict.FALSIFIED)
-            reasons.append(f"the centre of the set is itself misclassified (margin {centre:.6g})")
+            reasons.append(f"{CENTRE} (margin {centre:.6g})")
         elif text or not known:
             verdicts.append(Verdict.UNKNOWN)
             reasons.append(f"{text or 'the final bound is not finite'}; a smaller set may help")

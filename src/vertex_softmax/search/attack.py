@@ -105,6 +105,8 @@ class Descent:
     restarts: int = 4
     step_size: float | None = None
     seed: int = 0
+    points: int = 0
+    """the most points that go through the network at once, but for those of one input; 0: POINTS"""
 
 
 def descended(
@@ -118,8 +120,8 @@ def descended(
         return targets.double(), input_set.centre[:, None].repeat(
             1, targets.shape[1], *[1] * (len(input_set.shape) - 1)
         )
-    margins, inputs = [], []
-    for part in torch.arange(len(input_set)).split(max(1, POINTS // (how.restarts * max(1, targets.shape[1])))):
+    margins, inputs, most = [], [], how.points or POINTS
+    for part in torch.arange(len(input_set)).split(max(1, most // (how.restarts * max(1, targets.shape[1])))):
         search = _MarginDescent(function, input_set.at(part), labels[part], targets[part])
         search.descend(search.starts(how), how)
         margins.append(search.margins)

@@ -20,7 +20,7 @@ from vertex_softmax.sets.region import BoxRegion, Region, placed
 from vertex_softmax.sets.rounding import around, outward
 
 MORE = 2.0**-30
-"""A distance between two precisions is taken this much longer, relatively: far more than rounds where it is computed."""
+"""A distance between two precisions is taken this much longer, relatively: far more than its rounding."""
 
 
 class LpBall(InputSet):

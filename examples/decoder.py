@@ -107,7 +107,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
         for eps in sizes:
             ball = vx.TokenBall.of(network, ids, eps, earlier)
             for method in methods:
-                found = vx.certify(network, ball, said, method, options=Options(goal=0.0))
+                found = vx.certify(network, ball, said, method, options=Options(goal=0.0), attack=None)
                 best[method] = [eps if ok else b for ok, b in zip(found.certified, best[method], strict=True)]
             margins = pgd(graph, ball, said).worst
             fooled = [min(f, eps) if m < 0 else f for f, m in zip(fooled, margins, strict=True)]

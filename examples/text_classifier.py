@@ -96,7 +96,7 @@ def per_word(model: Classifier, ids: Tensor, method: str, steps: int) -> tuple[T
 
     def verified(eps: Tensor) -> Tensor:
         ball = vx.TokenBall.of(network, every, eps, alone)
-        return vx.certify(network, ball, label, method, options=Options(goal=0.0)).certified
+        return vx.certify(network, ball, label, method, options=Options(goal=0.0), attack=None).certified
 
     def not_fooled(eps: Tensor) -> Tensor:
         return pgd(graph, vx.TokenBall.of(network, every, eps, alone), label).worst > 0

@@ -130,7 +130,7 @@ def bounds(graph: Graph, ball: LinfBall, label: int, methods: Sequence[str] = ME
     """What each method finds for one image: the least margin bound, the verdict and the seconds."""
     found = {}
     for method in methods:
-        answer = certify(graph, ball, label, method)
+        answer = certify(graph, ball, label, method, attack=None)
         found[method] = answer.worst.item()
         found[f"{method}_certified"] = bool(answer.certified.item())
         found[f"{method}_s"] = answer.seconds["total"]
@@ -280,15 +280,17 @@ def run_file(
         if other:
             lower, upper = model.patches(ball.lower), model.patches(ball.upper)
             row["side_by_side"] = alternate(
-                lambda ball=ball, label=label: certify(graph, ball, label, "crown"),
+                lambda ball=ball, label=label: certify(graph, ball, label, "crown", attack=None),
                 lambda lower=lower, upper=upper, label=label: other.worst(lower, upper, label, model.cls.out_features),
                 repeats,
             )
         if other and len(rows) < alpha:
             note(f"{name}: image {i}, the peer's α-CROWN")
             row["alpha_side_by_side"] = once(
-                lambda ball=ball, label=label: certify(graph, ball, label, "joint").worst.item(),
-                lambda ball=ball, label=label: certify(graph, ball, label, "joint", options=SHORT).worst.item(),
+                lambda ball=ball, label=label: certify(graph, ball, label, "joint", attack=None).worst.item(),
+                lambda ball=ball, label=label: certify(
+                    graph, ball, label, "joint", options=SHORT, attack=None
+                ).worst.item(),
                 lambda lower=lower, upper=upper, label=label: other.worst(
                     lower, upper, label, model.cls.out_features, 20
                 ),

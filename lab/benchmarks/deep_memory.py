@@ -101,7 +101,7 @@ def measure(tokens: int, method: str, size: Size, profile: bool = False) -> dict
     if profile:
         profiler.enable()
     processor = time.process_time()
-    answer = certify(graph, ball, label, method)
+    answer = certify(graph, ball, label, method, attack=None)
     processor = time.process_time() - processor
     profiler.disable()
     text = io.StringIO()

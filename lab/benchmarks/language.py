@@ -87,7 +87,7 @@ def measure(kind: str, options: argparse.Namespace) -> None:
 
         def bound(eps: float, method: str = method, bounds: dict[float, float] = bounds) -> float:
             result = certify(
-                graph, ball(x, token, eps), label, method, options=Options(goal=0.0), device=options.device
+                graph, ball(x, token, eps), label, method, options=Options(goal=0.0), device=options.device, attack=None
             )
             bounds[eps] = float(result.worst[0])
             write({"bounds": sorted(bounds.items()), "finished": False})

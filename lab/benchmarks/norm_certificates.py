@@ -114,7 +114,7 @@ def measured(question: NormQuestion) -> dict[str, Any]:
     graph = load(model, ball)
     if question.saved is None:
         begin, of = time.perf_counter(), model if isinstance(ball, TokenBall) else graph
-        result = certify(of, ball, torch.tensor([label]), "crown", options=Options(goal=0.0))
+        result = certify(of, ball, torch.tensor([label]), "crown", options=Options(goal=0.0), attack=None)
         row |= {"crown": float(result.worst[0]), "verdict": str(result.verdict), "crown_s": time.perf_counter() - begin}
     else:
         row["crown at its radius"] = question.saved

@@ -113,7 +113,7 @@ def measure(name: str, options: argparse.Namespace) -> dict[str, Any]:
             begin = time.perf_counter()
 
             def holds(ball: LinfBall, of: Tensor, method: str = method) -> Tensor:
-                return certify(graph, ball, of, method, options=GOAL).certified
+                return certify(graph, ball, of, method, options=GOAL, attack=None).certified
 
             jobs = min(options.jobs, len(x[some]))
             found[method] = radii((x[some], labels[some]), holds, STEPS, LEAST, jobs)
@@ -121,7 +121,9 @@ def measure(name: str, options: argparse.Namespace) -> dict[str, Any]:
     attacked = radii((x, labels), lambda b, of: pgd(model, b, of, steps=20, restarts=2).worst > 0, STEPS, LEAST)
     found["attack"] = attacked
     at = [
-        certify(graph, LinfBall(x, found["crown"] * f, clip=(0, 1)), labels, "crown", options=Options(batch=4))
+        certify(
+            graph, LinfBall(x, found["crown"] * f, clip=(0, 1)), labels, "crown", options=Options(batch=4), attack=None
+        )
         for f in (1.0, 1.5)
     ]
     fall = (at[0].worst - at[1].worst) / at[0].clean.amin(1)

@@ -172,7 +172,7 @@ def sentence_radii(
         begin, bounds = time.perf_counter(), []
 
         def holds(eps: float, method: str = method, bounds: list[tuple[float, float]] = bounds) -> bool:
-            result = certify(once, ball(eps), label, method, options=Options(goal=0.0), device=device)
+            result = certify(once, ball(eps), label, method, options=Options(goal=0.0), device=device, attack=None)
             bounds.append((eps, float(result.worst[0])))
             return result.verdict is Verdict.VERIFIED
 

@@ -109,7 +109,7 @@ def measure(graph: Graph, box: Box, label: int, method: str) -> dict[str, Any]:
     """One bound with its seconds and its memory."""
     reset = reset_peak()
     name, options = METHODS[method]
-    answer = certify(graph, box, label, name, options=options)
+    answer = certify(graph, box, label, name, options=options, attack=None)
     worst = answer.worst.item()
     return {
         "worst": worst if math.isfinite(worst) else None,
@@ -331,7 +331,7 @@ def beside(
     lower, upper = module.patches(box.lower).to(dtype), module.patches(box.upper).to(dtype)
 
     def ours() -> float:
-        return certify(graph, box, label, "crown", dtype=dtype).worst.item()
+        return certify(graph, box, label, "crown", dtype=dtype, attack=None).worst.item()
 
     return {"ours": ours(), **alternate(ours, lambda: peer.worst(lower, upper, label, 10), repeats)}
 

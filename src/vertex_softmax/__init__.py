@@ -9,15 +9,21 @@ from typing import TYPE_CHECKING
 from vertex_softmax.foundation.errors import VertexError
 
 if TYPE_CHECKING:
+    from vertex_softmax.bounds.branch_and_bound import Search
+    from vertex_softmax.methods.options import Options
     from vertex_softmax.methods.verdict import Verdict
+    from vertex_softmax.runs.attack import attack
     from vertex_softmax.runs.certification import Certification
+    from vertex_softmax.runs.certified_radius import radius
     from vertex_softmax.runs.certify import bound, certify
+    from vertex_softmax.runs.counterexamples import Attacking
     from vertex_softmax.runs.report.figures import plot_bounds as plot_bounds
     from vertex_softmax.runs.report.figures import plot_radii as plot_radii
     from vertex_softmax.runs.report.figures import plot_rates as plot_rates
     from vertex_softmax.runs.report.figures import plot_slack as plot_slack
     from vertex_softmax.runs.report.figures import plot_softmax_box as plot_softmax_box
     from vertex_softmax.sets import Box, LinfBall, LpBall, TokenBall
+    from vertex_softmax.sets.loading import load
     from vertex_softmax.softmax_box import (
         is_lower_bound,
         softmax_box_argmin,
@@ -31,16 +37,22 @@ if TYPE_CHECKING:
 __version__ = "0.1.0"
 
 __all__ = [
+    "Attacking",
     "Box",
     "Certification",
     "LinfBall",
     "LpBall",
+    "Options",
+    "Search",
     "TokenBall",
     "Verdict",
     "VertexError",
+    "attack",
     "bound",
     "certify",
     "is_lower_bound",
+    "load",
+    "radius",
     "softmax_box_argmin",
     "softmax_box_bounds",
     "softmax_box_enclosure",
@@ -49,7 +61,16 @@ __all__ = [
     "softmax_box_probabilities",
 ]
 
-_HOMES = ("softmax_box", "runs.certify", "runs.certification", "sets")
+_HOMES = (
+    "softmax_box",
+    "runs.certify",
+    "runs.certification",
+    "runs.counterexamples",
+    "runs.attack",
+    "runs.certified_radius",
+    "methods.options",
+    "sets",
+)
 """Modules that the names come from; the primitive is first, the others stand on it."""
 _PLOTS = ("plot_bounds", "plot_radii", "plot_rates", "plot_slack", "plot_softmax_box")
 """Pictures, with the extra `report`; not among the names of `import *`."""

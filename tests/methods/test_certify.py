@@ -105,7 +105,7 @@ def test_every_margin_has_to_be_positive(method: str) -> None:
     x = build.source((1,))
     scores = torch.tensor([[0.0], [1.0], [1.0]], dtype=torch.float64)
     graph = Graph(x, build.affine(x, scores, torch.tensor([0.0, -5.0, 0.0], dtype=torch.float64), "scores"))
-    found = certify(graph, LinfBall(torch.tensor([[-0.5]], dtype=torch.float64), 1.0), 0, method)
+    found = certify(graph, LinfBall(torch.tensor([[-0.5]], dtype=torch.float64), 1.0), 0, method, attack=None)
     assert found.verdicts == ("unknown",)
     assert "to class 2 is not positive" in found.reasons[0]
     assert float(found.lower[0, 1]) > 4
@@ -203,7 +203,7 @@ def test_shapes_that_do_not_fit(graph: Graph) -> None:
         certify(graph, LinfBall(torch.zeros(2, 5, 2).double(), 0.1), 0)
     x = build.source((2, 3))
     two = Graph(x, build.affine(x, torch.ones(2, 3).double(), None, "rows"))
-    with pytest.raises(InvalidValueError, match="margins need one row"):
+    with pytest.raises(InvalidValueError, match=r"position=-1 for the last; .* logits\[:, -1\]"):
         certify(two, LinfBall(torch.zeros(1, 2, 3).double(), 0.1), 0)
     one = Graph(x, build.affine(build.reshape(x, (6,), "flat"), torch.ones(1, 6).double(), None, "one"))
     with pytest.raises(InvalidValueError, match="at least two class scores"):

@@ -71,8 +71,8 @@ MUTANTS: list[Mutant] = [
             "what has no proof is verified": ("_judged", "proof.certificate is not None", "proof is not None"),
             "one class is left out": (
                 "with_proofs",
-                "others = [k for k in range(classes) if k != label]",
-                "others = [k for k in range(classes) if k != label][1:]",
+                "[ForbiddenCase(row[None], np.zeros(1), np.ones(1)) for row in rows]",
+                "[ForbiddenCase(row[None], np.zeros(1), np.ones(1)) for row in rows[1:]]",
             ),
         },
     ),

@@ -177,13 +177,13 @@ MUTANTS: list[Mutant] = [
     ),
     *mutants(
         "search",
-        "search/attack.py",
+        "sets/base.py",
         "search/test_attack.py",
         {
             "points leave the set": (
-                "_MarginDescent.descend",
-                "torch.minimum(torch.maximum(x, self.lower), self.upper)",
-                "torch.maximum(x, self.lower)",
+                "InputSet.project",
+                "torch.minimum(torch.maximum(given, self._lower.unsqueeze(1)), self._upper.unsqueeze(1))",
+                "torch.maximum(given, self._lower.unsqueeze(1))",
             ),
         },
     ),

@@ -11,58 +11,58 @@ from tests.mutation.mutant import Mutant, mutants
 MUTANTS: list[Mutant] = [
     *mutants(
         "verdicts",
-        "runs/certify.py",
+        "runs/verdicts.py",
         "methods/test_certify.py",
         {
-            "0 is a positive margin": ("_judge", "least > 0", "least >= 0", 1),
+            "0 is a positive margin": ("verdicts_of", "least > 0", "least >= 0", 1),
         },
         only="tie",
     ),
     *mutants(
         "verdicts",
-        "runs/certify.py",
+        "runs/verdicts.py",
         "methods/test_certify.py",
         {
             "the largest margin decides": (
-                "_judge",
-                "float(margins[b].amin()), float(clean.margins[b].amin())",
-                "float(margins[b][margins[b].isfinite()].amax()), float(clean.margins[b].amin())",
+                "verdicts_of",
+                "float(bounds[b].amin()), float(margins.clean[b].amin())",
+                "float(bounds[b].amax()), float(margins.clean[b].amin())",
             ),
         },
         only="every_margin",
     ),
     *mutants(
         "verdicts",
-        "runs/certify.py",
+        "runs/verdicts.py",
         "methods/test_broken.py",
         {
-            "what is not finite is verified": ("_judge", "text or not known", "text"),
+            "what is not finite is verified": ("verdicts_of", "text or not known", "text"),
         },
         only="final_bound",
     ),
     *mutants(
         "verdicts",
-        "runs/certify.py",
+        "runs/verdicts.py",
         "methods/test_broken.py",
         {
-            "problems of the walk are overlooked": ("_judge", "text or not known", "not known"),
+            "problems of the walk are overlooked": ("verdicts_of", "text or not known", "not known"),
         },
         only="never_verified or broken or overflow or domain",
     ),
     *mutants(
         "verdicts",
-        "runs/certify.py",
+        "runs/classes.py",
         "methods/test_certify.py",
         {
             "the label is one of the others": (
-                "_certified",
-                "others = others[others != labels[:, None]].reshape(batch, classes - 1)",
-                "others = others[others != labels.flip(0)[:, None]].reshape(batch, classes - 1)",
+                "Asked.classes",
+                "targets = others[others != labels[:, None]].reshape(batch, count - 1)",
+                "targets = others[others != labels.flip(0)[:, None]].reshape(batch, count - 1)",
             ),
             "margins at other classes": (
-                "_margins",
-                "whole.scatter(1, others, values)",
-                "whole.scatter(1, others, values.flip(1))",
+                "Classes.spread",
+                "whole.scatter(1, self.targets, values)",
+                "whole.scatter(1, self.targets, values.flip(1))",
             ),
         },
         only="label or batch",
@@ -89,6 +89,91 @@ MUTANTS: list[Mutant] = [
                 "Centres._above",
                 "found.lower[:, 0] > needed",
                 "found.lower[:, 0] > -torch.inf",
+            ),
+        },
+    ),
+    *mutants(
+        "verdicts",
+        "runs/counterexamples.py",
+        "runs/test_counterexamples.py",
+        {
+            "a point outside the set is a counterexample": (
+                "judged",
+                "centres.input_set.contains(points) & suspects.to(points.device)",
+                "suspects.to(points.device)",
+            ),
+        },
+    ),
+    *mutants(
+        "verdicts",
+        "runs/centres.py",
+        "runs/test_counterexamples.py",
+        {
+            "the model itself is not asked at the counterexample": (
+                "Centres.misclassified",
+                "mine.leads(mine.logits(own).to(classes.labels.device))[1] > 0",
+                "mine.leads(mine.logits(own).to(classes.labels.device))[1] > -torch.inf",
+            ),
+        },
+    ),
+    *mutants(
+        "verdicts",
+        "runs/verdicts.py",
+        "runs/test_counterexamples.py",
+        {
+            "a contradiction is hidden": (
+                "require_consistent",
+                "bool(contrary.any())",
+                "bool(contrary.all()) and False",
+            ),
+        },
+    ),
+    *mutants(
+        "verdicts",
+        "runs/classes.py",
+        "runs/test_counterexamples.py",
+        {
+            "another position": (
+                "Classes.logits",
+                "output.flatten(1)[:, self.first : self.first + self.count]",
+                "output.flatten(1)[:, : self.count]",
+            ),
+            "bounds of another position": (
+                "Classes.objectives",
+                "(self.first + self.targets)[..., None]",
+                "self.targets[..., None]",
+            ),
+            "the first target alone counts": (
+                "_targets",
+                "torch.tensor(rows, dtype=torch.long)",
+                "torch.tensor(rows, dtype=torch.long)[:, :1]",
+            ),
+        },
+    ),
+    *mutants(
+        "verdicts",
+        "sets/lp_points.py",
+        "sets/test_points.py",
+        {
+            "nothing is left for rounding": ("margin", "(size + 8) * UNIT", "-(size + 8) * UNIT"),
+            "rounded away from the centre": (
+                "moved",
+                "error.sign() * offset.sign() < 0",
+                "error.sign() * offset.sign() > 0",
+            ),
+            "points outside stay": ("onto_ball", "~(total <= 1 - 2 * off)", "~(total <= 2 - 2 * off)"),
+        },
+    ),
+    *mutants(
+        "verdicts",
+        "sets/lp_ball.py",
+        "sets/test_points.py",
+        {
+            "clip is forgotten": ("LpBall.project", "given.clamp(*self._clip)", "given"),
+            "numbers of radius 0 move": (
+                "LpBall._fixed",
+                "(self._eps.unsqueeze(1) > 0) | (x == self._x.unsqueeze(1))",
+                "(self._eps.unsqueeze(1) >= 0) | (x == self._x.unsqueeze(1))",
             ),
         },
     ),

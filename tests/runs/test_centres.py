@@ -112,7 +112,8 @@ def test_the_centre_is_the_sets_own() -> None:
     found = certify(model, ball, 0, "crown")
     assert found.clean[0, 1].item() == -0.1
     assert found.verdict is Verdict.FALSIFIED
-    assert certify(model, Box(ball.lower, ball.upper), 0, "crown").verdict is Verdict.UNKNOWN
+    assert certify(model, Box(ball.lower, ball.upper), 0, "crown", attack=None).verdict is Verdict.UNKNOWN
+    assert certify(model, Box(ball.lower, ball.upper, reference=x), 0, "crown", attack=None).reasons == found.reasons
     wide = Box(np.array([[-1.5e308]]), np.array([[1.7e308]]))  # the sum of the ends overflows
     assert certify(model, wide, 0, "ibp").clean.isfinite().any()
 

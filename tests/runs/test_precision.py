@@ -21,8 +21,9 @@ from vertex_softmax.certificate.certificate import CertificatePart, ForbiddenCas
 from vertex_softmax.graph.from_torch.importer import from_torch
 from vertex_softmax.graph.ir import Graph
 from vertex_softmax.methods.registry import METHODS
+from vertex_softmax.runs.bisection import Bisection
 from vertex_softmax.runs.evaluate import Plan, evaluate, inputs_of
-from vertex_softmax.runs.radius import Bisection, radii
+from vertex_softmax.runs.radius import radii
 from vertex_softmax.runs.slack import slack_map
 from vertex_softmax.search.attack import pgd
 from vertex_softmax.search.cascade import verify

@@ -13,8 +13,9 @@ from vertex_softmax.bounds.ascent import Ascent
 from vertex_softmax.foundation.errors import VertexError
 from vertex_softmax.methods.options import Options
 from vertex_softmax.runs import radius
+from vertex_softmax.runs.bisection import Bisection
 from vertex_softmax.runs.certify import certify
-from vertex_softmax.runs.radius import Bisection, radii
+from vertex_softmax.runs.radius import radii
 from vertex_softmax.runs.run import Run, read
 from vertex_softmax.search.attack import pgd
 

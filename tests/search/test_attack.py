@@ -12,7 +12,7 @@ from vertex_softmax.graph.ir import Graph
 from vertex_softmax.runs.demo.model import PatchTransformer
 from vertex_softmax.search import attack
 from vertex_softmax.search.attack import pgd
-from vertex_softmax.sets import Box, LinfBall, TokenBall
+from vertex_softmax.sets import Box, LinfBall, LpBall, TokenBall
 
 
 def weights(classes: int = 4, inputs: int = 6) -> torch.Tensor:
@@ -167,3 +167,52 @@ def test_refused(network, change, error, message) -> None:
     arguments = {"model": network, "input_set": LinfBall(images(2, 1, 8, 8), 0.1), "label": 0, **change}
     with pytest.raises(error, match=message):
         pgd(**arguments)
+
+
+@pytest.mark.parametrize("per_token", [False, True])
+@pytest.mark.parametrize("clip", [None, (0, 1)])
+@pytest.mark.parametrize("p", [1, 2, torch.inf])
+def test_every_ball_is_attacked_from_inside(network, p, clip, per_token) -> None:
+    """No point outside is ever returned, and the centre is beaten, in balls of every norm."""
+    x, labels = images(3, 1, 8, 8), torch.tensor([3, 1, 4])
+    eps = {1: 1.0, 2: 0.8, torch.inf: 0.1}[p]
+    ball = LpBall(x, torch.tensor([eps, 0.0, eps / 3]), p, clip=clip, per_token=per_token)
+    found = pgd(network, ball, labels, steps=8, restarts=5)
+    for t in range(10):
+        assert ball.contains(found.inputs[:, t]).all()
+        beside = margins_at(network, found.inputs[:, t], labels)[:, t]
+        torch.testing.assert_close(found.margins[:, t], beside.where(labels != t, torch.inf), rtol=0, atol=1e-12)
+    centre = margins_at(network, x, labels)
+    centre[torch.arange(3), labels] = torch.inf
+    assert (found.worst[[0, 2]] < centre.amin(1)[[0, 2]]).all()
+    generator = torch.Generator().manual_seed(5)
+    for point in ball.sample(50, generator).unbind(1):
+        seen = margins_at(network, point, labels)
+        seen[torch.arange(3), labels] = torch.inf
+        assert (found.worst <= seen.amin(1) + 1e-12).all()
+
+
+@pytest.mark.parametrize("p", [1, 2, torch.inf])
+def test_a_linear_function_is_minimised_over_balls(p) -> None:
+    W, labels = weights(), torch.tensor([0, 1, 2, 3, 0])
+    ball = LpBall(images(), 0.25, p)
+    found = pgd(lambda z: z @ W.T, ball, labels)
+    difference = W[labels][:, None] - W[None]
+    least = ball.support(difference)
+    least[torch.arange(5), labels] = torch.inf
+    torch.testing.assert_close(found.margins, least, rtol=0, atol=1e-9)
+
+
+def test_only_targets_count() -> None:
+    W, ball = weights(), LinfBall(images(), 0.25)
+    everything = pgd(lambda z: z @ W.T, ball, 0)
+    some = pgd(lambda z: z @ W.T, ball, 0, targets=[2])
+    assert torch.equal(some.margins, pgd(lambda z: z @ W.T, ball, 0, targets=2).margins)
+    assert some.margins.isinf().tolist() == [[True, True, False, True]] * 5
+    torch.testing.assert_close(some.margins[:, 2], everything.margins[:, 2])
+    assert torch.equal(some.inputs[:, 1], ball.centre)
+    rows = pgd(lambda z: z @ W.T, ball, 0, targets=torch.tensor([[1], [2], [3], [1], [2]]))
+    assert rows.margins.isfinite().long().argmax(1).tolist() == [1, 2, 3, 1, 2]
+    for bad in ([], [0], [4], [-1], [0.5], [[1]], [True]):
+        with pytest.raises(InvalidValueError, match="target"):
+            pgd(lambda z: z @ W.T, ball, 0, targets=bad)

@@ -27,7 +27,7 @@ def head_bounds(head: Heads, epsilon: float) -> dict[str, dict[str, Any]]:
     found = {}
     for method in METHODS:
         begin = time.perf_counter()
-        answer = certify(graph, ball, int(head.sign < 0), method)
+        answer = certify(graph, ball, int(head.sign < 0), method, attack=None)
         worst = float(answer.worst)
         found[method] = {
             "worst": worst if math.isfinite(worst) else None,

@@ -222,7 +222,7 @@ def bound_all(graph: Graph, ball: LinfBall, labels: Tensor, methods: Sequence[st
     found: dict[str, list[dict[str, Any]]] = {}
     for method in methods:
         begin = time.perf_counter()
-        answer = certify(graph, ball, labels, method, device=ball.lower.device)
+        answer = certify(graph, ball, labels, method, device=ball.lower.device, attack=None)
         worst, sure = answer.worst.tolist(), answer.certified.tolist()
         seconds = (time.perf_counter() - begin) / len(labels)
         found[method] = [

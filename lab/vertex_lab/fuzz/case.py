@@ -88,10 +88,20 @@ class Case(Asking):
                 self.find("verified but fooled", where, f"input {b} is verified, and a point has margin {worst!r}")
             if verdict is Verdict.VERIFIED and not bool((bad > 0).all() and bad.isfinite().all()):
                 self.find("verified without a bound", where, f"input {b}: {bad.tolist()}")
-            if verdict is Verdict.FALSIFIED and float(found.clean[b].min()) >= 0:
-                self.find("falsified without a point", where, f"input {b}")
+            if verdict is Verdict.FALSIFIED:
+                self._refuted(found.counterexamples[b : b + 1].cpu(), b, where)
             if bool(bad.isnan().any()):
                 self.note(f"nan bound {where}")
+
+    def _refuted(self, point: Tensor, b: int, where: str) -> None:
+        """A counterexample is in its set, and the network misclassifies it."""
+        if not bool(self.set.at(b).contains(point)):
+            self.find("counterexample outside", where, f"input {b}")
+        with torch.no_grad():
+            logits = self.double(point)[0]
+        other = logits[torch.arange(len(logits)) != self.labels[b]].max()
+        if not float(other) > float(logits[self.labels[b]]):
+            self.find("falsified without a point", where, f"input {b}: {logits.tolist()}")
 
     def equal(self, a: Tensor, b: Tensor, kind: str, where: str, relative: float = 1e-7) -> None:
         """Two bounds (batch, …) that have to be the same to rounding; NaN and −inf are the same as each other."""

@@ -39,7 +39,7 @@ def samples(input_set: InputSet, count: int, seed: int) -> Tensor:
             found.append(torch.where(draw < 0.15, lower, torch.where(draw > 0.85, upper, centre)))
         else:
             found.append(lower + draw * (upper - lower))
-    return torch.stack([x.clamp(lower, upper) for x in found])
+    return input_set.project(torch.stack(found, 1)).transpose(0, 1)
 
 
 def linear_corners(graph: Graph, input_set: InputSet, objectives: Tensor) -> Tensor:
@@ -52,7 +52,7 @@ def linear_corners(graph: Graph, input_set: InputSet, objectives: Tensor) -> Ten
         _, corner = linear.minimise(question.region)
         found = question.index.as_input(corner).transpose(0, 1).reshape(-1, *input_set.shape)
     found = torch.where(found.isfinite(), found, input_set.centre)
-    return found.clamp(input_set.lower, input_set.upper)
+    return input_set.project(found.transpose(0, 1)).transpose(0, 1)
 
 
 @dataclasses.dataclass

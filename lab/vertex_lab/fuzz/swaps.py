@@ -144,7 +144,8 @@ class _Case(Asking):
 
     def _radius(self) -> None:
         """The same of `vertex radius`."""
-        from vertex_softmax.runs.radius import Bisection, radii
+        from vertex_softmax.runs.bisection import Bisection
+        from vertex_softmax.runs.radius import radii
 
         inputs, how = self._data(), Bisection(attack_steps=2, attack_restarts=1, precision=0.5)
         runs = []

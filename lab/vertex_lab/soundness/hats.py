@@ -145,7 +145,10 @@ def _radius(key: Key, module: Hatted, point: Tensor, ids: Tensor | None) -> Inpu
     model = read(module)
     for i in range(HALVINGS):
         input_set = _set(key, point, 0.2 * 2.0**-i, ids)
-        if certify(model, input_set, 0, "hybrid", options=Options(goal=0.0)).verdicts[0] == Verdict.VERIFIED:
+        if (
+            certify(model, input_set, 0, "hybrid", options=Options(goal=0.0), attack=None).verdicts[0]
+            == Verdict.VERIFIED
+        ):
             return input_set
     raise InternalError(f"{key.name}: without a hat the network is not proved robust, however small the set")
 

@@ -131,7 +131,8 @@ def radius(
         vertex radius out/demo/model --count 5 --methods crown,joint
         vertex radius model.onnx --data inputs.npz --json
     """
-    from vertex_softmax.runs.radius import Bisection, radii
+    from vertex_softmax.runs.bisection import Bisection
+    from vertex_softmax.runs.radius import radii
     from vertex_softmax.runs.subject import read_model
 
     how = Bisection(least=least, most=most, precision=precision)

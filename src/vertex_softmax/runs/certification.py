@@ -43,19 +43,40 @@ class Certification:
     """The answer for each input of a batch."""
 
     lower: Tensor
-    """Lower bounds of the margin of the label to each class, (batch, classes); inf at the label."""
+    """Lower bounds of the margin of the label to each class, (batch, classes); inf at the label, and at classes that do
+    not count (`targets`)."""
     verdicts: tuple[Verdict, ...]
     reasons: tuple[str, ...]
     """For each input, why the verdict is not `verified`, and what may help; empty if it is."""
     method: str
     clean: Tensor
-    """The margins at the centre of the set, (batch, classes); inf at the label."""
+    """The margins at the centre of the set, (batch, classes); inf where `lower` is by definition."""
     seconds: dict[str, float]
     """The time of each stage, and `total`."""
     certificates: tuple[Certificate | None, ...] = ()
     """For each input its certificate, or None if it is not verified; empty if no certificates were requested."""
+    labels: Tensor | None = None
+    """The label of each input, (batch,); None: the class at which `lower` and `clean` are inf."""
+    counterexamples: Tensor = dataclasses.field(default_factory=lambda: torch.empty(0))
+    """For each falsified input a point of its set that the model itself misclassifies, NaN for the others;
+    (batch, *input shape) in float64."""
     peak_bytes: int | None = None
     """The peak memory: of tensors on a CUDA device, else of the process; None where it is not known."""
+
+    def at(self, which: Sequence[int]) -> Certification:
+        """The answers for some of the inputs, by their positions in the batch; times and memory are the batch's."""
+        index = torch.tensor(list(which), dtype=torch.long, device=self.lower.device)
+        points = self.counterexamples
+        return dataclasses.replace(
+            self,
+            lower=self.lower[index],
+            verdicts=tuple(self.verdicts[i] for i in which),
+            reasons=tuple(self.reasons[i] for i in which),
+            clean=self.clean[index],
+            certificates=tuple(self.certificates[i] for i in which) if self.certificates else (),
+            labels=None if self.labels is None else self.labels[index],
+            counterexamples=points[index.to(points.device)] if len(points) else points,
+        )
 
     @property
     def verdict(self) -> Verdict:
@@ -88,11 +109,15 @@ class Certification:
         """
         lower, clean = self.lower.detach().cpu(), self.clean.detach().cpu()
         own = (lower == math.inf) & (clean == math.inf)  # the margin of the label to itself
-        labels = zip(own.int().argmax(-1).tolist(), own.sum(-1).tolist(), strict=True)
+        labels = [
+            label if count == 1 else None
+            for label, count in zip(own.int().argmax(-1).tolist(), own.sum(-1).tolist(), strict=True)
+        ]
+        labels = labels if self.labels is None else self.labels.tolist()
         columns: dict[str, Iterable[Any]] = {
             "input": range(len(self.verdicts)),
             "verdict": map(str, self.verdicts),
-            "label": (label if count == 1 else None for label, count in labels),
+            "label": labels,
             "bound": map(_finite, lower.amin(-1).tolist()),
             "target": lower.argmin(-1).tolist(),
             "clean": map(_finite, clean.amin(-1).tolist()),
@@ -115,6 +140,9 @@ class Certification:
             "peak_bytes": self.peak_bytes,
             "inputs": self.rows(),
             **{name: [[_finite(x) for x in row] for row in table] for name, table in numbers.items()},
+            "counterexamples": [
+                None if bool(point.isnan().any()) else point.tolist() for point in self.counterexamples.detach().cpu()
+            ],
         }
 
     def to_json(self, indent: int | None = None) -> str:
@@ -189,9 +217,15 @@ def together(parts: Sequence[Certification], order: Sequence[Sequence[int]]) -> 
         reasons=tuple(parts[i].reasons[j] for i, j in where),
         method=parts[0].method,
         clean=in_order([part.clean for part in parts], order),
+        labels=None if parts[0].labels is None else in_order([_labels_of(part) for part in parts], order),
+        counterexamples=in_order([part.counterexamples for part in parts], order),
         seconds=seconds,
         certificates=tuple(parts[i].certificates[j] for i, j in where) if parts[0].certificates else (),
     )
+
+
+def _labels_of(part: Certification) -> Tensor:
+    return part.clean.isposinf().long().argmax(-1) if part.labels is None else part.labels
 
 
 def in_order(parts: Sequence[Tensor], order: Sequence[Sequence[int]]) -> Tensor:

@@ -7,11 +7,8 @@ import math
 import sys
 import time
 from collections.abc import Sequence
-from typing import Any
 
-import numpy as np
 import torch
-from numpy.typing import NDArray
 from torch import Tensor
 
 from vertex_softmax.bounds.coefficients import Objective
@@ -20,7 +17,6 @@ from vertex_softmax.foundation.errors import InvalidTypeError, InvalidValueError
 from vertex_softmax.foundation.precision import full_precision
 from vertex_softmax.foundation.tolerances import VERDICT
 from vertex_softmax.graph.ir import Graph
-from vertex_softmax.methods.bound import Bound
 from vertex_softmax.methods.options import Options
 from vertex_softmax.methods.registry import Method, lower_bounds, method_named
 from vertex_softmax.methods.sizing import batch_size, varying_numbers
@@ -28,9 +24,11 @@ from vertex_softmax.methods.verdict import Verdict
 from vertex_softmax.ops.elementwise import Log
 from vertex_softmax.ops.interval import Interval
 from vertex_softmax.ops.softmax import Softmax
-from vertex_softmax.runs.causes import cause
 from vertex_softmax.runs.centres import Centres, rounding
 from vertex_softmax.runs.certification import Certification, in_order, together
+from vertex_softmax.runs.classes import Asked, Classes
+from vertex_softmax.runs.counterexamples import DEFAULT, Attacking, Counterexamples, attacked
+from vertex_softmax.runs.verdicts import CENTRE, Margins, require_consistent, verdicts_of
 from vertex_softmax.sets import InputSet
 from vertex_softmax.sets.loading import Loaded, Model, checked, load, read
 from vertex_softmax.sets.region import BoxRegion, Region
@@ -50,6 +48,9 @@ def certify(
     device: torch.device | str | None = None,
     certificate: bool = False,
     rigorous: bool = False,
+    targets: int | Sequence[int] | Tensor | None = None,
+    position: int | None = None,
+    attack: Attacking | None = DEFAULT,
 ) -> Certification:
     """Is the label the largest output for every input of the set? One answer per input of the batch.
 
@@ -62,6 +63,13 @@ def certify(
     `certificate`: prove every `verified` so that it survives floating point (`Certification.certificates`); what cannot
     be proved is unknown, with the margin of the proof as reason. `rigorous`: besides, `lower` is only what was proved
     (−inf where nothing was tried: at inputs that are falsified). Both need the extra `proof`.
+
+    `targets`: only these classes count, whatever the others have: one class, some for all inputs, or a row for each.
+    `position`: of an output (positions, classes), as language models have, the row that holds the classes; −1 is the
+    last. `attack`: inputs that are not verified are attacked, shortly; a point of the set that the model itself
+    misclassifies beyond rounding is in `Certification.counterexamples`, and the verdict is `falsified`. With
+    `Options.goal` the attack comes first, and what it falsifies has no bounds (−inf). None: only the centre of the set
+    may falsify.
     """
     begin = time.perf_counter()
     options, chosen = _options(options), method_named(method)
@@ -70,13 +78,13 @@ def certify(
     if proofs and dtype != torch.float64:
         raise InvalidValueError(f"dtype is {dtype}; certificates are made in torch.float64")
     place = _device(device, checked(input_set))
-    labels = _labels(label, len(input_set))
+    asked = Asked.of(label, targets, position, len(input_set))
     original = read(model)
     groups = original.groups(input_set)
     seconds = {"import": time.perf_counter() - begin}
     peak = _PeakMemory(place)
-    ask = _Asked(chosen, options, dtype, place, rigorous if proofs else None, original)
-    parts = [_answer(group.graph, input_set[list(group.which)], labels[list(group.which)], ask) for group in groups]
+    how = _How(chosen, options, dtype, place, rigorous if proofs else None, original, _attacking(attack))
+    parts = [_answer(group.graph, input_set[list(group.which)], asked.at(list(group.which)), how) for group in groups]
     found = together(parts, [group.which for group in groups])
     seconds = {**seconds, **found.seconds}
     seconds["total"] = time.perf_counter() - begin
@@ -84,7 +92,7 @@ def certify(
 
 
 @dataclasses.dataclass(frozen=True)
-class _Asked:
+class _How:
     """How every group of inputs is answered."""
 
     method: Method
@@ -94,28 +102,80 @@ class _Asked:
     rigorous: bool | None
     """None: no proofs."""
     original: Loaded
+    attack: Attacking | None = None
 
 
-def _answer(graph: Graph, input_set: InputSet, labels: Tensor, ask: _Asked) -> Certification:
+def _answer(graph: Graph, input_set: InputSet, asked: Asked, ask: _How) -> Certification:
     """The answer for inputs that have one graph."""
-    dtype, device, options = ask.dtype, ask.device, ask.options
+    dtype, device = ask.dtype, ask.device
     exact = (graph if ask.rigorous is not None else _logits(graph)).to(torch.float64, device)
-    graph = exact.to(dtype, device)
-    region = input_set.region(graph.input.shape, dtype, device)
+    region = input_set.region(exact.input.shape, dtype, device)
+    if ask.rigorous is not None and not isinstance(region, BoxRegion):
+        raise InvalidValueError(f"certificates are about boxes; {type(input_set).__name__} is another set")
     count = len(region.box.lower)
-    labels = _classed(labels.to(device), count, _classes(graph))
-    size = batch_size(graph, ask.method, options, device, dtype, varying_numbers(region))
+    classes = asked.classes(exact.output.shape, count, device)
+    found = _decided_first(exact, input_set, classes, ask)
+    if found is None:
+        found = _bounded(exact, input_set, classes, ask)
+    return found if ask.rigorous is None else _proved(found, exact, region.box, classes, ask)
+
+
+def _decided_first(exact: Graph, input_set: InputSet, classes: Classes, ask: _How) -> Certification | None:
+    """The answer if an attack comes first: where it finds a counterexample, no bound is computed (−inf).
+
+    That is so if a verdict is enough (`Options.goal`); None otherwise.
+    """
+    count = len(classes.labels)
+    if ask.attack is None or ask.options.goal is None or count != len(input_set):
+        return None
+    size = batch_size(exact, ask.method, ask.options, ask.device, ask.dtype)
+    parts = []
+    for i in range(0, count, size):
+        centres = Centres(exact, input_set[i : i + size], ask.original, ask.method, ask.options)
+        parts.append(_attacked(centres, classes.at(slice(i, i + size)), ask))
+    found = together(parts, [tuple(which.tolist()) for which in torch.arange(count).split(size)])
+    done = [i for i, verdict in enumerate(found.verdicts) if verdict is Verdict.FALSIFIED]
+    rest = [i for i, verdict in enumerate(found.verdicts) if verdict is not Verdict.FALSIFIED]
+    if not rest:
+        return found
+    others = classes.at(torch.tensor(rest, device=ask.device))
+    left = _bounded(exact, input_set[rest], others, dataclasses.replace(ask, attack=None))
+    return together([found.at(done), left], [done, rest])
+
+
+def _attacked(centres: Centres, classes: Classes, ask: _How) -> Certification:
+    """The answer of the attack alone: falsified, or unknown; there are no bounds."""
+    begin = time.perf_counter()
+    with torch.no_grad():
+        scores = classes.logits(centres.graph.evaluate(centres.points))
+    clean = scores.gather(1, classes.labels[:, None]) - scores.gather(1, classes.targets)
+    wrong = centres.misclassified(classes, (clean.amin(1) < 0) & clean.isfinite().all(1))
+    nothing = Certification(
+        lower=classes.spread(torch.full_like(clean, -torch.inf)).to(ask.dtype),
+        verdicts=tuple(Verdict.FALSIFIED if bad else Verdict.UNKNOWN for bad in wrong.tolist()),
+        reasons=tuple(f"{CENTRE} (margin {margin:.6g})" for margin in clean.amin(1).tolist()),
+        method=str(ask.method),
+        clean=classes.spread(clean).to(ask.dtype),
+        seconds={},
+        labels=classes.labels,
+        counterexamples=_centres_that_are_wrong(centres, wrong),
+    )
+    decided = _decided(nothing, clean, centres, classes, ask)[0]
+    return dataclasses.replace(decided, seconds={"attack": time.perf_counter() - begin})
+
+
+def _bounded(exact: Graph, input_set: InputSet, classes: Classes, ask: _How) -> Certification:
+    """The answer by bounds and, unless it is switched off, the attack, for inputs that have one graph."""
+    graph = exact.to(ask.dtype, ask.device)
+    region = input_set.region(graph.input.shape, ask.dtype, ask.device)
+    count = len(region.box.lower)
+    size = batch_size(graph, ask.method, ask.options, ask.device, ask.dtype, varying_numbers(region))
     parts = []
     for i in range(0, count, size):
         some = input_set[i : i + size] if count == len(input_set) else input_set  # else the batch is one input
-        centres = Centres(exact, some, ask.original, ask.method, options)
-        parts.append(_certified(graph, region.at(slice(i, i + size)), centres, labels[i : i + size], ask))
-    found = together(parts, [tuple(which.tolist()) for which in torch.arange(count).split(size)])
-    if ask.rigorous is None:
-        return found
-    if not isinstance(region, BoxRegion):
-        raise InvalidValueError(f"certificates are about boxes; {type(input_set).__name__} is another set")
-    return _proved(found, graph, region.box, labels, ask)
+        centres = Centres(exact, some, ask.original, ask.method, ask.options)
+        parts.append(_certified(graph, region.at(slice(i, i + size)), centres, classes.at(slice(i, i + size)), ask))
+    return together(parts, [tuple(which.tolist()) for which in torch.arange(count).split(size)])
 
 
 def _named(original: Loaded) -> dict[str, str]:
@@ -132,45 +192,86 @@ def _logits(graph: Graph) -> Graph:
     return dataclasses.replace(graph, output=below.inputs[0])
 
 
-def _proved(found: Certification, graph: Graph, box: Interval, labels: Tensor, ask: _Asked) -> Certification:
+def _proved(found: Certification, graph: Graph, box: Interval, classes: Classes, ask: _How) -> Certification:
     """The certification with a proof of every `verified`; box (batch, *input shape). See runs/proofs.py."""
     try:
         from vertex_softmax.runs.proofs import Batch, with_proofs
     except ImportError as error:
         raise InvalidValueError(f"{error.name} is missing: pip install 'vertex-softmax[proof]'") from error
     cpu = graph.to(torch.float64, torch.device("cpu"))
-    batch = Batch(graph=cpu, lower=box.lower.cpu(), upper=box.upper.cpu(), labels=labels, file=_named(ask.original))
+    batch = Batch(graph=cpu, lower=box.lower.cpu(), upper=box.upper.cpu(), classes=classes, file=_named(ask.original))
     return with_proofs(found, batch, ask.options, rigorous=bool(ask.rigorous))
 
 
-def _certified(graph: Graph, region: Region, centres: Centres, labels: Tensor, ask: _Asked) -> Certification:
-    """The answer for inputs that are bounded together; labels (batch)."""
+def _certified(graph: Graph, region: Region, centres: Centres, classes: Classes, ask: _How) -> Certification:
+    """The answer for inputs that are bounded together."""
     lower = region.box.lower
-    batch, classes = lower.shape[0], _classes(graph)
-    others = torch.arange(classes, device=lower.device).expand(batch, classes)
-    others = others[others != labels[:, None]].reshape(batch, classes - 1)
-    C = torch.zeros(batch, classes - 1, classes, dtype=lower.dtype, device=lower.device)
-    C.scatter_(2, labels[:, None, None].expand(-1, classes - 1, 1), 1.0)
-    C.scatter_add_(2, others[..., None], torch.full_like(C[..., :1], -1.0))
+    batch, size = lower.shape[0], math.prod(graph.output.shape)
+    C = classes.objectives(size, lower)
     question = Question.over(graph, region, memory=ask.options.memory)
-    objective = Objective.dense(graph.output, C.reshape(batch, classes - 1, *graph.output.shape))
+    objective = Objective.dense(graph.output, C.reshape(batch, -1, *graph.output.shape))
     with torch.no_grad():
         centre = centres.points.to(lower)
-        clean = _margins((C @ graph.evaluate(centre).reshape(batch, classes, 1)).squeeze(-1), others, classes)
+        clean = (C @ graph.evaluate(centre).reshape(batch, size, 1)).squeeze(-1)
         found = lower_bounds(question, objective, ask.method, ask.options)
-    margins = _margins(found.lower, others, classes)
     positive = bool((found.lower > 0).any())
     guard = rounding(question, found, objective, ask.method, ask.options) if positive else None
-    wrong = centres.misclassified(labels, (clean.amin(1) < 0) & (clean.isfinite().sum(1) == classes - 1))
-    verdicts, reasons = _judge(found, margins, _Clean(clean, wrong), guard)
-    return Certification(
-        lower=margins,
+    wrong = centres.misclassified(classes, (clean.amin(1) < 0) & clean.isfinite().all(1))
+    margins = Margins(found, clean, guard, wrong)
+    verdicts, reasons = verdicts_of(margins, classes)
+    outcome = Certification(
+        lower=classes.spread(found.lower),
         verdicts=verdicts,
         reasons=reasons,
         method=str(ask.method),
-        clean=clean,
+        clean=classes.spread(clean),
         seconds=dict(question.clock.seconds),
+        labels=classes.labels,
+        counterexamples=_centres_that_are_wrong(centres, wrong),
     )
+    require_consistent(margins, classes, classes.spread(clean), wrong)
+    decided, refuted = _decided(outcome, found.lower, centres, classes, ask)
+    require_consistent(margins, classes, refuted.margins, refuted.where)
+    return decided
+
+
+def _centres_that_are_wrong(centres: Centres, wrong: Tensor) -> Tensor:
+    """The centres that are misclassified, (batch, *input shape); NaN elsewhere."""
+    points = centres.input_set.centre
+    points = points if len(points) == len(wrong) else points.unsqueeze(0)  # the whole batch is one input
+    return torch.where(wrong.to(points.device).reshape(-1, *[1] * (points.dim() - 1)), points, torch.nan)
+
+
+def _decided(
+    outcome: Certification, order: Tensor, centres: Centres, classes: Classes, ask: _How
+) -> tuple[Certification, Counterexamples]:
+    """The outcome after an attack on the inputs that are unknown, and what the attack found, of all inputs.
+
+    order: (batch, T), the targets with the least of these come first.
+    """
+    count = len(outcome.verdicts)
+    where, reached = torch.zeros(count, dtype=torch.bool, device=ask.device), outcome.clean.double().clone()
+    points = outcome.counterexamples.clone()
+    which = torch.tensor([i for i, verdict in enumerate(outcome.verdicts) if verdict is Verdict.UNKNOWN]).long()
+    if ask.attack is None or not len(which) or len(centres.input_set) != count:
+        return outcome, Counterexamples(where, points, reached)
+    begin, there = time.perf_counter(), which.to(ask.device)
+    some = dataclasses.replace(centres, input_set=centres.input_set[which])
+    found = attacked(some, classes.at(there), order[there], ask.attack)
+    where[there], reached[there] = found.where, found.margins
+    verdicts, reasons = list(outcome.verdicts), list(outcome.reasons)
+    for j in found.where.nonzero().flatten().tolist():
+        i, target = int(which[j]), int(found.margins[j].argmin())
+        points[i], verdicts[i] = found.points[j], Verdict.FALSIFIED
+        reasons[i] = f"a point of the set is classified as {target} (margin {float(found.margins[j, target]):.6g})"
+    decided = dataclasses.replace(
+        outcome,
+        verdicts=tuple(verdicts),
+        reasons=tuple(reasons),
+        counterexamples=points,
+        seconds={**outcome.seconds, "attack": time.perf_counter() - begin},
+    )
+    return decided, Counterexamples(where, points, reached)
 
 
 @full_precision()
@@ -188,14 +289,14 @@ def bound(
     place = _device(device, checked(input_set))
     _dtype(dtype)
     original = read(model)
-    ask = _Asked(chosen, options, dtype, place, None, original)
+    ask = _How(chosen, options, dtype, place, None, original)
     groups = original.groups(input_set)
     found = [_interval(group.graph, input_set[list(group.which)], ask) for group in groups]
     order = [group.which for group in groups]
     return Interval(in_order([part.lower for part in found], order), in_order([part.upper for part in found], order))
 
 
-def _interval(graph: Graph, input_set: InputSet, ask: _Asked) -> Interval:
+def _interval(graph: Graph, input_set: InputSet, ask: _How) -> Interval:
     """The interval of every output for inputs that have one graph."""
     graph = graph.to(ask.dtype, ask.device)
     region = input_set.region(graph.input.shape, ask.dtype, ask.device)
@@ -205,7 +306,7 @@ def _interval(graph: Graph, input_set: InputSet, ask: _Asked) -> Interval:
     return Interval(torch.cat([part.lower for part in parts]), torch.cat([part.upper for part in parts]))
 
 
-def _output_interval(graph: Graph, region: Region, ask: _Asked) -> Interval:
+def _output_interval(graph: Graph, region: Region, ask: _How) -> Interval:
     """The interval of every output for inputs that are bounded together."""
     batch, size, shape = len(region.box.lower), math.prod(graph.output.shape), graph.output.shape
     eye = torch.eye(size, dtype=ask.dtype, device=ask.device)
@@ -217,6 +318,15 @@ def _output_interval(graph: Graph, region: Region, ask: _Asked) -> Interval:
     for problem in bound.boxes.problems:
         found = torch.where(problem.where[:, None], torch.full_like(found, torch.nan), found)
     return Interval(found[:, :size].reshape(batch, *shape), -found[:, size:].reshape(batch, *shape))
+
+
+def _attacking(attack: object) -> Attacking | None:
+    if attack is not None and not isinstance(attack, Attacking):
+        raise InvalidTypeError(
+            f"attack is a {type(attack).__name__}; give vertex_softmax.runs.counterexamples.Attacking, or None for no "
+            "attack"
+        )
+    return attack
 
 
 def _options(options: object) -> Options:
@@ -250,127 +360,6 @@ def _dtype(dtype: object) -> torch.dtype:
     if not isinstance(dtype, torch.dtype) or dtype not in VERDICT:
         raise InvalidValueError(f"dtype is {dtype}; choose torch.float64 or torch.float32")
     return dtype
-
-
-def _classes(graph: Graph) -> int:
-    shape, size = graph.output.shape, math.prod(graph.output.shape)
-    if size < 2 or (shape and size != shape[-1]):
-        raise InvalidValueError(
-            f"the network's output has shape {shape}; margins need one row of at least two class scores. "
-            "Use `bound` for other outputs"
-        )
-    return size
-
-
-def _labels(label: object, batch: int) -> Tensor:
-    """One class number per input, (batch) of int64 on the CPU."""
-    array = _integers(label)
-    if array.ndim > 1:
-        raise InvalidValueError(
-            f"label has shape {array.shape}; give one class number for each of {batch} inputs, or one for all"
-        )
-    numbers = [int(n) for n in array.reshape(-1)]
-    if len(numbers) == 1:
-        numbers *= batch
-    if len(numbers) != batch:
-        raise InvalidValueError(f"there are {len(numbers)} labels for {batch} inputs; give one each, or one for all")
-    for i, number in enumerate(numbers):
-        if not 0 <= number < 1 << 31:
-            raise InvalidValueError(f"label {number} at index {i} is not a class; classes are counted from 0")
-    return torch.tensor(numbers, dtype=torch.long)
-
-
-def _integers(label: object) -> NDArray[Any]:
-    """An array of integers of any size, however they were given."""
-    wrong = "give class numbers as integers"
-    if isinstance(label, Tensor):
-        if label.is_meta or label.layout != torch.strided or label.is_quantized:
-            raise InvalidTypeError(f"label is a meta, sparse or quantised tensor; {wrong}")
-        if label.is_floating_point() or label.is_complex() or label.dtype == torch.bool:
-            raise InvalidTypeError(f"label has dtype {label.dtype}; {wrong}")
-        return label.detach().cpu().numpy()
-    if isinstance(label, np.ma.MaskedArray):
-        raise InvalidTypeError(f"label is a masked array; {wrong}")
-    try:
-        array = np.asarray(label)
-    except (ValueError, TypeError, OverflowError, RuntimeError) as error:
-        raise InvalidTypeError(f"label cannot be read as class numbers: {error}") from error
-    big = array.dtype.kind == "O" and all(type(n) is int for n in array.reshape(-1))
-    if array.dtype.kind not in "iu" and not big:
-        raise InvalidTypeError(f"label has dtype {array.dtype}; {wrong}")
-    return array
-
-
-def _classed(labels: Tensor, batch: int, classes: int) -> Tensor:
-    """The labels, if each is a class; a set that is one input of the network's whole shape has one."""
-    if len(labels) != batch and bool((labels == labels[0]).all()):
-        labels = labels[:1].expand(batch)
-    if len(labels) != batch:
-        raise InvalidValueError(f"there are {len(labels)} labels for {batch} inputs; give one each, or one for all")
-    wrong = labels >= classes
-    if bool(wrong.any()):
-        at = int(wrong.nonzero()[0])
-        raise InvalidValueError(f"label {int(labels[at])} at index {at} is not a class; there are {classes}, from 0")
-    return labels
-
-
-def _margins(values: Tensor, others: Tensor, classes: int) -> Tensor:
-    """(batch, classes − 1) at the other classes → (batch, classes), inf at the label."""
-    whole = torch.full((values.shape[0], classes), torch.inf, dtype=values.dtype, device=values.device)
-    return whole.scatter(1, others, values)
-
-
-@dataclasses.dataclass(frozen=True)
-class _Clean:
-    """The centres of some sets."""
-
-    margins: Tensor
-    """(batch, classes), inf at the label"""
-    wrong: Tensor
-    """whether the centre is misclassified, beyond doubt; (batch,) bool"""
-
-
-def _judge(
-    found: Bound, margins: Tensor, clean: _Clean, guard: Tensor | None
-) -> tuple[tuple[Verdict, ...], tuple[str, ...]]:
-    """Verdicts and reasons, one for each input; margins (batch, classes), inf at the label."""
-    verdicts, reasons = [], []
-    trouble = ["" for _ in range(margins.shape[0])]
-    for problem in found.boxes.problems:
-        for b in problem.where.nonzero().flatten().tolist():
-            trouble[b] = trouble[b] or f"{problem.text} at {problem.node.name!r}"
-    for b, text in enumerate(trouble):
-        least, centre = float(margins[b].amin()), float(clean.margins[b].amin())
-        label = clean.margins[b] == torch.inf
-        known = bool((label | margins[b].isfinite()).all()) and int(label.sum()) == 1
-        if bool(clean.wrong[b]):
-            verdicts.append(Verdict.FALSIFIED)
-            reasons.append(f"the centre of the set is itself misclassified (margin {centre:.6g})")
-        elif text or not known:
-            verdicts.append(Verdict.UNKNOWN)
-            reasons.append(f"{text or 'the final bound is not finite'}; a smaller set may help")
-        elif centre < 0:
-            verdicts.append(Verdict.UNKNOWN)
-            reasons.append(
-                f"the margin at the centre of the set is {centre:.6g}, but it is not certain that the model itself "
-                "misclassifies it there: rounding may explain it"
-            )
-        elif least > 0 and guard is not None and least > float(guard[b]):
-            verdicts.append(Verdict.VERIFIED)
-            reasons.append("")
-        elif least > 0:
-            needed = math.inf if guard is None else float(guard[b])
-            verdicts.append(Verdict.UNKNOWN)
-            reasons.append(
-                f"the margin bound {least:.6g} to class {int(margins[b].argmin())} is positive, but rounding may have "
-                f"taken more: it has to be above {needed:.6g}"
-            )
-        else:
-            verdicts.append(Verdict.UNKNOWN)
-            target = int(margins[b].argmin())
-            why = cause(found.boxes, b, int(label.nonzero().flatten()[0]), target)
-            reasons.append(f"the margin bound {least:.6g} to class {target} is not positive{why}")
-    return tuple(verdicts), tuple(reasons)
 
 
 class _PeakMemory:

@@ -263,7 +263,7 @@ class _Evaluation:
     def _certify(self, method: str, eps: float, piece: range, options: Options) -> list[dict[str, Any]]:
         """The answers for one piece of the inputs, as plain JSON."""
         some = self.inputs.at(piece)
-        result = certify(self.subject.model, some.ball(eps), some.labels, method, options=options)
+        result = certify(self.subject.model, some.ball(eps), some.labels, method, options=options, attack=None)
         each = result.seconds["total"] / len(piece)
         return [
             {

@@ -23,6 +23,7 @@ from vertex_softmax.methods.options import Options
 from vertex_softmax.methods.registry import METHODS, method_named
 from vertex_softmax.methods.verdict import Verdict
 from vertex_softmax.runs.certification import Certification
+from vertex_softmax.runs.classes import Classes
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -34,15 +35,15 @@ class Batch:
     lower: Tensor
     """(batch, *input shape)"""
     upper: Tensor
-    labels: Tensor
-    """(batch,)"""
+    classes: Classes
+    """the labels, and the classes that count"""
     file: dict[str, str] = dataclasses.field(default_factory=dict)
     """the name and the identity of the model's file, as it was read; empty if the model is not a file"""
 
 
 def with_proofs(found: Certification, batch: Batch, options: Options, *, rigorous: bool) -> Certification:
     """The certification with a certificate for each verified input."""
-    graph, lower, upper, labels = batch.graph, batch.lower, batch.upper, batch.labels
+    graph, lower, upper, classes = batch.graph, batch.lower, batch.upper, batch.classes
     effort = Effort(options.ascent or Ascent(steps=0), options.pieces, best=rigorous)
     if METHODS[method_named(found.method)].branches:
         effort = dataclasses.replace(effort, search=options.search)
@@ -55,10 +56,9 @@ def with_proofs(found: Certification, batch: Batch, options: Options, *, rigorou
             if rigorous:
                 bounds[b] = torch.where(bounds[b] == math.inf, math.inf, -math.inf)
             continue
-        label, classes = int(labels[b]), bounds.shape[1]
-        others = [k for k in range(classes) if k != label]
-        eye = np.eye(classes)
-        cases = [ForbiddenCase((eye[label] - eye[k])[None], np.zeros(1), np.ones(1)) for k in others]
+        others = classes.targets[b].tolist()
+        rows = classes.at(slice(b, b + 1)).objectives(math.prod(graph.output.shape), lower)[0].cpu().numpy()
+        cases = [ForbiddenCase(row[None], np.zeros(1), np.ones(1)) for row in rows]
         part = CertificatePart(lower[b].cpu().numpy(), upper[b].cpu().numpy(), cases)
         begin = time.perf_counter()
         own_effort = effort if verdict is Verdict.VERIFIED else dataclasses.replace(effort, search=None)

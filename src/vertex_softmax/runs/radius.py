@@ -27,6 +27,7 @@ from vertex_softmax.foundation.errors import InvalidValueError
 from vertex_softmax.foundation.precision import full_precision
 from vertex_softmax.methods.options import Options
 from vertex_softmax.methods.registry import METHODS
+from vertex_softmax.runs.bisection import CHEAP, STRONGER, Bisection, Bracket
 from vertex_softmax.runs.certify import certify
 from vertex_softmax.runs.evaluate import PIECE, asked_of, described, inputs_of
 from vertex_softmax.runs.journal import Journal, fingerprint, key_of
@@ -34,60 +35,8 @@ from vertex_softmax.runs.run import JOURNAL, Model, Radius, Run, RunInput, claim
 from vertex_softmax.runs.subject import Inputs, Subject
 from vertex_softmax.search.attack import pgd
 
-CHEAP = "crown"
-"""The method whose radii are used as lower bounds for those of STRONGER."""
-STRONGER = ("alpha-crown", "hybrid", "joint", "bab")
-"""Methods that are never below CHEAP, by construction (methods/combination.py)."""
-
 Watch: TypeAlias = Callable[[str, int, int], None]
 """Called with the method, how many inputs are finished, and how many there are."""
-
-
-@dataclasses.dataclass(frozen=True)
-class Bisection:
-    """The range and the precision of the search for radii, and the settings of the attack."""
-
-    least: float = 1e-4
-    """the smallest ε that is tried: an input that is not certified at it has radius 0"""
-    most: float = 0.5
-    """the largest ε that is tried"""
-    precision: float = 0.05
-    """the bisection ends when the least refused ε is at most this much larger than the certified one, relatively"""
-    attack_steps: int = 20
-    attack_restarts: int = 2
-
-    def __post_init__(self) -> None:
-        if not 0 < self.least < self.most < math.inf:
-            raise InvalidValueError(f"ε from {self.least} to {self.most}: both must be above 0, the second the larger")
-        if not 0 < self.precision <= 10:
-            raise InvalidValueError(f"the precision is {self.precision}; choose a number above 0, such as 0.05")
-
-
-@dataclasses.dataclass
-class _Bracket:
-    """For each of n inputs, the range in which its radius is known to lie."""
-
-    low: Tensor
-    """(n,): the largest ε that holds; 0 if none is known"""
-    high: Tensor
-    """(n,): the least ε that does not hold; inf if none is known"""
-
-    def open(self, how: Bisection) -> Tensor:
-        """Which brackets are not narrow enough yet, (n,) bool."""
-        untried = (self.low == 0) & (self.high > how.least)
-        wide = (self.low > 0) & (self.high > self.low * (1 + how.precision)) & (self.low < how.most)
-        return untried | wide
-
-    def middle(self, how: Bisection) -> Tensor:
-        """The next ε to try, (n,): `least` if no ε is known to hold, `most` if none is known to fail, else between."""
-        between = (self.low * self.high).sqrt().clamp(max=how.most)
-        upward = torch.where(self.high == math.inf, torch.full_like(self.low, how.most), between)
-        return torch.where(self.low == 0, torch.full_like(self.low, how.least), upward)
-
-    def learn(self, eps: Tensor, holds: Tensor, which: Tensor) -> None:
-        """Narrow the brackets of the inputs `which` (indices) by the answers `holds` (bool) at their `eps`."""
-        self.low[which] = torch.where(holds, torch.maximum(self.low[which], eps), self.low[which])
-        self.high[which] = torch.where(holds, self.high[which], torch.minimum(self.high[which], eps))
 
 
 # More than six parameters: a public signature, of which the last four are optional.
@@ -153,7 +102,7 @@ class _RadiusBisection:
         self.options, self.journal, self.watch = options, journal, watch
         self.context = asked_of(subject, inputs)
         self.seconds: dict[tuple[str, int], float] = {}
-        self.done: dict[tuple[str, int], _Bracket] = {}
+        self.done: dict[tuple[str, int], Bracket] = {}
 
     def radii(self, method: str, shown: Sequence[RunInput]) -> list[Radius]:
         """The radii of all inputs by one method, in the inputs' order."""
@@ -177,37 +126,37 @@ class _RadiusBisection:
         self.watch(method, len(self.inputs), len(self.inputs))
         return found
 
-    def _bracket(self, what: str, piece: range, shown: Sequence[RunInput]) -> _Bracket:
+    def _bracket(self, what: str, piece: range, shown: Sequence[RunInput]) -> Bracket:
         """The final brackets of a piece of the inputs for a method, or for the attack; computed once."""
         key = (what, piece.start)
         if key not in self.done:
             bracket = self._start(what, piece, shown)
             self.seconds[key] = self.seconds.get(key, 0.0)
-            while bool((rest := bracket.open(self.how)).any()):
-                which = rest.nonzero().flatten()
-                eps = bracket.middle(self.how)[which]
-                asked = [piece[int(j)] for j in which]
-                each = [[i, e] for i, e in zip(asked, eps.tolist(), strict=True)]
-                question = key_of("radius", method=what, inputs=each, how=self._settings(what), **self.context)
-                answer = self.journal.once(question, self._answer, what, asked, eps)
-                holds, seconds = _validated_answer(answer, len(asked), self.journal.path)
-                self.seconds[key] += seconds
-                bracket.learn(eps, holds, which)
-            self.done[key] = bracket
+            self.done[key] = bracket.narrow(self.how, lambda which, eps: self._holds(what, piece, which, eps))
         return self.done[key]
 
-    def _start(self, what: str, piece: range, shown: Sequence[RunInput]) -> _Bracket:
+    def _holds(self, what: str, piece: range, which: Tensor, eps: Tensor) -> Tensor:
+        """Whether inputs of a piece, by their places in it, hold at their ε, (n,) bool; each is asked once, ever."""
+        asked = [piece[int(j)] for j in which]
+        each = [[i, e] for i, e in zip(asked, eps.tolist(), strict=True)]
+        question = key_of("radius", method=what, inputs=each, how=self._settings(what), **self.context)
+        answer = self.journal.once(question, self._answer, what, asked, eps)
+        holds, seconds = _validated_answer(answer, len(asked), self.journal.path)
+        self.seconds[what, piece.start] += seconds
+        return holds
+
+    def _start(self, what: str, piece: range, shown: Sequence[RunInput]) -> Bracket:
         """The brackets before the bisection: misclassified inputs have radius 0, and the attack bounds the others."""
         correct = torch.tensor([shown[i].clean > 0 for i in piece])
         low = torch.zeros(len(piece), dtype=torch.float64)
         high = torch.where(correct, math.inf, 0.0).double()
         if what == "attack":
-            return _Bracket(low, high)
+            return Bracket(low, high)
         high = torch.minimum(high, self._bracket("attack", piece, shown).high)
         if what in STRONGER:
             low = self._bracket(CHEAP, piece, shown).low.clone()
             self.seconds[what, piece.start] = self.seconds[CHEAP, piece.start]
-        return _Bracket(low, high)
+        return Bracket(low, high)
 
     def _settings(self, what: str) -> Any:
         return [self.how.attack_steps, self.how.attack_restarts] if what == "attack" else self.options
@@ -222,7 +171,7 @@ class _RadiusBisection:
             found = pgd(graph, ball, some.labels, steps=how.attack_steps, restarts=how.attack_restarts)
             holds = found.worst >= 0  # a tie does not count as misclassified
         else:
-            holds = certify(self.subject.model, ball, some.labels, what, options=self.options).certified
+            holds = certify(self.subject.model, ball, some.labels, what, options=self.options, attack=None).certified
         return {"holds": holds.tolist(), "seconds": time.perf_counter() - begin}
 
 

@@ -24,6 +24,8 @@ from vertex_softmax.graph.ir import Graph
 from vertex_softmax.sets import InputSet
 
 Function: TypeAlias = Callable[[Tensor], Tensor]
+ACROSS = 4.0
+"""A step of this share of a set's radius goes through it, from wherever it begins."""
 POINTS = 8192
 """The most points that go through the network at once; larger batches are handled in parts."""
 
@@ -32,7 +34,8 @@ POINTS = 8192
 class Attack:
     """The lowest margins reached: margins[i, t] = logit[label i] − logit[t] at inputs[i, t], a point of the set.
 
-    +inf at t = label i. No sound lower bound of that margin over the set is above margins[i, t].
+    +inf at t = label i and at classes that do not count. No sound lower bound of that margin over the set is above
+    margins[i, t].
     """
 
     margins: Tensor
@@ -51,7 +54,7 @@ class Attack:
         return self.inputs[torch.arange(len(self.inputs), device=self.inputs.device), self.margins.argmin(1)]
 
 
-# More than six parameters: a public signature, of which the last four are optional keywords.
+# More than six parameters: a public signature, of which the last five are optional keywords.
 @full_precision()
 def pgd(
     model: Function | nn.Module | Graph,
@@ -62,15 +65,19 @@ def pgd(
     step_size: float | None = None,
     restarts: int = 4,
     seed: int = 0,
+    targets: int | Sequence[int] | Tensor | None = None,
 ) -> Attack:
     """The lowest margins that projected gradient descent reaches in the set; the same seed gives the same result.
 
     model: any differentiable function of tensors (n, *input shape) to (n, classes), in float64; a module in another
     precision is copied into float64. label: one for all inputs, or one each. For every target class, `restarts` points
-    (the centre, the corner against its gradient, then random points and random corners alternately) take `steps` signed
-    gradient steps that lower the margin to that target, clamped to the set. step_size is absolute; None starts at half
-    of each entry's radius and decreases to 0 along a cosine. Every point visited counts for every target. The result of
-    an input does not depend on the others in the batch, except for rounding.
+    (the centre, the point of the set against its gradient, then random points of the inside and of the rim alternately)
+    take `steps` steps of the set (`InputSet.step`) that lower the margin to that target: signed gradient steps in a
+    box. The set's steps begin at half of its radius and decrease to 0 along a cosine; with `step_size`, an absolute
+    number, they are signed gradient steps of that size, projected. Every point visited counts for every target. The
+    result of an input does not depend on the others in the batch, except for rounding.
+
+    targets: the classes that count, one or (T) for all inputs, or (batch, T); None: all but the label.
     """
     for name, value, least in (("steps", steps, 0), ("restarts", restarts, 1)):
         if value < least:
@@ -81,72 +88,102 @@ def pgd(
     with torch.no_grad():
         logits = function(input_set.centre)
     labels = _labels(label, input_set, logits)
-    classes = logits.shape[1]
-    generator = torch.Generator().manual_seed(seed)
-    shape = (restarts, *input_set.shape[1:])
-    draws = torch.rand(shape, generator=generator, dtype=torch.float64).to(logits.device)
-    margins, inputs = [], []
-    for part in torch.arange(len(input_set)).split(max(1, POINTS // (restarts * (classes - 1)))):
-        search = _MarginDescent(function, input_set.at(part), labels[part], classes)
-        search.descend(search.starts(draws), steps, step_size)
+    aims = _targets(targets, labels, logits.shape[1])
+    how = Descent(steps, restarts, step_size, seed)
+    values, points = descended(function, input_set, labels, aims, how)
+    margins = torch.full(logits.shape, torch.inf, dtype=torch.float64, device=labels.device).scatter(1, aims, values)
+    inputs = input_set.centre[:, None].repeat(1, logits.shape[1], *[1] * (points.dim() - 2))
+    inputs[torch.arange(len(inputs), device=aims.device)[:, None], aims] = points
+    return Attack(margins, inputs)
+
+
+@dataclass(frozen=True)
+class Descent:
+    """How long an attack descends, and from where."""
+
+    steps: int = 40
+    restarts: int = 4
+    step_size: float | None = None
+    seed: int = 0
+    points: int = 0
+    """the most points that go through the network at once, but for those of one input; 0: POINTS"""
+
+
+def descended(
+    function: Function, input_set: InputSet, labels: Tensor, targets: Tensor, how: Descent
+) -> tuple[Tensor, Tensor]:
+    """The lowest margins (batch, T) of the labels (batch) to the targets (batch, T), none of them the label.
+
+    With them the points of the sets at which they were reached, (batch, T, *input shape).
+    """
+    if not len(input_set):
+        return targets.double(), input_set.centre[:, None].repeat(
+            1, targets.shape[1], *[1] * (len(input_set.shape) - 1)
+        )
+    margins, inputs, most = [], [], how.points or POINTS
+    for part in torch.arange(len(input_set)).split(max(1, most // (how.restarts * max(1, targets.shape[1])))):
+        search = _MarginDescent(function, input_set.at(part), labels[part], targets[part])
+        search.descend(search.starts(how), how)
         margins.append(search.margins)
         inputs.append(search.inputs)
-    return Attack(torch.cat(margins), torch.cat(inputs))
+    return torch.cat(margins), torch.cat(inputs)
 
 
 class _MarginDescent:
     """The lowest margins reached so far and the inputs at which they were; every point goes through `_visit`.
 
-    Points are (batch, targets, points, *shape), targets being the classes other than the label.
+    Points are (batch, targets, points, *shape).
     """
 
-    def __init__(self, function: Function, input_set: InputSet, labels: Tensor, classes: int) -> None:
-        self.function, self.labels, self.classes = function, labels, classes
-        self.lower, self.upper, self.centre = (
-            x[:, None, None] for x in (input_set.lower, input_set.upper, input_set.centre)
-        )
-        batch = len(input_set)
-        others = torch.arange(classes, device=labels.device).expand(batch, classes)
-        self.targets = others[others != labels[:, None]].reshape(batch, classes - 1)
-        self.margins = torch.full((batch, classes), torch.inf, dtype=torch.float64, device=labels.device)
-        self.inputs = input_set.centre[:, None].repeat(1, classes, *[1] * (input_set.centre.dim() - 1))
+    def __init__(self, function: Function, input_set: InputSet, labels: Tensor, targets: Tensor) -> None:
+        self.function, self.input_set, self.labels, self.targets = function, input_set, labels, targets
+        self.centre = input_set.centre
+        self.margins = torch.full(targets.shape, torch.inf, dtype=torch.float64, device=labels.device)
+        self.inputs = self.centre[:, None].repeat(1, targets.shape[1], *[1] * (self.centre.dim() - 1))
 
-    def starts(self, draws: Tensor) -> Tensor:
-        """The starting points, (batch, targets, restarts, *shape), from random numbers (restarts, *shape) in [0, 1]."""
-        centre = self.centre.expand(-1, self.classes - 1, -1, *self.centre.shape[3:])
+    def starts(self, how: Descent) -> Tensor:
+        """The starting points, (batch, targets, restarts, *shape)."""
+        count = self.targets.shape[1]
+        centre = self.centre[:, None, None].expand(-1, count, -1, *self.centre.shape[1:])
         points = [centre]
-        for i in range(1, len(draws)):
-            if i == 1:
-                gradient = self._visit(centre)
-                points.append(torch.where(gradient > 0, self.lower, torch.where(gradient < 0, self.upper, centre)))
-            elif i % 2 == 0:
-                points.append((self.lower + draws[i] * (self.upper - self.lower)).expand_as(centre))
-            else:
-                points.append(torch.where(draws[i] < 0.5, self.lower, self.upper).expand_as(centre))
+        if how.restarts > 1:
+            points.append(self._step(centre, self._visit(centre), ACROSS))
+        if how.restarts > 2:
+            random = self.input_set.sample(how.restarts, torch.Generator().manual_seed(how.seed))[:, None, 2:]
+            points.append(random.expand(-1, count, *random.shape[2:]))
         return torch.cat(points, dim=2)
 
-    def descend(self, x: Tensor, steps: int, step_size: float | None) -> None:
-        """Take signed gradient steps from x (batch, targets, restarts, *shape)."""
-        radius = (self.upper - self.lower) / 2
-        for i in range(steps + 1):
-            x = torch.minimum(torch.maximum(x, self.lower), self.upper)
+    def descend(self, x: Tensor, how: Descent) -> None:
+        """Take steps from x (batch, targets, restarts, *shape), points of the sets."""
+        for i in range(how.steps + 1):
             gradient = self._visit(x)
-            decay = 0.25 * (1 + torch.cos(torch.tensor(torch.pi * i / max(steps, 1), dtype=torch.float64)).item())
-            x = x - (decay * radius if step_size is None else step_size) * gradient.sign()
+            if i == how.steps:
+                return
+            decay = 0.25 * (1 + torch.cos(torch.tensor(torch.pi * i / how.steps, dtype=torch.float64)).item())
+            if how.step_size is None:
+                x = self._step(x, gradient, decay)
+            else:
+                away = (x - how.step_size * gradient.sign()).flatten(1, 2)
+                x = self.input_set.project(away).reshape(x.shape)
+
+    def _step(self, x: Tensor, gradient: Tensor, share: float) -> Tensor:
+        """The set's step, of points and gradients (batch, targets, points, *shape)."""
+        return self.input_set.step(x.flatten(1, 2), gradient.flatten(1, 2), share).reshape(x.shape)
 
     def _visit(self, x: Tensor) -> Tensor:
         """Record the margins at x (batch, targets, points, *shape); return the gradients of each point's own margin."""
         x = x.detach().requires_grad_()
         batch, targets, points = x.shape[:3]
         with torch.enable_grad():
-            logits = self.function(x.flatten(0, 2)).reshape(batch, targets * points, self.classes)
-            margins = logits.gather(2, self.labels[:, None, None].expand(-1, targets * points, 1)) - logits
-            own = self.targets[:, :, None].expand(batch, targets, points).reshape(batch, targets * points, 1)
+            logits = self.function(x.flatten(0, 2)).reshape(batch, targets * points, -1)
+            wanted = self.targets[:, None].expand(batch, targets * points, targets)
+            margins = logits.gather(2, self.labels[:, None, None].expand(-1, targets * points, 1))
+            margins = margins - logits.gather(2, wanted)
+            own = torch.arange(targets, device=x.device)[:, None].expand(batch, targets, points).reshape(batch, -1, 1)
             total = margins.gather(2, own).sum()
             gradient = torch.autograd.grad(total, x, allow_unused=True)[0] if total.requires_grad else None
-        seen = margins.detach().scatter(2, self.labels[:, None, None].expand(-1, targets * points, 1), torch.inf)
-        lowest, point = seen.nan_to_num(nan=torch.inf, posinf=torch.inf, neginf=-torch.inf).min(1)
-        where = point.reshape(batch, self.classes, *[1] * (x.dim() - 3)).expand(-1, -1, *x.shape[3:])
+        lowest, point = margins.detach().nan_to_num(nan=torch.inf, posinf=torch.inf, neginf=-torch.inf).min(1)
+        where = point.reshape(batch, targets, *[1] * (x.dim() - 3)).expand(-1, -1, *x.shape[3:])
         better = lowest < self.margins
         reached = x.detach().flatten(1, 2).gather(1, where)
         self.inputs = torch.where(better.reshape(*better.shape, *[1] * (x.dim() - 3)), reached, self.inputs)
@@ -192,5 +229,27 @@ def _labels(label: int | Sequence[int] | Tensor, input_set: InputSet, logits: Te
         i = int(wrong.nonzero()[0])
         raise InvalidValueError(
             f"label {int(found[i])} of input {i} is not a class: they are 0 to {logits.shape[1] - 1}"
+        )
+    return found
+
+
+def _targets(targets: int | Sequence[int] | Tensor | None, labels: Tensor, classes: int) -> Tensor:
+    """The target classes of each input, (batch, T); raises if one is no class, or the label."""
+    batch = len(labels)
+    if targets is None:
+        others = torch.arange(classes, device=labels.device).expand(batch, classes)
+        return others[others != labels[:, None]].reshape(batch, classes - 1)
+    found = torch.as_tensor(targets, device=labels.device)
+    found = found.reshape(1) if found.dim() == 0 else found
+    if found.is_floating_point() or found.dtype == torch.bool or found.dim() not in {1, 2} or 0 in found.shape[-1:]:
+        raise InvalidValueError(f"targets is {targets!r}; give classes as integers, (T) or ({batch}, T), at least one")
+    if found.dim() == 2 and len(found) != batch:
+        raise InvalidValueError(f"targets has shape {tuple(found.shape)}; give ({batch}, T), a row for each input")
+    found = found.long().expand(batch, -1)
+    wrong = (found < 0) | (found >= classes) | (found == labels[:, None])
+    if bool(wrong.any()):
+        i, j = wrong.nonzero()[0].tolist()
+        raise InvalidValueError(
+            f"target {int(found[i, j])} of input {i} is its label or no class: they are 0 to {classes - 1}"
         )
     return found

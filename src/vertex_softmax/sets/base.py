@@ -1,4 +1,4 @@
-"""The base class of input sets: a batch of sets, each contained in a box.
+"""The base class of input sets: a batch of sets, each contained in a box, with the moves of an attack in it.
 
 Invariant: every real point of the set lies in lower ≤ x ≤ upper, in exact arithmetic. A set has one box per input of a
 batch, tensors (batch, *input shape) in float64. These are copies: later changes to the caller's arrays do not affect
@@ -112,6 +112,37 @@ class InputSet:
         if tuple(x.shape) != self.shape:
             raise InvalidValueError(f"x has shape {tuple(x.shape)}; the set has {self.shape}")
         return ((x >= self.lower) & (x <= self.upper)).flatten(1).all(1)
+
+    def project(self, x: Tensor) -> Tensor:
+        """Points of the sets near any points x, (batch, k, *input shape) both, float64; `contains` is True of each.
+
+        Points of the sets stay where they are. The nearest points, for a box; NaN becomes the centre's number.
+        """
+        given = x.detach().to(self._lower.device, torch.float64)
+        given = torch.where(given.isnan(), self.centre.unsqueeze(1), given)
+        return torch.minimum(torch.maximum(given, self._lower.unsqueeze(1)), self._upper.unsqueeze(1))
+
+    def sample(self, count: int, generator: torch.Generator) -> Tensor:
+        """Random points of the sets, (batch, count, *input shape) in float64; `contains` is True of each.
+
+        At odd places they are on the rim: for a box random corners, else uniform points. All inputs share the random
+        numbers, so that the points of an input do not depend on the others in the batch. `generator` is on the CPU.
+        """
+        shape = (count, *self._lower.shape[1:])
+        draws = torch.rand(shape, generator=generator, dtype=torch.float64).to(self._lower.device)
+        lower, upper = self._lower.unsqueeze(1), self._upper.unsqueeze(1)
+        odd = (torch.arange(count, device=draws.device) % 2 == 1).reshape(-1, *[1] * (len(shape) - 1))
+        return self.project(torch.where(odd, torch.where(draws < 0.5, lower, upper), lower + draws * (upper - lower)))
+
+    def step(self, x: Tensor, gradient: Tensor, share: float) -> Tensor:
+        """One step of an attack: points of the sets, from points x (batch, k, *input shape) of them against a gradient.
+
+        `share`: how far, as a share of the set's size. A box: every number moves by so much of its radius, against the
+        sign of its gradient, (batch, k, *input shape); where that is 0 it stays.
+        """
+        radius = (self._upper / 2 - self._lower / 2).unsqueeze(1)
+        slope = gradient.detach().to(radius).nan_to_num(nan=0.0)
+        return self.project(x.detach().to(radius) - share * radius * slope.sign())
 
     def __repr__(self) -> str:
         inputs = f"{len(self)} input{'' if len(self) == 1 else 's'} of {'×'.join(map(str, self.shape[1:]))}"

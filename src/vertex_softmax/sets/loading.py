@@ -17,6 +17,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeAlias, Union
 
+import numpy as np
 import torch
 from torch import Tensor, nn
 
@@ -69,10 +70,16 @@ class Loaded(ABC):
             )
         return groups[0].graph
 
-    def outputs(self, input_set: InputSet, shape: Sequence[int]) -> Tensor | None:  # noqa: ARG002
+    @property
+    def precision(self) -> torch.dtype:
+        """The precision in which the original takes its input."""
+        return torch.float64
+
+    def outputs(self, input_set: InputSet, shape: Sequence[int], points: Tensor | None = None) -> Tensor | None:  # noqa: ARG002
         """What the original itself gives at every centre, in its own precision, as float64: (batch, *output shape).
 
-        `shape` is that of the graph's input. None if there is no original besides the graph.
+        `shape` is that of the graph's input. `points`: at these instead, (batch, *shape). None if there is no original
+        besides the graph.
         """
         return None
 
@@ -169,9 +176,13 @@ class _File(Loaded):
         require_same(self.original, self.simplified, points_of(input_set, self.simplified.input.shape).flatten(0, 1))
         return [Group(tuple(range(len(input_set))), self.simplified)]
 
-    def outputs(self, input_set: InputSet, shape: Sequence[int]) -> Tensor | None:
-        points = placed(input_set.centre.cpu(), shape).numpy()
-        return torch.stack([torch.from_numpy(self.original.run(x)).double() for x in points])
+    @property
+    def precision(self) -> torch.dtype:
+        return torch.from_numpy(np.zeros(0, dtype=self.original.dtype)).dtype
+
+    def outputs(self, input_set: InputSet, shape: Sequence[int], points: Tensor | None = None) -> Tensor | None:
+        at = placed(input_set.centre, shape) if points is None else points
+        return torch.stack([torch.from_numpy(self.original.run(x)).double() for x in at.detach().cpu().numpy()])
 
 
 class _Module(Loaded):
@@ -218,14 +229,18 @@ class _Module(Loaded):
                 "it again"
             )
 
+    @property
+    def precision(self) -> torch.dtype:
+        return self.original.kinds[0]
+
     @full_precision()
     @one_at_a_time()
-    def outputs(self, input_set: InputSet, shape: Sequence[int]) -> Tensor | None:
+    def outputs(self, input_set: InputSet, shape: Sequence[int], points: Tensor | None = None) -> Tensor | None:
         self._require_unchanged()
-        points = placed(input_set.centre.cpu(), shape)
-        readings = self._readings(input_set.shape[1:], len(points), getattr(input_set, "ids", None))
-        pairs = zip(points, readings, strict=True)
-        found = [self.original.own_at(x, r.translated.look_up, moved=False)[0] for x, r in pairs]
+        at = (placed(input_set.centre, shape) if points is None else points).detach().cpu()
+        readings = self._readings(input_set.shape[1:], len(at), getattr(input_set, "ids", None))
+        pairs, moved = zip(at, readings, strict=True), points is not None
+        found = [self.original.own_at(x, r.translated.look_up, moved=moved)[0] for x, r in pairs]
         self.state = state_of(self.module)
         return torch.stack(found)
 
@@ -302,19 +317,20 @@ def _check_centres(input_set: InputSet, readings: Sequence[_Reading]) -> None:
 
 
 def points_of(input_set: InputSet, shape: Sequence[int]) -> Tensor:
-    """Points (batch, k, *shape) of every input's set, on the CPU: centre, random corner, both ends, a random point.
+    """Points (batch, k, *shape) of every input's set, on the CPU.
 
-    k is at most MOST_POINTS, and smaller for a large batch; if all sets are single points, k = 1.
+    They are the centre, a random corner of the box around the set, its two ends and a random point of it, each
+    projected onto the set; those of a box are in it already. k is at most MOST_POINTS, and smaller for a large batch;
+    if all sets are single points, k = 1.
     """
-    lower, upper, centre = (
-        placed(end.detach().cpu().double(), shape) for end in (input_set.lower, input_set.upper, input_set.centre)
-    )
-    points = [centre]
+    lower, upper, centre = (end.detach().cpu() for end in (input_set.lower, input_set.upper, input_set.centre))
+    count = max(2, min(MOST_POINTS, CALLS // len(placed(centre, shape))))
+    points = centre.unsqueeze(1)
     if bool((lower < upper).any()):
-        generator = torch.Generator().manual_seed(len(centre))
+        generator = torch.Generator().manual_seed(len(placed(centre, shape)))
         share = torch.rand(centre.shape, generator=generator, dtype=torch.float64)
         side = torch.rand(centre.shape, generator=generator) < 0.5
         inside = (lower + share * (upper - lower)).clamp(lower, upper)
-        points += [torch.where(side, lower, upper), lower, upper, inside]
-    count = max(2, min(MOST_POINTS, CALLS // len(centre)))
-    return torch.stack(points[:count], 1)
+        others = torch.stack([torch.where(side, lower, upper), lower, upper, inside][: count - 1], 1)
+        points = torch.cat([points, input_set.project(others).cpu()], 1)
+    return torch.stack([placed(points[:, i], shape) for i in range(points.shape[1])], 1)

@@ -14,9 +14,13 @@ from torch import Tensor
 from vertex_softmax.foundation.errors import InvalidTypeError, InvalidValueError
 from vertex_softmax.sets.arguments import Array, batch_of, clip_of, first_true, radius_of
 from vertex_softmax.sets.base import InputSet, range_text
+from vertex_softmax.sets.lp_points import directions, in_balls, moved, onto_ball, random_offsets
 from vertex_softmax.sets.lp_region import LpRegion, Norm
 from vertex_softmax.sets.region import BoxRegion, Region, placed
 from vertex_softmax.sets.rounding import around, outward
+
+MORE = 2.0**-30
+"""A distance between two precisions is taken this much longer, relatively: far more than its rounding."""
 
 
 class LpBall(InputSet):
@@ -126,10 +130,89 @@ class LpBall(InputSet):
         inside = super().contains(x)
         if self._p == math.inf:
             return inside
-        given = x.detach().double().cpu()
-        for i in inside.nonzero().flatten().tolist():
-            inside[i] = all(self._in_ball(i, given[i].flatten(), ball) for ball in self._members())
+        given = x.detach().to(self._x.device, torch.float64)
+        sure = in_balls(self._offsets(given.unsqueeze(1)), self._norm)
+        inside &= self._fixed(given.unsqueeze(1))[:, 0] & ~sure.outside[:, 0]
+        for i in (inside & ~sure.inside[:, 0]).nonzero().flatten().tolist():  # where rounding could decide
+            inside[i] = all(self._in_ball(i, given[i].flatten().cpu(), ball) for ball in self._members())
         return inside
+
+    def project(self, x: Tensor) -> Tensor:
+        """Points of the sets near x, (batch, k, *input shape) both, float64; points inside by more than rounding stay.
+
+        Without a clip and with one radius for all numbers it is the Euclidean projection. Else x is first clamped to
+        clip, and then projected where the ball is round: in (x − centre) / eps. All numbers move towards the centre.
+        """
+        if self._p == math.inf:
+            return super().project(x)
+        given = x.detach().to(self._x.device, torch.float64)
+        centre, eps = self._x.unsqueeze(1), self._eps.unsqueeze(1)
+        given = torch.where(given.isnan(), centre, given)
+        if self._clip is not None:
+            given = given.clamp(*self._clip)
+        z = self._offsets(given)
+        stays = in_balls(z, self._norm).inside & self._fixed(given)
+        found = moved(centre, eps * self._by_number(onto_ball(z, self._norm), given.shape))
+        found = torch.minimum(torch.maximum(found, self._lower.unsqueeze(1)), self._upper.unsqueeze(1))
+        # Where not even that is inside beyond doubt, eps is so small that offsets are no normal floats.
+        reached = in_balls(self._offsets(found), self._norm).inside & self._fixed(found)
+        found = torch.where(_beside(reached, found), found, centre)
+        return torch.where(_beside(stays, found), given, found)
+
+    def sample(self, count: int, generator: torch.Generator) -> Tensor:
+        """Random points (batch, count, *input shape): uniform in the balls, and at odd places on their rims.
+
+        Those are vertices for p = 1. What clip cuts off is projected.
+        """
+        if self._p == math.inf:
+            return super().sample(count, generator)
+        members = self._members()
+        z = random_offsets((count, *members.shape), self._norm, generator).to(self._x.device)
+        shape = (1, count, *self._x.shape[1:])
+        return self.project(self._x.unsqueeze(1) + self._eps.unsqueeze(1) * self._by_number(z.unsqueeze(0), shape))
+
+    def step(self, x: Tensor, gradient: Tensor, share: float) -> Tensor:
+        """One step from points x (batch, k, *input shape) of the sets that lowers a function with this gradient.
+
+        p = 2: against the gradient of every ball, by `share` of its radius. p = 1: `share` of the way to the vertex (or
+        corner of ball and clip) at which the linear function is least. Balls with gradient 0 stay.
+        """
+        if self._p == math.inf:
+            return super().step(x, gradient, share)
+        x, slope = (y.detach().to(self._x.device, torch.float64) for y in (x, gradient))
+        slope = slope.nan_to_num(nan=0.0)
+        if self._norm is Norm.L2:
+            eps = self._by_ball(self._eps.unsqueeze(1))
+            most = eps.amax(-1, keepdim=True)
+            ratio = torch.where(most > 0, eps / torch.where(most > 0, most, torch.ones_like(most)), eps)
+            way = directions(directions(self._by_ball(slope)) * ratio)
+            return self.project(x - share * self._eps.unsqueeze(1) * self._by_number(way, x.shape))
+        goal = self.region(self.shape[1:], torch.float64, self._x.device).minimise(slope)[1]
+        still = (self._by_ball(slope) == 0).all(-1, keepdim=True).expand(*x.shape[:2], *self._members().shape)
+        goal = torch.where(self._by_number(still, x.shape), x, goal)
+        return self.project(x + min(share, 1.0) * (goal - x))
+
+    @property
+    def _norm(self) -> Norm:
+        return Norm(int(self._p))
+
+    def _by_ball(self, x: Tensor) -> Tensor:
+        """Numbers (batch, k, *input shape) by their balls, (batch, k, balls, size)."""
+        return x.flatten(2)[..., self._members().to(x.device)]
+
+    def _by_number(self, z: Tensor, shape: Sequence[int]) -> Tensor:
+        """Numbers by their balls, (..., balls, size), in the order of inputs: of a shape (batch, k, *input shape)."""
+        return z.flatten(2).reshape(*z.shape[:2], *shape[2:])  # the members of the balls are in order
+
+    def _offsets(self, x: Tensor) -> Tensor:
+        """(x − centre) / eps of points (batch, k, *input shape), by balls; 0 where eps is."""
+        eps = self._eps.unsqueeze(1)
+        away = (x - self._x.unsqueeze(1)) / torch.where(eps > 0, eps, torch.ones_like(eps))
+        return self._by_ball(torch.where(eps > 0, away, torch.zeros_like(away)))
+
+    def _fixed(self, x: Tensor) -> Tensor:
+        """Whether the numbers of points (batch, k, *input shape) whose radius is 0 are the centre's, (batch, k)."""
+        return ((self._eps.unsqueeze(1) > 0) | (x == self._x.unsqueeze(1))).flatten(2).all(2)
 
     def _in_ball(self, i: int, x: Tensor, ball: Tensor) -> bool:
         """Whether the numbers of a ball are in it, in rational arithmetic."""
@@ -148,6 +231,11 @@ class LpBall(InputSet):
         return f"p {order}, eps {range_text(self._eps)}{clip}{', per token' if self._per_token else ''}"
 
 
+def _beside(mask: Tensor, x: Tensor) -> Tensor:
+    """A mask (batch, k) that broadcasts with points x (batch, k, *input shape)."""
+    return mask.reshape(*mask.shape, *[1] * (x.dim() - 2))
+
+
 def order_of(p: object) -> float:
     """The order of a norm as a number; an error if it is none that is supported."""
     if isinstance(p, str) and p.strip().lower() in ("inf", "∞"):
@@ -164,7 +252,7 @@ def _distance(moved: Tensor, eps: Tensor, p: float, members: Tensor) -> Tensor:
     share = torch.where(eps > 0, moved / torch.where(eps > 0, eps, torch.ones_like(eps)), torch.zeros_like(moved))
     by_ball = share.flatten(1)[:, members]
     size = by_ball.sum(-1) if p == 1 else by_ball.square().sum(-1).sqrt()
-    size = size * (1 + 1e-9)
+    size = size * (1 + MORE)
     found = torch.empty_like(share.flatten(1))
     found[:, members.flatten()] = size.unsqueeze(-1).expand_as(by_ball).flatten(1)
     return found.reshape(moved.shape)

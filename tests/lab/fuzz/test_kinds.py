@@ -38,8 +38,8 @@ def test_kinds_are_chosen_by_name() -> None:
         kinds.chosen(["nothing"])
 
 
-def careless(_walk: Any, margins: Any, *_: Any) -> Any:
-    return tuple(Verdict.VERIFIED for _ in margins), tuple("" for _ in margins)
+def careless(margins: Any, *_: Any) -> Any:
+    return tuple(Verdict.VERIFIED for _ in margins.clean), tuple("" for _ in margins.clean)
 
 
 ASKED: dict[str, dict[str, Any]] = {
@@ -67,7 +67,7 @@ def test_a_careless_verdict_is_found(name: str, tmp_path: Path, monkeypatch: pyt
     """With every input `verified`, as if the bounds were not looked at."""
     found = kinds.check(ASKED[name], folder=tmp_path).findings
     assert not found
-    monkeypatch.setattr(certify, "_judge", careless)
+    monkeypatch.setattr(certify, "verdicts_of", careless)
     found = kinds.check(ASKED[name], folder=tmp_path).findings
     assert {f.kind for f in found} & {"refuted exactly", "verified but fooled"}
 

@@ -99,7 +99,7 @@ PLANTS: dict[str, Plant] = {
     ),
     "every input is verified": (
         "verified but fooled",
-        lambda: altered(certify, "_judge", careless),
+        lambda: altered(certify, "verdicts_of", careless),
         recipe(RELU, set={**BASE["set"], "eps": 3.0}),
     ),
     "joint forgets its parts": (

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from vertex_softmax.runs.report.figures import plot_rates as plot_rates
     from vertex_softmax.runs.report.figures import plot_slack as plot_slack
     from vertex_softmax.runs.report.figures import plot_softmax_box as plot_softmax_box
-    from vertex_softmax.sets import Box, LinfBall, LpBall, TokenBall
+    from vertex_softmax.sets import Box, LinfBall, LpBall, TokenBall, TokenChoices
     from vertex_softmax.softmax_box import (
         is_lower_bound,
         softmax_box_argmin,
@@ -36,6 +36,7 @@ __all__ = [
     "LinfBall",
     "LpBall",
     "TokenBall",
+    "TokenChoices",
     "Verdict",
     "VertexError",
     "bound",

@@ -16,6 +16,7 @@ from vertex_softmax.ops.attention.shared import Scores, Values, centre_of, finit
 from vertex_softmax.ops.attention.vertex_row import VertexRow
 from vertex_softmax.ops.bilinear import product_interval
 from vertex_softmax.ops.contract import (
+    AffineForm,
     CentredRows,
     Centring,
     Context,
@@ -74,7 +75,7 @@ class Attention(MaskedSoftmax, Summarising, Propagating, Centring, Splittable):
         known = context.summary if form is None and isinstance(context.summary, Ellipsoid) else None
         values = Values(
             box=context.boxes[1],
-            form=None if form is None else row_form(form),
+            form=row_form(form) if isinstance(form, AffineForm) else None if form is None else form.rows,
             ellipsoid=known,
             exact=rules.exact,
             sums=rules.sums,

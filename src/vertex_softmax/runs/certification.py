@@ -54,6 +54,9 @@ class Certification:
     """The time of each stage, and `total`."""
     certificates: tuple[Certificate | None, ...] = ()
     """For each input its certificate, or None if it is not verified; empty if no certificates were requested."""
+    counterexamples: tuple[Tensor | None, ...] = ()
+    """For each input an input of its set that the network misclassifies, (*input shape), where the search found one;
+    empty if none was looked for."""
     peak_bytes: int | None = None
     """The peak memory: of tensors on a CUDA device, else of the process; None where it is not known."""
 
@@ -191,6 +194,7 @@ def together(parts: Sequence[Certification], order: Sequence[Sequence[int]]) -> 
         clean=in_order([part.clean for part in parts], order),
         seconds=seconds,
         certificates=tuple(parts[i].certificates[j] for i, j in where) if parts[0].certificates else (),
+        counterexamples=tuple(parts[i].counterexamples[j] for i, j in where) if parts[0].counterexamples else (),
     )
 
 

@@ -30,8 +30,10 @@ from vertex_softmax.ops.interval import Interval
 from vertex_softmax.ops.softmax import Softmax
 from vertex_softmax.runs.causes import cause
 from vertex_softmax.runs.centres import Centres, rounding
+from vertex_softmax.runs.choices import decided_by_choices
 from vertex_softmax.runs.certification import Certification, in_order, together
 from vertex_softmax.sets import InputSet
+from vertex_softmax.sets.choice_region import ChoiceRegion
 from vertex_softmax.sets.loading import Loaded, Model, checked, load, read
 from vertex_softmax.sets.region import BoxRegion, Region
 
@@ -157,6 +159,21 @@ def _certified(graph: Graph, region: Region, centres: Centres, labels: Tensor, a
     with torch.no_grad():
         centre = centres.points.to(lower)
         clean = _margins((C @ graph.evaluate(centre).reshape(batch, classes, 1)).squeeze(-1), others, classes)
+    branch = ask.method is Method.BAB and isinstance(region, ChoiceRegion) and batch == 1
+    if branch and isinstance(region, ChoiceRegion):  # on words; if that does not decide, `joint` has its say
+        decided = decided_by_choices(graph, region, objective, centres, labels)
+        if decided.verdict is not Verdict.UNKNOWN:
+            return Certification(
+                lower=_margins(decided.lower.unsqueeze(0), others, classes),
+                verdicts=(decided.verdict,),
+                reasons=(decided.reason,),
+                method=str(ask.method),
+                clean=clean,
+                seconds=decided.seconds,
+                counterexamples=(decided.counterexample,),
+            )
+        ask = dataclasses.replace(ask, method=Method.JOINT)
+    with torch.no_grad():
         found = lower_bounds(question, objective, ask.method, ask.options)
     margins = _margins(found.lower, others, classes)
     positive = bool((found.lower > 0).any())
@@ -167,9 +184,10 @@ def _certified(graph: Graph, region: Region, centres: Centres, labels: Tensor, a
         lower=margins,
         verdicts=verdicts,
         reasons=reasons,
-        method=str(ask.method),
+        method=str(Method.BAB if branch else ask.method),
         clean=clean,
         seconds=dict(question.clock.seconds),
+        counterexamples=(None,) if branch else (),
     )
 
 

@@ -12,6 +12,7 @@ row of ids is read separately.
 from __future__ import annotations
 
 import dataclasses
+import functools
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -28,9 +29,11 @@ from vertex_softmax.graph.identity import graph_identity
 from vertex_softmax.graph.ir import Graph
 from vertex_softmax.sets.base import InputSet
 from vertex_softmax.sets.region import placed
+from vertex_softmax.sets.token_choices import TokenChoices
 
 if TYPE_CHECKING:
     from vertex_softmax.graph.from_torch.importer import Program, Reading
+    from vertex_softmax.graph.from_torch.replay import ReplayCase
 
 CALLS = 64
 """About how many calls of the original the comparison makes for a small batch; a large batch needs two per input."""
@@ -206,10 +209,33 @@ class _Module(Loaded):
             graph = reading.simplified
             points = points_of(input_set[which], graph.input.shape)
             cases = [ReplayCase(i, p, readings[i].translated.look_up) for i, p in zip(which, points, strict=True)]
+            if isinstance(input_set, TokenChoices):
+                cases += [case for i in which for case in self._combinations(input_set, i, reading)]
             replay(graph, reading.translated, self.original, cases, batches=True)
             groups.append(Group(tuple(which), graph))
         self.state = state_of(self.module)  # running a module may have changed its buffers (a cache, for instance)
         return groups
+
+    def _combinations(self, words: TokenChoices, i: int, reading: _Reading) -> list[ReplayCase]:
+        """Combinations of the ids of input i at which the module itself looks them up; every choice is among them.
+
+        A module may read its ids elsewhere than in the table (masks, positions): its graph has to be the same at all.
+        """
+        from vertex_softmax.graph.from_torch.replay import ReplayCase
+
+        cases, some = [], words.cover(i)
+        for ids, other in zip(some, self._readings((), len(some), some), strict=True):
+            if other.identity != reading.identity:
+                own = words.ids[i].cpu()
+                changed = {int(t): int(ids[t]) for t in (ids != own).nonzero().flatten()}
+                raise InvalidValueError(
+                    f"input {i}: with the ids {changed} (by position) the module computes another function of the "
+                    "embeddings than for the sentence itself, since it reads its ids elsewhere too (a mask of padding, "
+                    "for instance): leave these choices out, or certify that sentence by itself"
+                )
+            point = other.start.reshape(1, *reading.simplified.input.shape)
+            cases.append(ReplayCase(i, point, other.translated.look_up))
+        return cases
 
     def _require_unchanged(self) -> None:
         if state_of(self.module) != self.state:
@@ -269,12 +295,16 @@ class _Reading:
     """
 
     def __init__(self, translated: Reading) -> None:
-        from vertex_softmax.graph.simplify import simplify
-
         self.translated = translated
         self.identity: str = graph_identity(translated.graph)
         self.start: Tensor = translated.start
-        self.simplified: Graph = simplify(translated.graph)
+
+    @functools.cached_property
+    def simplified(self) -> Graph:
+        """The graph that is bounded."""
+        from vertex_softmax.graph.simplify import simplify
+
+        return simplify(self.translated.graph)
 
 
 def _check_centres(input_set: InputSet, readings: Sequence[_Reading]) -> None:
@@ -310,11 +340,14 @@ def points_of(input_set: InputSet, shape: Sequence[int]) -> Tensor:
         placed(end.detach().cpu().double(), shape) for end in (input_set.lower, input_set.upper, input_set.centre)
     )
     points = [centre]
-    if bool((lower < upper).any()):
+    count = max(2, min(MOST_POINTS, CALLS // len(centre)))
+    if isinstance(input_set, TokenChoices):  # combinations: points between them are in no set
+        some = input_set.sample(MOST_POINTS - 1, torch.Generator().manual_seed(len(centre))).cpu()
+        points += [placed(some[:, j], shape) for j in range(some.shape[1])]
+    elif bool((lower < upper).any()):
         generator = torch.Generator().manual_seed(len(centre))
         share = torch.rand(centre.shape, generator=generator, dtype=torch.float64)
         side = torch.rand(centre.shape, generator=generator) < 0.5
         inside = (lower + share * (upper - lower)).clamp(lower, upper)
         points += [torch.where(side, lower, upper), lower, upper, inside]
-    count = max(2, min(MOST_POINTS, CALLS // len(centre)))
     return torch.stack(points[:count], 1)

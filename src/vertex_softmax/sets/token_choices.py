@@ -130,6 +130,22 @@ class TokenChoices(InputSet):
             members,
         )
 
+    def cover(self, i: int) -> Tensor:
+        """Combinations of ids of sentence i, (k, tokens), in which every choice stands at least once, and two others."""
+        columns = self._options[i].mT.cpu()
+        some = self[i].sample(2, torch.Generator().manual_seed(0))
+        return torch.cat([columns, self[i].ids_of(some)[0].cpu()]).unique(dim=0)
+
+    def only(self, ids: Tensor) -> TokenChoices:
+        """The one combination of each set with these ids, (batch, tokens), as a set of its own."""
+        vectors = self.look_up(ids.unsqueeze(1).to(self._ids.device))[:, 0].unsqueeze(2)
+        found = TokenChoices.__new__(TokenChoices)
+        rows = ids.to(self._ids)
+        there = torch.ones_like(rows, dtype=torch.bool).unsqueeze(-1)
+        ends = {"lower": vectors[:, :, 0].clone(), "upper": vectors[:, :, 0].clone()}
+        found._set(ids=rows, options=rows.unsqueeze(-1), allowed=there, vectors=vectors, **ends)
+        return found
+
     def each(self, size: int = 1024) -> Iterator[Tensor]:
         """All combinations of the one sentence of the set, as ids (at most `size`, tokens); itself first."""
         if len(self) != 1:

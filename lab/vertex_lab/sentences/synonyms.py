@@ -19,10 +19,10 @@ import torch
 from safetensors.torch import load_file
 from torch import Tensor, nn
 from torch.nn import functional
-from vertex_softmax.foundation.files import read_whole
 
 from vertex_lab.sentences.data import FIRST, LAST, MOST_BYTES, MOST_WORDS, UNKNOWN, read_vocabulary
 from vertex_lab.sentences.model import MeanOnly
+from vertex_softmax.foundation.files import read_whole
 
 LEAST_COMBINATIONS = 32_000
 NEEDED = "the folder needs synonym_bert.safetensors and sst/ with vocab.json and test.json"

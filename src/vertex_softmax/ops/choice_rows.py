@@ -37,13 +37,11 @@ class ChoiceRows:
 
     def functionals(self, eta: Tensor) -> Interval:
         """The ranges of η_i · v_j: η (batch, S, ..., m, d) → (batch, S, ..., m, n)."""
-        lower, upper = None, None
-        for c in range(self.values.shape[-2]):
+        first = eta @ self.values[..., 0, :].unsqueeze(1).mT
+        there = self.allowed[..., 0].unsqueeze(1).unsqueeze(-2)
+        lower, upper = first.masked_fill(~there, torch.inf), first.masked_fill(~there, -torch.inf)
+        for c in range(1, self.values.shape[-2]):  # one choice at a time, for the memory's sake
             w = eta @ self.values[..., c, :].unsqueeze(1).mT
-            if lower is None or upper is None:
-                start = self.allowed[..., 0].unsqueeze(1).unsqueeze(-2)
-                lower, upper = w.masked_fill(~start, torch.inf), w.masked_fill(~start, -torch.inf)
-                continue
             there = self.allowed[..., c].unsqueeze(1).unsqueeze(-2)
             lower = torch.where(there, torch.minimum(lower, w), lower)
             upper = torch.where(there, torch.maximum(upper, w), upper)

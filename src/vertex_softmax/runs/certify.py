@@ -30,8 +30,8 @@ from vertex_softmax.ops.interval import Interval
 from vertex_softmax.ops.softmax import Softmax
 from vertex_softmax.runs.causes import cause
 from vertex_softmax.runs.centres import Centres, rounding
-from vertex_softmax.runs.choices import decided_by_choices
 from vertex_softmax.runs.certification import Certification, in_order, together
+from vertex_softmax.runs.choices import decided_by_choices
 from vertex_softmax.sets import InputSet
 from vertex_softmax.sets.choice_region import ChoiceRegion
 from vertex_softmax.sets.loading import Loaded, Model, checked, load, read

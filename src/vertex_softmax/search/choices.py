@@ -126,9 +126,7 @@ def decide(
 class _Tree:
     """The search under way."""
 
-    def __init__(
-        self, graph: Graph, region: ChoiceRegion, objectives: Tensor, search: Search, accept: Accept
-    ) -> None:
+    def __init__(self, graph: Graph, region: ChoiceRegion, objectives: Tensor, search: Search, accept: Accept) -> None:
         deadline = None if search.seconds is None else time.perf_counter() + search.seconds
         self.question = Question.over(graph, region, deadline=deadline)
         self.graph, self.region, self.objectives, self.accept = graph, region, objectives, accept

@@ -125,7 +125,7 @@ class ChoiceRegion(Region):
             rows = apart.gather(2, first.expand(-1, -1, 1, apart.shape[-1]))
         else:
             rows = ((count - 1) / count).to(apart).sqrt().unsqueeze(-1) * apart
-        batch, _, dimension, size = rows.shape
+        batch, _, dimension, _ = rows.shape
         found = rows.new_zeros(batch, len(live), dimension, self._numbers)
         place = self.members[live][:, None].expand(-1, dimension, -1).expand(batch, -1, -1, -1)
         found.scatter_(3, place, rows[:, live])

@@ -219,19 +219,26 @@ class _Module(Loaded):
     def _combinations(self, words: TokenChoices, i: int, reading: _Reading) -> list[ReplayCase]:
         """Combinations of the ids of input i at which the module itself looks them up; every choice is among them.
 
-        A module may read its ids elsewhere than in the table (masks, positions): its graph has to be the same at all.
+        A module may read its ids elsewhere than in the table (masks, positions). Only comparisons of single ids with
+        constants are allowed: if they are the same at every choice of each token, they are for all combinations.
         """
         from vertex_softmax.graph.from_torch.replay import ReplayCase
 
+        others, values = reading.translated.other_uses()
+        if others:
+            raise InvalidValueError(
+                f"the module uses its ids in {others[0]} too, and not only in its table of embeddings: what it computes"
+                " there may differ between combinations of words. Give a module that takes the ids for its table alone"
+            )
         cases, some = [], words.cover(i)
         for ids, other in zip(some, self._readings((), len(some), some), strict=True):
-            if other.identity != reading.identity:
-                own = words.ids[i].cpu()
-                changed = {int(t): int(ids[t]) for t in (ids != own).nonzero().flatten()}
+            pairs = zip(values, other.translated.other_uses()[1], strict=True)
+            if other.identity != reading.identity or not all(torch.equal(*pair) for pair in pairs):
+                changed = {int(t): int(ids[t]) for t in (ids != words.ids[i].cpu()).nonzero().flatten()}
                 raise InvalidValueError(
-                    f"input {i}: with the ids {changed} (by position) the module computes another function of the "
-                    "embeddings than for the sentence itself, since it reads its ids elsewhere too (a mask of padding, "
-                    "for instance): leave these choices out, or certify that sentence by itself"
+                    f"input {i}: the module reads its ids elsewhere than in its table of embeddings too (a mask of "
+                    f"padding, for instance), and with the ids {changed} (by position) what it reads there is not the "
+                    "same as for the sentence itself: leave choices out that it treats differently"
                 )
             point = other.start.reshape(1, *reading.simplified.input.shape)
             cases.append(ReplayCase(i, point, other.translated.look_up))

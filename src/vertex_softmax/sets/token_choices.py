@@ -44,9 +44,7 @@ class TokenChoices(InputSet):
     _allowed: Tensor
     _vectors: Tensor
 
-    def __init__(
-        self, model: Model, ids: NDArray[np.integer] | Tensor, choices: Choices | Sequence[Choices]
-    ) -> None:
+    def __init__(self, model: Model, ids: NDArray[np.integer] | Tensor, choices: Choices | Sequence[Choices]) -> None:
         from vertex_softmax.sets.loading import read
 
         rows = token_ids(ids)
@@ -112,7 +110,7 @@ class TokenChoices(InputSet):
         if bool((self._vectors.to(dtype).double() != self._vectors).any()):
             name = str(dtype).removeprefix("torch.")
             raise InvalidValueError(f"{name} does not hold the embeddings exactly; use dtype=torch.float64")
-        batch, tokens, most, size = self._vectors.shape
+        batch, tokens, _, size = self._vectors.shape
         moving = (self._allowed.sum(-1) > 1).any(0).nonzero().flatten().cpu()
         whole = placed(self._vectors[:, :, 0].to(device, dtype), shape)
         if whole.shape[0] != batch and batch != 1:
@@ -131,10 +129,11 @@ class TokenChoices(InputSet):
         )
 
     def cover(self, i: int) -> Tensor:
-        """Combinations of ids of sentence i, (k, tokens), in which every choice stands at least once, and two others."""
+        """Combinations of ids of sentence i, (k, tokens): every choice stands in one at least; and two more."""
         columns = self._options[i].mT.cpu()
         some = self[i].sample(2, torch.Generator().manual_seed(0))
-        return torch.cat([columns, self[i].ids_of(some)[0].cpu()]).unique(dim=0)
+        whole = torch.cat([columns, self[i].ids_of(some)[0].cpu()])
+        return torch.tensor(list(dict.fromkeys(map(tuple, whole.tolist()))))
 
     def only(self, ids: Tensor) -> TokenChoices:
         """The one combination of each set with these ids, (batch, tokens), as a set of its own."""
@@ -239,6 +238,8 @@ def _checked(row: Mapping[object, object], ids: Tensor, name: str) -> dict[int, 
         at = int(position)
         if not 0 <= at < len(ids):
             raise InvalidValueError(f"{name} has the position {at}; there are {len(ids)} tokens, counted from 0")
+        if isinstance(given, Sequence) and len(given) == 0:
+            raise InvalidValueError(f"{name}[{at}] is empty; give at least the word itself, or leave the position out")
         each = token_ids(given, f"{name}[{at}]")
         if each.dim() != 1 or each.numel() == 0:
             raise InvalidValueError(

@@ -16,5 +16,7 @@ def token_ids(ids: object, name: str = "ids") -> Tensor:
         raise InvalidTypeError(f"{name} has dtype {str(rows.dtype).removeprefix('torch.')}; ids are integers")
     rows = rows.to(torch.long, copy=True)  # a uint64 beyond int64 becomes negative
     if (index := first_true(rows < 0)) is not None:
-        raise InvalidValueError(f"{name} is {int(rows[index])} at index {index}; ids are rows of a table, counted from 0")
+        raise InvalidValueError(
+            f"{name} is {int(rows[index])} at index {index}; ids are rows of a table, counted from 0"
+        )
     return rows

@@ -14,7 +14,7 @@ from vertex_softmax.bounds.branch_and_bound import Search
 from vertex_softmax.graph import build
 from vertex_softmax.graph.ir import Graph
 from vertex_softmax.search import choices
-from vertex_softmax.search.choices import Stop, decide
+from vertex_softmax.search.choices import Ending, decide
 
 COUNTS = (3, 1, 4, 2, 3)
 FOREVER = Search(seconds=None)
@@ -48,14 +48,14 @@ def test_verdicts_are_those_of_enumeration(few: int, norm: str, monkeypatch: pyt
             exact = margins(moved, every(region), C)
             stops.append(found.stopped)
             parts = max(parts, found.parts)
-            assert found.stopped is (Stop.DONE if away > 0 else Stop.WITNESS)
-            if found.stopped is Stop.DONE:
+            assert found.stopped is (Ending.DONE if away > 0 else Ending.WITNESS)
+            if found.stopped is Ending.DONE:
                 assert bool((found.lower > 0).all() & (found.lower <= exact.amin(0) + 1e-9).all())
             else:
                 assert found.witness is not None
                 assert bool((found.witness == every(region)).flatten(1).all(1).any())
                 assert float(margins(moved, found.witness[None], C).min()) < 0
-    assert set(stops) == {Stop.DONE, Stop.WITNESS}
+    assert set(stops) == {Ending.DONE, Ending.WITNESS}
     assert parts > (10 if few == 1 else 2)  # some were hard
 
 
@@ -68,7 +68,7 @@ def test_the_attack_finds_most_counterexamples_by_itself() -> None:
         least = margins(graph, every(region), C).amin()
         moved = shifted(graph, torch.tensor([-0.02 - float(least), 0.0, 0.0], dtype=torch.float64))
         outcome = decide(moved, region, C, FOREVER)
-        assert outcome.stopped is Stop.WITNESS
+        assert outcome.stopped is Ending.WITNESS
         found += outcome.parts == 0
     assert found >= 8
 
@@ -82,7 +82,7 @@ def test_a_witness_that_is_not_accepted_leaves_doubt() -> None:
     moved = shifted(graph, torch.tensor([-middle, 0.0, 0.0], dtype=torch.float64))
     asked = []
     outcome = decide(moved, region, C, FOREVER, lambda point: bool(asked.append(point)))
-    assert outcome.stopped is Stop.DOUBT
+    assert outcome.stopped is Ending.DOUBT
     assert outcome.witness is None
     assert asked
     assert float(outcome.lower) <= float(values.min()) - middle + 1e-9
@@ -94,7 +94,7 @@ def test_margins_of_exactly_0_are_not_verified() -> None:
     region = choice_region((5, 3), (COUNTS,), 2)
     C = torch.zeros(1, 3, dtype=torch.float64)
     outcome = decide(graph, region, C, FOREVER)
-    assert outcome.stopped is Stop.DOUBT
+    assert outcome.stopped is Ending.DOUBT
     assert float(outcome.lower) <= 0
 
 
@@ -106,9 +106,9 @@ def test_limits_end_the_search_and_bounds_hold_all_the_same() -> None:
     moved = shifted(graph, torch.tensor([0.05 - exact, 0.0, 0.0], dtype=torch.float64))
     for search in (Search(seconds=0.0), Search(seconds=0.3), Search(seconds=None, domains=1)):
         outcome = decide(moved, region, C, search)
-        assert outcome.stopped in (Stop.SECONDS, Stop.DOMAINS, Stop.DONE)
+        assert outcome.stopped in (Ending.SECONDS, Ending.DOMAINS, Ending.DONE)
         assert float(outcome.lower) <= 0.05 + 1e-9
-    assert decide(moved, region, C, FOREVER).stopped is Stop.DONE
+    assert decide(moved, region, C, FOREVER).stopped is Ending.DONE
 
 
 def test_nan_is_never_verified() -> None:
@@ -116,4 +116,4 @@ def test_nan_is_never_verified() -> None:
     region = choice_region((5, 3), (COUNTS,), 4)
     wide = dataclasses.replace(region, values=region.values * 1e200)
     outcome = decide(graph, wide, torch.tensor([[1.0, -1.0, 0.0]], dtype=torch.float64), Search(seconds=5.0))
-    assert outcome.stopped is not Stop.DONE
+    assert outcome.stopped is not Ending.DONE

@@ -18,7 +18,7 @@ from vertex_softmax.foundation.errors import InternalError
 from vertex_softmax.graph.ir import Graph
 from vertex_softmax.methods.verdict import Verdict
 from vertex_softmax.runs.centres import Centres
-from vertex_softmax.search.choices import Outcome, Stop, decide
+from vertex_softmax.search.choices import Decision, Ending, decide
 from vertex_softmax.sets.choice_region import ChoiceRegion
 from vertex_softmax.sets.token_choices import TokenChoices
 
@@ -59,7 +59,7 @@ def decided_by_choices(
         margin = float((graph.evaluate(found.witness).flatten() @ objective.coefficients.A[0].flatten(1).mT).min())
         reason = f"{_replaced(words, point)} misclassified (margin {margin:.6g})"
         return Decided(Verdict.FALSIFIED, reason, found.lower, point[0], seconds)
-    verdict = Verdict.VERIFIED if found.stopped is Stop.DONE else Verdict.UNKNOWN
+    verdict = Verdict.VERIFIED if found.stopped is Ending.DONE else Verdict.UNKNOWN
     return Decided(verdict, "" if verdict is Verdict.VERIFIED else _why(found), found.lower, None, seconds)
 
 
@@ -78,5 +78,5 @@ def _replaced(words: TokenChoices, point: Tensor) -> str:
     return f"the sentence with the ids {', '.join(changed[:SHOWN])}{more} is"
 
 
-def _why(found: Outcome) -> str:
+def _why(found: Decision) -> str:
     return f"{found.parts} parts were bounded and {found.evaluated} combinations evaluated: {found.stopped}"

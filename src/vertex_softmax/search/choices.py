@@ -54,7 +54,7 @@ Accept = Callable[[Tensor], bool]
 """Whether a combination (*input shape), at which an objective is not positive, is a counterexample beyond doubt."""
 
 
-class Stop(StrEnum):
+class Ending(StrEnum):
     """Why the search ended."""
 
     DONE = "done"
@@ -68,12 +68,12 @@ class Stop(StrEnum):
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
-class Outcome:
+class Decision:
     """What is known when the search ends."""
 
     lower: Tensor
     """(S,): no combination has less, less what rounding can have added; −inf where nothing is known"""
-    stopped: Stop
+    stopped: Ending
     parts: int
     """how many parts were bounded"""
     evaluated: int
@@ -118,12 +118,12 @@ class _Part:
 
 def decide(
     graph: Graph, region: ChoiceRegion, objectives: Tensor, search: Search, accept: Accept | None = None
-) -> Outcome:
+) -> Decision:
     """Is every objective (S, *output shape) positive at all combinations of a region with one input?"""
-    return _Tree(graph, region, objectives, search, accept or (lambda _: True)).grow()
+    return _WordTree(graph, region, objectives, search, accept or (lambda _: True)).grow()
 
 
-class _Tree:
+class _WordTree:
     """The search under way."""
 
     def __init__(self, graph: Graph, region: ChoiceRegion, objectives: Tensor, search: Search, accept: Accept) -> None:
@@ -140,30 +140,30 @@ class _Tree:
         self.witness: Tensor | None = None
         self.count = itertools.count()
 
-    def grow(self) -> Outcome:
+    def grow(self) -> Decision:
         """Attack, then split, worst first, until nothing is open or a limit is reached."""
-        stopped: Stop | None = None
+        stopped: Ending | None = None
         try:
             self._attack()
             if self.witness is None:
                 self._bound([self.region.allowed[0]])
             while stopped is None:
                 if self.witness is not None:
-                    stopped = Stop.WITNESS
+                    stopped = Ending.WITNESS
                 elif not self.open:
-                    stopped = Stop.DOUBT if self.left else Stop.DONE
+                    stopped = Ending.DOUBT if self.left else Ending.DONE
                 elif self.parts >= self.search.domains:
-                    stopped = Stop.DOMAINS
+                    stopped = Ending.DOMAINS
                 else:
                     self._advance()
         except OutOfTimeError:
-            stopped = Stop.SECONDS
+            stopped = Ending.SECONDS
         lower = self.closed
         for bound in (*(part.lower for _, _, part in self.open), *self.left):
             lower = torch.minimum(lower, bound)
-        if not self.parts and stopped is not Stop.DONE:
+        if not self.parts and stopped is not Ending.DONE:
             lower = torch.full_like(lower, -torch.inf)
-        return Outcome(lower, stopped, self.parts, self.evaluated, self.witness)
+        return Decision(lower, stopped, self.parts, self.evaluated, self.witness)
 
     def _advance(self) -> None:
         """Split the worst parts; bound or evaluate what they are split into."""

@@ -102,7 +102,9 @@ class _Recipe:
             if found is not None:
                 found = found.within(boxes[node])
                 boxes = boxes.tightened(node, found.box()).with_generators(question.index, node, found)
-                if not isinstance(question.given, ChoiceRegion):  # of whose hulls unknowns in balls know less than a pass
+                if not isinstance(
+                    question.given, ChoiceRegion
+                ):  # of whose hulls unknowns in balls know less than a pass
                     return boxes
         # without an attention on the way all row rules are one, and whoever made the known boxes has done it
         if meets_attention or not self.known:

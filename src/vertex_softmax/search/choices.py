@@ -6,9 +6,10 @@ combination was found at which an objective is not positive, all objectives are 
 
 A part allows some of the choices of each word. It is bounded by boxes (by intervals, which know the choices of the
 first layer exactly; by zonotopes where there are norms) and one backward pass over them under the affine vertex rule.
-Its linear bound says which word matters most and which combination is most likely to be a counterexample. That word's
-list is cut in two, between the choices that lower the bound and those that do not. A part with few combinations is
-evaluated, all of it.
+After some parts boxes by passes are tried on the whole set: dearer, and tighter in most networks. Which of the two goes
+on is a matter of time alone. The linear bound of a part says which word matters most, and which combination is most
+likely to be a counterexample. That word's list is cut in two, between the choices that lower the bound and those that
+do not. A part with few combinations is evaluated, all of it.
 """
 
 from __future__ import annotations
@@ -35,6 +36,8 @@ from vertex_softmax.bounds.zonotopes import boxes_by_zonotopes
 from vertex_softmax.foundation.errors import OutOfTimeError
 from vertex_softmax.foundation.tolerances import VERDICT
 from vertex_softmax.graph.ir import Graph
+from vertex_softmax.methods.boxes import boxes_by_passes
+from vertex_softmax.methods.options import Options
 from vertex_softmax.ops.normalization import Normalize
 from vertex_softmax.ops.rules import RowRule, Rules
 from vertex_softmax.sets.choice_region import ChoiceRegion
@@ -47,6 +50,11 @@ EVALUATED = 512
 """How many combinations go through the network at once."""
 STARTS, STEPS = 8, 8
 """Of the attack: from how many combinations it starts, and how many times it follows the gradient."""
+PATIENCE = 64
+"""After so many parts boxes by passes are tried."""
+SHARE = 0.2
+"""Of the time that is left, for that."""
+OPTIONS = Options()
 ROUNDS = 6
 """At most how many times the attack then changes the best single word."""
 
@@ -139,6 +147,12 @@ class _WordTree:
         self.parts = self.evaluated = 0
         self.witness: Tensor | None = None
         self.count = itertools.count()
+        self.least = math.inf
+        """the least margin that was evaluated"""
+        self.tried = False
+        """whether boxes by passes were tried"""
+        self.passes = False
+        """whether parts are bounded over boxes by passes"""
 
     def grow(self) -> Decision:
         """Attack, then split, worst first, until nothing is open or a limit is reached."""
@@ -154,6 +168,8 @@ class _WordTree:
                     stopped = Ending.DOUBT if self.left else Ending.DONE
                 elif self.parts >= self.search.domains:
                     stopped = Ending.DOMAINS
+                elif not self.tried and self.parts >= PATIENCE:
+                    self._try_passes()
                 else:
                     self._advance()
         except OutOfTimeError:
@@ -197,6 +213,18 @@ class _WordTree:
             self._bound_together(torch.stack(some), over)
 
     def _bound_together(self, allowed: Tensor, parents: list[_Part] | None) -> None:
+        sure, doubt, by_word = self._bounds(allowed)
+        self.parts += len(allowed)
+        if parents is not None:
+            sure = torch.maximum(sure, torch.stack([parent.lower for parent in parents]))
+        worst = sure.argmin(1).reshape(-1, 1, 1, 1).expand(-1, 1, *by_word.shape[2:])
+        self._store(allowed, sure, doubt, by_word.gather(1, worst).squeeze(1))
+
+    def _bounds(self, allowed: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        """Bounds of parts (parts, groups, choices), less what rounding can have added; that; and slopes by word.
+
+        (parts, S) each, and (parts, S, groups, choices).
+        """
         count = len(allowed)
         question = self.question.about(self.region.restricted(allowed))
         with torch.no_grad():
@@ -204,30 +232,47 @@ class _WordTree:
             C = self.objectives.unsqueeze(0).expand(count, *self.objectives.shape)
             objective = Objective.dense(self.graph.output, C)
             linear = backward(question, boxes, objective, Rules(attention=RowRule.AFFINE), wanted=Wanted(size=True))
-            lower = linear.least(question.region)  # (parts, S)
-        self.parts += count
-        size = torch.zeros_like(lower) if linear.size is None else linear.size
-        doubt = VERDICT[lower.dtype] * size
+            lower = linear.least(question.region)
+        doubt = VERDICT[lower.dtype] * (torch.zeros_like(lower) if linear.size is None else linear.size)
         for problem in boxes.problems:
             doubt = doubt.masked_fill(problem.where.expand(count)[:, None], torch.inf)
         doubt = torch.where(doubt.isnan() | lower.isnan(), torch.full_like(doubt, torch.inf), doubt)
         sure = torch.where(doubt.isfinite(), lower - doubt, torch.full_like(lower, -torch.inf))
-        if parents is not None:
-            sure = torch.maximum(sure, torch.stack([parent.lower for parent in parents]))
-        slopes = self._slopes(question, linear.coefficients, sure.argmin(1))
-        self._store(allowed, sure, doubt, slopes)
+        region, slopes = question.region, linear.coefficients
+        if slopes is None or not isinstance(region, ChoiceRegion):
+            return sure, doubt, lower.new_zeros(*lower.shape, *allowed.shape[1:])
+        return sure, doubt, region.by_choice(slopes)
+
+    def _try_passes(self) -> None:
+        """Bound the whole set over boxes by passes, within a share of the time; they go on if that seems quicker.
+
+        That is if their time times the third power of the gap between the bound and the least margin that was evaluated
+        is less: a guess, from small networks.
+        """
+        self.tried = True
+        clock, allowed = self.question.clock, self.region.allowed
+        end = None if clock.deadline is None else time.perf_counter() + SHARE * (clock.deadline - time.perf_counter())
+        whole = self.question
+        costs = []
+        for passes in (False, True):
+            self.passes, self.question = passes, whole.until(end)
+            begin = time.perf_counter()
+            try:
+                lower, _, _ = self._bounds(allowed)
+            except OutOfTimeError:
+                costs.append(math.inf)
+                continue
+            finally:
+                self.question = whole
+            gap = max(self.least - float(lower.min()), 0.0)
+            costs.append((time.perf_counter() - begin) * gap**3)
+        self.passes = costs[1] < costs[0]
 
     def _boxes(self, question: Question) -> Boxes:
+        if self.passes:
+            return boxes_by_passes(question, RowRule.AFFINE, OPTIONS)
         learnt = boxes_by_zonotopes(question) if self.norms else None
         return with_underflow(question, all_boxes(question, learnt=learnt))
-
-    def _slopes(self, question: Question, coefficients: Tensor | None, worst: Tensor) -> Tensor:
-        """The linear bounds of the worst objective of each part by word and choice, (parts, groups, choices)."""
-        region = question.region
-        if coefficients is None or not isinstance(region, ChoiceRegion):
-            return torch.zeros_like(self.region.allowed[0], dtype=self.objectives.dtype).expand(len(worst), -1, -1)
-        index = worst.reshape(-1, 1, *[1] * (coefficients.dim() - 2)).expand(-1, 1, *coefficients.shape[2:])
-        return region.by_choice(coefficients.gather(1, index)).squeeze(1)
 
     def _store(self, allowed: Tensor, sure: Tensor, doubt: Tensor, slopes: Tensor) -> None:
         """Put parts where they belong, and try the combination at which the linear bound of each open one is least."""
@@ -257,6 +302,7 @@ class _WordTree:
                 found.append(self._margins(points))
             self.evaluated += len(some)
             worst, at = found[-1].nan_to_num(nan=torch.inf).amin(1).min(0)
+            self.least = min(self.least, float(worst))
             if float(worst) < 0 and self.witness is None and self.accept(points[at]):
                 self.witness = points[at]
                 break

@@ -189,6 +189,7 @@ BLOCKS: dict[str, Callable[[], list[str]]] = {
     **{f"rows of {name}": partial(measured, name) for name in (*readme_runs.GROUPS, "primitive")},
     "primitive on a GPU": of_runs(readme_runs.on_a_gpu),
     "sentences": of_runs(readme_norms.sentences),
+    "synonyms": of_runs(readme_norms.synonyms),
     "norms on digits": of_runs(readme_norms.digits),
     "language models": of_runs(readme_norms.language),
     "sentences beside auto_LiRPA": of_runs(readme_norms.peer),
@@ -199,7 +200,7 @@ BLOCKS: dict[str, Callable[[], list[str]]] = {
     "paper: stronger baselines": strong,
 }
 """What each block of a page is made by."""
-PAGES = ("README.md", "docs/results.md", "docs/methods.md", "docs/norms.md", "docs/certificates.md")
+PAGES = ("README.md", "docs/results.md", "docs/methods.md", "docs/norms.md", "docs/certificates.md", "docs/sets.md")
 BLOCK = re.compile(r"(<!-- figures: (.*?) \(make figures\) -->\n).*?(<!-- end -->)", re.DOTALL)
 
 

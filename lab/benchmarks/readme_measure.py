@@ -119,6 +119,12 @@ MEASURES: dict[str, Measure] = {
         {f"sst-peer-{n}-standard.json": f"sst-peer-{n}-standard.json" for n in (3, 12)},
         ("shared/data/deept/sst", "GPU", "hours"),
     ),
+    "synonyms": Measure(
+        "python lab/benchmarks/synonyms.py --jobs 2",
+        "--data SHARED/data/deept --out {to}",
+        {"synonyms.json": "synonyms.json"},
+        ("shared/data/deept",),
+    ),
     "language": Measure(
         "python lab/benchmarks/language.py stories",
         "--data SHARED/data/stories260K --out {to}",

@@ -37,6 +37,28 @@ def sentences(runs: Runs) -> list[str]:
     return [*table(head, rows), "", f"Command: `{MEASURES['sst'].command}`"]
 
 
+def synonyms(runs: Runs) -> list[str]:
+    """DeepT's synonym network: verdicts over all combinations of words, beside an attack in the box around them."""
+    rows = list(runs("synonyms")["rows"].values())
+    cells = []
+    for name, some in (("all", rows), ("in whose box an attack succeeds", [row for row in rows if row["box broken"]])):
+        verdicts = [row["verdict"] for row in some]
+        confirmed = sum(row.get("confirmed", False) for row in some)
+        cells.append(
+            (
+                name,
+                str(len(some)),
+                str(verdicts.count("verified")),
+                f"{verdicts.count('falsified')} ({confirmed})",
+                str(verdicts.count("unknown")),
+                f"{statistics.mean(row['processor seconds'] for row in some):.1f} s",
+                f"{max(row['processor seconds'] for row in some):.1f} s",
+            )
+        )
+    head = ("sentences", "count", "verified", "falsified (confirmed as ids)", "open", "mean processor time", "most")
+    return [*table(head, cells), "", f"Command: `{MEASURES['synonyms'].command}`"]
+
+
 def digits(runs: Runs) -> list[str]:
     """One row for each network of norms.py: medians over its images."""
     rows = []

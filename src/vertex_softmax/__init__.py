@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from vertex_softmax.runs.report.figures import plot_rates as plot_rates
     from vertex_softmax.runs.report.figures import plot_slack as plot_slack
     from vertex_softmax.runs.report.figures import plot_softmax_box as plot_softmax_box
-    from vertex_softmax.sets import Box, LinfBall, LpBall, TokenBall
+    from vertex_softmax.sets import Box, LinfBall, LpBall, TokenBall, TokenChoices
     from vertex_softmax.sets.loading import load
     from vertex_softmax.softmax_box import (
         is_lower_bound,
@@ -45,6 +45,7 @@ __all__ = [
     "Options",
     "Search",
     "TokenBall",
+    "TokenChoices",
     "Verdict",
     "VertexError",
     "attack",

@@ -13,6 +13,7 @@ from torch import Tensor
 from vertex_softmax.bounds.backward import lower_bound
 from vertex_softmax.bounds.boxes import Boxes, by_intervals
 from vertex_softmax.bounds.coefficients import Coefficients, Objective, diagonal_dimension
+from vertex_softmax.bounds.exact_ranges import exact_range
 from vertex_softmax.bounds.question import Question
 from vertex_softmax.bounds.units import Units, undecided, unit_objectives
 from vertex_softmax.graph.ir import Constant, Node
@@ -40,6 +41,8 @@ def all_boxes(
         if node is not question.graph.input:
             interval = by_intervals(node, boxes.intervals)
             boxes = boxes.with_interval(node, interval)
+            if (exact := exact_range(question, node)) is not None:
+                boxes = boxes.tightened(node, exact)
             for other in known:
                 boxes = boxes.tightened(node, other[node])
             if refine is not None and not isinstance(node.op, Constant) and index.read_by_someone(node):

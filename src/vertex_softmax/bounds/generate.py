@@ -2,7 +2,7 @@
 
 Invariant: for every input x of the set there are ν in [−1, 1]^N, the same for all numbers of the node, and |e| ≤ error
 with node(x) = centre + columns·(ξ(x), ν) + e. Here ξ(x) = (x − centre of the set) / radius, and columns is
-(..., inputs + N).
+(..., inputs + N). For choices of words ξ are the unknowns of their balls (`Region.columns`).
 """
 
 from __future__ import annotations
@@ -25,6 +25,8 @@ from vertex_softmax.graph.ir import Graph, Node
 from vertex_softmax.ops.contract import Summarising
 from vertex_softmax.ops.generators import Generators
 from vertex_softmax.ops.rules import Rules
+from vertex_softmax.sets.choice_region import ChoiceRegion
+from vertex_softmax.sets.region import Region
 
 
 def generate(question: Question, boxes: Boxes, node: Node, rules: Rules) -> Generators | None:
@@ -37,9 +39,8 @@ def generate(question: Question, boxes: Boxes, node: Node, rules: Rules) -> Gene
     if node not in question.index.parallel or not question.region.unit.cube:
         return None
     rules = dataclasses.replace(rules, parallel=True)
-    box = question.region.box
-    centre, radius = box.centre.flatten(1).unsqueeze(-1), box.radius.flatten(1).unsqueeze(1)
-    room = MOST_GENERATOR_NUMBERS // math.prod(node.shape) - radius.shape[-1]
+    centre, spread = _unknowns(question.region)
+    room = MOST_GENERATOR_NUMBERS // math.prod(node.shape) - spread.shape[-1]
     if room < 0:
         return None
     diagonal = diagonal_dimension(node.shape)
@@ -57,11 +58,24 @@ def generate(question: Question, boxes: Boxes, node: Node, rules: Rules) -> Gene
         if share > 0 and bound.size is not None:
             error = error + share * bound.size
         noise = torch.cat(bound.noise, -1) if bound.noise else flat[..., :0]
-        found.append((bound.constant + (flat @ centre).squeeze(-1), flat * radius, error, noise))
+        own = flat * spread if spread.shape[1] == 1 else flat @ spread
+        found.append((bound.constant + (flat @ centre).squeeze(-1), own, error, noise))
     middle, columns, error, noise = (torch.cat(parts, 1) for parts in zip(*found, strict=True))
     used = (noise != 0).flatten(0, 1).any(0)
     columns = torch.cat([columns, noise[..., used]], -1)
     return Generators(*(_shaped(x, node.shape, diagonal) for x in (middle, columns, error)))
+
+
+def _unknowns(region: Region) -> tuple[Tensor, Tensor]:
+    """The centre (batch, inputs, 1) and the columns of a set's own unknowns in [−1, 1].
+
+    (batch, 1, inputs) where each number has one of its own; (batch, inputs, P) for choices of words, whose balls lie in
+    cubes of unknowns.
+    """
+    if isinstance(region, ChoiceRegion):
+        return region.middle.flatten(1).unsqueeze(-1), region.columns().flatten(3).flatten(1, 2).mT
+    box = region.box
+    return box.centre.flatten(1).unsqueeze(-1), box.radius.flatten(1).unsqueeze(1)
 
 
 def _shaped(x: Tensor, shape: tuple[int, ...], diagonal: int | None) -> Tensor:

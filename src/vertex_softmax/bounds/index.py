@@ -1,6 +1,7 @@
 """A graph with what every pass over it asks: order, users, ancestors, and which nodes are affine in the input.
 
-Invariant: nothing here depends on an input set, and nothing changes after construction.
+Invariant: nothing here depends on an input set, and nothing changes after construction; `maps` are made when they are
+asked for the first time.
 """
 
 from __future__ import annotations
@@ -45,6 +46,8 @@ class GraphIndex:
         """nodes all of whose ancestors have parallel rules, so that they can have generators"""
         self.start: Node = self._first()
         """the node on which passes end: the input, or what mere rearrangements of it lead to"""
+        self.maps: dict[tuple[Node, torch.dtype, torch.device], tuple[Tensor, Tensor] | None] = {}
+        """of affine nodes, by precision and device: what they are of the start (bounds/relaxations.py), made once"""
 
     def users(self, node: Node) -> tuple[Node, ...]:
         """The nodes that take this one as an input; a node that takes it twice is listed twice."""

@@ -61,6 +61,14 @@ class Question:
         clock = Stopwatch(deadline)
         return Question(index, region, start, memory or Memory(), clock, Relaxations(index, start))
 
+    def about(self, region: Region) -> Question:
+        """The same graph over other sets; what does not depend on the set is shared, and so is the clock."""
+        start = region
+        if self.index.start is not self.graph.input:
+            start = region.rearranged(self.index.start_numbers(region.box.lower.device))
+        relaxations = Relaxations(self.index, start)
+        return Question(self.index, region, start, self.memory, self.clock, relaxations)
+
     @property
     def graph(self) -> Graph:
         """The graph."""

@@ -8,6 +8,7 @@ from __future__ import annotations
 import math
 
 import torch
+from torch import Tensor
 
 from vertex_softmax.bounds.boxes import Boxes
 from vertex_softmax.bounds.coefficients import Coefficients, fitting, hand_on, total
@@ -17,6 +18,7 @@ from vertex_softmax.foundation.errors import InternalError
 from vertex_softmax.graph.ir import Constant, Node
 from vertex_softmax.ops.attention import Attention
 from vertex_softmax.ops.bilinear import MatMul
+from vertex_softmax.ops.choice_rows import ChoiceForm
 from vertex_softmax.ops.contract import AffineForm, AffineOp, Context, Relaxation
 from vertex_softmax.ops.rules import Rules
 from vertex_softmax.sets.region import Region
@@ -28,7 +30,7 @@ class Relaxations:
     def __init__(self, index: GraphIndex, region: Region, whole: Relaxations | None = None) -> None:
         self.index, self.region, self.whole = index, region, whole
         self._made: dict[tuple[Node, Rules], tuple[tuple[object, ...], Relaxation]] = {}
-        self._forms: dict[Node, AffineForm | None] = {} if whole is None else whole._forms
+        self._forms: dict[Node, AffineForm | ChoiceForm | None] = {} if whole is None else whole._forms
 
     def of_parts(self) -> Relaxations:
         """For boxes of parts of the set: what a part shares with the whole is taken from here."""
@@ -62,18 +64,18 @@ class Relaxations:
             inner=boxes.inner.get(node),
         )
 
-    def form(self, node: Node) -> AffineForm | None:
+    def form(self, node: Node) -> AffineForm | ChoiceForm | None:
         """The node as an exact affine function of the input, if it is one and small enough to write down."""
         if node not in self._forms:
             self._forms[node] = self._form(node)
         return self._forms[node]
 
-    def _form(self, node: Node) -> AffineForm | None:
+    def _form(self, node: Node) -> AffineForm | ChoiceForm | None:
         if node in self.index.affine:
             return affine_form(self.index, self.region, node)
         if isinstance(node.op, MatMul):
             factors = [self.form(i) for i in node.inputs]
-            if factors[0] is not None and factors[1] is not None:
+            if isinstance(factors[0], AffineForm) and isinstance(factors[1], AffineForm):
                 return product_form(factors[0], factors[1])
         return None
 
@@ -92,12 +94,27 @@ def product_form(left: AffineForm, right: AffineForm) -> AffineForm | None:
     return AffineForm(left.centre @ right.centre, matrix, left.radius, left.unit)
 
 
-def affine_form(index: GraphIndex, region: Region, node: Node) -> AffineForm | None:
-    """A node that is affine in the input, as centre + matrix·ξ in the region's unknowns; None if it is too large."""
+def affine_form(index: GraphIndex, region: Region, node: Node) -> AffineForm | ChoiceForm | None:
+    """A node that is affine in the input, over the region; None if it is too large, or the region has no form of it."""
+    found = affine_map(index, region.box.lower, node)
+    return None if found is None else region.form(*found, node.shape)
+
+
+def affine_map(index: GraphIndex, like: Tensor, node: Node) -> tuple[Tensor, Tensor] | None:
+    """A node that is affine in the start, as matrix·start + constant; None if it is too large or constant.
+
+    matrix: (numbers of the node, numbers of the start), constant: (1, numbers of the node). Made once.
+    """
+    key = (node, like.dtype, like.device)
+    if key not in index.maps:
+        index.maps[key] = _affine_map(index, like, node)
+    return index.maps[key]
+
+
+def _affine_map(index: GraphIndex, like: Tensor, node: Node) -> tuple[Tensor, Tensor] | None:
     size, inputs = math.prod(node.shape), math.prod(index.start.shape)
     if size * inputs > MOST_FORM_NUMBERS:
         return None
-    like = region.middle
     eye = torch.eye(size, dtype=like.dtype, device=like.device).reshape(1, size, *node.shape)
     waiting: dict[Node, list[Coefficients]] = {node: [Coefficients(eye)]}
     constant, matrix = torch.zeros(1, size, dtype=like.dtype, device=like.device), None
@@ -116,10 +133,7 @@ def affine_form(index: GraphIndex, region: Region, node: Node) -> AffineForm | N
                 constant = constant if step.constant is None else constant + step.constant.flatten(1)
         else:
             raise InternalError(f"{current.name!r} is not an affine op, but lies above a node that is affine")
-    if matrix is None:
-        return None
-    centre = (region.middle.flatten(1) @ matrix.mT + constant).reshape(-1, *node.shape)
-    return AffineForm(centre, matrix.reshape(*node.shape, inputs), region.spread.flatten(1), region.unit)
+    return None if matrix is None else (matrix, constant)
 
 
 def _same(facts: tuple[object, ...], others: tuple[object, ...]) -> bool:

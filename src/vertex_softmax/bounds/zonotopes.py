@@ -18,6 +18,7 @@ import torch
 from torch import Tensor
 
 from vertex_softmax.bounds.boxes import Boxes, by_intervals
+from vertex_softmax.bounds.exact_ranges import exact_range
 from vertex_softmax.bounds.index import GraphIndex, last_norm
 from vertex_softmax.bounds.memory import MOST_GENERATOR_NUMBERS, MOST_PAIR_NUMBERS, pair_numbers
 from vertex_softmax.bounds.question import Question
@@ -69,6 +70,8 @@ def _made(question: Question) -> Boxes:
         question.clock.check()
         if node is not question.graph.input:
             boxes = boxes.with_interval(node, by_intervals(node, boxes.intervals))
+            if (exact := exact_range(question, node)) is not None:
+                boxes = boxes.tightened(node, exact)
             boxes = _with_learnt(index, boxes, node, zonotopes)
             found = propagated(node, zonotopes, boxes.intervals)
             if left[node] > 1:  # what several nodes read they read with the same unknowns

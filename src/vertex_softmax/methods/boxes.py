@@ -20,6 +20,7 @@ from vertex_softmax.methods.options import Options, PreactivationBoxes, ScoreBox
 from vertex_softmax.ops.attention import Attention
 from vertex_softmax.ops.normalization import Normalize
 from vertex_softmax.ops.rules import RowRule, Rules
+from vertex_softmax.sets.choice_region import ChoiceRegion
 from vertex_softmax.sets.region import BoxRegion
 
 
@@ -56,7 +57,7 @@ class _Recipe:
         self.refined: set[Node] = set()
         ops = [node.op for node in question.index.nodes]
         deep = sum(isinstance(op, Attention) for op in ops) > MOST_ATTENTIONS_BY_PASSES
-        other = not isinstance(question.given, BoxRegion)  # zonotopes have the set's own unknowns, generators a box's
+        other = not question.given.unit.cube  # zonotopes have the set's own unknowns, generators a box's
         self.zonotopes = options.generators and (other or deep or any(isinstance(op, Normalize) for op in ops))
 
     def boxes(self) -> Boxes:
@@ -101,7 +102,11 @@ class _Recipe:
             found = generate(question, boxes, node, Rules(attention=RowRule.AFFINE, exact=False))
             if found is not None:
                 found = found.within(boxes[node])
-                return boxes.tightened(node, found.box()).with_generators(question.index, node, found)
+                boxes = boxes.tightened(node, found.box()).with_generators(question.index, node, found)
+                if not isinstance(
+                    question.given, ChoiceRegion
+                ):  # of whose hulls unknowns in balls know less than a pass
+                    return boxes
         # without an attention on the way all row rules are one, and whoever made the known boxes has done it
         if meets_attention or not self.known:
             rules = Rules(attention=self.rule, product=options.product, exact=False)

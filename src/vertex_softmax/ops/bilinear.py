@@ -16,7 +16,8 @@ import torch
 from torch import Tensor
 
 from vertex_softmax.foundation.tolerances import OUTWARD
-from vertex_softmax.ops.contract import Context, Propagating, Range, Relaxation, Shape, Step, Summarising
+from vertex_softmax.ops.choice_rows import ChoiceForm, ChoiceRows
+from vertex_softmax.ops.contract import AffineForm, Context, Propagating, Range, Relaxation, Shape, Step, Summarising
 from vertex_softmax.ops.corners import Corners, corners, planes
 from vertex_softmax.ops.forms import product_radius, row_form
 from vertex_softmax.ops.generators import Generators, ellipsoid
@@ -227,7 +228,9 @@ class MatMul(Summarising, Propagating):
         if isinstance(context.summary, ProductSummary):  # about the centres of the generators
             at_x, at_y, error = context.summary.x, context.summary.y, context.summary.error
             error = torch.minimum(_reach(x, at_x) @ _reach(y, at_y), error)
-        elif form_x is None or form_y is None:
+        elif (pair := choice_factors(form_x, form_y)) is not None:
+            return self._over_choices(context, *pair)
+        elif not isinstance(form_x, AffineForm) or not isinstance(form_y, AffineForm):
             at_x, at_y, error = x.centre, y.centre, x.radius @ y.radius
         else:  # the form's error holds about the form's centre, which a box made tighter on one side has left
             at_x, at_y = form_x.centre, form_y.centre
@@ -246,9 +249,34 @@ class MatMul(Summarising, Propagating):
             parallel=context.rules.parallel,
         )
 
+    def _over_choices(self, context: Context, x: ChoiceRows, y: ChoiceRows) -> MatrixPlanes:
+        """About the centres of the rows' choices; the second-order part has its exact range, not only its size.
+
+        y: the columns of the second factor.
+        """
+        at_x, at_y = x.box.centre, y.box.centre
+        second = x.products(y, at_x, at_y)
+        return MatrixPlanes(
+            x=beside(at_x),
+            y=beside(at_y.mT),
+            tilt=None,
+            middle=beside(second.centre - at_x @ at_y.mT),
+            error=beside(second.radius),
+            parallel=context.rules.parallel,
+        )
+
     def carries_diagonal(self, dimension: int, shape: Shape) -> tuple[int | None, ...] | None:
         """The rows of x."""
         return (dimension, None) if dimension == len(shape) - 2 else None
+
+
+def choice_factors(
+    x: AffineForm | ChoiceForm | None, y: AffineForm | ChoiceForm | None
+) -> tuple[ChoiceRows, ChoiceRows] | None:
+    """The rows of the first factor and the columns of the second, if all are known at the choices of words."""
+    if not isinstance(x, ChoiceForm) or not isinstance(y, ChoiceForm) or x.rows is None or y.columns is None:
+        return None
+    return x.rows, y.columns
 
 
 def product_interval(x: Interval, y: Interval) -> Interval:

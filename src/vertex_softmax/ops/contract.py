@@ -27,6 +27,7 @@ from vertex_softmax.ops.rules import Rules
 from vertex_softmax.ops.unit_sets import CUBE, UnitSet
 
 if TYPE_CHECKING:
+    from vertex_softmax.ops.choice_rows import ChoiceForm
     from vertex_softmax.ops.generators import Generators
     from vertex_softmax.ops.zonotope import Zonotope
 
@@ -90,7 +91,7 @@ class Context:
     boxes: tuple[Interval, ...]
     """of each input, (batch, *shape)"""
     rules: Rules = dataclasses.field(default_factory=Rules)
-    forms: tuple[AffineForm | None, ...] = ()
+    forms: tuple[AffineForm | ChoiceForm | None, ...] = ()
     """of each input its exact affine form in the network's input, where the op asks for it (`Op.form_inputs`)"""
     centred: tuple[CentredRows | None, ...] = ()
     """of each input, where its rows less their means were bounded"""
@@ -99,7 +100,7 @@ class Context:
     inner: Interval | None = None
     """a narrower range of what the op computes on the way (`InnerRange.inner_range`)"""
 
-    def form(self, i: int) -> AffineForm | None:
+    def form(self, i: int) -> AffineForm | ChoiceForm | None:
         """The affine form of input i, if it is known."""
         return self.forms[i] if self.forms else None
 

@@ -16,6 +16,7 @@ import dataclasses
 import torch
 from torch import Tensor
 
+from vertex_softmax.ops.choice_rows import ChoiceRows
 from vertex_softmax.ops.contract import AffineForm
 from vertex_softmax.ops.generators import Ellipsoid, raised, squares
 from vertex_softmax.ops.generators import product_radius as ellipsoids_product_radius
@@ -211,11 +212,13 @@ WIDE = 16
 """A form with more than this many inputs per component is wide: its functionals may be bounded by an ellipsoid."""
 
 
-def functional_box(eta: Tensor, box: Interval, form: RowForm | None, exact: bool = True) -> Interval:
+def functional_box(eta: Tensor, box: Interval, form: RowForm | ChoiceRows | None, exact: bool = True) -> Interval:
     """An interval for η_i · v_j: η (batch, S, ..., m, d), rows v of (batch, ..., n, d) → (batch, S, ..., m, n).
 
     With a form it is the exact range, or if not `exact` and the form is wide, that of an ellipsoid met with the box.
     """
+    if isinstance(form, ChoiceRows):
+        return form.functionals(eta)
     if form is not None:
         middle = eta @ form.centre.unsqueeze(1).mT
         if exact or not form.unit.cube or form.matrix.shape[-1] <= WIDE * form.matrix.shape[-2]:

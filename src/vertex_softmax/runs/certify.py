@@ -26,10 +26,12 @@ from vertex_softmax.ops.interval import Interval
 from vertex_softmax.ops.softmax import Softmax
 from vertex_softmax.runs.centres import Centres, rounding
 from vertex_softmax.runs.certification import Certification, in_order, together
+from vertex_softmax.runs.choices import decided_by_choices
 from vertex_softmax.runs.classes import Asked, Classes
 from vertex_softmax.runs.counterexamples import DEFAULT, Attacking, Counterexamples, attacked
 from vertex_softmax.runs.verdicts import CENTRE, Margins, require_consistent, verdicts_of
 from vertex_softmax.sets import InputSet
+from vertex_softmax.sets.choice_region import ChoiceRegion
 from vertex_softmax.sets.loading import Loaded, Model, checked, load, read
 from vertex_softmax.sets.region import BoxRegion, Region
 
@@ -213,6 +215,22 @@ def _certified(graph: Graph, region: Region, centres: Centres, classes: Classes,
     with torch.no_grad():
         centre = centres.points.to(lower)
         clean = (C @ graph.evaluate(centre).reshape(batch, size, 1)).squeeze(-1)
+    branch = ask.method is Method.BAB and isinstance(region, ChoiceRegion) and batch == 1
+    if branch and isinstance(region, ChoiceRegion):  # on words; if that does not decide, `joint` has its say
+        by_words = decided_by_choices(graph, region, objective, centres, classes)
+        if by_words.verdict is not Verdict.UNKNOWN:
+            return Certification(
+                lower=classes.spread(by_words.lower.unsqueeze(0)),
+                verdicts=(by_words.verdict,),
+                reasons=(by_words.reason,),
+                method=str(ask.method),
+                clean=classes.spread(clean),
+                seconds=by_words.seconds,
+                labels=classes.labels,
+                counterexamples=by_words.counterexample.unsqueeze(0),
+            )
+        ask = dataclasses.replace(ask, method=Method.JOINT)
+    with torch.no_grad():
         found = lower_bounds(question, objective, ask.method, ask.options)
     positive = bool((found.lower > 0).any())
     guard = rounding(question, found, objective, ask.method, ask.options) if positive else None
@@ -223,7 +241,7 @@ def _certified(graph: Graph, region: Region, centres: Centres, classes: Classes,
         lower=classes.spread(found.lower),
         verdicts=verdicts,
         reasons=reasons,
-        method=str(ask.method),
+        method=str(Method.BAB if branch else ask.method),
         clean=classes.spread(clean),
         seconds=dict(question.clock.seconds),
         labels=classes.labels,

@@ -1,4 +1,5 @@
-"""The sets that the input of a network may come from: boxes, and balls in the maximum, Euclidean and ℓ1 norms.
+"""The sets that the input of a network may come from: boxes, balls in the maximum, Euclidean and ℓ1
+norms, and choices of words.
 
 ball = LinfBall(images, 0.02, clip=(0, 1))
 len(ball), ball.lower, ball.upper, ball.centre
@@ -10,5 +11,6 @@ from vertex_softmax.sets.box import Box
 from vertex_softmax.sets.linf_ball import LinfBall
 from vertex_softmax.sets.lp_ball import LpBall
 from vertex_softmax.sets.token_ball import TokenBall
+from vertex_softmax.sets.token_choices import TokenChoices
 
-__all__ = ["Box", "InputSet", "LinfBall", "LpBall", "TokenBall"]
+__all__ = ["Box", "InputSet", "LinfBall", "LpBall", "TokenBall", "TokenChoices"]

@@ -12,6 +12,7 @@ row of ids is read separately.
 from __future__ import annotations
 
 import dataclasses
+import functools
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -29,9 +30,11 @@ from vertex_softmax.graph.identity import graph_identity
 from vertex_softmax.graph.ir import Graph
 from vertex_softmax.sets.base import InputSet
 from vertex_softmax.sets.region import placed
+from vertex_softmax.sets.token_choices import TokenChoices
 
 if TYPE_CHECKING:
     from vertex_softmax.graph.from_torch.importer import Program, Reading
+    from vertex_softmax.graph.from_torch.replay import ReplayCase
 
 CALLS = 64
 """About how many calls of the original the comparison makes for a small batch; a large batch needs two per input."""
@@ -217,10 +220,40 @@ class _Module(Loaded):
             graph = reading.simplified
             points = points_of(input_set[which], graph.input.shape)
             cases = [ReplayCase(i, p, readings[i].translated.look_up) for i, p in zip(which, points, strict=True)]
+            if isinstance(input_set, TokenChoices):
+                cases += [case for i in which for case in self._combinations(input_set, i, reading)]
             replay(graph, reading.translated, self.original, cases, batches=True)
             groups.append(Group(tuple(which), graph))
         self.state = state_of(self.module)  # running a module may have changed its buffers (a cache, for instance)
         return groups
+
+    def _combinations(self, words: TokenChoices, i: int, reading: _Reading) -> list[ReplayCase]:
+        """Combinations of the ids of input i at which the module itself looks them up; every choice is among them.
+
+        A module may read its ids elsewhere than in the table (masks, positions). Only comparisons of single ids with
+        constants are allowed: if they are the same at every choice of each token, they are for all combinations.
+        """
+        from vertex_softmax.graph.from_torch.replay import ReplayCase
+
+        others, values = reading.translated.other_uses()
+        if others:
+            raise InvalidValueError(
+                f"the module uses its ids in {others[0]} too, and not only in its table of embeddings: what it computes"
+                " there may differ between combinations of words. Give a module that takes the ids for its table alone"
+            )
+        cases, some = [], words.cover(i)
+        for ids, other in zip(some, self._readings((), len(some), some), strict=True):
+            pairs = zip(values, other.translated.other_uses()[1], strict=True)
+            if other.identity != reading.identity or not all(torch.equal(*pair) for pair in pairs):
+                changed = {int(t): int(ids[t]) for t in (ids != words.ids[i].cpu()).nonzero().flatten()}
+                raise InvalidValueError(
+                    f"input {i}: the module reads its ids elsewhere than in its table of embeddings too (a mask of "
+                    f"padding, for instance), and with the ids {changed} (by position) what it reads there is not the "
+                    "same as for the sentence itself: leave choices out that it treats differently"
+                )
+            point = other.start.reshape(1, *reading.simplified.input.shape)
+            cases.append(ReplayCase(i, point, other.translated.look_up))
+        return cases
 
     def _require_unchanged(self) -> None:
         if state_of(self.module) != self.state:
@@ -284,12 +317,16 @@ class _Reading:
     """
 
     def __init__(self, translated: Reading) -> None:
-        from vertex_softmax.graph.simplify import simplify
-
         self.translated = translated
         self.identity: str = graph_identity(translated.graph)
         self.start: Tensor = translated.start
-        self.simplified: Graph = simplify(translated.graph)
+
+    @functools.cached_property
+    def simplified(self) -> Graph:
+        """The graph that is bounded."""
+        from vertex_softmax.graph.simplify import simplify
+
+        return simplify(self.translated.graph)
 
 
 def _check_centres(input_set: InputSet, readings: Sequence[_Reading]) -> None:

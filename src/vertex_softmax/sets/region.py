@@ -16,6 +16,8 @@ import torch
 from torch import Tensor
 
 from vertex_softmax.foundation.errors import InvalidValueError
+from vertex_softmax.ops.choice_rows import ChoiceForm
+from vertex_softmax.ops.contract import AffineForm
 from vertex_softmax.ops.interval import Interval
 from vertex_softmax.ops.unit_sets import CUBE, UnitSet
 
@@ -65,6 +67,15 @@ class Region(ABC):
         found = radius.new_zeros(radius.shape[0], len(live), radius.shape[1])
         found[:, torch.arange(len(live), device=radius.device), live] = radius[:, live]
         return found.reshape(*found.shape[:2], 1, *box.lower.shape[1:])
+
+    def form(self, matrix: Tensor, constant: Tensor, shape: tuple[int, ...]) -> AffineForm | ChoiceForm | None:
+        """matrix·x + constant over the sets, of a node of this shape, as ops use it; None: not in such a form.
+
+        matrix: (numbers of the node, numbers of the input), constant: (numbers of the node). Unless a kind of set knows
+        better: in the unknowns of `middle`, `spread` and `unit`.
+        """
+        centre = (self.middle.flatten(1) @ matrix.mT + constant).reshape(-1, *shape)
+        return AffineForm(centre, matrix.reshape(*shape, matrix.shape[1]), self.spread.flatten(1), self.unit)
 
     @abstractmethod
     def at(self, which: slice) -> Region:

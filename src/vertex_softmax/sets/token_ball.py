@@ -14,6 +14,7 @@ from vertex_softmax.foundation.errors import InvalidTypeError, InvalidValueError
 from vertex_softmax.sets.arguments import Array, batch_of, first_true, radius_of, tensor_of
 from vertex_softmax.sets.base import InputSet, range_text
 from vertex_softmax.sets.rounding import around
+from vertex_softmax.sets.token_ids import token_ids
 
 if TYPE_CHECKING:
     from vertex_softmax.sets.loading import Model
@@ -141,15 +142,4 @@ def _ids(ids: object, x: Tensor) -> Tensor | None:
     rows = token_ids(ids)
     if rows.shape != x.shape[:2]:
         raise InvalidValueError(f"ids has shape {tuple(rows.shape)}; the embeddings need {tuple(x.shape[:2])}")
-    return rows
-
-
-def token_ids(ids: object) -> Tensor:
-    """A copy of token ids in int64; an error if one is negative or not an integer."""
-    rows = tensor_of("ids", ids)
-    if rows.is_floating_point() or rows.is_complex() or rows.dtype == torch.bool:
-        raise InvalidTypeError(f"ids has dtype {str(rows.dtype).removeprefix('torch.')}; ids are integers")
-    rows = rows.to(torch.long, copy=True)  # a uint64 beyond int64 becomes negative
-    if (index := first_true(rows < 0)) is not None:
-        raise InvalidValueError(f"ids is {int(rows[index])} at index {index}; ids are rows of a table, counted from 0")
     return rows

@@ -59,6 +59,7 @@ SAME_IDS = (
 """Ops whose result has the same ids as their first argument."""
 LOOK_UPS = ("embedding", "index", "index_select", "gather", "take", "embedding_bag", "_embedding_bag")
 """Ops that select rows of their first argument."""
+COMPARISONS = ("eq", "ne", "lt", "le", "gt", "ge")
 SHAPE_ONLY = ("full_like", "zeros_like", "ones_like", "empty_like", "new_full", "new_zeros", "new_ones", "new_empty")
 """Ops that use only the shape of their first argument, so that their value is a constant."""
 HINTS = {
@@ -282,6 +283,22 @@ class Reading:
                 seen.add(n)
                 dependent.append(n)
         return dependent
+
+    def other_uses(self) -> tuple[list[str], list[Tensor]]:
+        """The names of ops that use the ids besides look-ups in the table; and the values of their comparisons.
+
+        A comparison of an id with a constant depends on that id alone. Any other op may depend on several at once.
+        """
+        dependent = {self.argument, *self._after_ids()}
+        others, values = [], []
+        for n in self._after_ids():
+            if n in self.entries or self._same_ids(n) or not any(self._same_ids(i) for i in n.all_input_nodes):
+                continue
+            if _op_name(n) in COMPARISONS and sum(i in dependent for i in n.all_input_nodes) == 1:
+                values += [self.translated[n]] if n in self.translated else []
+            elif _op_name(n) not in SHAPE_ONLY:
+                others.append(_location(n, _op_name(n)))
+        return others, values
 
     def _check_ids(self, table: Tensor, location: str) -> None:
         """Raise if an id is not a row of the table, which is looked up at `location`."""

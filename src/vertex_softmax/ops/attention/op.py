@@ -17,6 +17,7 @@ from vertex_softmax.ops.attention.shared import Scores, Values, centre_of, finit
 from vertex_softmax.ops.attention.vertex_row import VertexRow
 from vertex_softmax.ops.bilinear import product_interval
 from vertex_softmax.ops.contract import (
+    AffineForm,
     CentredRows,
     Centring,
     Context,
@@ -73,14 +74,14 @@ class Attention(MaskedSoftmax, Summarising, Propagating, Centring, Splittable):
         centred, rules = context.centred_rows(0), context.rules
         scores = Scores.of(score_box, centred, context.boxes[1].lower.dtype)
         of_scores = context.form(0)
-        if of_scores is not None and form is not None and not rules.parallel:
+        if isinstance(of_scores, AffineForm) and isinstance(form, AffineForm) and not rules.parallel:
             over_ball = ball_row(scores, of_scores, form)
             if over_ball is not None:
                 return over_ball
         known = context.summary if form is None and isinstance(context.summary, Ellipsoid) else None
         values = Values(
             box=context.boxes[1],
-            form=None if form is None else row_form(form),
+            form=row_form(form) if isinstance(form, AffineForm) else None if form is None else form.rows,
             ellipsoid=known,
             exact=rules.exact,
             sums=rules.sums,

@@ -7,6 +7,7 @@ import dataclasses
 import torch
 from torch import Tensor
 
+from vertex_softmax.ops.choice_rows import ChoiceRows
 from vertex_softmax.ops.contract import CentredRows, Step
 from vertex_softmax.ops.forms import RowForm, functional_box
 from vertex_softmax.ops.generators import Ellipsoid, functional_radius
@@ -60,7 +61,7 @@ class Values:
 
     box: Interval
     """(batch, ..., K, d)"""
-    form: RowForm | None
+    form: RowForm | ChoiceRows | None
     """their exact affine form in the input, if they are affine in it"""
     ellipsoid: Ellipsoid | None
     """of the values, if they are not affine in the input but have generators"""

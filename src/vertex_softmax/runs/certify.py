@@ -33,7 +33,7 @@ from vertex_softmax.runs.centres import Centres, rounding
 from vertex_softmax.runs.certification import Certification, in_order, together
 from vertex_softmax.sets import InputSet
 from vertex_softmax.sets.loading import Loaded, Model, checked, load, read
-from vertex_softmax.sets.region import BoxRegion, Region
+from vertex_softmax.sets.region import Region
 
 __all__ = ["Model", "bound", "certify", "load"]
 
@@ -113,9 +113,8 @@ def _answer(graph: Graph, input_set: InputSet, labels: Tensor, ask: _Asked) -> C
     found = together(parts, [tuple(which.tolist()) for which in torch.arange(count).split(size)])
     if ask.rigorous is None:
         return found
-    if not isinstance(region, BoxRegion):
-        raise InvalidValueError(f"certificates are about boxes; {type(input_set).__name__} is another set")
-    return _proved(found, graph, region.box, labels, ask)
+    where = input_set.region(graph.input.shape, torch.float64, torch.device("cpu"))
+    return _proved(found, graph, where, labels, ask)
 
 
 def _named(original: Loaded) -> dict[str, str]:
@@ -132,14 +131,14 @@ def _logits(graph: Graph) -> Graph:
     return dataclasses.replace(graph, output=below.inputs[0])
 
 
-def _proved(found: Certification, graph: Graph, box: Interval, labels: Tensor, ask: _Asked) -> Certification:
-    """The certification with a proof of every `verified`; box (batch, *input shape). See runs/proofs.py."""
+def _proved(found: Certification, graph: Graph, region: Region, labels: Tensor, ask: _Asked) -> Certification:
+    """The certification with a proof of every `verified` over the sets, on the CPU. See runs/proofs.py."""
     try:
         from vertex_softmax.runs.proofs import Batch, with_proofs
     except ImportError as error:
         raise InvalidValueError(f"{error.name} is missing: pip install 'vertex-softmax[proof]'") from error
     cpu = graph.to(torch.float64, torch.device("cpu"))
-    batch = Batch(graph=cpu, lower=box.lower.cpu(), upper=box.upper.cpu(), labels=labels, file=_named(ask.original))
+    batch = Batch(graph=cpu, region=region, labels=labels, file=_named(ask.original))
     return with_proofs(found, batch, ask.options, rigorous=bool(ask.rigorous))
 
 

@@ -23,6 +23,7 @@ from vertex_softmax.methods.options import Options
 from vertex_softmax.methods.registry import METHODS, method_named
 from vertex_softmax.methods.verdict import Verdict
 from vertex_softmax.runs.certification import Certification
+from vertex_softmax.sets.region import Region
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -31,9 +32,8 @@ class Batch:
 
     graph: Graph
     """in double precision on the CPU"""
-    lower: Tensor
-    """(batch, *input shape)"""
-    upper: Tensor
+    region: Region
+    """the input sets, in double precision on the CPU"""
     labels: Tensor
     """(batch,)"""
     file: dict[str, str] = dataclasses.field(default_factory=dict)
@@ -42,7 +42,7 @@ class Batch:
 
 def with_proofs(found: Certification, batch: Batch, options: Options, *, rigorous: bool) -> Certification:
     """The certification with a certificate for each verified input."""
-    graph, lower, upper, labels = batch.graph, batch.lower, batch.upper, batch.labels
+    graph, labels = batch.graph, batch.labels
     effort = Effort(options.ascent or Ascent(steps=0), options.pieces, best=rigorous)
     if METHODS[method_named(found.method)].branches:
         effort = dataclasses.replace(effort, search=options.search)
@@ -59,7 +59,7 @@ def with_proofs(found: Certification, batch: Batch, options: Options, *, rigorou
         others = [k for k in range(classes) if k != label]
         eye = np.eye(classes)
         cases = [ForbiddenCase((eye[label] - eye[k])[None], np.zeros(1), np.ones(1)) for k in others]
-        part = CertificatePart(lower[b].cpu().numpy(), upper[b].cpu().numpy(), cases)
+        part = CertificatePart.over(batch.region.at(slice(b, b + 1)), cases)
         begin = time.perf_counter()
         own_effort = effort if verdict is Verdict.VERIFIED else dataclasses.replace(effort, search=None)
         proof = prove(graph, [part], own_effort, about=about)

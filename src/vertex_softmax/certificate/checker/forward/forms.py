@@ -2,7 +2,8 @@
 
 The unknowns ν_b are the same in all nodes. A block is an array (balls, k, *shape): every ball has k unknowns of which
 the sum of squares is at most 1. Three blocks have names:
-- LINES: the input's unknowns ξ_i in [−1, 1], one ball of one unknown for each number of the input that varies;
+- LINES: the input's unknowns, those of ../unknowns.py; of a box ξ_i in [−1, 1], one ball of one unknown for each number
+  of the input that varies. Squares and pairs are kept of a box alone;
 - SQUARES: ζ_i in [−1, 1] with ξ_i² = (1 + ζ_i)/2;
 - PAIRS: one ball, of the coefficients of ξ_i ξ_j for i < j, in the order of pairs.py; its length is at most √K.
 
@@ -23,6 +24,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 from numpy.typing import NDArray
 
+from ..file import Rejected
 from ..rounding import MORE, Array, ProvedInterval, rounding
 from . import pairs
 
@@ -118,7 +120,9 @@ class Form:
         return replace(self, centre=np.zeros_like(self.centre))
 
     def lines(self, count: int) -> Array:
-        """The coefficients of the input's unknowns, (n, *shape)."""
+        """The coefficients of the input's unknowns, (n, *shape), each in [−1, 1] by itself."""
+        if LINES in self.blocks and self.blocks[LINES].shape[1] != 1:
+            raise Rejected("products of unknowns that are in balls")
         return self.blocks[LINES][:, 0] if LINES in self.blocks else np.zeros((count, *self.centre.shape))
 
     def box(self) -> ProvedInterval:

@@ -22,6 +22,7 @@ from .ellipsoids import around, with_error
 from .forms import FIRST, LINES, PAIRS, SQUARES, Bools, Form, chosen, constant, image, joined, lengths, of_box, total
 
 if TYPE_CHECKING:
+    from ..input_sets import InputSet
     from ..network import Known
 
 MOST_PAIRS = 1 << 26
@@ -34,15 +35,35 @@ SLOTS = 16
 """How many keys of blocks a node has for itself."""
 
 
-def start(box: ProvedInterval) -> Form:
-    """The input: one unknown for each number that varies."""
-    middle, reach = _ranges(box)
+def start(given: InputSet) -> Form:
+    """The input: of a box one unknown for each number that varies, else the balls of the set (../unknowns.py)."""
+    if given.balls:
+        return _of_balls(given)
+    middle, reach = _ranges(given.box)
     live = np.flatnonzero(reach)
     columns = np.zeros((len(live), middle.size))
     columns[np.arange(len(live)), live] = reach.ravel()[live]
     zero = np.zeros_like(middle)
     blocks = {LINES: columns.reshape(len(live), 1, *middle.shape)} if len(live) else {}
     return Form(centre=middle, blocks=blocks, own=zero, slack=zero)
+
+
+def _of_balls(given: InputSet) -> Form:
+    """The input as centre + balls: all numbers of the columns stand for themselves."""
+    shape, n = given.lower.shape, given.lower.size
+    most = max(len(ball.places) for ball in given.balls)
+    if len(given.balls) * most * n > MOST_NUMBERS:
+        raise Rejected("the balls of the input set have too many numbers for a forward proof")
+    every = given.columns(np.eye(n))  # products with 0 and 1: exact
+    columns = np.zeros((len(given.balls), most, n))
+    for k, ball in enumerate(given.balls):
+        columns[k, : len(ball.places)] = every[:, ball.places].T
+    return Form(
+        centre=given.centre.reshape(shape),
+        blocks={LINES: columns.reshape(*columns.shape[:2], *shape)},
+        own=np.zeros(shape),
+        slack=given.slack.reshape(shape),
+    )
 
 
 def _ranges(box: ProvedInterval) -> tuple[Array, Array]:
@@ -63,7 +84,7 @@ def run(known: Known, choices: Choices) -> Form:
     for number, node in enumerate(nodes):
         known.reach(number)
         _charge(known, number, forms, count)
-        found = start(known.boxes[0]) if number == 0 else _propagated(known, number, forms, count, choices)
+        found = start(known.given) if number == 0 else _propagated(known, number, forms, count, choices)
         if node.op not in ("Input", "Move"):
             found = _within(found, known.boxes[number], choices, number)
         forms[number] = reduced(found, FIRST + SLOTS * number + SLOTS - 1, shared=left[number] > 1)
@@ -119,7 +140,9 @@ def last_norm(known: Known) -> int | None:
 
 
 def _unknowns(known: Known) -> int:
-    """How many unknowns the input has if products of them are kept, else 0."""
+    """How many unknowns the input has if products of them are kept, else 0: those in balls have none."""
+    if known.given.balls:
+        return 0
     n = int(np.count_nonzero(_ranges(known.boxes[0])[1]))
     most = max(int(np.prod(node.shape)) for node in known.nodes)
     return n if 2 <= n <= MOST_UNKNOWNS and n * (n - 1) // 2 * most <= MOST_PAIRS else 0

@@ -76,7 +76,7 @@ def test_bytes_added_or_moved() -> None:
         '{"a":' * 100_000 + "1" + "}" * 100_000,
         text[:-1],
         text + "}",
-        text.replace("certificate-3", "certificate-1"),
+        text.replace("certificate-4", "certificate-1"),
     ]
     texts += [
         f'{{"format": "vertex-certificate-4", "graph": {inner}}}' for inner in ("[" * 900 + "]" * 900, "9" * 10_000)

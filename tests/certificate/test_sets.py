@@ -23,7 +23,7 @@ from vertex_softmax.bounds.ascent import Ascent
 from vertex_softmax.bounds.branch_and_bound import Search
 from vertex_softmax.certificate.certificate import CertificatePart, Effort, prove
 from vertex_softmax.certificate.checker import check
-from vertex_softmax.certificate.checker.input_sets import InputChoices, InputSet
+from vertex_softmax.certificate.checker.input_sets import CheckedChoices, CheckedSet
 from vertex_softmax.certificate.comparison import missing, not_covered
 from vertex_softmax.certificate.input_sets import checked_set
 from vertex_softmax.certificate.prove import ForbiddenCase, Prover, written
@@ -41,11 +41,11 @@ ABOUT = {"model": {"sha256": "0" * 64}}
 class SmallChoices(BoxRegion):
     """A product of lists of vectors, of one input, as bounds may see it: here by its box, which is sound."""
 
-    given: InputChoices
+    given: CheckedChoices
 
 
 @checked_set.register
-def _(region: SmallChoices) -> InputSet:
+def _(region: SmallChoices) -> CheckedSet:
     return region.given
 
 
@@ -91,7 +91,7 @@ def choices(net: Net, spread: float, counts: tuple[int, ...], seed: int = 0) -> 
     vectors = tuple(row + spread * chance.standard_normal((K, size)) for row, K in zip(rows, counts, strict=True))
     numbers = tuple(np.arange(k * size, (k + 1) * size) for k in range(len(rows)))
     lower, upper = (np.stack([f(v, axis=0) for v in vectors]).reshape(centre.shape) for f in (np.min, np.max))
-    given = InputChoices(numbers=numbers, vectors=vectors, lower=lower, upper=upper)
+    given = CheckedChoices(numbers=numbers, vectors=vectors, lower=lower, upper=upper)
     every = np.stack([np.stack(rows) for rows in itertools.product(*vectors)]).reshape(-1, *centre.shape)
     region = SmallChoices(*(torch.from_numpy(end).unsqueeze(0) for end in (lower, upper)), given=given)
     return Subject(net._replace(lower=lower, upper=upper), region, every)

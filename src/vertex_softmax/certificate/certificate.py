@@ -12,7 +12,7 @@ import os
 import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -42,7 +42,8 @@ BRIEF = Ascent(seconds=20.0)
 for rows of attention that the checker does not know, and this reaches as far."""
 
 
-class CertificatePart(NamedTuple):
+@dataclasses.dataclass(frozen=True, eq=False)
+class CertificatePart:
     """A set of inputs, and the cases that must not happen for any input in it."""
 
     lower: NDArray[np.float64]

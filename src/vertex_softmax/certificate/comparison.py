@@ -21,7 +21,7 @@ import numpy as np
 
 from vertex_softmax.certificate.checker.claim import cases_of
 from vertex_softmax.certificate.checker.file import File, Rejected
-from vertex_softmax.certificate.checker.input_sets import InputSet, read_set
+from vertex_softmax.certificate.checker.input_sets import CheckedSet, read_set
 from vertex_softmax.certificate.containment import contains, contains_box
 from vertex_softmax.foundation.errors import InvalidValueError
 from vertex_softmax.specs.property import Case, Conjunction, Inequality, Property, shown
@@ -35,7 +35,7 @@ Limits: TypeAlias = dict[Direction, Fraction]
 class _CoveredPart:
     """A part of a certificate: its set, a box around it (inputs,), and its cases, indexed by their directions."""
 
-    def __init__(self, given: InputSet, cases: Sequence[Limits]) -> None:
+    def __init__(self, given: CheckedSet, cases: Sequence[Limits]) -> None:
         self.given, self.cases = given, cases
         self.lower, self.upper = given.lower.reshape(-1), given.upper.reshape(-1)
         self.by_directions: dict[frozenset[Direction], list[Limits]] = {}
@@ -77,7 +77,7 @@ def missing(file: File, prop: Property) -> str:
     return ""
 
 
-def not_covered(file: File, asked: InputSet) -> str:
+def not_covered(file: File, asked: CheckedSet) -> str:
     """Why no part of a certificate is about all of a set of one input; empty if one is.
 
     `asked` is the set in the checker's words, its numbers exactly those that are meant.

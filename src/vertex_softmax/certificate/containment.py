@@ -11,19 +11,19 @@ from fractions import Fraction
 import numpy as np
 from numpy.typing import NDArray
 
-from vertex_softmax.certificate.checker.input_sets import InputBalls, InputChoices, InputSet
+from vertex_softmax.certificate.checker.input_sets import CheckedBalls, CheckedChoices, CheckedSet
 
 Floats = NDArray[np.float64]
 
 
-def contains_box(outer: InputSet, lower: Floats, upper: Floats) -> bool:
+def contains_box(outer: CheckedSet, lower: Floats, upper: Floats) -> bool:
     """Whether the box from lower to upper, (inputs,) each or of the input's shape, lies in the set."""
     low, high = lower.reshape(-1), upper.reshape(-1)
     if not ((outer.lower.reshape(-1) <= low).all() and (high <= outer.upper.reshape(-1)).all()):
         return False
-    if isinstance(outer, InputBalls):
+    if isinstance(outer, CheckedBalls):
         return _in_balls(outer, low, high)
-    if isinstance(outer, InputChoices):
+    if isinstance(outer, CheckedChoices):
         return all(
             (low[numbers] == high[numbers]).all() and (vectors == low[numbers]).all(1).any()
             for numbers, vectors in zip(outer.numbers, outer.vectors, strict=True)
@@ -31,7 +31,7 @@ def contains_box(outer: InputSet, lower: Floats, upper: Floats) -> bool:
     return outer.kind == "box"
 
 
-def _in_balls(outer: InputBalls, low: Floats, high: Floats) -> bool:
+def _in_balls(outer: CheckedBalls, low: Floats, high: Floats) -> bool:
     """Whether the farthest corner of a box is in every ball."""
     middle, radius, members = (x.reshape(-1) for x in (outer.middle, outer.radius, outer.members))
     sums: dict[int, Fraction] = {}
@@ -44,11 +44,11 @@ def _in_balls(outer: InputBalls, low: Floats, high: Floats) -> bool:
     return all(total <= 1 for total in sums.values())
 
 
-def contains(outer: InputSet, inner: InputSet) -> str:
+def contains(outer: CheckedSet, inner: CheckedSet) -> str:
     """Why one set is not, or not certainly, in another of the same shape; empty if it is."""
-    if isinstance(outer, InputBalls) and isinstance(inner, InputBalls):
+    if isinstance(outer, CheckedBalls) and isinstance(inner, CheckedBalls):
         return _balls_in_balls(outer, inner)
-    if isinstance(outer, InputChoices) and isinstance(inner, InputChoices):
+    if isinstance(outer, CheckedChoices) and isinstance(inner, CheckedChoices):
         return _choices_in_choices(outer, inner)
     box = inner.box
     if contains_box(outer, box.lo, box.hi):
@@ -56,11 +56,11 @@ def contains(outer: InputSet, inner: InputSet) -> str:
     return f"it is about {_named(outer)}, and asked about is {_named(inner)}"
 
 
-def _named(given: InputSet) -> str:
+def _named(given: CheckedSet) -> str:
     return {"box": "a box", "choices": "a product of choices"}.get(given.kind, f"an {given.kind} ball")
 
 
-def _balls_in_balls(outer: InputBalls, inner: InputBalls) -> str:
+def _balls_in_balls(outer: CheckedBalls, inner: CheckedBalls) -> str:
     """If the norm is not larger inside, a ball is in one around the same centre whose radii are not smaller.
 
     And so it is in a product of such balls for parts of its numbers.
@@ -89,7 +89,7 @@ def _balls_in_balls(outer: InputBalls, inner: InputBalls) -> str:
     return f"its box cuts off number {_first(out)} of the set" if out.any() else ""
 
 
-def _choices_in_choices(outer: InputChoices, inner: InputChoices) -> str:
+def _choices_in_choices(outer: CheckedChoices, inner: CheckedChoices) -> str:
     """Block by block, each list is in the other's; blocks of one vector may be divided in another way."""
     place = {tuple(numbers.tolist()): k for k, numbers in enumerate(outer.numbers)}
     fixed = inner.lower.reshape(-1)

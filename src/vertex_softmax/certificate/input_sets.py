@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 from torch import Tensor
 
-from vertex_softmax.certificate.checker.input_sets import InputBalls, InputBox, InputChoices, InputSet
+from vertex_softmax.certificate.checker.input_sets import CheckedBalls, CheckedBox, CheckedChoices, CheckedSet
 from vertex_softmax.foundation.errors import InvalidTypeError
 from vertex_softmax.sets.lp_region import LpRegion
 from vertex_softmax.sets.region import BoxRegion, Region
@@ -26,22 +26,22 @@ Keep = Callable[[str, NDArray[Any]], str]
 
 
 @functools.singledispatch
-def checked_set(region: Region) -> InputSet:
+def checked_set(region: Region) -> CheckedSet:
     """The checker's set for a region of one input."""
     raise InvalidTypeError(f"certificates know boxes, balls and choices; a {type(region).__name__} is another set")
 
 
 @checked_set.register
-def _(region: BoxRegion) -> InputSet:
-    return InputBox(lower=_numbers(region.lower), upper=_numbers(region.upper))
+def _(region: BoxRegion) -> CheckedSet:
+    return CheckedBox(lower=_numbers(region.lower), upper=_numbers(region.upper))
 
 
 @checked_set.register
-def _(region: LpRegion) -> InputSet:
+def _(region: LpRegion) -> CheckedSet:
     members = np.empty(region.members.numel(), dtype=np.int64)
     for ball, numbers in enumerate(region.members.cpu().numpy()):
         members[numbers] = ball
-    return InputBalls(
+    return CheckedBalls(
         norm=region.norm.value,
         middle=_numbers(region.centre),
         radius=_numbers(region.radius),
@@ -56,14 +56,14 @@ def _numbers(x: Tensor) -> NDArray[np.float64]:
     return np.array(x[0].detach().cpu().numpy(), dtype=np.float64)
 
 
-def header_of_set(given: InputSet, keep: Keep) -> dict[str, Any]:
+def header_of_set(given: CheckedSet, keep: Keep) -> dict[str, Any]:
     """The entries of a part's header that name its set of inputs: `checker.input_sets.read_set` reads them."""
     entries: dict[str, Any] = {"lower": keep("lower", given.lower), "upper": keep("upper", given.upper)}
-    if isinstance(given, InputBalls):
+    if isinstance(given, CheckedBalls):
         arrays = {"centre": given.middle, "radius": given.radius, "members": given.members}
         names = {name: keep(f"set.{name}", x) for name, x in arrays.items()}
         entries["set"] = {"kind": "balls", "norm": given.norm, **names}
-    elif isinstance(given, InputChoices):
+    elif isinstance(given, CheckedChoices):
         blocks = [
             {"numbers": keep(f"set.{k}.numbers", numbers), "vectors": keep(f"set.{k}.vectors", vectors)}
             for k, (numbers, vectors) in enumerate(zip(given.numbers, given.vectors, strict=True))

@@ -69,6 +69,7 @@ class Prover:
     The set is `region`, of one input; or, if that is None, the box from lower to upper (*input shape).
     """
 
+    # Seven: the set may be given by its box alone.
     def __init__(
         self,
         graph: Graph,

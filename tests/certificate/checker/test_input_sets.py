@@ -28,7 +28,7 @@ def ball_of(seed: int, norm: int, *, cut: bool, per_row: bool = False) -> Any:
         lower = np.where(chance.random((3, 4)) < 0.5, centre - radius * chance.random((3, 4)), lower)
         upper = np.where(chance.random((3, 4)) < 0.3, centre, upper)
     members = np.repeat(np.arange(3)[:, None], 4, 1) if per_row else np.zeros((3, 4), dtype=np.int64)
-    return sets.InputBalls(
+    return sets.CheckedBalls(
         norm=norm, middle=centre, radius=radius, members=members.astype(np.int64), lower=lower, upper=upper
     )
 
@@ -100,7 +100,7 @@ def test_balls(seed: int, norm: int, per_row: bool, cut: bool) -> None:
 @pytest.mark.parametrize("norm", [1, 2])
 def test_a_cut_ball_against_a_search(norm: int) -> None:
     """Dense points of a plane: the value is what they reach."""
-    given = sets.InputBalls(
+    given = sets.CheckedBalls(
         norm=norm, middle=np.array([0.5, 0.25]), radius=np.array([1.0, 2.0]), members=np.zeros(2, dtype=np.int64),
         lower=np.array([0.25, -4.0]), upper=np.array([4.0, 1.0]),
     )  # fmt: skip
@@ -139,7 +139,7 @@ def choices_of(seed: int, sizes: tuple[int, ...] = (3, 1, 2, 5)) -> Any:
     for n, v in zip(numbers, vectors, strict=True):
         ends[0, n], ends[1, n] = v.min(0), v.max(0)
     lower, upper = ends.reshape(2, len(sizes), 2)
-    return sets.InputChoices(numbers=numbers, vectors=vectors, lower=lower, upper=upper)
+    return sets.CheckedChoices(numbers=numbers, vectors=vectors, lower=lower, upper=upper)
 
 
 def combinations(given: Any) -> list[Array]:
@@ -187,12 +187,13 @@ def test_the_unknowns_of_choices(seed: int) -> None:
     each = two.columns(np.eye(4))
     width = (two.upper - two.lower).ravel() / 2
     assert np.allclose([sum(np.sqrt(np.square(row[ball.places]).sum()) for ball in two.balls) for row in each], width)
+    assert (two.slack <= 1e-15 * (1 + np.abs(two.box.size.ravel()))).all()
 
 
 def test_sets_that_make_no_sense() -> None:
     good = {"middle": np.zeros(2), "radius": np.ones(2), "lower": -np.ones(2), "upper": np.ones(2)}
     good |= {"members": np.zeros(2, dtype=np.int64)}
-    sets.InputBalls(norm=2, **good)
+    sets.CheckedBalls(norm=2, **good)
     wrong: list[tuple[Any, dict[str, Any]]] = [
         (3, {}), (2.0, {}), (True, {}), ("2", {}), (math.inf, {}),
         (2, {"radius": np.array([1.0, -1.0])}),
@@ -202,10 +203,10 @@ def test_sets_that_make_no_sense() -> None:
     ]  # fmt: skip
     for norm, change in wrong:
         with pytest.raises(file.Rejected):
-            sets.InputBalls(norm=norm, **{**good, **change})
+            sets.CheckedBalls(norm=norm, **{**good, **change})
     numbers, vectors = (np.array([0]), np.array([1])), (np.array([[0.0], [1.0]]), np.array([[2.0]]))
     ends = {"lower": np.array([0.0, 2.0]), "upper": np.array([1.0, 2.0])}
-    sets.InputChoices(numbers=numbers, vectors=vectors, **ends)
+    sets.CheckedChoices(numbers=numbers, vectors=vectors, **ends)
     bad: list[dict[str, Any]] = [
         {"numbers": (np.array([0]), np.array([0]))},
         {"numbers": (np.array([0]), np.array([2]))},
@@ -218,4 +219,4 @@ def test_sets_that_make_no_sense() -> None:
     ]
     for change in bad:
         with pytest.raises((file.Rejected, ValueError)):
-            sets.InputChoices(**{"numbers": numbers, "vectors": vectors, **ends, **change})
+            sets.CheckedChoices(**{"numbers": numbers, "vectors": vectors, **ends, **change})

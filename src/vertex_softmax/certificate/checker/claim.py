@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from .file import File, Rejected
 
 if TYPE_CHECKING:
-    from .input_sets import InputSet
+    from .input_sets import CheckedSet
 
 Array = NDArray[np.float64]
 LINES = 6
@@ -71,7 +71,7 @@ def claim(file: File) -> Claim:
 
     shapes = [tuple(node["shape"]) for node in (file.header["graph"][0], file.header["graph"][-1])]
     outputs = math.prod(shapes[1])
-    kinds: dict[object, tuple[list[ClaimedCase], list[InputSet]]] = {}
+    kinds: dict[object, tuple[list[ClaimedCase], list[CheckedSet]]] = {}
     for part in file.header["parts"]:
         given = read_set(part, file, shapes[0])
         cases = cases_of(part, file, outputs)
@@ -89,7 +89,7 @@ def claim(file: File) -> Claim:
     return Claim(facts, _in_words(facts))
 
 
-def _facts_of_claim(cases: list[ClaimedCase], sets: list[InputSet]) -> dict[str, Any]:
+def _facts_of_claim(cases: list[ClaimedCase], sets: list[CheckedSet]) -> dict[str, Any]:
     """What is claimed about the outputs over these sets of inputs, all of one kind, as plain JSON."""
     boxes = [given.box for given in sets]
     with np.errstate(over="ignore"):

@@ -13,7 +13,7 @@ in `box`, and is what `unknowns.py` says of the set's centre, columns and balls.
 from __future__ import annotations
 
 import functools
-import math
+import itertools
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
 from typing import Any
@@ -31,7 +31,7 @@ KINDS = ("balls", "choices")
 Numbers = NDArray[np.int64]
 
 
-class InputSet(ABC):
+class CheckedSet(ABC):
     """A set of inputs (*shape); n is their count. The columns of `unknowns.py` are P."""
 
     lower: Array
@@ -61,7 +61,7 @@ class InputSet(ABC):
     @property
     @abstractmethod
     def reach(self) -> Array:
-        """(n,): at least |x − centre|, and at least the length of the columns of each ball."""
+        """(n,): at least |x − centre|, and at least what the columns of the number's ball move it."""
 
     @property
     def slack(self) -> Array:
@@ -101,7 +101,7 @@ class InputSet(ABC):
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
-class InputBox(InputSet):
+class CheckedBox(CheckedSet):
     """lower ≤ x ≤ upper, elementwise."""
 
     lower: Array
@@ -131,7 +131,7 @@ class InputBox(InputSet):
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
-class InputBalls(InputSet):
+class CheckedBalls(CheckedSet):
     """Balls in the ℓ1 or ℓ2 norm, one for each label of `members`, cut by a box. The centre is in the box."""
 
     norm: int
@@ -190,9 +190,8 @@ class InputBalls(InputSet):
     @functools.cached_property
     def balls(self) -> tuple[BallOfColumns, ...]:
         """Those that have a number with a radius."""
-        most = 1.0 if self.norm == 1 else math.inf
         places = (np.flatnonzero(self.members.ravel() == k) for k in np.unique(self.members))
-        return tuple(BallOfColumns(each, most) for each in places if self.reach[each].any())
+        return tuple(BallOfColumns(each, self.norm) for each in places if self.reach[each].any())
 
     @property
     def work(self) -> int:
@@ -225,7 +224,7 @@ class InputBalls(InputSet):
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
-class InputChoices(InputSet):
+class CheckedChoices(CheckedSet):
     """Each block of numbers is one of its vectors. Every number is in exactly one block."""
 
     numbers: tuple[Numbers, ...]
@@ -264,26 +263,25 @@ class InputChoices(InputSet):
 
     @functools.cached_property
     def _of_blocks(self) -> tuple[Array, Array, Array, list[Array]]:
-        """The centre, the reach and the slack, (n,) each, and the columns of each block, (K, m).
+        """The centre, the reach and the slack, (n,) each, and the columns of each block, (k, m).
 
-        With v = Σ λ_k v_k, λ ≥ 0, Σ λ = 1, and any m: v = m + Σ (λ_k − 1/K)(v_k − m) + (the mean of v_k − m), and
-        |λ − 1/K|² = |λ|² − 1/K ≤ 1 − 1/K =: s². So columns are s (v_k − m), and ξ = (λ − 1/K)/s.
+        A mix v = Σ λ_k v_k, λ ≥ 0, Σ λ = 1, is c + Σ λ_k (v_k − c) for any c, and |λ|₁ = 1. Two vectors are a segment:
+        then there is one column, (v_1 − v_0)/2, and c is the middle. One vector has none.
         """
         centre, reach, slack = (np.zeros(self.lower.size) for _ in range(3))
         columns = []
         for numbers, vectors in zip(self.numbers, self.vectors, strict=True):
-            K = len(vectors)
-            middle = vectors[0] if K == 1 else vectors.mean(0)
-            off = ProvedInterval(vectors) - middle
-            exact = off * ProvedInterval(np.array(1.0 - 1.0 / K)).sqrt() * ProvedInterval(1 - 2.0**-50, 1 + 2.0**-50)
-            of = exact.middle() if K > 1 else np.zeros((0, len(numbers)))
+            c = vectors[0] if len(vectors) == 1 else vectors.mean(0)
+            off = ProvedInterval(vectors) - c
+            of = off.middle()
+            error = off.reach(of).max(0)
+            if len(vectors) <= 2:  # off[0] and off[1] are opposite to each other but for rounding
+                of = of[1:]
+                error = (np.maximum((off[0] + of).size, (off[1] - of).size) if len(of) else np.zeros((1, 1))).max(0)
             columns.append(of)
-            centre[numbers] = middle
-            if K > 1:
-                mean = (off.sum(0) / K).size
-                slack[numbers] = (2 * exact.reach(of).sum(0) * (1 + rounding(K)) + mean) * MORE + TINY  # 1/s < 2
-                length = np.sqrt(np.square(of).sum(0)) * (1 + rounding(K + 2)) + 1e-150 * K
-                reach[numbers] = np.maximum(length + slack[numbers], off.size.max(0)) * MORE
+            centre[numbers] = c
+            slack[numbers] = error
+            reach[numbers] = up(np.maximum(off.size.max(0), np.abs(of).max(0, initial=0.0) + error))
         return centre, reach, slack, columns
 
     @property
@@ -313,14 +311,9 @@ class InputChoices(InputSet):
 
     @functools.cached_property
     def balls(self) -> tuple[BallOfColumns, ...]:
-        """One for each block with a choice: |η·(v − m)| ≤ max_k |η·(v_k − m)|, and column_k is s (v_k − m), nearly."""
-        found, at = [], 0
-        for columns in self._of_blocks[3]:
-            if K := len(columns):
-                most = float(up(1 / down(np.sqrt(down(np.array(1.0 - 1.0 / K))))))
-                found.append(BallOfColumns(np.arange(at, at + K), most))
-                at += K
-        return tuple(found)
+        """One for each block that has a choice."""
+        ends = np.cumsum([0, *(len(columns) for columns in self._of_blocks[3])])
+        return tuple(BallOfColumns(np.arange(start, end), 1) for start, end in itertools.pairwise(ends) if end > start)
 
     @property
     def width(self) -> int:
@@ -344,21 +337,21 @@ class InputChoices(InputSet):
         return ProvedInterval(np.stack(least, -1)).sum().lo if least else np.zeros(len(A))
 
 
-def read_set(part: dict[str, Any], file: File, shape: tuple[int, ...]) -> InputSet:
+def read_set(part: dict[str, Any], file: File, shape: tuple[int, ...]) -> CheckedSet:
     """The input set of a part of a certificate, of inputs of this shape; it is not empty, or it is rejected."""
     lower, upper = (file.numbers(part[end], shape) for end in ("lower", "upper"))
     if not (lower <= upper).all():
         raise Rejected("the input set is empty: a lower end is above its upper end")
     if "set" not in part:
-        return InputBox(lower=lower, upper=upper)
+        return CheckedBox(lower=lower, upper=upper)
     if file.header["format"] in OLDER:
         raise Rejected(f"a set that is no box in a file of the format {file.header['format']}")
     entry = part["set"]
     if checked_word(entry["kind"], KINDS) == "balls":
         middle, radius = (file.numbers(entry[name], shape) for name in ("centre", "radius"))
         members = file.array(entry["members"], "i", shape)
-        return InputBalls(norm=entry["norm"], middle=middle, radius=radius, members=members, lower=lower, upper=upper)
-    return InputChoices(
+        return CheckedBalls(norm=entry["norm"], middle=middle, radius=radius, members=members, lower=lower, upper=upper)
+    return CheckedChoices(
         numbers=tuple(file.array(block["numbers"], "i") for block in entry["blocks"]),
         vectors=tuple(file.numbers(block["vectors"]) for block in entry["blocks"]),
         lower=lower,

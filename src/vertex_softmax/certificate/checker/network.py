@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from . import curves, rows, zonotopes
 from .file import File, Rejected, checked_index
 from .forward.forms import Form
-from .input_sets import InputBox, InputSet
+from .input_sets import CheckedBox, CheckedSet
 from .lines import LinearBounds, relu_lines
 from .rounding import MORE, TINY, Array, ProvedInterval, product, rounding, up
 
@@ -162,10 +162,10 @@ class Known:
         upper: Array,
         spent: list[int] | None = None,
         ends: float = math.inf,
-        given: InputSet | None = None,
+        given: CheckedSet | None = None,
     ) -> None:
         self.nodes = nodes
-        self.given = InputBox(lower=lower, upper=upper) if given is None else given
+        self.given = CheckedBox(lower=lower, upper=upper) if given is None else given
         """The set of inputs; its box is that of node 0."""
         self.costs = list(itertools.accumulate(_cost(node, nodes) for node in nodes))
         """The work of a pass of one objective from each node to the input, in multiplications."""

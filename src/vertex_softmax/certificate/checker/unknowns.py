@@ -1,8 +1,7 @@
 """The unknowns of an input set: x = centre + Σ_b columns_b·ξ_b + e, one vector ξ_b for each ball b.
 
-Invariant: for every input of the set there are ξ with |ξ_b|₂ ≤ 1 in every ball, so that each |ξ_bk| ≤ 1 too, and
-|e| ≤ slack. A ball may be known to be narrower than the Euclidean one: for every η, what the ball's part of x adds to
-η·(x − centre) is at most most · max_k |η·column_bk| + |η|·slack.
+Invariant: for every input of the set there are ξ with |ξ_b|₂ ≤ 1 in every ball, or even |ξ_b|₁ ≤ 1, and |e| ≤ slack. So
+every |ξ_bk| ≤ 1 too: what holds for all ξ of the cube holds.
 """
 
 from __future__ import annotations
@@ -24,12 +23,12 @@ class BallOfColumns(NamedTuple):
 
     places: NDArray[np.int64]
     """(k,)"""
-    most: float
-    """see the module's invariant; inf if the ball is just the Euclidean one. It is 1 for an ℓ1 ball"""
+    norm: int
+    """1: the sum of their |ξ| is at most 1; 2: that of their ξ² is"""
 
 
 def reach(y: Array, balls: tuple[BallOfColumns, ...]) -> Array:
-    """An upper bound of |Σ_p y_p ξ_p|, y_p = η·column_p, up to `more_roundings(P)` and |η|·slack: (..., P) → (...).
+    """An upper bound of |Σ_p y_p ξ_p|, up to `more_roundings(P)`: (..., P) → (...).
 
     A column in no ball has an unknown of its own in [−1, 1].
     """
@@ -40,18 +39,15 @@ def reach(y: Array, balls: tuple[BallOfColumns, ...]) -> Array:
     found = np.zeros(y.shape[:-1])
     for ball in balls:
         alone[ball.places] = False
-        found = found + ball_reach(size[..., ball.places], ball.most)
+        found = found + _ball_reach(size[..., ball.places], ball.norm)
     return np.asarray(found + size[..., alone].sum(-1))
 
 
-def ball_reach(size: Array, most: float) -> Array:
+def _ball_reach(size: Array, norm: int) -> Array:
     """The same for one ball: sizes |y| (..., k) → (...)."""
-    if size.shape[-1] == 0:
-        return np.zeros(size.shape[:-1])
-    length = np.sqrt(np.square(size).sum(-1)) + math.sqrt(size.shape[-1]) * UNDERFLOW
-    if most < math.inf:
-        length = np.fmin(length, most * size.max(-1))
-    return np.asarray(length)
+    if norm == 1:
+        return np.asarray(size.max(-1))
+    return np.asarray(np.sqrt(np.square(size).sum(-1)) + math.sqrt(size.shape[-1]) * UNDERFLOW)
 
 
 def kept(balls: tuple[BallOfColumns, ...], used: NDArray[np.bool_]) -> tuple[BallOfColumns, ...]:
@@ -66,4 +62,4 @@ def more_roundings(count: int) -> float:
     return 1 + rounding(4 * count + 8)
 
 
-__all__ = ["BallOfColumns", "ball_reach", "kept", "more_roundings", "reach"]
+__all__ = ["BallOfColumns", "kept", "more_roundings", "reach"]

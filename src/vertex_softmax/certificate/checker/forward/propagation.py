@@ -19,10 +19,25 @@ from ..rounding import MORE, Array, ProvedInterval, rounding
 from . import affine, attention, curves, norms, products
 from .choices import Choices
 from .ellipsoids import around, with_error
-from .forms import FIRST, LINES, PAIRS, SQUARES, Bools, Form, chosen, constant, image, joined, lengths, of_box, total
+from .forms import (
+    CROSS,
+    FIRST,
+    LINES,
+    PAIRS,
+    SQUARES,
+    Bools,
+    Form,
+    chosen,
+    constant,
+    image,
+    joined,
+    lengths,
+    of_box,
+    total,
+)
 
 if TYPE_CHECKING:
-    from ..input_sets import InputSet
+    from ..input_sets import CheckedSet
     from ..network import Known
 
 MOST_PAIRS = 1 << 26
@@ -35,7 +50,7 @@ SLOTS = 16
 """How many keys of blocks a node has for itself."""
 
 
-def start(given: InputSet) -> Form:
+def start(given: CheckedSet) -> Form:
     """The input: of a box one unknown for each number that varies, else the balls of the set (../unknowns.py)."""
     if given.balls:
         return _of_balls(given)
@@ -48,21 +63,23 @@ def start(given: InputSet) -> Form:
     return Form(centre=middle, blocks=blocks, own=zero, slack=zero)
 
 
-def _of_balls(given: InputSet) -> Form:
+def _of_balls(given: CheckedSet) -> Form:
     """The input as centre + balls: all numbers of the columns stand for themselves."""
     shape, n = given.lower.shape, given.lower.size
-    most = max(len(ball.places) for ball in given.balls)
-    if len(given.balls) * most * n > MOST_NUMBERS:
-        raise Rejected("the balls of the input set have too many numbers for a forward proof")
-    every = given.columns(np.eye(n))  # products with 0 and 1: exact
-    columns = np.zeros((len(given.balls), most, n))
-    for k, ball in enumerate(given.balls):
-        columns[k, : len(ball.places)] = every[:, ball.places].T
+    every = given.columns(np.eye(n)).T  # products with 0 and 1: exact; (P, n)
+    blocks: dict[int, Array] = {}
+    for key, norm in ((LINES, 2), (CROSS, 1)):
+        places = [ball.places for ball in given.balls if ball.norm == norm]
+        most = max(map(len, places), default=0)
+        if len(places) * most * n > MOST_NUMBERS:
+            raise Rejected("the balls of the input set have too many numbers for a forward proof")
+        columns = np.zeros((len(places), most, n))
+        for k, at in enumerate(places):
+            columns[k, : len(at)] = every[at]
+        if places:
+            blocks[key] = columns.reshape(*columns.shape[:2], *shape)
     return Form(
-        centre=given.centre.reshape(shape),
-        blocks={LINES: columns.reshape(*columns.shape[:2], *shape)},
-        own=np.zeros(shape),
-        slack=given.slack.reshape(shape),
+        centre=given.centre.reshape(shape), blocks=blocks, own=np.zeros(shape), slack=given.slack.reshape(shape)
     )
 
 
@@ -245,7 +262,7 @@ def reduced(form: Form, key: int, *, shared: bool) -> Form:
     whole = form.numbers
     if whole <= (MOST_NUMBERS * 3 // 4 if shared else MOST_NUMBERS):
         return form
-    reach = {k: float(lengths(x).sum()) for k, x in form.blocks.items() if k not in (LINES, SQUARES, PAIRS)}
+    reach = {k: float(lengths(x).sum()) for k, x in form.blocks.items() if k not in (LINES, CROSS, SQUARES, PAIRS)}
     size = form.centre.size
     few = form.centre.ndim > 1 and size * size <= MOST_NUMBERS // 4
     taken: list[int] = []

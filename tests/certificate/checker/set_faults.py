@@ -79,7 +79,7 @@ INPUT_SETS: Changes = {
         "ProvedInterval(A) * self.reach",
     ),
     "ways that are too short": ("CheckedBalls.ways", "np.clip(up(end / safe), 0, 1)", "np.clip(end / safe, 0, 1) / 2"),
-    "a ball's l1 is any norm": ("CheckedBalls.balls", "1.0 if self.norm == 1 else math.inf", "1.0"),
+    "a ball's l1 is any norm": ("CheckedBalls.balls", "BallOfColumns(each, self.norm)", "BallOfColumns(each, 1)"),
     "a box inside of the balls": ("CheckedBalls.box", "np.maximum(lo, self.lower)", "np.maximum(lo, self.middle)"),
     "any norm": ("CheckedBalls.__post_init__", "type(self.norm) is not int or self.norm not in (1, 2)", "False"),
     "radii below 0": ("CheckedBalls.__post_init__", "not (self.radius >= 0).all()", "False"),
@@ -99,7 +99,7 @@ INPUT_SETS: Changes = {
         "down(of @ vectors.T - lost)[:, :2].min(-1)",
     ),
     "no rounding of choices": ("CheckedChoices.lowest", "down(of @ vectors.T - lost)", "of @ vectors.T + lost"),
-    "columns that are too short": ("CheckedChoices._of_blocks", "exact.middle()", "exact.middle() / 2"),
+    "columns that are too short": ("CheckedChoices._of_blocks", "off.middle()", "off.middle() / 2"),
     "no slack": ("CheckedChoices.slack", "return self._of_blocks[2]", "return 0 * self._of_blocks[2]"),
     "numbers twice": ("CheckedChoices.__post_init__", "not np.array_equal(each, np.arange(count))", "False"),
     "another box": (

@@ -220,3 +220,37 @@ def test_sets_that_make_no_sense() -> None:
     for change in bad:
         with pytest.raises((file.Rejected, ValueError)):
             sets.CheckedChoices(**{"numbers": numbers, "vectors": vectors, **ends, **change})
+
+
+def test_boxes() -> None:
+    """At all corners, in rationals, with what is added at each."""
+    chance = np.random.default_rng(0)
+    lower = chance.standard_normal(6)
+    given = sets.CheckedBox(lower=lower, upper=lower + chance.random(6) * (chance.random(6) < 0.8))
+    A, deviation = chance.standard_normal((2, 20, 6))
+    deviation = np.where(given.reach > 0, deviation, 0.0)
+    low, more = given.lowest(A, np.zeros_like(A)), given.lowest(A, deviation)
+    for s in range(20):
+        corners = itertools.product(*zip(given.lower.tolist(), given.upper.tolist(), strict=True))
+        values, others = [], []
+        for x in corners:
+            values.append(value(A[s], [Fraction(v) for v in x]))
+            xi = [
+                (Fraction(v) - Fraction(c)) / Fraction(r) if r else Fraction(0)
+                for v, c, r in zip(x, given.centre.tolist(), given.reach.tolist(), strict=True)
+            ]
+            others.append(values[-1] + value(deviation[s], xi))
+        assert Fraction(float(low[s])) <= min(values)
+        assert Fraction(float(more[s])) <= min(others)
+        assert low[s] >= float(min(values)) - 1e-13
+        assert more[s] >= float(min(others)) - 1e-13
+
+
+@pytest.mark.parametrize("norm", [1, 2])
+def test_the_unknowns_of_balls(norm: int) -> None:
+    """Over whole balls, the centre and the reach of the unknowns are the closed form."""
+    unknowns = module("unknowns")
+    given = ball_of(2, norm, cut=False, per_row=True)
+    A = np.random.default_rng(0).standard_normal((20, 12))
+    far = unknowns.reach(given.columns(A), given.balls)
+    assert np.allclose(A @ given.centre - far, given.lowest(A, np.zeros_like(A)), rtol=1e-9)

@@ -10,8 +10,8 @@ the sum of squares is at most 1. Some blocks have names:
 
 Coefficients are floats and count as exact. The lemma of every affine map L, computed in floats as L̂ with at most n
 roundings: the columns of a ball are off by at most rounding(n)·|L|·(lengths of the ball) together (Minkowski's
-inequality), so that slack grows by |L|·slack + rounding(n)·|L|·(|centre| + all lengths), and that holds it. In CROSS the
-largest column takes the place of the length: with |ξ|₁ ≤ 1 the same inequality holds of it.
+inequality), so that slack grows by |L|·slack + rounding(n)·|L|·(|centre| + all lengths), and that holds it. In CROSS
+the largest column takes the place of the length: with |ξ|₁ ≤ 1 the same inequality holds of it.
 `own` and `slack` say the same; `own` is what ops add and worth some work (an affine map makes it a ball), `slack` is
 rounding.
 """

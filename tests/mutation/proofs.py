@@ -160,7 +160,7 @@ MUTANTS: list[Mutant] = [
     *mutants(
         "proofs",
         "certificate/checker/input_sets.py",
-        "certificate/test_sets.py",
+        "certificate/test_sets_tampering.py",
         {
             "sets in older files": ("read_set", "file.header['format'] in OLDER", "False"),
         },

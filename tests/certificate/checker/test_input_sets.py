@@ -228,7 +228,7 @@ def test_boxes() -> None:
     lower = chance.standard_normal(6)
     given = sets.CheckedBox(lower=lower, upper=lower + chance.random(6) * (chance.random(6) < 0.8))
     A, deviation = chance.standard_normal((2, 20, 6))
-    deviation = np.where(given.reach > 0, deviation, 0.0)
+    deviation = np.where(given.upper > given.lower, deviation, 0.0)
     low, more = given.lowest(A, np.zeros_like(A)), given.lowest(A, deviation)
     for s in range(20):
         corners = itertools.product(*zip(given.lower.tolist(), given.upper.tolist(), strict=True))

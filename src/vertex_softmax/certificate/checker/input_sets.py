@@ -190,7 +190,8 @@ class CheckedBalls(CheckedSet):
     @functools.cached_property
     def balls(self) -> tuple[BallOfColumns, ...]:
         """Those that have a number with a radius."""
-        places = (np.flatnonzero(self.members.ravel() == k) for k in np.unique(self.members))
+        order = np.argsort(self.members.ravel(), kind="stable")
+        places = np.split(order, np.flatnonzero(np.diff(self.members.ravel()[order])) + 1)
         return tuple(BallOfColumns(each, self.norm) for each in places if self.reach[each].any())
 
     @property

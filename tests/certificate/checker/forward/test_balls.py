@@ -12,7 +12,7 @@ from flint import arb
 from tests.certificate import exact
 from tests.certificate.exact import Network
 from tests.certificate.made import lowered_file, outputs
-from tests.certificate.test_sets import KINDS, subject
+from tests.certificate.sets_made import KINDS, subject
 from vertex_softmax.certificate.checker.file import Rejected
 from vertex_softmax.certificate.checker.forward import forms, propagation
 from vertex_softmax.certificate.input_sets import checked_set

@@ -66,13 +66,14 @@ def start(given: CheckedSet) -> Form:
 def _of_balls(given: CheckedSet) -> Form:
     """The input as centre + balls: all numbers of the columns stand for themselves."""
     shape, n = given.lower.shape, given.lower.size
+    widest = max(len(ball.places) for ball in given.balls)
+    if n * max(n, len(given.balls) * widest) > MOST_NUMBERS:
+        raise Rejected("the balls of the input set have too many numbers for a forward proof")
     every = given.columns(np.eye(n)).T  # products with 0 and 1: exact; (P, n)
     blocks: dict[int, Array] = {}
     for key, norm in ((LINES, 2), (CROSS, 1)):
         places = [ball.places for ball in given.balls if ball.norm == norm]
         most = max(map(len, places), default=0)
-        if len(places) * most * n > MOST_NUMBERS:
-            raise Rejected("the balls of the input set have too many numbers for a forward proof")
         columns = np.zeros((len(places), most, n))
         for k, at in enumerate(places):
             columns[k, : len(at)] = every[at]

@@ -183,6 +183,16 @@ def test_the_unknowns_of_choices(seed: int) -> None:
         round_ = sum(np.sqrt(np.square((eta @ columns)[ball.places]).sum()) for ball in given.balls)
         assert float(most) <= (round_ + np.abs(eta) @ given.slack) * (1 + 1e-12)
     assert (np.abs(points - given.centre) <= given.reach).all()
+    at = 0
+    for numbers, vectors in zip(given.numbers, given.vectors, strict=True):  # x = centre + column + e, |e| ≤ slack
+        count = 0 if len(vectors) == 1 else 1 if len(vectors) == 2 else len(vectors)
+        ways = [[0]] if not count else [[-1], [1]] if count == 1 else np.eye(count, dtype=int).tolist()
+        for vector, way in zip(vectors, ways, strict=True):
+            for j, number in enumerate(numbers):
+                off = Fraction(float(vector[j])) - Fraction(float(given.centre[number]))
+                off -= sum(w * Fraction(float(columns[number, at + k])) for k, w in enumerate(way) if w)
+                assert abs(off) <= Fraction(float(given.slack[number]))
+        at += count
     two = choices_of(seed, (2, 2))  # a segment has the length it has
     each = two.columns(np.eye(4))
     width = (two.upper - two.lower).ravel() / 2

@@ -116,7 +116,7 @@ def value_of(A: Array, value: Array) -> list[arb]:
 
 def pass_holds(known: Known, walk: Pass, A: Array, points: Array, wanted: list[list[arb]]) -> None:
     """The invariant of passes.py at points, and the bound that follows."""
-    centre, reach = walk.input_ranges()
+    centre, reach = known.given.centre, known.given.reach
     bound = walk.bound()
     for x, values in zip(points, wanted, strict=True):
         flat = [arb(float(v)) for v in x.ravel()]

@@ -14,6 +14,7 @@ from torch import Tensor
 from tests.bounds.networks import Config, transformer
 from tests.certificate.exact import Array, Written, inside
 from vertex_softmax.certificate import certificate, checker
+from vertex_softmax.certificate.checker.file import FORMAT
 from vertex_softmax.certificate.lowering import lowered
 from vertex_softmax.certificate.prove import ForbiddenCase, Prover, written
 from vertex_softmax.graph import build
@@ -346,7 +347,7 @@ def by_hand(
         "property": [{"rows": "rows", "bound": "bound", "weights": "weights"}],
         "proofs": [{"cases": [0], "tree": tree or [leaf()]}],
     }  # fmt: skip
-    header = {"format": "vertex-certificate-3", **about(), "graph": graph, "parts": [part], **more}
+    header = {"format": FORMAT, **about(), "graph": graph, "parts": [part], **more}
     ours = {"lower": lower, "upper": upper, "rows": [row], "bound": [bound], "weights": [weight]}
     numbers = {k: np.asarray(v, dtype=np.float64) for k, v in ours.items()}
     return Written(header, {**numbers, **{k: np.asarray(v) for k, v in (arrays or {}).items()}})

@@ -22,7 +22,7 @@ from vertex_softmax.bounds.ascent import Ascent
 from vertex_softmax.bounds.branch_and_bound import Search
 from vertex_softmax.certificate import certificate
 from vertex_softmax.certificate.certificate import CertificatePart, Effort, forward_first
-from vertex_softmax.certificate.checker import check, network
+from vertex_softmax.certificate.checker import check, network, proof
 from vertex_softmax.certificate.checker.forward import relu
 from vertex_softmax.certificate.prove import ForbiddenCase, Prover, written
 from vertex_softmax.graph import build
@@ -76,7 +76,7 @@ def test_farther_than_backward_passes(name: str) -> None:
         old.by_rule(rule)
     assert old.open()
     header = exact.read(found.certificate.data).header
-    assert header["format"] == "vertex-certificate-3"
+    assert header["format"] == "vertex-certificate-4"
     assert [step["kind"] for step in header["parts"][0]["steps"]] == ["forward"]
     everything_holds(subject, found.certificate.data, 4)
 
@@ -242,13 +242,17 @@ def test_choices_of_another_shape_or_kind(activation: str) -> None:
 
 
 def test_older_files() -> None:
-    """They are read as before; a forward proof in one of them is refused."""
+    """They are read as before, with the statement of their time; a forward proof in the oldest is refused."""
     config = Config(tokens=2, width=2, classes=2, norm="pre", seed=1)
     _, data = by_rule(boxed(transformer(config), 0.05, 1))
     old = exact.read(data)
-    old.header["format"] = "vertex-certificate-2"
-    accepted(old.data())
+    old.header["statement"] = proof.OLDER_STATEMENT
+    for name in ("vertex-certificate-2", "vertex-certificate-3"):
+        old.header["format"] = name
+        accepted(old.data())
     changed = small().copy()
+    changed.header.update({"format": "vertex-certificate-3", "statement": proof.OLDER_STATEMENT})
+    accepted(changed.data())
     changed.header["format"] = "vertex-certificate-2"
     assert "vertex-certificate-2" in check(changed.data()).reason
 

@@ -71,15 +71,15 @@ def test_bytes_added_or_moved() -> None:
     entries: list[Any] = [{"data_offsets": x} for x in places] + [{"shape": x} for x in shapes]
     entries += [{"dtype": x} for x in ("F16", wrong, ["F64"], None, "", "<f8")]
     metadata: list[Any] = [{}, [], None, "x", {"certificate": None}, {"certificate": {}}]
-    texts = ["{}", "[]", "null", '"vertex-certificate-3"', "", "[" * 100_000 + "]" * 100_000]
+    texts = ["{}", "[]", "null", '"vertex-certificate-4"', "", "[" * 100_000 + "]" * 100_000]
     texts += [
         '{"a":' * 100_000 + "1" + "}" * 100_000,
         text[:-1],
         text + "}",
-        text.replace("certificate-3", "certificate-1"),
+        text.replace("certificate-4", "certificate-1"),
     ]
     texts += [
-        f'{{"format": "vertex-certificate-3", "graph": {inner}}}' for inner in ("[" * 900 + "]" * 900, "9" * 10_000)
+        f'{{"format": "vertex-certificate-4", "graph": {inner}}}' for inner in ("[" * 900 + "]" * 900, "9" * 10_000)
     ]
     metadata += [{"certificate": text} for text in texts]
     whole: list[Any] = [[], b"null", b"", b"\xff\xfe{}", b'{"a":' * 100_000, b"[" * 100_000 + b"]" * 100_000]

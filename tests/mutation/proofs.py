@@ -92,4 +92,91 @@ MUTANTS: list[Mutant] = [
         },
         only="nothing_else",
     ),
+    *mutants(
+        "proofs",
+        "certificate/containment.py",
+        "certificate/test_containment.py",
+        {
+            "a ball in any norm": ("_balls_in_balls", "inner.norm > outer.norm", "False"),
+            "radii may be smaller": ("_balls_in_balls", "outer.radius < inner.radius", "outer.radius < 0"),
+            "the centre may be elsewhere": (
+                "_balls_in_balls",
+                "np.where(moves, inner.middle != outer.middle, False)",
+                "np.where(moves, False, False)",
+            ),
+            "one ball for many": (
+                "_balls_in_balls",
+                "len(np.unique(inner.members[moves & (outer.members == k)])) > 1",
+                "False",
+            ),
+            "the cut is not looked at": (
+                "_balls_in_balls",
+                "(box.lo < outer.lower) | (box.hi > outer.upper)",
+                "box.lo < outer.lower",
+            ),
+            "the farthest corner is the nearest": (
+                "_in_balls",
+                "max((abs(Fraction(float(end[i])) - c) for end in (low, high)))",
+                "min((abs(Fraction(float(end[i])) - c) for end in (low, high)))",
+            ),
+            "a box in the box around balls": ("contains_box", "_in_balls(outer, low, high)", "True"),
+            "a vector that is no choice": ("_choices_in_choices", "row.tobytes() not in known", "False"),
+            "blocks of one vector are not looked at": ("_choices_in_choices", "k not in done", "False"),
+        },
+    ),
+    *mutants(
+        "proofs",
+        "certificate/checker/forward/propagation.py",
+        "certificate/checker/forward/test_balls.py",
+        {
+            "a ball in l2 is one in l1": ("_of_balls", "((LINES, 2), (CROSS, 1))", "((LINES, 1), (CROSS, 2))"),
+            "products of unknowns in balls": ("_unknowns", "known.given.balls", "False"),
+        },
+        only="input or node",
+    ),
+    *mutants(
+        "proofs",
+        "certificate/checker/forward/forms.py",
+        "certificate/checker/forward/test_balls.py",
+        {
+            "the least column of an l1 ball": ("moves", "np.abs(columns).max(1)", "np.abs(columns).min(1)"),
+            "every block is of l1 balls": ("moves", "key == CROSS", "True"),
+        },
+        only="input or l1",
+    ),
+    *mutants(
+        "proofs",
+        "certificate/checker/passes.py",
+        "certificate/test_sets.py",
+        {
+            "the set is about another centre": (
+                "Pass.bound",
+                "self.lo + self.known.given.lowest(self.coefficients, self.deviation)",
+                "self.lo + self.coefficients @ self.known.given.centre",
+            ),
+        },
+        only="claimed_holds and relu",
+    ),
+    *mutants(
+        "proofs",
+        "certificate/checker/input_sets.py",
+        "certificate/test_sets_tampering.py",
+        {
+            "sets in older files": ("read_set", "file.header['format'] in OLDER", "False"),
+        },
+        only="no_sense",
+    ),
+    *mutants(
+        "proofs",
+        "certificate/comparison.py",
+        "certificate/test_sets.py",
+        {
+            "boxes are compared with the box around the set": (
+                "_CoveredPart.contains",
+                "contains_box(self.given, case.lower, case.upper)",
+                "bool((self.lower <= case.lower).all() and (case.upper <= self.upper).all())",
+            ),
+        },
+        only="specification",
+    ),
 ]

@@ -99,8 +99,8 @@ MUTANTS: list[Mutant] = [
         {
             "boxes need not contain": (
                 "_CoveredPart.contains",
-                "(self.lower <= case.lower).all() and (case.upper <= self.upper).all()",
-                "(self.lower <= case.lower).all()",
+                "contains_box(self.given, case.lower, case.upper)",
+                "contains_box(self.given, case.lower, case.lower)",
             ),
             "limits of any height": ("_follows", "rows[direction] <= limit", "rows[direction] is not None"),
             "one row of a case is enough": (

@@ -1,4 +1,4 @@
-"""Certificates, and how one is made for a network, input boxes and a property.
+"""Certificates, and how one is made for a network, input sets and a property.
 
 Invariant: a certificate that `check` accepts proves its statement, whoever made it; `prove` returns only certificates
 that `check` accepts.
@@ -12,7 +12,7 @@ import os
 import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -29,6 +29,7 @@ from vertex_softmax.methods.boxes import MOST_ATTENTIONS_BY_PASSES
 from vertex_softmax.ops.attention import Attention
 from vertex_softmax.ops.normalization import Normalize
 from vertex_softmax.ops.rules import RowRule
+from vertex_softmax.sets.region import Region
 
 RULES: tuple[tuple[RowRule, ...], ...] = ((RowRule.AFFINE,), (RowRule.AFFINE, RowRule.VERTEX))
 """The rules by which boxes are made, in the order in which they are tried."""
@@ -41,12 +42,22 @@ BRIEF = Ascent(seconds=20.0)
 for rows of attention that the checker does not know, and this reaches as far."""
 
 
-class CertificatePart(NamedTuple):
-    """A box of inputs, lower and upper (*input shape), and the cases that must not happen for any input in it."""
+@dataclasses.dataclass(frozen=True, eq=False)
+class CertificatePart:
+    """A set of inputs, and the cases that must not happen for any input in it."""
 
     lower: NDArray[np.float64]
+    """(*input shape): of the box, or of a box around the set"""
     upper: NDArray[np.float64]
     cases: Sequence[ForbiddenCase]
+    region: Region | None = None
+    """the set, a batch of one, if it is not that box; of a kind that `input_sets.checked_set` knows"""
+
+    @classmethod
+    def over(cls, region: Region, cases: Sequence[ForbiddenCase]) -> CertificatePart:
+        """The part of a region of one input."""
+        lower, upper = (end[0].cpu().numpy() for end in region.box)
+        return cls(lower, upper, cases, region)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -145,7 +156,7 @@ def _prove(graph: Graph, part: CertificatePart, effort: Effort, report: Report) 
     for rules in RULES:
         if effort.deadline is not None and time.perf_counter() > effort.deadline:
             raise OutOfTimeError("the time is spent before a proof was found")
-        prover = Prover(graph, part.lower, part.upper, rules, effort.deadline)
+        prover = Prover(graph, part.lower, part.upper, rules, effort.deadline, region=part.region)
         prover.state(part.cases)
         for rule in (RowRule.AFFINE, RowRule.VERTEX):
             prover.by_rule(rule)
@@ -177,7 +188,7 @@ def forward_first(graph: Graph) -> bool:
 def _prove_forward(graph: Graph, part: CertificatePart, effort: Effort, report: Report) -> Prover | None:
     """The prover with a forward proof; None if the checker cannot make one."""
     try:
-        prover = Prover(graph, part.lower, part.upper, deadline=effort.deadline, forward=True)
+        prover = Prover(graph, part.lower, part.upper, deadline=effort.deadline, forward=True, region=part.region)
     except checker.Rejected:
         return None
     prover.state(part.cases)

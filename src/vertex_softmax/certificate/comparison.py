@@ -1,26 +1,30 @@
 """Comparison of a certificate's property with a specification, in exact arithmetic, without any tolerance.
 
 Invariant: `missing` returns an empty text only if every input and output for which one of the specification's
-conjunctions is true lies in a box of the certificate and makes one of its cases true. So an accepted certificate proves
+conjunctions is true lies in a set of the certificate and makes one of its cases true. So an accepted certificate proves
 the specification.
 
-A conjunction is covered by a part whose box contains the specification's box and one of whose cases follows from the
+A conjunction is covered by a part whose set contains the specification's box and one of whose cases follows from the
 conjunction: every row of the case is a positive multiple of one of the inequalities, with a limit that is not lower.
 The certificate may prove more than the specification asks: wider boxes, higher limits, fewer rows, other parts.
+
+Certificates are compared with sets as well (`not_covered`): every point of the set that is asked about is in one part.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from fractions import Fraction
-from typing import TypeAlias
+from typing import Any, TypeAlias
 
 import numpy as np
 
 from vertex_softmax.certificate.checker.claim import cases_of
 from vertex_softmax.certificate.checker.file import File, Rejected
+from vertex_softmax.certificate.checker.input_sets import CheckedSet, read_set
+from vertex_softmax.certificate.containment import contains, contains_box
 from vertex_softmax.foundation.errors import InvalidValueError
-from vertex_softmax.specs.property import Case, Conjunction, Floats, Inequality, Property, shown
+from vertex_softmax.specs.property import Case, Conjunction, Inequality, Property, shown
 
 Direction: TypeAlias = tuple[tuple[int, Fraction], ...]
 """The coefficients of a row (output, coefficient), divided by the size of the first: equal for positive multiples."""
@@ -29,17 +33,18 @@ Limits: TypeAlias = dict[Direction, Fraction]
 
 
 class _CoveredPart:
-    """A part of a certificate: its box, lower and upper (inputs,), and its cases, indexed by their directions."""
+    """A part of a certificate: its set, a box around it (inputs,), and its cases, indexed by their directions."""
 
-    def __init__(self, lower: Floats, upper: Floats, cases: Sequence[Limits]) -> None:
-        self.lower, self.upper, self.cases = lower, upper, cases
+    def __init__(self, given: CheckedSet, cases: Sequence[Limits]) -> None:
+        self.given, self.cases = given, cases
+        self.lower, self.upper = given.lower.reshape(-1), given.upper.reshape(-1)
         self.by_directions: dict[frozenset[Direction], list[Limits]] = {}
         for case in cases:
             self.by_directions.setdefault(frozenset(case), []).append(case)
 
     def contains(self, case: Case) -> bool:
-        """Whether the specification's box lies in this one. Its ends were rounded outward to floats."""
-        return bool((self.lower <= case.lower).all() and (case.upper <= self.upper).all())
+        """Whether the specification's box lies in the part's set. Its ends were rounded outward to floats."""
+        return contains_box(self.given, case.lower, case.upper)
 
     def excludes(self, rows: Limits) -> bool:
         """Whether one of the cases follows from these rows."""
@@ -72,9 +77,24 @@ def missing(file: File, prop: Property) -> str:
     return ""
 
 
-def _read(part: dict[str, object], file: File, prop: Property) -> _CoveredPart:
+def not_covered(file: File, asked: CheckedSet) -> str:
+    """Why no part of a certificate is about all of a set of one input; empty if one is.
+
+    `asked` is the set in the checker's words, its numbers exactly those that are meant.
+    """
+    shape = tuple(file.header["graph"][0]["shape"])
+    if asked.lower.shape != shape:
+        return f"the certificate is for inputs of shape {shape}, and the set has {asked.lower.shape}"
+    try:
+        reasons = [contains(read_set(part, file, shape), asked) for part in file.header["parts"]]
+    except Rejected as error:
+        return str(error)
+    return "" if "" in reasons else f"no part of the certificate contains the set: {reasons[0] if reasons else 'none'}"
+
+
+def _read(part: dict[str, Any], file: File, prop: Property) -> _CoveredPart:
     """A part of the certificate's header, with its arrays."""
-    lower, upper = (file.numbers(part[end]).reshape(-1) for end in ("lower", "upper"))
+    given = read_set(part, file, tuple(file.header["graph"][0]["shape"]))
     cases = []
     for case in cases_of(part, file, prop.outputs):
         listed = [
@@ -82,7 +102,7 @@ def _read(part: dict[str, object], file: File, prop: Property) -> _CoveredPart:
             for C, d in zip(case.C, case.d, strict=True)
         ]
         cases.append(_limits(listed))
-    return _CoveredPart(lower, upper, cases)
+    return _CoveredPart(given, cases)
 
 
 def _limits(inequalities: Sequence[Inequality]) -> Limits:
@@ -103,6 +123,10 @@ def _follows(case: Limits, rows: Limits) -> bool:
 
 def _outside(case: Case, parts: Sequence[_CoveredPart]) -> str:
     """An input that may leave the part of which the fewest inputs can leave, in words."""
+    if not any(part.given.kind == "box" for part in parts):
+        kinds = " and ".join(dict.fromkeys(part.given.kind for part in parts))
+        return f"it is about another kind of set ({kinds}), which leaves out points of the box"
+    parts = [part for part in parts if part.given.kind == "box"]
     out = [(case.lower < part.lower) | (case.upper > part.upper) for part in parts]
     best = min(range(len(parts)), key=lambda i: int(out[i].sum()))
     k = int(np.flatnonzero(out[best])[0])

@@ -35,8 +35,10 @@ from vertex_softmax.certificate.checker.forward import propagation
 from vertex_softmax.certificate.checker.network import Known, network
 from vertex_softmax.certificate.checker.passes import PassOptions
 from vertex_softmax.certificate.checker.rounding import ProvedInterval
+from vertex_softmax.certificate.input_sets import checked_set, header_of_set
 from vertex_softmax.certificate.lowering import lowered
 from vertex_softmax.certificate.recording import Recorded
+from vertex_softmax.certificate.touching import touching
 from vertex_softmax.foundation.errors import InternalError, OutOfTimeError
 from vertex_softmax.foundation.tolerances import CLAIM, LEAF
 from vertex_softmax.graph.ir import Graph
@@ -49,22 +51,25 @@ from vertex_softmax.ops.generators import Generators
 from vertex_softmax.ops.interval import Interval
 from vertex_softmax.ops.rules import RowRule, Rules
 from vertex_softmax.search.cascade import mix
-from vertex_softmax.sets.region import BoxRegion
+from vertex_softmax.sets.region import BoxRegion, Region
 
-BISECTIONS = 60
 Array = NDArray[np.float64]
 
 
 class Proved(NamedTuple):
-    """The question over the input box, and boxes that know what was proved."""
+    """The question over the input set, and boxes that know what was proved."""
 
     question: Question
     boxes: Boxes
 
 
 class Prover:
-    """Proves the boxes of a graph over one input box, step by step, and writes down what it did."""
+    """Proves the boxes of a graph over one set of inputs, step by step, and writes down what it did.
 
+    The set is `region`, of one input; or, if that is None, the box from lower to upper (*input shape).
+    """
+
+    # Seven: the set may be given by its box alone.
     def __init__(
         self,
         graph: Graph,
@@ -74,19 +79,21 @@ class Prover:
         deadline: float | None = None,
         *,
         forward: bool = False,
+        region: Region | None = None,
     ) -> None:
         self.graph, self.low = graph, lowered(graph)
-        self.arrays: dict[str, NDArray[Any]] = {"lower": lower, "upper": upper}
+        self.arrays: dict[str, NDArray[Any]] = {}
+        self.region = region or BoxRegion(*(torch.from_numpy(np.array(end)).unsqueeze(0) for end in (lower, upper)))
+        given = checked_set(self.region)
         self.header: dict[str, Any] = {
-            "lower": "lower",
-            "upper": "upper",
+            **header_of_set(given, self._keep),
             "lines": {},
             "steps": [],
             "property": [],
             "proofs": [],
         }
         self.nodes = network(File({"graph": self.low.entries}, self.low.arrays))
-        self.known = Known(self.nodes, lower, upper)
+        self.known = Known(self.nodes, given.lower, given.upper, given=given)
         self.rules, self.deadline = rules, deadline
         self.op_of = {number: node.op for node, number in self.low.at.items()}
         with np.errstate(all="ignore"):
@@ -123,7 +130,7 @@ class Prover:
     def _refine(self, number: int, users: list[tuple[str, int, int]]) -> None:
         wants = any(op in ("MatMul", "Normalize") or (op == "Attention" and place == 1) for op, _, place in users)
         size = self.known.boxes[number].lo.size
-        room = passes.MOST_COLUMNS // size - self.known.boxes[0].lo.size
+        room = passes.MOST_COLUMNS // size - self.known.given.width
         if wants and room >= 0 and RowRule.AFFINE in self.rules:
             found = proof.zonotope(self.known, number)
             self._claim("zonotope", number, found.box().meet(self.known.boxes[number]))
@@ -244,7 +251,7 @@ class Prover:
         if not which:
             return
         question, boxes = self.proved()
-        rules = Rules(attention=RowRule.AFFINE, pieces=pieces)
+        rules = Rules(attention=RowRule.AFFINE, pieces=pieces, balls=False)
         A = torch.from_numpy(self._objectives(which)).reshape(1, len(which), *self.graph.output.shape)
         objective = Objective.dense(self.graph.output, A)
         found = ascend(question, boxes, objective, rules, ascent, beginning=Beginning(best=True))
@@ -272,7 +279,7 @@ class Prover:
     def _plant(self, case: int, A: Tensor, leaves: list[Part], pieces: int, over: Proved) -> None:
         """Prove one case by the leaves of its tree over the proved boxes, and write the tree down."""
         question, boxes = over
-        rules = Rules(attention=RowRule.AFFINE, pieces=pieces, free=True)
+        rules = Rules(attention=RowRule.AFFINE, pieces=pieces, free=True, balls=False)
         inner = inner_ranges(question, boxes, rules)
         objective = Objective.dense(self.graph.output, A.unsqueeze(0))
         entries: list[dict[str, Any]] = []
@@ -320,10 +327,9 @@ class Prover:
         return self.low.at[split.node] if split.inner else self.low.number[split.node]
 
     def proved(self) -> Proved:
-        """The question over the input box, and boxes that know what was proved."""
+        """The question over the input set, and boxes that know what was proved."""
         known = self.known.boxes
-        lower, upper = (torch.from_numpy(np.array(x)).unsqueeze(0) for x in (known[0].lo, known[0].hi))
-        question = Question.over(self.graph, BoxRegion(lower, upper))
+        question = Question.over(self.graph, self.region)
         proved = {node: _box(known[number], node.shape) for node, number in self.low.number.items()}
         boxes = all_boxes(question, known=[Boxes(1, proved)])
         for node in question.index.nodes:
@@ -478,19 +484,3 @@ def _box(box: ProvedInterval, shape: tuple[int, ...]) -> Interval:
 
 def _bends(op: str) -> bool:
     return op in ("Relu", "MatMul", "Multiply", "Attention", "Normalize") or op in curves.CURVES
-
-
-def touching(name: str, op: Elementwise, sign: int, slope: Tensor, lower: Tensor, upper: Tensor) -> Tensor:
-    """Where sign·(f(x) − slope·x) is least on the first and on the last piece where sign·f is convex, (2, *shape)."""
-    curve = curves.CURVES[name]
-    pieces = curve.convex if sign > 0 else curve.concave
-    found = []
-    for start, stop in (pieces[0], pieces[-1]) if pieces else ():
-        lo, hi = lower.clamp(min=start), upper.clamp(max=stop)
-        hi = torch.maximum(lo, hi)
-        for _ in range(BISECTIONS):
-            at = (lo + hi) / 2
-            falling = sign * (op.derivative(at) - slope) < 0
-            lo, hi = torch.where(falling, at, lo), torch.where(falling, hi, at)
-        found.append((lo + hi) / 2)
-    return torch.stack(found) if found else torch.stack([lower, lower])

@@ -42,10 +42,14 @@ def last_pass(question: Question, boxes: Boxes, objective: Objective, passes: Pa
     begin = time.perf_counter()
     meets_attention = question.index.has_attention(objective.node)  # without an attention all row rules are one
     slopes = tuple(ReluSlope) if options.suffix is Suffix.BEST else (ReluSlope.ADAPTIVE,)
+    # over a large ball the ball rule may be the worse one
+    balls = (True,) if question.region.unit.cube or not meets_attention else (True, False)
+    asked = Rules(product=options.product, sums=True)
     bounds = [
-        lower_bound(question, boxes, objective, Rules(attention=rule, relu=relu, product=options.product, sums=True))
+        lower_bound(question, boxes, objective, dataclasses.replace(asked, attention=rule, relu=relu, balls=by_ball))
         for rule in (passes.plain if meets_attention else passes.plain[:1])
         for relu in slopes
+        for by_ball in balls
     ]
     if passes.by_box:
         found = by_box(boxes, objective)

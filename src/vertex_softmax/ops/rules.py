@@ -50,6 +50,8 @@ class Rules:
     """bound functionals of rows with generators by the exact sums over their columns, where that is affordable"""
     exact: bool = True
     """bound functionals of affine values exactly even where that is expensive; else by an ellipsoid (ops/forms.py)"""
+    balls: bool = True
+    """rows over one ball that is no cube by the ball rule (ops/attention/ball_row.py), where it applies"""
 
     def __post_init__(self) -> None:
         for name, value, kind in (("attention", self.attention, RowRule), ("relu", self.relu, ReluSlope)):

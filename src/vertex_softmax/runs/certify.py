@@ -33,7 +33,7 @@ from vertex_softmax.runs.verdicts import CENTRE, Margins, require_consistent, ve
 from vertex_softmax.sets import InputSet
 from vertex_softmax.sets.choice_region import ChoiceRegion
 from vertex_softmax.sets.loading import Loaded, Model, checked, load, read
-from vertex_softmax.sets.region import BoxRegion, Region
+from vertex_softmax.sets.region import Region
 
 __all__ = ["Model", "bound", "certify", "load"]
 
@@ -112,14 +112,15 @@ def _answer(graph: Graph, input_set: InputSet, asked: Asked, ask: _How) -> Certi
     dtype, device = ask.dtype, ask.device
     exact = (graph if ask.rigorous is not None else _logits(graph)).to(torch.float64, device)
     region = input_set.region(exact.input.shape, dtype, device)
-    if ask.rigorous is not None and not isinstance(region, BoxRegion):
-        raise InvalidValueError(f"certificates are about boxes; {type(input_set).__name__} is another set")
     count = len(region.box.lower)
     classes = asked.classes(exact.output.shape, count, device)
     found = _decided_first(exact, input_set, classes, ask)
     if found is None:
         found = _bounded(exact, input_set, classes, ask)
-    return found if ask.rigorous is None else _proved(found, exact, region.box, classes, ask)
+    if ask.rigorous is None:
+        return found
+    where = input_set.region(exact.input.shape, torch.float64, torch.device("cpu"))
+    return _proved(found, exact, where, classes, ask)
 
 
 def _decided_first(exact: Graph, input_set: InputSet, classes: Classes, ask: _How) -> Certification | None:
@@ -194,14 +195,14 @@ def _logits(graph: Graph) -> Graph:
     return dataclasses.replace(graph, output=below.inputs[0])
 
 
-def _proved(found: Certification, graph: Graph, box: Interval, classes: Classes, ask: _How) -> Certification:
-    """The certification with a proof of every `verified`; box (batch, *input shape). See runs/proofs.py."""
+def _proved(found: Certification, graph: Graph, region: Region, classes: Classes, ask: _How) -> Certification:
+    """The certification with a proof of every `verified` over the sets, on the CPU. See runs/proofs.py."""
     try:
         from vertex_softmax.runs.proofs import Batch, with_proofs
     except ImportError as error:
         raise InvalidValueError(f"{error.name} is missing: pip install 'vertex-softmax[proof]'") from error
     cpu = graph.to(torch.float64, torch.device("cpu"))
-    batch = Batch(graph=cpu, lower=box.lower.cpu(), upper=box.upper.cpu(), classes=classes, file=_named(ask.original))
+    batch = Batch(graph=cpu, region=region, classes=classes, file=_named(ask.original))
     return with_proofs(found, batch, ask.options, rigorous=bool(ask.rigorous))
 
 

@@ -12,7 +12,6 @@ import time
 
 import numpy as np
 import torch
-from torch import Tensor
 
 from vertex_softmax.bounds.ascent import Ascent
 from vertex_softmax.certificate.certificate import Certificate, CertificatePart, Effort, Proof, prove
@@ -24,6 +23,7 @@ from vertex_softmax.methods.registry import METHODS, method_named
 from vertex_softmax.methods.verdict import Verdict
 from vertex_softmax.runs.certification import Certification
 from vertex_softmax.runs.classes import Classes
+from vertex_softmax.sets.region import Region
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -32,9 +32,8 @@ class Batch:
 
     graph: Graph
     """in double precision on the CPU"""
-    lower: Tensor
-    """(batch, *input shape)"""
-    upper: Tensor
+    region: Region
+    """the input sets, in double precision on the CPU"""
     classes: Classes
     """the labels, and the classes that count"""
     file: dict[str, str] = dataclasses.field(default_factory=dict)
@@ -43,7 +42,7 @@ class Batch:
 
 def with_proofs(found: Certification, batch: Batch, options: Options, *, rigorous: bool) -> Certification:
     """The certification with a certificate for each verified input."""
-    graph, lower, upper, classes = batch.graph, batch.lower, batch.upper, batch.classes
+    graph, classes = batch.graph, batch.classes
     effort = Effort(options.ascent or Ascent(steps=0), options.pieces, best=rigorous)
     if METHODS[method_named(found.method)].branches:
         effort = dataclasses.replace(effort, search=options.search)
@@ -57,9 +56,10 @@ def with_proofs(found: Certification, batch: Batch, options: Options, *, rigorou
                 bounds[b] = torch.where(bounds[b] == math.inf, math.inf, -math.inf)
             continue
         others = classes.targets[b].tolist()
-        rows = classes.at(slice(b, b + 1)).objectives(math.prod(graph.output.shape), lower)[0].cpu().numpy()
+        like = torch.zeros(1, dtype=torch.float64, device=classes.labels.device)
+        rows = classes.at(slice(b, b + 1)).objectives(math.prod(graph.output.shape), like)[0].cpu().numpy()
         cases = [ForbiddenCase(row[None], np.zeros(1), np.ones(1)) for row in rows]
-        part = CertificatePart(lower[b].cpu().numpy(), upper[b].cpu().numpy(), cases)
+        part = CertificatePart.over(batch.region.at(slice(b, b + 1)), cases)
         begin = time.perf_counter()
         own_effort = effort if verdict is Verdict.VERIFIED else dataclasses.replace(effort, search=None)
         proof = prove(graph, [part], own_effort, about=about)

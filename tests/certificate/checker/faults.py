@@ -256,18 +256,18 @@ CURVES: Changes = {
 ZONOTOPES: Changes = {
     "boxes without errors": (
         "ProvedZonotope.box",
-        "np.abs(self.columns).sum(-1) + self.error",
-        "np.abs(self.columns).sum(-1)",
+        "reach(self.columns, self.balls) + self.error",
+        "reach(self.columns, self.balls)",
     ),
     "boxes without |·|": (
         "ProvedZonotope.box",
-        "np.abs(self.columns).sum(-1) + self.error",
+        "reach(self.columns, self.balls) + self.error",
         "np.abs(self.columns.sum(-1)) + self.error",
     ),
     "boxes without rounding": (
         "ProvedZonotope.box",
-        "(np.abs(self.columns).sum(-1) + self.error) * (1 + rounding(count + 2))",
-        "np.abs(self.columns).sum(-1) + self.error",
+        "(reach(self.columns, self.balls) + self.error) * more_roundings(self.columns.shape[-1])",
+        "reach(self.columns, self.balls) + self.error",
     ),
     "turned without its columns": (
         "ProvedZonotope.transposed",
@@ -277,10 +277,17 @@ ZONOTOPES: Changes = {
     "no error column": ("ellipsoid", "C[..., range(d), range(d)] += error", "C[..., range(d), range(d)] += 0"),
     "U without errors": (
         "ellipsoid",
-        "np.where(large, u, 0.0).sum(-1) + error.sum(-1)",
-        "np.where(large, u, 0.0).sum(-1)",
+        "np.where(large, u * shared, 0.0).sum(-1) + error.sum(-1)",
+        "np.where(large, u * shared, 0.0).sum(-1)",
     ),
-    "U without columns": ("ellipsoid", "np.where(large, u, 0.0).sum(-1) + error.sum(-1)", "error.sum(-1)"),
+    "U without columns": ("ellipsoid", "np.where(large, u * shared, 0.0).sum(-1) + error.sum(-1)", "error.sum(-1)"),
+    "a ball counts half": ("ellipsoid", "1 / len(ball.places)", "0.5 / len(ball.places)"),
+    "a ball's weight is that of one column": (
+        "ellipsoid",
+        "np.sqrt(np.square(u[..., ball.places]).sum(-1, keepdims=True))",
+        "u[..., ball.places]",
+    ),
+    "balls of columns that are left out": ("by_columns", "kept(rows.balls, used)", "rows.balls[:1]"),
     "small columns forgotten": ("ellipsoid", "rows.error + np.abs(rows.columns - g).sum(-1)", "rows.error"),
     "weights twice": ("ellipsoid", "g / u[..., None, :]", "g / u[..., None, :] / u[..., None, :]"),
     "C is not raised": ("ellipsoid", "(2 * rounding(count + 4) + 8 * d * rounding(d + 4)) * trace + TINY", "trace * 0"),
@@ -299,8 +306,8 @@ ZONOTOPES: Changes = {
     ),
     "functionals without errors": (
         "by_columns",
-        "np.abs(eta @ G).sum(-1) + (size @ rows.error[..., j, :, None])[..., 0]",
-        "np.abs(eta @ G).sum(-1)",
+        "reach(eta @ G, of) + (size @ rows.error[..., j, :, None])[..., 0]",
+        "reach(eta @ G, of)",
     ),
     "functionals without rounding": (
         "by_columns",
@@ -312,8 +319,8 @@ ZONOTOPES: Changes = {
         "rounding(d) * (size @ np.abs(G).sum(-1, keepdims=True))[..., 0] + TINY * (count + d)",
         "rounding(d) * (size @ np.abs(G).sum(-1, keepdims=True))[..., 0]",
     ),
-    "the largest column only": ("by_columns", "np.abs(eta @ G).sum(-1)", "np.abs(eta @ G).max(-1, initial=0)"),
-    "columns that cancel": ("by_columns", "np.abs(eta @ G).sum(-1)", "np.abs((eta @ G).sum(-1))"),
+    "the largest column only": ("by_columns", "reach(eta @ G, of)", "np.abs(eta @ G).max(-1, initial=0)"),
+    "columns that cancel": ("by_columns", "reach(eta @ G, of)", "np.abs((eta @ G).sum(-1))"),
     "products without the other U": (
         "products",
         "norm * left.root[..., :, None] * right.root[..., None, :] * MORE + TINY",

@@ -15,11 +15,15 @@ from typing import NamedTuple
 
 from tests.certificate.checker.faults import CURVES, ROUNDING, ZONOTOPES
 from tests.certificate.checker.row_faults import ROWS
+from tests.certificate.checker.set_faults import DUALITY, INPUT_SETS, UNKNOWNS
 from tests.mutation.locate import Change, Sources
 
 FOLDER = Path(__file__).parent
 SOURCE = FOLDER.parents[2] / "src" / "vertex_softmax" / "certificate" / "checker"
-FILES = ("file.py", "rounding.py", "curves.py", "zonotopes.py", "rows.py")
+FILES = (
+    *("file.py", "rounding.py", "curves.py", "zonotopes.py", "rows.py"),
+    *("unknowns.py", "duality.py", "input_sets.py"),
+)
 
 
 class Mutant(NamedTuple):
@@ -35,7 +39,10 @@ class Mutant(NamedTuple):
 
 MUTANTS = [
     Mutant(file, name, *change)
-    for file, changes in (("rounding", ROUNDING), ("curves", CURVES), ("zonotopes", ZONOTOPES), ("rows", ROWS))
+    for file, changes in (
+        *(("rounding", ROUNDING), ("curves", CURVES), ("zonotopes", ZONOTOPES), ("rows", ROWS)),
+        *(("unknowns", UNKNOWNS), ("duality", DUALITY), ("input_sets", INPUT_SETS)),
+    )
     for name, change in changes.items()
 ]
 

@@ -1,10 +1,10 @@
 """The checker of certificates. It needs numpy and python-flint, and nothing else of this package.
 
 The folder can be copied and read by itself, in this order: rounding.py (arithmetic with proved rounding errors),
-file.py (reading a certificate), model.py (the identity of a model file), curves.py (functions of one number),
-zonotopes.py (linear functions and products of zonotopes), rows.py (softmax rows), lines.py (lines around ReLU),
-network.py (every op), passes.py (the backward pass), claim.py (the claim in words), proof.py (the replay and what it
-finds); and forward/ (forms of all nodes, from the input on).
+file.py (reading a certificate), model.py (the identity of a model file), unknowns.py, duality.py and input_sets.py (the
+sets of inputs), curves.py (functions of one number), zonotopes.py (linear functions and products of zonotopes), rows.py
+(softmax rows), lines.py (lines around ReLU), network.py (every op), passes.py (the backward pass), claim.py (the claim
+in words), proof.py (the replay and what it finds); and forward/ (forms of all nodes, from the input on).
 """
 
 from typing import TYPE_CHECKING, Any

@@ -7,15 +7,17 @@ proves. A claim that says little (the input set is a single point, no output cou
 from __future__ import annotations
 
 import math
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from .file import File, Rejected
 
+if TYPE_CHECKING:
+    from .input_sets import CheckedSet
+
 Array = NDArray[np.float64]
-Box = tuple[Array, Array]
 LINES = 6
 """The most sentences that are written out about a property, and the most claims; the rest is counted."""
 TERMS = 8
@@ -65,43 +67,52 @@ def cases_of(part: dict[str, Any], file: File, outputs: int) -> list[ClaimedCase
 
 def claim(file: File) -> Claim:
     """The claim of a certificate that was replayed. Parts with the same cases are described together."""
+    from .input_sets import read_set  # it needs python-flint, which reading a model's identity does not
+
     shapes = [tuple(node["shape"]) for node in (file.header["graph"][0], file.header["graph"][-1])]
     outputs = math.prod(shapes[1])
-    kinds: dict[object, tuple[list[ClaimedCase], list[Box]]] = {}
+    kinds: dict[object, tuple[list[ClaimedCase], list[CheckedSet]]] = {}
     for part in file.header["parts"]:
-        lower, upper = (file.numbers(part[end], shapes[0]) for end in ("lower", "upper"))
+        given = read_set(part, file, shapes[0])
         cases = cases_of(part, file, outputs)
-        key = tuple((case.C.shape, case.C.tobytes(), case.d.tobytes()) for case in cases)
-        kinds.setdefault(key, (cases, []))[1].append((lower, upper))
+        key = (given.kind, *((case.C.shape, case.C.tobytes(), case.d.tobytes()) for case in cases))
+        kinds.setdefault(key, (cases, []))[1].append(given)
     model = file.header.get("model")
     model = model if isinstance(model, dict) else {}
     facts = {
         "model": {"file": _printable(model.get("file")), "sha256": _printable(model.get("sha256"))},
         "input_shape": list(shapes[0]),
         "output_shape": list(shapes[1]),
-        "boxes": sum(len(boxes) for _, boxes in kinds.values()),
-        "claims": [_facts_of_claim(cases, boxes) for cases, boxes in kinds.values()],
+        "boxes": sum(len(sets) for _, sets in kinds.values()),
+        "claims": [_facts_of_claim(cases, sets) for cases, sets in kinds.values()],
     }
     return Claim(facts, _in_words(facts))
 
 
-def _facts_of_claim(cases: list[ClaimedCase], boxes: list[Box]) -> dict[str, Any]:
-    """What is claimed about the outputs over these boxes of inputs, as plain JSON."""
+def _facts_of_claim(cases: list[ClaimedCase], sets: list[CheckedSet]) -> dict[str, Any]:
+    """What is claimed about the outputs over these sets of inputs, all of one kind, as plain JSON."""
+    boxes = [given.box for given in sets]
     with np.errstate(over="ignore"):
-        widths = [(upper - lower).ravel() for lower, upper in boxes]
+        widths = [(box.hi - box.lo).ravel() for box in boxes]
     counts = [int((width > 0).sum()) for width in widths]
     moving = np.concatenate([width[width > 0] for width in widths])
     ends = (moving.min(), np.median(moving), moving.max()) if len(moving) else ()
-    return {
-        "boxes": len(boxes),
+    facts: dict[str, Any] = {
+        "set": sets[0].kind,
+        "boxes": len(sets),
         "points": sum(count == 0 for count in counts),
         "moving": [min(counts), max(counts)],
         "width": [float(x) if np.isfinite(x) else None for x in ends],
-        "range": [float(min(low.min() for low, _ in boxes)), float(max(high.max() for _, high in boxes))],
+        "range": [float(min(box.lo.min() for box in boxes)), float(max(box.hi.max() for box in boxes))],
         "cases": len(cases),
         "vacuous_cases": sum(case.vacuous for case in cases),
         "holds": [_sentence_text(sentence) for sentence in sentences(cases)],
     }
+    for given in sets:  # the least and the largest of what is particular to the kind
+        for name, (least, most) in given.facts().items():
+            low, high = facts.get(name, (least, most))
+            facts[name] = [min(low, least), max(high, most)]
+    return facts
 
 
 def _printable(name: Any) -> str | None:
@@ -187,16 +198,17 @@ def _in_words(facts: dict[str, Any]) -> list[tuple[str, str]]:
         ("model", f"{model['file'] or 'a network that was not read from a file'}, SHA-256 {model['sha256']}"),
         ("of", f"{numbers} input numbers and {outputs} output numbers, both counted from 0"),
     ]
+    noun = "boxes" if all(one["set"] == "box" for one in claims) else "sets"
     for number, one in enumerate(claims[:LINES], 1):
         if len(claims) > 1:
-            said.append(("claim", f"{number} of {len(claims)}, over {one['boxes']} of the {facts['boxes']} boxes"))
+            said.append(("claim", f"{number} of {len(claims)}, over {one['boxes']} of the {facts['boxes']} {noun}"))
         said += [("inputs", line) for line in _input_sentences(one, numbers)]
         said += [("property", line) for line in one["holds"]]
         if empty := one["vacuous_cases"]:
             share = "ALL of its cases are" if empty == one["cases"] else f"{empty} of its {one['cases']} cases are"
             said.append(("BEWARE", f"{share} excluded whatever the network does"))
     if len(claims) > LINES:
-        said.append(("claim", f"and {len(claims) - LINES} more over other boxes"))
+        said.append(("claim", f"and {len(claims) - LINES} more over other {noun}"))
     return said
 
 
@@ -209,12 +221,27 @@ def _input_sentences(one: dict[str, Any], numbers: int) -> list[str]:
     narrow, half, wide = ("∞" if x is None else f"{x:.6g}" for x in one["width"])
     span = f"{wide} wide" if narrow == wide else f"{narrow} to {wide} wide (half of them at most {half})"
     moves = f"{most}" if least == most else f"{least} to {most}"
-    where = "" if boxes == 1 else f"in each of {boxes} boxes "
+    noun = "boxes" if one["set"] == "box" else "sets"
+    where = "" if boxes == 1 else f"in each of {boxes} {noun} "
     fixed = "" if least == numbers else ", and the others are fixed"
-    said = [
-        f"{where}{moves} of {numbers} numbers move, each within an interval {span}{fixed}",
-        f"all of them lie from {one['range'][0]:.6g} to {one['range'][1]:.6g}",
-    ]
+    said = [f"{where}{moves} of {numbers} numbers move, each within an interval {span}{fixed}"]
+    if one["set"] == "choices":
+        said.append(
+            f"not the whole box, but choices: in {_span(one['blocks'])} of its blocks the numbers are one of "
+            f"{_span(one['vectors'])} vectors, 2^{_span(one['combinations'])} combinations in all"
+        )
+    elif one["set"] != "box":
+        said.append(
+            f"not the whole box, but {one['set']} balls: {_span(one['balls'])}, with radii {_span(one['radius'])}, "
+            f"cut by the box in {_span(one['cut'])} numbers"
+        )
+    said.append(f"all of them lie from {one['range'][0]:.6g} to {one['range'][1]:.6g}")
     if one["points"]:
-        said.append(f"{one['points']} of these boxes are single points")
+        said.append(f"{one['points']} of these {noun} are single points")
     return said
+
+
+def _span(ends: list[float]) -> str:
+    """The least and the largest of some numbers."""
+    least, most = (f"{x:.6g}" for x in ends)
+    return least if least == most else f"{least} to {most}"

@@ -22,10 +22,10 @@ MOST_HEADER = 1 << 26
 """The largest JSON header of a certificate, in bytes."""
 TYPES = {"F64": "<f8", "F32": "<f4", "I64": "<i8", "BOOL": "u1"}
 """Names of element types in safetensors → numpy's."""
-FORMAT = "vertex-certificate-3"
-"""The format that is written. It has what the older ones have, and forward proofs."""
-OLDER = ("vertex-certificate-2",)
-"""The formats that are read as well."""
+FORMAT = "vertex-certificate-4"
+"""The format that is written. It has what the older ones have, and input sets that are no boxes."""
+OLDER = ("vertex-certificate-2", "vertex-certificate-3")
+"""The formats that are read as well: the second has forward proofs, the first has none."""
 Path = str | os.PathLike[str]
 
 

@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 from . import curves, rows, zonotopes
 from .file import File, Rejected, checked_index
 from .forward.forms import Form
+from .input_sets import CheckedBox, CheckedSet
 from .lines import LinearBounds, relu_lines
 from .rounding import MORE, TINY, Array, ProvedInterval, product, rounding, up
 
@@ -161,15 +162,18 @@ class Known:
         upper: Array,
         spent: list[int] | None = None,
         ends: float = math.inf,
+        given: CheckedSet | None = None,
     ) -> None:
         self.nodes = nodes
+        self.given = CheckedBox(lower=lower, upper=upper) if given is None else given
+        """The set of inputs; its box is that of node 0."""
         self.costs = list(itertools.accumulate(_cost(node, nodes) for node in nodes))
         """The work of a pass of one objective from each node to the input, in multiplications."""
         self.spent = [0] if spent is None else spent
         """The work done so far: a list of one number, shared by all parts of a certificate."""
         self.ends = ends
         """When the check must end, on the clock of time.monotonic."""
-        self.boxes: dict[int, ProvedInterval] = {0: ProvedInterval(lower, upper)}
+        self.boxes: dict[int, ProvedInterval] = {0: self.given.box}
         """Node → range of its entries."""
         self.zonotopes: dict[int, zonotopes.ProvedZonotope] = {}
         """Node → zonotope of its entries."""
@@ -331,7 +335,10 @@ class Known:
         if left.exact and right.exact and error.size * left.columns.shape[-1] <= MOST_NUMBERS:
             exact, sums = zonotopes.exact_products(left, right)
             factors = ExactFactors(columns_x=left.columns, columns_y=right.columns, error=exact, sums=sums)
-            return ProductPlanes(centre_x=centre_x, centre_y=centre_y, error=np.minimum(error, exact), exact=factors)
+            error = np.minimum(error, exact)
+            if left.balls:  # the exact sums are those of the cube around the balls
+                error = np.minimum(error, zonotopes.products(left, right))
+            return ProductPlanes(centre_x=centre_x, centre_y=centre_y, error=error, exact=factors)
         error = np.minimum(error, zonotopes.products(left, right))
         return ProductPlanes(centre_x=centre_x, centre_y=centre_y, error=error, exact=None)
 
@@ -381,6 +388,7 @@ class CheckerNorm:
                 columns=z.columns[..., None, :, :],
                 error=z.error[..., None, :],
                 exact=z.exact,
+                balls=z.balls,
             )
             self.ellipsoid, self.c = zonotopes.ellipsoid(one), z.centre
             far = ((zonotopes.spectral(self.ellipsoid.L) * self.ellipsoid.root) ** 2 * MORE)[..., 0]

@@ -19,6 +19,7 @@ from .file import Rejected
 from .lines import relu_lines
 from .network import LOOK, ExactFactors, Known
 from .rounding import MORE, TINY, Array, ProvedInterval, down, rounding, up
+from .unknowns import kept
 
 MOST_COLUMNS = 1 << 25
 """The most numbers in the columns of one zonotope; further noise becomes error."""
@@ -68,17 +69,9 @@ class Pass:
         self.lo, self.hi = down(self.lo - lost), up(self.hi + lost)
 
     def bound(self) -> Array:
-        """A lower bound of Σ A·node over the input box, (S,)."""
-        centre, reach = self.input_ranges()
-        n = len(centre)
-        bound = self.lo + self.coefficients @ centre - np.abs(self.coefficients * reach + self.deviation).sum(-1)
-        size = np.abs(self.coefficients) @ (np.abs(centre) + reach) + np.abs(self.deviation).sum(-1) + np.abs(self.lo)
-        return np.asarray(down(bound - rounding(2 * n + 6) * size * MORE - TINY * 2 * n))
-
-    def input_ranges(self) -> tuple[Array, Array]:
-        """The centre and the reach of the input box, (inputs,) each: x = centre + reach ξ with |ξ| ≤ 1."""
-        box = self.known.boxes[0]
-        return box.middle().ravel(), box.reach(box.middle()).ravel()
+        """A lower bound of Σ A·node over the input set, (S,)."""
+        self.known.charge(len(self.lo) * self.known.given.work)
+        return np.asarray(down(self.lo + self.known.given.lowest(self.coefficients, self.deviation)))
 
     def _add(self, lo: Array, hi: Array | None = None) -> None:
         """Add the numbers lo (S, ...) to the lower constants, and hi (or lo, if None) to the upper ones."""
@@ -320,19 +313,23 @@ def wanted(known: Known, number: int, S: int, pieces: int) -> dict[str, tuple[in
 
 def joined(parts: list[Pass], shape: tuple[int, ...]) -> zonotopes.ProvedZonotope:
     """The zonotope of a node of this shape; each of its entries was an objective of one of these parallel passes."""
-    centre, reach = parts[0].input_ranges()
+    given = parts[0].known.given
     A, lo, hi = (np.concatenate(x) for x in zip(*((p.coefficients, p.lo, p.hi) for p in parts), strict=True))
-    n = len(centre)
-    size = np.abs(A) @ (np.abs(centre) + reach) + np.maximum(np.abs(lo), np.abs(hi))
+    n = len(given.centre)
+    size = np.abs(A) @ (np.abs(given.centre) + given.reach) + np.maximum(np.abs(lo), np.abs(hi))
     error = (hi / 2 - lo / 2 + rounding(n + 4) * size) * (1 + rounding(n + 4)) + TINY * (n + 2)
-    middle = (lo / 2 + hi / 2) + A @ centre
-    exact = not parts[0].noise and bool((error <= 1e-9 * (1 + size)).all())
-    columns = np.concatenate([np.concatenate([p.coefficients * reach, *p.noise], -1) for p in parts])
+    error = (error + np.abs(A) @ given.slack * (1 + rounding(n))) * MORE
+    middle = (lo / 2 + hi / 2) + A @ given.centre
+    exact = not parts[0].noise and bool((error <= 1e-9 * (1 + size)).all()) and given.own_columns
+    columns = np.concatenate([np.concatenate([given.columns(p.coefficients), *p.noise], -1) for p in parts])
+    balls = given.balls
     if not exact:
-        columns = columns[:, (columns != 0).any(0)]
+        used = (columns != 0).any(0)
+        columns, balls = columns[:, used], kept(balls, used)
     return zonotopes.ProvedZonotope(
         centre=middle.reshape(shape),
         columns=columns.reshape(*shape, -1),
         error=error.reshape(shape),
         exact=exact,
+        balls=balls,
     )

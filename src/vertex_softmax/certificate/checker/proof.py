@@ -1,12 +1,12 @@
 """The replay: every step of a certificate is proved again; the certificate is accepted if its margin is positive.
 
-For every box of inputs there is a list of steps. Each step is a claim about one node for every input of the box, and
+For every set of inputs there is a list of steps. Each step is a claim about one node for every input of the set, and
 follows from the steps before it: a box (by a backward pass per entry), a zonotope (by a parallel pass), or a box of the
 scores minus their weighted means. A step of kind "forward" claims nothing: it proves boxes of all nodes, and a form of
 the output, from the input on (forward/propagation.py). The property comes last. It says that no input satisfies all
 rows C y ≤ d of any of its cases. A case is excluded by weights ω ≥ 0 and a bound ω·(C y − d) > 0, by a backward pass,
-by the form of the output or by that of what the last norm reads: over the whole box, or over every leaf of a tree.
-Every branching of a tree cuts the range of one number into x ≤ t and x ≥ t, so that the leaves cover the box.
+by the form of the output or by that of what the last norm reads: over the whole set, or over every leaf of a tree.
+Every branching of a tree cuts the range of one number into x ≤ t and x ≥ t, so that the leaves cover the set.
 """
 
 from __future__ import annotations
@@ -23,27 +23,37 @@ from .claim import Claim, cases_of, claim
 from .file import OLDER, File, Path, Rejected, checked_index, checked_word, read
 from .forward import last_norm, propagation
 from .forward.choices import Given
+from .input_sets import read_set
 from .model import identity_of_file
 from .network import CheckerNode, Known, network
 from .passes import LOST, MOST_COLUMNS, RULES, Pass, PassOptions, joined, wanted
 from .rounding import MORE, Array, ProvedInterval, rounding
 from .zonotopes import ProvedZonotope
 
-STATEMENT = (
+_STATEMENT = (
     "What is proved. Let N be the network that is written in this file: its operations in their order, applied to its "
     "stored numbers, in real arithmetic, without any rounding; every stored number stands for each real number within "
-    "2^-46 of it, relatively, and what follows holds whichever of these it is. Let x be an input of which every number "
-    "lies between the numbers of 'lower' and 'upper' of a part of this file, both included, and let y be the output of "
-    "N at x. Then no case of that part's property is true of y: in every case there is a row of 'rows' whose product "
-    "with y is greater than its number in 'bound'. A masked key of an attention has weight 0 where its additive mask "
-    "is minus infinity; where the mask is finite, the proof shows that the weight is below e^-2000, and counts it. "
-    "On what assumptions. That the checker, Python, numpy, python-flint and the machine they run on do what they are "
-    "specified to do. Nothing that the file claims is assumed: every claim is proved again from its numbers. "
-    "What is not proved. That N is a certain model: the file names one by SHA-256, and whether N is what Vertex reads "
-    "from it is compared by 'vertex check', not by this proof. How far a program that runs the model in floating point "
-    "is from N. Anything about inputs outside of the parts. That this property is the one that is wanted: compare it "
-    "with the specification."
+    "2^-46 of it, relatively, and what follows holds whichever of these it is. Let x be an input of which every "
+    "number lies between the numbers of 'lower' and 'upper' of a part of this file, both included, {}and let y be the "
+    "output of N at x. Then no case of that part's property is true of y: in every case there is a row of 'rows' "
+    "whose product with y is greater than its number in 'bound'. A masked key of an attention has weight 0 where its "
+    "additive mask is minus infinity; where the mask is finite, the proof shows that the weight is below e^-2000, and "
+    "counts it. On what assumptions. That the checker, Python, numpy, python-flint and the machine they run on do "
+    "what they are specified to do. Nothing that the file claims is assumed: every claim is proved again from its "
+    "numbers. What is not proved. That N is a certain model: the file names one by SHA-256, and whether N is what "
+    "Vertex reads from it is compared by 'vertex check', not by this proof. How far a program that runs the model in "
+    "floating point is from N. Anything about inputs outside of the parts. That this property is the one that is "
+    "wanted: compare it with the specification."
 )
+STATEMENT = _STATEMENT.format(
+    "and which is in the part's 'set', if it has one: if that is of the kind 'balls', then for every number k of "
+    "'members' the sum of |(x_i - centre_i) / radius_i|^norm over the numbers i with members_i = k is at most 1, and "
+    "x_i is centre_i where radius_i is 0; if that is of the kind 'choices', then the numbers of x that are 'numbers' "
+    "of a block are one of its 'vectors', for every block; these numbers of the set stand for themselves; "
+)
+"""What a certificate proves."""
+OLDER_STATEMENT = _STATEMENT.format("")
+"""What a certificate of an older format proves: its parts are boxes."""
 KINDS = ("box", "zonotope", "centred", "forward")
 """What a step may prove: of a node, or, the last, of all."""
 SECONDS = 3600.0
@@ -97,9 +107,10 @@ def check(source: Path | bytes | File, model: Path | None = None, seconds: float
             file = source if isinstance(source, File) else read(source)
             if model is not None and identity_of_file(model) != file.header["model"]["sha256"]:
                 raise Rejected("the certificate is for another model: the SHA-256 of the file is not the one it names")
-            if file.header["statement"] != STATEMENT:
+            statement = OLDER_STATEMENT if file.header["format"] in OLDER else STATEMENT
+            if file.header["statement"] != statement:
                 raise Rejected("the certificate's statement is not the one that this checker proves")
-            margin, statement = replay(file, time.monotonic() + seconds), STATEMENT
+            margin = replay(file, time.monotonic() + seconds)
             claimed = claim(file)
         reason = "" if margin > 0 else f"the bound that was proved is not positive: margin {margin:.3g}"
     except UNREADABLE as error:
@@ -120,7 +131,7 @@ def why(error: Exception) -> str:
 
 
 def replay(file: File, ends: float = float("inf")) -> float:
-    """The margin: the least over all boxes and cases of the best bound that was proved.
+    """The margin: the least over all sets and cases of the best bound that was proved.
 
     `ends`: when the check must end, on the clock of time.monotonic.
     """
@@ -129,11 +140,9 @@ def replay(file: File, ends: float = float("inf")) -> float:
 
 
 def _part(nodes: list[CheckerNode], part: dict[str, Any], file: File, spent: list[int], ends: float) -> float:
-    """The margin that one part of the certificate, a box of inputs with its steps and its property, proves."""
-    lower, upper = (file.numbers(part[end], nodes[0].shape) for end in ("lower", "upper"))
-    if not (lower <= upper).all():
-        raise Rejected("the input set is empty: a lower end is above its upper end")
-    known = Known(nodes, lower, upper, spent, ends)
+    """The margin that one part of the certificate, a set of inputs with its steps and its property, proves."""
+    given = read_set(part, file, nodes[0].shape)
+    known = Known(nodes, given.lower, given.upper, spent, ends, given)
     for number, names in part["lines"].items():
         shape = nodes[int(number)].shape
         shapes = [(2, *shape) if k in (1, 3, 5, 6) else shape for k in range(7)]
@@ -148,7 +157,7 @@ def _step(known: Known, step: dict[str, Any], file: File) -> None:
     """Prove one step: the range that is proved here must lie inside the claimed one, which is known from then on."""
     kind = checked_word(step["kind"], KINDS)
     if kind == "forward":
-        if file.header["format"] in OLDER:
+        if file.header["format"] == OLDER[0]:
             raise Rejected(f"a forward proof in a file of the format {file.header['format']}")
         known.forward = propagation.run(known, Given(step, file, known.lines))
         return
@@ -239,7 +248,7 @@ def zonotope(known: Known, number: int) -> ProvedZonotope:
     """The zonotope of a node, by a parallel pass for each of its entries."""
     shape = known.nodes[number].shape
     count, size = int(np.prod(shape)), at_once(known, number)
-    room = MOST_COLUMNS // count - known.boxes[0].lo.size
+    room = MOST_COLUMNS // count - known.given.width
     if room < 0:
         raise Rejected(f"node {number}: its zonotope is too large")
     parts = [units(known, number, np.arange(i, min(i + size, count))) for i in range(0, count, size)]

@@ -1,10 +1,13 @@
 """Zonotopes y = centre + G ξ + e with |ξ_p| ≤ 1, |e_d| ≤ error_d: bounds of linear functions and of products of rows.
 
+Some columns may be together in a ball, |ξ|₂ ≤ 1 (unknowns.py), which is inside the cube: what holds for the cube holds.
+
 Functionals: |η·(y − centre)| ≤ Σ_p |η·g_p| + |η|·error. Where that sum is long, an ellipsoid: for weights u_p > 0,
 U = Σ u_p and C = Σ g_p g_pᵀ / u_p, Cauchy and Schwarz give |η·G ξ| ≤ √U √(ηᵀ C η) ≤ √U |Lᵀ η| for any L with
-C ≤ L Lᵀ (as quadratic forms); each error_d is one more column. For a second such row, |(y − c)·(z − c')| ≤ √(U U')
-‖Lᵀ L'‖, the spectral norm, and for orthogonal matrices P, Q ‖N‖ = ‖Pᵀ N Q‖ ≤ √(largest row sum · largest column sum):
-with the singular vectors that is ‖N‖ itself. P that is orthogonal only nearly, ‖PᵀP − I‖ ≤ δ < 1, costs 1/√(1 − δ).
+C ≤ L Lᵀ (as quadratic forms); each error_d is one more column. The columns of a ball have one weight, which counts once
+in U: Σ u_p ξ_p² ≤ U. For a second such row, |(y − c)·(z − c')| ≤ √(U U') ‖Lᵀ L'‖, the spectral norm, and for orthogonal
+matrices P, Q ‖N‖ = ‖Pᵀ N Q‖ ≤ √(largest row sum · largest column sum): with the singular vectors that is ‖N‖ itself. P
+that is orthogonal only nearly, ‖PᵀP − I‖ ≤ δ < 1, costs 1/√(1 − δ).
 """
 
 from __future__ import annotations
@@ -16,6 +19,7 @@ import numpy as np
 
 from .file import Rejected
 from .rounding import MORE, TINY, Array, ProvedInterval, product, rounding
+from .unknowns import BallOfColumns, kept, more_roundings, reach
 
 MOST_SHAPES = 1 << 25
 """The most numbers in the matrices of one node's ellipsoids."""
@@ -35,6 +39,8 @@ class ProvedZonotope:
     """(*shape)"""
     exact: bool
     """whether every generator is a multiple of one input's deviation, so that ξ are the inputs of the network"""
+    balls: tuple[BallOfColumns, ...] = ()
+    """which columns are together in a ball (unknowns.py): then the sum of their ξ² is at most 1"""
 
     def transposed(self) -> ProvedZonotope:
         """The zonotope of the transposed matrix: the last two dimensions of the shape are exchanged."""
@@ -43,13 +49,13 @@ class ProvedZonotope:
             columns=self.columns.swapaxes(-3, -2),
             error=self.error.swapaxes(-1, -2),
             exact=self.exact,
+            balls=self.balls,
         )
 
     def box(self) -> ProvedInterval:
         """The range of every entry, (*shape)."""
-        count = self.columns.shape[-1]
-        reach = (np.abs(self.columns).sum(-1) + self.error) * (1 + rounding(count + 2)) + TINY
-        return ProvedInterval(self.centre) + ProvedInterval(-reach, reach)
+        far = (reach(self.columns, self.balls) + self.error) * more_roundings(self.columns.shape[-1]) + TINY
+        return ProvedInterval(self.centre) + ProvedInterval(-far, far)
 
 
 class CheckedEllipsoid(NamedTuple):
@@ -69,6 +75,10 @@ def ellipsoid(rows: ProvedZonotope) -> CheckedEllipsoid:
     if rows.centre.size * d > MOST_SHAPES:
         raise Rejected(f"ellipsoids of {rows.centre.size // d} rows of {d} numbers are too large")
     u = np.sqrt((rows.columns**2).sum(-2))  # any numbers > 0 will do
+    shared = np.ones(count)
+    for ball in rows.balls:  # one weight for all of its columns: Σ u ξ² ≤ u; and it counts once
+        u[..., ball.places] = np.sqrt(np.square(u[..., ball.places]).sum(-1, keepdims=True))
+        shared[ball.places] = 1 / len(ball.places)
     large = u > 1e-140 * (1 + u.max(initial=0.0))
     g = np.where(large[..., None, :], rows.columns, 0.0)
     error = (rows.error + np.abs(rows.columns - g).sum(-1)) * (1 + rounding(count + 2))
@@ -88,7 +98,7 @@ def ellipsoid(rows: ProvedZonotope) -> CheckedEllipsoid:
     spare = residual.lo[..., range(d), range(d)] - (residual.size * (1 - eye)).sum(-1) * (1 + rounding(d))  # Gershgorin
     valid = (spare >= rounding(count + 4) * trace[..., None]).all(-1)
     L = np.where(valid[..., None, None], L, np.sqrt(trace * MORE)[..., None, None] * eye * MORE)
-    size = np.where(large, u, 0.0).sum(-1) + error.sum(-1)
+    size = np.where(large, u * shared, 0.0).sum(-1) + error.sum(-1)
     return CheckedEllipsoid(rows.centre, L, np.sqrt(size * (1 + rounding(count + d + 2))) * MORE)
 
 
@@ -112,9 +122,10 @@ def by_columns(eta: Array, rows: ProvedZonotope) -> Array:
         G = rows.columns[..., j, :, :]
         used = (G != 0).any(tuple(range(G.ndim - 1)))
         G = G[..., used]
+        of = kept(rows.balls, used)
         lost = rounding(d) * (size @ np.abs(G).sum(-1, keepdims=True))[..., 0] + TINY * (count + d)
-        bound[..., j] = np.abs(eta @ G).sum(-1) + (size @ rows.error[..., j, :, None])[..., 0] + lost
-    return np.asarray(bound * (1 + rounding(count + 2 * d + 4)))
+        bound[..., j] = reach(eta @ G, of) + (size @ rows.error[..., j, :, None])[..., 0] + lost
+    return np.asarray(bound * more_roundings(count + d))
 
 
 def products(x: ProvedZonotope, y: ProvedZonotope) -> Array:

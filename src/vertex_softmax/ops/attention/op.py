@@ -74,7 +74,7 @@ class Attention(MaskedSoftmax, Summarising, Propagating, Centring, Splittable):
         centred, rules = context.centred_rows(0), context.rules
         scores = Scores.of(score_box, centred, context.boxes[1].lower.dtype)
         of_scores = context.form(0)
-        if isinstance(of_scores, AffineForm) and isinstance(form, AffineForm) and not rules.parallel:
+        if isinstance(of_scores, AffineForm) and isinstance(form, AffineForm) and rules.balls and not rules.parallel:
             over_ball = ball_row(scores, of_scores, form)
             if over_ball is not None:
                 return over_ball

@@ -1,14 +1,17 @@
 """Forms: for every input of the set a node is centre + Σ_b blocks_b·ν_b + e with |e| ≤ own + slack, number by number.
 
 The unknowns ν_b are the same in all nodes. A block is an array (balls, k, *shape): every ball has k unknowns of which
-the sum of squares is at most 1. Three blocks have names:
-- LINES: the input's unknowns ξ_i in [−1, 1], one ball of one unknown for each number of the input that varies;
+the sum of squares is at most 1. Some blocks have names:
+- LINES: the input's unknowns, those of ../unknowns.py; of a box ξ_i in [−1, 1], one ball of one unknown for each number
+  of the input that varies. Squares and pairs are kept of a box alone;
+- CROSS: the input's unknowns in ℓ1 balls: of each ball the sum of |ξ_i| is at most 1, and so is that of squares;
 - SQUARES: ζ_i in [−1, 1] with ξ_i² = (1 + ζ_i)/2;
 - PAIRS: one ball, of the coefficients of ξ_i ξ_j for i < j, in the order of pairs.py; its length is at most √K.
 
 Coefficients are floats and count as exact. The lemma of every affine map L, computed in floats as L̂ with at most n
 roundings: the columns of a ball are off by at most rounding(n)·|L|·(lengths of the ball) together (Minkowski's
-inequality), so that slack grows by |L|·slack + rounding(n)·|L|·(|centre| + all lengths), and that holds it.
+inequality), so that slack grows by |L|·slack + rounding(n)·|L|·(|centre| + all lengths), and that holds it. In CROSS
+the largest column takes the place of the length: with |ξ|₁ ≤ 1 the same inequality holds of it.
 `own` and `slack` say the same; `own` is what ops add and worth some work (an affine map makes it a ball), `slack` is
 rounding.
 """
@@ -23,11 +26,12 @@ from dataclasses import dataclass, replace
 import numpy as np
 from numpy.typing import NDArray
 
+from ..file import Rejected
 from ..rounding import MORE, Array, ProvedInterval, rounding
 from . import pairs
 
-LINES, SQUARES, PAIRS = 0, 1, 2
-FIRST = 3
+LINES, SQUARES, PAIRS, CROSS = 0, 1, 2, 3
+FIRST = 4
 """The first key that is free for other blocks."""
 UNDERFLOW = 1e-150
 """At least what the root of a sum of squares loses when the squares underflow."""
@@ -60,7 +64,7 @@ class Form:
         """|value − centre| at most, with the pairs as a ball: quick."""
         found = self.loose
         for key, columns in self.blocks.items():
-            found = found + lengths(columns) * (math.sqrt(columns.shape[1]) * MORE if key == PAIRS else 1.0)
+            found = found + moves(key, columns) * (math.sqrt(columns.shape[1]) * MORE if key == PAIRS else 1.0)
         return np.asarray(found * MORE)
 
     @functools.cached_property
@@ -79,7 +83,7 @@ class Form:
             if key == PAIRS:
                 found = found + (pairs.spectral if tight else pairs.frobenius)(columns[0], self.count)
             else:
-                found = found + lengths(columns)
+                found = found + moves(key, columns)
         return np.asarray(found * MORE)
 
     @property
@@ -118,7 +122,9 @@ class Form:
         return replace(self, centre=np.zeros_like(self.centre))
 
     def lines(self, count: int) -> Array:
-        """The coefficients of the input's unknowns, (n, *shape)."""
+        """The coefficients of the input's unknowns, (n, *shape), each in [−1, 1] by itself."""
+        if LINES in self.blocks and self.blocks[LINES].shape[1] != 1:
+            raise Rejected("products of unknowns that are in balls")
         return self.blocks[LINES][:, 0] if LINES in self.blocks else np.zeros((count, *self.centre.shape))
 
     def box(self) -> ProvedInterval:
@@ -151,6 +157,13 @@ def lengths(columns: Array) -> Array:
         return np.asarray(np.abs(columns[:, 0]).sum(0) * grown(balls))
     square = np.einsum("mk...,mk...->m...", columns, columns)
     return np.asarray((np.sqrt(square).sum(0) + balls * math.sqrt(k) * UNDERFLOW) * grown(balls + k))
+
+
+def moves(key: int, columns: Array) -> Array:
+    """How far a block moves each number, at most, (balls, k, *shape) → (*shape): in ℓ1 balls by the largest column."""
+    if key == CROSS:
+        return np.asarray(np.abs(columns).max(1).sum(0) * grown(columns.shape[0]))
+    return lengths(columns)
 
 
 def constant(centre: Array, error: Array) -> Form:

@@ -19,9 +19,25 @@ from ..rounding import MORE, Array, ProvedInterval, rounding
 from . import affine, attention, curves, norms, products
 from .choices import Choices
 from .ellipsoids import around, with_error
-from .forms import FIRST, LINES, PAIRS, SQUARES, Bools, Form, chosen, constant, image, joined, lengths, of_box, total
+from .forms import (
+    CROSS,
+    FIRST,
+    LINES,
+    PAIRS,
+    SQUARES,
+    Bools,
+    Form,
+    chosen,
+    constant,
+    image,
+    joined,
+    lengths,
+    of_box,
+    total,
+)
 
 if TYPE_CHECKING:
+    from ..input_sets import CheckedSet
     from ..network import Known
 
 MOST_PAIRS = 1 << 26
@@ -34,15 +50,38 @@ SLOTS = 16
 """How many keys of blocks a node has for itself."""
 
 
-def start(box: ProvedInterval) -> Form:
-    """The input: one unknown for each number that varies."""
-    middle, reach = _ranges(box)
+def start(given: CheckedSet) -> Form:
+    """The input: of a box one unknown for each number that varies, else the balls of the set (../unknowns.py)."""
+    if given.balls:
+        return _of_balls(given)
+    middle, reach = _ranges(given.box)
     live = np.flatnonzero(reach)
     columns = np.zeros((len(live), middle.size))
     columns[np.arange(len(live)), live] = reach.ravel()[live]
     zero = np.zeros_like(middle)
     blocks = {LINES: columns.reshape(len(live), 1, *middle.shape)} if len(live) else {}
     return Form(centre=middle, blocks=blocks, own=zero, slack=zero)
+
+
+def _of_balls(given: CheckedSet) -> Form:
+    """The input as centre + balls: all numbers of the columns stand for themselves."""
+    shape, n = given.lower.shape, given.lower.size
+    widest = max(len(ball.places) for ball in given.balls)
+    if n * max(n, len(given.balls) * widest) > MOST_NUMBERS:
+        raise Rejected("the balls of the input set have too many numbers for a forward proof")
+    every = given.columns(np.eye(n)).T  # products with 0 and 1: exact; (P, n)
+    blocks: dict[int, Array] = {}
+    for key, norm in ((LINES, 2), (CROSS, 1)):
+        places = [ball.places for ball in given.balls if ball.norm == norm]
+        most = max(map(len, places), default=0)
+        columns = np.zeros((len(places), most, n))
+        for k, at in enumerate(places):
+            columns[k, : len(at)] = every[at]
+        if places:
+            blocks[key] = columns.reshape(*columns.shape[:2], *shape)
+    return Form(
+        centre=given.centre.reshape(shape), blocks=blocks, own=np.zeros(shape), slack=given.slack.reshape(shape)
+    )
 
 
 def _ranges(box: ProvedInterval) -> tuple[Array, Array]:
@@ -63,7 +102,7 @@ def run(known: Known, choices: Choices) -> Form:
     for number, node in enumerate(nodes):
         known.reach(number)
         _charge(known, number, forms, count)
-        found = start(known.boxes[0]) if number == 0 else _propagated(known, number, forms, count, choices)
+        found = start(known.given) if number == 0 else _propagated(known, number, forms, count, choices)
         if node.op not in ("Input", "Move"):
             found = _within(found, known.boxes[number], choices, number)
         forms[number] = reduced(found, FIRST + SLOTS * number + SLOTS - 1, shared=left[number] > 1)
@@ -119,7 +158,9 @@ def last_norm(known: Known) -> int | None:
 
 
 def _unknowns(known: Known) -> int:
-    """How many unknowns the input has if products of them are kept, else 0."""
+    """How many unknowns the input has if products of them are kept, else 0: those in balls have none."""
+    if known.given.balls:
+        return 0
     n = int(np.count_nonzero(_ranges(known.boxes[0])[1]))
     most = max(int(np.prod(node.shape)) for node in known.nodes)
     return n if 2 <= n <= MOST_UNKNOWNS and n * (n - 1) // 2 * most <= MOST_PAIRS else 0
@@ -222,7 +263,7 @@ def reduced(form: Form, key: int, *, shared: bool) -> Form:
     whole = form.numbers
     if whole <= (MOST_NUMBERS * 3 // 4 if shared else MOST_NUMBERS):
         return form
-    reach = {k: float(lengths(x).sum()) for k, x in form.blocks.items() if k not in (LINES, SQUARES, PAIRS)}
+    reach = {k: float(lengths(x).sum()) for k, x in form.blocks.items() if k not in (LINES, CROSS, SQUARES, PAIRS)}
     size = form.centre.size
     few = form.centre.ndim > 1 and size * size <= MOST_NUMBERS // 4
     taken: list[int] = []

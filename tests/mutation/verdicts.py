@@ -156,11 +156,6 @@ MUTANTS: list[Mutant] = [
         "sets/test_points.py",
         {
             "nothing is left for rounding": ("margin", "(size + 8) * UNIT", "-(size + 8) * UNIT"),
-            "rounded away from the centre": (
-                "moved",
-                "error.sign() * offset.sign() < 0",
-                "error.sign() * offset.sign() > 0",
-            ),
             "points outside stay": ("onto_ball", "~(total <= 1 - 2 * off)", "~(total <= 2 - 2 * off)"),
         },
     ),

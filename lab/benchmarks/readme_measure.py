@@ -120,7 +120,7 @@ MEASURES: dict[str, Measure] = {
         ("shared/data/deept/sst", "GPU", "hours"),
     ),
     "synonyms": Measure(
-        "python lab/benchmarks/synonyms.py --jobs 2",
+        "python lab/benchmarks/synonyms.py",
         "--data SHARED/data/deept --out {to}",
         {"synonyms.json": "synonyms.json"},
         ("shared/data/deept",),

@@ -9,6 +9,10 @@ import torch
 from torch import Tensor
 
 from tests.sets.choice_cases import choice_region, every
+from vertex_softmax.bounds.box_passes import all_boxes
+from vertex_softmax.bounds.question import Question
+from vertex_softmax.graph import build
+from vertex_softmax.graph.ir import Graph
 from vertex_softmax.sets.choice_region import ChoiceRegion
 
 SHAPE = (4, 3)
@@ -167,3 +171,13 @@ def test_a_region_in_which_nothing_varies_is_a_point() -> None:
     form = region.form(matrix, constant, (SHAPE[0], 5))
     assert form.rows is not None
     torch.testing.assert_close(form.box.lower, form.box.upper, rtol=1e-10, atol=1e-10)
+
+
+def test_products_of_the_words_themselves_have_their_exact_ranges() -> None:
+    """x xᵀ, without any linear map before."""
+    start = build.source((3, 2))
+    graph = Graph(start, build.matmul(start, build.transpose(start, -2, -1, "turned"), "products"))
+    region = choice_region((3, 2), ((3, 1, 2),), 1)
+    box, values = all_boxes(Question.over(graph, region))[graph.output], graph.evaluate(every(region))
+    torch.testing.assert_close(box.lower[0], values.amin(0), rtol=1e-10, atol=1e-10)
+    torch.testing.assert_close(box.upper[0], values.amax(0), rtol=1e-10, atol=1e-10)

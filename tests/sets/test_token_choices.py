@@ -249,3 +249,16 @@ def test_a_precision_that_does_not_hold_the_embeddings_is_refused() -> None:
 def test_certificates_are_refused() -> None:
     with pytest.raises(InvalidValueError, match="certificates are about boxes"):
         certify(plain(), words(), 0, "crown", certificate=True)
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_a_sentence_without_choices_is_a_point(method: str) -> None:
+    for model, ids in ((plain(), IDS), (padded(), torch.tensor([[3, 1, 4, 5, 9]]))):
+        alone = TokenChoices(model, ids, {})
+        assert alone.combinations == (1,)
+        assert torch.equal(torch.cat(list(alone.each())), ids)
+        original = ready(Plain(), 0) if model is plain() else ready(TextClassifier())
+        with torch.no_grad():
+            label = int(original(ids).argmax())
+        assert certify(model, alone, label, method).verdict == "verified"
+        assert certify(model, alone, 1 - min(label, 1), method).verdict == "falsified"

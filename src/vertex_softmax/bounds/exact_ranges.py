@@ -27,7 +27,7 @@ def exact_range(question: Question, node: Node) -> Interval | None:
 
 def _form(question: Question, node: Node) -> ChoiceForm | None:
     index = question.index
-    if node not in index.affine or index.position[node] <= index.position[index.start]:
+    if node not in index.affine or index.position[node] < index.position[index.start]:
         return None
     form = question.relaxations.form(node)
     return form if isinstance(form, ChoiceForm) else None

@@ -4,7 +4,8 @@ It is the Max-of-k model of Gross et al. 2024 ("Compact proofs of model performa
 learned positions, one head, no LayerNorm, no MLP, logits read at the last token. With x_j the embedding of the token at
 position j plus that of its position, and the last position as the query,
 
-    logits = (x_k + Σ_j p_j (x_j W_V + b_V) W_O + b_O) W_U + b_U,   p = softmax_j((x_k W_Q + b_Q) · (x_j W_K + b_K) / √d_head).
+    logits = (x_k + Σ_j p_j (x_j W_V + b_V) W_O + b_O) W_U + b_U,
+    p = softmax_j((x_k W_Q + b_Q) · (x_j W_K + b_K) / √d_head).
 """
 
 from __future__ import annotations
@@ -22,8 +23,8 @@ from torch.nn import functional
 
 Numbers: TypeAlias = NDArray[np.float64]
 Weights: TypeAlias = dict[str, Numbers]
-"""E (vocabulary, d), P (k, d), W_Q, W_K, W_V (d, d_head), W_O (d_head, d), W_U (d, vocabulary), b_Q, b_K, b_V (d_head,),
-b_O (d,), b_U (vocabulary,); float64, whose values are read as exact reals."""
+"""E (vocabulary, d), P (k, d), W_Q, W_K, W_V (d, d_head), W_O (d_head, d), W_U (d, vocabulary), b_Q, b_K, b_V
+(d_head,), b_O (d,), b_U (vocabulary,); float64, whose values are read as exact reals."""
 NAMES = ("E", "P", "W_Q", "W_K", "W_V", "W_O", "W_U", "b_Q", "b_K", "b_V", "b_O", "b_U")
 
 

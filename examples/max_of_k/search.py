@@ -25,17 +25,17 @@ from dataclasses import dataclass, field
 from typing import TypeAlias
 
 import numpy as np
+from examples.max_of_k.network import Numbers, Weights
 from numpy.typing import NDArray
 
-from examples.max_of_k.network import Numbers, Weights
 from vertex_softmax.softmax_box import softmax_choices_decide, softmax_choices_terms
 
 Part: TypeAlias = NDArray[np.bool_]
 """Which tokens each position may have: (k, vocabulary)."""
 Split: TypeAlias = Callable[[Part], list[Part]]
 ROUNDING = 1e-9
-"""A sum of terms counts as positive if it exceeds this share of its terms' sizes. Scores and values are rounded here, so
-this is no proof: the checker's arithmetic is."""
+"""A sum of terms counts as positive if it exceeds this share of its terms' sizes. Scores and values are rounded here,
+so this is no proof: the checker's arithmetic is."""
 
 
 @dataclass

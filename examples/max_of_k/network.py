@@ -57,16 +57,16 @@ def logits(weights: dict[str, Tensor], ids: Tensor) -> Tensor:
 
 
 @torch.no_grad()
-def brute_force(weights: Weights, chunk: int = 1 << 16) -> int:
-    """How many of all sequences the network gets right in float64: every sequence is evaluated."""
+def brute_force(weights: Weights, chunk: int = 1 << 14) -> NDArray[np.bool_]:
+    """Which of all sequences the network gets right in float64, (vocabulary, …, vocabulary): every one is evaluated."""
     tensors = {name: torch.from_numpy(value) for name, value in weights.items()}
     vocabulary, k = len(weights["E"]), len(weights["P"])
-    right = 0
-    for first in range(0, vocabulary**k, chunk):
-        number = torch.arange(first, min(first + chunk, vocabulary**k))
-        ids = torch.stack([number // vocabulary**j % vocabulary for j in range(k)], 1)
-        right += int((logits(tensors, ids).argmax(1) == ids.amax(1)).sum())
-    return right
+    right = np.empty(vocabulary**k, dtype=np.bool_)
+    for first in range(0, len(right), chunk):
+        number = torch.arange(first, min(first + chunk, len(right)))
+        ids = torch.stack([number // vocabulary**j % vocabulary for j in reversed(range(k))], 1)
+        right[first : first + chunk] = (logits(tensors, ids).argmax(1) == ids.amax(1)).numpy()
+    return right.reshape((vocabulary,) * k)
 
 
 def digest(weights: Weights) -> str:

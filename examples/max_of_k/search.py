@@ -8,19 +8,20 @@ A *part* is a product of token sets S_1 × … × S_k, one for each position. It
   (`vertex_softmax.softmax_box.choices`);
 - all its sequences have one label.
 
-Everything here is generic but `label` and `by_label`: they know the task, that is, which parts have one label and how a
-part with several is split. `by_halves` splits without knowing more than `label`.
+Only `label` knows the task: it says which parts have one label. A part with several is split by asking it, for every
+position i and token c in S_i, whether the part with S_i = {c} has one label; the tokens for which it has are cut off,
+at every position in turn. If there is none, the largest set is halved.
 
-A part that is not decided is split by what its own evaluation says. For a position i and a token c in S_i, the same
-terms say whether the part with S_i = {c} is decided. The tokens for which it is are cut off, at every position in turn;
-what is left is halved, at the position whose tokens differ most. Parts of at most `smallest` sequences that are not
-decided are given up: they only lower the bound.
+A part that is not decided is split in the same manner, by what its own evaluation says: the same terms decide the part
+with S_i = {c}. The tokens for which it is decided are cut off, at every position in turn; what is left is halved, at
+the position whose tokens differ most. Parts of at most `smallest` sequences that are not decided are given up: they
+only lower the bound.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import TypeAlias
 
@@ -32,7 +33,6 @@ from vertex_softmax.softmax_box import softmax_choices_decide, softmax_choices_t
 
 Part: TypeAlias = NDArray[np.bool_]
 """Which tokens each position may have: (k, vocabulary)."""
-Split: TypeAlias = Callable[[Part], list[Part]]
 ROUNDING = 1e-9
 """A sum of terms counts as positive if it exceeds this share of its terms' sizes. Scores and values are rounded here,
 so this is no proof: the checker's arithmetic is."""
@@ -48,6 +48,8 @@ class Found:
     """Parts whose bound was evaluated, those that were cut off by another's terms included."""
     split_by_label: int = 0
     """Parts that were split because they have several labels or query tokens; nothing was evaluated there."""
+    tables: int = 0
+    """Arrays of terms, one for each pair of a query token and a label, that the evaluations share."""
 
     def sequences(self) -> int:
         """How many sequences the proved parts have together."""
@@ -59,29 +61,37 @@ def size(part: Part) -> int:
     return math.prod(int(n) for n in part.sum(1))
 
 
-def label(part: Part) -> int | None:
-    """The label of every sequence of a part, if there is one: the largest token."""
-    tokens = np.arange(part.shape[1])
-    least, most = (max(int(pick(tokens[one])) for one in part) for pick in (np.min, np.max))
-    return most if least == most else None
+def label(parts: Part) -> NDArray[np.int64]:
+    """The label of all sequences of a part, the largest token, or −1 if there are several: (parts, k, tokens) → (parts,).
+
+    The largest token of a sequence is least where every position has its least token, and greatest where each has its
+    greatest.
+    """
+    tokens = np.arange(parts.shape[-1])
+    least = np.where(parts, tokens, len(tokens)).min(-1).max(-1)
+    most = np.where(parts, tokens, -1).max(-1).max(-1)
+    return np.where(least == most, most, -1)
 
 
-def by_label(part: Part) -> list[Part]:
-    """Split a part by its largest token, at the first position that has it."""
-    most = int(part.any(0).nonzero()[0][-1])
-    position = int(part[:, most].argmax())
-    one = np.zeros(part.shape[1], dtype=np.bool_)
-    one[most] = True
-    return divided(part, position, one)
-
-
-def by_halves(part: Part) -> list[Part]:
-    """Split the largest set of a part into a lower and an upper half."""
+def split_by_label(part: Part) -> list[Part]:
+    """Cut off the tokens that fix the label of a part with several labels; if there is none, halve its largest set."""
+    positions, tokens = part.nonzero()
+    single = np.repeat(part[None], len(tokens), 0)
+    single[np.arange(len(tokens)), positions] = np.arange(part.shape[1]) == tokens[:, None]
+    fixed = label(single)
+    parts = []
+    for position, target in sorted({(int(p), int(t)) for p, t in zip(positions, fixed, strict=True) if t >= 0}):
+        inside = np.isin(np.arange(part.shape[1]), tokens[(positions == position) & (fixed == target)])
+        cut, *left = divided(part, position, inside)
+        parts.append(cut)
+        if not left:
+            return parts
+        part = left[0]
+    if parts:
+        return [*parts, part]
     position = int(part.sum(1).argmax())
     tokens = part[position].nonzero()[0]
-    lower = np.zeros(part.shape[1], dtype=np.bool_)
-    lower[tokens[: len(tokens) // 2]] = True
-    return divided(part, position, lower)
+    return divided(part, position, np.arange(part.shape[1]) < tokens[len(tokens) // 2])
 
 
 def divided(part: Part, position: int, inside: NDArray[np.bool_]) -> list[Part]:
@@ -95,31 +105,32 @@ def divided(part: Part, position: int, inside: NDArray[np.bool_]) -> list[Part]:
     return parts
 
 
-def search(weights: Weights, *, smallest: int = 1, split: Split = by_label, most: int | None = None) -> Found:
-    """Branch from the set of all sequences; at most `most` evaluations (None: no limit)."""
+def search(weights: Weights, *, smallest: int = 1) -> Found:
+    """Branch from the set of all sequences."""
     found, tables = Found(), Tables(weights)
     k, vocabulary = len(weights["P"]), len(weights["E"])
     for query in range(vocabulary):  # the query's set is split into its tokens
         whole = np.ones((k, vocabulary), dtype=np.bool_)
         whole[-1] = np.arange(vocabulary) == query
-        for target, parts in labelled(whole, split, found).items():
+        for target, parts in labelled(whole, found).items():
             terms = tables.terms(query, target)
+            found.tables += 1
             frontier = np.stack(parts)
-            while len(frontier) and (most is None or found.evaluations < most):
+            while len(frontier):
                 frontier = step(frontier, terms, smallest, found)
     return found
 
 
-def labelled(whole: Part, split: Split, found: Found) -> dict[int, list[Part]]:
+def labelled(whole: Part, found: Found) -> dict[int, list[Part]]:
     """Disjoint parts that make up `whole`, each of one label, by label."""
     groups: dict[int, list[Part]] = {}
     open_ = [whole]
     while open_:
         part = open_.pop()
-        target = label(part)
-        if target is None:
+        target = int(label(part[None])[0])
+        if target < 0:
             found.split_by_label += 1
-            open_ += split(part)
+            open_ += split_by_label(part)
         else:
             groups.setdefault(target, []).append(part)
     return groups

@@ -62,9 +62,9 @@ def size(part: Part) -> int:
 
 
 def label(parts: Part) -> NDArray[np.int64]:
-    """The label of all sequences of a part, the largest token, or −1 if there are several: (parts, k, tokens) → (parts,).
+    """The label of all sequences of a part, or −1 if there are several: (parts, k, tokens) → (parts,).
 
-    The largest token of a sequence is least where every position has its least token, and greatest where each has its
+    A label is the largest token. It is least where every position has its least token, and greatest where each has its
     greatest.
     """
     tokens = np.arange(parts.shape[-1])

@@ -97,7 +97,7 @@ def test_the_example(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None
 def test_what_is_proved_is_right_and_nothing_is_missed(seed: int, scale: float, tmp_path: Path) -> None:
     """Against the definition of the network in balls, one sequence at a time: zero tolerance.
 
-    At scale 3 scores differ by more than 700, and weights e^s of such tokens are not told from 0: some are missed there.
+    At scale 3 scores differ by more than 700, and weights e^s of such tokens are not told from 0: some are missed.
     """
     weights = random_network(seed, scale)
     found, *paths = certified(weights, tmp_path)

@@ -1,11 +1,12 @@
 """The accuracy of Max-of-k networks over all of their inputs: proved, checked, and by brute force.
 
-python lab/benchmarks/max_of_k.py [--coq FILE ...] [--seeds 0 1] [--out FILE]
+python lab/benchmarks/max_of_k.py [--coq FOLDER] [--seeds 0 1] [--out FILE]
 
 Networks: those that examples/max_of_k trains (64 tokens, sequences of 4; one for each seed), and Max-of-2 networks with
-published weights, the files theories/MaxOfTwoNumbers*Simpler/Parameters.v of JasonGross/neural-net-coq-interp on GitHub
-(--coq; they are not in this repository). Of the first seed also: what giving up parts of at most 512 sequences costs
-and saves. Seconds are those of one thread; evaluations are parts whose bound was evaluated.
+published weights, the files theories/MaxOfTwoNumbers*Simpler/Parameters.v of a checkout of JasonGross's
+neural-net-coq-interp (--coq; it is on GitHub, and not in this repository). Of the first seed also: what giving up parts
+of at most 512 sequences costs and saves. Seconds are processor time of one thread; evaluations are parts whose bound was
+evaluated.
 """
 
 from __future__ import annotations
@@ -63,18 +64,19 @@ def row(name: str, weights: Weights, **options: Any) -> dict[str, Any]:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--coq", type=Path, nargs="*", default=[])
+    parser.add_argument("--coq", type=Path, help="a checkout of neural-net-coq-interp")
     parser.add_argument("--seeds", type=int, nargs="*", default=[0, 1])
     parser.add_argument("--out", type=Path, default=ROOT / "lab" / "benchmarks" / "runs" / "max_of_k.json")
     options = parser.parse_args()
     torch.set_num_threads(1)
-    rows = [row(f"Max-of-2, published: {path.parent.name}", published(path)) for path in options.coq]
+    files = [] if options.coq is None else sorted(options.coq.glob("theories/MaxOfTwoNumbers*Simpler/Parameters.v"))
+    rows = [row(f"Max-of-2, published: {path.parent.name}", published(path)) for path in files]
     for seed in options.seeds:
-        begin = time.perf_counter()
+        begin = time.process_time()
         weights = trained(64, 4, seed=seed)
-        trained_at = time.perf_counter()
+        trained_at = time.process_time()
         right = brute_force(weights)
-        seconds = {"train_s": trained_at - begin, "brute_force_s": time.perf_counter() - trained_at}
+        seconds = {"train_s": trained_at - begin, "brute_force_s": time.process_time() - trained_at}
         rows.append({**row(f"Max-of-4, seed {seed}", weights, right=right), **seconds})
         if seed == options.seeds[0]:
             rows.append(row(f"Max-of-4, seed {seed}, smallest 512", weights, smallest=512, right=right))

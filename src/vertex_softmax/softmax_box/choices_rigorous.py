@@ -25,9 +25,9 @@ from vertex_softmax.softmax_box.rigorous import (
     softmax_box_enclosure,
 )
 
-Choice: TypeAlias = tuple[float, float]
+Pair: TypeAlias = tuple[float, float]
 """(score, value)."""
-Row: TypeAlias = list[list[Choice]]
+Row: TypeAlias = list[list[Pair]]
 """The allowed choices of every key."""
 
 
@@ -93,7 +93,7 @@ def _decide(t: float, row: Row) -> bool | None:
     return answer
 
 
-def _least(key: list[Choice], t: float) -> Choice | None:
+def _least(key: list[Pair], t: float) -> Pair | None:
     """The choice of the least (v − t) e^s; None if MOST_PRECISION does not tell it from another.
 
     Only negative terms matter if there is one, and a term that is 0 otherwise: signs are exact on floats.

@@ -347,6 +347,34 @@ def test_large_weights_are_checked_or_rejected(scale: float, tmp_path: Path) -> 
         assert all(margin > 0 for margin in exact_margins(weights, sequence)), sequence
 
 
+def test_weights_are_taken_at_their_worst_ends(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """With wide ends around e^s, a sequence is accepted if and only if its margins are positive at every corner."""
+    weights, paths = random_network(4, 0.5), (tmp_path / "certificate.json", tmp_path / "weights.npz")
+    save(weights, paths[1])
+    network = checker.Network(weights)
+    ends = {query: network.weights(query) for query in range(5)}
+    wide = {query: (low / 2, high * 2) for query, (low, high) in ends.items()}
+    monkeypatch.setattr(checker.Network, "weights", lambda _, query: wide[query])
+    answers = []
+    for sequence in itertools.product(range(5), repeat=3):
+        margins = network.margins(sequence[-1], max(sequence))[:, np.arange(3), sequence]
+        corners = itertools.product(*(ends_of for ends_of in np.stack(wide[sequence[-1]], -1)[np.arange(3), sequence]))
+        expected = all((margins @ np.array(corner) > 0).all() for corner in corners)
+        part = np.zeros((3, 5), dtype=bool)
+        part[np.arange(3), sequence] = True
+        write(paths[0], weights, [part])
+        try:
+            accepted = check(*paths).proved == 1
+        except RejectedError:
+            accepted = False
+        assert accepted == expected, sequence
+        answers.append(accepted)
+    certain = sum(
+        all(margin > 0 for margin in exact_margins(weights, s)) for s in itertools.product(range(5), repeat=3)
+    )
+    assert 0 < sum(answers) < certain
+
+
 def test_an_empty_certificate_proves_nothing(network: Weights, tmp_path: Path) -> None:
     save(network, tmp_path / "weights.npz")
     write(tmp_path / "certificate.json", network, [])

@@ -37,7 +37,7 @@ def measured(
     smallest: int = 1,
     right: NDArray[np.bool_] | None = None,
 ) -> dict[str, Any]:
-    """Search, write, check and count by brute force (unless its `right` is given): numbers, and processor seconds of each."""
+    """Search, write, check and count by brute force (unless `right` is given): numbers, processor seconds."""
     begin = time.process_time()
     found = search(weights, smallest=smallest)
     searched = time.process_time()

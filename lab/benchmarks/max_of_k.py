@@ -5,8 +5,8 @@ python lab/benchmarks/max_of_k.py [--coq FOLDER] [--seeds 0 1] [--out FILE]
 Networks: those that examples/max_of_k trains (64 tokens, sequences of 4; one for each seed), and Max-of-2 networks with
 published weights, the files theories/MaxOfTwoNumbers*Simpler/Parameters.v of a checkout of JasonGross's
 neural-net-coq-interp (--coq; it is on GitHub, and not in this repository). Of the first seed also: what giving up parts
-of at most 512 sequences costs and saves. Seconds are processor time of one thread; evaluations are parts whose bound was
-evaluated.
+of at most 512 sequences costs and saves. Seconds are processor time of one thread; evaluations are parts whose bound
+was evaluated.
 """
 
 from __future__ import annotations

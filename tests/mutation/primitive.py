@@ -205,6 +205,13 @@ MUTANTS: list[Mutant] = [
     ),
     *mutants(
         "primitive",
+        "softmax_box/choices.py",
+        "softmax_box/test_choices.py",
+        {"choices: no probe below every rounding error": ("_newton", "value - band * largest", "value - band * size")},
+        only="minimum",
+    ),
+    *mutants(
+        "primitive",
         "softmax_box/choices_rigorous.py",
         "softmax_box/test_choices.py",
         {

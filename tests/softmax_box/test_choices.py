@@ -49,6 +49,10 @@ def family(name: str, keys: int, choices: int) -> tuple[Any, Any]:
             return v, s * 10.0 ** rng.integers(0, 300, s.shape)
         case "ties":
             return np.round(v), np.round(s)
+        case "far ties":
+            return np.round(2 * v), 2e3 * s
+        case "far and mixed":
+            return np.round(2 * v) * 10.0 ** (3 * rng.integers(-2, 2, v.shape)), 1e3 * s
         case "equal values":
             return np.ones_like(v), 5 * s
         case "large":
@@ -64,7 +68,21 @@ def family(name: str, keys: int, choices: int) -> tuple[Any, Any]:
     raise AssertionError(name)
 
 
-FAMILIES = ("mild", "wide", "far", "extreme", "ties", "equal values", "large", "small", "tiny", "close", "mixed")
+FAMILIES = (
+    "mild",
+    "wide",
+    "far",
+    "extreme",
+    "ties",
+    "far ties",
+    "far and mixed",
+    "equal values",
+    "large",
+    "small",
+    "tiny",
+    "close",
+    "mixed",
+)
 each = pytest.mark.parametrize("name", FAMILIES)
 
 
@@ -130,6 +148,14 @@ def test_an_enclosure_in_balls_does_not_rely_on_the_combination(name: str, monke
         ball = exact(v[i], s[i])
         assert not arb(float(lo[i])) > ball
         assert not arb(float(hi[i])) < ball
+
+
+def test_a_value_that_underflow_hides_is_not_taken_for_the_minimum() -> None:
+    """The first key's value 0 outweighs all; the others' −e^{−2288} is no float, and at the minimum, −1, it is out."""
+    v = np.array([[5.0, -0.0, 0.0], [-1.0, -1.0, -4.0], [1.0, 1.0, 7.0]])
+    s = np.array([[-2407.0, 3445.0, 3494.0], [1156.0, -485.0, -1065.0], [-813.0, 254.0, -91.0]])
+    assert softmax_choices_min(v, s) == pytest.approx(-1, rel=1e-12)
+    assert softmax_choices_min(v, s, outward=True) == pytest.approx(-1, rel=1e-12)
 
 
 def test_exact_ties_are_decided() -> None:

@@ -102,15 +102,18 @@ def softmax_choices_decide(terms: Array, allowed: Allowed | None = None) -> Arra
 def _newton(rows: ChoiceRows) -> tuple[Tensor, Tensor]:
     """(value (...), choice (..., K)) of the best combination that Newton's method meets.
 
-    In every step the combination is taken at t and at a probe below t by more than R's rounding error, for the reason
-    that reference.newton_min gives. A row's value falls strictly until its combination no longer changes.
+    In every step the combination is taken at t and at probes below t by more than R's rounding error, for the reason
+    that reference.newton_min gives: at most K + 4 ulps of the mean of |v| at this combination, or, as sizes at the next
+    one may be larger, of the row's largest |v|. If the minimum is below the lowest probe, R comes out below t there.
+    A row's value falls strictly until its combination no longer changes.
     """
     band = (rows.values.shape[-2] + 10) * torch.finfo(torch.float64).eps / 2
     start = rows.values.masked_fill(~rows.allowed, torch.inf).amin((-2, -1))
+    largest = rows.values.masked_fill(~rows.allowed, 0.0).abs().amax((-2, -1))
     value, size, choice = _at(rows, start)
     while True:
         moved = False
-        for t in (value - band * size, value):
+        for t in (value - band * largest, value - band * size, value):
             better, next_size, next_choice = _at(rows, t)
             less = better < value
             if bool(less.any()):

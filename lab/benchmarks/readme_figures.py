@@ -194,6 +194,7 @@ BLOCKS: dict[str, Callable[[], list[str]]] = {
     "language models": of_runs(readme_norms.language),
     "sentences beside auto_LiRPA": of_runs(readme_norms.peer),
     "certificates of norms": of_runs(readme_norms.certificates),
+    "all inputs": of_runs(readme_norms.all_inputs),
     "paper: primitive": solver,
     "paper: sweep": sweep,
     "paper: certified rates": certified,

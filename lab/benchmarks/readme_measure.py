@@ -137,6 +137,12 @@ MEASURES: dict[str, Measure] = {
         {"norm-certificates.json": "norm-certificates.json"},
         ("shared/data/deept/sst", "hours"),
     ),
+    "max_of_k": Measure(
+        "python lab/benchmarks/max_of_k.py",
+        "--coq SHARED/data/neural-net-coq-interp --out {to}/max_of_k.json",
+        {"max_of_k.json": "max_of_k.json"},
+        ("shared/data/neural-net-coq-interp",),
+    ),
     "deep-memory": _script("deep_memory", "deep-memory.json", "--methods crown", ("hours",)),
     "gpu-batch": Measure(
         "python lab/benchmarks/gpu_batch.py", "--out {to}", {"gpu-batch.json": "gpu-batch-h200.json"}, ("GPU",)

@@ -1,4 +1,4 @@
-"""The tables of docs/norms.md, from lab/benchmarks/runs."""
+"""The tables of docs/norms.md, and those of single pages and sections, from lab/benchmarks/runs."""
 
 from __future__ import annotations
 
@@ -154,3 +154,35 @@ def certificates(runs: Runs) -> list[str]:
         rows.append((row["network"], f"{row['eps']:.3g}", crown, proved, f"{row['prove_s']:.0f} s", check, accepted))
     head = ("network", "ε", "`crown`", "proved", "prove", "check", "accepted")
     return [*table(head, rows), "", f"Command: `{MEASURES['norm_certificates'].command}`"]
+
+
+def all_inputs(runs: Runs) -> list[str]:
+    """One row for each network of max_of_k.py and each way to search."""
+    rows = []
+    for row in runs("max_of_k")["rows"]:
+        total, brute = row["sequences"], row["brute_force_s"]
+        rows.append(
+            (
+                row["name"],
+                f"{total:,}",
+                f"{row['right']:,} ({row['right'] / total:.4%})",
+                f"{row['proved']:,} ({row['proved'] / total:.4%})",
+                str(row["proved but wrong"]),
+                f"{row['evaluations']:,} ({row['evaluations'] / total:.2g})",
+                f"{row['parts']:,}, {row['bytes'] / 1000:.0f} kB",
+                f"{row['search_s']:.1f} s, {row['check_s']:.1f} s",
+                "–" if brute is None else f"{brute:.3g} s",
+            )
+        )
+    head = (
+        "network",
+        "sequences",
+        "right (brute force)",
+        "proved right",
+        "proved but wrong",
+        "evaluations (of brute force's)",
+        "certificate: parts, size",
+        "search, check",
+        "brute force",
+    )
+    return [*table(head, rows), "", f"Command: `{MEASURES['max_of_k'].command}`"]

@@ -168,4 +168,61 @@ MUTANTS: list[Mutant] = [
             ),
         },
     ),
+    *mutants(
+        "primitive",
+        "softmax_box/choices_outward.py",
+        "softmax_box/test_choices.py",
+        {
+            "choices: terms without their error": ("choice_terms", "down(term - error)", "term"),
+            "choices: terms without what underflow loses": (
+                "choice_terms",
+                "limits.underflow * (1 + d.abs())",
+                "0 * (1 + d.abs())",
+            ),
+            "choices: a large weight of a negative term is lowered": (
+                "choice_terms",
+                "torch.where(high & (d < 0), -torch.inf, low)",
+                "low",
+            ),
+            "choices: a sum without its error": ("least_sum", "down(least.sum(-1) - error)", "least.sum(-1)"),
+            "choices: the greatest term of a key": (
+                "least_sum",
+                "torch.where(allowed, terms, torch.inf).amin(-1)",
+                "torch.where(allowed, terms, -torch.inf).amax(-1)",
+            ),
+            "choices: what is not proved is returned": (
+                "lower_bound",
+                "least_sum(choice_terms(v, s, at, a), allowed) >= 0",
+                "least_sum(choice_terms(v, s, at, a), allowed) >= -1e30",
+            ),
+            "choices: the greatest of the positive terms": ("least_choices", "other.argmin(-1)", "other.argmax(-1)"),
+            "choices: the least of the negative terms in size": (
+                "least_choices",
+                "torch.where(allowed & (v < t), size, -torch.inf)",
+                "torch.where(allowed & (v < t), -size, -torch.inf)",
+            ),
+        },
+    ),
+    *mutants(
+        "primitive",
+        "softmax_box/choices.py",
+        "softmax_box/test_choices.py",
+        {"choices: no probe below every rounding error": ("_newton", "value - band * largest", "value - band * size")},
+        only="minimum",
+    ),
+    *mutants(
+        "primitive",
+        "softmax_box/choices_rigorous.py",
+        "softmax_box/test_choices.py",
+        {
+            "choices: the greatest term, in balls": ("_least", "other < term", "other > term"),
+            "choices: a term of value t although there are negative ones": ("_least", "not negative", "True"),
+            "choices: the enclosure's lower end is not proved": (
+                "_enclose",
+                "t > least and _decide(t, row) is not True",
+                "False",
+            ),
+        },
+        only="ball or ties or allowed",
+    ),
 ]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import itertools
 
 import pytest
@@ -88,7 +89,7 @@ def test_products(name: str, kind: str) -> None:
     """At least what any point reaches, also after a climb."""
     unit = BALLS[name]
     left, right = form(kind, unit, 1), form(kind, unit, 4)
-    found = product_radius(row_form(left), row_form(right._replace(radius=left.radius)))
+    found = product_radius(row_form(left), row_form(dataclasses.replace(right, radius=left.radius)))
     z = points(unit, 5)
     x = torch.einsum("ndp,bp,cp->bcnd", left.matrix, left.radius, z)
     y = torch.einsum("ndp,bp,cp->bcnd", right.matrix, left.radius, z)
@@ -101,7 +102,7 @@ def test_rows_of_one_ball_share_its_radius(ball: UnitBall) -> None:
     """Rows without a common input: half of the norm of their product over a Euclidean ball, a quarter over a cross."""
     unit = UnitSet(ball)
     left, right = form("shared", unit, 1), form("shared", unit, 4)
-    found = product_radius(row_form(left), row_form(right._replace(radius=left.radius)))
+    found = product_radius(row_form(left), row_form(dataclasses.replace(right, radius=left.radius)))
     M = 0.09 * left.matrix[0, :, :2].mT @ right.matrix[1, :, 2:4]
     exact = torch.linalg.matrix_norm(M, ord=2) / 2 if ball is UnitBall.EUCLIDEAN else M.abs().max() / 4
     assert float(found[0, 0, 1]) >= float(exact) - 1e-13

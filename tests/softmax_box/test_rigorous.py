@@ -136,7 +136,7 @@ def test_without_python_flint_the_error_names_the_extra(monkeypatch) -> None:
 
 
 def test_conversions_step_outward() -> None:
-    flint = rigorous._flint()
+    flint = rigorous.imported_flint()
     with flint.ctx.workprec(128):
         third = flint.arb(1) / 3
         assert flint.arb(rigorous._down(flint, third)) < third < flint.arb(rigorous._up(flint, third))

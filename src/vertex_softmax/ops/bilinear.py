@@ -234,7 +234,7 @@ class MatMul(Summarising, Propagating):
             at_x, at_y, error = x.centre, y.centre, x.radius @ y.radius
         else:  # the form's error holds about the form's centre, which a box made tighter on one side has left
             at_x, at_y = form_x.centre, form_y.centre
-            turned = form_y._replace(centre=at_y.mT, matrix=form_y.matrix.transpose(-3, -2))
+            turned = dataclasses.replace(form_y, centre=at_y.mT, matrix=form_y.matrix.transpose(-3, -2))
             left, right = row_form(form_x), row_form(turned)
             exact = product_radius(left, right)
             error = torch.minimum(_reach(x, at_x) @ _reach(y, at_y), exact)

@@ -50,7 +50,8 @@ class Step:
     """under `Rules.parallel`, shaped like A: also Σ noise·ν for this op's own ν in [−1, 1], the same for all A"""
 
 
-class AffineForm(NamedTuple):
+@dataclasses.dataclass(frozen=True, eq=False)
+class AffineForm:
     """y = centre + Σ_p matrix[..., p] ξ_p, ξ/radius in a unit set: exact for an affine function of a box or a ball."""
 
     centre: Tensor

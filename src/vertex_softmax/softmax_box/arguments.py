@@ -125,7 +125,7 @@ def all_valid(c: Tensor, lower: Tensor, upper: Tensor) -> bool:
     return bool(ends.all() & (upper > -torch.inf).any(-1).all())
 
 
-def _first(bad: Tensor) -> tuple[int, ...]:
+def first_index(bad: Tensor) -> tuple[int, ...]:
     """The index of the first true entry; there is one."""
     return tuple(int(i) for i in bad.nonzero()[0])
 
@@ -135,34 +135,34 @@ def diagnose(lower: Tensor, upper: Tensor, c: Tensor | None = None) -> None:
     for name, value in (("c", c), ("lower", lower), ("upper", upper)):
         if value is not None and bool((bad := value.isnan()).any()):
             raise InvalidValueError(
-                f"{name} is NaN at index {_first(bad)}; a bound computed from it would mean nothing"
+                f"{name} is NaN at index {first_index(bad)}; a bound computed from it would mean nothing"
             )
     if c is not None and bool((bad := c.isinf()).any()):
         raise InvalidValueError(
-            f"c is {c[_first(bad)].item()} at index {_first(bad)}; coefficients must be finite: "
+            f"c is {c[first_index(bad)].item()} at index {first_index(bad)}; coefficients must be finite: "
             "to leave a key out, mask it with lower = upper = -inf"
         )
     for name, value in (("lower", lower), ("upper", upper)):
         if bool((bad := value == float("inf")).any()):
             raise InvalidValueError(
-                f"{name} is +inf at index {_first(bad)}; scores must be bounded above: pass a finite bound"
+                f"{name} is +inf at index {first_index(bad)}; scores must be bounded above: pass a finite bound"
             )
     lo, up = torch.broadcast_tensors(lower, upper)
     if bool((bad := lo > up).any()):
-        index = _first(bad)
+        index = first_index(bad)
         raise InvalidValueError(
             f"lower > upper at index {index}: {lo[index].item()!r} > {up[index].item()!r}; "
             "swap them, or widen the box to contain both"
         )
     if bool((bad := (lo == -float("inf")) & (up != -float("inf"))).any()):
-        index = _first(bad)
+        index = first_index(bad)
         raise InvalidValueError(
             f"lower is -inf but upper is {up[index].item()!r} at index {index}; "
             "a masked key needs both at -inf, any other a finite lower bound"
         )
     if bool((bad := (up == -float("inf")).all(-1)).any()):
         raise InvalidValueError(
-            f"every key is masked (-inf) in row {_first(bad)}; softmax of no key is undefined: "
+            f"every key is masked (-inf) in row {first_index(bad)}; softmax of no key is undefined: "
             "unmask one, or leave the row out"
         )
 
@@ -181,21 +181,23 @@ def check_affine(  # the arguments of the public affine_minorant
     for name, value in parameters.items():
         if bool((bad := value.isnan()).any()):
             raise InvalidValueError(
-                f"{name} is NaN at index {_first(bad)}; a bound computed from it would mean nothing"
+                f"{name} is NaN at index {first_index(bad)}; a bound computed from it would mean nothing"
             )
     diagnose(lower, upper)
     for name, value in parameters.items():
         if bool((bad := value.isinf()).any()):
-            raise InvalidValueError(f"{name} is {value[_first(bad)].item()} at index {_first(bad)}; it must be finite")
+            raise InvalidValueError(
+                f"{name} is {value[first_index(bad)].item()} at index {first_index(bad)}; it must be finite"
+            )
     lo, up = torch.broadcast_tensors(value_lower, value_upper)
     if bool((bad := lo > up).any()):
-        index = _first(bad)
+        index = first_index(bad)
         raise InvalidValueError(
             f"value_lower > value_upper at index {index}: {lo[index].item()!r} > {up[index].item()!r}; "
             "swap them, or widen the box to contain both"
         )
     slope, up = torch.broadcast_tensors(a, upper)
-    index = _first((up == -torch.inf) & (slope != 0))
+    index = first_index((up == -torch.inf) & (slope != 0))
     raise InvalidValueError(
         f"a is {slope[index].item()!r} at index {index}, where the key is masked (-inf); "
         "the slope of a masked key must be 0"

@@ -88,6 +88,22 @@ def probabilities(lower: Row, upper: Row) -> tuple[Row, Row]:
     return least, greatest
 
 
+def choices_exhaustive_min(values: Row, scores: Row) -> float:
+    """The least c · softmax(s) over all C^K combinations of one choice (score, value) per key; both are (K, C)."""
+    keys = np.arange(len(values))
+    combinations = itertools.product(range(values.shape[1]), repeat=len(values))
+    return min(ratio(values[keys, list(choice)], scores[keys, list(choice)]) for choice in combinations)
+
+
+def choices_phi(t: float, values: Row, scores: Row) -> float:
+    """φ(t) = Σ_j min_c (v_jc − t) e^{s_jc}, up to a positive factor: t is a lower bound iff φ(t) ≥ 0.
+
+    Every key's choice enters one summand only, so φ(t) is the minimum over all combinations of Σ_j (v_j − t) e^{s_j},
+    and that is ≥ 0 exactly for those combinations with c · softmax(s) ≥ t.
+    """
+    return float(((values - t) * np.exp(scores - scores.max())).min(-1).sum())
+
+
 # The arguments of the public affine_minorant.
 def affine_minorant(lower: Row, upper: Row, value_lower: Row, value_upper: Row, a: Row, m: Row, mu: Row) -> float:
     """The affine vertex rule: B with Σ_j p_j v_j ≥ a·s + m·v + B over both boxes; one μ per piece of lse(s)'s range.

@@ -40,7 +40,7 @@ def softmax_box_enclosure(c: Array, lower: Array, upper: Array) -> tuple[NDArray
     usually 1 to 3 ulps apart. Arrays or tensors (..., K) that broadcast; float64 results of shape (...). Needs the
     extra `proof`. An enclosure of the maximum is (−hi, −lo) for −c.
     """
-    flint = _flint()
+    flint = imported_flint()
     batch, rows = _rows(c, lower, upper)
     with flint.ctx.workprec(PRECISION):
         pairs = [_enclose(flint, *row) for row in rows]
@@ -58,7 +58,7 @@ def is_lower_bound(t: float | Array, c: Array, lower: Array, upper: Array) -> An
 
     One row gives a bool or None; a batch gives an object array. `t` broadcasts against the batch.
     """
-    flint = _flint()
+    flint = imported_flint()
     batch, rows = _rows(c, lower, upper)
     values = _exact_floats(t)
     if np.isnan(values).any():
@@ -84,7 +84,8 @@ def _exact_floats(t: object) -> NDArray[np.float64]:
     return values
 
 
-def _flint() -> Any:
+def imported_flint() -> Any:
+    """The module `flint`, or an error that says how to install it."""
     try:
         import flint
     except ImportError as error:

@@ -87,7 +87,7 @@ class BallRow(Relaxation):
         length = beside(self.lengths)
         safe = torch.where(length > 0, length, torch.ones_like(length))
         along = (h * (g / safe.unsqueeze(-1))).sum(-1)  # what of h_j is along g_j
-        across = norm(h - along.unsqueeze(-1) * (g / safe.unsqueeze(-1)), (-1,))
+        across = _length(h - along.unsqueeze(-1) * (g / safe.unsqueeze(-1)))
         convex = T.mT @ (c.unsqueeze(-1) * T)
         mixed = T.mT * (weights * along).unsqueeze(-2)  # Σ_j ω_j t_j along_j a_j, of a_k and a_j
         other = T.mT * (weights * across).unsqueeze(-2)  # and of a_k and b_j
@@ -107,7 +107,7 @@ class BallRow(Relaxation):
 
     def _reach(self, x: Tensor) -> Tensor:
         """The dual norm along the last dimension."""
-        return norm(x, (-1,)) if self.ball is UnitBall.EUCLIDEAN else x.abs().amax(-1)
+        return _length(x) if self.ball is UnitBall.EUCLIDEAN else x.abs().amax(-1)
 
     def _on_inputs(self, slope: Tensor, diagonal: int | None) -> Tensor:
         """ℓ in units of the input, (batch, objectives, inputs): slope (batch, S, ..., n, K, P)."""
@@ -130,9 +130,19 @@ def _curve(tau: Tensor) -> Tensor:
     return torch.where(tau < SMALL, 0.5 + small / 6 * small.exp(), (torch.expm1(large) - large) / large.square())
 
 
+def _length(x: Tensor) -> Tensor:
+    """The Euclidean norm along the last dimension, not below it where squares underflow, and with a derivative at 0."""
+    return x.square().sum(-1).clamp(min=x.shape[-1] * torch.finfo(x.dtype).tiny).sqrt()
+
+
 def _largest(matrix: Tensor) -> Tensor:
     """The largest eigenvalue of symmetric matrices, or 0, raised by more than rounding can have lowered it."""
-    found: Tensor = torch.linalg.eigvalsh(matrix)[..., -1].clamp(min=0)
+    with torch.no_grad():
+        values, vectors = torch.linalg.eigh(matrix)
+        most, at = values[..., -1], vectors[..., -1]
+    along = (at.unsqueeze(-2) @ matrix @ at.unsqueeze(-1)).squeeze((-2, -1))
+    # `most`, with the derivative of the eigenvalue: that of all eigenvectors is not defined where eigenvalues are equal
+    found: Tensor = (along + (most - along.detach())).clamp(min=0)
     size = matrix.abs().sum(-1).amax(-1)
     return found + 64 * matrix.shape[-1] * torch.finfo(matrix.dtype).eps * size
 

@@ -37,7 +37,7 @@ PUBLISHED = {math.inf: 0.0192, 2.0: 0.191, 1.0: 0.668}
 """DeepT's mean certified ε of 100 images (its repository's result files)."""
 PRECISION = 1.02
 """The bisection ends when the least ε that fails is at most this many times the largest that holds."""
-BRANCHING, STEP = 30.0, 1.04
+BRANCHING, STEP = 20.0, 1.04
 """Seconds of branch and bound for each question, and by how much ε grows until one is left open."""
 MEAN, DEVIATION = 0.1307, 0.3081
 """Pixels are normalised by these."""

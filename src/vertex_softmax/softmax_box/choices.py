@@ -27,7 +27,7 @@ from torch import Tensor
 
 from vertex_softmax.foundation.errors import InvalidValueError
 from vertex_softmax.softmax_box.arguments import Array
-from vertex_softmax.softmax_box.choices_arguments import LARGEST, Allowed, ChoiceRows, choice_rows
+from vertex_softmax.softmax_box.choices_arguments import LARGEST, Allowed, ScoredChoices, choice_rows
 from vertex_softmax.softmax_box.choices_outward import choice_terms, least_choices, least_sum, lower_bound
 from vertex_softmax.softmax_box.outward import gradual_underflow
 
@@ -99,7 +99,7 @@ def softmax_choices_decide(terms: Array, allowed: Allowed | None = None) -> Arra
     return back(least_sum(given, there))
 
 
-def _newton(rows: ChoiceRows) -> tuple[Tensor, Tensor]:
+def _newton(rows: ScoredChoices) -> tuple[Tensor, Tensor]:
     """(value (...), choice (..., K)) of the best combination that Newton's method meets.
 
     In every step the combination is taken at t and at probes below t by more than R's rounding error, for the reason
@@ -124,7 +124,7 @@ def _newton(rows: ChoiceRows) -> tuple[Tensor, Tensor]:
             return value, choice
 
 
-def _at(rows: ChoiceRows, t: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+def _at(rows: ScoredChoices, t: Tensor) -> tuple[Tensor, Tensor, Tensor]:
     """R, the mean of |v|, and the choices (..., K) of the combination that attains φ(t) to rounding."""
     choice = least_choices(*rows, t[..., None, None])
     score, value = (x.gather(-1, choice[..., None])[..., 0] for x in (rows.scores, rows.values))

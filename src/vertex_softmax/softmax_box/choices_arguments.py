@@ -18,7 +18,7 @@ LARGEST = 2.0**500
 """The largest size of a value: products with weights stay finite."""
 
 
-class ChoiceRows(NamedTuple):
+class ScoredChoices(NamedTuple):
     """A batch of rows: float64 values and scores and bool `allowed`, all of the shape (..., K, C)."""
 
     values: Tensor
@@ -28,7 +28,7 @@ class ChoiceRows(NamedTuple):
 
 def choice_rows(
     values: Array, scores: Array, allowed: Allowed | None, names: tuple[str, str] = ("values", "scores")
-) -> tuple[ChoiceRows, Callable[[Tensor], Array]]:
+) -> tuple[ScoredChoices, Callable[[Tensor], Array]]:
     """The checked arguments, broadcast, and the function that converts a result to the caller's array type.
 
     `names` is what the caller calls the first two.
@@ -62,7 +62,7 @@ def choice_rows(
         raise InvalidValueError(
             f"no choice is allowed for the key at index {first_index(bad)}; allow one, or leave the key or the row out"
         )
-    return ChoiceRows(v.expand(shape), s.expand(shape), there), back
+    return ScoredChoices(v.expand(shape), s.expand(shape), there), back
 
 
 def shape_of(name: str, value: object) -> tuple[int, ...]:

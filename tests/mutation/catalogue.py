@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from tests.certificate.checker import mutants as checker
 from tests.mutation import (
+    choices,
     facts,
     forward,
     forward_rules,
@@ -26,7 +27,7 @@ from tests.mutation.mutant import Mutant
 
 PARTS = (
     *(relaxations, products, zonotopes, second_order, walks, facts, primitive, kernel, verdicts, identities),
-    *(search, specs, importers, onnx_edge, proofs, forward, forward_rules),
+    *(choices, search, specs, importers, onnx_edge, proofs, forward, forward_rules),
 )
 AREAS = (
     "relaxations",

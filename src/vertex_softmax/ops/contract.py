@@ -22,12 +22,12 @@ from typing import TYPE_CHECKING, ClassVar, NamedTuple
 import torch
 from torch import Tensor
 
+from vertex_softmax.ops.choice_rows import ChoiceForm
 from vertex_softmax.ops.interval import Interval
 from vertex_softmax.ops.rules import Rules
 from vertex_softmax.ops.unit_sets import CUBE, UnitSet
 
 if TYPE_CHECKING:
-    from vertex_softmax.ops.choice_rows import ChoiceForm
     from vertex_softmax.ops.generators import Generators
     from vertex_softmax.ops.zonotope import Zonotope
 

@@ -128,7 +128,7 @@ def test_what_is_left_is_in_the_errors(name: str) -> None:
     found = all_zonotopes(graph, lower, upper)
     inputs = inputs_of(found, graph)
     most, box = limits(found, inputs), Interval(lower, upper)
-    worst = overshoot(found, most, graph, box, points(inputs.pairs.count, len(lower), 0))
+    worst = overshoot(found, most, graph, box, points(inputs.count, len(lower), 0))
     assert (worst <= 0).all(), dict(zip(RADII, worst.unflatten(0, (-1, 2)).tolist(), strict=True))
 
 
@@ -151,7 +151,7 @@ def test_an_attack_on_the_errors_stays_within() -> None:
     graph, (lower, upper) = transformer(config), input_box(config, 1, 0.2)
     found = all_zonotopes(graph, lower, upper)
     inputs, out = inputs_of(found, graph), found[graph.output]
-    count = inputs.pairs.count
+    count = inputs.count
     errors = errors_alone(out, inputs).radius
     generator = torch.Generator().manual_seed(5)
     for index in range(out.centre.shape[-1]):

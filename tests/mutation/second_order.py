@@ -310,7 +310,7 @@ MUTANTS: list[Mutant] = [
             "second order: the mean of squares forgotten": ("with_products", "y.centre + q.sum(1) / 2", "y.centre"),
             "second order: pairs without their unit": (
                 "with_products",
-                "(p * pairs.unit(inputs.pairs.count)).unsqueeze(1)",
+                "(p * pairs.unit(inputs.count)).unsqueeze(1)",
                 "p.unsqueeze(1)",
             ),
             "second order: own unknowns of the second choice forgotten": (

@@ -29,6 +29,7 @@ from vertex_softmax.ops.interval import Interval
 from vertex_softmax.ops.linear import Add, Linear, Scale, Shift, Subtract
 from vertex_softmax.ops.shape import Moving
 from vertex_softmax.ops.zonotope import (
+    BallProducts,
     InputUnknowns,
     Pairs,
     Segments,
@@ -117,12 +118,18 @@ def _with_learnt(index: GraphIndex, boxes: Boxes, node: Node, zonotopes: Mapping
 def _with_products(start: Zonotope, question: Question) -> Zonotope:
     """The input with products of its unknowns, where they are few enough for all nodes."""
     ((unknowns, columns),) = start.blocks.items()
-    count, total = columns.shape[1], question.memory.total
+    balls, dimension = columns.shape[1:3]
+    count, total = max(balls, dimension), question.memory.total
     numbers = pair_numbers(question.graph, count)
     most = MOST_PAIR_NUMBERS if total is None else min(MOST_PAIR_NUMBERS, total // (4 * ALIVE * columns.itemsize))
-    if count < 2 or columns.shape[2] > 1 or numbers > most:
+    if count < 2 or min(balls, dimension) != 1 or numbers > most:
         return start
-    products = InputUnknowns(unknowns.origin, Unknowns(unknowns.origin), Pairs(unknowns.origin, count))
+    name = unknowns.origin
+    if dimension > 1:
+        both = BallProducts(name, count)
+        products = InputUnknowns(name, count, both, both)
+    else:
+        products = InputUnknowns(name, count, Unknowns(name), Pairs(name, count))
     return dataclasses.replace(start, blocks={products: columns})
 
 
@@ -134,7 +141,7 @@ def lowest(zonotope: Zonotope, A: Tensor) -> Tensor:
     for unknowns, columns in zonotope.blocks.items():
         along = A @ columns.flatten(3).flatten(1, 2).mT  # (batch, S, balls · dimension)
         along = along.unflatten(-1, columns.shape[1:3])
-        if isinstance(unknowns, Pairs):
+        if isinstance(unknowns, Pairs | BallProducts):
             found = found - reach_of(unknowns, along.movedim(1, -1), tight=True)
         else:
             found = found - norm(along, (-1,)).sum(-1)

@@ -117,6 +117,36 @@ def _spectral(columns: Tensor, count: int) -> Tensor:
     return _grown(norm * size * u.sum(-1) * most.squeeze(1), count)
 
 
+def ball_reach(columns: Tensor, count: int) -> Tensor:
+    """|ξᵀMξ| at most over |ξ| ≤ 1, by the spectral norm: (batch, 1, n(n−1)/2 + n, *shape) → (batch, *shape).
+
+    columns: M_ij √2 for i < j, and then M_ii.
+    """
+    shape = columns.shape[3:]
+    flat = columns.flatten(3) if shape else columns.unsqueeze(-1)
+    step = max(1, MOST_NUMBERS // (count * count * columns.shape[0]))
+    parts = [_ball_spectral(flat[..., i : i + step], count) for i in range(0, flat.shape[-1], step)]
+    return torch.cat(parts, -1).reshape(columns.shape[0], *shape)
+
+
+def _ball_spectral(columns: Tensor, count: int) -> Tensor:
+    """(batch, 1, K + n, numbers) → (batch, numbers): ‖M‖ ≤ (|M^p| in the Frobenius norm)^{1/p}."""
+    relative, most = _relative(columns)
+    first, second = places(count, columns.device)
+    matrix = relative.new_zeros(relative.shape[0], relative.shape[2], count, count)
+    entries = relative.movedim(1, -1)  # (batch, numbers, K + n)
+    matrix[..., first, second] = entries[..., : len(first)] / math.sqrt(2)
+    matrix[..., second, first] = entries[..., : len(first)] / math.sqrt(2)
+    matrix.diagonal(dim1=-2, dim2=-1).copy_(entries[..., len(first) :])
+    size = matrix.square().sum((-2, -1)).sqrt()
+    power = matrix / torch.where(size > 0, size, torch.ones_like(size))[..., None, None]
+    for _ in range(SQUARINGS):
+        power = power @ power
+    norm = power.square().sum((-2, -1)).pow(0.5 ** (SQUARINGS + 1))
+    share = 4 * count * count * torch.finfo(size.dtype).eps
+    return norm * size * most.squeeze(1) * (1 + share)
+
+
 def ellipse(columns: Tensor, count: int) -> tuple[Tensor, Tensor]:
     """Of rows of d numbers: matrix (batch, rows..., d, d) and scale (batch, rows...), |η·q|² ≤ scale² ηᵀ matrix η."""
     most = columns.squeeze(1).abs().amax((1, -1))

@@ -41,12 +41,31 @@ class Pairs(Unknowns):
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
-class InputUnknowns(Unknowns):
-    """One unknown ξ_i in [−1, 1] for each number of the input that varies, and the unknowns of their products."""
+class BallProducts(Unknowns):
+    """√2 ξ_i ξ_j, i < j, and then ξ_i², of `count` unknowns in one Euclidean ball: a vector of length |ξ|² ≤ 1."""
 
+    count: int
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class InputUnknowns(Unknowns):
+    """One unknown ξ_i for each number of the input that varies, and the unknowns of their products.
+
+    Over a cube ξ_i is in [−1, 1], each in a ball of its own. Over a Euclidean ball all are in one, and so are all
+    products: the vector of ξ_i² and √2 ξ_i ξ_j, i < j, has the length |ξ|² ≤ 1.
+    """
+
+    count: int
+    """how many unknowns there are"""
     squares: Unknowns
-    """ζ_i in [−1, 1] with ξ_i² = (1 + ζ_i) / 2"""
-    pairs: Pairs
+    """over a cube ζ_i in [−1, 1] with ξ_i² = (1 + ζ_i) / 2; over a ball those of `pairs`"""
+    pairs: Unknowns
+    """over a cube a `Pairs`, over a ball a `BallProducts`"""
+
+    @property
+    def ball(self) -> bool:
+        """Whether the unknowns are in one Euclidean ball."""
+        return self.squares is self.pairs
 
 
 class Ellipse(NamedTuple):
@@ -158,7 +177,7 @@ class Zonotope:
         """The same with the products of inputs bounded by spectral norms, which takes longer: for what curves read."""
         if self.known[1] is not None:
             return self.known[1]
-        if not any(isinstance(unknowns, Pairs) for unknowns in self.blocks):
+        if not any(isinstance(unknowns, Pairs | BallProducts) for unknowns in self.blocks):
             return self.radius
         found = self.loose
         for unknowns, columns in self.blocks.items():
@@ -265,6 +284,8 @@ def reach_of(unknowns: Unknowns, columns: Tensor, *, tight: bool = False) -> Ten
     """How far a block moves each number: (batch, balls, k, *shape) → (batch, *shape)."""
     if isinstance(unknowns, Pairs):
         return (pairs.tight_reach if tight else pairs.reach)(columns, unknowns.count)
+    if tight and isinstance(unknowns, BallProducts):
+        return pairs.ball_reach(columns, unknowns.count)
     return lengths(columns).sum(1)
 
 

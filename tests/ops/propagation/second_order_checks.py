@@ -31,16 +31,16 @@ def normal(generator: torch.Generator, *shape: int) -> Tensor:
 
 
 def inputs_like(count: int) -> InputUnknowns:
-    return InputUnknowns("input", Unknowns("input"), Pairs("input", count))
+    return InputUnknowns("input", count, Unknowns("input"), Pairs("input", count))
 
 
 def products_at(inputs: InputUnknowns, xi: Tensor) -> Values:
     """The input's unknowns ξ (points, n) and their products, as blocks have them."""
-    first, second = pairs.places(inputs.pairs.count, xi.device)
+    first, second = pairs.places(inputs.count, xi.device)
     return {
         inputs: xi.unsqueeze(2),
         inputs.squares: (2 * xi.square() - 1).unsqueeze(2),
-        inputs.pairs: (xi[:, first] * xi[:, second] / pairs.unit(inputs.pairs.count)).unsqueeze(1),
+        inputs.pairs: (xi[:, first] * xi[:, second] / pairs.unit(inputs.count)).unsqueeze(1),
     }
 
 
@@ -75,7 +75,7 @@ class Case:
 
     def drawn(self, corner: bool) -> list[Tensor]:
         """Free numbers in [−1, 1]: ξ, then one tensor for each other block, then one for each zonotope's own errors."""
-        shapes = [(self.inputs.pairs.count,), *(columns.shape[1:3] for columns in self._others().values())]
+        shapes = [(self.inputs.count,), *(columns.shape[1:3] for columns in self._others().values())]
         shapes += [x.centre.shape[1:] for x in self.zonotopes]
         found = [2 * torch.rand(POINTS, *shape, generator=self.generator, dtype=torch.float64) - 1 for shape in shapes]
         return [x.sign() for x in found] if corner else found

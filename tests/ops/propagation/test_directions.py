@@ -51,7 +51,7 @@ def test_a_key_that_does_not_move_by_itself_is_moved_by_the_others(score: float,
 @pytest.mark.parametrize(("dtype", "size"), TINY)
 def test_the_norm_of_tiny_rows_has_the_product_of_what_is_linear_and_the_rest(dtype: torch.dtype, size: float) -> None:
     """ℓ and r lie across c, both in the same direction: along c the norm has −(ℓ r + r²/2) / |c|²."""
-    inputs, other = InputUnknowns("input", Unknowns("input"), Pairs("input", 2)), Unknowns("other")
+    inputs, other = InputUnknowns("input", 2, Unknowns("input"), Pairs("input", 2)), Unknowns("other")
     line = size * torch.tensor([[0.0, 0.1], [0.0, 0.0]], dtype=torch.float64).reshape(1, 2, 1, 1, 2)
     rest = size * torch.tensor([0.0, 0.03], dtype=torch.float64).reshape(1, 1, 1, 1, 2)
     centre = size * torch.tensor([[[1.0, 0.0]]], dtype=torch.float64)

@@ -241,7 +241,7 @@ def test_a_batch_is_its_singles(op: Propagating, shapes: list[tuple[int, ...]]) 
 def test_products_are_added_to_what_is_there() -> None:
     drawn = case([(3, 4)], 0.5, 4)
     (x,) = drawn.zonotopes
-    generator, n = drawn.generator, drawn.inputs.pairs.count
+    generator, n = drawn.generator, drawn.inputs.count
     p = torch.randn(1, n * (n - 1) // 2, 3, 4, generator=generator, dtype=torch.float64)
     q = torch.randn(1, n, 3, 4, generator=generator, dtype=torch.float64)
     found = with_products(x, drawn.inputs, (p, q))

@@ -79,7 +79,7 @@ class Family:
         """How many balls of which dimension."""
         found: dict[Unknowns, tuple[int, int]] = {}
         if self.inputs is not None:
-            found[self.inputs] = (self.inputs.pairs.count, 1)
+            found[self.inputs] = (self.inputs.count, 1)
         for x in self.zonotopes:
             for unknowns, columns in x.blocks.items():
                 if unknowns not in self.products():
@@ -136,10 +136,10 @@ class Family:
 
 def products_at(inputs: InputUnknowns, xi: Tensor) -> Values:
     """Squares and products of the input's unknowns ξ (points, batch, n), as blocks have them."""
-    first, second = pairs.places(inputs.pairs.count, xi.device)
+    first, second = pairs.places(inputs.count, xi.device)
     return {
         inputs.squares: (2 * xi.square() - 1).unsqueeze(-1),
-        inputs.pairs: (xi[..., first] * xi[..., second] / pairs.unit(inputs.pairs.count)).unsqueeze(-2),
+        inputs.pairs: (xi[..., first] * xi[..., second] / pairs.unit(inputs.count)).unsqueeze(-2),
     }
 
 
@@ -203,7 +203,7 @@ def family(shapes: Sequence[tuple[int, ...]], drawn: Regime, generator: torch.Ge
     inputs = None
     start: Unknowns
     if drawn.count >= 2:
-        inputs = InputUnknowns("input", Unknowns("input"), Pairs("input", drawn.count))
+        inputs = InputUnknowns("input", drawn.count, Unknowns("input"), Pairs("input", drawn.count))
         start = inputs
     else:
         start = Unknowns("input")

@@ -9,6 +9,8 @@ tokens and layers, and is bounded where a range is needed, as a whole (ops/pairs
 
 from __future__ import annotations
 
+import math
+
 import torch
 from torch import Tensor
 
@@ -19,17 +21,22 @@ from vertex_softmax.ops.zonotope import InputUnknowns, Unknowns, Zonotope
 def linear_columns(y: Zonotope, inputs: InputUnknowns) -> Tensor:
     """ℓ, (batch, n, *shape); 0 where y does not depend on the input's unknowns."""
     if inputs in y.blocks:
-        return y.blocks[inputs].squeeze(2)
+        return y.blocks[inputs].squeeze(1 if inputs.ball else 2)
     batch, shape = y.centre.shape[0], y.centre.shape[1:]
-    return y.centre.new_zeros(()).expand(batch, inputs.pairs.count, *shape)
+    return y.centre.new_zeros(()).expand(batch, inputs.count, *shape)
 
 
 def with_products(y: Zonotope, inputs: InputUnknowns, products: tuple[Tensor, Tensor]) -> Zonotope:
     """y + Σ_{i<j} p_ij ξ_i ξ_j + Σ_i q_i ξ_i², with p (batch, n(n−1)/2, *shape) and q (batch, n, *shape)."""
     p, q = products
     blocks: dict[Unknowns, Tensor] = dict(y.blocks)
+    if inputs.ball:
+        columns = torch.cat([p / math.sqrt(2), q], 1).unsqueeze(1)
+        known = blocks.get(inputs.pairs)
+        blocks[inputs.pairs] = columns if known is None else known + columns
+        return Zonotope(y.centre, blocks, y.own, y.slack)
     for unknowns, columns in (
-        (inputs.pairs, (p * pairs.unit(inputs.pairs.count)).unsqueeze(1)),
+        (inputs.pairs, (p * pairs.unit(inputs.count)).unsqueeze(1)),
         (inputs.squares, (q / 2).unsqueeze(2)),
     ):
         blocks[unknowns] = blocks[unknowns] + columns if unknowns in blocks else columns

@@ -23,6 +23,7 @@ from typing import Any
 
 import readme_norms
 import readme_runs
+import readme_sets
 from readme_measure import MEASURES, RESULTS, ROOT, RUNS, measure
 
 
@@ -190,6 +191,8 @@ BLOCKS: dict[str, Callable[[], list[str]]] = {
     "primitive on a GPU": of_runs(readme_runs.on_a_gpu),
     "sentences": of_runs(readme_norms.sentences),
     "synonyms": of_runs(readme_norms.synonyms),
+    "norms of balls": of_runs(readme_sets.deept),
+    "balls and boxes": of_runs(readme_sets.balls),
     "norms on digits": of_runs(readme_norms.digits),
     "language models": of_runs(readme_norms.language),
     "sentences beside auto_LiRPA": of_runs(readme_norms.peer),

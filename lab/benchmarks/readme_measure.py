@@ -119,6 +119,18 @@ MEASURES: dict[str, Measure] = {
         {f"sst-peer-{n}-standard.json": f"sst-peer-{n}-standard.json" for n in (3, 12)},
         ("shared/data/deept/sst", "GPU", "hours"),
     ),
+    "deept": Measure(
+        "python lab/benchmarks/deept_mnist.py --jobs 16",
+        "--data SHARED/data --out {to}/deept-mnist.json",
+        {"deept-mnist.json": "deept-mnist.json"},
+        ("shared/data/deept", "shared/data/mnist", "hours"),
+    ),
+    "balls": Measure(
+        "python lab/benchmarks/ball_ratio.py --jobs 16",
+        "--sst SHARED/data/deept/sst --out {to}/ball-ratio.json",
+        {"ball-ratio.json": "ball-ratio.json"},
+        ("shared/data/deept/sst", "the networks of sst.py train", "hours"),
+    ),
     "synonyms": Measure(
         "python lab/benchmarks/synonyms.py",
         "--data SHARED/data/deept --out {to}",

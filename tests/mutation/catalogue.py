@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from tests.certificate.checker import mutants as checker
 from tests.mutation import (
+    balls,
     choices,
     facts,
     forward,
@@ -27,7 +28,7 @@ from tests.mutation.mutant import Mutant
 
 PARTS = (
     *(relaxations, products, zonotopes, second_order, walks, facts, primitive, kernel, verdicts, identities),
-    *(choices, search, specs, importers, onnx_edge, proofs, forward, forward_rules),
+    *(balls, choices, search, specs, importers, onnx_edge, proofs, forward, forward_rules),
 )
 AREAS = (
     "relaxations",

@@ -82,13 +82,13 @@ MUTANTS: list[Mutant] = [
     ),
     *mutants(
         "walks",
-        "bounds/relaxations.py",
+        "sets/region.py",
         "bounds/test_backward.py",
         {
             "the constant of a form": (
-                "affine_form",
-                "box.centre.flatten(1) @ matrix.mT + constant",
-                "box.centre.flatten(1) @ matrix.mT - constant",
+                "Region.form",
+                "self.middle.flatten(1) @ matrix.mT + constant",
+                "self.middle.flatten(1) @ matrix.mT - constant",
             ),
         },
         only="boxes_and_bounds_hold and (plain or gated)",

@@ -169,11 +169,6 @@ MUTANTS: list[Mutant] = [
                 "values if part.dim == rank - 2 else part.of(values)",
                 "part.of(values)",
             ),
-            "selections: summed dimensions": (
-                "_through_sum",
-                "None if part.dim in op.dims else (op, (part.of(inputs[0]),))",
-                "(op, (part.of(inputs[0]),))",
-            ),
         },
     ),
 ]

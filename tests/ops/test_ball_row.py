@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from fractions import Fraction
+
 import pytest
 import torch
 from torch import Tensor
 
-from vertex_softmax.ops.attention.ball_row import BallRow, ball_row
+from vertex_softmax.ops.attention.ball_row import BallRow, _curve, ball_row
 from vertex_softmax.ops.attention.shared import Scores
 from vertex_softmax.ops.contract import AffineForm
 from vertex_softmax.ops.interval import Interval
@@ -134,3 +136,92 @@ def test_only_one_ball_without_shared_inputs() -> None:
     shared = row.V.clone()
     shared[0, 0, 0, 0] = 1.0
     assert asked(UnitSet(UnitBall.EUCLIDEAN), shared) is None
+
+
+class Written:
+    """The docstring of the rule with all inputs written out: matrices of the whole ball, one head and row at a time."""
+
+    def __init__(self, row: Row, s: int, head: int, n: int) -> None:
+        self.row, eta = row, row.eta[0, s, head, n]
+        self.weights = row.s[0, head, n].masked_fill(row.mask[n], -torch.inf).softmax(-1)
+        self.g = (row.G[head, n] * row.radius[0]) * ~row.mask[n].unsqueeze(-1)
+        self.h = torch.einsum("d,kdp->kp", eta, row.V[head]) * row.radius[0]
+        w = row.v[0, head] @ eta
+        self.middle = float(self.weights @ w)
+        self.W = w - self.middle
+        self.t = self.g - self.weights @ self.g  # (K, inputs)
+        self.slope = self.weights @ (self.W.unsqueeze(-1) * self.g + self.h)
+        tau = self.dual(self.t)
+        curve = (torch.expm1(tau) - tau) / tau.square().clamp(min=1e-300)
+        self.curve = torch.where(tau > 0.1, curve, _curve(tau))
+        self.c = self.weights * self.curve * (self.dual(self.h) - self.W).clamp(min=0)
+
+    def dual(self, x: Tensor) -> Tensor:
+        return torch.linalg.vector_norm(x, ord=2 if self.row.ball is UnitBall.EUCLIDEAN else torch.inf, dim=-1)
+
+    def form(self) -> Tensor:
+        """Q as a symmetric matrix, (inputs, inputs)."""
+        mixed = torch.einsum("k,kp,kq->pq", self.weights, self.t, self.h)
+        return torch.einsum("k,kp,kq->pq", self.c, self.t, self.t) - (mixed + mixed.mT) / 2
+
+    def grown(self) -> Tensor:
+        """D − 1 at most, by its quadratic form."""
+        return torch.einsum("k,kp,kq->pq", self.weights * self.curve, self.t, self.t)
+
+    def numerator(self, z: Tensor) -> Tensor:
+        """N at z (count, inputs)."""
+        return (self.weights * (z @ self.t.mT).exp() * (self.W + z @ self.h.mT)).sum(-1)
+
+    def denominator(self, z: Tensor) -> Tensor:
+        return (self.weights * (z @ self.t.mT).exp()).sum(-1)
+
+
+@pytest.mark.parametrize("ball", [UnitBall.EUCLIDEAN, UnitBall.CROSS])
+@pytest.mark.parametrize("scale", [0.1, 1.0])
+def test_every_step_of_the_proof(ball: UnitBall, scale: float) -> None:
+    """N ≥ ℓ·z − Q(z) and 1 ≤ D ≤ D_high at points of the ball; and the loss is not below what follows from these."""
+    row = Row(5, ball, scale, masked=True)
+    z = row.points(torch.Generator().manual_seed(0))
+    lost = torch.zeros(3, dtype=torch.float64)
+    for s in range(3):
+        for head in range(HEADS):
+            for n in range(ROWS):
+                one = Written(row, s, head, n)
+                below = z @ one.slope - torch.einsum("cp,pq,cq->c", z, one.form(), z)
+                assert bool((one.numerator(z) >= below - 1e-12).all())
+                if ball is UnitBall.EUCLIDEAN:
+                    most, grown = (float(torch.linalg.eigvalsh(Q)[-1].clamp(min=0)) for Q in (one.form(), one.grown()))
+                else:
+                    most = float(torch.einsum("cp,pq,cq->c", z, one.form(), z).max().clamp(min=0))
+                    grown = float(one.grown().diagonal().max())
+                assert float(one.denominator(z).max()) <= 1 + grown + 1e-12
+                assert float(one.denominator(z).min()) >= 1 - 1e-12
+                lost[s] += one.middle - most - float(one.dual(one.slope)) * grown / (1 + grown)
+    step = row.rule.backward(row.eta)
+    assert step.constant is not None
+    assert bool((step.constant[0] <= lost + 1e-11).all())
+    if ball is UnitBall.EUCLIDEAN:
+        assert torch.allclose(step.constant[0], lost, rtol=1e-9, atol=1e-9)
+
+
+def test_values_that_turn_against_their_weight() -> None:
+    """A key whose value falls while its weight grows: c has to count how far the value goes."""
+    row = Row(5, UnitBall.EUCLIDEAN, 1.0, masked=False)
+    found = []
+    for head in range(HEADS):
+        one = Written(row, 0, head, 0)
+        still = one.weights * one.curve * (-one.W).clamp(min=0)
+        found.append(bool((one.c > 1.01 * still).any()))
+    assert all(found)
+
+
+@pytest.mark.parametrize("tau", [0.0, 1e-9, 1e-3, 0.05, 0.0999, 0.1, 0.5, 2.0, 10.0])
+def test_the_curve_of_the_exponential(tau: float) -> None:
+    """(e^τ − 1 − τ)/τ² from its series in rationals: not below it but for rounding, and hardly above."""
+    exact, term = Fraction(0), Fraction(1, 2)
+    for k in range(2, 120):
+        exact += term
+        term = term * Fraction(tau) / (k + 1)
+    found = float(_curve(torch.tensor(tau, dtype=torch.float64)))
+    assert found >= float(exact) * (1 - 1e-13)
+    assert found <= float(exact) * 1.004

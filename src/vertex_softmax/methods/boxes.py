@@ -58,12 +58,15 @@ class _Recipe:
         ops = [node.op for node in question.index.nodes]
         deep = sum(isinstance(op, Attention) for op in ops) > MOST_ATTENTIONS_BY_PASSES
         other = not question.given.unit.cube  # zonotopes have the set's own unknowns, generators a box's
-        self.zonotopes = options.generators and (other or deep or any(isinstance(op, Normalize) for op in ops))
+        hard = deep or any(isinstance(op, Normalize) for op in ops)
+        self.zonotopes = options.generators and (other or hard)
+        self.both = not isinstance(question.given, BoxRegion) and not (other and hard)
 
     def boxes(self) -> Boxes:
         """In deep networks and where there are norms by zonotopes: passes hardly tighten those, and take longer.
 
-        Over a set that is no box both are made: passes know exactly how far a linear function goes over the set.
+        Over choices of words, and over balls in small networks, both are made: passes know exactly how far a linear
+        function goes over the set.
         """
         question = self.question
         if not self.zonotopes:
@@ -71,7 +74,7 @@ class _Recipe:
         learnt = boxes_by_zonotopes(question)
         if not self.options.centred:
             learnt = dataclasses.replace(learnt, centred={})
-        refine = None if isinstance(question.given, BoxRegion) else self.refine
+        refine = self.refine if self.both else None
         return with_underflow(question, all_boxes(question, refine, self.known, learnt))
 
     def refine(self, boxes: Boxes, node: Node) -> Boxes:

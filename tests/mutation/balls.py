@@ -33,8 +33,8 @@ MUTANTS: list[Mutant] = [
             ),
             "balls: what is across the scores is left out": (
                 "BallRow._most_over_euclidean",
-                "-other / 2",
-                "torch.zeros_like(other)",
+                "T.mT * (weights * across).unsqueeze(-2)",
+                "0 * T.mT * (weights * across).unsqueeze(-2)",
             ),
             "balls: the mixed part with the other sign": (
                 "BallRow._most_over_euclidean",

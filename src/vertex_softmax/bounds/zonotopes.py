@@ -116,6 +116,8 @@ def _with_learnt(index: GraphIndex, boxes: Boxes, node: Node, zonotopes: Mapping
 
 def _with_products(start: Zonotope, question: Question) -> Zonotope:
     """The input with products of its unknowns, where they are few enough for all nodes."""
+    if len(start.blocks) > 1:
+        return start
     ((unknowns, columns),) = start.blocks.items()
     count, total = columns.shape[1], question.memory.total
     numbers = pair_numbers(question.graph, count)
@@ -152,12 +154,12 @@ def shares(zonotope: Zonotope, A: Tensor) -> dict[str, Tensor]:
 
 
 def input_zonotope(region: Region, name: str) -> Zonotope:
-    """Of the input set, in the unknowns of its own geometry (`Region.columns`)."""
+    """Of the input set, in the unknowns of its own geometry (`Region.blocks`)."""
     box = region.box
     zero = torch.zeros_like(box.lower)
     share = OUTWARD.get(zero.dtype, 0.0)
     slack = share * box.magnitude if share > 0 else zero
-    return Zonotope(region.middle, {Unknowns(name): region.columns()}, None, slack)
+    return Zonotope(region.middle, {Unknowns(name): columns for columns in region.blocks()}, None, slack)
 
 
 def propagated(node: Node, zonotopes: Mapping[Node, Zonotope], boxes: Mapping[Node, Interval]) -> Zonotope:

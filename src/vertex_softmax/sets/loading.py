@@ -289,7 +289,7 @@ class _Module(Loaded):
             require_fitting(self.module, some.layout, self.kwargs)
             found = _Module(Joined(self.module, some.layout), self.kwargs)
             require_wired(self.module, found.original, some.layout)
-            found.state = state_of(found.module)
+            found._remember()
             self.joined[some.layout] = found
         return self.joined[some.layout]
 
@@ -320,7 +320,7 @@ class _Module(Loaded):
                 cases += [case for i in which for case in self._combinations(input_set, i, reading)]
             replay(graph, reading.translated, self.original, cases, batches=True)
             groups.append(Group(tuple(which), graph))
-        self.state = state_of(self.module)  # running a module may have changed its buffers (a cache, for instance)
+        self._remember()
         return groups
 
     def _combinations(self, words: TokenChoices, i: int, reading: _Reading) -> list[ReplayCase]:
@@ -351,6 +351,10 @@ class _Module(Loaded):
             cases.append(ReplayCase(i, point, other.translated.look_up))
         return cases
 
+    def _remember(self) -> None:
+        """The module as it is now is the one that was read: running it may change its buffers (a cache, for instance)."""
+        self.state = state_of(self.module)
+
     def _require_unchanged(self) -> None:
         if state_of(self.module) != self.state:
             raise InvalidValueError(
@@ -373,7 +377,7 @@ class _Module(Loaded):
         readings = self._readings(input_set.shape[1:], len(at), getattr(input_set, "ids", None))
         pairs, moved = zip(at, readings, strict=True), points is not None
         found = [self.original.own_at(x, r.translated.look_up, moved=moved)[0] for x, r in pairs]
-        self.state = state_of(self.module)
+        self._remember()
         return torch.stack(found)
 
     @full_precision()

@@ -138,7 +138,7 @@ class ProductRegion(Region):
     def blocks(self) -> tuple[Tensor, ...]:
         """The columns of the parts, those of one dimension together."""
         if self.ball is None:
-            return super().blocks()
+            return (super().columns(),)
         by_dimension: dict[int, list[Tensor]] = {}
         ends = list(itertools.accumulate(map(_count, self.parts), initial=0))
         for part, before in zip(self.parts, ends, strict=False):
@@ -149,7 +149,7 @@ class ProductRegion(Region):
                 if own.shape[1] and own.shape[2]:
                     by_dimension.setdefault(own.shape[2], []).append(placed)
         if not by_dimension:
-            return super().blocks()  # nothing varies
+            return (super().columns(),)  # nothing varies
         return tuple(torch.cat(found, 1) for found in by_dimension.values())
 
     def at(self, which: slice) -> ProductRegion:

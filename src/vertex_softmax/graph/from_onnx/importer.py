@@ -44,6 +44,7 @@ WRONG = (RuntimeError, ValueError, IndexError, TypeError, KeyError, ArithmeticEr
 """The exceptions of torch and Python for arguments that do not fit together."""
 
 
+# More than six parameters: a public signature, of which all but the first are optional keywords.
 @full_precision()
 def from_onnx(
     source: Source,

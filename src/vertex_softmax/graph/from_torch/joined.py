@@ -48,6 +48,13 @@ def require_fitting(module: nn.Module, layout: InputLayout, constants: Mapping[s
     except (TypeError, ValueError):
         return  # its own error will have to do
     named = {name: None for name in layout.names if name is not None}
+    taken_any = any(each.kind is inspect.Parameter.VAR_KEYWORD for each in signature.parameters.values())
+    unknown = [name for name in named if name not in signature.parameters and not taken_any]
+    if unknown:
+        known = ", ".join(repr(name) for name in signature.parameters) or "none"
+        raise InvalidValueError(
+            f"{type(module).__name__}.forward has no input {unknown[0]!r}; its arguments are {known}"
+        )
     try:
         signature.bind(*[None] * layout.positional, **named, **(constants or {}))
     except TypeError as error:

@@ -352,7 +352,7 @@ class _Module(Loaded):
         return cases
 
     def _remember(self) -> None:
-        """The module as it is now is the one that was read: running it may change its buffers (a cache, for instance)."""
+        """The module as it is now is the one that was read: running it may change buffers (a cache, for instance)."""
         self.state = state_of(self.module)
 
     def _require_unchanged(self) -> None:

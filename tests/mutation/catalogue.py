@@ -17,6 +17,7 @@ from tests.mutation import (
     relaxations,
     search,
     second_order,
+    several_inputs,
     specs,
     verdicts,
     walks,
@@ -26,7 +27,7 @@ from tests.mutation.mutant import Mutant
 
 PARTS = (
     *(relaxations, products, zonotopes, second_order, walks, facts, primitive, kernel, verdicts, identities),
-    *(search, specs, importers, onnx_edge, proofs, forward, forward_rules),
+    *(search, specs, importers, onnx_edge, proofs, forward, forward_rules, several_inputs),
 )
 AREAS = (
     "relaxations",

@@ -54,6 +54,23 @@ class Mixed(nn.Module):
         return found
 
 
+class Normed(nn.Module):
+    """Two blocks with LayerNorm and GELU: boxes come from zonotopes."""
+
+    def __init__(self, d: int = 6) -> None:
+        super().__init__()
+        self.patch, self.vector = nn.Linear(WIDTH, d), nn.Linear(WORDS, d)
+        kinds = [nn.TransformerEncoderLayer(d, 2, 2 * d, 0.0, "gelu", batch_first=True, norm_first=True) for _ in "ab"]
+        self.blocks, self.head = nn.ModuleList(kinds), nn.Linear(d, CLASSES)
+
+    def forward(self, image: Tensor, text: Tensor) -> Tensor:
+        x = torch.cat([self.patch(image), self.vector(text).unsqueeze(1)], 1)
+        for block in self.blocks:
+            x = block(x)
+        found: Tensor = self.head(x.mean(1))
+        return found
+
+
 def made(kind: type[nn.Module], seed: int = 0) -> nn.Module:
     torch.manual_seed(seed)
     return kind().double().eval()

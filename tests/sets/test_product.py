@@ -17,14 +17,17 @@ from tests.sets.product_cases import (
     Affine,
     Crossed,
     Mixed,
+    Normed,
     inputs,
     made,
     pair,
     product,
 )
+from vertex_softmax.bounds.branch_and_bound import Search
 from vertex_softmax.bounds.zonotopes import input_zonotope
 from vertex_softmax.foundation.errors import InvalidTypeError, InvalidValueError, UnsupportedModelError
 from vertex_softmax.graph.input_layout import InputLayout
+from vertex_softmax.methods.options import Options
 from vertex_softmax.methods.registry import METHODS
 from vertex_softmax.ops.unit_sets import UnitBall
 from vertex_softmax.runs.attack import attack
@@ -36,6 +39,7 @@ from vertex_softmax.sets.region import BoxRegion, Region
 
 SIZE = PATCHES * WIDTH + WORDS
 CPU = torch.device("cpu")
+QUICK = Options(search=Search(seconds=1.0))
 
 
 def region_of(kind: str) -> Region:
@@ -202,15 +206,16 @@ def test_an_affine_model_of_two_inputs_has_the_closed_form(kind: str, method: st
 
 
 @pytest.mark.parametrize("method", METHODS)
-@pytest.mark.parametrize("network", [Crossed, Mixed])
+@pytest.mark.parametrize("network", [Crossed, Mixed, Normed])
 def test_no_bound_of_a_transformer_is_above_an_attack(network: type[nn.Module], method: str) -> None:
     model = made(network)
     loaded = read(model)
     label = model(*inputs()).argmax(-1)
-    for kind in KINDS if method != "bab" else ("l2 and box", "l1 and box"):
+    kinds = KINDS if network is not Normed else ("boxes", "l2 and box", "l1 and l2", "tokens and l1")
+    for kind in kinds if method != "bab" else ("l2 and box", "l1 and box"):
         for size in (0.5, 2.0) if method not in ("bab", "joint") else (1.0,):
             both = product(kind, size)
-            found = certify(loaded, both, label, method, attack=None)
+            found = certify(loaded, both, label, method, options=QUICK, attack=None)
             reached = attack(loaded, both, label, steps=15, restarts=2)
             assert bool((found.lower <= reached.margins + 1e-9).all()), (kind, size)
             some = both.sample(400, torch.Generator().manual_seed(7))
@@ -230,6 +235,18 @@ def test_a_product_is_never_worse_than_the_box_around_it(kind: str) -> None:
     theirs = certify(model, Product(image, text), label, "crown", attack=None).worst
     assert bool((ours >= theirs - 1e-9).all())
     assert bool((ours > theirs + 1e-3).any())
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("method", ["ibp", "crown"])
+def test_bounds_in_single_precision(kind: str, method: str) -> None:
+    model, both = made(Mixed), product(kind)
+    label = model(*inputs()).argmax(-1)
+    rough = certify(model, both, label, method, dtype=torch.float32, attack=None)
+    exact = certify(model, both, label, method, attack=None)
+    assert torch.allclose(rough.lower.double(), exact.lower, atol=1e-4)
+    reached = attack(model, both, label, steps=10)
+    assert bool((rough.lower <= reached.margins + 1e-5).all())
 
 
 def test_intervals_hold_the_outputs() -> None:
@@ -283,6 +300,14 @@ def test_the_order_and_the_names_of_inputs_of_one_shape() -> None:
     assert float(certify(model, Product(b, a), 0, "crown").worst) == pytest.approx(2 * (6 * 0.75 - 11.0), rel=1e-12)
     twice = read(model, kwargs={"scale": 2.0})
     assert float(certify(twice, Product(a, b), 0, "crown").worst) == pytest.approx(2 * exact, rel=1e-12)
+
+
+def test_names_of_any_kind() -> None:
+    a, b = LinfBall(torch.zeros(1, 2), 0.5), LinfBall(torch.ones(1, 3), 0.25)
+    odd = Product(a, **{"set 0": b, "self": a})
+    assert odd.names == (None, "set 0", "self")
+    assert [each.shape for each in odd.sets] == [(1, 2), (1, 3), (1, 2)]
+    assert odd.shape == (1, 7)
 
 
 def test_inputs_that_change_places_are_noticed(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -234,13 +234,14 @@ def merged(zonotope: Zonotope, most: int, origin: str) -> Zonotope:
     """With blocks taken together, one ball for each row, if there are more numbers than that: until half are left.
 
     An ellipsoid for each row keeps the directions of its errors; what is lost is that several rows share errors. The
-    blocks that reach least are taken, but not the first, which is the input's.
+    blocks that reach least are taken, but not the input's: the first, and those of its other parts.
     """
     sizes = _sizes_of_blocks(zonotope)
     whole = sum(sizes.values())
     if whole <= most or zonotope.centre.dim() < 2:
         return zonotope
-    _, *others = sizes
+    first, *others = sizes
+    others = [unknowns for unknowns in others if unknowns.origin != first.origin]
     reach = {unknowns: float(lengths(zonotope.blocks[unknowns]).sum()) for unknowns in others}
     whole += zonotope.centre.numel() * math.prod(zonotope.centre.shape[1:])  # of the balls that are made
     chosen: list[Unknowns] = []

@@ -36,24 +36,24 @@ class Product(InputSet):
     _sets: tuple[InputSet, ...]
     _layout: InputLayout
 
-    def __init__(self, *sets: InputSet, **named: InputSet) -> None:
-        given: dict[str, InputSet] = {**{f"set {i}": each for i, each in enumerate(sets)}, **named}
+    def __init__(self, /, *sets: InputSet, **named: InputSet) -> None:
+        given = [*((f"set {i}", each) for i, each in enumerate(sets)), *named.items()]
         if not given:
             raise InvalidValueError("a product needs a set for each input of the model; none was given")
-        for name, each in given.items():
+        for name, each in given:
             _require_part(name, each)
-        first, *_ = given
-        for name, each in given.items():
-            if len(each) != len(given[first]):
+        first, lead = given[0]
+        for name, each in given:
+            if len(each) != len(lead):
                 raise InvalidValueError(
-                    f"{first} holds {len(given[first])} inputs and {name} {len(each)}; all sets of a product have the "
-                    "same batch size"
+                    f"{first} holds {len(lead)} inputs and {name} {len(each)}; all sets of a product have the same "
+                    "batch size"
                 )
-            if each.lower.device != given[first].lower.device:
+            if each.lower.device != lead.lower.device:
                 raise InvalidValueError(
-                    f"{first} is on {given[first].lower.device} and {name} on {each.lower.device}; make them on one"
+                    f"{first} is on {lead.lower.device} and {name} on {each.lower.device}; make them on one"
                 )
-        self._fill(tuple(given.values()), (None,) * len(sets) + tuple(named))
+        self._fill(tuple(each for _, each in given), (None,) * len(sets) + tuple(named))
 
     def _fill(self, sets: tuple[InputSet, ...], names: tuple[str | None, ...]) -> None:
         layout = InputLayout(tuple(each.shape[1:] for each in sets), names)

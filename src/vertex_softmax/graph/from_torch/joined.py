@@ -32,7 +32,7 @@ class Joined(nn.Module):
         self.module, self.layout = module, layout
         self.training = False
 
-    def forward(self, flat: Tensor, **constants: Any) -> Any:
+    def forward(self, flat: Tensor, /, **constants: Any) -> Any:
         """What the module returns for the inputs."""
         positional, named = self.layout.arguments(self.layout.split(flat))
         return self.module(*positional, **named, **constants)

@@ -19,6 +19,7 @@ from tests.mutation import (
     relaxations,
     search,
     second_order,
+    several_inputs,
     specs,
     verdicts,
     walks,
@@ -28,7 +29,7 @@ from tests.mutation.mutant import Mutant
 
 PARTS = (
     *(relaxations, products, zonotopes, second_order, walks, facts, primitive, kernel, verdicts, identities),
-    *(balls, choices, search, specs, importers, onnx_edge, proofs, forward, forward_rules),
+    *(balls, choices, search, specs, importers, onnx_edge, proofs, forward, forward_rules, several_inputs),
 )
 AREAS = (
     "relaxations",

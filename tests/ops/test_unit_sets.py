@@ -18,6 +18,10 @@ BALLS = {
     "one Euclidean ball": UnitSet(UnitBall.EUCLIDEAN),
     "Euclidean balls": UnitSet(UnitBall.EUCLIDEAN, torch.tensor([0, 0, 1, 1, 2, 2])),
     "balls across rows": UnitSet(UnitBall.EUCLIDEAN, torch.tensor([0, 1, 0, 1, 0, 1])),
+    "a Euclidean ball and intervals": UnitSet(UnitBall.EUCLIDEAN, torch.tensor([0, 0, 0, 1, 2, 3])),
+    "intervals and Euclidean balls": UnitSet(UnitBall.EUCLIDEAN, torch.tensor([0, 1, 2, 1, 3, 3])),
+    "a cross-polytope and intervals": UnitSet(UnitBall.CROSS, torch.tensor([0, 0, 0, 1, 2, 3])),
+    "intervals and cross-polytopes": UnitSet(UnitBall.CROSS, torch.tensor([0, 1, 2, 1, 3, 3])),
     "one cross-polytope": UnitSet(UnitBall.CROSS),
     "cross-polytopes": UnitSet(UnitBall.CROSS, torch.tensor([0, 0, 1, 1, 2, 2])),
     "cross-polytopes across rows": UnitSet(UnitBall.CROSS, torch.tensor([0, 1, 0, 1, 0, 1])),
@@ -107,3 +111,16 @@ def test_rows_of_one_ball_share_its_radius(ball: UnitBall) -> None:
     exact = torch.linalg.matrix_norm(M, ord=2) / 2 if ball is UnitBall.EUCLIDEAN else M.abs().max() / 4
     assert float(found[0, 0, 1]) >= float(exact) - 1e-13
     assert float(found[0, 0, 1]) <= 1.1 * float(exact)
+
+
+@pytest.mark.parametrize("ball", [UnitBall.EUCLIDEAN, UnitBall.CROSS])
+@pytest.mark.parametrize("kind", KINDS)
+def test_balls_of_one_unknown_each_are_a_cube(ball: UnitBall, kind: str) -> None:
+    single, cube = UnitSet(ball, torch.arange(INPUTS)), UnitSet()
+    found = []
+    for unit in (single, cube):
+        left, right = form(kind, unit, 1), form(kind, unit, 4)
+        found.append(product_radius(row_form(left), row_form(right._replace(radius=left.radius))))
+    assert torch.allclose(*found, rtol=1e-12, atol=0)
+    g = torch.randn(7, INPUTS, generator=torch.Generator().manual_seed(1), dtype=torch.float64)
+    assert torch.allclose(single.reach(g, single.at(torch.arange(INPUTS))), g.abs().sum(-1), rtol=1e-15, atol=0)

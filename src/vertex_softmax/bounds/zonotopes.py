@@ -117,6 +117,8 @@ def _with_learnt(index: GraphIndex, boxes: Boxes, node: Node, zonotopes: Mapping
 
 def _with_products(start: Zonotope, question: Question) -> Zonotope:
     """The input with products of its unknowns, where they are few enough for all nodes."""
+    if len(start.blocks) > 1:
+        return start
     ((unknowns, columns),) = start.blocks.items()
     balls, dimension = columns.shape[1:3]
     count, total = max(balls, dimension), question.memory.total
@@ -159,12 +161,12 @@ def shares(zonotope: Zonotope, A: Tensor) -> dict[str, Tensor]:
 
 
 def input_zonotope(region: Region, name: str) -> Zonotope:
-    """Of the input set, in the unknowns of its own geometry (`Region.columns`)."""
+    """Of the input set, in the unknowns of its own geometry (`Region.blocks`)."""
     box = region.box
     zero = torch.zeros_like(box.lower)
     share = OUTWARD.get(zero.dtype, 0.0)
     slack = share * box.magnitude if share > 0 else zero
-    return Zonotope(region.middle, {Unknowns(name): region.columns()}, None, slack)
+    return Zonotope(region.middle, {Unknowns(name): columns for columns in region.blocks()}, None, slack)
 
 
 def propagated(node: Node, zonotopes: Mapping[Node, Zonotope], boxes: Mapping[Node, Interval]) -> Zonotope:
@@ -239,13 +241,14 @@ def merged(zonotope: Zonotope, most: int, origin: str) -> Zonotope:
     """With blocks taken together, one ball for each row, if there are more numbers than that: until half are left.
 
     An ellipsoid for each row keeps the directions of its errors; what is lost is that several rows share errors. The
-    blocks that reach least are taken, but not the first, which is the input's.
+    blocks that reach least are taken, but not the input's: the first, and those of its other parts.
     """
     sizes = _sizes_of_blocks(zonotope)
     whole = sum(sizes.values())
     if whole <= most or zonotope.centre.dim() < 2:
         return zonotope
-    _, *others = sizes
+    first, *others = sizes
+    others = [unknowns for unknowns in others if unknowns.origin != first.origin]
     reach = {unknowns: float(lengths(zonotope.blocks[unknowns]).sum()) for unknowns in others}
     whole += zonotope.centre.numel() * math.prod(zonotope.centre.shape[1:])  # of the balls that are made
     chosen: list[Unknowns] = []

@@ -13,13 +13,16 @@ from collections.abc import Callable
 from typing import Any
 
 import numpy as np
+import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
 from vertex_softmax.certificate.checker.input_sets import CheckedBalls, CheckedBox, CheckedChoices, CheckedSet
 from vertex_softmax.foundation.errors import InvalidTypeError
+from vertex_softmax.ops.unit_sets import UnitBall
 from vertex_softmax.sets.choice_region import ChoiceRegion
 from vertex_softmax.sets.lp_region import LpRegion
+from vertex_softmax.sets.product_region import ProductRegion
 from vertex_softmax.sets.region import BoxRegion, Region
 
 Keep = Callable[[str, NDArray[Any]], str]
@@ -49,6 +52,28 @@ def _(region: LpRegion) -> CheckedSet:
         members=members.reshape(region.centre.shape[1:]),
         lower=_numbers(region.lower),
         upper=_numbers(region.upper),
+    )
+
+
+@checked_set.register
+def _(region: ProductRegion) -> CheckedSet:
+    """Balls of the parts, and one for each number of a box, which its radius covers: the box cuts it to what it is."""
+    if region.ball not in (UnitBall.EUCLIDEAN, UnitBall.CROSS):
+        kinds = " and ".join(type(part).__name__ for part in region.parts)
+        raise InvalidTypeError(f"certificates know products of boxes and balls; this one is of {kinds}")
+    box, middle, radius = region.box, region.middle, region.spread
+    covering = torch.maximum(box.upper - middle, middle - box.lower)
+    covering = torch.where(covering > 0, torch.nextafter(covering, torch.full_like(covering, torch.inf)), covering)
+    of = region.balls[region.order.flatten()].reshape(region.order.shape)
+    owner = torch.cat([torch.full_like(part.spread[0], isinstance(part, LpRegion)) for part in region.parts])
+    owned = owner[region.order.flatten()].reshape(region.order.shape).bool()
+    return CheckedBalls(
+        norm=1 if region.ball is UnitBall.CROSS else 2,
+        middle=_numbers(middle),
+        radius=_numbers(torch.where(owned, radius, covering)),
+        members=np.array(of.cpu().numpy(), dtype=np.int64),
+        lower=_numbers(box.lower),
+        upper=_numbers(box.upper),
     )
 
 

@@ -131,7 +131,11 @@ def _network_difference(file: File, model: Path, seconds: float) -> str:
         about = file.header.get("model")
         if not isinstance(about, dict) or source.identity != about.get("sha256"):
             return "the certificate is for another model: the SHA-256 of the file is not the one it names"
-        return difference(file, simplify(from_onnx(source, seconds=seconds), deadline=deadline))
+        inputs = about.get("inputs")
+        if inputs is not None and not (isinstance(inputs, list) and all(isinstance(name, str) for name in inputs)):
+            return "the certificate does not name the model's inputs that its own input is made of"
+        graph = from_onnx(source, inputs=inputs, seconds=seconds)
+        return difference(file, simplify(graph, deadline=deadline))
     except VertexError as error:
         return f"the model cannot be read: {error}"
 

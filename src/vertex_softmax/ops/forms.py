@@ -61,6 +61,18 @@ class RowForm:
         return dataclasses.replace(self, radius=self.radius * (self.balls == ball), common=None)
 
     @property
+    def larger_balls(self) -> list[int]:
+        """The balls of the rows' inputs that have several unknowns."""
+        found = self.balls.unique()
+        return [int(ball) for ball in (found if self.unit.alone is None else found[~self.unit.alone[found]])]
+
+    def without_intervals(self) -> RowForm:
+        """What of the rows is due to balls that have several unknowns."""
+        if self.unit.alone is None:
+            return self
+        return dataclasses.replace(self, radius=self.radius * ~self.unit.alone[self.balls], common=None)
+
+    @property
     def columns(self) -> Tensor:
         """G diag(radius), (batch, ..., n, d, P)."""
         return self.matrix * self.radius.unsqueeze(-2)
@@ -173,11 +185,28 @@ def _product_radius_over_balls(left: RowForm, right: RowForm) -> Tensor:
     """The same over a product of balls that are no intervals; rows over several balls are taken apart."""
     if not (left.in_one_ball and right.in_one_ball):
         found = torch.zeros_like(left.centre[..., :1] @ right.centre[..., :1].mT)
-        for ball in left.balls.unique().tolist():
-            for other in right.balls.unique().tolist():
+        if (alone := left.unit.alone) is not None:  # a sum over these, and not over pairs of balls
+            found = found + _with_intervals(left, right, alone)
+            found = found + _with_intervals(right, left.without_intervals(), alone).mT
+        for ball in left.larger_balls:
+            for other in right.larger_balls:
                 found = found + _in_balls(left.within(ball), right.within(other))
         return found
     return _in_balls(left, right) * _share(left, right)
+
+
+def _with_intervals(left: RowForm, right: RowForm, alone: Tensor) -> Tensor:
+    """A bound of the products of what is due to single unknowns on the left with all on the right, (batch, ..., n, m).
+
+    `alone`: (balls,) bool, those of a single unknown. Σ_p |z_p| |g_p·(y − centre)| with |z_p| ≤ 1: each is a functional
+    of the right rows.
+    """
+    columns = left.columns * alone[left.balls].unsqueeze(-2)
+    rows = []
+    for i in range(left.radius.shape[-2]):  # one row at a time, for the memory's sake
+        eta = columns[..., i, :, :].mT.unsqueeze(1)  # (batch, 1, ..., P, d)
+        rows.append(functional_radius(eta, right).sum(-2).squeeze(1))
+    return torch.stack(rows, -2)
 
 
 def _in_balls(left: RowForm, right: RowForm) -> Tensor:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import dataclasses
 import enum
+import functools
 
 import torch
 from torch import Tensor
@@ -37,6 +38,14 @@ class UnitSet:
         """Whether every unknown varies for itself."""
         return self.ball is UnitBall.INTERVAL
 
+    @functools.cached_property
+    def alone(self) -> Tensor | None:
+        """(balls,) bool: the balls of one unknown, which are intervals whatever their kind; None: there are none."""
+        if self.of is None:
+            return None
+        found = self.of.bincount() == 1
+        return found if bool(found.any()) else None
+
     def at(self, places: Tensor) -> Tensor:
         """The ball of each of some unknowns, shaped like `places`."""
         return torch.zeros_like(places) if self.of is None else self.of[places]
@@ -48,7 +57,11 @@ class UnitSet:
             whole: Tensor = torch.linalg.vector_norm(g, ord=order, dim=-1)
             return whole
         total = torch.zeros_like(g[..., 0])
-        for ball in balls.unique():
+        others = balls.unique()
+        if self.alone is not None:
+            total = total + torch.where(self.alone[balls], g, torch.zeros_like(g)).abs().sum(-1)
+            others = others[~self.alone[others]]
+        for ball in others:
             own = torch.where(balls == ball, g, torch.zeros_like(g))
             total = total + torch.linalg.vector_norm(own, ord=order, dim=-1)
         return total

@@ -10,6 +10,7 @@ from torch import Tensor
 from vertex_softmax.foundation.precision import full_precision
 from vertex_softmax.runs.certification import in_order
 from vertex_softmax.runs.classes import Asked
+from vertex_softmax.runs.unions import best_of, members_of
 from vertex_softmax.search.attack import Attack, pgd
 from vertex_softmax.sets import InputSet
 from vertex_softmax.sets.loading import Model, checked, read
@@ -49,7 +50,8 @@ def attack(
             return classes.logits(graph.evaluate(x.reshape(len(x), *graph.input.shape)))  # noqa: B023
 
         how = {"steps": steps, "restarts": restarts, "seed": seed}
-        found = pgd(logits, some, classes.labels, targets=classes.targets, **how)
+        members = members_of(some)
+        found = best_of([pgd(logits, each, classes.labels, targets=classes.targets, **how) for each in members])
         margins.append(found.margins)
         inputs.append(found.inputs)
         order.append(group.which)

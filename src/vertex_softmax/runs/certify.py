@@ -29,6 +29,7 @@ from vertex_softmax.runs.certification import Certification, in_order, together
 from vertex_softmax.runs.choices import decided_by_choices
 from vertex_softmax.runs.classes import Asked, Classes
 from vertex_softmax.runs.counterexamples import DEFAULT, Attacking, Counterexamples, attacked
+from vertex_softmax.runs.unions import hull, members_of, united
 from vertex_softmax.runs.verdicts import CENTRE, Margins, require_consistent, verdicts_of
 from vertex_softmax.sets import InputSet
 from vertex_softmax.sets.choice_region import ChoiceRegion
@@ -105,22 +106,23 @@ class _How:
     """None: no proofs."""
     original: Loaded
     attack: Attacking | None = None
+    file: dict[str, object] = dataclasses.field(default_factory=dict)
+    """how a certificate names the file that the model was read from"""
 
 
 def _answer(graph: Graph, input_set: InputSet, asked: Asked, ask: _How) -> Certification:
     """The answer for inputs that have one graph."""
     dtype, device = ask.dtype, ask.device
     exact = (graph if ask.rigorous is not None else _logits(graph)).to(torch.float64, device)
-    region = input_set.region(exact.input.shape, dtype, device)
-    count = len(region.box.lower)
+    members = members_of(input_set)
+    count = len(members[0].region(exact.input.shape, dtype, device).box.lower)
     classes = asked.classes(exact.output.shape, count, device)
-    found = _decided_first(exact, input_set, classes, ask)
-    if found is None:
-        found = _bounded(exact, input_set, classes, ask)
+    parts = [_decided_first(exact, each, classes, ask) or _bounded(exact, each, classes, ask) for each in members]
+    found = united(parts)
     if ask.rigorous is None:
         return found
-    where = input_set.region(exact.input.shape, torch.float64, torch.device("cpu"))
-    return _proved(found, exact, where, classes, ask)
+    where = [each.region(exact.input.shape, torch.float64, torch.device("cpu")) for each in members]
+    return _proved(found, exact, where, classes, dataclasses.replace(ask, file=_named(ask.original, input_set)))
 
 
 def _decided_first(exact: Graph, input_set: InputSet, classes: Classes, ask: _How) -> Certification | None:
@@ -181,9 +183,16 @@ def _bounded(exact: Graph, input_set: InputSet, classes: Classes, ask: _How) -> 
     return together(parts, [tuple(which.tolist()) for which in torch.arange(count).split(size)])
 
 
-def _named(original: Loaded) -> dict[str, str]:
-    """How a certificate names the file that a model was read from; nothing if it is no file."""
-    return {} if original.identity is None else {"sha256": original.identity, "file": original.name}
+def _named(original: Loaded, input_set: InputSet) -> dict[str, object]:
+    """How a certificate names the file that a model was read from; nothing if it is no file.
+
+    `inputs` are those of the file whose numbers are joined in the network's input, in this order.
+    """
+    if original.identity is None:
+        return {}
+    joined = original.input_names(input_set)
+    named: dict[str, object] = {"sha256": original.identity, "file": original.name}
+    return {**named, "inputs": list(joined)} if joined else named
 
 
 def _logits(graph: Graph) -> Graph:
@@ -195,14 +204,16 @@ def _logits(graph: Graph) -> Graph:
     return dataclasses.replace(graph, output=below.inputs[0])
 
 
-def _proved(found: Certification, graph: Graph, region: Region, classes: Classes, ask: _How) -> Certification:
-    """The certification with a proof of every `verified` over the sets, on the CPU. See runs/proofs.py."""
+def _proved(
+    found: Certification, graph: Graph, regions: Sequence[Region], classes: Classes, ask: _How
+) -> Certification:
+    """The certification with a proof of every `verified` over all sets, on the CPU. See runs/proofs.py."""
     try:
         from vertex_softmax.runs.proofs import Batch, with_proofs
     except ImportError as error:
         raise InvalidValueError(f"{error.name} is missing: pip install 'vertex-softmax[proof]'") from error
     cpu = graph.to(torch.float64, torch.device("cpu"))
-    batch = Batch(graph=cpu, region=region, classes=classes, file=_named(ask.original))
+    batch = Batch(graph=cpu, regions=tuple(regions), classes=classes, file=ask.file)
     return with_proofs(found, batch, ask.options, rigorous=bool(ask.rigorous))
 
 
@@ -310,7 +321,10 @@ def bound(
     original = read(model)
     ask = _How(chosen, options, dtype, place, None, original)
     groups = original.groups(input_set)
-    found = [_interval(group.graph, input_set[list(group.which)], ask) for group in groups]
+    found = [
+        hull([_interval(group.graph, each, ask) for each in members_of(input_set[list(group.which)])])
+        for group in groups
+    ]
     order = [group.which for group in groups]
     return Interval(in_order([part.lower for part in found], order), in_order([part.upper for part in found], order))
 

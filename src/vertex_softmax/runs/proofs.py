@@ -32,12 +32,13 @@ class Batch:
 
     graph: Graph
     """in double precision on the CPU"""
-    region: Region
-    """the input sets, in double precision on the CPU"""
+    regions: tuple[Region, ...]
+    """the input sets, in double precision on the CPU: an input's set is the union of those of all regions"""
     classes: Classes
     """the labels, and the classes that count"""
-    file: dict[str, str] = dataclasses.field(default_factory=dict)
-    """the name and the identity of the model's file, as it was read; empty if the model is not a file"""
+    file: dict[str, object] = dataclasses.field(default_factory=dict)
+    """the name and the identity of the model's file, as it was read, and the inputs of it that are joined; empty if
+    the model is not a file"""
 
 
 def with_proofs(found: Certification, batch: Batch, options: Options, *, rigorous: bool) -> Certification:
@@ -59,19 +60,27 @@ def with_proofs(found: Certification, batch: Batch, options: Options, *, rigorou
         like = torch.zeros(1, dtype=torch.float64, device=classes.labels.device)
         rows = classes.at(slice(b, b + 1)).objectives(math.prod(graph.output.shape), like)[0].cpu().numpy()
         cases = [ForbiddenCase(row[None], np.zeros(1), np.ones(1)) for row in rows]
-        part = CertificatePart.over(batch.region.at(slice(b, b + 1)), cases)
+        parts = [CertificatePart.over(region.at(slice(b, b + 1)), cases) for region in batch.regions]
         begin = time.perf_counter()
         own_effort = effort if verdict is Verdict.VERIFIED else dataclasses.replace(effort, search=None)
-        proof = prove(graph, [part], own_effort, about=about)
+        proof = prove(graph, parts, own_effort, about=about)
         seconds["proofs"] = seconds.get("proofs", 0.0) + time.perf_counter() - begin
         if rigorous:
-            proved = proof.margins[0] if len(proof.margins[0]) == len(others) else [-math.inf] * len(others)
+            proved = _over_all(proof, len(parts), len(others))
             bounds[b, others] = torch.tensor(proved, dtype=bounds.dtype, device=bounds.device)
         certificates[b] = proof.certificate
         verdicts[b], reasons[b] = _judged(proof, verdict, reasons[b])
     seconds["total"] = found.seconds.get("total", 0.0) + seconds.get("proofs", 0.0)
     changed = {"lower": bounds, "verdicts": tuple(verdicts), "reasons": tuple(reasons), "seconds": seconds}
     return dataclasses.replace(found, certificates=tuple(certificates), **changed)  # type: ignore[arg-type]
+
+
+def _over_all(proof: Proof, parts: int, cases: int) -> list[float]:
+    """What is proved of each case over all parts; −inf if that is not known of some part."""
+    margins = proof.margins[:parts]
+    if len(margins) < parts or any(len(part) != cases for part in margins):
+        return [-math.inf] * cases
+    return [min(each) for each in zip(*margins, strict=True)]
 
 
 def _judged(proof: Proof, verdict: Verdict, reason: str) -> tuple[Verdict, str]:

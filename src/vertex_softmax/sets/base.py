@@ -28,6 +28,9 @@ class InputSet:
     FIELDS: ClassVar[tuple[str, ...]] = ("lower", "upper")
     """What `_set` was given in `__init__`: tensors with one row per input, and settings of all inputs (no tensors)."""
 
+    COMPOSED: ClassVar[bool] = False
+    """Whether it is made of other sets: a product or a union."""
+
     _lower: Tensor
     _upper: Tensor
 

@@ -13,10 +13,11 @@ from __future__ import annotations
 
 import dataclasses
 import functools
+import typing
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeAlias, Union
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
 import torch
@@ -27,12 +28,16 @@ from vertex_softmax.foundation.precision import full_precision
 from vertex_softmax.graph.from_torch.module import OriginalModule, one_at_a_time
 from vertex_softmax.graph.from_torch.state import state_of
 from vertex_softmax.graph.identity import graph_identity
+from vertex_softmax.graph.input_layout import InputLayout
 from vertex_softmax.graph.ir import Graph
 from vertex_softmax.sets.base import InputSet
+from vertex_softmax.sets.product import Product
 from vertex_softmax.sets.region import placed
 from vertex_softmax.sets.token_choices import TokenChoices
+from vertex_softmax.sets.union import Union
 
 if TYPE_CHECKING:
+    from vertex_softmax.graph.from_onnx.original import OriginalFile
     from vertex_softmax.graph.from_torch.importer import Program, Reading
     from vertex_softmax.graph.from_torch.replay import ReplayCase
 
@@ -58,9 +63,30 @@ class Loaded(ABC):
     name: str = ""
     """The name of the ONNX file; empty if the model is not a file."""
 
-    @abstractmethod
     def groups(self, input_set: InputSet) -> list[Group]:
-        """The simplified graphs for the inputs of a set; every input is in exactly one group."""
+        """The simplified graphs for the inputs of a set; every input is in exactly one group.
+
+        Of a union: the graphs of the first member's inputs, which have to be those of all members.
+        """
+        if not isinstance(input_set, Union):
+            return self._groups(input_set)
+        first, *others = [self._groups(member) for member in input_set.members]
+        for k, other in enumerate(others, start=1):
+            for mine, theirs, i in _side_by_side(first, other):
+                if mine is not theirs and graph_identity(mine) != graph_identity(theirs):
+                    raise InvalidValueError(
+                        f"input {i} of set {k} needs another graph than that of set 0, as masks, positions or indices "
+                        "differ with the token ids: certify the sets one by one"
+                    )
+        return first
+
+    @abstractmethod
+    def _groups(self, input_set: InputSet) -> list[Group]:
+        """`groups` of a set that is no union."""
+
+    def input_names(self, input_set: InputSet) -> tuple[str, ...]:  # noqa: ARG002
+        """The names of a file's inputs whose numbers are joined in a product, in this order; else none."""
+        return ()
 
     def graph(self, input_set: InputSet) -> Graph:
         """The simplified graph for all inputs of a set; an error if they need several."""
@@ -91,7 +117,7 @@ class Loaded(ABC):
         raise InvalidTypeError("only a torch.nn.Module that takes token ids has a table to look them up in")
 
 
-Model: TypeAlias = Union[nn.Module, Graph, str, Path, Loaded]  # noqa: UP007 - Loaded is a class of this module
+Model: TypeAlias = typing.Union[nn.Module, Graph, str, Path, Loaded]  # noqa: UP007 - Loaded is a class of this module
 
 
 @full_precision()
@@ -138,13 +164,19 @@ def checked(input_set: InputSet) -> InputSet:
     return input_set
 
 
+def _side_by_side(first: Sequence[Group], other: Sequence[Group]) -> list[tuple[Graph, Graph, int]]:
+    """The graphs of every input in two lists of groups, and the input."""
+    mine, theirs = ({i: group.graph for group in groups for i in group.which} for groups in (first, other))
+    return [(mine[i], theirs[i], i) for i in sorted(mine)]
+
+
 class _Graph(Loaded):
     """A graph given by the user; it is the model itself, so there is no original to compare it with."""
 
     def __init__(self, graph: Graph) -> None:
         self._graph = graph
 
-    def groups(self, input_set: InputSet) -> list[Group]:
+    def _groups(self, input_set: InputSet) -> list[Group]:
         _refuse_ids(input_set, "a Graph is fixed at the ids it was read at, and does not know them")
         return [Group(tuple(range(len(input_set))), self._graph)]
 
@@ -160,32 +192,73 @@ def _refuse_ids(input_set: InputSet, reason: str) -> None:
 
 
 class _File(Loaded):
-    """An ONNX file: read and simplified once, compared with onnxruntime for every set."""
+    """An ONNX file: read once, simplified once (for each order of its inputs), compared with onnxruntime for every set.
+
+    A file of one input is imported when it is read. Which order the inputs of others are joined in is the set's.
+    """
 
     def __init__(self, path: Path) -> None:
+        from vertex_softmax.graph.from_onnx.file import OnnxFile, input_names
+
+        self.file = OnnxFile.read(path)
+        self.identity, self.name = self.file.identity, path.name
+        self.inputs = input_names(self.file.proto.graph)
+        self.readings: dict[tuple[str, ...] | None, tuple[OriginalFile, Graph]] = {}
+        if len(self.inputs) == 1:
+            self._reading(None)
+
+    def _reading(self, order: tuple[str, ...] | None) -> tuple[OriginalFile, Graph]:
+        """The file with its inputs joined in an order, and its graph; None: the file's one input as it is."""
         from vertex_softmax.graph.from_onnx.importer import from_onnx
         from vertex_softmax.graph.from_onnx.original import OriginalFile
         from vertex_softmax.graph.simplify import simplify
 
-        self.original = OriginalFile(path)
-        self.identity, self.name = self.original.identity, path.name
-        self.simplified: Graph = simplify(from_onnx(self.original.file))
+        if order not in self.readings:
+            original = OriginalFile(self.file, inputs=order)
+            self.readings[order] = original, simplify(from_onnx(self.file, inputs=order))
+        return self.readings[order]
+
+    def _of(self, input_set: InputSet) -> tuple[OriginalFile, Graph]:
+        """The file and the graph for a set."""
+        return self._reading(self.input_names(input_set) or None)
+
+    def input_names(self, input_set: InputSet) -> tuple[str, ...]:
+        some = input_set.members[0] if isinstance(input_set, Union) else input_set
+        return some.layout.matched(self.inputs) if isinstance(some, Product) else ()
 
     @full_precision()
-    def groups(self, input_set: InputSet) -> list[Group]:
+    def _groups(self, input_set: InputSet) -> list[Group]:
         from vertex_softmax.graph.from_onnx.replay import require_same
 
         _refuse_ids(input_set, "an ONNX file is given numbers")
-        require_same(self.original, self.simplified, points_of(input_set, self.simplified.input.shape).flatten(0, 1))
-        return [Group(tuple(range(len(input_set))), self.simplified)]
+        original, graph = self._of(input_set)
+        if isinstance(input_set, Product):
+            _require_shapes(input_set, original)
+        require_same(original, graph, points_of(input_set, graph.input.shape).flatten(0, 1))
+        return [Group(tuple(range(len(input_set))), graph)]
 
     @property
     def precision(self) -> torch.dtype:
-        return torch.from_numpy(np.zeros(0, dtype=self.original.dtype)).dtype
+        return next((_torch_dtype(original) for original, _ in self.readings.values()), torch.float64)
 
     def outputs(self, input_set: InputSet, shape: Sequence[int], points: Tensor | None = None) -> Tensor | None:
         at = placed(input_set.centre, shape) if points is None else points
-        return torch.stack([torch.from_numpy(self.original.run(x)).double() for x in at.detach().cpu().numpy()])
+        original, _ = self._of(input_set)
+        return torch.stack([torch.from_numpy(original.run(x)).double() for x in at.detach().cpu().numpy()])
+
+
+def _torch_dtype(original: OriginalFile) -> torch.dtype:
+    return torch.from_numpy(np.zeros(0, dtype=original.dtype)).dtype
+
+
+def _require_shapes(product: Product, original: OriginalFile) -> None:
+    """Raise unless every set has the shape of its input of the file, which may have a first dimension of 1 more."""
+    for each, given in zip(product.sets, original.inputs, strict=True):
+        own = each.shape[1:]
+        if given.shape not in (own, (1, *own)):
+            raise InvalidValueError(
+                f"the set of input {given.name!r} holds inputs of shape {own}, but the model takes {given.shape}"
+            )
 
 
 class _Module(Loaded):
@@ -196,14 +269,37 @@ class _Module(Loaded):
 
     @one_at_a_time()
     def __init__(self, module: nn.Module, kwargs: Mapping[str, Any] | None) -> None:
+        self.kwargs = kwargs
         self.original = OriginalModule(module, torch.zeros((), dtype=torch.float64), kwargs)
+        self.joined: dict[InputLayout, _Module] = {}
+        """The module with its inputs joined, for each layout of products."""
         self.programs: dict[tuple[object, ...], Program] = {}
         self.readings: dict[tuple[object, ...], _Reading] = {}
         self.module, self.state = module, state_of(module)
 
+    def _of(self, input_set: InputSet) -> _Module:
+        """The module for a set: itself, or with its inputs joined; a layout that is new is compared with the module."""
+        some = input_set.members[0] if isinstance(input_set, Union) else input_set
+        if not isinstance(some, Product):
+            return self
+        from vertex_softmax.graph.from_torch.joined import Joined, require_fitting, require_wired
+
+        if some.layout not in self.joined:
+            self._require_unchanged()
+            require_fitting(self.module, some.layout, self.kwargs)
+            found = _Module(Joined(self.module, some.layout), self.kwargs)
+            require_wired(self.module, found.original, some.layout)
+            found._remember()
+            self.joined[some.layout] = found
+        return self.joined[some.layout]
+
     @full_precision()
     @one_at_a_time()
-    def groups(self, input_set: InputSet) -> list[Group]:
+    def _groups(self, input_set: InputSet) -> list[Group]:
+        return self._of(input_set)._separate(input_set)
+
+    def _separate(self, input_set: InputSet) -> list[Group]:
+        """The groups of a set whose points are the inputs of this module."""
         from vertex_softmax.graph.from_torch.replay import ReplayCase, replay
 
         self._require_unchanged()
@@ -224,7 +320,7 @@ class _Module(Loaded):
                 cases += [case for i in which for case in self._combinations(input_set, i, reading)]
             replay(graph, reading.translated, self.original, cases, batches=True)
             groups.append(Group(tuple(which), graph))
-        self.state = state_of(self.module)  # running a module may have changed its buffers (a cache, for instance)
+        self._remember()
         return groups
 
     def _combinations(self, words: TokenChoices, i: int, reading: _Reading) -> list[ReplayCase]:
@@ -255,6 +351,10 @@ class _Module(Loaded):
             cases.append(ReplayCase(i, point, other.translated.look_up))
         return cases
 
+    def _remember(self) -> None:
+        """The module as it is now is the one that was read: running it may change buffers (a cache, for instance)."""
+        self.state = state_of(self.module)
+
     def _require_unchanged(self) -> None:
         if state_of(self.module) != self.state:
             raise InvalidValueError(
@@ -264,17 +364,20 @@ class _Module(Loaded):
 
     @property
     def precision(self) -> torch.dtype:
-        return self.original.kinds[0]
+        return next(iter(self.joined.values()), self).original.kinds[0]
 
     @full_precision()
     @one_at_a_time()
     def outputs(self, input_set: InputSet, shape: Sequence[int], points: Tensor | None = None) -> Tensor | None:
+        return self._of(input_set)._values(input_set, shape, points)
+
+    def _values(self, input_set: InputSet, shape: Sequence[int], points: Tensor | None) -> Tensor:
         self._require_unchanged()
         at = (placed(input_set.centre, shape) if points is None else points).detach().cpu()
         readings = self._readings(input_set.shape[1:], len(at), getattr(input_set, "ids", None))
         pairs, moved = zip(at, readings, strict=True), points is not None
         found = [self.original.own_at(x, r.translated.look_up, moved=moved)[0] for x, r in pairs]
-        self.state = state_of(self.module)
+        self._remember()
         return torch.stack(found)
 
     @full_precision()

@@ -68,6 +68,10 @@ class Region(ABC):
         found[:, torch.arange(len(live), device=radius.device), live] = radius[:, live]
         return found.reshape(*found.shape[:2], 1, *box.lower.shape[1:])
 
+    def blocks(self) -> tuple[Tensor, ...]:
+        """`columns` by the dimension of their balls; at least one tensor (batch, balls, dimension, *shape)."""
+        return (self.columns(),)
+
     def form(self, matrix: Tensor, constant: Tensor, shape: tuple[int, ...]) -> AffineForm | ChoiceForm | None:
         """matrix·x + constant over the sets, of a node of this shape, as ops use it; None: not in such a form.
 

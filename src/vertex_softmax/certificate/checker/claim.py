@@ -79,8 +79,11 @@ def claim(file: File) -> Claim:
         kinds.setdefault(key, (cases, []))[1].append(given)
     model = file.header.get("model")
     model = model if isinstance(model, dict) else {}
+    named: dict[str, Any] = {"file": _printable(model.get("file")), "sha256": _printable(model.get("sha256"))}
+    if isinstance(model.get("inputs"), list):
+        named["inputs"] = [_printable(name) for name in model["inputs"]]
     facts = {
-        "model": {"file": _printable(model.get("file")), "sha256": _printable(model.get("sha256"))},
+        "model": named,
         "input_shape": list(shapes[0]),
         "output_shape": list(shapes[1]),
         "boxes": sum(len(sets) for _, sets in kinds.values()),
@@ -198,6 +201,9 @@ def _in_words(facts: dict[str, Any]) -> list[tuple[str, str]]:
         ("model", f"{model['file'] or 'a network that was not read from a file'}, SHA-256 {model['sha256']}"),
         ("of", f"{numbers} input numbers and {outputs} output numbers, both counted from 0"),
     ]
+    if "inputs" in model:
+        joined = ", ".join(str(name) for name in model["inputs"][:LINES])
+        said.append(("joined", f"the input numbers are those of the model's inputs {joined}, in this order"))
     noun = "boxes" if all(one["set"] == "box" for one in claims) else "sets"
     for number, one in enumerate(claims[:LINES], 1):
         if len(claims) > 1:

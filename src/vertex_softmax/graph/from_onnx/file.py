@@ -13,6 +13,7 @@ from __future__ import annotations
 import dataclasses
 import hashlib
 import os
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeAlias
 
@@ -252,16 +253,35 @@ def opset(model: onnx.ModelProto) -> int:
     return next((int(o.version) for o in model.opset_import if not standard(o.domain)), 0)
 
 
-def model_input(graph: onnx.GraphProto) -> ModelInput:
-    """The only input of a model that is not an initializer, float32 or float64; an open first size becomes 1."""
+def input_names(graph: onnx.GraphProto) -> tuple[str, ...]:
+    """The names of a model's inputs that are no initializers, in its order."""
     fixed = {proto.name for proto in graph.initializer}
-    inputs = [i for i in graph.input if i.name not in fixed]
-    if len(inputs) != 1:
-        names = ", ".join(repr(i.name) for i in inputs) or "none"
+    return tuple(value.name for value in graph.input if value.name not in fixed)
+
+
+def model_inputs(graph: onnx.GraphProto, order: Sequence[str] | None) -> tuple[ModelInput, ...]:
+    """The inputs of a model that are no initializers, in this order, which names all of them; None: the only input."""
+    names = input_names(graph)
+    if order is None and len(names) != 1:
+        said = ", ".join(repr(name) for name in names) or "none"
         raise UnsupportedModelError(
-            f"the model has {len(inputs)} inputs ({names}), one is supported: make the others constants before export"
+            f"the model has {len(names)} inputs ({said}), one is supported: make the others constants before export, "
+            "or give a set for each input, vertex_softmax.sets.Product"
         )
-    name, kind = inputs[0].name, inputs[0].type.tensor_type
+    if order is not None and (sorted(order) != sorted(names) or not names):
+        raise InvalidValueError(f"inputs are {list(order)}; they must be those of the model, {list(names)}, each once")
+    by_name = {value.name: value for value in graph.input}
+    found = tuple(_model_input(by_name[name]) for name in (names if order is None else order))
+    if len({each.kind for each in found}) > 1:
+        raise UnsupportedModelError(
+            "some inputs of the model are float32 and some float64: export it with inputs of one type"
+        )
+    return found
+
+
+def _model_input(value: onnx.ValueInfoProto) -> ModelInput:
+    """An input of a model, float32 or float64; an open first size becomes 1."""
+    name, kind = value.name, value.type.tensor_type
     if DTYPES.get(kind.elem_type) not in (torch.float32, torch.float64):
         raise UnsupportedModelError(
             f"input {name!r} is not float32 or float64; a model of tokens is exported from behind its embedding, a "

@@ -44,11 +44,13 @@ WRONG = (RuntimeError, ValueError, IndexError, TypeError, KeyError, ArithmeticEr
 """The exceptions of torch and Python for arguments that do not fit together."""
 
 
+# More than six parameters: a public signature, of which all but the first are optional keywords.
 @full_precision()
 def from_onnx(
     source: Source,
     *,
     output: str | None = None,
+    inputs: Sequence[str] | None = None,
     points: Iterable[Tensor] = (),
     check: bool = True,
     seed: int = 0,
@@ -56,13 +58,14 @@ def from_onnx(
 ) -> Graph:
     """The graph of an .onnx or .onnx.gz file (a path, its bytes, or an `OnnxFile`); constants are float64.
 
-    The model has one floating-point input that is not an initializer; a first dimension without a number is 1.
-    `output` names the output, by default the first of the model. `check` compares the graph with onnxruntime at random
-    points (drawn with `seed`) and at `points`, tensors of the input's shape. After `seconds` an OutOfTimeError is
-    raised; None means no limit.
+    The model has one floating-point input that is not an initializer; a first dimension without a number is 1. If it
+    has several, `inputs` names all of them, in an order: the graph's input (1, numbers) then holds the numbers of all
+    in that order. `output` names the output, by default the first of the model. `check` compares the graph with
+    onnxruntime at random points (drawn with `seed`) and at `points`, tensors of the graph's input's shape. After
+    `seconds` an OutOfTimeError is raised; None means no limit.
     """
     clock = Clock(seconds)
-    original = OriginalFile(source, output=output)
+    original = OriginalFile(source, output=output, inputs=inputs)
     translation = translated(original, clock)
     if check:
         replay.replay(original, translation, list(points), seed, clock)
@@ -107,7 +110,7 @@ class _Importer:
             self.tensors[proto.name] = build.constant(value, proto.name)
         source = self._source()
         self.size_limit = build.LARGEST + FACTOR * sum(math.prod(node.shape) for node in self.tensors.values())
-        self.tensors[source.name] = source
+        self._begin(source)
         for node in graph.node:
             self.clock.check("the import of the model")
             self._translate(node)
@@ -136,6 +139,17 @@ class _Importer:
             return build.source(limited(shape), name)
         except Unsupported as error:
             raise UnsupportedModelError(f"input {name!r}: {error}") from error
+
+    def _begin(self, source: Node) -> None:
+        """Add the model's inputs to `tensors`: the source itself, or its parts."""
+        if not self.original.joined:
+            self.tensors[source.name] = source
+            return
+        start = 0
+        for each in self.original.inputs:
+            own = build.slice_(source, 1, start, start + each.size, 1, f"{each.name}, flat")
+            self.tensors[each.name] = build.reshape(own, each.shape, each.name)
+            start += each.size
 
     def _translate(self, node: onnx.NodeProto) -> None:
         """Add the node's outputs to `tensors`, or a line to `problems`.

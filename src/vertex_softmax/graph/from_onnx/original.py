@@ -17,8 +17,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from vertex_softmax.foundation.errors import InvalidValueError, UnsupportedModelError, VertexError
-from vertex_softmax.graph.from_onnx.file import OnnxFile, Source, model_input, packages
-from vertex_softmax.graph.from_onnx.parts import has_sparse, nodes_within, only, tensors
+from vertex_softmax.graph.from_onnx.file import OnnxFile, Source, model_inputs, packages
+from vertex_softmax.graph.from_onnx.parts import ModelInput, has_sparse, nodes_within, only, tensors
 
 if TYPE_CHECKING:
     import onnx
@@ -34,16 +34,24 @@ class OriginalFile:
     """A model file as a function of one input, computed by onnxruntime.
 
     `output` names the output, by default the first of the model. `shape` and `dtype` are those of the input.
+    `inputs`: the names of all inputs of the model, in the order in which their numbers are joined to one input, which
+    has the shape (1, numbers); None: the model has one input, which is taken as it is.
     """
 
-    def __init__(self, source: Source, *, output: str | None = None) -> None:
+    def __init__(self, source: Source, *, output: str | None = None, inputs: Sequence[str] | None = None) -> None:
         self.file = OnnxFile.read(source)
         self.output = self.file.output(output)
         self.model = only(self.file.proto, self.output)
         """The model with this output alone, functions not expanded; `file.proto` itself if nothing was removed."""
         if has_sparse(self.model):
             raise UnsupportedModelError("the model has tensors that are sparse, which are not read")
-        self.input = model_input(self.model.graph)
+        self.inputs = model_inputs(self.model.graph, inputs)
+        """The inputs of the model, in the order in which their numbers are joined."""
+        self.joined = inputs is not None
+        self.input = self.inputs[0]
+        if self.joined:
+            numbers = sum(each.size for each in self.inputs)
+            self.input = ModelInput(_unused(self.model), self.input.kind, (1, numbers))
         self.shape = self.input.shape
         self.dtype = np.dtype(TYPES[self.input.kind])
         self._sessions: dict[bool, Any] = {}
@@ -69,11 +77,19 @@ class OriginalFile:
 
         options: onnxruntime's RunOptions, see `Clock.running`.
         """
-        feed = np.asarray(x, dtype=self.dtype)
-        if feed.size != self.input.size:
-            raise InvalidValueError(f"the input has {feed.size} numbers, and the model's {self.input.size}")
         opened = self.open(optimised=optimised)
-        return np.asarray(run(opened, [self.output], {self.input.name: feed.reshape(self.shape)}, options)[0])
+        return np.asarray(run(opened, [self.output], self.feed(x), options)[0])
+
+    def feed(self, x: Array) -> dict[str, Array]:
+        """The tensor of each input of the model at x, by its name, in the model's dtype."""
+        flat = np.asarray(x, dtype=self.dtype).reshape(-1)
+        if flat.size != self.input.size:
+            raise InvalidValueError(f"the input has {flat.size} numbers, and the model's {self.input.size}")
+        found, start = {}, 0
+        for each in self.inputs:
+            found[each.name] = flat[start : start + each.size].reshape(each.shape)
+            start += each.size
+        return found
 
     def open(self, *, optimised: bool) -> Any:
         """The session of onnxruntime, created once; raises if onnxruntime does not load the model."""
@@ -82,6 +98,18 @@ class OriginalFile:
             data = self.file.data if plain else self.model.SerializeToString()
             self._sessions[optimised] = session(data, optimised=optimised)
         return self._sessions[optimised]
+
+
+def _unused(model: onnx.ModelProto) -> str:
+    """A name for the joined input that no tensor of the model has."""
+    nodes = nodes_within(model.graph.node)
+    taken = {value.name for value in model.graph.input} | {
+        name for node in nodes for name in (*node.input, *node.output)
+    }
+    name = "inputs"
+    while name in taken:
+        name = f"{name}_"
+    return name
 
 
 _CASTS = {("to", kind) for kind in ROUGH}

@@ -269,7 +269,7 @@ def _calls_of(
 
 
 class ModelInput(NamedTuple):
-    """The only input of a model that is not an initializer."""
+    """An input of a model that is not an initializer."""
 
     name: str
     kind: int

@@ -78,7 +78,8 @@ def replay(
     """
     graph, final, output, clock = translation.graph, translation.final, original.output, clock or Clock()
     initializers = {proto.name for proto in translation.model.graph.initializer}
-    names = [name for name in translation.tensors if name not in initializers and name != graph.input.name]
+    given = initializers | {each.name for each in original.inputs}
+    names = [name for name in translation.tensors if name not in given]
     ratios = _Ratios(names, output, floor(graph))
     session = opened(with_outputs(translation.model, names), optimised=False)
     single, last = graph.to(torch.float32), final.to(torch.float32)
@@ -88,7 +89,7 @@ def replay(
             clock.check("the comparison of the import with onnxruntime")
             feed = np.asarray(point.numpy(), dtype=original.dtype)
             x = torch.from_numpy(feed).double()
-            theirs = dict(zip(names, run(session, names, {graph.input.name: feed}, options), strict=True))
+            theirs = dict(zip(names, run(session, names, original.feed(feed), options), strict=True))
             exact, rough = graph.values(x), single.values(x.float())
             for name in names:
                 node = translation.tensors[name]
@@ -200,7 +201,8 @@ def _name_the_tensor(original: OriginalFile, point: Tensor) -> None:
     """
     from vertex_softmax.graph.from_onnx.importer import from_onnx
 
-    from_onnx(original.file, output=original.output, points=[point])
+    inputs = [each.name for each in original.inputs] if original.joined else None
+    from_onnx(original.file, output=original.output, inputs=inputs, points=[point])
 
 
 def floor(graph: Graph) -> float:

@@ -158,8 +158,10 @@ class OriginalModule:
     def _own(self, kind: torch.dtype) -> nn.Module:
         """The user's object as a function of one tensor; further arguments are on its device and in this precision."""
         if self._wrapped is None or self._wrapped[0] != kind:
-            rest = tuple(_to(a, self.device, kind) for a in self.rest)
-            named = {name: _to(value, self.device, kind) for name, value in self.keywords.items() if name != self.first}
+            rest = tuple(moved_to(a, self.device, kind) for a in self.rest)
+            named = {
+                name: moved_to(value, self.device, kind) for name, value in self.keywords.items() if name != self.first
+            }
             self._wrapped = kind, _Logits(self.own, rest, named, self.first)
         return self._wrapped[1]
 
@@ -221,7 +223,7 @@ def constant(value: Any) -> Any:
     return value
 
 
-def _to(value: Any, device: torch.device, kind: torch.dtype) -> Any:
+def moved_to(value: Any, device: torch.device, kind: torch.dtype) -> Any:
     """A further argument on the device of the module and, if it is floating point, in its precision."""
     if not isinstance(value, Tensor):
         return value
@@ -397,6 +399,14 @@ def _called(who: str, module: nn.Module, x: Tensor, mode: Mode = torch.no_grad) 
     if not isinstance(value, Tensor):
         raise InvalidTypeError(f"the module returned {type(value).__name__}, not a tensor or logits")
     return value.detach()
+
+
+def called_with(module: nn.Module, positional: Sequence[Tensor], named: Mapping[str, Any]) -> Tensor:
+    """What a module returns for these arguments, in float64 on the CPU: its logits, or else its first tensor."""
+    first = None if positional else next(name for name, value in named.items() if isinstance(value, Tensor))
+    rest = {name: value for name, value in named.items() if name != first}
+    x = positional[0] if first is None else named[first]
+    return _called("the module", _Logits(module, tuple(positional[1:]), rest, first), x).cpu().double()
 
 
 def _random_states(device: torch.device) -> dict[str, object]:

@@ -14,7 +14,7 @@ from vertex_softmax.foundation.files import read_whole
 from vertex_softmax.runs.report import svg
 from vertex_softmax.runs.report.assembled import assembled, written
 from vertex_softmax.runs.report.run_data import Facts, page_data, radius_summary
-from vertex_softmax.runs.run import JOURNAL, Plain, Run, read
+from vertex_softmax.runs.run import JOURNAL, NORMS, Plain, Run, read
 from vertex_softmax.runs.run import NAME as RUN
 
 NAME = "report.html"
@@ -62,6 +62,7 @@ def lede(facts: Facts) -> list[str]:
     if not whole:
         return ["This run has no inputs."]
     said = []
+    in_norm = "" if run.data.norm == "inf" else f" in {NORMS[run.data.norm]}"
     k = facts.telling()
     if k is not None:
         rates = {m: r[k] for m, r in facts.rates.items()}
@@ -69,12 +70,12 @@ def lede(facts: Facts) -> list[str]:
         if known:
             best, *rest = known
             others = f", {_listed([f'{m} {count}' for count, m in rest])}" if rest else ""
-            said.append(f"At ε = {run.eps[k]:g}, {best[1]} certifies {best[0]} of {_inputs(whole)}{others}.")
+            said.append(f"At ε = {run.eps[k]:g}{in_norm}, {best[1]} certifies {best[0]} of {_inputs(whole)}{others}.")
         said.extend(_ceiling(facts, k))
     medians = [(s["median"], m) for m, s in _summaries(run).items() if s is not None and s["median"] is not None]
     if medians:
         text = _listed([f"{median:.3g} ({m})" for median, m in sorted(medians, reverse=True)])
-        said.append(f"The median certified radius of {_inputs(whole)} is {text}.")
+        said.append(f"The median certified radius{in_norm} of {_inputs(whole)} is {text}.")
     return said or [f"This run has {_inputs(whole)} and no complete answer yet."]
 
 
@@ -120,6 +121,9 @@ def _about(run: Run) -> list[tuple[str, list[tuple[str, str]]]]:
         ("inputs", f"{len(run.inputs):,}"),
         ("shape", " × ".join(map(str, run.data.shape)) or "one number"),
     ]
+    data.append(("balls in the norm", NORMS[run.data.norm]))
+    if run.data.tokens is not None:
+        data.append(("what moves", run.data.tokens))
     if run.data.clip is not None:
         data.append(("values within", f"[{run.data.clip[0]:g}, {run.data.clip[1]:g}]"))
     if run.data.classes is not None:

@@ -41,7 +41,7 @@ class Asking:
         found = [] if self.weights is None else [self.weights]
         if is_python_model(self.model):
             source = source_file(self.model)
-            found += [] if source is None else [source]
+            found += [] if source is None or not source.is_file() else [source]
         else:
             path = self._path
             stems = {path.name, path.stem}
@@ -52,6 +52,12 @@ class Asking:
     @property
     def _path(self) -> Path:
         path = Path(self.model)
+        try:
+            path.lstat()
+        except FileNotFoundError:
+            pass  # a model of the demo is named without the endings of its files
+        except (OSError, ValueError) as error:  # what is no name of a file, such as one with a zero byte
+            raise InvalidValueError(f"{self.model[:200]!r} cannot be the name of a model: {error}") from error
         if not path.name:
             raise InvalidValueError(
                 f"{path} is not a model: give an ONNX file, a model that `vertex demo` wrote, or "

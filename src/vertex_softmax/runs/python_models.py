@@ -55,7 +55,7 @@ def python_model(text: str, weights: Path | None = None) -> nn.Module:
     place, _, name = text.rpartition(":")
     path = source_file(text)
     if path is not None and not path.is_file():
-        raise InvalidValueError(f"{path} does not exist; give FILE.py:function, or package.module:function")
+        raise InvalidValueError(f"there is no file {str(path)!r}; give FILE.py:function, or package.module:function")
     with _importable(Path.cwd() if path is None else path.resolve().parent):
         code = _package(place) if path is None else _file(path)
         module = _called(_function(code, place, name), text)

@@ -25,9 +25,10 @@ HUGE = str(10**40)
 SEED, THREADS = ("-1", HUGE, str(2**64), "1.5", "nan", ""), ("0", "-1", "1000000000", HUGE, "inf")
 SECONDS, GIB = ("0", "-1", "nan", "inf", "-inf", "1e10", "1e400", ""), ("0", "-1", "nan", "inf", "1e30", "1e400")
 COUNT = ("0", "-1", "nan", "1e3")
+SHAPE = ("", "0", "-1", "1.5", "nan", HUGE, "2,", "1,2")
 NORM, TOKENS = ("3", "0", "-2", "nan", "-inf", "2.5", ""), ("x", "", "1,", "1.5", "nan", HUGE, "0")
 BAD: dict[str, dict[str, tuple[str, ...]]] = {
-    "verify": {"--timeout": SECONDS, "--threads": THREADS, "--memory": GIB, "--seed": SEED},
+    "verify": {"--timeout": SECONDS, "--threads": THREADS, "--memory": GIB, "--seed": SEED, "--shape": SHAPE},
     "check": {"--timeout": SECONDS},
     "sweep": {
         "--timeout": SECONDS, "--jobs": THREADS, "--threads": THREADS, "--memory": GIB, "--limit": COUNT,
@@ -142,7 +143,7 @@ READ = ["verify {} {spec}", "verify {model} {}", "check {} {model}", "check {pro
         "certify {model} --eps 0.1 --data mnist --data-dir {}", "data list --data-dir {}", "reproduce {}",
         "data fetch {}", "data check {}", "certify {}:f --eps 0.1", "certify m:{} --eps 0.1",
         "certify {code}:f --weights {} --eps 0.1", "certify {code}:f --tokens 0 --data {} --eps 0.1",
-        "certify {code}:f --choices {}"]  # fmt: skip
+        "certify {code}:f --choices {}", "verify {}:f {spec}", "verify {code}:f {}"]  # fmt: skip
 
 
 @pytest.mark.parametrize("value", ODD, ids=[repr(value)[:20] for value in ODD])

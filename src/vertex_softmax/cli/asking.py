@@ -35,7 +35,7 @@ class Asking:
     @property
     def files(self) -> list[Path]:
         """The files that are read, as far as they are known; no run may overwrite one of them."""
-        from vertex_softmax.runs.python_models import is_python_model, source_file
+        from vertex_softmax.runs.code_names import is_python_model, source_file
         from vertex_softmax.runs.sweep.runner import external
 
         found = [] if self.weights is None else [self.weights]
@@ -51,13 +51,7 @@ class Asking:
 
     @property
     def _path(self) -> Path:
-        path = Path(self.model)
-        try:
-            path.lstat()
-        except FileNotFoundError:
-            pass  # a model of the demo is named without the endings of its files
-        except (OSError, ValueError) as error:  # what is no name of a file, such as one with a zero byte
-            raise InvalidValueError(f"{self.model[:200]!r} cannot be the name of a model: {error}") from error
+        path = values.path("MODEL", self.model)
         if not path.name:
             raise InvalidValueError(
                 f"{path} is not a model: give an ONNX file, a model that `vertex demo` wrote, or "
@@ -67,7 +61,8 @@ class Asking:
 
     def read(self, data_dir: Path, first: int, count: int | None) -> tuple[Subject, Inputs]:
         """The model and the inputs that --data, --first and --count select, with balls of --norm around them."""
-        from vertex_softmax.runs.python_models import is_python_model, weights_identity
+        from vertex_softmax.runs.code_names import is_python_model
+        from vertex_softmax.runs.python_models import weights_identity
         from vertex_softmax.runs.run import claimed
         from vertex_softmax.runs.sentences import read_sentences
         from vertex_softmax.runs.subject import read_inputs, read_model, subject
@@ -99,7 +94,8 @@ class Asking:
 
     def module(self, option: str) -> nn.Module:
         """The Python model; an error if the model is a file, for an option that needs one."""
-        from vertex_softmax.runs.python_models import is_python_model, python_model
+        from vertex_softmax.runs.code_names import is_python_model
+        from vertex_softmax.runs.python_models import python_model
 
         if not is_python_model(self.model):
             raise InvalidValueError(

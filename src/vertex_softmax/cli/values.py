@@ -7,6 +7,7 @@ timer, the limits of the system. (typer's own `min` and `max` accept NaN, and of
 from __future__ import annotations
 
 import math
+from pathlib import Path
 
 from vertex_softmax.cli.names import NORMS
 from vertex_softmax.foundation.errors import InvalidValueError
@@ -90,4 +91,27 @@ def positions(option: str, text: str) -> tuple[int, ...] | None:
         ) from error
     for position in found:
         count(option, position, -MOST_COUNT)
+    return found
+
+
+def shape(option: str, text: str) -> tuple[int, ...]:
+    """The shape of an array, whole numbers from 1 with commas between them."""
+    try:
+        found = tuple(int(part) for part in text.split(","))
+    except ValueError as error:
+        raise InvalidValueError(f"{option} is {text!r}; give a shape such as 1,28,28") from error
+    for size in found:
+        count(option, size, 1)
+    return found
+
+
+def path(option: str, text: str) -> Path:
+    """The path of a file, which need not be there; raises for what no file can be called, as with a zero byte in it."""
+    found = Path(text)
+    try:
+        found.lstat()
+    except (FileNotFoundError, NotADirectoryError):
+        pass
+    except (OSError, ValueError) as error:
+        raise InvalidValueError(f"{option} is {text[:200]!r}, which cannot be read: {error}") from error
     return found

@@ -30,24 +30,12 @@ from torch import Tensor, nn
 from vertex_softmax.foundation.errors import InvalidTypeError, InvalidValueError
 from vertex_softmax.foundation.reading import content_of
 from vertex_softmax.graph.identity import tensor_digest
+from vertex_softmax.runs.code_names import source_file
 
 MOST_BYTES = 1 << 36
 """The largest file of weights in bytes."""
 SHOWN = 8
 """At most how many names an error lists."""
-
-
-def is_python_model(text: str) -> bool:
-    """Whether a text is `package.module:function` or `FILE.py:function`, and not the name of a file."""
-    place, colon, function = text.rpartition(":")
-    named = place.endswith(".py") or all(part.isidentifier() for part in place.split("."))
-    return bool(colon) and function.isidentifier() and named
-
-
-def source_file(text: str) -> Path | None:
-    """The file of `FILE.py:function`; None for `package.module:function`."""
-    place = text.rpartition(":")[0]
-    return Path(place) if place.endswith(".py") else None
 
 
 def python_model(text: str, weights: Path | None = None) -> nn.Module:
@@ -139,11 +127,15 @@ def _memory(value: Tensor) -> tuple[object, ...]:
 
 @contextlib.contextmanager
 def _importable(folder: Path) -> Iterator[None]:
-    """A context in which modules of this folder can be imported, as Python does for a script in it."""
+    """A context in which modules of this folder can be imported, as Python does for a script in it.
+
+    What is printed on stdout, which is for answers, goes to stderr.
+    """
     place = str(folder)
     sys.path.insert(0, place)
     try:
-        yield
+        with contextlib.redirect_stdout(sys.stderr):
+            yield
     finally:
         with contextlib.suppress(ValueError):  # the code may have changed the path itself
             sys.path.remove(place)

@@ -38,9 +38,6 @@ def other():
 def double():
     return Words().double()
 
-def half():
-    return Words().half()
-
 def number():
     return 3
 

@@ -157,7 +157,8 @@ def verify(
     """Prove a property of a model, or find a counterexample that the model itself confirms (ONNX: in onnxruntime).
 
     Prints unsat, sat with the counterexample, unknown, timeout, or error, in the format of VNN-COMP; the reason goes to
-    stderr. Exit codes: 0 unsat, 10 sat, 3 unknown, 4 timeout, 2 error, 130 and 143 if it was interrupted.
+    stderr. Exit codes: 0 unsat, 10 sat, 3 unknown, 4 timeout, 2 error, 130 and 143 if it was interrupted. The input set
+    is what the property says, boxes of numbers: for balls in other norms, and for words, see `vertex certify --help`.
 
     Examples:
         vertex verify model.onnx property.vnnlib --timeout 100

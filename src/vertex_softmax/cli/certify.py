@@ -125,9 +125,9 @@ def certify(
 
     Examples:
         vertex certify out/demo/model --eps 0.02,0.05 --count 5
-        vertex certify model.onnx --data inputs.npz --eps 0.5 --norm 2 --methods crown
-        vertex certify models.py:net --weights net.safetensors --data words.json --tokens 1,3 --eps 0.1
-        vertex certify models.py:net --weights net.safetensors --choices synonyms.json
+        vertex certify model.onnx --data inputs.npz --eps 0.1 --norm 2
+        vertex certify words.py:net --data ids.json --tokens 1,3 --eps 0.1
+        vertex certify words.py:net --weights w.safetensors --choices words.json
     """
     from vertex_softmax.runs.evaluate import Plan, contradictions, evaluate
 
@@ -191,7 +191,7 @@ def radius(
     Examples:
         vertex radius out/demo/model --count 5 --methods crown,joint
         vertex radius model.onnx --data inputs.npz --norm 2 --json
-        vertex radius models.py:net --weights net.safetensors --data words.json --tokens 1
+        vertex radius words.py:net --data ids.json --tokens 1 --methods crown
     """
     from vertex_softmax.runs.bisection import Bisection
     from vertex_softmax.runs.radius import radii

@@ -165,7 +165,7 @@ def verify(
         vertex verify model.onnx property.vnnlib --json answer.json
         vertex verify model.onnx property.vnnlib --json -
         vertex verify model.onnx property.vnnlib --certificate proof.vertex
-        vertex verify models.py:net property.vnnlib --weights net.safetensors --shape 1,28,28
+        vertex verify model.py:net property.vnnlib --shape 2
     """
     from vertex_softmax.runs.code_names import is_python_model, source_file
 

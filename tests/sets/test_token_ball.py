@@ -11,7 +11,7 @@ from torch import Tensor, nn
 
 import vertex_softmax as vx
 from vertex_softmax.foundation.errors import VertexError
-from vertex_softmax.sets import LpBall, TokenBall
+from vertex_softmax.sets import InputSet, LpBall, TokenBall
 from vertex_softmax.sets.lp_region import LpRegion
 from vertex_softmax.sets.region import BoxRegion
 
@@ -47,7 +47,12 @@ def test_membership_is_exact(p: int) -> None:
     ball = TokenBall(x, eps, MASK, p=p)
     generator = torch.Generator().manual_seed(2)
     points = torch.cat([ball.sample(20, generator), ball.project(x.unsqueeze(1) + drawn(3, 20, 4, 5, seed=3))], 1)
-    points = torch.cat([points, points * (1 + 2.0**-52), points + 1e-16, x.unsqueeze(1) + drawn(3, 9, 4, 5)], 1)
+    z = drawn(3, 20, 4, 5, seed=4)
+    rim = z / torch.linalg.vector_norm(z, ord=p, dim=-1, keepdim=True)
+    moves = (eps * MASK[..., None]).unsqueeze(1)
+    near = [x.unsqueeze(1) + moves * each for each in (rim, rim * (1 - 1e-16), rim * (1 + 1e-15), 0.8 * z.sign())]
+    points = torch.cat([points, points * (1 + 2.0**-52), *near, x.unsqueeze(1) + drawn(3, 9, 4, 5)], 1)
+    seen = set()
     for k in range(points.shape[1]):
         told = ball.contains(points[:, k])
         for i in range(3):
@@ -62,6 +67,8 @@ def test_membership_is_exact(p: int) -> None:
                 total = sum((abs(a) / Fraction(e)) ** p for a, e in zip(away, eps[i, t].tolist(), strict=True))
                 inside &= total <= 1
             assert bool(told[i]) == inside
+            seen.add((inside, bool(InputSet.contains(ball, points[:, k])[i])))
+    assert seen == {(True, True), (False, True), (False, False)}  # also in the box around the ball, and not in it
     assert bool(ball.contains(points[:, 0]).all())
 
 

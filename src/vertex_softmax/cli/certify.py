@@ -196,8 +196,8 @@ def radius(
     from vertex_softmax.runs.bisection import Bisection
     from vertex_softmax.runs.radius import radii
 
-    wide = values.norm("--norm", norm) == math.inf
-    how = Bisection(least=least, most=most if most is not None else 0.5 if wide else 100.0, precision=precision)
+    boxes = values.norm("--norm", norm) == math.inf
+    how = Bisection(least=least, most=most if most is not None else 0.5 if boxes else 100.0, precision=precision)
     asking = Asking(model=model, weights=weights, data=data, tokens=tokens, norm=norm, clip=clip, out=out)
     set_threads(threads)
     subject, inputs = asking.read(data_dir, first, count)

@@ -94,6 +94,28 @@ def test_a_second_run_asks_nothing_and_other_questions_are_asked(
     assert count(some) == 0
 
 
+def test_an_interrupted_run_goes_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    some = sentences(1, 4)
+    whole = decided(tmp_path / "whole", some, "crown")
+    real, left = decisions.certify, [2]
+
+    def dying(*args: object, **options: object) -> object:
+        left[0] -= 1
+        if left[0] < 0:
+            raise KeyboardInterrupt
+        return real(*args, **options)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(decisions, "certify", dying)
+    with pytest.raises(KeyboardInterrupt):
+        decided(tmp_path / "part", some, "crown")
+    assert (tmp_path / "part" / "journal.jsonl").read_text().count("\n") == 2
+    assert not (tmp_path / "part" / "run.json").exists()
+    left[0] = 2  # no more than the two that are left
+    again = decided(tmp_path / "part", some, "crown")
+    answers = [[(s.verdict, s.bound, s.counterexample) for s in run.sentences] for run in (whole, again)]
+    assert answers[0] == answers[1]
+
+
 def test_another_row_of_the_table_is_another_question(tmp_path: Path) -> None:
     """Rows that only a choice uses are neither in the graph nor in the sentence."""
     model, some = words(), sentences(0, 1)

@@ -115,6 +115,12 @@ def test_weights_have_to_fit(place: Path, tmp_path: Path) -> None:
     assert found.head.bias.tolist() == [0.5, 0.25]  # type: ignore[union-attr]
 
 
+def test_weights_may_be_a_link(place: Path, tmp_path: Path) -> None:
+    (tmp_path / "w.safetensors").symlink_to(place / "weights.safetensors")
+    found = python_model(f"{place / 'code.py'}:net", tmp_path / "w.safetensors")
+    assert weights_identity(found) == weights_identity(words())
+
+
 class Tied(nn.Module):
     def __init__(self) -> None:
         super().__init__()

@@ -72,12 +72,13 @@ def load_weights(module: nn.Module, path: Path) -> None:
     if path.suffix != ".safetensors":
         raise InvalidValueError(f"--weights is {path}; give a file .safetensors (nothing is unpickled)")
     try:
-        given: dict[str, Tensor] = safetensors_torch.load(content_of(path, MOST_BYTES))
+        content = content_of(path.resolve(), MOST_BYTES)  # a link, as in the caches of downloads, is followed
+        given: dict[str, Tensor] = safetensors_torch.load(content)
     except (safetensors.SafetensorError, KeyError, TypeError, ValueError) as error:
         if isinstance(error, InvalidValueError):
             raise
         raise InvalidValueError(f"{path} is not a safetensors file: {error}") from error
-    own = module.state_dict()
+    own = {name: value for name, value in module.state_dict().items() if isinstance(value, Tensor)}
     there = {_memory(own[name]) for name in given if name in own}
     missing = [name for name, value in own.items() if name not in given and _memory(value) not in there]
     unexpected = [name for name in given if name not in own]

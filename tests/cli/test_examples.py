@@ -27,6 +27,7 @@ from typer.testing import CliRunner
 
 from tests import forks
 from tests.lab.zoo.data_files import mnist_files, registered, write
+from tests.runs import words as sentences
 from tests.search.small import network
 from vertex_lab import experiments, softmax_box_bench
 from vertex_lab.fuzz import run
@@ -83,6 +84,15 @@ def prepare(place: Path) -> None:
         (folder / "property.vnnlib").write_text(declared + box + "(assert (>= Y_0 Y_1))\n")
     (place / "benchmark" / "instances.csv").write_text("model.onnx,property.vnnlib,60\n")
     np.savez(place / "inputs.npz", inputs=np.stack([eye[0], -eye[0], eye[1]]), labels=np.array([1, 1, 1]))
+    (place / "model.py").write_text(
+        "import torch\nfrom torch import nn\n\n\ndef net():\n    torch.manual_seed(0)\n"
+        "    found = nn.Sequential(nn.Linear(2, 2), nn.ReLU(), nn.Linear(2, 2))\n"
+        "    found[2].bias.data = torch.tensor([0.0, 9.0])\n    return found\n"
+    )
+    sentences.written(place)
+    for old, new in {"code.py": "words.py", "data.json": "ids.json", "choices.json": "words.json"}.items():
+        (place / old).rename(place / new)
+    (place / "weights.safetensors").rename(place / "w.safetensors")
 
 
 @pytest.fixture(scope="module")

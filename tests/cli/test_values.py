@@ -25,8 +25,10 @@ HUGE = str(10**40)
 SEED, THREADS = ("-1", HUGE, str(2**64), "1.5", "nan", ""), ("0", "-1", "1000000000", HUGE, "inf")
 SECONDS, GIB = ("0", "-1", "nan", "inf", "-inf", "1e10", "1e400", ""), ("0", "-1", "nan", "inf", "1e30", "1e400")
 COUNT = ("0", "-1", "nan", "1e3")
+SHAPE = ("", "0", "-1", "1.5", "nan", HUGE, "2,", "1,2")
+NORM, TOKENS = ("3", "0", "-2", "nan", "-inf", "2.5", ""), ("x", "", "1,", "1.5", "nan", HUGE, "0")
 BAD: dict[str, dict[str, tuple[str, ...]]] = {
-    "verify": {"--timeout": SECONDS, "--threads": THREADS, "--memory": GIB, "--seed": SEED},
+    "verify": {"--timeout": SECONDS, "--threads": THREADS, "--memory": GIB, "--seed": SEED, "--shape": SHAPE},
     "check": {"--timeout": SECONDS},
     "sweep": {
         "--timeout": SECONDS, "--jobs": THREADS, "--threads": THREADS, "--memory": GIB, "--limit": COUNT,
@@ -35,10 +37,11 @@ BAD: dict[str, dict[str, tuple[str, ...]]] = {
     "certify": {
         "--eps": ("nan", "inf", "-1", "1e400", "", ",", "x", "0.1,nan", "0x1"), "--count": COUNT,
         "--first": ("-1", HUGE, "nan"), "--clip": ("nan,1", "1,0", "0", "0,1,2", ""),
-        "--threads": THREADS,
+        "--threads": THREADS, "--norm": NORM, "--tokens": TOKENS,
     },
     "radius": {
         "--count": COUNT, "--first": ("-1", HUGE), "--clip": ("nan,1", "1,0"), "--threads": THREADS,
+        "--norm": NORM, "--tokens": TOKENS,
         "--least": ("nan", "inf", "-1", "0"), "--most": ("nan", "inf", "-1", "0"),
         "--precision": ("nan", "inf", "-1", "0"),
     },
@@ -54,7 +57,7 @@ BAD: dict[str, dict[str, tuple[str, ...]]] = {
 WORDS = {
     "--method", "--methods", "--device", "--json", "--counterexample", "--certificate", "--out", "--runner",
     "--address", "--data", "--data-dir", "--verdicts-only", "--open", "--quick", "--url", "--family", "--kinds",
-    "--quiet", "--verbose", "--debug", "--help",
+    "--quiet", "--verbose", "--debug", "--help", "--weights", "--choices",
 }  # fmt: skip
 """Options that take no number."""
 
@@ -70,6 +73,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     real_benchmark(place, 1)
     np.savez(place / "inputs.npz", inputs=np.zeros((2, 2)), labels=np.zeros(2, dtype=np.int64))
     (place / "proof.vertex").write_bytes(b"nothing")
+    (place / "code.py").write_text("from torch import nn\n\n\ndef f():\n    return nn.Linear(2, 2)\n")
     (place / "model.onnx").write_bytes(network((np.eye(2), np.zeros(2))))
     return place
 
@@ -137,7 +141,9 @@ ODD = ["", ".", "..", "a\0b", "\ud800", "x" * 5000, "/dev/null", "/dev/zero", "-
 READ = ["verify {} {spec}", "verify {model} {}", "check {} {model}", "check {proof} {}", "check {proof} {model} {}",
         "sweep {}", "certify {} --eps 0.1", "certify {model} --eps 0.1 --data {}", "radius {}", "report {}",
         "certify {model} --eps 0.1 --data mnist --data-dir {}", "data list --data-dir {}", "reproduce {}",
-        "data fetch {}", "data check {}"]  # fmt: skip
+        "data fetch {}", "data check {}", "certify {}:f --eps 0.1", "certify m:{} --eps 0.1",
+        "certify {code}:f --weights {} --eps 0.1", "certify {code}:f --tokens 0 --data {} --eps 0.1",
+        "certify {code}:f --choices {}", "verify {}:f {spec}", "verify {code}:f {}"]  # fmt: skip
 
 
 @pytest.mark.parametrize("value", ODD, ids=[repr(value)[:20] for value in ODD])
@@ -146,8 +152,9 @@ def test_an_odd_name_is_no_crash(
     call: str, value: str, folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    named = {"model": folder / "model.onnx", "spec": folder / "p0.vnnlib", "proof": folder / "proof.vertex"}
-    given = [value if word == "{}" else word.format(**named) for word in call.split()]
+    named = {"model": "model.onnx", "spec": "p0.vnnlib", "proof": "proof.vertex", "code": "code.py"}
+    named = {name: str(folder / file) for name, file in named.items()}
+    given = [word.format(value, **named) for word in call.split()]
     found = CliRunner().invoke(app, given)
     assert found.exit_code in ((0, 1, 2) if call.startswith(("check", "data")) else (2,)), (
         found.output,

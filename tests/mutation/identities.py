@@ -46,28 +46,8 @@ MUTANTS: list[Mutant] = [
         "runs/evaluate.py",
         "runs/test_evaluate.py",
         {
-            "the model is not in the key": (
-                "asked_of",
-                (
-                    '{"model": subject.sha256, "data": inputs.sha256, "precision": str(subject.graph.dtype), '
-                    '"device": subject.graph.device.type, "threads": torch.get_num_threads()}'
-                ),
-                (
-                    '{"data": inputs.sha256, "precision": str(subject.graph.dtype), "device": '
-                    'subject.graph.device.type, "threads": torch.get_num_threads()}'
-                ),
-            ),
-            "the inputs are not in the key": (
-                "asked_of",
-                (
-                    '{"model": subject.sha256, "data": inputs.sha256, "precision": str(subject.graph.dtype), '
-                    '"device": subject.graph.device.type, "threads": torch.get_num_threads()}'
-                ),
-                (
-                    '{"model": subject.sha256, "precision": str(subject.graph.dtype), "device": '
-                    'subject.graph.device.type, "threads": torch.get_num_threads()}'
-                ),
-            ),
+            "the model is not in the key": ("asked_of", "subject.sha256", '"any"'),
+            "the inputs are not in the key": ("asked_of", "inputs.sha256", '"any"'),
             "a line is believed against the network": (
                 "_impossible",
                 'above or (answer.verdict == "verified" and clean < 0)',
@@ -75,6 +55,58 @@ MUTANTS: list[Mutant] = [
             ),
         },
         only="hangs_on or contradicts",
+    ),
+    *mutants(
+        "verdicts",
+        "runs/subject.py",
+        "cli/test_asking.py",
+        {
+            "weights do not count": ("subject", "[weights] if weights else []", "[]"),
+            "balls around words are boxes": (
+                "Inputs.ball",
+                "TokenBall(self.x, eps, self.tokens, self.ids, p=self.norm)",
+                "TokenBall(self.x, eps, self.tokens, self.ids)",
+            ),
+        },
+        only="another_sentence or balls_around",
+    ),
+    *mutants(
+        "verdicts",
+        "runs/decisions.py",
+        "runs/test_decisions.py",
+        {
+            "the table of words does not count": ("_AskedSentence.about", "self.weights", '"any"'),
+            "what the network gets right is a counterexample": (
+                "_AskedSentence._require_possible",
+                "self.margin(logits) > 0",
+                "False",
+            ),
+        },
+        only="another_row or correct_sentence",
+    ),
+    *mutants(
+        "verdicts",
+        "runs/sentences.py",
+        "runs/test_sentences.py",
+        {"the second of two lists counts": ("_once", "len(found) < len(pairs)", "False")},
+        only="twice",
+    ),
+    *mutants(
+        "verdicts",
+        "runs/python_models.py",
+        "runs/test_python_models.py",
+        {
+            "weights are rounded": ("_copy", "not _same(own, value)", "False"),
+            "weights are missing": ("load_weights", "name not in given and _memory(value) not in there", "False"),
+        },
+        only="have_to_fit",
+    ),
+    *mutants(
+        "verdicts",
+        "runs/code_names.py",
+        "runs/test_python_models.py",
+        {"a file is code": ("is_python_model", "_is_there(text)", "False")},
+        only="never_code",
     ),
     *mutants(
         "verdicts",

@@ -389,4 +389,27 @@ MUTANTS: list[Mutant] = [
             ),
         },
     ),
+    *mutants(
+        "verdicts",
+        "sets/token_ball.py",
+        "sets/test_token_ball.py",
+        {
+            "tokens that stand still move": (
+                "TokenBall._balls",
+                "self._eps.where(self._tokens[..., None], 0.0)",
+                "self._eps",
+            ),
+            "one ball for all tokens": (
+                "TokenBall._balls",
+                "LpBall(self._embeddings, self._eps.where(self._tokens[..., None], 0.0), self._p, per_token=True)",
+                "LpBall(self._embeddings, self._eps.where(self._tokens[..., None], 0.0), self._p)",
+            ),
+            "the box is the ball": (
+                "TokenBall.contains",
+                "super().contains(x) if self._boxes else self._balls.contains(x)",
+                "super().contains(x)",
+            ),
+        },
+        only="exact or minima",
+    ),
 ]

@@ -90,8 +90,8 @@ def test_refused() -> None:
         vx.radius(model, x, 0, p=3)
     with pytest.raises(InvalidValueError, match="tokens are for token ids"):
         vx.radius(model, x, 0, tokens=[0])
-    with pytest.raises(InvalidValueError, match="without p, clip and per_token"):
-        vx.radius(Sentence().eval(), IDS, 0, p=2, position=-1)
+    with pytest.raises(InvalidValueError, match="without clip and per_token"):
+        vx.radius(Sentence().eval(), IDS, 0, p=2, per_token=True, position=-1)
     with pytest.raises(InvalidTypeError, match="how is a dict"):
         vx.radius(model, x, 0, how={})
     with pytest.raises(InvalidValueError, match="method is 'crwn'"):

@@ -17,6 +17,7 @@ from vertex_softmax.runs.bisection import Bisection
 from vertex_softmax.runs.certify import certify
 from vertex_softmax.runs.radius import radii
 from vertex_softmax.runs.run import Run, read
+from vertex_softmax.runs.subject import Subject
 from vertex_softmax.search.attack import pgd
 
 pytestmark = pytest.mark.usefixtures("exported_once")
@@ -79,7 +80,7 @@ def test_a_second_run_asks_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPat
     some = inputs(3)
     first = radii(subject_of(some), some, ("crown",), tmp_path, HOW)
     monkeypatch.setattr(radius, "certify", None)
-    monkeypatch.setattr(radius, "pgd", None)
+    monkeypatch.setattr(Subject, "attack", None)
     again = radii(subject_of(some), some, ("crown",), tmp_path, HOW)
     assert again.radii == first.radii
     assert read(tmp_path).radii == first.radii

@@ -117,10 +117,10 @@ def test_boxes_that_are_the_same_are_replayed_once() -> None:
     one = prop(
         1, case([("0", "1"), ("0", "1")], conjunction()), case([("0", "1"), ("0", "1")], conjunction(({0: 1}, 1)))
     )
-    (found,) = verify_files._points(one.cases, (1, 2))
+    (found,) = verify_files.points_of_cases(one.cases, (1, 2))
     assert found.tolist() == [[[0, 0]], [[0.5, 0.5]], [[1, 1]]]
     wide = prop(1, case([("-1.7e308", "1.7e308"), ("0", "1")], conjunction()))
-    assert next(verify_files._points(wide.cases, (1, 2))).isfinite().all()
+    assert next(verify_files.points_of_cases(wide.cases, (1, 2))).isfinite().all()
 
 
 def test_a_function_with_a_default_is_judged_as_onnxruntime_runs_it(tmp_path: Path) -> None:

@@ -39,6 +39,8 @@ def sets() -> list[InputSet]:
         TokenBall(x, 0.3, tokens=[1, 3]),
         TokenBall(x, each, tokens=torch.tensor([[True, False] * 2, [False] * 4, [True] * 4])),
         TokenBall(x, 0.1, tokens=[0], ids=torch.tensor([[0, 1, 2, 3], [3, 2, 1, 0], [5, 5, 5, 5]])),
+        *(TokenBall(x, eps, tokens=[1, 3], p=p) for p in (1, 2) for eps in (0.3, 1e-300, 1e300, each)),
+        TokenBall(x, each, tokens=torch.tensor([[True, False] * 2, [False] * 4, [True] * 4]), p=2),
     ]
     for eps in (*RADII, torch.tensor([0.0, 0.5, 1e-9]), each):
         found += [LinfBall(x, eps), LinfBall(x, eps, clip=(-1, 1))]

@@ -7,7 +7,9 @@ command goes on from there.
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import json
+import math
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
@@ -20,25 +22,54 @@ from rich.table import Table
 from rich.text import Text
 
 from vertex_softmax.cli import values
+from vertex_softmax.cli.asking import Asking, numbers, refuse, set_threads
 from vertex_softmax.cli.common import complain, errors, progress_bar, quiet, reporting, say
-from vertex_softmax.cli.names import DATA_SETS, METHODS, one_of, some_of
+from vertex_softmax.cli.names import DATA_SETS, METHODS, NORMS, one_of, some_of
 from vertex_softmax.foundation.errors import InvalidValueError
 
 if TYPE_CHECKING:
     from vertex_softmax.runs.evaluate import EvaluatedPart
     from vertex_softmax.runs.run import Run
-    from vertex_softmax.runs.subject import Inputs
 
-Model = Annotated[Path, typer.Argument(help="An ONNX file, or a model that `vertex demo` wrote.", show_default=False)]
-DataName = Annotated[
+Model = Annotated[
     str,
+    typer.Argument(
+        help="An ONNX file; a model that `vertex demo` wrote; or package.module:function or FILE.py:function, a "
+        "function without arguments that returns a torch.nn.Module. Importing it runs its code.",
+        show_default=False,
+    ),
+]
+Weights = Annotated[
+    Path | None,
+    typer.Option(help="File .safetensors that is loaded into a Python model; all names must fit.", show_default=False),
+]
+DataName = Annotated[
+    str | None,
     typer.Option(
         "--data",
         autocompletion=one_of(DATA_SETS),
-        help="digits, mnist, ...; or a file .npz or .safetensors with inputs and labels.",
+        help="digits, mnist, ...; or a file .npz or .safetensors with inputs and labels; with --tokens a file .json, "
+        ".npz or .safetensors with ids and labels.",
+        show_default="digits",
     ),
 ]
 DataDir = Annotated[Path, typer.Option("--data-dir", envvar="VERTEX_DATA", help="The folder of the data sets.")]
+NormName = Annotated[
+    str | None,
+    typer.Option(
+        "--norm",
+        autocompletion=one_of(NORMS),
+        help="The norm in which ε is meant: inf, 2 or 1.",
+        show_default="inf",
+    ),
+]
+Tokens = Annotated[
+    str | None,
+    typer.Option(
+        help="For models that take token ids: POS,POS,..., the positions whose embeddings may move, each by ε; or all.",
+        show_default=False,
+    ),
+]
 Clip = Annotated[
     str | None,
     typer.Option(help="LOW,HIGH: the range of an input's entries.", show_default="0,1 for a data set, none for a file"),
@@ -55,11 +86,26 @@ DATA_FOLDER = Path("data")
 @reporting
 def certify(
     model: Model,
-    eps: Annotated[str, typer.Option(help="ε, or several: 0.01,0.02,0.05")],
-    data: DataName = "digits",
+    eps: Annotated[str | None, typer.Option(help="ε, or several: 0.01,0.02,0.05", show_default=False)] = None,
+    norm: NormName = None,
+    data: DataName = None,
+    tokens: Tokens = None,
+    choices: Annotated[
+        Path | None,
+        typer.Option(
+            help="JSON file with sentences and the ids that may stand at some of their positions; instead of --eps.",
+            show_default=False,
+        ),
+    ] = None,
+    weights: Weights = None,
     methods: Annotated[
-        str, typer.Option(autocompletion=some_of(METHODS), help="ibp, crown, alpha-crown, vertex, hybrid, joint, bab")
-    ] = "crown,joint",
+        str | None,
+        typer.Option(
+            autocompletion=some_of(METHODS),
+            help="ibp, crown, alpha-crown, vertex, hybrid, joint, bab",
+            show_default="crown,joint; bab with --choices",
+        ),
+    ] = None,
     count: Count = None,
     first: First = 0,
     clip: Clip = None,
@@ -69,28 +115,38 @@ def certify(
     threads: Threads = None,
     as_json: Json = False,
 ) -> None:
-    """Certify labelled inputs by several methods at several ε, and attack them.
+    """Certify labelled inputs by several methods at several ε, and attack them; or decide choices of words.
 
-    Each entry of an input may change by at most ε, within --clip; an input is certified if no point of that set is
-    misclassified. Every finished piece is kept in OUT/journal.jsonl: after an interruption the same command continues.
-    `vertex report OUT` makes a page of the results.
+    Each input may move within its ball of radius ε in the norm --norm, within --clip; an input is certified if no point
+    of that set is misclassified. With --tokens the inputs are sentences, and the embedding of each of these tokens
+    moves in a ball of its own. With --choices every sentence is decided: all combinations of the given words are
+    classified correctly, or one is not and its ids are told. Every finished piece is kept in OUT/journal.jsonl: after
+    an interruption the same command continues. `vertex report OUT` makes a page of the results.
 
     Examples:
         vertex certify out/demo/model --eps 0.02,0.05 --count 5
-        vertex certify model.onnx --data inputs.npz --eps 0.1 --methods crown
+        vertex certify model.onnx --data inputs.npz --eps 0.1 --norm 2
+        vertex certify words.py:net --data ids.json --tokens 1,3 --eps 0.1
+        vertex certify words.py:net --weights w.safetensors --choices words.json
     """
     from vertex_softmax.runs.evaluate import Plan, contradictions, evaluate
-    from vertex_softmax.runs.subject import read_model
 
-    radii = _numbers("--eps", eps)
-    files = _files(model, data, out)
-    _set_threads(threads)
-    inputs = _read_inputs(data, data_dir, clip, first, count)
-    subject = read_model(model, inputs)
-    names = [name.strip() for name in methods.split(",") if name.strip()]
+    asking = Asking(model=model, weights=weights, data=data, tokens=tokens, norm=norm, clip=clip, out=out)
+    if choices is not None:
+        given = {"--eps": eps, "--norm": norm, "--data": data, "--tokens": tokens, "--clip": clip}
+        refuse("--choices", {**given, "--verdicts-only": verdicts_only or None})
+        set_threads(threads)
+        _decide(asking, choices, _names(methods or "bab"), first, count, as_json=as_json)
+        return
+    if eps is None:
+        raise InvalidValueError("--eps is missing: give ε, or several, such as --eps 0.01,0.02; or --choices FILE")
+    radii = numbers("--eps", eps)
+    set_threads(threads)
+    subject, inputs = asking.read(data_dir, first, count)
+    names = _names(methods or "crown,joint")
     plan = Plan(bounds_at=() if verdicts_only else None)
     with watching(names, radii) as watch:
-        run = evaluate(subject, inputs, names, radii, out, plan, watch, files)
+        run = evaluate(subject, inputs, names, radii, out, plan, watch, asking.files)
     if as_json:
         typer.echo(json.dumps({"run": str(out / "run.json"), **summary(run)}))
     else:
@@ -104,7 +160,10 @@ def certify(
 @reporting
 def radius(
     model: Model,
-    data: DataName = "digits",
+    norm: NormName = None,
+    data: DataName = None,
+    tokens: Tokens = None,
+    weights: Weights = None,
     methods: Annotated[
         str, typer.Option(autocompletion=some_of(METHODS), help="One or several: crown,joint")
     ] = "joint",
@@ -112,7 +171,9 @@ def radius(
     first: First = 0,
     clip: Clip = None,
     least: Annotated[float, typer.Option(help="The smallest ε that is tried.")] = 1e-4,
-    most: Annotated[float, typer.Option(help="The largest ε that is tried.")] = 0.5,
+    most: Annotated[
+        float | None, typer.Option(help="The largest ε that is tried.", show_default="0.5; 100 for --norm 1 and 2")
+    ] = None,
     precision: Annotated[
         float, typer.Option(help="Relative distance of the certified to the least refused ε at the end.")
     ] = 0.05,
@@ -123,26 +184,25 @@ def radius(
 ) -> None:
     """Find the largest certified ε of every input, by bisection, and the curve of certified accuracy.
 
-    A certified radius is an ε that was certified itself; the attack gives an ε at which the network was fooled; the
-    true radius lies between. Every answer is kept in OUT/journal.jsonl: after an interruption the same command
-    continues.
+    ε is meant in the norm --norm; with --tokens it is how far the embedding of each of these tokens may move. A
+    certified radius is an ε that was certified itself; the attack gives an ε at which the network was fooled; the true
+    radius lies between. Every answer is kept in OUT/journal.jsonl: after an interruption the same command continues.
 
     Examples:
         vertex radius out/demo/model --count 5 --methods crown,joint
-        vertex radius model.onnx --data inputs.npz --json
+        vertex radius model.onnx --data inputs.npz --norm 2 --json
+        vertex radius words.py:net --data ids.json --tokens 1 --methods crown
     """
     from vertex_softmax.runs.bisection import Bisection
     from vertex_softmax.runs.radius import radii
-    from vertex_softmax.runs.subject import read_model
 
-    how = Bisection(least=least, most=most, precision=precision)
-    files = _files(model, data, out)
-    _set_threads(threads)
-    inputs = _read_inputs(data, data_dir, clip, first, count)
-    subject = read_model(model, inputs)
-    names = [name.strip() for name in methods.split(",") if name.strip()]
+    boxes = values.norm("--norm", norm) == math.inf
+    how = Bisection(least=least, most=most if most is not None else 0.5 if boxes else 100.0, precision=precision)
+    asking = Asking(model=model, weights=weights, data=data, tokens=tokens, norm=norm, clip=clip, out=out)
+    set_threads(threads)
+    subject, inputs = asking.read(data_dir, first, count)
     with progress_bar() as progress:
-        run = radii(subject, inputs, names, out, how, watch=progress, files=files)
+        run = radii(subject, inputs, _names(methods), out, how, watch=progress, files=asking.files)
     if as_json:
         typer.echo(json.dumps({"run": str(out / "run.json"), **radius_summary(run)}))
     else:
@@ -152,48 +212,26 @@ def radius(
     say(f"written: {out / 'run.json'}; a page of it: vertex report {out}")
 
 
-def _files(model: Path, data: str, out: Path) -> list[Path]:
-    """The files that a run reads; raises if the run in `out` would overwrite one of them."""
-    from vertex_softmax.runs.run import claimed
-    from vertex_softmax.runs.sweep.runner import external
+def _decide(asking: Asking, choices: Path, methods: list[str], first: int, count: int | None, *, as_json: bool) -> None:
+    """The part of `vertex certify` that decides sentences with choices of words."""
+    from vertex_softmax.runs.decisions import DecisionPlan, decide_sentences
+    from vertex_softmax.runs.sentences import read_choices
 
-    if not model.name:
-        raise InvalidValueError(f"{model} is not a model: give an ONNX file, or a model that `vertex demo` wrote")
-    stems = {model.name, model.stem}
-    beside = [model.with_name(f"{stem}.{ending}") for stem in stems for ending in ("json", "safetensors")]
-    files = [model, *beside, *external(model), *([] if data in DATA_SETS else [Path(data)])]
-    claimed(out, files)
-    return files
-
-
-def _set_threads(threads: int | None) -> None:
-    """Set torch's number of threads, if --threads is given."""
-    import torch
-
-    if values.threads("--threads", threads) is not None:
-        torch.set_num_threads(threads or 1)
+    module, out = asking.module("--choices"), asking.out
+    plan = DecisionPlan(data=choices.name, files=(*asking.files, choices))
+    with progress_bar() as progress:
+        sentences = read_choices(choices, first=first, count=count)
+        run = decide_sentences(module, asking.model, sentences, methods, out, plan, progress)
+    if as_json:
+        typer.echo(json.dumps({"run": str(out / "run.json"), **sentence_summary(run)}))
+    else:
+        Console().print(sentence_table(run))
+    say(f"written: {out / 'run.json'}; a page of it: vertex report {out}")
 
 
-def _read_inputs(data: str, data_dir: Path, clip: str | None, first: int, count: int | None) -> Inputs:
-    """The inputs that the options --data, --data-dir, --clip, --first and --count select."""
-    from vertex_softmax.runs.subject import read_inputs
-
-    ends = None if clip is None else _numbers("--clip", clip)
-    if ends is not None and len(ends) != 2:
-        raise InvalidValueError(f"--clip is {clip!r}; give two numbers, such as 0,1")
-    return read_inputs(
-        data, data_dir=data_dir, clip=None if ends is None else (ends[0], ends[1]), first=first, count=count
-    )
-
-
-def _numbers(name: str, text: str) -> list[float]:
-    """The numbers in the comma-separated value of an option."""
-    try:
-        return [float(part) for part in text.split(",") if part.strip()]
-    except ValueError as error:
-        raise InvalidValueError(
-            f"{name} is {text!r}; give numbers with commas between them, such as 0.01,0.02"
-        ) from error
+def _names(methods: str) -> list[str]:
+    """The methods in the comma-separated value of --methods."""
+    return [name.strip() for name in methods.split(",") if name.strip()]
 
 
 @contextlib.contextmanager
@@ -286,6 +324,38 @@ def table(run: Run, notes: Mapping[str, str] | None = None) -> Table:
     mean = sum(margins) / max(1, len(margins))
     ceilings = [f"≤ {row['not_fooled']:.0%}" for row in found["attack"]]
     shown.add_row("attack", *ceilings, f"≤ {mean:+.4g}", "", style="dim")
+    return shown
+
+
+def sentence_summary(run: Run) -> dict[str, Any]:
+    """The verdicts per method and the answers, as plain JSON."""
+    verdicts = ("verified", "falsified", "unknown")
+    return {
+        "sentences": len({s.number for s in run.sentences}),
+        "verdicts": {
+            method: {v: sum(s.verdict == v for s in run.sentences if s.method == method) for v in verdicts}
+            for method in run.methods
+        },
+        "rows": [dataclasses.asdict(s) for s in run.sentences],
+    }
+
+
+def sentence_table(run: Run) -> Table:
+    """The answers about sentences as a table for the terminal; a counterexample by the words that it replaces."""
+    counts = sentence_summary(run)["verdicts"]
+    said = [
+        f"{method}: {', '.join(f'{n} {verdict}' for verdict, n in found.items())}" for method, found in counts.items()
+    ]
+    shown = Table(title=Text(run.title), caption=Text("\n".join(said)), caption_justify="left")
+    for name in ("sentence", "method", "words", "combinations", "verdict", "bound", "counterexample", "s"):
+        shown.add_column(name, justify="left" if name in ("method", "verdict", "counterexample") else "right")
+    for s in run.sentences:
+        pairs = zip(s.ids, s.counterexample or s.ids, strict=True)
+        changed = [f"{t}: {old} → {new}" for t, (old, new) in enumerate(pairs) if old != new]
+        itself = "" if s.counterexample is None else "the sentence itself"
+        bound = "–" if s.bound is None else f"{s.bound:+.4g}"
+        row = (str(s.number), s.method, str(s.replaceable), s.combinations, s.verdict, bound)
+        shown.add_row(*row, ", ".join(changed) or itself, f"{s.seconds:.2f}")
     return shown
 
 

@@ -12,6 +12,7 @@ CASCADE = tuple(dict.fromkeys(("attack", "crown", "joint", "bab", *METHODS)))
 """The values of --method of `vertex verify`: how far the cascade goes, or a single method."""
 DATA_SETS = ("digits", "mnist", "fashion-mnist", "cifar10", "cifar10-gray")
 DEVICES = ("cpu", "cuda")
+NORMS = ("inf", "2", "1")
 
 
 def one_of(names: Sequence[str]) -> Callable[[str], list[str]]:

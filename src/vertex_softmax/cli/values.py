@@ -7,7 +7,9 @@ timer, the limits of the system. (typer's own `min` and `max` accept NaN, and of
 from __future__ import annotations
 
 import math
+from pathlib import Path
 
+from vertex_softmax.cli.names import NORMS
 from vertex_softmax.foundation.errors import InvalidValueError
 
 MOST_SECONDS = 1e7
@@ -66,3 +68,50 @@ def number(option: str, value: float, least: float = -math.inf, most: float = ma
     if not math.isfinite(value) or not least <= value <= most:
         raise InvalidValueError(f"{option} is {value}; it must be a number from {least:g} to {most:g}")
     return value
+
+
+def norm(option: str, text: str | None) -> float:
+    """The order of a norm: 1, 2 or inf; inf if the option is not given."""
+    if text is None:
+        return math.inf
+    if text.strip() not in NORMS:
+        raise InvalidValueError(f"{option} is {text!r}; the norms are inf, 2 and 1")
+    return float(text)
+
+
+def positions(option: str, text: str) -> tuple[int, ...] | None:
+    """Positions with commas between them, each once and in order; None for `all`."""
+    if text.strip() == "all":
+        return None
+    try:
+        found = tuple(dict.fromkeys(int(part) for part in text.split(",")))
+    except ValueError as error:
+        raise InvalidValueError(
+            f"{option} is {text!r}; give positions with commas between them, such as 1,3, or all"
+        ) from error
+    for position in found:
+        count(option, position, -MOST_COUNT)
+    return found
+
+
+def shape(option: str, text: str) -> tuple[int, ...]:
+    """The shape of an array, whole numbers from 1 with commas between them."""
+    try:
+        found = tuple(int(part) for part in text.split(","))
+    except ValueError as error:
+        raise InvalidValueError(f"{option} is {text!r}; give a shape such as 1,28,28") from error
+    for size in found:
+        count(option, size, 1)
+    return found
+
+
+def path(option: str, text: str) -> Path:
+    """The path of a file, which need not be there; raises for what no file can be called, as with a zero byte in it."""
+    found = Path(text)
+    try:
+        found.lstat()
+    except (FileNotFoundError, NotADirectoryError):
+        pass
+    except (OSError, ValueError) as error:
+        raise InvalidValueError(f"{option} is {text[:200]!r}, which cannot be read: {error}") from error
+    return found

@@ -115,7 +115,13 @@ def _print_error(error: BaseException, *, as_json: bool) -> None:
 @reporting
 @_competing
 def verify(
-    model: Annotated[Path, typer.Argument(help="ONNX file, or .onnx.gz.")],
+    model: Annotated[
+        str,
+        typer.Argument(
+            help="ONNX file, or .onnx.gz; or package.module:function or FILE.py:function, a function without arguments "
+            "that returns a torch.nn.Module. Importing it runs its code."
+        ),
+    ],
     spec: Annotated[Path, typer.Argument(help="VNNLIB file, or .vnnlib.gz.")],
     timeout: Annotated[float, typer.Option(help="Time limit in seconds, from the start of this process.")] = 100.0,
     method: Annotated[
@@ -140,26 +146,46 @@ def verify(
         Path | None,
         typer.Option(help="File for a proof that `vertex check` accepts; without a proof the answer is not unsat."),
     ] = None,
+    weights: Annotated[
+        Path | None, typer.Option(help="File .safetensors that is loaded into a Python model; all names must fit.")
+    ] = None,
+    shape: Annotated[
+        str | None,
+        typer.Option(help="The shape of one input of a Python model, such as 1,28,28.", show_default="of the property"),
+    ] = None,
 ) -> None:
-    """Prove a property of an ONNX model, or find a counterexample that onnxruntime confirms.
+    """Prove a property of a model, or find a counterexample that the model itself confirms (ONNX: in onnxruntime).
 
     Prints unsat, sat with the counterexample, unknown, timeout, or error, in the format of VNN-COMP; the reason goes to
-    stderr. Exit codes: 0 unsat, 10 sat, 3 unknown, 4 timeout, 2 error, 130 and 143 if it was interrupted.
+    stderr. Exit codes: 0 unsat, 10 sat, 3 unknown, 4 timeout, 2 error, 130 and 143 if it was interrupted. The input set
+    is what the property says, boxes of numbers: for balls in other norms, and for words, see `vertex certify --help`.
 
     Examples:
         vertex verify model.onnx property.vnnlib --timeout 100
         vertex verify model.onnx property.vnnlib --json answer.json
         vertex verify model.onnx property.vnnlib --json -
         vertex verify model.onnx property.vnnlib --certificate proof.vertex
+        vertex verify model.py:net property.vnnlib --shape 2
     """
-    outputs = _claimed(as_json, counterexample, certificate, [model, spec])
+    from vertex_softmax.runs.code_names import is_python_model, source_file
+
+    code = is_python_model(model)
+    read = [path for path in (source_file(model) if code else values.path("MODEL", model), spec, weights) if path]
+    outputs = _claimed(as_json, counterexample, certificate, read)
     values.seconds("--timeout", timeout)
     values.seed("--seed", seed)
     values.threads("--threads", threads)
     values.gib("--memory", memory)
     if method not in CASCADE:
         raise InvalidValueError(f"--method is {method!r}; choose one of {', '.join(CASCADE)}")
-    question = {"model": str(model), "spec": str(spec), "method": method, "timeout": timeout}
+    if not code and (weights is not None or shape is not None):
+        raise InvalidValueError("--weights and --shape are for Python models; an ONNX file has both")
+    if code and certificate is not None:
+        raise InvalidValueError(
+            "--certificate is for ONNX files, which `vertex check` reads; a Python model gets one from "
+            "vertex_softmax.certify(…, certificate=True)"
+        )
+    question = {"model": model, "spec": str(spec), "method": method, "timeout": timeout}
     out = _AnswerWriter(as_json, question, outputs)
     request = _Request(
         model=model,
@@ -171,6 +197,9 @@ def verify(
         memory=memory,
         seed=seed,
         proved=certificate is not None,
+        code=code,
+        weights=weights,
+        shape=None if shape is None else values.shape("--shape", shape),
     )
     with _terminable(), _watchdog(timeout - _since_start(), out):
         found = _answer(request, outputs)
@@ -189,7 +218,7 @@ def verify(
 class _Request:
     """What `vertex verify` is asked: its arguments and options."""
 
-    model: Path
+    model: str
     spec: Path
     timeout: float
     method: str
@@ -200,6 +229,10 @@ class _Request:
     seed: int
     proved: bool
     """whether the answer may be unsat only with a proof"""
+    code: bool
+    """whether the model is a Python function that returns a module"""
+    weights: Path | None
+    shape: tuple[int, ...] | None
 
 
 def _answer(request: _Request, outputs: Outputs) -> _GivenAnswer:
@@ -207,6 +240,8 @@ def _answer(request: _Request, outputs: Outputs) -> _GivenAnswer:
     import torch
 
     from vertex_softmax.graph.from_onnx.file import OnnxFile, packages
+    from vertex_softmax.runs.python_models import python_model
+    from vertex_softmax.runs.verify_models import load_module_instance
     from vertex_softmax.search.cascade import Budget
     from vertex_softmax.search.replay import counterexample_text
     from vertex_softmax.search.verify_files import described, load_instance, verify_instance
@@ -223,9 +258,13 @@ def _answer(request: _Request, outputs: Outputs) -> _GivenAnswer:
         )
     begin, spent = time.perf_counter(), _since_start()  # now that all is imported, which takes seconds
     try:
-        file = OnnxFile.read(request.model)
-        outputs.reads(file.external_files)
-        instance = load_instance(file, request.spec)
+        if request.code:
+            module = python_model(request.model, request.weights)
+            instance = load_module_instance(module, request.spec, request.shape)
+        else:
+            file = OnnxFile.read(Path(request.model))
+            outputs.reads(file.external_files)
+            instance = load_instance(file, request.spec)
     except MemoryError as error:
         raise InvalidValueError("there is not enough memory to read the files; give more by --memory") from error
     loading = time.perf_counter() - begin
@@ -244,7 +283,7 @@ def _answer(request: _Request, outputs: Outputs) -> _GivenAnswer:
     facts, proof = described(answer), None
     if request.proved and facts["status"] == "unsat":
         deadline = begin + loading + left
-        more, proof = _proved(instance, request.model, deadline, lambda text: report("proof", text))
+        more, proof = _proved(instance, Path(request.model), deadline, lambda text: report("proof", text))
         facts.update(more)
     facts["seconds"] = {"starting": spent, "loading": loading, **facts["seconds"]}
     facts["seconds"]["total"] = time.perf_counter() - begin + spent

@@ -52,8 +52,8 @@ def radius(
 
     0 for an input that is misclassified, or not certified at the smallest ε that is tried. Balls are those of
     `LinfBall` (p = inf) or `LpBall` (p = 1, 2), with `clip` and `per_token`. If x are token ids, integers (batch,
-    tokens), balls are those of `TokenBall` around their embeddings, in which `tokens` may move; p is inf then. `label`,
-    `method`, `targets`, `position` and `options` are those of `certify`.
+    tokens), balls are those of `TokenBall` around their embeddings, in which `tokens` may move, each in its own ball.
+    `label`, `method`, `targets`, `position` and `options` are those of `certify`.
 
     An attack bounds each radius from above and `crown` from below, before a stronger method is asked. `how`: the range
     of ε (from 1e-5 to 100) and the precision (5 %).
@@ -121,9 +121,10 @@ class _Balls:
 
     def __post_init__(self) -> None:
         ids = not self.x.is_floating_point()
-        if ids and (self.p != math.inf or self.clip is not None or self.per_token):
+        if ids and (self.clip is not None or self.per_token):
             raise InvalidValueError(
-                "x has integers, which are token ids: their balls are those of TokenBall, without p, clip and per_token"
+                "x has integers, which are token ids: their balls are those of TokenBall, one for each token, without "
+                "clip and per_token"
             )
         if not ids and self.tokens is not None:
             raise InvalidValueError("tokens are for token ids, and x has floats; pass ids (batch, tokens)")
@@ -142,7 +143,7 @@ class _Balls:
             mask = None if tokens is None else tensor_of("tokens", tokens)
             if mask is not None and mask.dtype == torch.bool and mask.dim() == 2 and len(mask) == self.count:
                 tokens = mask[index]
-            return TokenBall.of(self.model, x, eps, tokens)
+            return TokenBall.of(self.model, x, eps, tokens, p=self.p)
         if self.p == math.inf and not self.per_token:
             return LinfBall(x, eps, clip=self.clip)
         return LpBall(x, eps, self.p, clip=self.clip, per_token=self.per_token)

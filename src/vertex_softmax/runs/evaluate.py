@@ -13,17 +13,20 @@ from __future__ import annotations
 
 import dataclasses
 import datetime
+import math
 import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, TypeAlias, TypeVar
 
 import torch
+from torch import Tensor
 
 from vertex_softmax import __version__
 from vertex_softmax.foundation.errors import InvalidValueError
 from vertex_softmax.foundation.precision import full_precision
 from vertex_softmax.foundation.tolerances import COMPARISON
+from vertex_softmax.graph.ir import Graph
 from vertex_softmax.methods.options import Options
 from vertex_softmax.methods.registry import METHODS
 from vertex_softmax.runs.certify import certify
@@ -40,12 +43,12 @@ from vertex_softmax.runs.run import (
     claimed,
     finite,
     made,
+    norm_sign,
     packed,
     write,
 )
 from vertex_softmax.runs.slack import slack_map
 from vertex_softmax.runs.subject import Inputs, Subject
-from vertex_softmax.search.attack import pgd
 
 T = TypeVar("T")
 PIECE = 16
@@ -124,7 +127,7 @@ def evaluate(
         attacks = evaluation.attacks(radii)
         slack = evaluation.slack(answers, radii)
     run = Run(
-        title=plan.title or f"{subject.name} on {inputs.name}",
+        title=plan.title or f"{subject.name} on {inputs.name}{sets_in_words(inputs)}",
         version=__version__,
         created=datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),
         model=Model(subject.name, subject.sha256, subject.accuracy, subject.facts),
@@ -136,6 +139,7 @@ def evaluate(
         attacks=tuple(attacks),
         slack=slack,
         settings={
+            "norm": norm_sign(inputs.norm),
             "best bounds at ε": "all" if plan.bounds_at is None else ", ".join(map(str, plan.bounds_at)),
             "attack": f"{plan.attack_restarts} starts of {plan.attack_steps} steps per class",
             "threads": torch.get_num_threads(),
@@ -166,16 +170,27 @@ def contradictions(run: Run) -> list[str]:
 
 def described(inputs: Inputs) -> Data:
     """The description of the inputs' data set that is recorded in a run."""
-    return Data(inputs.name, tuple(inputs.x.shape[1:]), inputs.clip, inputs.classes)
+    tokens = None if inputs.ids is None else moving_in_words(inputs)
+    return Data(
+        inputs.name, tuple(inputs.x.shape[1:]), inputs.clip, inputs.classes, norm=f"{inputs.norm:g}", tokens=tokens
+    )
+
+
+def sets_in_words(inputs: Inputs) -> str:
+    """What a title adds about the inputs' balls: nothing if they are ℓ∞ balls around inputs that are no token ids."""
+    norm = "" if inputs.norm == math.inf else f", {norm_sign(inputs.norm)}"
+    return norm if inputs.ids is None else f"{norm}, moving {moving_in_words(inputs)}"
+
+
+def moving_in_words(inputs: Inputs) -> str:
+    """Which tokens may move."""
+    return "all tokens" if inputs.tokens is None else f"tokens {', '.join(map(str, inputs.tokens))}"
 
 
 @full_precision()
 def inputs_of(subject: Subject, inputs: Inputs) -> tuple[RunInput, ...]:
     """The inputs as they are recorded in a run: with the network's prediction and margin at each."""
-    graph = subject.graph
-    with torch.no_grad():
-        pieces = inputs.x.to(graph.dtype).split(TOGETHER)
-        logits = torch.cat([graph.evaluate(x.reshape(len(x), *graph.input.shape)).flatten(1) for x in pieces])
+    logits = _logits(subject, inputs)
     if bool((wrong := inputs.labels >= logits.shape[1]).any()) or bool((wrong := inputs.labels < 0).any()):
         first = int(wrong.nonzero()[0])
         raise InvalidValueError(
@@ -185,11 +200,32 @@ def inputs_of(subject: Subject, inputs: Inputs) -> tuple[RunInput, ...]:
     own = logits.gather(1, inputs.labels[:, None])
     others = (own - logits).scatter(1, inputs.labels[:, None], torch.inf).amin(1)
     return tuple(
-        RunInput(index=number, label=int(label), predicted=int(row.argmax()), clean=float(margin), pixels=packed(x))
-        for number, label, row, margin, x in zip(
-            inputs.numbers, inputs.labels, logits, others, inputs.x.numpy(), strict=True
+        RunInput(
+            index=number,
+            label=int(label),
+            predicted=int(row.argmax()),
+            clean=float(margin),
+            pixels=packed(x),
+            ids=None if inputs.ids is None else tuple(inputs.ids[i].tolist()),
+        )
+        for i, (number, label, row, margin, x) in enumerate(
+            zip(inputs.numbers, inputs.labels, logits, others, inputs.x.numpy(), strict=True)
         )
     )
+
+
+def _logits(subject: Subject, inputs: Inputs) -> Tensor:
+    """The network's outputs at the inputs, (n, classes)."""
+    found, order = [], []
+    with torch.no_grad():
+        for group in subject.groups(inputs):
+            graph, which = group.graph, torch.tensor(group.which)
+            pieces = inputs.x[which].to(graph.dtype).split(TOGETHER)
+            found += [graph.evaluate(x.reshape(len(x), *graph.input.shape)).flatten(1) for x in pieces]
+            order.append(which)
+    if len({logits.shape[1] for logits in found}) > 1:
+        raise InvalidValueError("the outputs of the inputs have different sizes; give inputs with the same classes")
+    return torch.cat(found)[torch.cat(order).argsort()]
 
 
 def _validated(methods: Sequence[str], eps: Sequence[float]) -> tuple[tuple[str, ...], tuple[float, ...]]:
@@ -209,6 +245,8 @@ def asked_of(subject: Subject, inputs: Inputs) -> dict[str, Any]:
     return {
         "model": subject.sha256,
         "data": inputs.sha256,
+        "norm": f"{inputs.norm:g}",
+        "tokens": None if inputs.ids is None else moving_in_words(inputs),
         "precision": str(subject.graph.dtype),
         "device": subject.graph.device.type,
         "threads": torch.get_num_threads(),
@@ -337,7 +375,7 @@ class _Evaluation:
         """The attacks on one piece of the inputs, as plain JSON."""
         begin = time.perf_counter()
         some, plan = self.inputs.at(piece), self.plan
-        attack = pgd(self.graph, some.ball(eps), some.labels, steps=plan.attack_steps, restarts=plan.attack_restarts)
+        attack = self.subject.attack(some, eps, plan.attack_steps, plan.attack_restarts)
         lines = [
             {
                 "input": i,
@@ -358,18 +396,23 @@ class _Evaluation:
         e = max(self.plan.bounds_at or eps)
         chosen = [a for a in answers if a.method == last and a.eps == e and a.verdict != "falsified"]
         chosen = chosen[: self.plan.slack_inputs]
+        if chosen and self.inputs.ids is not None:  # only of sentences that have one graph
+            group = self.subject.groups(self.inputs.at([a.input for a in chosen]))[0]
+            chosen, graph = [chosen[i] for i in group.which], group.graph
+        else:
+            graph = self.graph
         if not chosen:
             return None
         key = key_of("slack", eps=e, inputs=[[a.input, a.target] for a in chosen], **self.context)
-        return made(SlackMap, self.journal.once(key, self._slack, e, chosen), "slack")
+        return made(SlackMap, self.journal.once(key, self._slack, graph, e, chosen), "slack")
 
-    def _slack(self, eps: float, chosen: Sequence[RunAnswer]) -> dict[str, Any]:
+    def _slack(self, graph: Graph, eps: float, chosen: Sequence[RunAnswer]) -> dict[str, Any]:
         which = [a.input for a in chosen]
         some = self.inputs.at(which)
         self.watch(
             EvaluatedPart(method="slack", eps=eps, done=0, total=len(which), certified=0, bound=0.0, seconds=0.0)
         )
-        found = slack_map(self.graph, some.ball(eps), some.labels.tolist(), [a.target for a in chosen], eps)
+        found = slack_map(graph, some.ball(eps), some.labels.tolist(), [a.target for a in chosen], eps)
         return dataclasses.asdict(found)
 
     def _report(self, method: str, eps: float, found: Sequence[RunAnswer]) -> None:

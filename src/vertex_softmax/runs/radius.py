@@ -29,11 +29,10 @@ from vertex_softmax.methods.options import Options
 from vertex_softmax.methods.registry import METHODS
 from vertex_softmax.runs.bisection import CHEAP, STRONGER, Bisection, Bracket
 from vertex_softmax.runs.certify import certify
-from vertex_softmax.runs.evaluate import PIECE, asked_of, described, inputs_of
+from vertex_softmax.runs.evaluate import PIECE, asked_of, described, inputs_of, sets_in_words
 from vertex_softmax.runs.journal import Journal, fingerprint, key_of
-from vertex_softmax.runs.run import JOURNAL, Model, Radius, Run, RunInput, claimed, write
+from vertex_softmax.runs.run import JOURNAL, Model, Radius, Run, RunInput, claimed, norm_sign, write
 from vertex_softmax.runs.subject import Inputs, Subject
-from vertex_softmax.search.attack import pgd
 
 Watch: TypeAlias = Callable[[str, int, int], None]
 """Called with the method, how many inputs are finished, and how many there are."""
@@ -70,7 +69,7 @@ def radii(
         )
         found = [radius for method in dict.fromkeys(methods) for radius in search.radii(method, shown)]
     run = Run(
-        title=f"Certified radii of {subject.name} on {inputs.name}",
+        title=f"Certified radii of {subject.name} on {inputs.name}{sets_in_words(inputs)}",
         version=__version__,
         created=datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),
         model=Model(subject.name, subject.sha256, subject.accuracy, subject.facts),
@@ -80,6 +79,7 @@ def radii(
         inputs=shown,
         radii=tuple(found),
         settings={
+            "norm": norm_sign(inputs.norm),
             "least ε": how.least,
             "most ε": how.most,
             "precision": how.precision,
@@ -164,14 +164,13 @@ class _RadiusBisection:
     def _answer(self, what: str, asked: Sequence[int], eps: Tensor) -> dict[str, Any]:
         """Whether each of the inputs `asked` is certified (or, for the attack, not fooled) at its ε, as plain JSON."""
         begin = time.perf_counter()
-        some, graph = self.inputs.at(asked), self.subject.graph
-        ball = some.ball(eps)
+        some = self.inputs.at(asked)
         if what == "attack":
-            how = self.how
-            found = pgd(graph, ball, some.labels, steps=how.attack_steps, restarts=how.attack_restarts)
+            found = self.subject.attack(some, eps, self.how.attack_steps, self.how.attack_restarts)
             holds = found.worst >= 0  # a tie does not count as misclassified
         else:
-            holds = certify(self.subject.model, ball, some.labels, what, options=self.options, attack=None).certified
+            ball, model = some.ball(eps), self.subject.model
+            holds = certify(model, ball, some.labels, what, options=self.options, attack=None).certified
         return {"holds": holds.tolist(), "seconds": time.perf_counter() - begin}
 
 

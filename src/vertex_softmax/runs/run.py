@@ -39,6 +39,8 @@ MOST_BYTES = 1 << 30
 MOST_METHODS, MOST_EPS = 64, 4096
 """The most methods and ε of a run: a page has a curve for every method, and a point on it for every ε."""
 VERDICTS = ("verified", "falsified", "unknown")
+NORMS = {"inf": "ℓ∞", "2": "ℓ2", "1": "ℓ1"}
+"""The norms of balls, and how they are shown."""
 
 Floats = NDArray[np.float64]
 Plain = str | int | float | bool | None
@@ -67,6 +69,10 @@ class Data:
     """the least and the largest value of an input's entries; None: no limits"""
     classes: tuple[str, ...] | None = None
     """the names of the classes"""
+    norm: str = "inf"
+    """the norm of the balls around the inputs, one of NORMS"""
+    tokens: str | None = None
+    """which tokens may move, in words, if the inputs are embeddings of token ids"""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -81,6 +87,8 @@ class RunInput:
     """the least margin of the label at the input itself; below 0 where it is misclassified"""
     pixels: str
     """its numbers as text (`packed`)"""
+    ids: tuple[int, ...] | None = None
+    """the token ids whose embeddings the numbers are"""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -127,6 +135,32 @@ class Radius:
     attacked: float | None
     """the least ε tried at which the attack fooled the network; None if there is none"""
     seconds: float
+
+
+@dataclasses.dataclass(frozen=True)
+class RunSentence:
+    """The answer of a method for one sentence some of whose words may be replaced."""
+
+    number: int
+    """its position in the file"""
+    ids: tuple[int, ...]
+    label: int
+    predicted: int
+    clean: float
+    """the least margin of the label at the sentence itself; below 0 where it is misclassified"""
+    replaceable: int
+    """how many words have a choice"""
+    combinations: str
+    """how many sentences there are, the sentence itself included, in decimal digits"""
+    method: str
+    verdict: str
+    """one of VERDICTS"""
+    bound: float | None
+    """the least lower bound of the margins over all combinations; None if it is not finite"""
+    seconds: float
+    counterexample: tuple[int, ...] | None = None
+    """the ids of a combination that is misclassified, if it is falsified"""
+    reason: str = ""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -183,6 +217,8 @@ class Run:
     answers: tuple[RunAnswer, ...] = ()
     attacks: tuple[Attacked, ...] = ()
     radii: tuple[Radius, ...] = ()
+    sentences: tuple[RunSentence, ...] = ()
+    """the answers of a run over choices of words, which has no inputs and no ε"""
     slack: SlackMap | None = None
     settings: dict[str, Plain] = dataclasses.field(default_factory=dict)
     seconds: float = 0.0
@@ -205,6 +241,11 @@ class Run:
     def json(self) -> dict[str, Any]:
         """The run as plain JSON: the content of run.json."""
         return {"format": FORMAT, **dataclasses.asdict(self)}
+
+
+def norm_sign(norm: float) -> str:
+    """How a norm, 1, 2 or inf, is shown."""
+    return NORMS[f"{norm:g}"]
 
 
 def packed(x: Any) -> str:
@@ -322,6 +363,8 @@ def _require_consistent(run: Run) -> None:
         raise InvalidValueError(
             f"it has {len(run.methods)} methods and {len(run.eps)} ε; at most {MOST_METHODS} and {MOST_EPS} are read"
         )
+    if run.data.norm not in NORMS:
+        raise InvalidValueError(f"the norm {run.data.norm!r} is unknown")
     parts: tuple[Sequence[Any], ...] = (run.answers, run.attacks, run.radii)
     if bad := {x.input for part in parts for x in part} - set(range(len(run.inputs))):
         raise InvalidValueError(f"there is no input {min(bad)}")
@@ -332,12 +375,27 @@ def _require_consistent(run: Run) -> None:
     if verdict := next((a.verdict for a in run.answers if a.verdict not in VERDICTS), None):
         raise InvalidValueError(f"the verdict {verdict!r} is unknown")
     _require_unique(run)
+    for sentence in run.sentences:
+        _require_sentence(sentence, run.methods)
     if run.slack is not None:
         for heads in run.slack.attentions:
             _require_rectangular(heads)
     pictures = [x.pixels for x in run.inputs] + [a.adversarial for a in run.attacks if a.adversarial is not None]
     for text in pictures:
         unpacked(text, run.data.shape)
+
+
+def _require_sentence(sentence: RunSentence, methods: Sequence[str]) -> None:
+    """Raise unless the answer is one of these methods, and has a counterexample exactly if it is falsified."""
+    where, found = f"sentence {sentence.number}", sentence.counterexample
+    if sentence.method not in methods or sentence.verdict not in VERDICTS:
+        raise InvalidValueError(f"{where} has the unknown method {sentence.method!r} or verdict {sentence.verdict!r}")
+    if (sentence.verdict == "falsified") != (found is not None):
+        raise InvalidValueError(f"{where} is {sentence.verdict}, which does not fit its counterexample")
+    if found is not None and len(found) != len(sentence.ids):
+        raise InvalidValueError(f"{where} has {len(sentence.ids)} tokens and a counterexample of {len(found)}")
+    if not (sentence.combinations.isascii() and sentence.combinations.isdigit()):
+        raise InvalidValueError(f"{where} has {sentence.combinations[:40]!r} combinations, which is no number")
 
 
 def _require_unique(run: Run) -> None:
@@ -347,6 +405,7 @@ def _require_unique(run: Run) -> None:
         "answers": [(a.input, a.method, a.eps) for a in run.answers],
         "attacks": [(a.input, a.eps) for a in run.attacks],
         "radii": [(r.input, r.method) for r in run.radii],
+        "sentences": [(s.number, s.method) for s in run.sentences],
     }
     for name, keys in keys_by_name.items():
         if len(set(keys)) < len(keys):

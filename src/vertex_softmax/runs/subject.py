@@ -1,6 +1,7 @@
 """The subject of a run: a model and labelled inputs, from files that are not trusted, or from Python objects.
 
-Invariant: `Inputs` hold n finite float64 inputs (n, *shape) inside `clip`, and one label for each.
+Invariant: `Inputs` hold n finite float64 inputs (n, *shape) inside `clip`, and one label for each; or the token ids of
+n sentences, with their embeddings as inputs. Two `Inputs` with the same SHA-256 have the same balls for every ε.
 
     subject = read_model(Path("model.onnx"), inputs)
     inputs = read_inputs("images.npz", clip=(0, 1))  # arrays `inputs` (or `images`) and `labels`; or a data set's name
@@ -31,11 +32,13 @@ from vertex_softmax.foundation.files import DAMAGED, up_to
 from vertex_softmax.foundation.reading import content_of
 from vertex_softmax.graph.identity import graph_identity
 from vertex_softmax.graph.ir import Graph
+from vertex_softmax.runs.attack import attack
 from vertex_softmax.runs.demo import training
 from vertex_softmax.runs.named_data import is_name, named_data, names
 from vertex_softmax.runs.run import Plain, facts_of
-from vertex_softmax.sets import LinfBall
-from vertex_softmax.sets.loading import Loaded, Model, read
+from vertex_softmax.search.attack import Attack, pgd
+from vertex_softmax.sets import InputSet, LinfBall, LpBall, TokenBall
+from vertex_softmax.sets.loading import Group, Loaded, Model, read
 
 MOST_BYTES = 1 << 31
 """The largest file in bytes, compressed and decompressed."""
@@ -45,6 +48,8 @@ MOST_DIMENSIONS = 32
 """The most dimensions of an array."""
 INPUTS, LABELS = ("inputs", "images", "x"), ("labels", "y")
 """The accepted names of the two arrays of a file."""
+IDS = ("ids",)
+"""The name of an array of token ids, which takes the place of the inputs."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -54,7 +59,7 @@ class Inputs:
     name: str
     """the name of the data set or of the file"""
     x: Tensor
-    """(n, *shape) in float64"""
+    """(n, *shape) in float64; for token ids their embeddings (n, tokens, d)"""
     labels: Tensor
     """(n,) in int64"""
     clip: tuple[float, float] | None
@@ -63,25 +68,40 @@ class Inputs:
     """the positions of the inputs in the data that they were taken from"""
     classes: tuple[str, ...] | None = None
     """the names of the classes"""
+    norm: float = math.inf
+    """the norm of the balls around the inputs: 1, 2 or inf"""
+    ids: Tensor | None = None
+    """the token ids (n, tokens), if the model takes ids"""
+    tokens: tuple[int, ...] | None = None
+    """the positions of the tokens that may move, if there are ids; None: all"""
 
     def __len__(self) -> int:
         return len(self.x)
 
-    def ball(self, eps: float | Tensor) -> LinfBall:
-        """The ℓ∞ balls around the inputs, within `clip`; eps: one radius for all, or one each (n,)."""
-        return LinfBall(self.x, eps, clip=self.clip)
+    def ball(self, eps: float | Tensor) -> InputSet:
+        """The balls around the inputs, within `clip`; eps: one radius for all, or one each (n,).
+
+        For token ids: a ball for each token that may move.
+        """
+        if self.ids is not None:
+            return TokenBall(self.x, eps, self.tokens, self.ids, p=self.norm)
+        if self.norm == math.inf:
+            return LinfBall(self.x, eps, clip=self.clip)
+        return LpBall(self.x, eps, self.norm, clip=self.clip)
 
     def at(self, which: Sequence[int]) -> Inputs:
         """The inputs at these positions, from 0."""
         index = torch.tensor(list(which), dtype=torch.long)
         numbers = tuple(self.numbers[i] for i in which)
-        return replace(self, x=self.x[index], labels=self.labels[index], numbers=numbers)
+        ids = None if self.ids is None else self.ids[index]
+        return replace(self, x=self.x[index], labels=self.labels[index], numbers=numbers, ids=ids)
 
     @property
     def sha256(self) -> str:
-        """The SHA-256 of the inputs, their labels and `clip`."""
-        digest = hashlib.sha256(repr((tuple(self.x.shape), self.clip)).encode())
-        for part in (self.x, self.labels):
+        """The SHA-256 of the inputs, their labels, `clip`, the norm, the ids and which tokens may move."""
+        about = (tuple(self.x.shape), self.clip, self.norm, self.ids is not None, self.tokens)
+        digest = hashlib.sha256(repr(about).encode())
+        for part in (self.x, self.labels, *(() if self.ids is None else (self.ids,))):
             digest.update(part.numpy().astype(part.numpy().dtype.newbyteorder("<")).tobytes())
         return digest.hexdigest()
 
@@ -106,14 +126,35 @@ class Subject:
         """The model that is certified: the original if there is one, else the graph."""
         return self.graph if self.original is None else self.original
 
+    def groups(self, inputs: Inputs) -> list[Group]:
+        """The network's graphs for some inputs: one, or several for token ids, if masks or positions depend on them."""
+        if inputs.ids is None or self.original is None:
+            return [Group(tuple(range(len(inputs))), self.graph)]
+        return self.original.groups(inputs.ball(0.0))
 
-def subject(model: Model, inputs: Inputs, name: str = "") -> Subject:
-    """A module, a graph or an ONNX file as the subject of a run over these inputs."""
+    def attack(self, inputs: Inputs, eps: float | Tensor, steps: int, restarts: int) -> Attack:
+        """The lowest margins that an attack reaches in the balls around the inputs."""
+        how = {"steps": steps, "restarts": restarts}
+        if inputs.ids is None:
+            return pgd(self.graph, inputs.ball(eps), inputs.labels, **how)
+        return attack(self.model, inputs.ball(eps), inputs.labels, **how)
+
+
+def subject(model: Model, inputs: Inputs, name: str = "", weights: str = "") -> Subject:
+    """A module, a graph or an ONNX file as the subject of a run over these inputs.
+
+    weights: the identity of a module's weights (`python_models.weights_identity`). The graph has those that it computes
+    with, and those in which ids are looked up are no part of it.
+    """
     original = read(model)
-    graph = original.graph(inputs.ball(0.0)[:1])
-    identity = graph_identity(graph)
+    groups = original.groups(inputs.ball(0.0)[:1] if inputs.ids is None else inputs.ball(0.0))
+    graph = groups[0].graph
+    parts = [graph_identity(graph), *([weights] if weights else [])]
+    if inputs.ids is not None:  # every sentence may have a graph of its own
+        parts += [f"{graph_identity(group.graph)} {list(group.which)}" for group in groups]
     if original.identity is not None:
-        identity = hashlib.sha256(f"{identity} {original.identity}".encode()).hexdigest()
+        parts.append(original.identity)
+    identity = parts[0] if len(parts) == 1 else hashlib.sha256(" ".join(parts).encode()).hexdigest()
     return Subject(name or type(model).__name__, graph, identity, original=original)
 
 
@@ -133,7 +174,7 @@ def read_model(path: Path, inputs: Inputs) -> Subject:
         return replace(found, accuracy=accuracy if isinstance(accuracy, float) else None, facts=facts)
     raise InvalidValueError(
         f"{path} is not a model: give a file that ends in .onnx or .onnx.gz, or PATH if `vertex demo` wrote "
-        "PATH.safetensors and PATH.json; from Python, any torch.nn.Module can be used (vertex_softmax.runs.subject)"
+        "PATH.safetensors and PATH.json, or package.module:function or FILE.py:function, which returns a module"
     )
 
 
@@ -144,10 +185,11 @@ def read_inputs(
     clip: tuple[float, float] | None = None,
     first: int = 0,
     count: int | None = None,
+    norm: float = math.inf,
 ) -> Inputs:
     """Read `count` inputs (all if None), from number `first` on, of a data set's evaluation part or of a file.
 
-    clip: by default (0, 1) for the images of a data set, and no limits for a file.
+    norm: of the balls around them. clip: by default (0, 1) for the images of a data set, and no limits for a file.
     """
     if is_name(data):
         known = named_data(data, data_dir)
@@ -160,29 +202,23 @@ def read_inputs(
                 "`inputs` and `labels`"
             )
         x, labels = _arrays(path)
-    if first < 0 or first >= len(x) or (count is not None and count < 1):
+    numbers = selected(data, len(x), first, count)
+    some = slice(numbers.start, numbers.stop)
+    return Inputs(Path(data).name, x[some].double(), labels[some], clip, tuple(numbers), norm=norm)
+
+
+def selected(data: str, size: int, first: int, count: int | None) -> range:
+    """The numbers of the inputs that --first and --count select of the `size` inputs of a data set or file."""
+    if first < 0 or first >= size or (count is not None and count < 1):
         raise InvalidValueError(
-            f"{data} has {len(x)} inputs, numbered from 0; --first {first} and --count {count} select none of them"
+            f"{data} has {size} inputs, numbered from 0; --first {first} and --count {count} select none of them"
         )
-    last = len(x) if count is None else min(len(x), first + count)
-    numbers = tuple(range(first, last))
-    return Inputs(Path(data).name, x[first:last].double(), labels[first:last], clip, numbers)
+    return range(first, size if count is None else min(size, first + count))
 
 
 def _arrays(path: Path) -> tuple[Tensor, Tensor]:
     """The inputs (n, *shape) in float64 and the labels (n,) in int64 of a file."""
-    content = content_of(path, MOST_BYTES)
-    arrays = _from_npz(path, content) if path.suffix == ".npz" else _from_safetensors(path, content)
-    chosen = []
-    for accepted in (INPUTS, LABELS):
-        name = next((name for name in accepted if name in arrays), None)
-        if name is None:
-            raise InvalidValueError(
-                f"{path} has no array {' or '.join(map(repr, accepted))}; "
-                f"it has {', '.join(map(repr, arrays)) or 'none'}"
-            )
-        chosen.append(arrays[name])
-    x, labels = chosen
+    x, labels = arrays_of(path, (INPUTS, LABELS))
     if x.dtype.kind not in "fiu" or x.ndim < 2 or len(x) == 0:
         raise InvalidValueError(f"{path}: the inputs are {x.dtype} of shape {x.shape}; give numbers (n, ...), n ≥ 1")
     if labels.dtype.kind not in "iu" or labels.shape != (len(x),):
@@ -194,6 +230,24 @@ def _arrays(path: Path) -> tuple[Tensor, Tensor]:
     return torch.from_numpy(x.astype(np.float64)), torch.from_numpy(labels.astype(np.int64))
 
 
+def arrays_of(path: Path, names: Sequence[Sequence[str]]) -> list[NDArray[Any]]:
+    """Arrays of numbers of a file .npz or .safetensors: for each of `names` the first of these names that there is."""
+    content = content_of(path, MOST_BYTES)
+    every = [name for accepted in (*names, IDS) for name in accepted]
+    arrays = _from_npz(path, content, every) if path.suffix == ".npz" else _from_safetensors(path, content)
+    chosen = []
+    for accepted in names:
+        name = next((name for name in accepted if name in arrays), None)
+        if name is None:
+            remedy = "; for token ids say which of them may move: --tokens" if IDS[0] in arrays else ""
+            raise InvalidValueError(
+                f"{path} has no array {' or '.join(map(repr, accepted))}; "
+                f"it has {', '.join(map(repr, arrays)) or 'none'}{remedy}"
+            )
+        chosen.append(arrays[name])
+    return chosen
+
+
 def _from_safetensors(path: Path, content: bytes) -> dict[str, NDArray[Any]]:
     try:
         return dict(safetensors_numpy.load(content))
@@ -201,13 +255,13 @@ def _from_safetensors(path: Path, content: bytes) -> dict[str, NDArray[Any]]:
         raise InvalidValueError(f"{path} is not a safetensors file: {error}") from error
 
 
-def _from_npz(path: Path, content: bytes) -> dict[str, NDArray[Any]]:
-    """The arrays of an .npz file that have accepted names. Nothing is unpickled; sizes in headers are not trusted."""
+def _from_npz(path: Path, content: bytes, names: Sequence[str]) -> dict[str, NDArray[Any]]:
+    """The arrays of an .npz file that have these names. Nothing is unpickled; sizes in headers are not trusted."""
     arrays: dict[str, NDArray[Any]] = {}
     left = MOST_BYTES
     try:
         with zipfile.ZipFile(io.BytesIO(content)) as archive:
-            for name in (*INPUTS, *LABELS):
+            for name in dict.fromkeys(names):
                 if f"{name}.npy" in archive.namelist():
                     with archive.open(f"{name}.npy") as member:
                         data = up_to(member, left + 1)

@@ -73,15 +73,15 @@ def load_instance(model: Path | OnnxFile, spec: Path, *, seconds: float | None =
     prop = read_vnnlib(spec, inputs=inputs, outputs=outputs)
     shape = made.final.input.shape
     prop.require(shape, made.final.output.shape)
-    replay(original, made, [point for part in _points(prop.cases[:1], shape) for point in part], 0, clock)
+    replay(original, made, [point for part in points_of_cases(prop.cases[:1], shape) for point in part], 0, clock)
     graph = simplify(made.final, deadline=clock.end)
     require_dimensions(graph)
-    for points in _points(prop.cases, shape):
+    for points in points_of_cases(prop.cases, shape):
         require_same(original, graph, points, clock=clock)
     return Instance(graph, prop, Replay(original), original.identity)
 
 
-def _points(cases: Sequence[Case], shape: tuple[int, ...]) -> Iterator[Tensor]:
+def points_of_cases(cases: Sequence[Case], shape: tuple[int, ...]) -> Iterator[Tensor]:
     """The middle of every box, and the two ends of the first ENDS boxes, in batches (n, *shape); each box once."""
     seen: set[bytes] = set()
     part: list[Tensor] = []

@@ -1,7 +1,8 @@
-"""Balls in the maximum norm around the embeddings of some tokens; the embeddings of the other tokens are fixed."""
+"""Balls around the embeddings of some tokens, one for each of them; the embeddings of the other tokens are fixed."""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, ClassVar
 
@@ -13,6 +14,8 @@ from torch import Tensor
 from vertex_softmax.foundation.errors import InvalidTypeError, InvalidValueError
 from vertex_softmax.sets.arguments import Array, batch_of, first_true, radius_of, tensor_of
 from vertex_softmax.sets.base import InputSet, range_text
+from vertex_softmax.sets.lp_ball import LpBall, order_of
+from vertex_softmax.sets.region import Region
 from vertex_softmax.sets.rounding import around
 from vertex_softmax.sets.token_ids import token_ids
 
@@ -21,11 +24,13 @@ if TYPE_CHECKING:
 
 
 class TokenBall(InputSet):
-    """All x' with |x' − embeddings| ≤ eps on the chosen tokens and x' = embeddings on the others.
+    """All x' with |(x' − embeddings) / eps|_p ≤ 1 on each of the chosen tokens and x' = embeddings on the others.
 
     embeddings: (batch, tokens, d). eps: as for `LinfBall`, rounded outwards in the same way, so that [lower, upper]
-    contains the real set. tokens: those that may move, as indices (the same for every input) or as a mask (tokens) or
-    (batch, tokens); None means all. The attribute is always a mask (batch, tokens).
+    contains the real set. p: the norm, 1, 2 or inf; every token has a ball of its own, as with `per_token` of `LpBall`,
+    and for p = 1 and 2 the set is the real one and `contains` is exact, as there. tokens: those that may move, as
+    indices (the same for every input) or as a mask (tokens) or (batch, tokens); None means all. The attribute is always
+    a mask (batch, tokens).
     ids: integers (batch, tokens), for a module that takes token ids. The embeddings must then be the rows of its
     embedding table at these ids, before the module scales them or adds anything; `certify` compares them.
     `TokenBall.of` looks them up:
@@ -33,12 +38,13 @@ class TokenBall(InputSet):
         ball = TokenBall.of(model, ids, 0.01, tokens=[1, 3])
     """
 
-    FIELDS: ClassVar[tuple[str, ...]] = ("lower", "upper", "embeddings", "eps", "tokens", "ids")
+    FIELDS: ClassVar[tuple[str, ...]] = ("lower", "upper", "embeddings", "eps", "tokens", "ids", "p")
 
     _embeddings: Tensor
     _eps: Tensor
     _tokens: Tensor
     _ids: Tensor | None
+    _p: float
 
     def __init__(
         self,
@@ -46,6 +52,8 @@ class TokenBall(InputSet):
         eps: float | Array,
         tokens: Sequence[int] | NDArray[np.integer] | NDArray[np.bool_] | Tensor | None = None,
         ids: NDArray[np.integer] | Tensor | None = None,
+        *,
+        p: float = math.inf,
     ) -> None:
         point = batch_of("embeddings", embeddings)
         if point.dim() != 3:
@@ -53,7 +61,8 @@ class TokenBall(InputSet):
         mask = _mask(tokens, point)
         radius = radius_of(eps, point)
         lower, upper = around("embeddings", point, radius.where(mask[..., None], 0.0))
-        self._set(embeddings=point, eps=radius, tokens=mask, ids=_ids(ids, point), lower=lower, upper=upper)
+        ends = {"lower": lower, "upper": upper}
+        self._set(embeddings=point, eps=radius, tokens=mask, ids=_ids(ids, point), p=order_of(p), **ends)
 
     @classmethod
     def of(
@@ -62,6 +71,8 @@ class TokenBall(InputSet):
         ids: NDArray[np.integer] | Tensor,
         eps: float | Array,
         tokens: Sequence[int] | NDArray[np.integer] | NDArray[np.bool_] | Tensor | None = None,
+        *,
+        p: float = math.inf,
     ) -> TokenBall:
         """The set around the embeddings of ids (batch, tokens), looked up in the model's own embedding table.
 
@@ -77,7 +88,7 @@ class TokenBall(InputSet):
                 f"ids has shape {tuple(rows.shape)}; it must be (batch, tokens), neither of them 0: use ids[None] for "
                 "one sentence"
             )
-        return cls(read(model).rows(rows).to(rows.device), eps, tokens, rows)
+        return cls(read(model).rows(rows).to(rows.device), eps, tokens, rows, p=p)
 
     @property
     def embeddings(self) -> Tensor:
@@ -104,9 +115,48 @@ class TokenBall(InputSet):
         """The embeddings that the balls are around, (batch, tokens, d); a copy."""
         return self.embeddings
 
+    @property
+    def p(self) -> float:
+        """The order of the norm: 1, 2 or inf."""
+        return self._p
+
+    def region(self, shape: Sequence[int], dtype: torch.dtype, device: torch.device) -> Region:
+        """The sets as bounds see them, rounded outward to a precision."""
+        return super().region(shape, dtype, device) if self._boxes else self._balls.region(shape, dtype, device)
+
+    def contains(self, x: Tensor) -> Tensor:
+        """Whether each x lies in its set: (batch, tokens, d) → bool, (batch). NaN lies in no set.
+
+        Without tolerance: in [lower, upper] for p = inf, and exactly in the balls for p = 1 and 2.
+        """
+        return super().contains(x) if self._boxes else self._balls.contains(x)
+
+    def project(self, x: Tensor) -> Tensor:
+        """Points of the sets near x, (batch, k, tokens, d) both, as `LpBall` has them; `contains` is True of each."""
+        return super().project(x) if self._boxes else self._balls.project(x)
+
+    def sample(self, count: int, generator: torch.Generator) -> Tensor:
+        """Random points of the sets, (batch, count, tokens, d), as `LpBall` has them; `contains` is True of each."""
+        return super().sample(count, generator) if self._boxes else self._balls.sample(count, generator)
+
+    def step(self, x: Tensor, gradient: Tensor, share: float) -> Tensor:
+        """One step of an attack from points x (batch, k, tokens, d) of the sets, as `LpBall` makes it."""
+        return super().step(x, gradient, share) if self._boxes else self._balls.step(x, gradient, share)
+
+    @property
+    def _boxes(self) -> bool:
+        """Whether the balls are those of the maximum norm, which are boxes."""
+        return self._p == math.inf
+
+    @property
+    def _balls(self) -> LpBall:
+        """The same sets without ids: one ball for every token, of radius 0 where it may not move."""
+        return LpBall(self._embeddings, self._eps.where(self._tokens[..., None], 0.0), self._p, per_token=True)
+
     def _summary(self) -> str:
         moving = range_text(self._tokens.sum(-1))
-        return f"eps {range_text(self._eps[self._tokens])}, {moving} of {self._tokens.shape[1]} tokens move"
+        order = "" if self._boxes else f"p {self._p:g}, "
+        return f"{order}eps {range_text(self._eps[self._tokens])}, {moving} of {self._tokens.shape[1]} tokens move"
 
 
 def _mask(tokens: object, x: Tensor) -> Tensor:

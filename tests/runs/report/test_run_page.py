@@ -354,7 +354,7 @@ def test_bad_runs_are_named(tmp_path, change, text) -> None:
         data["slack"]["attentions"][0]["row_slack"][0].pop()
     else:
         data.update(change)
-    (tmp_path / "run.json").write_text(json.dumps(data).replace('"inf"', "1e999"))
+    (tmp_path / "run.json").write_text(json.dumps(data).replace('"x": "inf"', '"x": 1e999'))
     with pytest.raises(InvalidValueError, match=text):
         run_page.write(tmp_path)
     assert not (tmp_path / "report.html").exists()

@@ -14,7 +14,7 @@ from vertex_softmax.foundation.files import read_whole
 from vertex_softmax.runs.report import svg
 from vertex_softmax.runs.report.assembled import assembled, written
 from vertex_softmax.runs.report.run_data import Facts, page_data, radius_summary
-from vertex_softmax.runs.run import JOURNAL, Plain, Run, read
+from vertex_softmax.runs.run import JOURNAL, NORMS, VERDICTS, Plain, Run, read
 from vertex_softmax.runs.run import NAME as RUN
 
 NAME = "report.html"
@@ -45,6 +45,7 @@ def page(run: Run, theorem: str = "") -> bytes:
         about=_about(run),
         rates=_rates(facts),
         radii=_radii(facts),
+        sentences=_sentences(run),
         everything=f"all {_inputs(len(run.inputs))}" if len(run.inputs) != 1 else "one input",
         theorem=theorem,
     )
@@ -59,9 +60,12 @@ def _theorem(path: Path) -> str:
 def lede(facts: Facts) -> list[str]:
     """The main results of a run, in sentences."""
     run, whole = facts.run, len(facts.run.inputs)
+    if run.sentences:
+        return [_decided(run, method) for method in run.methods]
     if not whole:
         return ["This run has no inputs."]
     said = []
+    in_norm = "" if run.data.norm == "inf" else f" in {NORMS[run.data.norm]}"
     k = facts.telling()
     if k is not None:
         rates = {m: r[k] for m, r in facts.rates.items()}
@@ -69,13 +73,41 @@ def lede(facts: Facts) -> list[str]:
         if known:
             best, *rest = known
             others = f", {_listed([f'{m} {count}' for count, m in rest])}" if rest else ""
-            said.append(f"At ε = {run.eps[k]:g}, {best[1]} certifies {best[0]} of {_inputs(whole)}{others}.")
+            said.append(f"At ε = {run.eps[k]:g}{in_norm}, {best[1]} certifies {best[0]} of {_inputs(whole)}{others}.")
         said.extend(_ceiling(facts, k))
     medians = [(s["median"], m) for m, s in _summaries(run).items() if s is not None and s["median"] is not None]
     if medians:
         text = _listed([f"{median:.3g} ({m})" for median, m in sorted(medians, reverse=True)])
-        said.append(f"The median certified radius of {_inputs(whole)} is {text}.")
+        said.append(f"The median certified radius{in_norm} of {_inputs(whole)} is {text}.")
     return said or [f"This run has {_inputs(whole)} and no complete answer yet."]
+
+
+def _decided(run: Run, method: str) -> str:
+    """How many sentences a method decides, in a sentence."""
+    said = [s.verdict for s in run.sentences if s.method == method]
+    counts = [f"{said.count(verdict)} are {verdict}" for verdict in VERDICTS]
+    return f"Of {len(said):,} sentence{'' if len(said) == 1 else 's'} by {method}, {_listed(counts)}."
+
+
+def _sentences(run: Run) -> list[dict[str, str]]:
+    """The answers about sentences as a table."""
+    rows = []
+    for s in run.sentences:
+        pairs = zip(s.ids, s.counterexample or s.ids, strict=True)
+        changed = [f"{t}: {old} → {new}" for t, (old, new) in enumerate(pairs) if old != new]
+        rows.append(
+            {
+                "number": str(s.number),
+                "method": s.method,
+                "verdict": s.verdict,
+                "words": str(s.replaceable),
+                "combinations": s.combinations,
+                "bound": "–" if s.bound is None else f"{s.bound:+.4g}",
+                "counterexample": ", ".join(changed) or ("" if s.counterexample is None else "the sentence itself"),
+                "seconds": f"{s.seconds:.2f}",
+            }
+        )
+    return rows
 
 
 def _ceiling(facts: Facts, k: int) -> list[str]:
@@ -117,9 +149,15 @@ def _about(run: Run) -> list[tuple[str, list[tuple[str, str]]]]:
         model.append(("SHA-256", run.model.sha256))
     data: list[tuple[str, Plain]] = [
         ("name", run.data.name),
-        ("inputs", f"{len(run.inputs):,}"),
-        ("shape", " × ".join(map(str, run.data.shape)) or "one number"),
     ]
+    if run.sentences:
+        data.append(("sentences", f"{len({s.number for s in run.sentences}):,}"))
+    else:
+        data.append(("inputs", f"{len(run.inputs):,}"))
+        data.append(("shape", " × ".join(map(str, run.data.shape)) or "one number"))
+        data.append(("balls in the norm", NORMS[run.data.norm]))
+    if run.data.tokens is not None:
+        data.append(("what moves", run.data.tokens))
     if run.data.clip is not None:
         data.append(("values within", f"[{run.data.clip[0]:g}, {run.data.clip[1]:g}]"))
     if run.data.classes is not None:

@@ -246,9 +246,23 @@ def test_a_precision_that_does_not_hold_the_embeddings_is_refused() -> None:
     )
 
 
-def test_certificates_are_refused() -> None:
-    with pytest.raises(InvalidValueError, match="certificates are about boxes"):
-        certify(plain(), words(), 0, "crown", certificate=True)
+def test_certificates_of_all_combinations() -> None:
+    """Accepted by the checker, about choices, and only where every combination is right."""
+    proved = 0
+    for seed in range(6):
+        some, module = words(seed), ready(Plain(), seed)
+        with torch.no_grad():
+            logits = module(every(some))
+        for label in range(3):
+            margins = (logits[:, label : label + 1] - logits)[:, [c for c in range(3) if c != label]].amin(1)
+            found = certify(plain(seed), some, label, "bab", certificate=True)
+            if found.certificates[0] is not None:
+                proved += 1
+                checked = found.certificates[0].check()
+                assert checked.accepted
+                assert float(margins.min()) >= checked.margin - 1e-9
+                assert "choices" in checked.statement or "vectors" in checked.statement
+    assert proved
 
 
 @pytest.mark.parametrize("method", METHODS)

@@ -61,7 +61,8 @@ def certify(
     which is then not read again. The set's tensors are (batch, ...); the module sees them one at a time. Before
     anything is said, the graph that is bounded is held against the model itself at every input, at its centre and at
     points of its set: the module run eagerly, or onnxruntime. Bounds are floating point (float64 unless told
-    otherwise): `lower` may exceed the true bound by rounding.
+    otherwise): `lower` may exceed the true bound by rounding. A model of several inputs has a `sets.Product`; of a
+    `sets.Union` every member has to be verified, and each is bounded for itself.
 
     `certificate`: prove every `verified` so that it survives floating point (`Certification.certificates`); what cannot
     be proved is unknown, with the margin of the proof as reason. `rigorous`: besides, `lower` is only what was proved

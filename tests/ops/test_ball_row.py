@@ -121,6 +121,15 @@ def test_rows_for_themselves(ball: UnitBall) -> None:
     assert torch.allclose(each.constant.sum(-1), whole.constant)
 
 
+@pytest.mark.parametrize("diagonal", [None, 1])
+def test_no_objectives(diagonal: int | None) -> None:
+    """As where the signs of all ReLUs behind the row are known: nothing is asked, and nothing is answered."""
+    row = Row(0, UnitBall.EUCLIDEAN, 0.3, masked=False)
+    step = row.rule.backward(row.eta[:, :0], diagonal)
+    assert step.start is not None
+    assert step.start.shape == (1, 0, row.radius.shape[1])
+
+
 def test_only_one_ball_without_shared_inputs() -> None:
     """Two balls, a cube, or an input that two keys depend on: no rule."""
     row = Row(0, UnitBall.EUCLIDEAN, 0.3, masked=False)

@@ -117,7 +117,7 @@ class BallRow(Relaxation):
         else:
             flat = slope.movedim(-3, 2).flatten(1, 2)  # (batch, S · n, ..., K, P)
             flat = flat.flatten(2, -3).sum(2) if flat.dim() > 4 else flat
-        flat = flat.reshape(batch, flat.shape[1], -1)
+        flat = flat.flatten(2)
         found = flat.new_zeros(batch, flat.shape[1], inputs)
         found = found.index_add(2, self.places.flatten(), flat)
         return found / torch.where(self.radius > 0, self.radius, torch.ones_like(self.radius)).unsqueeze(1)

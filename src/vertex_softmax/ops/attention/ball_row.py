@@ -176,6 +176,8 @@ def ball_row(scores: Scores, known: AffineForm, values: AffineForm) -> BallRow |
     present = scores.box.upper > -torch.inf
     centre = torch.where(present, known.centre, torch.full_like(known.centre, -torch.inf))
     weights = centre.softmax(-1)
+    if bool((present & (weights < torch.finfo(weights.dtype).tiny)).any()):
+        return None  # a weight that underflows at the centre may be large elsewhere, where e^t is
     g = torch.where(present.unsqueeze(-1), g, torch.zeros_like(g))
     lengths = norm(g, (-1,)) if unit.ball is UnitBall.EUCLIDEAN else g.abs().amax(-1)
     centring = torch.diag_embed(lengths) - (weights * lengths).unsqueeze(-2)  # rows j: t_j

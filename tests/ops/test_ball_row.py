@@ -121,6 +121,25 @@ def test_rows_for_themselves(ball: UnitBall) -> None:
     assert torch.allclose(each.constant.sum(-1), whole.constant)
 
 
+def test_a_weight_that_underflows() -> None:
+    """At the centre a key has the weight 0 in floats, but not where its score is higher: no rule."""
+    row = Row(0, UnitBall.EUCLIDEAN, 0.3, masked=True)
+    unit, values = UnitSet(UnitBall.EUCLIDEAN), AffineForm(row.v, row.V, row.radius, UnitSet(UnitBall.EUCLIDEAN))
+    assert ball_row(row.rule.scores, AffineForm(row.s, row.G, row.radius, unit), values) is not None
+    low = row.s.clone()
+    low[..., 3] -= 800
+    assert ball_row(row.rule.scores, AffineForm(low, row.G, row.radius, unit), values) is None
+
+
+@pytest.mark.parametrize("diagonal", [None, 1])
+def test_no_objectives(diagonal: int | None) -> None:
+    """As where the signs of all ReLUs behind the row are known: nothing is asked, and nothing is answered."""
+    row = Row(0, UnitBall.EUCLIDEAN, 0.3, masked=False)
+    step = row.rule.backward(row.eta[:, :0], diagonal)
+    assert step.start is not None
+    assert step.start.shape == (1, 0, row.radius.shape[1])
+
+
 def test_only_one_ball_without_shared_inputs() -> None:
     """Two balls, a cube, or an input that two keys depend on: no rule."""
     row = Row(0, UnitBall.EUCLIDEAN, 0.3, masked=False)

@@ -26,6 +26,7 @@ from vertex_softmax.runs import certify as certify_module
 from vertex_softmax.runs import counterexamples
 from vertex_softmax.runs.certification import Certification
 from vertex_softmax.runs.certify import certify
+from vertex_softmax.runs.classes import Asked
 from vertex_softmax.runs.counterexamples import Attacking
 from vertex_softmax.sets import Box, InputSet, LinfBall, LpBall, TokenBall
 from vertex_softmax.sets.loading import read
@@ -402,3 +403,11 @@ def test_the_attack_keeps_to_the_memory(monkeypatch: pytest.MonkeyPatch) -> None
     found = certify(ONCE, ball, some.labels[:4], "ibp", options=limited)  # not even one point fits
     assert Verdict.FALSIFIED not in found.verdicts
     assert found.counterexamples.isnan().all()
+
+
+def test_rows_of_targets_of_one_input() -> None:
+    """A network that takes the whole set as one input: rows that differ are refused, none of them is dropped."""
+    cpu = torch.device("cpu")
+    with pytest.raises(InvalidValueError, match="targets has 2 different rows"):
+        Asked.of(0, [[1], [2]], 1, 2).classes((2, 3), 1, cpu)
+    assert Asked.of(0, [[2], [2]], 1, 2).classes((2, 3), 1, cpu).targets.tolist() == [[2]]

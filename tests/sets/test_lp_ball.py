@@ -109,6 +109,21 @@ def test_single_precision_is_rounded_outward(p: int) -> None:
     assert bool((wide.support(A) <= region(ball).support(A) + 1e-15).all())
 
 
+@pytest.mark.parametrize("per_token", [False, True])
+@pytest.mark.parametrize("p", [1, 2])
+def test_a_network_may_take_the_whole_batch_as_one_input(p: int, per_token: bool) -> None:
+    """Then every input has its balls still: a linear function is least where each part of it is."""
+    generator = torch.Generator().manual_seed(0)
+    x, A = (torch.randn(2, 3, 4, generator=generator, dtype=torch.float64) for _ in range(2))
+    ball = LpBall(x, torch.tensor([0.5, 2.0]), p, per_token=per_token)
+    one_by_one = ball.region((3, 4), torch.float64, torch.device("cpu"))
+    whole = ball.region((2, 3, 4), torch.float64, torch.device("cpu"))
+    least, point = whole.minimise(A[None, None])
+    assert torch.allclose(least.flatten(), one_by_one.support(A.unsqueeze(1)).sum())
+    assert torch.allclose((A * point[0, 0]).sum(), least)
+    assert whole.columns().flatten(3).abs().sum((0, 1, 2)).count_nonzero() == x.numel()
+
+
 def test_parts_and_rearrangements_of_regions() -> None:
     x, A = draw(3, 2, 3), torch.randn(3, 4, 2, 3, generator=GENERATOR, dtype=torch.float64)
     ball = LpBall(x, draw(3, 2, 3), 2, (0, 1), per_token=True)

@@ -99,8 +99,7 @@ class Asked:
             others = torch.arange(count).expand(batch, count)
             targets = others[others != labels[:, None]].reshape(batch, count - 1)
         else:
-            targets = self.targets[:1] if len(self.targets) != batch else self.targets
-            targets = targets.expand(batch, -1)
+            targets = _rows_for(self.targets, batch).expand(batch, -1)
             _refuse_targets(targets, labels, count)
         return Classes(labels.to(device), targets.to(device), count, first)
 
@@ -209,6 +208,18 @@ def _classed(labels: Tensor, batch: int, classes: int) -> Tensor:
         at = int(wrong.nonzero()[0])
         raise InvalidValueError(f"label {int(labels[at])} at index {at} is not a class; there are {classes}, from 0")
     return labels
+
+
+def _rows_for(targets: Tensor, batch: int) -> Tensor:
+    """One row of targets, or one for each input; a set that is one input of the network's whole shape has one."""
+    if len(targets) in (1, batch):
+        return targets
+    if bool((targets != targets[0]).any()):
+        raise InvalidValueError(
+            f"targets has {len(targets)} different rows, and the network takes the whole set as {batch} input"
+            f"{'s' if batch > 1 else ''}; give one list of classes"
+        )
+    return targets[:1]
 
 
 def _refuse_targets(targets: Tensor, labels: Tensor, classes: int) -> None:

@@ -118,7 +118,9 @@ class LpBall(InputSet):
         if bool(((self._eps == 0) & (centre.double() != self._x)).any()):
             return BoxRegion(lower, upper)  # a fixed number that this precision does not have
         centre, radius = (placed(x.to(device), shape) for x in (centre, radius))
-        return LpRegion(Norm(int(self._p)), centre, radius, lower, upper, self._members().to(device))
+        # not `_members`: where the network takes the whole batch as one input, that has the balls of all of them
+        members = torch.arange(centre[0].numel(), device=device).reshape(-1, self._members().shape[1])
+        return LpRegion(Norm(int(self._p)), centre, radius, lower, upper, members)
 
     def _members(self) -> Tensor:
         """The numbers of each ball, (balls, size)."""

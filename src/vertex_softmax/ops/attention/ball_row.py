@@ -117,7 +117,7 @@ class BallRow(Relaxation):
         else:
             flat = slope.movedim(-3, 2).flatten(1, 2)  # (batch, S · n, ..., K, P)
             flat = flat.flatten(2, -3).sum(2) if flat.dim() > 4 else flat
-        flat = flat.reshape(batch, flat.shape[1], -1)
+        flat = flat.flatten(2)
         found = flat.new_zeros(batch, flat.shape[1], inputs)
         found = found.index_add(2, self.places.flatten(), flat)
         return found / torch.where(self.radius > 0, self.radius, torch.ones_like(self.radius)).unsqueeze(1)
@@ -176,6 +176,8 @@ def ball_row(scores: Scores, known: AffineForm, values: AffineForm) -> BallRow |
     present = scores.box.upper > -torch.inf
     centre = torch.where(present, known.centre, torch.full_like(known.centre, -torch.inf))
     weights = centre.softmax(-1)
+    if bool((present & (weights < torch.finfo(weights.dtype).tiny)).any()):
+        return None  # a weight that underflows at the centre may be large elsewhere, where e^t is
     g = torch.where(present.unsqueeze(-1), g, torch.zeros_like(g))
     lengths = norm(g, (-1,)) if unit.ball is UnitBall.EUCLIDEAN else g.abs().amax(-1)
     centring = torch.diag_embed(lengths) - (weights * lengths).unsqueeze(-2)  # rows j: t_j

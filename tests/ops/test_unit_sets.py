@@ -120,7 +120,7 @@ def test_balls_of_one_unknown_each_are_a_cube(ball: UnitBall, kind: str) -> None
     found = []
     for unit in (single, cube):
         left, right = form(kind, unit, 1), form(kind, unit, 4)
-        found.append(product_radius(row_form(left), row_form(right._replace(radius=left.radius))))
+        found.append(product_radius(row_form(left), row_form(dataclasses.replace(right, radius=left.radius))))
     assert torch.allclose(*found, rtol=1e-12, atol=0)
     g = torch.randn(7, INPUTS, generator=torch.Generator().manual_seed(1), dtype=torch.float64)
     assert torch.allclose(single.reach(g, single.at(torch.arange(INPUTS))), g.abs().sum(-1), rtol=1e-15, atol=0)

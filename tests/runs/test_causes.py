@@ -28,7 +28,7 @@ def encoder(norm_first: bool) -> nn.Module:
 def test_a_reason_names_an_op_of_the_model(norm_first: bool) -> None:
     model, x = encoder(norm_first), torch.rand(2, 3, 8)
     labels = model(x).argmax(-1)
-    found = certify(model, LinfBall(x, 0.3), labels, "crown")
+    found = certify(model, LinfBall(x, 0.3), labels, "crown", attack=None)
     for reason in found.reasons:
         assert re.search(r"; \d+% of what is lost is lost at the (norm|attention|product|function) '0[./]", reason), (
             reason
@@ -40,7 +40,7 @@ def test_a_wide_set_before_a_norm_is_the_norms_fault() -> None:
     torch.manual_seed(0)
     model = nn.Sequential(nn.Linear(3, 4), nn.LayerNorm(4), nn.Linear(4, 2)).double().eval()
     x = torch.zeros(1, 3, dtype=torch.float64)
-    reason = certify(model, LinfBall(x, 100.0), model(x).argmax(-1), "crown").reasons[0]
+    reason = certify(model, LinfBall(x, 100.0), model(x).argmax(-1), "crown", attack=None).reasons[0]
     assert "100% of what is lost is lost at the norm '1/layer_norm'" in reason
 
 
@@ -63,7 +63,11 @@ def test_the_last_norm_of_one_row_is_not_named_where_something_else_is_lost() ->
 def test_without_zonotopes_nothing_is_said() -> None:
     model = nn.Sequential(nn.Linear(3, 4), nn.ReLU(), nn.Linear(4, 2)).eval()
     x = torch.zeros(1, 3)
-    assert certify(model, LinfBall(x, 9.0), model(x).argmax(-1), "crown").reasons[0].endswith("is not positive")
+    assert (
+        certify(model, LinfBall(x, 9.0), model(x).argmax(-1), "crown", attack=None)
+        .reasons[0]
+        .endswith("is not positive")
+    )
 
 
 def scores() -> Zonotope:

@@ -217,11 +217,11 @@ class Run:
     answers: tuple[RunAnswer, ...] = ()
     attacks: tuple[Attacked, ...] = ()
     radii: tuple[Radius, ...] = ()
-    sentences: tuple[RunSentence, ...] = ()
-    """the answers of a run over choices of words, which has no inputs and no ε"""
     slack: SlackMap | None = None
     settings: dict[str, Plain] = dataclasses.field(default_factory=dict)
     seconds: float = 0.0
+    sentences: tuple[RunSentence, ...] = ()
+    """the answers of a run over choices of words, which has no inputs and no ε"""
 
     def rate(self, method: str, eps: float) -> float | None:
         """The share of all inputs that are certified; None unless the method has an answer for every input."""

@@ -67,7 +67,7 @@ def sets(x: Tensor) -> list[InputSet]:
     return found
 
 
-@pytest.mark.parametrize("dtype", [torch.float64, torch.float32])
+@pytest.mark.parametrize("dtype", [torch.float64, pytest.param(torch.float32, marks=pytest.mark.slow)])
 def test_no_counterexample_is_false(dtype: torch.dtype) -> None:
     some = inputs()
     model = (

@@ -29,7 +29,7 @@ def margins(graph: Graph, points: Tensor, C: Tensor) -> Tensor:
     return graph.evaluate(points) @ C.mT
 
 
-@pytest.mark.parametrize("few", [1, 4, 32])
+@pytest.mark.parametrize("few", [1, pytest.param(4, marks=pytest.mark.slow), 32])
 @pytest.mark.parametrize("norm", ["none", "post"])
 def test_verdicts_are_those_of_enumeration(few: int, norm: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(choices, "FEW", few)

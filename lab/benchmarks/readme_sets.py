@@ -19,6 +19,8 @@ def deept(runs: Runs) -> list[str]:
     cells = []
     for p, published in PUBLISHED.items():
         some = [row for row in rows if str(row["p"]) == p]
+        if not some:
+            continue
         methods = [name for name in ("crown", "joint", "bab") if all(name in row["radius"] for row in some)]
         for method in methods:
             mean = statistics.mean(row["radius"][method] for row in some)

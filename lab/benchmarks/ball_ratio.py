@@ -1,7 +1,7 @@
 """How much larger a certified ℓ2 ball is than the certified box around one: digits and sentences, networks with norms.
 
 python lab/benchmarks/ball_ratio.py [--only TEXT ...] [--inputs 6] [--jobs 1] [--sst FOLDER] [--models FOLDER]
-    [--digits FOLDER] [--out FILE]
+    [--digits FOLDER] [--device cuda] [--out FILE]
 
 The box of half width ε holds the ball of radius ε: whoever has boxes alone certifies ε in ℓ2 by certifying the box. For
 each input: the largest ε of `crown` for the ball and for the box, and of an attack in the ball; bisection to 4 %. Of a
@@ -94,7 +94,9 @@ def measured(question: BallQuestion) -> dict[str, Any]:
     def certified(eps: float, p: float, name: str) -> bool:
         counts[name] += 1
         how = Options(goal=0.0)
-        return bool(certify(graph, LpBall(x, eps * moving, p), label, "crown", options=how, attack=None).certified[0])
+        ball = LpBall(x, eps * moving, p)
+        found = certify(graph, ball, label, "crown", options=how, device=question.options.device, attack=None)
+        return bool(found.certified[0])
 
     start = 0.02
     for name, p in (("box", math.inf), ("ball", 2.0)):
@@ -114,6 +116,7 @@ def main() -> None:
     parser.add_argument("--sst", type=Path, default=Path("../shared/data/deept/sst"))
     parser.add_argument("--models", type=Path, default=Path("out/sst"))
     parser.add_argument("--digits", type=Path, default=Path("out/norms"))
+    parser.add_argument("--device", default="cpu")
     parser.add_argument("--out", type=Path, default=RUNS / "ball-ratio.json")
     options = parser.parse_args()
     record: dict[str, Any] = {"benchmark": "ball-ratio", "version": __version__, "rows": []}

@@ -26,10 +26,12 @@ from vertex_softmax.foundation.tolerances import OUTWARD
 from vertex_softmax.graph.ir import Constant, Node
 from vertex_softmax.ops.contract import AffineOp, Propagating, Summarising
 from vertex_softmax.ops.interval import Interval
+from vertex_softmax.ops.lengths import norm
 from vertex_softmax.ops.linear import Add, Linear, Scale, Shift, Subtract
 from vertex_softmax.ops.shape import Moving
 from vertex_softmax.ops.zonotope import (
     BallProducts,
+    Care,
     InputUnknowns,
     Pairs,
     Segments,
@@ -37,8 +39,6 @@ from vertex_softmax.ops.zonotope import (
     Zonotope,
     ellipsoid_balls,
     error_blocks,
-    lengths,
-    norm,
     of_box,
     reach_of,
 )
@@ -249,7 +249,7 @@ def merged(zonotope: Zonotope, most: int, origin: str) -> Zonotope:
         return zonotope
     first, *others = sizes
     others = [unknowns for unknowns in others if unknowns.origin != first.origin]
-    reach = {unknowns: float(lengths(zonotope.blocks[unknowns]).sum()) for unknowns in others}
+    reach = {unknowns: float(zonotope.reach_of_block(unknowns, Care.ROUGH).sum()) for unknowns in others}
     whole += zonotope.centre.numel() * math.prod(zonotope.centre.shape[1:])  # of the balls that are made
     chosen: list[Unknowns] = []
     for unknowns in sorted(others, key=lambda each: reach[each]):
@@ -277,7 +277,7 @@ def reduced(zonotope: Zonotope, most: int) -> Zonotope:
     whole = sum(sizes.values())
     if whole <= most:
         return zonotope
-    reach = {unknowns: lengths(zonotope.blocks[unknowns]).sum(1) for unknowns in sizes}
+    reach = {unknowns: zonotope.reach_of_block(unknowns, Care.ROUGH) for unknowns in sizes}
     blocks, own = dict(zonotope.blocks), zonotope.own
     for unknowns in sorted(reach, key=lambda u: float(reach[u].sum())):
         if whole <= most:

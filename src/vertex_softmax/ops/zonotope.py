@@ -14,7 +14,9 @@ from __future__ import annotations
 import dataclasses
 import functools
 import math
+import weakref
 from collections.abc import Callable, Iterable, Mapping
+from enum import Enum
 from typing import NamedTuple
 
 import torch
@@ -23,6 +25,7 @@ from torch import Tensor
 from vertex_softmax.ops import pairs
 from vertex_softmax.ops.generators import most_eigenvalue, raised, root
 from vertex_softmax.ops.interval import Interval
+from vertex_softmax.ops.lengths import lengths, norm, pieces, sum_of_lengths
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -137,6 +140,61 @@ class RowShape:
         return most_eigenvalue(self.matrix) * self.size
 
 
+class Care(Enum):
+    """How carefully products of the input's unknowns are bounded; of other blocks the reach is known exactly."""
+
+    ROUGH = "as one ball"
+    PLAIN = "by the Frobenius norm"
+    TIGHT = "by the spectral norm"
+
+
+class Reach(NamedTuple):
+    """How far columns move each number."""
+
+    columns: weakref.ReferenceType[Tensor]
+    version: int
+    """of the columns: another one if somebody has changed them in place"""
+    reach: Tensor
+
+
+class KnownReaches:
+    """How far blocks reach, computed once. Each belongs to one tensor of columns, and is gone with it.
+
+    A zonotope made by `dataclasses.replace` may share it: blocks with other columns are not mistaken for these.
+    """
+
+    def __init__(self, found: dict[tuple[Unknowns, Care], Reach] | None = None) -> None:
+        self._found = {} if found is None else found
+
+    def of(self, unknowns: Unknowns, columns: Tensor, care: Care) -> Tensor:
+        """The reach of a block."""
+        if care is not Care.ROUGH and not isinstance(unknowns, Pairs | BallProducts):
+            care = Care.ROUGH
+        if care is Care.PLAIN and not isinstance(unknowns, Pairs):
+            care = Care.ROUGH
+        known = self._found.get((unknowns, care))
+        if known is None or known.columns() is not columns or known.version != columns._version:
+            if care is Care.ROUGH:
+                reach = sum_of_lengths(columns)
+            else:
+                reach = reach_of(unknowns, columns, tight=care is Care.TIGHT)
+            known = Reach(weakref.ref(columns), columns._version, reach)
+            self._found[unknowns, care] = known
+        return known.reach
+
+    def changed(
+        self, old: Mapping[Unknowns, Tensor], new: Mapping[Unknowns, Tensor], change: Callable[[Tensor], Tensor]
+    ) -> KnownReaches:
+        """Those of blocks whose numbers were moved."""
+        found = {}
+        for (unknowns, care), known in self._found.items():
+            columns = old.get(unknowns)
+            if columns is not None and known.columns() is columns and known.version == columns._version:
+                moved = new[unknowns]
+                found[unknowns, care] = Reach(weakref.ref(moved), moved._version, change(known.reach))
+        return KnownReaches(found)
+
+
 @dataclasses.dataclass(frozen=True, eq=False)
 class Zonotope:
     """The values of a node over the input set; `shape` is the node's."""
@@ -149,40 +207,35 @@ class Zonotope:
     """(batch, *shape), ≥ 0: the unknown that each number has for itself; None is 0"""
     slack: Tensor
     """(batch, *shape), ≥ 0: what else a number may be off by"""
-    known: tuple[Tensor | None, ...] = (None, None, None)
-    """`radius`, `tight_radius` and `rough_radius`, where they have been computed: the same numbers as without"""
+    reaches: KnownReaches = dataclasses.field(default_factory=KnownReaches, repr=False)
+    """how far the blocks reach, where it has been computed: the same numbers as without"""
 
     @functools.cached_property
     def radius(self) -> Tensor:
         """How far each number is from its centre, (batch, *shape)."""
-        if self.known[0] is not None:
-            return self.known[0]
-        found = self.slack if self.own is None else self.slack + self.own
-        for unknowns, columns in self.blocks.items():
-            found = found + reach_of(unknowns, columns)
-        return found
+        return self._radius(Care.PLAIN)
 
     @functools.cached_property
     def rough_radius(self) -> Tensor:
         """Products of inputs as one ball: quick, for what need not be exact, such as rounding."""
-        if self.known[2] is not None:
-            return self.known[2]
-        found = self.loose
-        for columns in self.blocks.values():
-            found = found + lengths(columns).sum(1)
-        return found
+        return self._radius(Care.ROUGH)
 
     @functools.cached_property
     def tight_radius(self) -> Tensor:
         """The same with the products of inputs bounded by spectral norms, which takes longer: for what curves read."""
-        if self.known[1] is not None:
-            return self.known[1]
         if not any(isinstance(unknowns, Pairs | BallProducts) for unknowns in self.blocks):
             return self.radius
+        return torch.minimum(self._radius(Care.TIGHT), self.radius)
+
+    def _radius(self, care: Care) -> Tensor:
         found = self.loose
-        for unknowns, columns in self.blocks.items():
-            found = found + reach_of(unknowns, columns, tight=True)
-        return torch.minimum(found, self.radius)
+        for unknowns in self.blocks:
+            found = found + self.reach_of_block(unknowns, care)
+        return found
+
+    def reach_of_block(self, unknowns: Unknowns, care: Care) -> Tensor:
+        """How far a block moves each number, (batch, *shape); computed once."""
+        return self.reaches.of(unknowns, self.blocks[unknowns], care)
 
     @property
     def box(self) -> Interval:
@@ -251,12 +304,13 @@ class Zonotope:
                 size = size + length
                 count += columns.shape[2]
                 continue
-            length = lengths(columns, also_last=True)  # (batch, balls, rows...)
-            scale = torch.where(length > 0, length, torch.ones_like(length)).sqrt()
-            flat = (columns / scale[:, :, None, ..., None]).flatten(1, 2).movedim(1, -1)  # (batch, rows..., d, P)
-            matrix = matrix + flat @ flat.mT
-            size = size + length.sum(1)
-            count += flat.shape[-1]
+            for piece in pieces(columns, 1):
+                length = lengths(piece, also_last=True)  # (batch, balls, rows...)
+                scale = torch.where(length > 0, length, torch.ones_like(length)).sqrt()
+                flat = (piece / scale[:, :, None, ..., None]).flatten(1, 2).movedim(1, -1)  # (batch, rows..., d, P)
+                matrix = matrix + flat @ flat.mT
+                size = size + length.sum(1)
+                count += flat.shape[-1]
         return RowShape(raised(matrix, count), size)
 
     @functools.cached_property
@@ -266,18 +320,10 @@ class Zonotope:
 
     def rearranged(self, change: Callable[[Tensor], Tensor]) -> Zonotope:
         """With all tensors changed by a function that only moves numbers, behind any leading dimensions."""
-        return Zonotope(
-            change(self.centre),
-            {unknowns: change(columns) for unknowns, columns in self.blocks.items()},
-            None if self.own is None else change(self.own),
-            change(self.slack),
-            tuple(None if known is None else change(known) for known in self._known_radii()),
-        )
-
-    def _known_radii(self) -> tuple[Tensor | None, ...]:
-        """`radius`, `tight_radius` and `rough_radius`, as far as they have been computed."""
-        names = ("radius", "tight_radius", "rough_radius")
-        return tuple(self.__dict__.get(name, known) for name, known in zip(names, self.known, strict=True))
+        blocks = {unknowns: change(columns) for unknowns, columns in self.blocks.items()}
+        own = None if self.own is None else change(self.own)
+        reaches = self.reaches.changed(self.blocks, blocks, change)
+        return Zonotope(change(self.centre), blocks, own, change(self.slack), reaches)
 
 
 def reach_of(unknowns: Unknowns, columns: Tensor, *, tight: bool = False) -> Tensor:
@@ -286,36 +332,7 @@ def reach_of(unknowns: Unknowns, columns: Tensor, *, tight: bool = False) -> Ten
         return (pairs.tight_reach if tight else pairs.reach)(columns, unknowns.count)
     if tight and isinstance(unknowns, BallProducts):
         return pairs.ball_reach(columns, unknowns.count)
-    return lengths(columns).sum(1)
-
-
-def lengths(columns: Tensor, *, also_last: bool = False) -> Tensor:
-    """How far each ball moves each number: (batch, balls, k, *shape) → (batch, balls, *shape).
-
-    `also_last`: each row, over the last dimension too.
-    """
-    if columns.shape[2] == 1 and not also_last:
-        return columns.abs().squeeze(2)
-    return norm(columns, (2, -1) if also_last else (2,))
-
-
-def norm(x: Tensor, dims: tuple[int, ...]) -> Tensor:
-    """The Euclidean norm over some dimensions, by their largest number where squares underflow: 0 only of zeros.
-
-    What divides by it squares the quotient again: a length that is too large by far would make that vanish.
-    """
-    limits = torch.finfo(x.dtype)
-    found = x.square().sum(dims)
-    # below the limit a computed sum of squares says only that the true one is below twice the limit
-    small = found < 2 * math.prod(x.shape[i] for i in dims) * limits.tiny / limits.eps
-    found = found.sqrt_()
-    if x.numel() == 0 or not bool(small.any()):
-        return found
-    most = x.abs().amax(dims, keepdim=True)
-    if bool((small & (most > 0).squeeze(dims)).any()):
-        scaled = (x / torch.where(most > 0, most, torch.ones_like(most))).square_().sum(dims).sqrt_()
-        found = torch.where(small, scaled * most.squeeze(dims), found)
-    return found
+    return sum_of_lengths(columns)
 
 
 def times_right(columns: Tensor, right: Tensor) -> Tensor:

@@ -28,9 +28,9 @@ from torch import Tensor
 
 from vertex_softmax.ops.attention.shared import Scores
 from vertex_softmax.ops.contract import AffineForm, Relaxation, Step
+from vertex_softmax.ops.lengths import norm
 from vertex_softmax.ops.tensors import beside, sum_to
 from vertex_softmax.ops.unit_sets import UnitBall
-from vertex_softmax.ops.zonotope import norm
 
 SMALL = 0.1
 """Below, e^τ − 1 − τ is taken from its series: the difference would lose digits."""

@@ -15,4 +15,4 @@ def rounded(zonotope: Zonotope, size: Tensor) -> Zonotope:
     share = OUTWARD.get(size.dtype, 0.0)
     if share == 0:
         return zonotope
-    return dataclasses.replace(zonotope, slack=zonotope.slack + share * size, known=(None, None, None))
+    return dataclasses.replace(zonotope, slack=zonotope.slack + share * size)

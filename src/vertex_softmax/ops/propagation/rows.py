@@ -22,6 +22,7 @@ from torch import Tensor
 from vertex_softmax.foundation.tolerances import OUTWARD
 from vertex_softmax.ops.generators import raised
 from vertex_softmax.ops.interval import Interval
+from vertex_softmax.ops.lengths import lengths, norm
 from vertex_softmax.ops.propagation.rounding import rounded
 from vertex_softmax.ops.zonotope import (
     Ellipse,
@@ -29,8 +30,6 @@ from vertex_softmax.ops.zonotope import (
     Unknowns,
     Zonotope,
     error_blocks,
-    lengths,
-    norm,
     reach_of,
     times_left,
     times_rows,

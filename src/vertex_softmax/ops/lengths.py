@@ -1,0 +1,73 @@
+"""Euclidean lengths of the columns of blocks, in pieces that stay in the cache.
+
+A block has shape (batch, balls, k, *shape): how each number moves with the k unknowns of each ball.
+"""
+
+from __future__ import annotations
+
+import math
+
+import torch
+from torch import Tensor
+
+PIECE = 1 << 17
+"""On a CPU at most so many numbers are squared at a time (1 MiB in float64); GPUs take all at once."""
+
+
+def lengths(columns: Tensor, *, also_last: bool = False) -> Tensor:
+    """How far each ball moves each number: (batch, balls, k, *shape) → (batch, balls, *shape).
+
+    `also_last`: each row, over the last dimension too.
+    """
+    if columns.shape[2] == 1 and not also_last:
+        return columns.abs().squeeze(2)
+    return norm(columns, (2, -1) if also_last else (2,))
+
+
+def sum_of_lengths(columns: Tensor) -> Tensor:
+    """How far a block moves each number: (batch, balls, k, *shape) → (batch, *shape)."""
+    first, *others = pieces(columns, 1)
+    found = lengths(first).sum(1)
+    for piece in others:
+        found += lengths(piece).sum(1)
+    return found
+
+
+def norm(x: Tensor, dims: tuple[int, ...]) -> Tensor:
+    """The Euclidean norm over some dimensions, by their largest number where squares underflow: 0 only of zeros.
+
+    What divides by it squares the quotient again: a length that is too large by far would make that vanish.
+    """
+    dims = tuple(sorted(dim % x.dim() for dim in dims))
+    free = [dim for dim in range(x.dim()) if dim not in dims and x.shape[dim] > 1]
+    if not free:
+        return _norm(x, dims)
+    split = max(free, key=lambda dim: x.shape[dim])
+    some = pieces(x, split)
+    if len(some) == 1:
+        return _norm(x, dims)
+    return torch.cat([_norm(piece, dims) for piece in some], split - sum(dim < split for dim in dims))
+
+
+def pieces(x: Tensor, dim: int) -> tuple[Tensor, ...]:
+    """Views of x along a dimension, with at most PIECE numbers each as far as that can be; on a GPU x itself."""
+    if x.device.type != "cpu" or x.numel() <= 2 * PIECE:
+        return (x,)
+    found: tuple[Tensor, ...] = x.split(max(1, PIECE * x.shape[dim] // x.numel()), dim)
+    return found
+
+
+def _norm(x: Tensor, dims: tuple[int, ...]) -> Tensor:
+    """The norm of one piece."""
+    limits = torch.finfo(x.dtype)
+    found = x.square().sum(dims)
+    # below the limit a computed sum of squares says only that the true one is below twice the limit
+    small = found < 2 * math.prod(x.shape[i] for i in dims) * limits.tiny / limits.eps
+    found = found.sqrt_()
+    if x.numel() == 0 or not bool(small.any()):
+        return found
+    most = x.abs().amax(dims, keepdim=True)
+    if bool((small & (most > 0).squeeze(dims)).any()):
+        scaled = (x / torch.where(most > 0, most, torch.ones_like(most))).square_().sum(dims).sqrt_()
+        found = torch.where(small, scaled * most.squeeze(dims), found)
+    return found

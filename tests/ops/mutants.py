@@ -367,7 +367,7 @@ MUTANTS: Mutants = {
     "softmax: p^L a tenth too high": (lambda: fields(softmax, "row_bounds", low=lambda f: 1.1 * f.low), one("Softmax")),
     "softmax: the pivot not put back": (lambda: replaced(softmax, "row_below", without_pivot), one("Softmax")),
     "attention: p^U in place of p^L": (
-        lambda: fields(attention_op, "row_bounds", box=lambda f: swapped(f.box)),
+        lambda: fields(attention_op, "linear_rows", box=lambda f: swapped(f.box)),
         one("Attention"),
     ),
     "attention: the values' upper ends": (

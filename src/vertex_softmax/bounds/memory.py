@@ -10,6 +10,7 @@ import torch
 from vertex_softmax.foundation.errors import InvalidValueError, NotEnoughMemoryError
 from vertex_softmax.graph.ir import Constant, Graph
 from vertex_softmax.ops.attention import Attention
+from vertex_softmax.ops.softmax import AT_ONCE, MOST_TABLE_NUMBERS
 
 
 @dataclasses.dataclass(frozen=True)
@@ -17,11 +18,12 @@ class Memory:
     """How many bytes a backward pass may use for coefficients; objectives beyond that go in chunks.
 
     Besides, each set of boxes holds for every input of the batch an interval for each node (as many numbers as there
-    are activations), and its relaxations for each attention a few tables of heads × rows × keys² numbers; and once, the
-    affine forms of what is affine in the input (numbers × inputs, at most MOST_FORM_NUMBERS each). `hybrid` holds three
-    sets of boxes, `joint` four, and `joint` for one attention at a time the generators of queries, keys and values
-    (numbers × columns, at most MOST_GENERATOR_NUMBERS each and input; fewer inputs are bounded at a time so that all of
-    them together have no more).
+    are activations), and its relaxations for each attention two tables of heads × rows × keys² numbers, unless these
+    are more than MOST_TABLE_NUMBERS (ops/softmax.py): then none; and once, the affine forms of what is affine in the
+    input (numbers × inputs, at most MOST_FORM_NUMBERS each). `hybrid` holds three sets of boxes, `joint` four, and
+    `joint` for one attention at a time the generators of queries, keys and values (numbers × columns, at most
+    MOST_GENERATOR_NUMBERS each and input; fewer inputs are bounded at a time so that all of them together have no
+    more).
     """
 
     bytes: int | None = None
@@ -73,7 +75,9 @@ def needed(graph: Graph, item: int, *, sets: int, linear: bool, tables: bool) ->
     if rows and linear:
         total += 16 * max(math.prod(node.inputs[0].shape) * node.inputs[1].shape[-1] for node in attentions)
     if rows and tables:
-        total += ROW_TABLES * max(rows) + 2 * sets * sum(rows)
+        kept = [size for size in rows if size <= MOST_TABLE_NUMBERS]
+        made = max(AT_ONCE["cpu"], *(node.inputs[0].shape[-1] ** 2 for node in attentions))
+        total += ROW_TABLES * min(max(rows), made) + 2 * sets * sum(kept) + 2 * max(kept, default=0)
     return item * total
 
 
@@ -89,7 +93,7 @@ def needed_once(graph: Graph, item: int, chunk: int) -> int:
 
 
 ROW_TABLES = 14
-"""Tables of rows × keys² numbers that are alive while the linear bounds of a softmax are made."""
+"""Arrays of the size of a table that are alive while the linear bounds of some rows of a softmax are made."""
 LEAST = 1 << 26
 """What any run may take: libraries' own buffers, Python's objects."""
 MOST_FORM_NUMBERS = 1 << 26

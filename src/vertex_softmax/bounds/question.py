@@ -50,6 +50,8 @@ class Question:
     relaxations: Relaxations
     kept: dict[str, Boxes] = dataclasses.field(default_factory=dict)
     """boxes that several methods need, made once (`once`)"""
+    products: bool = True
+    """whether zonotopes may have products of the input's unknowns (docs/norms.md): tighter, and many times the work"""
 
     @staticmethod
     def over(graph: Graph, region: Region, *, memory: Memory | None = None, deadline: float | None = None) -> Question:
@@ -102,6 +104,11 @@ class Question:
     def until(self, deadline: float | None) -> Question:
         """The same question with another deadline; times are still added to the same stages."""
         return dataclasses.replace(self, clock=Stopwatch(deadline, self.clock.seconds))
+
+    def to_first_order(self) -> Question:
+        """The same question without products of the input's unknowns; its boxes are made anew."""
+        relaxations = Relaxations(self.index, self.region)
+        return dataclasses.replace(self, relaxations=relaxations, kept={}, products=False)
 
     def on_parts(self) -> Question:
         """The same question for boxes of parts of the set (`Boxes.parts`).

@@ -115,9 +115,15 @@ def _with_learnt(index: GraphIndex, boxes: Boxes, node: Node, zonotopes: Mapping
     return boxes
 
 
+def has_products(question: Question) -> bool:
+    """Whether zonotopes of a question have products of the input's unknowns."""
+    start = input_zonotope(question.given, question.graph.input.name)
+    return _with_products(start, question) is not start
+
+
 def _with_products(start: Zonotope, question: Question) -> Zonotope:
     """The input with products of its unknowns, where they are few enough for all nodes."""
-    if len(start.blocks) > 1:
+    if len(start.blocks) > 1 or not question.products:
         return start
     ((unknowns, columns),) = start.blocks.items()
     balls, dimension = columns.shape[1:3]

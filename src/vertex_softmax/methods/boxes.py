@@ -46,6 +46,18 @@ MOST_ATTENTIONS_BY_PASSES = 3
 """Networks with more attentions, and those with norms, have their boxes by zonotopes: there these are tighter."""
 
 
+def uses_zonotopes(question: Question, options: Options) -> bool:
+    """Whether boxes are made by zonotopes: they have the set's own unknowns, generators a box's."""
+    return options.generators and (not question.given.unit.cube or _is_hard(question))
+
+
+def _is_hard(question: Question) -> bool:
+    """Whether a network has norms or many attentions."""
+    ops = [node.op for node in question.index.nodes]
+    deep = sum(isinstance(op, Attention) for op in ops) > MOST_ATTENTIONS_BY_PASSES
+    return deep or any(isinstance(op, Normalize) for op in ops)
+
+
 class _Recipe:
     """How one set of boxes is made."""
 
@@ -55,12 +67,9 @@ class _Recipe:
         self.question, self.rule, self.options, self.known = question, rule, options, known
         self.tightened = tightened
         self.refined: set[Node] = set()
-        ops = [node.op for node in question.index.nodes]
-        deep = sum(isinstance(op, Attention) for op in ops) > MOST_ATTENTIONS_BY_PASSES
-        other = not question.given.unit.cube  # zonotopes have the set's own unknowns, generators a box's
-        hard = deep or any(isinstance(op, Normalize) for op in ops)
-        self.zonotopes = options.generators and (other or hard)
-        self.both = not isinstance(question.given, BoxRegion) and not (other and hard)
+        other = not question.given.unit.cube
+        self.zonotopes = uses_zonotopes(question, options)
+        self.both = not isinstance(question.given, BoxRegion) and not (other and _is_hard(question))
 
     def boxes(self) -> Boxes:
         """In deep networks and where there are norms by zonotopes: passes hardly tighten those, and take longer.

@@ -5,11 +5,17 @@ two bounds per component, by the sign of c_j (docs/method.md, section 4):
   p_j ≥ 2/R − (1 + Σ_{k≠j} chord of e^{s_k − s_j})/R², the tangent of 1/x at R, any R > 0;
   p_j ≤ the chord of exp over [log p_j^L, log p_j^U], at the tangent of the concave s_j − lse(s).
 Since Σ p_j = 1, any number may be taken off all c_j first and added to b.
+
+A row of K keys has a table of K² chords (`RowBounds.rise`). For few keys all tables are kept. Where those of one input
+have more than MOST_TABLE_NUMBERS numbers only the score box is (`LongRows`), O(K) numbers per row, and every pass makes
+the tables again, some rows at a time: the same bounds for less memory and more time.
 """
 
 from __future__ import annotations
 
 import dataclasses
+import functools
+import math
 from typing import NamedTuple, TypeVar
 
 import torch
@@ -28,6 +34,10 @@ NEGLIGIBLE = 2000.0
 Their weights are then below e⁻²⁰⁰⁰: times any double, less than the least double there is, and far less than what boxes
 are rounded outward by.
 """
+MOST_TABLE_NUMBERS = 1 << 25
+"""The tables of an attention are kept if they have at most so many numbers for one input (a quarter GiB in float64)."""
+AT_ONCE = {"cpu": 1 << 19, "cuda": 1 << 26}
+"""How many numbers of a table are made at a time; some 14 arrays of that size are alive then."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -197,7 +207,7 @@ def row_bounds(scores: Interval) -> RowBounds:
     rise = torch.where(linear.unsqueeze(-1), rise * inverse.unsqueeze(-1) * inverse.unsqueeze(-1), none)
     # above: the chord of exp over [log p^L, log p^U], at the tangent of s_j − lse(s) at the centre
     masked = torch.where(there, centre, torch.full_like(centre, -torch.inf))
-    middle = masked.softmax(-1)
+    middle = middle_of(scores)
     # a subnormal p^L has few digits: its logarithm may lie far above the true one, and the chord with it below exp
     seen = there & (weights.lower >= torch.finfo(lower.dtype).tiny)
     one = torch.ones_like(zero)
@@ -219,6 +229,13 @@ def row_bounds(scores: Interval) -> RowBounds:
     return RowBounds(
         low=low, rise=rise, rises=rise.sum(-1), high=high, slope=slope, middle=middle, box=weights, chords=chords
     )
+
+
+def middle_of(scores: Interval) -> Tensor:
+    """Softmax at the centre of a score box; masked keys have no weight."""
+    there = scores.upper > -torch.inf
+    masked = torch.full_like(scores.lower, -torch.inf)
+    return torch.where(there, (scores.lower + scores.upper) / 2, masked).softmax(-1)
 
 
 def row_below(c: Tensor, rows: RowBounds, choice: RowChoice | None = None) -> tuple[Tensor, Tensor]:
@@ -263,14 +280,98 @@ def _row_below(c: Tensor, rows: RowBounds, pivot: Tensor) -> tuple[Tensor, Tenso
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
+class LongRows:
+    """Rows of which no tables are kept."""
+
+    scores: Interval
+    """(batch, ..., K); −inf ends are masked keys"""
+
+    @functools.cached_property
+    def box(self) -> Interval:
+        """Of the components."""
+        return probabilities(self.scores)
+
+    @functools.cached_property
+    def middle(self) -> Tensor:
+        """Softmax at the centre of the box."""
+        return middle_of(self.scores)
+
+    def below(self, c: Tensor, choice: RowChoice | None = None) -> tuple[Tensor, Tensor]:
+        """`row_below`, some rows at a time."""
+        keys = c.shape[-1]
+        lower, upper = (end.reshape(-1, keys) for end in self.scores)
+        flat = [_by_rows(x, c) for x in ((c,) if choice is None else (c, *choice))]  # (rows, S, K or 1) each
+        slopes, constants = [], []
+        for first in range(0, len(lower), step := _rows_at_once(keys, c.device)):
+            some = slice(first, first + step)
+            values, *chosen = (x[some] for x in flat)
+            bounds = row_bounds(Interval(lower[some], upper[some]))
+            a, b = row_below(values, bounds, RowChoice(*chosen) if chosen else None)
+            slopes.append(a)
+            constants.append(b)
+        a, b = torch.cat(slopes), torch.cat(constants)
+        leading = (c.shape[0], *c.shape[2:-1])
+        return a.reshape(*leading, -1, keys).movedim(-2, 1), b.reshape(*leading, -1).movedim(-1, 1)
+
+
+def linear_rows(scores: Interval) -> RowBounds | LongRows:
+    """The linear bounds of all components over a score box (batch, ..., K), with tables where there is room."""
+    *shape, keys = scores.lower.shape
+    rows = math.prod(shape)
+    step = _rows_at_once(keys, scores.lower.device)
+    if math.prod(shape[1:]) * keys * keys > MOST_TABLE_NUMBERS:
+        return LongRows(scores)
+    if rows <= step:
+        return row_bounds(scores)
+    lower, upper = (end.reshape(-1, keys) for end in scores)
+    parts = [row_bounds(Interval(lower[i : i + step], upper[i : i + step])) for i in range(0, rows, step)]
+    return RowBounds(**_joined(parts, shape), box=_joined_boxes(parts, shape), chords=_joined_chords(parts, shape))
+
+
+def below_rows(c: Tensor, rows: RowBounds | LongRows, choice: RowChoice | None = None) -> tuple[Tensor, Tensor]:
+    """Slopes a and constant b with Σ_j c_j p_j ≥ a·s + b: c (batch, S, ..., K) → like c, and (batch, S, ...)."""
+    return rows.below(c, choice) if isinstance(rows, LongRows) else row_below(c, rows, choice)
+
+
+def _rows_at_once(keys: int, device: torch.device) -> int:
+    return max(1, AT_ONCE.get(device.type, AT_ONCE["cpu"]) // max(1, keys * keys))
+
+
+def _by_rows(x: Tensor, c: Tensor) -> Tensor:
+    """(batch, S, ..., K or 1), or 1 in place of S → (rows, S, K or 1), c being of the full shape (batch, S, ..., K)."""
+    whole = x.expand(*c.shape[:-1], x.shape[-1]).movedim(1, -2)
+    return whole.reshape(-1, *whole.shape[-2:])
+
+
+def _joined(parts: list[RowBounds], shape: list[int]) -> dict[str, Tensor]:
+    names = ("low", "rise", "rises", "high", "slope", "middle")
+    return {name: _together([getattr(part, name) for part in parts], shape) for name in names}
+
+
+def _joined_boxes(parts: list[RowBounds], shape: list[int]) -> Interval:
+    return Interval(*(_together([part.box[i] for part in parts], shape) for i in (0, 1)))
+
+
+def _joined_chords(parts: list[RowBounds], shape: list[int]) -> Chords:
+    names = ("rise", "offset", "ratio", "raised")
+    return Chords(**{name: _together([getattr(part.chords, name) for part in parts], shape) for name in names})
+
+
+def _together(parts: list[Tensor], shape: list[int]) -> Tensor:
+    """Pieces of rows (rows, ...) as one tensor (batch, ..., ...)."""
+    whole = torch.cat(parts)
+    return whole.reshape(*shape, *whole.shape[1:])
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
 class SoftmaxRelaxation(Relaxation):
     """A combination of the components of each row, by their linear bounds."""
 
-    rows: RowBounds
+    rows: RowBounds | LongRows
 
     def backward(self, A: Tensor, diagonal: int | None = None) -> Step:
         """Slopes on the scores of each row."""
-        a, b = row_below(A, self.rows)
+        a, b = below_rows(A, self.rows)
         return Step((a,), sum_to(b.unsqueeze(-1), diagonal))
 
 
@@ -291,7 +392,7 @@ class Softmax(MaskedSoftmax):
 
     def relax(self, context: Context) -> Relaxation:
         """Linear bounds of the components."""
-        return SoftmaxRelaxation(row_bounds(self.score_box(context.boxes[0])))
+        return SoftmaxRelaxation(linear_rows(self.score_box(context.boxes[0])))
 
     def carries_diagonal(self, dimension: int, shape: Shape) -> tuple[int | None, ...] | None:
         """Every dimension but the keys."""

@@ -15,7 +15,7 @@ from torch import Tensor
 
 from vertex_softmax.ops.attention.shared import Scores, Values, row_step
 from vertex_softmax.ops.contract import Range, Relaxation, Step
-from vertex_softmax.ops.softmax import RowBounds, RowChoice, row_below
+from vertex_softmax.ops.softmax import LongRows, RowBounds, RowChoice, below_rows
 from vertex_softmax.ops.tensors import beside
 
 
@@ -25,7 +25,7 @@ class LseRow(Relaxation):
 
     scores: Scores
     values: Values
-    rows: RowBounds
+    rows: RowBounds | LongRows
     """the linear bounds of every component of softmax"""
     choice: RowChoice | None = None
     """values of the free parameters of these bounds; None: the defaults"""
@@ -46,10 +46,10 @@ class LseRow(Relaxation):
         if self.choice is not None and self.mix is not None:
             mix = self.mix
             c, m = mix * w.lower + (1 - mix) * w.upper, mix * low + (1 - mix) * high
-            a, b = row_below(c, self.rows, self.choice)
+            a, b = below_rows(c, self.rows, self.choice)
             b = b - (mix * low * w.lower + (1 - mix) * high * w.upper).sum(-1)
         else:
-            a, b = row_below(w.lower, self.rows)
+            a, b = below_rows(w.lower, self.rows)
             a, b = self.improved(a, b, w.lower)
             m, b = low, b - (low * w.lower).sum(-1)
         return row_step(A, a, m, self.scores.marked(b), diagonal)

@@ -35,7 +35,7 @@ from vertex_softmax.ops.propagation.second_order import chosen
 from vertex_softmax.ops.propagation.second_rows import attended_to_second_order
 from vertex_softmax.ops.registry import register
 from vertex_softmax.ops.rules import RowRule
-from vertex_softmax.ops.softmax import MaskedSoftmax, probabilities, row_bounds
+from vertex_softmax.ops.softmax import MaskedSoftmax, linear_rows, probabilities
 from vertex_softmax.ops.tensors import spread
 from vertex_softmax.ops.zonotope import Zonotope
 from vertex_softmax.softmax_box import softmax_box_max, softmax_box_min
@@ -88,9 +88,9 @@ class Attention(MaskedSoftmax, Summarising, Propagating, Centring, Splittable):
         )
         match rules.attention:
             case RowRule.LSE:
-                return LseRow(scores=scores, values=values, rows=row_bounds(scores.box))
+                return LseRow(scores=scores, values=values, rows=linear_rows(scores.box))
             case RowRule.BETTER:
-                return BetterRow(scores=scores, values=values, rows=row_bounds(scores.box))
+                return BetterRow(scores=scores, values=values, rows=linear_rows(scores.box))
             case RowRule.VERTEX:
                 return VertexRow(scores=scores, values=values)
             case RowRule.AFFINE:

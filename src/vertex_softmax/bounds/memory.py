@@ -103,6 +103,9 @@ MOST_FORM_NUMBERS = 1 << 26
 MOST_GENERATOR_NUMBERS = 1 << 25
 """A node's generators have at most this many numbers, times inputs bounded together (a quarter GiB in float64)."""
 
+MOST_START_NUMBERS = {"cpu": 1 << 28, "cuda": 1 << 31}
+"""Zonotopes are made if no node that is affine in the input has more numbers times inputs that vary than this."""
+
 MOST_PAIR_NUMBERS = 1 << 26
 """Products of the input's unknowns are kept apart if no node has more of them than this, for one input (half a GiB)."""
 

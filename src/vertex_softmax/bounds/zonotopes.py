@@ -20,7 +20,12 @@ from torch import Tensor
 from vertex_softmax.bounds.boxes import Boxes, by_intervals
 from vertex_softmax.bounds.exact_ranges import exact_range
 from vertex_softmax.bounds.index import GraphIndex, last_norm
-from vertex_softmax.bounds.memory import MOST_GENERATOR_NUMBERS, MOST_PAIR_NUMBERS, pair_numbers
+from vertex_softmax.bounds.memory import (
+    MOST_GENERATOR_NUMBERS,
+    MOST_PAIR_NUMBERS,
+    MOST_START_NUMBERS,
+    pair_numbers,
+)
 from vertex_softmax.bounds.question import Question
 from vertex_softmax.foundation.tolerances import OUTWARD
 from vertex_softmax.graph.ir import Constant, Node
@@ -61,7 +66,7 @@ def _made(question: Question) -> Boxes:
     begin = time.perf_counter()
     boxes, index = question.input_boxes(), question.index
     curved = _read_by_curves(index)
-    most = MOST_GENERATOR_NUMBERS * question.batch
+    most = MOST_GENERATOR_NUMBERS * (question.batch if question.device.type == "cpu" else max(16, question.batch))
     start = input_zonotope(question.given, question.graph.input.name)
     zonotopes = {question.graph.input: _with_products(start, question)}
     left = Counter(i for node in index.nodes for i in node.inputs)
@@ -113,6 +118,14 @@ def _with_learnt(index: GraphIndex, boxes: Boxes, node: Node, zonotopes: Mapping
         if (rows := op.learnt_rows(i, inputs, boxes[each])) is not None:
             boxes = boxes.with_centred(each, node, rows)
     return boxes
+
+
+def are_too_wide(question: Question) -> bool:
+    """Whether the first zonotopes would take too much memory: an image of 150,000 numbers has as many unknowns."""
+    box, affine = question.given.box, question.index.affine
+    inputs = int((box.upper > box.lower).flatten(1).sum(1).max()) if box.lower.numel() else 0
+    numbers = max((math.prod(node.shape) for node in question.index.nodes if node in affine), default=0)
+    return question.batch * inputs * numbers > MOST_START_NUMBERS.get(question.device.type, MOST_START_NUMBERS["cpu"])
 
 
 def has_products(question: Question) -> bool:

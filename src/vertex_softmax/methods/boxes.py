@@ -14,7 +14,7 @@ from vertex_softmax.bounds.generate import generate
 from vertex_softmax.bounds.index import GraphIndex
 from vertex_softmax.bounds.question import Question
 from vertex_softmax.bounds.underflow import with_underflow
-from vertex_softmax.bounds.zonotopes import boxes_by_zonotopes
+from vertex_softmax.bounds.zonotopes import are_too_wide, boxes_by_zonotopes
 from vertex_softmax.graph.ir import Node
 from vertex_softmax.methods.options import Options, PreactivationBoxes, ScoreBoxes
 from vertex_softmax.ops.attention import Attention
@@ -48,14 +48,18 @@ MOST_ATTENTIONS_BY_PASSES = 3
 
 def uses_zonotopes(question: Question, options: Options) -> bool:
     """Whether boxes are made by zonotopes: they have the set's own unknowns, generators a box's."""
-    return options.generators and (not question.given.unit.cube or _is_hard(question))
+    wanted = options.generators and (not question.given.unit.cube or _is_hard(question))
+    return wanted and not are_too_wide(question)
 
 
 def _is_hard(question: Question) -> bool:
     """Whether a network has norms or many attentions."""
-    ops = [node.op for node in question.index.nodes]
-    deep = sum(isinstance(op, Attention) for op in ops) > MOST_ATTENTIONS_BY_PASSES
-    return deep or any(isinstance(op, Normalize) for op in ops)
+    return _is_deep(question) or any(isinstance(node.op, Normalize) for node in question.index.nodes)
+
+
+def _is_deep(question: Question) -> bool:
+    """Whether a network has many attentions."""
+    return sum(isinstance(node.op, Attention) for node in question.index.nodes) > MOST_ATTENTIONS_BY_PASSES
 
 
 class _Recipe:
@@ -69,17 +73,20 @@ class _Recipe:
         self.refined: set[Node] = set()
         other = not question.given.unit.cube
         self.zonotopes = uses_zonotopes(question, options)
+        self.by_intervals = options.generators and _is_deep(question) and are_too_wide(question)
         self.both = not isinstance(question.given, BoxRegion) and not (other and _is_hard(question))
 
     def boxes(self) -> Boxes:
         """In deep networks and where there are norms by zonotopes: passes hardly tighten those, and take longer.
 
         Over choices of words, and over balls in small networks, both are made: passes know exactly how far a linear
-        function goes over the set.
+        function goes over the set. Where zonotopes would take too much memory passes are left, and in deep networks,
+        of which those would take hours, intervals: what norms allow at most.
         """
         question = self.question
         if not self.zonotopes:
-            return with_underflow(question, all_boxes(question, self.refine, self.known))
+            refine = None if self.by_intervals else self.refine
+            return with_underflow(question, all_boxes(question, refine, self.known))
         learnt = boxes_by_zonotopes(question)
         if not self.options.centred:
             learnt = dataclasses.replace(learnt, centred={})

@@ -38,14 +38,15 @@ IMPORTED = (
     "vertex_softmax.search.verify_files",
 )
 """What every instance imports; what is not installed is left to the instance, which says so."""
+FOR_FORKS = (signal.SIGTERM, signal.SIGINT)
+"""Signals to the process group that are for the fork; this process blocks them, so that none is lost after a fork."""
 TASKS = Path("/proc/self/task")
 
 
 def main() -> None:
     """Serve until stdin is closed."""
     end_with_parent()
-    for number in (signal.SIGTERM, signal.SIGINT):  # they are for the fork, which is in the same process group
-        signal.signal(number, signal.SIG_IGN)
+    signal.pthread_sigmask(signal.SIG_BLOCK, FOR_FORKS)
     orders, reports = os.dup(0), os.dup(1)
     quiet = os.open(os.devnull, os.O_RDWR)
     os.dup2(quiet, 0)
@@ -87,8 +88,7 @@ def _run(order: dict[str, Any], pipes: tuple[int, ...]) -> NoReturn:
             os.close(file)
         for pipe in pipes:
             os.close(pipe)
-        signal.signal(signal.SIGINT, signal.default_int_handler)
-        signal.signal(signal.SIGTERM, signal.SIG_DFL)
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, FOR_FORKS)  # those that came since the fork arrive now
         sys.argv = ["vertex", "verify", *order["arguments"]]
         from vertex_softmax.cli.main import main as vertex
 

@@ -75,7 +75,7 @@ class Worker:
     def reports(self) -> list[dict[str, Any]]:
         """The reports since the last call."""
         read = b""
-        with contextlib.suppress(OSError):
+        with contextlib.suppress(OSError, ValueError):  # ValueError: `end` has closed it
             read = self._reports.read() or b""
         *lines, self._rest = (self._rest + read).split(b"\n")
         found = [json.loads(line) for line in lines]

@@ -1,6 +1,6 @@
 """The time that `vertex verify` and `vertex sweep` take for easy instances, before and after: old and new alternate.
 
-python lab/benchmarks/startup.py [--before COMMIT] [--data DIR] [--repeats N] [--count N] [--count-before N] [--out F]
+python lab/benchmarks/startup.py [--before COMMIT] [--data DIR] [--parts verify,sweep] [--repeats N] [--out F]
 
 - verify: a whole process, from its start to its end, as a user starts it (default time limit, all cores), on two
   instances of the ViT with two blocks: one that `crown` decides, and one that needs `joint`;
@@ -117,10 +117,29 @@ def easy(data: Path, given: Environment, folder: Path) -> list[tuple[str, str]]:
     return [(line["model"], line["spec"]) for line in found if line["status"] in ("sat", "unsat")]
 
 
+def swept(sides: dict[str, Environment], data: Path, folder: Path, counts: dict[str, int]) -> dict[str, Any]:
+    """Sweeps of the same easy instances, repeated, by the old and the new version; `counts`: how many each gets."""
+    for name in ("onnx", "vnnlib", "instances.csv"):
+        (folder / name).symlink_to(data.resolve() / name)
+    chosen = easy(data, sides["new"], folder)
+    listed = folder / "easy.csv"
+    rows = zip(range(max(counts.values())), itertools.cycle(chosen), strict=False)
+    listed.write_text("".join(f"{model},{spec},{100 + i / 1000}\n" for i, (model, spec) in rows))
+    found = {side: sweep(listed, counts[side], sides[side], folder) for side in sides}
+    statuses = [found[side].pop("statuses") for side in ("old", "new")]
+    differ = [name for name in statuses[0].keys() & statuses[1].keys() if statuses[0][name] != statuses[1][name]]
+    for one in found.values():
+        del one["lines"], one["said"]
+    ratio = {unit: found["old"]["each"][unit] / found["new"]["each"][unit] for unit in ("seconds", "cpu_seconds")}
+    easy_ones = [spec for _, spec in chosen]
+    return {**found, "ratio": ratio, "easy": easy_ones, "answers_that_differ": differ}
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--before", default="ced5dc6~1", help="the old commit")
     parser.add_argument("--data", type=Path, default=ROOT.parent / "shared" / "data" / "vit")
+    parser.add_argument("--parts", default="verify,sweep", help="the others stay in the file as they were")
     parser.add_argument("--repeats", type=int, default=5)
     parser.add_argument("--count", type=int, default=200, help="instances of the new sweep")
     parser.add_argument("--count-before", type=int, default=20, help="instances of the old sweep")
@@ -128,33 +147,21 @@ def main() -> None:
     asked = parser.parse_args()
     git = ["git", "-C", str(ROOT), "rev-parse"]
     commit = subprocess.run([*git, asked.before], check=True, capture_output=True, text=True).stdout.strip()
-    result: dict[str, Any] = {"benchmark": "startup", **versions(), "processor": processor(), "cores": machine.cores()}
+    result: dict[str, Any] = json.loads(asked.out.read_text()) if asked.out.exists() else {}
+    result |= {"benchmark": "startup", **versions(), "processor": processor(), "cores": machine.cores()}
     result |= {"before": commit}
     with tempfile.TemporaryDirectory(prefix="vertex-startup-") as temporary:
         folder = Path(temporary)
         with checked_out(commit, folder / "old") as old:
             sides = {"old": environment(old, folder / "pyc-old"), "new": environment(ROOT, folder / "pyc-new")}
-            result["verify"] = verify(sides, asked.data, folder, asked.repeats)
-            for name in ("onnx", "vnnlib", "instances.csv"):
-                (folder / name).symlink_to(asked.data.resolve() / name)
-            chosen = easy(asked.data, sides["new"], folder)
-            listed = folder / "easy.csv"
-            rounds = itertools.cycle(chosen)
-            rows = [(*next(rounds), 100 + i / 1000) for i in range(max(asked.count, asked.count_before))]
-            listed.write_text("".join(f"{model},{spec},{seconds}\n" for model, spec, seconds in rows))
-            sweeps = {
-                "old": sweep(listed, asked.count_before, sides["old"], folder),
-                "new": sweep(listed, asked.count, sides["new"], folder),
-            }
-    both = sweeps["old"]["statuses"].keys() & sweeps["new"]["statuses"].keys()
-    differ = [name for name in both if sweeps["old"]["statuses"][name] != sweeps["new"]["statuses"][name]]
-    for found in sweeps.values():
-        del found["lines"], found["statuses"], found["said"]
-    units = ("seconds", "cpu_seconds")
-    ratio = {unit: sweeps["old"]["each"][unit] / sweeps["new"]["each"][unit] for unit in units}
-    result["sweep"] = {**sweeps, "ratio": ratio, "easy": [spec for _, spec in chosen], "answers_that_differ": differ}
-    print(json.dumps(result["sweep"], indent=1))
-    asked.out.write_text(json.dumps(result, indent=1) + "\n")
+            for part in asked.parts.split(","):
+                if part == "verify":
+                    result[part] = verify(sides, asked.data, folder, asked.repeats)
+                else:
+                    counts = {"old": asked.count_before, "new": asked.count}
+                    result[part] = swept(sides, asked.data, folder, counts)
+                    print(json.dumps(result[part], indent=1), flush=True)
+                asked.out.write_text(json.dumps(result, indent=1) + "\n")
 
 
 if __name__ == "__main__":

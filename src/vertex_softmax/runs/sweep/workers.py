@@ -1,4 +1,4 @@
-"""The sweep's end of a fork server (fork_server.py): one worker for each instance that runs at a time.
+"""The sweep's end of a fork server (cli/fork_server.py): one worker for each instance that runs at a time.
 
 Invariant: a report counts only for the order that it names, and only the latest order is ever waited for, so that no
 instance gets the exit code of another one. A worker that ended, however it ended, costs the instance that it was
@@ -23,7 +23,7 @@ from typing import Any
 
 from vertex_softmax.runs.processes import PARENT
 
-SERVER = (sys.executable, "-P", "-m", "vertex_softmax.runs.sweep.fork_server")
+SERVER = (sys.executable, "-P", "-m", "vertex_softmax.cli.fork_server")
 STARTING = 120.0
 """Seconds that a worker has to import torch before its first fork."""
 LEAVING = 2.0

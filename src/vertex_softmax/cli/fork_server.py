@@ -6,8 +6,8 @@ the exit code of its answer. If a fork dies in whatever way, this process is as 
 has one thread, so that a fork never inherits a lock that another thread holds; onnxruntime, which starts a thread when
 it is imported, is left to the forks.
 
-Orders are lines of JSON on stdin, reports are lines of JSON on stdout (`workers.py` is the other end). When stdin is
-closed, or the sweep ends in whatever way, so does this process, and with it the fork.
+Orders are lines of JSON on stdin, reports are lines of JSON on stdout (the other end is runs/sweep/workers.py). When
+stdin is closed, or the sweep ends in whatever way, so does this process, and with it the fork.
 """
 
 from __future__ import annotations

@@ -22,12 +22,13 @@ def startup(runs: Runs) -> list[str]:
     head = ("", "seconds before", "seconds", "ratio", "CPU seconds before", "CPU seconds", "ratio")
     loads = [run["load"] for row in found["verify"] for run in row["best"].values()]
     loads += [swept[side]["load"] for side in ("old", "new")]
+    threads = f"{found['threads']} thread{'s' * (found['threads'] != 1)}"
     said = (
-        f"Before is the commit {found['before'][:7]}; both versions ran in turn on {found['cores']} cores of an "
-        f"{found['processor']}, while {min(loads):.1f} to {max(loads):.1f} other processes wanted them (the system's "
-        f"load at the start of a run): with more than none, seconds are too many, and CPU seconds a little. The sweep "
-        f"repeats the {len(swept['easy'])} instances of the benchmark's 60 that are easy; answers that differ from "
-        f"those before: {len(swept['answers_that_differ'])}."
+        f"Before is the commit {found['before'][:7]}. Both versions ran in turn on {found['cores']} cores of an "
+        f"{found['processor']}, `vertex verify` with {threads}. The system's load when these runs began was "
+        f"{min(loads):.1f} to {max(loads):.1f}: above 1, others used the cores, the seconds say little, and "
+        f"the CPU seconds are somewhat too many. The sweep repeats the {len(swept['easy'])} easiest instances of the "
+        f"benchmark's 60; answers that differ from those before: {len(swept['answers_that_differ'])}."
     )
     return [*table(head, rows), "", filled(said), "", f"Command: `{MEASURES['startup'].command}`"]
 

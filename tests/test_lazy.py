@@ -42,6 +42,66 @@ def test_the_package_alone_reads_nothing_heavy() -> None:
     assert not read("import vertex_softmax; vertex_softmax.__version__") & {*HEAVY, "rich", "typer", "click"}
 
 
+LATE = (
+    "sympy",
+    "mpmath",
+    "flint",
+    "scipy",
+    "sklearn",
+    "safetensors",
+    "matplotlib",
+    "pandas",
+    "ray",
+    "triton",
+    "vnnlib",
+)
+LATE += ("torch._dynamo", "torch._inductor", "torch.fx.experimental.symbolic_shapes")
+"""What `vertex verify` never needs for an ONNX file; torch imports the last three, and sympy, for shapes if asked."""
+
+
+def test_verify_reads_no_more_than_it_needs(tmp_path: Path) -> None:
+    """A product that is large enough to have its size computed first, a sum that broadcasts, and an attention."""
+    code = f"""
+import atexit, pathlib, sys
+import numpy as np
+from onnx import TensorProto, helper, numpy_helper
+values = [helper.make_tensor_value_info(*of) for of in (("x", 1, [1, 4, 192]), ("y", 1, [1, 4, 192]))]
+given = {{"w": np.eye(192) / 9, "r": np.ones(192), "k": np.eye(192)}}
+nodes = [helper.make_node(*of) for of in (
+    ("MatMul", ["x", "w"], ["a"]), ("Add", ["a", "r"], ["b"]), ("MatMul", ["b", "k"], ["c"]),
+    ("Transpose", ["c"], ["d"]), ("MatMul", ["b", "d"], ["e"]), ("Softmax", ["e"], ["f"]), ("MatMul", ["f", "b"], ["y"])
+)]
+nodes[3].attribute.append(helper.make_attribute("perm", [0, 2, 1]))
+given = [numpy_helper.from_array(value.astype(np.float32), name) for name, value in given.items()]
+graph = helper.make_graph(nodes, "g", values[:1], values[1:], given)
+model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=9)
+folder = pathlib.Path({str(tmp_path)!r})
+(folder / "m.onnx").write_bytes(model.SerializeToString())
+text = "".join(f"(declare-const {{letter}}_{{i}} Real)\\n" for letter in "XY" for i in range(768))
+text += "".join(f"(assert (>= X_{{i}} 0.0))(assert (<= X_{{i}} 0.001))\\n" for i in range(768))
+(folder / "p.vnnlib").write_text(text + "(assert (>= Y_0 9.0))\\n")
+atexit.register(lambda: print(*sorted(sys.modules)))
+sys.argv = ["vertex", "verify", str(folder / "m.onnx"), str(folder / "p.vnnlib"), "--threads", "1"]
+from vertex_softmax.cli.main import main
+main()
+"""
+    answer, modules = python(code).splitlines()
+    assert answer == "unsat"
+    assert {"torch", "onnxruntime", "vertex_softmax.search.cascade"} <= set(modules.split())
+    assert not {*LATE, "vertex_softmax.runs.certify", "vertex_softmax.certificate.prove"} & set(modules.split())
+
+
+def test_a_sweep_reads_nothing_heavy_itself(tmp_path: Path) -> None:
+    """Its workers do; it has only to start them."""
+    code = f"""
+from typer.testing import CliRunner
+from vertex_softmax.cli.main import app
+import vertex_softmax.runs.sweep.sweep
+assert CliRunner().invoke(app, ["sweep", {str(tmp_path / "none.csv")!r}]).exit_code == 2
+"""
+    assert not read(code) & set(HEAVY)
+
+
 FORKS = """
 import os, sys, torch
 for code in sys.argv[1:]:

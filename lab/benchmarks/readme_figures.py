@@ -24,6 +24,7 @@ from typing import Any
 import readme_norms
 import readme_runs
 import readme_sets
+import readme_startup
 from readme_measure import MEASURES, RESULTS, ROOT, RUNS, measure
 
 
@@ -193,6 +194,7 @@ BLOCKS: dict[str, Callable[[], list[str]]] = {
     "synonyms": of_runs(readme_norms.synonyms),
     "norms of balls": of_runs(readme_sets.deept),
     "balls and boxes": of_runs(readme_sets.balls),
+    "start-up": of_runs(readme_startup.startup),
     "norms on digits": of_runs(readme_norms.digits),
     "language models": of_runs(readme_norms.language),
     "sentences beside auto_LiRPA": of_runs(readme_norms.peer),
@@ -204,7 +206,15 @@ BLOCKS: dict[str, Callable[[], list[str]]] = {
     "paper: stronger baselines": strong,
 }
 """What each block of a page is made by."""
-PAGES = ("README.md", "docs/results.md", "docs/methods.md", "docs/norms.md", "docs/certificates.md", "docs/sets.md")
+PAGES = (
+    "README.md",
+    "docs/results.md",
+    "docs/methods.md",
+    "docs/norms.md",
+    "docs/certificates.md",
+    "docs/sets.md",
+    "docs/scale.md",
+)
 BLOCK = re.compile(r"(<!-- figures: (.*?) \(make figures\) -->\n).*?(<!-- end -->)", re.DOTALL)
 
 

@@ -100,6 +100,7 @@ MEASURES: dict[str, Measure] = {
     "mutation": Measure(
         "python -m tests.mutation", "--out {to}/mutation.json", {"mutation.json": "mutation.json"}, ("hours",)
     ),
+    "startup": _script("startup", "startup.json", needs=(VIT,)),
     "limits": _script("limits", "limits.json", needs=("hours",)),
     "radius": Measure(
         "python lab/benchmarks/radius.py --images 20 --steps 8 --jobs 7 --methods crown joint",

@@ -108,8 +108,8 @@ MUTANTS: list[Mutant] = [
             ),
             "a mix pays for its own terms alone": (
                 "_Cascade._bound_mixes",
-                "max(mixed, self._guard(question, boxes, target))",
-                "self._guard(question, boxes, target)",
+                "max(mixed, self._guard(self._terms(question, boxes, target)))",
+                "self._guard(self._terms(question, boxes, target))",
             ),
             "a counterexample is not replayed": (
                 "_Cascade._branch.accept",

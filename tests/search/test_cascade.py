@@ -12,11 +12,13 @@ from tests.search.cascade_cases import BLIND, QUICK, WHOLE, affine, ask, bent, c
 from tests.search.small import UNIT, case, conjunction, prop
 from vertex_softmax.foundation.errors import InvalidValueError
 from vertex_softmax.graph import build
+from vertex_softmax.graph.ir import Graph
 from vertex_softmax.methods.options import Options
 from vertex_softmax.methods.registry import METHODS
 from vertex_softmax.ops.elementwise import Relu
-from vertex_softmax.search.cascade import CASCADE, Budget, verify
-from vertex_softmax.specs.property import Conjunction, Inequality
+from vertex_softmax.search import cascade as module
+from vertex_softmax.search.cascade import CASCADE, Answer, Budget, verify
+from vertex_softmax.specs.property import Conjunction, Inequality, Property
 
 torch.set_num_threads(1)
 
@@ -178,6 +180,67 @@ def test_a_case_without_a_conjunction_breaks_nothing() -> None:
     graph = bent()
     assert ask(graph, prop(2, case(WHOLE), case(WHOLE, conjunction(({0: 1}, -5))))).verdict == "verified"
     assert ask(graph, prop(2, case(WHOLE))).verdict in ("verified", "unknown")
+
+
+def order(monkeypatch: pytest.MonkeyPatch, spec: Property, method: str = "bab") -> tuple[Answer, list[str]]:
+    """The answer, and what was done for it, in this order."""
+    done: list[str] = []
+    for name in ("_begin_attack", "_continue_attack", "_attack_again", "_bound", "_branch"):
+        real = getattr(module._Cascade, name)
+
+        def noted(self: module._Cascade, *given: object, name: str = name, real=real) -> object:
+            done.append(f"{name} {given[-1]}" if name == "_bound" else name)
+            return real(self, *given)
+
+        monkeypatch.setattr(module._Cascade, name, noted)
+    return ask(bent(), spec, method=method, budget=Budget(seconds=60, first=0.002, second=0.002)), done
+
+
+def test_the_cheap_comes_first_and_what_decides_is_the_last(monkeypatch: pytest.MonkeyPatch) -> None:
+    easy = prop(2, case(WHOLE, conjunction(({0: 1}, -1))))
+    with monkeypatch.context() as patch:
+        answer, done = order(patch, easy)
+    assert (answer.verdict, answer.stage) == ("verified", "crown")
+    assert done == ["_begin_attack", "_bound crown"]  # nothing after the bound that decides
+    hard = prop(2, case(WHOLE, conjunction(({0: 1}, Fraction(-3, 16)))))
+    with monkeypatch.context() as patch:
+        answer, done = order(patch, hard)
+    assert (answer.verdict, answer.stage) == ("verified", "bab")
+    before = ["_begin_attack", "_bound crown", "_continue_attack", "_bound joint", "_continue_attack", "_branch"]
+    assert done[: len(before)] == before
+    false = prop(2, case(WHOLE, conjunction(({0: 1}, 1))))
+    with monkeypatch.context() as patch:
+        answer, done = order(patch, false)
+    assert (answer.verdict, done) == ("falsified", ["_begin_attack"])
+
+
+@pytest.mark.parametrize("method", ["attack", "crown", "joint", "ibp"])
+def test_what_stays_open_is_attacked_for_the_whole_share(method: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whatever the method: bounds that do not decide do not shorten the attack."""
+    spec = prop(2, case(WHOLE, conjunction(({0: 1}, Fraction(-3, 16)))))
+    monkeypatch.setattr(module, "FIRST_BATCHES", 1)
+    answer = ask(bent(), spec, method=method, budget=Budget(seconds=60, first=0.005, second=0.0))
+    assert answer.verdict == "unknown"
+    assert 0.3 <= answer.seconds["attack"] < 3
+
+
+def test_every_conjunction_has_the_guard_of_its_own_rows() -> None:
+    """The terms of all are computed at once; each is given those of its rows, also after some are excluded."""
+    graph = bent()
+    many = [conjunction(({0: 1}, -1)), conjunction(({0: 1000}, -90), ({1: 1}, 7)), conjunction(({1: 3}, 2))]
+    together = verify_guards(graph, many)
+    for alone, guard in zip(many, together, strict=True):
+        assert verify_guards(graph, [alone]) == [pytest.approx(guard, rel=1e-9)]
+    assert len(set(together)) == 3
+
+
+def verify_guards(graph: Graph, conjunctions: list[Conjunction]) -> list[float]:
+    """The guards of a case's conjunctions after crown."""
+    spec = prop(2, case(WHOLE, *conjunctions))
+    task = module._Task(graph, spec, lambda _: None, "crown", QUICK, 0, lambda *_: None)
+    cascade = module._Cascade(task, BLIND)
+    cascade.run()
+    return [target.guard for target in cascade.targets]
 
 
 def test_what_does_not_fit_is_refused() -> None:

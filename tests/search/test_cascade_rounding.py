@@ -118,7 +118,7 @@ def test_the_guard_by_hand(dtype: torch.dtype) -> None:
     cascade = _Cascade(task(graph, prop(1, case([UNIT, UNIT], conjunction(({0: 1}, 0))))), BLIND)
 
     def guard(C: torch.Tensor, d: torch.Tensor) -> float:
-        return cascade._guard(ready.question, ready.boxes, Target(0, 0, C, d))
+        return cascade._guard(cascade._terms(ready.question, ready.boxes, Target(0, 0, C, d)))
 
     rows, limits = torch.tensor([[1.0], [-3.0], [0.0]], dtype=dtype), torch.tensor([-7.0, 5.0, 0.5], dtype=dtype)
     for C, d, size in ((rows[:1], limits[:1], 11.75), (rows, limits, 19.25), (rows[2:], limits[2:], 0.5)):

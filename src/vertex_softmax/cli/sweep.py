@@ -197,14 +197,19 @@ def _say(text: str, style: str | None = None) -> None:
 
 def _check(method: str, device: str, here: bool) -> None:
     """Raise for options that every instance would refuse; `here`: the instances run on this machine's devices."""
-    import torch
-
     if method not in CASCADE:
         raise InvalidValueError(f"--method is {method!r}; choose one of {', '.join(CASCADE)}")
-    if device != "cpu" and not (device.startswith("cuda") and (not here or torch.cuda.is_available())):
+    if device != "cpu" and not (device.startswith("cuda") and (not here or _finds_gpu())):
         raise InvalidValueError(
             f"--device is {device!r}; cpu is always available, and cuda if torch finds a GPU on this machine"
         )
+
+
+def _finds_gpu() -> bool:
+    """Whether torch finds a GPU; torch is imported for this question only."""
+    import torch
+
+    return torch.cuda.is_available()
 
 
 @contextlib.contextmanager

@@ -240,8 +240,6 @@ def _answer(request: _Request, outputs: Outputs) -> _GivenAnswer:
     import torch
 
     from vertex_softmax.graph.from_onnx.file import OnnxFile, packages
-    from vertex_softmax.runs.python_models import python_model
-    from vertex_softmax.runs.verify_models import load_module_instance
     from vertex_softmax.search.cascade import Budget
     from vertex_softmax.search.replay import counterexample_text
     from vertex_softmax.search.verify_files import described, load_instance, verify_instance
@@ -259,6 +257,9 @@ def _answer(request: _Request, outputs: Outputs) -> _GivenAnswer:
     begin, spent = time.perf_counter(), _since_start()  # now that all is imported, which takes seconds
     try:
         if request.code:
+            from vertex_softmax.runs.python_models import python_model
+            from vertex_softmax.runs.verify_models import load_module_instance
+
             module = python_model(request.model, request.weights)
             instance = load_module_instance(module, request.spec, request.shape)
         else:

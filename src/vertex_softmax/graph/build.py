@@ -4,7 +4,8 @@ Both importers use only these functions. Operands broadcast as in torch; broadca
 that every op has operands of one shape. Dimensions may be negative, as in torch. The last argument `name` of each
 function is the name of the new node.
 
-No tensor with more than LARGEST numbers is created: sizes are computed first, on torch's meta device.
+No tensor with more than LARGEST numbers is created: sizes are computed first, from the shapes where the op is one of
+ours, else on torch's meta device. The first use of that device takes torch seconds, so it is the last resort.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ import math
 from collections.abc import Callable, Sequence
 from fractions import Fraction
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -49,8 +51,7 @@ def apply(op: Op, *inputs: Node, name: str) -> Node:
     """The node op(inputs); a constant if every input is constant. Its shape is determined by evaluating at zeros."""
     values = [value_of(node) for node in inputs]
     op_tensors = [field for field in vars(op).values() if isinstance(field, Tensor)]
-    sizes = [math.prod(node.shape) for node in inputs] + [field.numel() for field in op_tensors]
-    if math.prod(max(size, 1) for size in sizes) > LARGEST:
+    if _most_numbers(op, [node.shape for node in inputs]) > LARGEST:
         _refuse_large(op, inputs, name)
     if all(v is not None for v in values):
         return constant(op.evaluate(*[v for v in values if v is not None]), name)
@@ -60,6 +61,31 @@ def apply(op: Op, *inputs: Node, name: str) -> Node:
         if field.is_floating_point():
             probes = [p.to(field.dtype) for p in probes]
     return Node(name, op, inputs, tuple(op.evaluate(*probes).shape))
+
+
+def _most_numbers(op: Op, shapes: Sequence[Shape]) -> int:
+    """The most numbers that the op's result has for inputs of these shapes: exact for products and elementwise ops.
+
+    For any other op it is the product of the sizes of all its inputs and constants. Shapes that do not fit each other
+    have no result, and may give any number.
+    """
+    x = shapes[0]
+    if isinstance(op, linear.Linear) and x and (op.bias is None or op.bias.shape == op.weight.shape[-1:]):
+        return math.prod(x[:-1]) * math.prod(op.weight.shape[:-2]) * op.weight.shape[-1]
+    if isinstance(op, linear.LeftLinear) and len(x) > 1:
+        return math.prod(op.weight.shape[:-1]) * math.prod(x[:-2]) * x[-1]
+    if isinstance(op, bilinear.MatMul) and len(x) > 1 and x[:-2] == shapes[1][:-2]:
+        return math.prod(x[:-1]) * shapes[1][-1]
+    constants = [field for field in vars(op).values() if isinstance(field, Tensor)]
+    if isinstance(op, _ELEMENTWISE):
+        with contextlib.suppress(ValueError):  # shapes that do not broadcast
+            return math.prod(np.broadcast_shapes(*shapes, *(field.shape for field in constants)))
+    sizes = [math.prod(dims) for dims in shapes] + [field.numel() for field in constants]
+    return math.prod(max(size, 1) for size in sizes)
+
+
+_ELEMENTWISE = (linear.Scale, linear.Shift, linear.Add, linear.Subtract, bilinear.Multiply, Softmax)
+"""Ops whose result has the shape to which their inputs and constants broadcast."""
 
 
 def _refuse_large(op: Op, inputs: Sequence[Node], name: str) -> None:
@@ -98,15 +124,15 @@ def expand(x: Node, after: Sequence[int], name: str) -> Node:
 def _broadcast(x: Node, y: Node, name: str) -> tuple[Node, Node]:
     """x and y, broadcast against each other."""
     try:
-        joint = torch.broadcast_shapes(x.shape, y.shape)
-    except RuntimeError as error:
+        joint = np.broadcast_shapes(x.shape, y.shape)
+    except ValueError as error:
         raise InvalidValueError(f"{name}: shapes {x.shape} and {y.shape} do not broadcast") from error
     return expand(x, joint, name), expand(y, joint, name)
 
 
 def _with_constant(x: Node, c: Tensor, op: type[linear.Scale] | type[linear.Shift], name: str) -> Node:
     """x · c (op Scale) or x + c (op Shift), x broadcast to their common shape."""
-    wide = expand(x, torch.broadcast_shapes(x.shape, c.shape), name)
+    wide = expand(x, np.broadcast_shapes(x.shape, c.shape), name)
     return apply(op(c.clone()), wide, name=name)
 
 
@@ -164,7 +190,7 @@ def divide(x: Node, y: Node, name: str) -> Node:
     if cx is not None and cy is not None:
         return folded(torch.div, cx, cy, name=name)
     if cy is not None:
-        wide = expand(x, torch.broadcast_shapes(x.shape, cy.shape), name)
+        wide = expand(x, np.broadcast_shapes(x.shape, cy.shape), name)
         return apply(linear.Divide.by(cy), wide, name=name)
     return multiply(x, apply(elementwise.Reciprocal(), y, name=name), name)
 
@@ -184,7 +210,7 @@ def matmul(x: Node, y: Node, name: str) -> Node:
     cx, cy = value_of(x), value_of(y)
     if cx is not None and cy is not None:
         return folded(torch.matmul, cx, cy, name=name)
-    lead = torch.broadcast_shapes(x.shape[:-2], y.shape[:-2])
+    lead = np.broadcast_shapes(x.shape[:-2], y.shape[:-2])
     if cy is not None:
         return apply(linear.Linear(cy), expand(x, (*lead, *x.shape[-2:]), name), name=name)
     if cx is not None:

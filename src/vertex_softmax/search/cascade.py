@@ -1,13 +1,18 @@
-"""Attack, crown, joint, branch and bound, in this order and within one budget of time: one answer to one property.
+"""Attack, crown, joint, branch and bound, within one budget of time: one answer to one property.
 
 Invariant: `verified` is said only when for every case and every conjunction a bound excludes it over the whole box, by
 more than rounding can be worth (tolerances.PROPERTY); `falsified` only with a counterexample that a replay confirmed.
 All else is `unknown`, or `timeout` if the time was too short.
+
+What is cheap comes first: a few batches of the attack, then crown; before joint the attack goes on for half as long as
+the bounds have taken so far, and before branch and bound, or at the end, until its share is spent. So a property that
+a cheap bound decides pays for a cheap attack only, and one that stays open is attacked for the whole share.
 """
 
 from __future__ import annotations
 
 import dataclasses
+import itertools
 import math
 import time
 from collections.abc import Callable
@@ -33,7 +38,7 @@ from vertex_softmax.methods.options import JointParts, Options
 from vertex_softmax.methods.registry import METHODS, Method, lower_bounds
 from vertex_softmax.methods.verdict import Verdict
 from vertex_softmax.ops.rules import RowRule, Rules
-from vertex_softmax.search.falsify import falsify
+from vertex_softmax.search.falsify import Found, PausedSearch, falsify, paused_search
 from vertex_softmax.search.replay import Counterexample
 from vertex_softmax.search.targets import Target, targets_of
 from vertex_softmax.search.visits import Confirm
@@ -45,6 +50,10 @@ ROWS = 1000
 """The share of PROPERTY pays for mixes of this many rows of a conjunction; of more, as much more."""
 MIXING = 40
 """Steps that look for the mix of a conjunction's rows."""
+FIRST_BATCHES = 24
+"""The batches of the attack before the first bound: the centres, and short descents and samples in turn."""
+ATTACK_SHARE = 0.5
+"""The attack goes on between two bounds until it has taken this share of the time that the bounds have taken."""
 AFFINE = Rules(attention=RowRule.AFFINE)
 
 
@@ -68,7 +77,7 @@ class Budget:
 
     seconds: float = 100.0
     first: float = 0.02
-    """of the attack before any bound"""
+    """of the attack before branch and bound; a part of it comes before any bound"""
     second: float = 0.15
     """of the attack on what bounds leave open"""
     after: float = 0.1
@@ -166,16 +175,22 @@ class _Cascade:
         self.nearest = math.inf
         self.domains = 0
         self.problem = ""
+        self.attack: PausedSearch | None = None
+        self.attack_left = min(budget.first * budget.seconds, budget.most)
+        """seconds that the first attack, which is made in pieces, may still take"""
+        self.bounding = 0.0
+        """seconds spent on crown and joint so far"""
 
     def run(self) -> Answer:
         """All stages, until one decides."""
         stage = ""
         try:
-            self._attack(Stage.ATTACK, self.budget.first, self.prop)
+            self._begin_attack()
             for i in range(len(self.prop.cases)):
                 stage = self._case(i) or stage
             if not self._open() and self.targets:
                 return self._answer(Verdict.VERIFIED, "every conjunction is excluded over its whole box", stage)
+            self._continue_attack(math.inf)
         except _Found as found:
             text = "the counterexample was replayed on the original model"
             return self._answer(Verdict.FALSIFIED, text, found.stage, found.counterexample)
@@ -217,15 +232,36 @@ class _Cascade:
     def _timed(self, stage: str, begin: float) -> None:
         self.seconds[stage] = self.seconds.get(stage, 0.0) + time.perf_counter() - begin
 
-    def _attack(
-        self, stage: str, share: float, prop: Property, starts: dict[tuple[int, int], Tensor] | None = None
-    ) -> None:
-        """Look for a counterexample; raises _Found."""
-        left = self._left_seconds()
+    def _begin_attack(self) -> None:
+        """The first batches of the attack on all cases, or all of it if there are no bounds; raises _Found."""
+        self._left_seconds()
         begin = time.perf_counter()
-        seconds = min(share * left, self.budget.most)
-        found = falsify(self.graph, prop, self.task.confirm, seconds=seconds, seed=self.task.seed, starts=starts)
+        self.attack = paused_search(self.graph, self.prop, self.task.confirm, seed=self.task.seed)
+        batches = itertools.count(1)
+        few = None if self.task.method == Stage.ATTACK else lambda: next(batches) >= FIRST_BATCHES
+        found = self.attack.resume(begin + self.attack_left, few)
+        self._attacked(Stage.ATTACK, begin, found)
+
+    def _continue_attack(self, seconds: float) -> None:
+        """Go on with the attack for some seconds, if its share allows it; raises _Found."""
+        seconds = min(seconds, self.attack_left, self._left_seconds())
+        if self.attack is None or seconds <= 0:
+            return
+        begin = time.perf_counter()
+        self._attacked(Stage.ATTACK, begin, self.attack.resume(begin + seconds))
+
+    def _attack_again(self, share: float, prop: Property) -> None:
+        """Another attack, on a case that bounds left open; raises _Found."""
+        seconds = min(share * self._left_seconds(), self.budget.most)
+        begin = time.perf_counter()
+        found = falsify(self.graph, prop, self.task.confirm, seconds=seconds, seed=self.task.seed)
+        self._attacked(AGAIN, begin, found)
+
+    def _attacked(self, stage: str, begin: float, found: Found) -> None:
+        """Note what an attack since `begin` has found; raises _Found if it is a counterexample."""
         self._timed(stage, begin)
+        if stage == Stage.ATTACK:
+            self.attack_left -= time.perf_counter() - begin
         self.nearest = min([self.nearest, *(float(v) for v in found.violations)])
         self.say(stage, f"nearest violation {self.nearest:.4g}")
         if found.counterexample is not None:
@@ -242,6 +278,10 @@ class _Cascade:
         question = self._question(case)
         bound: Bound | None = None
         for stage in self._stages():
+            if stage == Stage.BAB:
+                self._continue_attack(math.inf)
+            elif bound is not None:
+                self._continue_attack(ATTACK_SHARE * self.bounding - self.seconds[Stage.ATTACK])
             begin = time.perf_counter()
             if stage == Stage.BAB and self.task.method == Stage.BAB:
                 if bound is not None and not bound.boxes.problems:
@@ -249,6 +289,7 @@ class _Cascade:
                     self._branch(question, bound, i, until)
             else:
                 bound = self._bound(question, i, Method(stage))
+                self.bounding += time.perf_counter() - begin
             self._timed(stage, begin)
             open_ = self._open(i)
             self.say(
@@ -292,8 +333,10 @@ class _Cascade:
         if problems:
             self.problem = f"{problems[0].text} at {problems[0].node.name!r}; a smaller set may help"
             return bound
-        for target, rows in zip(open_, bound.lower[0].split([len(t.d) for t in open_]), strict=True):
-            target.require(self._guard(question, bound.boxes, target))
+        counts = [len(target.d) for target in open_]
+        sizes = terms(question, bound.boxes, objective, AFFINE)[0].split(counts)  # of all targets at once
+        for target, size, rows in zip(open_, sizes, bound.lower[0].split(counts), strict=True):
+            target.require(self._guard(size + target.d.abs()))
             target.learn(rows)
         return bound
 
@@ -305,8 +348,8 @@ class _Cascade:
         """The sum of the absolute values of all terms of a pass, for each row of a target with its limit: (m,)."""
         return terms(question, boxes, self._objective(target.C), AFFINE)[0] + target.d.abs()
 
-    def _guard(self, question: Question, boxes: Boxes, target: Target) -> float:
-        """How far above its limit a bound of a target's rows has to be.
+    def _guard(self, sizes: Tensor) -> float:
+        """How far above its limit a bound of a target's rows has to be, whose terms have these sizes, (m,).
 
         PROPERTY of the terms of a row, Σ |C_k|·|y_k| + |d| and those further back, pays for what a pass rounds, and for
         what was rounded before it: a coefficient is off by 2^-53 of itself (2^-24 in float32), so C y by
@@ -315,7 +358,7 @@ class _Cascade:
         may be far more than its own terms where the rows cancel: whoever mixes pays PROPERTY of the rows' terms, mixed
         (`_bound_mixes`).
         """
-        largest = float(self._terms(question, boxes, target).max())
+        largest = float(sizes.max())
         return PROPERTY[self.dtype] * largest if math.isfinite(largest) else math.inf
 
     def _bound_mixes(self, question: Question, boxes: Boxes, i: int) -> None:
@@ -327,7 +370,7 @@ class _Cascade:
                 target.add_mix(weights)
                 lost *= max(1.0, len(weights) / ROWS)
                 mixed = PROPERTY[self.dtype] * lost if math.isfinite(lost) else math.inf
-                target.require(max(mixed, self._guard(question, boxes, target)))
+                target.require(max(mixed, self._guard(self._terms(question, boxes, target))))
                 with torch.no_grad():
                     target.learn(lower_bound(question, boxes, self._objective(target.C), AFFINE)[0])
 
@@ -356,7 +399,7 @@ class _Cascade:
             self.say(Stage.BAB, f"{bounded} domains, {count} open, worst {worst:.4g}")
             if again and count and time.perf_counter() > again[0]:
                 again.clear()
-                self._attack(AGAIN, share, self._only(i))
+                self._attack_again(share, self._only(i))
 
         aim = Aim(C, goals=d + guards, known=known)
         search = dataclasses.replace(self.options.search, seconds=seconds)
@@ -367,7 +410,7 @@ class _Cascade:
         if outcome.stopped not in (Stop.DONE, Stop.SECONDS):
             self.problem = f"branch and bound ended: {outcome.stopped}"
         if again and self._open(i):
-            self._attack(AGAIN, share, self._only(i))
+            self._attack_again(share, self._only(i))
 
 
 def mix(question: Question, boxes: Boxes, C: Tensor, d: Tensor) -> Tensor:

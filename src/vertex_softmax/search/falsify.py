@@ -27,7 +27,7 @@ from vertex_softmax.graph.ir import Graph
 from vertex_softmax.search.visits import Confirm, Found, Visits, boxes
 from vertex_softmax.specs.property import Property
 
-__all__ = ["Found", "falsify"]
+__all__ = ["Found", "PausedSearch", "falsify", "paused_search"]
 
 Steps: TypeAlias = Iterator[None]
 """A search that yields after every batch, so that the caller can look at the clock."""
@@ -35,6 +35,8 @@ FINE = 1e-6
 """The smallest step, as a share of the box's width."""
 OVER = 1.05
 """By which factor a step to the zero of the linearised violation is lengthened."""
+RESTARTS, STEPS = 8, 40
+"""The descents of every target, and the steps of each, unless other numbers are given."""
 FEW = 6
 """Boxes with at most this many open inputs (of positive width) are also searched by grids and Sobol points."""
 
@@ -47,8 +49,8 @@ def falsify(
     confirm: Confirm,
     *,
     seconds: float | None,
-    restarts: int = 8,
-    steps: int = 40,
+    restarts: int = RESTARTS,
+    steps: int = STEPS,
     seed: int = 0,
     stop: Callable[[], bool] | None = None,
     starts: Mapping[tuple[int, int], Tensor] | None = None,
@@ -70,11 +72,37 @@ def falsify(
     prop.require(graph.input.shape, graph.output.shape)
     search = _CounterexampleSearch(graph, prop, confirm, boxes(prop, dtype), seed, adapt=seconds is not None)
     given = search.placed(starts or {})
-    for _ in search.schedule(given, restarts, steps, 1 if seconds is None else None):
-        late = seconds is not None and time.perf_counter() - begin >= seconds
-        if search.counterexample is not None or late or (stop is not None and stop()):
-            break
-    return search.result()
+    schedule = search.schedule(given, restarts, steps, 1 if seconds is None else None)
+    until = math.inf if seconds is None else begin + seconds
+    return PausedSearch(search, schedule).resume(until, stop)
+
+
+def paused_search(graph: Graph, prop: Property, confirm: Confirm, *, seed: int = 0) -> PausedSearch:
+    """The search of `falsify`, in pieces: `resume` continues where the last piece ended, and evaluates nothing twice.
+
+    search = paused_search(graph, prop, confirm)
+    search.resume(time.perf_counter() + 0.1).counterexample      # or None; later again, with more time
+    """
+    prop.require(graph.input.shape, graph.output.shape)
+    search = _CounterexampleSearch(graph, prop, confirm, boxes(prop, None), seed, adapt=True)
+    return PausedSearch(search, search.schedule(None, RESTARTS, STEPS, None))
+
+
+class PausedSearch:
+    """A search that is interrupted between two batches, and may go on later."""
+
+    def __init__(self, search: _CounterexampleSearch, schedule: Steps) -> None:
+        self._search, self._schedule = search, schedule
+
+    @full_precision()
+    def resume(self, until: float, stop: Callable[[], bool] | None = None) -> Found:
+        """Go on for at least one batch, up to `until` on the clock of time.perf_counter; the result of all so far."""
+        if self._search.counterexample is None:
+            for _ in self._schedule:
+                late = time.perf_counter() >= until
+                if self._search.counterexample is not None or late or (stop is not None and stop()):
+                    break
+        return self._search.result()
 
 
 class _CounterexampleSearch(Visits):

@@ -98,7 +98,7 @@ def main(folder: Path, instances: int, kills: int, kind: str) -> dict[str, Any]:
     for target in sorted(chance.sample(range(instances - max(6, instances // 10)), kills)):
         if swept(listed, out, target, chance.uniform(0, 1.5 * whole / instances)):
             done.append(finished(out))
-        orphans += sum(not gone(pid) for pid in alive(listed.parent))
+        orphans += sum(not gone(pid) for pid in alive(folder))
     swept(listed, out)
     keys = Counter(line["key"] for line in lines(out))
     return {

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -83,7 +84,7 @@ def _mask(call: OnnxCall, shape: tuple[int, ...]) -> tuple[Tensor | None, Tensor
             penalty = torch.where(masked, 0.0, penalty)
         masked = masked if mask_true is None else masked | mask_true
         added = added if bool(added.any()) else None
-    if bool(masked.expand(torch.broadcast_shapes(masked.shape, shape)).all(-1).any()):
+    if bool(masked.expand(np.broadcast_shapes(masked.shape, shape)).all(-1).any()):
         raise Unsupported("the mask masks every key of a row")
     return (masked if bool(masked.any()) else None), penalty, added
 

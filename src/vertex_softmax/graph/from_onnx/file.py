@@ -60,6 +60,8 @@ def packages() -> tuple[Any, Any]:
         import onnx.numpy_helper
         import onnxruntime
     except ImportError as error:
+        if isinstance(error.__cause__, SystemExit | KeyboardInterrupt):  # a signal while a library was initialised
+            raise error.__cause__ from None
         raise MissingDependencyError(
             f"{error.name} is not installed, and ONNX models need it: pip install 'vertex-softmax[onnx]'"
         ) from error

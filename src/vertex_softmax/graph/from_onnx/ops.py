@@ -176,7 +176,7 @@ def _power(call: OnnxCall) -> Node:
     distinct = exponents.unique().tolist()
     if len(distinct) != 1:
         raise Unsupported("exponents differ from entry to entry; only one for all is supported")
-    x = build.expand(x, torch.broadcast_shapes(x.shape, exponents.shape), call.name)
+    x = build.expand(x, np.broadcast_shapes(x.shape, exponents.shape), call.name)
     return power(x, float(distinct[0]), call.name)
 
 

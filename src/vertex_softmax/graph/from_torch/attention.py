@@ -6,6 +6,7 @@ import dataclasses
 from collections.abc import Sequence
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -68,7 +69,7 @@ def _attention(  # aten's signature
         scores = build.add(scores, attn_mask, scores_name)
     elif attn_mask is not None:
         added, masked, penalty = split_mask(torch.as_tensor(attn_mask))
-        scores = build.expand(scores, torch.broadcast_shapes(scores.shape, added.shape), scores_name)
+        scores = build.expand(scores, np.broadcast_shapes(scores.shape, added.shape), scores_name)
         if bool(added.any()):
             scores = build.add(scores, build.constant(added), scores_name)
     scores, v = _same_leading(scores, v, call.name)
@@ -81,7 +82,7 @@ def _attention(  # aten's signature
 
 def _same_leading(x: Node, y: Node, name: str) -> tuple[Node, Node]:
     """Two batches of matrices with their leading dimensions broadcast against each other."""
-    leading = torch.broadcast_shapes(x.shape[:-2], y.shape[:-2])
+    leading = np.broadcast_shapes(x.shape[:-2], y.shape[:-2])
     return build.expand(x, (*leading, *x.shape[-2:]), name), build.expand(y, (*leading, *y.shape[-2:]), name)
 
 

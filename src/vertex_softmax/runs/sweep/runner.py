@@ -33,10 +33,13 @@ from vertex_softmax.graph.from_onnx.parts import LIMIT, external_files
 from vertex_softmax.runs import machine
 from vertex_softmax.runs.processes import CODES, PARENT
 from vertex_softmax.runs.sweep.instances import SweepInstance
+from vertex_softmax.runs.sweep.workers import Forked, Worker, Workers, available
 
 T = TypeVar("T")
-COMMAND = (sys.executable, "-P", "-m", "vertex_softmax", "verify")
-"""The command for an instance; -P: nothing is imported from the folder in which the sweep was started."""
+VERIFY = (sys.executable, "-P", "-m", "vertex_softmax", "verify")
+"""`vertex verify` in a new process; -P: nothing is imported from the folder in which the sweep was started."""
+COMMAND = VERIFY
+"""The command for an instance; as long as it is VERIFY, a worker that has imported torch may fork instead."""
 GRACE = 5.0
 """Seconds after its timeout until a process is killed."""
 PATIENCE = 2.0
@@ -135,6 +138,8 @@ class Local:
         self.note = ""
         self._begun = 0
         self._unfit: InvalidValueError | None = None
+        forks = command is None and COMMAND == VERIFY and available(settings.device)
+        self._workers = Workers(places, _environment(settings)) if forks else None
         check_memory(settings)
         check_room(places)
 
@@ -157,13 +162,19 @@ class Local:
         return left >= share
 
     def start(self, key: str, instance: SweepInstance, files: Mapping[str, str]) -> None:  # noqa: ARG002
-        """Start a process in a folder of its own."""
+        """Start a process in a folder of its own: a fork of a worker, or a new one."""
         self._begun += 1
         folder = self.places / str(self._begun)
+        forks = self._workers is not None and not self._workers.unfit
         try:
             folder.mkdir()
             self.running[key] = Process(
-                instance.model_path, instance.spec_path, instance.timeout, self.settings, folder, self.command
+                instance.model_path,
+                instance.spec_path,
+                instance.timeout,
+                self.settings,
+                folder,
+                self._workers.take() if self._workers is not None and forks else self.command,
             )
         except OSError as error:
             self.running[key] = failure(f"no process could be started: {error.strerror}", died=True)
@@ -193,12 +204,22 @@ class Local:
             if finished is not None:
                 del self.running[key]
                 found.append((key, finished))
+                self._release(process)
         return found
+
+    def _release(self, process: Process | Finished) -> None:
+        """Take back the worker of a process that has ended."""
+        if self._workers is not None and isinstance(process, Process) and process.worker is not None:
+            self._workers.give_back(process.worker)
 
     def stop(self) -> None:
         """Ask all processes to end, and kill those that have not ended after PATIENCE."""
         end([process for process in self.running.values() if isinstance(process, Process)])
+        for process in self.running.values():
+            self._release(process)
         self.running.clear()
+        if self._workers is not None:
+            self._workers.end()
 
 
 def end(processes: Sequence[Process]) -> None:
@@ -304,10 +325,15 @@ class Process:
         timeout: float,
         settings: Settings,
         folder: Path,
-        command: Sequence[str] | None = None,
+        start: Sequence[str] | Worker | None = None,
     ) -> None:
-        """`folder`: for the files of the process; it is removed at the end. `command`: instead of COMMAND."""
+        """`folder`: for the files of the process; it is removed at the end.
+
+        `start`: a command instead of COMMAND, or a worker that forks.
+        """
         self.folder = folder
+        self.question = {"model": str(model), "spec": str(spec)}
+        self.worker = start if isinstance(start, Worker) else None
         self.limit = timeout + GRACE
         options = {
             "timeout": timeout,
@@ -322,16 +348,26 @@ class Process:
             options["memory"] = settings.memory
         arguments = [str(model), str(spec), *(f"--{name}={value}" for name, value in options.items())]
         self.asked = False
+        self.process: subprocess.Popen[bytes] | Forked
+        self.began = time.perf_counter()
+        if isinstance(start, Worker):
+            self.process = start.begin(arguments, folder)
+            return
         with (folder / "stdout").open("wb") as stdout, (folder / "stderr").open("wb") as stderr:
-            self.began = time.perf_counter()
             self.process = subprocess.Popen(
-                [*(COMMAND if command is None else command), *arguments],
+                [*(COMMAND if start is None else start), *arguments],
                 stdin=subprocess.DEVNULL,
                 stdout=stdout,
                 stderr=stderr,
                 start_new_session=True,  # an interrupt from the keyboard reaches the sweep alone
-                env={**os.environ, **dict.fromkeys(THREADS, str(settings.threads)), PARENT: str(os.getpid())},
+                env={**_environment(settings), PARENT: str(os.getpid())},
             )
+
+    def _seconds(self) -> float:
+        """Seconds since the process began; 0 while its worker still imports what it needs to fork it."""
+        if isinstance(self.process, Forked):
+            return 0.0 if self.process.began is None else time.perf_counter() - self.process.began
+        return time.perf_counter() - self.began
 
     def poll(self) -> Finished | None:
         """The result if the process has ended or its time is over, else None.
@@ -339,7 +375,7 @@ class Process:
         The status is `timeout` if the process had to be killed, and `error` if its answer is not valid.
         """
         code = self.process.poll()
-        seconds = time.perf_counter() - self.began
+        seconds = self._seconds()
         if code is None:
             if seconds <= self.limit:
                 return None
@@ -356,7 +392,9 @@ class Process:
             self.asked = True
             number = getattr(signal, "SIGKILL", signal.SIGTERM) if force else signal.SIGTERM
             with contextlib.suppress(ProcessLookupError):
-                if hasattr(os, "killpg"):
+                if isinstance(self.process, Forked):
+                    self.process.worker.signal(number)
+                elif hasattr(os, "killpg"):
                     os.killpg(self.process.pid, number)
                 else:
                     self.process.kill()
@@ -375,6 +413,8 @@ class Process:
             return self._error(_ended(code) + " without an answer", died)
         if not isinstance(status, str) or CODES.get(status) != code:
             return self._error(f"{_ended(code)}, but its answer is {status!r}", died)
+        if any(answer.get(name, asked) != asked for name, asked in self.question.items()):
+            return self._error("its answer is about other files than it was asked about")
         answer.pop("counterexample", None)
         answer.setdefault("reason", "")
         if status != "sat":
@@ -393,6 +433,11 @@ class Process:
             file.seek(max(0, file.seek(0, os.SEEK_END) - 2000))
             said = re.sub(r"\x1b\[[0-9;]*m", "", file.read().decode(errors="replace")).strip()
         return failure(reason + (f"; it said: {said}" if said else ""), died=died)
+
+
+def _environment(settings: Settings) -> dict[str, str]:
+    """The environment of a process: this one's, with the number of threads."""
+    return {**os.environ, **dict.fromkeys(THREADS, str(settings.threads))}
 
 
 def _ended(code: int) -> str:

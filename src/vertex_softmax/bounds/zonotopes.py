@@ -53,6 +53,8 @@ ONE_BY_ONE = (Moving, Scale, Shift, Add, Subtract)
 """Affine ops of which each number of the output is made of one number of each input."""
 
 
+ON_GPU = 32
+"""How many times as many numbers a node's blocks may have on a GPU: 4 GiB in float32."""
 ALIVE = 8
 """How many arrays of the size of a node's products are alive at once, roughly."""
 
@@ -66,7 +68,7 @@ def _made(question: Question) -> Boxes:
     begin = time.perf_counter()
     boxes, index = question.input_boxes(), question.index
     curved = _read_by_curves(index)
-    most = MOST_GENERATOR_NUMBERS * (question.batch if question.device.type == "cpu" else max(16, question.batch))
+    most = MOST_GENERATOR_NUMBERS * (question.batch if question.device.type == "cpu" else max(ON_GPU, question.batch))
     start = input_zonotope(question.given, question.graph.input.name)
     zonotopes = {question.graph.input: _with_products(start, question)}
     left = Counter(i for node in index.nodes for i in node.inputs)

@@ -52,6 +52,11 @@ def uses_zonotopes(question: Question, options: Options) -> bool:
     return wanted and not are_too_wide(question)
 
 
+def has_intervals_alone(question: Question, options: Options) -> bool:
+    """Whether a network is so deep, and its input so wide, that boxes are made by intervals alone."""
+    return options.generators and _is_deep(question) and are_too_wide(question)
+
+
 def _is_hard(question: Question) -> bool:
     """Whether a network has norms or many attentions."""
     return _is_deep(question) or any(isinstance(node.op, Normalize) for node in question.index.nodes)
@@ -73,7 +78,7 @@ class _Recipe:
         self.refined: set[Node] = set()
         other = not question.given.unit.cube
         self.zonotopes = uses_zonotopes(question, options)
-        self.by_intervals = options.generators and _is_deep(question) and are_too_wide(question)
+        self.by_intervals = has_intervals_alone(question, options)
         self.both = not isinstance(question.given, BoxRegion) and not (other and _is_hard(question))
 
     def boxes(self) -> Boxes:

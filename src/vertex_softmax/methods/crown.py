@@ -7,7 +7,7 @@ from vertex_softmax.bounds.coefficients import Objective
 from vertex_softmax.bounds.question import Question
 from vertex_softmax.bounds.zonotopes import has_products
 from vertex_softmax.methods.bound import Bound
-from vertex_softmax.methods.boxes import boxes_by_passes, uses_zonotopes
+from vertex_softmax.methods.boxes import boxes_by_passes, has_intervals_alone, uses_zonotopes
 from vertex_softmax.methods.last_pass import Passes, last_pass
 from vertex_softmax.methods.options import Options
 from vertex_softmax.ops.rules import RowRule
@@ -16,7 +16,9 @@ from vertex_softmax.ops.rules import RowRule
 def crown(question: Question, objective: Objective, options: Options) -> Bound:
     """Boxes by passes under the LSE rule, and one pass from the objectives."""
     boxes = boxes_by_passes(question, RowRule.LSE, options)
-    return last_pass(question, boxes, objective, Passes(plain=(RowRule.LSE,)), options)
+    # passes through boxes as wide as what norms allow give less than the output's box
+    passes = Passes(plain=(RowRule.LSE,), by_box=has_intervals_alone(question, options))
+    return last_pass(question, boxes, objective, passes, options)
 
 
 def alpha_crown(question: Question, objective: Objective, options: Options, boxes: Boxes | None = None) -> Bound:

@@ -16,6 +16,7 @@ from vertex_softmax.bounds.memory import (
 from vertex_softmax.graph.ir import Graph
 from vertex_softmax.methods.options import Options
 from vertex_softmax.methods.registry import METHODS, Method
+from vertex_softmax.ops.normalization import Normalize
 from vertex_softmax.sets.region import Region
 
 GENERATED = 6
@@ -73,8 +74,18 @@ def _preferred(graph: Graph, method: Method, options: Options, device: torch.dev
         return 1
     if options.batch is not None:
         return options.batch
-    most = 16 if device.type == "cpu" else 256
+    most = 16 if device.type == "cpu" else _most_on_gpu(graph, device)
     if recipe.tightened and options.generators:
         room = MOST_GENERATOR_NUMBERS if device.type == "cpu" else 16 * MOST_GENERATOR_NUMBERS
         return max(1, min(most, room // max(1, most_numbers(graph))))
     return most
+
+
+ROOMY = 32 << 30
+"""Bytes of a GPU's memory from which on 1024 inputs of a small network go together: what it takes are its launches."""
+
+
+def _most_on_gpu(graph: Graph, device: torch.device) -> int:
+    if any(isinstance(node.op, Normalize) for node in graph.nodes()):  # zonotopes take gigabytes
+        return 256
+    return 1024 if torch.cuda.get_device_properties(device).total_memory >= ROOMY else 256

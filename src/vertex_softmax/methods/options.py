@@ -77,8 +77,8 @@ class Options:
     search: Search = dataclasses.field(default_factory=Search)
     """`bab`: how long to branch, for each input, and how"""
     batch: int | None = None
-    """how many inputs to bound together; None: 16 on a CPU, 256 on a GPU (1024 if it is large and there are no norms), fewer
-    where generators would be too large"""
+    """how many inputs to bound together; None: 16 on a CPU, 256 on a GPU (1024 if it is large and there are no norms),
+    fewer where generators would be too large"""
     memory: Memory = dataclasses.field(default_factory=Memory)
 
     def __post_init__(self) -> None:

@@ -1,12 +1,13 @@
 """The pictures of these pages, made from numbers that this script computes: `python docs/pictures.py [NAME …]`.
 
-theorem.svg, phi.svg, walk.svg, box.svg take seconds; rates.svg trains a small transformer on digits and certifies 40
-images at six ε by four methods, which takes about half a minute on one core.
+theorem.svg, phi.svg, walk.svg, box.svg and growth.svg take seconds; rates.svg trains a small transformer on digits and
+certifies 40 images at six ε by four methods, which takes about half a minute on one core.
 """
 
 from __future__ import annotations
 
 import io
+import json
 import sys
 import tempfile
 from collections.abc import Callable
@@ -70,6 +71,24 @@ def rates() -> bytes:
     return _saved(plot_rates(run).figure)
 
 
+def growth() -> bytes:
+    """Processor seconds of `crown` against tokens, width and depth, from lab/benchmarks/runs/growth.json."""
+    rows = json.loads((HERE.parent / "lab/benchmarks/runs/growth.json").read_text())["rows"]
+    figure = Figure(figsize=(9, 3), layout="constrained")
+    for axes, name in zip(figure.subplots(1, 3, sharey=True), ("tokens", "width", "depth"), strict=True):
+        for version, style in (("before", "o--"), ("now", "o-")):
+            some = [row for row in rows if row["case"].startswith(name) and row["version"] == version]
+            sizes = [int(row["case"].split()[1]) for row in some]
+            axes.loglog(sizes, [row["seconds"] for row in some], style, label=version)
+        axes.set_xlabel(name)
+        axes.set_xticks(sizes, [str(size) for size in sizes])
+        axes.minorticks_off()
+        axes.grid(visible=True, alpha=0.3)
+    figure.axes[0].set_ylabel("seconds")
+    figure.axes[0].legend()
+    return _saved(figure)
+
+
 def _saved(figure: Any) -> bytes:
     target = io.BytesIO()
     with matplotlib.rc_context({"svg.hashsalt": "vertex", "svg.fonttype": "none"}):
@@ -121,7 +140,7 @@ def walk() -> bytes:
     return ("\n".join([*out, "</svg>"]) + "\n").encode()
 
 
-PICTURES: dict[str, Callable[[], bytes]] = {f.__name__: f for f in (theorem, phi, box, walk, rates)}
+PICTURES: dict[str, Callable[[], bytes]] = {f.__name__: f for f in (theorem, phi, box, walk, rates, growth)}
 
 
 if __name__ == "__main__":

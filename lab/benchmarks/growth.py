@@ -90,9 +90,7 @@ def ask(case: dict[str, Any]) -> dict[str, Any]:
         "seconds": seconds,
         "bound": float(bounds.min()) if len(bounds) else None,
         "verdict": str(found.verdicts[0]),
-        "peak_bytes": found.peak_bytes
-        if device != "cpu"
-        else resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024,
+        "peak_bytes": resident if device == "cpu" else found.peak_bytes,
     }
 
 

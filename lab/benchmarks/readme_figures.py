@@ -21,6 +21,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+import readme_growth
 import readme_norms
 import readme_runs
 import readme_sets
@@ -195,6 +196,7 @@ BLOCKS: dict[str, Callable[[], list[str]]] = {
     "norms of balls": of_runs(readme_sets.deept),
     "balls and boxes": of_runs(readme_sets.balls),
     "start-up": of_runs(readme_startup.startup),
+    "growth": of_runs(readme_growth.growth),
     "norms on digits": of_runs(readme_norms.digits),
     "language models": of_runs(readme_norms.language),
     "sentences beside auto_LiRPA": of_runs(readme_norms.peer),

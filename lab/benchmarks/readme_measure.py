@@ -100,6 +100,7 @@ MEASURES: dict[str, Measure] = {
     "mutation": Measure(
         "python -m tests.mutation", "--out {to}/mutation.json", {"mutation.json": "mutation.json"}, ("hours",)
     ),
+    "growth": _script("growth", "growth.json"),
     "startup": _script("startup", "startup.json", needs=(VIT,)),
     "limits": _script("limits", "limits.json", needs=("hours",)),
     "radius": Measure(

@@ -308,7 +308,7 @@ def test_a_missing_package_names_the_extra(package: str, monkeypatch: pytest.Mon
 
 def test_every_unsupported_node_is_listed_in_one_error() -> None:
     nodes = [
-        helper.make_node("Elu", ["x"], ["a"], name="first"),
+        helper.make_node("Sinh", ["x"], ["a"], name="first"),
         helper.make_node("Relu", ["a"], ["b"], name="fine"),
         helper.make_node("TopK", ["b", "k"], ["v", "i"], name="second"),
         helper.make_node("FastGelu", ["x"], ["c"], name="third", domain="com.microsoft"),
@@ -323,14 +323,36 @@ def test_every_unsupported_node_is_listed_in_one_error() -> None:
     said = str(caught.value)
     assert "4 unsupported nodes" in said
     for line in (
-        "Elu 'first' of inputs ([2, 3])",
-        "TopK 'second' of inputs (?, [1])",
-        "com.microsoft.FastGelu 'third' of inputs ([2, 3])",
-        "Pow 'fourth' of inputs ([2, 3], [1]): exponent 2.5",
+        "1 × Sinh: the operator is not supported",
+        "'first' of inputs ([2, 3])",
+        "1 × TopK: an index that depends on the network's input",
+        "'second' of inputs (?, [1])",
+        "1 × com.microsoft.FastGelu: a fused operator of onnxruntime",
+        "'third' of inputs ([2, 3])",
+        "1 × Pow: exponent 2.5",
+        "'fourth' of inputs ([2, 3], [1])",
     ):
         assert line in said
     assert "not needed" not in said
-    assert "Rewrite" in said
+
+
+def test_nodes_of_one_operator_are_one_group_with_a_count() -> None:
+    nodes = [helper.make_node("Round", [f"x{i}" if i else "x"], [f"x{i + 1}"], name=f"round {i}") for i in range(5)]
+    nodes.append(helper.make_node("Relu", ["x5"], ["y"]))
+    with pytest.raises(UnsupportedModelError) as caught:
+        from_onnx(model(nodes, (2, 3), {}, opset=18).SerializeToString())
+    assert str(caught.value).splitlines()[0] == "the model has 1 unsupported node:"  # the others only depend on it
+    nodes = [helper.make_node("LSTM", ["x", "w", "r"], ["", f"h{i}"], hidden_size=2, name=f"cell {i}") for i in range(5)]
+    nodes.append(helper.make_node("Sum", [f"h{i}" for i in range(5)], ["y"]))
+    proto = model(nodes, (3, 1, 2), {"w": floats(1, 8, 2), "r": floats(1, 8, 2)}, opset=18)
+    with pytest.raises(UnsupportedModelError) as caught:
+        from_onnx(proto.SerializeToString())
+    said = str(caught.value).splitlines()
+    assert said[0] == "the model has 5 unsupported nodes:"
+    assert said[1] == "  5 × LSTM: recurrent networks are not supported"
+    assert said[2].strip().startswith("'cell 0' of inputs")
+    assert said[2].endswith(" and 2 more")
+    assert len(said) == 3
 
 
 REFUSED: dict[str, tuple[onnx.ModelProto, str]] = {
@@ -366,7 +388,7 @@ REFUSED: dict[str, tuple[onnx.ModelProto, str]] = {
 @pytest.mark.parametrize("name", REFUSED)
 def test_a_form_of_an_operator_that_is_not_supported(name: str) -> None:
     proto, message = REFUSED[name]
-    with pytest.raises(UnsupportedModelError, match="1 unsupported nodes") as caught:
+    with pytest.raises(UnsupportedModelError, match="1 unsupported node:") as caught:
         from_onnx(proto.SerializeToString())
     assert message in str(caught.value)
 

@@ -26,12 +26,14 @@ from vertex_softmax.graph.from_onnx import shapes as _shapes  # noqa: F401
 from vertex_softmax.graph.from_onnx import windows as _windows  # noqa: F401
 from vertex_softmax.graph.from_onnx.file import Source, opset, packages, to_tensor
 from vertex_softmax.graph.from_onnx.functions import inlined
+from vertex_softmax.graph.from_onnx.hints import why_unknown
 from vertex_softmax.graph.from_onnx.ops import TRANSLATE, OnnxCall, Unsupported, limited
 from vertex_softmax.graph.from_onnx.original import OriginalFile
 from vertex_softmax.graph.from_onnx.parts import standard
 from vertex_softmax.graph.from_onnx.time_limit import Clock
 from vertex_softmax.graph.ir import Graph, Node
 from vertex_softmax.graph.masks import check_masks, move_masks
+from vertex_softmax.graph.problems import Problem, described
 
 if TYPE_CHECKING:
     import onnx
@@ -90,7 +92,7 @@ class _Importer:
     clock: Clock
     tensors: dict[str, Node] = dataclasses.field(default_factory=dict)
     """Name of a tensor in the model → its node."""
-    problems: list[str] = dataclasses.field(default_factory=list)
+    problems: list[Problem] = dataclasses.field(default_factory=list)
     seen: set[Node] = dataclasses.field(default_factory=set)
     total_size: int = 0
     """The number of numbers in all nodes seen, or in the constants of their ops if those have more."""
@@ -115,12 +117,7 @@ class _Importer:
             self.clock.check("the import of the model")
             self._translate(node)
         if self.problems:
-            listed = "\n".join(f"  {i}. {line}" for i, line in enumerate(self.problems, start=1))
-            raise UnsupportedModelError(
-                f"the model has {len(self.problems)} unsupported nodes:\n{listed}\n"
-                "Rewrite these parts of the model with supported operators (MatMul, Softmax, LayerNormalization, …), "
-                "or export it with another exporter or opset (torch.onnx.export with dynamo=True, opset 18 to 23)."
-            )
+            raise UnsupportedModelError(described(self.problems, "node"))
         if output not in self.tensors:
             raise InvalidValueError(f"output {output!r} is computed by no node of the model")
         if build.value_of(self.tensors[output]) is not None:
@@ -159,7 +156,7 @@ class _Importer:
         function = None if node.overload else TRANSLATE.get((standard(node.domain), node.op_type))
         known = all(name in self.tensors for name in node.input if name)
         if function is None:
-            self._problem(node, "the operator is not supported")
+            self._problem(node, why_unknown(standard(node.domain), node.op_type))
             return
         if not known:
             return
@@ -219,12 +216,20 @@ class _Importer:
 
     def _description(self, node: onnx.NodeProto) -> str:
         """The node's operator, name and input shapes, for messages."""
+        return f"{_operator(node)} {self._place(node)}"
+
+    def _place(self, node: onnx.NodeProto) -> str:
+        """The node's name and input shapes."""
         shapes = ", ".join(str(list(self.tensors[i].shape)) if i in self.tensors else "?" for i in node.input)
-        domain = f"{node.domain}." if node.domain else ""
-        return f"{domain}{node.op_type} {node.name or node.output[0]!r} of inputs ({shapes})"
+        return f"{node.name or node.output[0]!r} of inputs ({shapes})"
 
     def _problem(self, node: onnx.NodeProto, reason: str) -> None:
-        self.problems.append(f"{self._description(node)}: {reason}")
+        self.problems.append(Problem(_operator(node), self._place(node), reason))
+
+
+def _operator(node: onnx.NodeProto) -> str:
+    """The operator of a node, with its domain if that is not the standard's."""
+    return f"{node.domain}.{node.op_type}" if standard(node.domain) else node.op_type
 
 
 def _typed(out: Node, call: OnnxCall) -> Node:

@@ -24,6 +24,7 @@ from vertex_softmax.foundation.errors import InvalidValueError, UnsupportedModel
 from vertex_softmax.foundation.precision import full_precision
 from vertex_softmax.graph import build
 from vertex_softmax.graph.from_torch import attention, shapes
+from vertex_softmax.graph.from_torch.hints import HINTS, NO_HINT, why_not_traced
 from vertex_softmax.graph.from_torch.module import (
     OriginalModule,
     TokenLookUp,
@@ -36,6 +37,7 @@ from vertex_softmax.graph.from_torch.ops import TRANSLATIONS, TorchCall
 from vertex_softmax.graph.from_torch.replay import ReplayCase, replay
 from vertex_softmax.graph.ir import Graph, Node
 from vertex_softmax.graph.masks import check_masks, move_masks
+from vertex_softmax.graph.problems import Problem, described, hint_for
 
 _ = attention, shapes  # their translations are registered by importing them
 
@@ -62,19 +64,6 @@ LOOK_UPS = ("embedding", "index", "index_select", "gather", "take", "embedding_b
 COMPARISONS = ("eq", "ne", "lt", "le", "gt", "ge")
 SHAPE_ONLY = ("full_like", "zeros_like", "ones_like", "empty_like", "new_full", "new_zeros", "new_ones", "new_empty")
 """Ops that use only the shape of their first argument, so that their value is a constant."""
-HINTS = {
-    "a branch on perturbed values: use relu, clamp or a constant mask": "gt lt ge le eq ne where logical_not",
-    "an index that depends on perturbed values: return logits, the property compares them": "argmax argmin topk sort",
-    "use average pooling, or amax over a reshaped view": "max_pool2d max_pool2d_with_indices max_pool1d",
-    "use ReLU, GELU, SiLU, tanh, sigmoid or exp": "elu softplus mish hardswish hardsigmoid log1p expm1 sin cos",
-    "it is not continuous": "floor ceil round sign trunc fmod remainder",
-    "ids that are perturbed: use perturb='embedding'": "embedding",
-    "a random number: the model has to be a function of its input": "rand rand_like randn randn_like bernoulli",
-}
-
-NO_HINT = "Vertex has no such op: write it with +, *, @, relu, exp, softmax, … or open an issue"
-
-
 @full_precision()
 @one_at_a_time()
 def from_torch(
@@ -152,11 +141,7 @@ def _export(wrapped: nn.Module, x: Tensor, half: frozenset[torch.dtype]) -> torc
     except UnsupportedModelError:
         raise
     except Exception as error:  # torch.export has no root class of its errors
-        reason = str(error).strip().partition("\n")[0]
-        raise UnsupportedModelError(
-            f"torch.export cannot trace the module: {type(error).__name__}: {reason}\n"
-            "Control flow and shapes may not depend on the values of tensors; give every size as a Python number."
-        ) from error
+        raise UnsupportedModelError(why_not_traced(error)) from error
     return decomposed
 
 
@@ -182,7 +167,7 @@ class Reading:
         """The table of input embeddings, if the module says which of its tables that is."""
         self.translated: dict[Fx, Any] = {}
         """The node or constant of every node of the exported program."""
-        self.problems: list[str] = []
+        self.problems: list[Problem] = []
         self.rounded = False
         """Whether a value that depends on the input has a lower precision than float64."""
         self.fixed = self._placeholders()
@@ -333,8 +318,7 @@ class Reading:
             elif n.users:
                 self.translated[n] = self._value(n)
         if self.problems:
-            lines = "\n".join(f"  {p}" for p in self.problems)
-            raise UnsupportedModelError(f"the model holds {len(self.problems)} unsupported operation(s):\n{lines}")
+            raise UnsupportedModelError(described(self.problems))
         if not isinstance(output, Node):
             raise UnsupportedModelError("the output does not depend on the perturbed input")
         return Graph(self.input, output)
@@ -403,7 +387,7 @@ class Reading:
             return n.target(torch.zeros(args[0].shape, dtype=torch.float64), *args[1:], **kwargs)  # type: ignore[operator]
         translation = TRANSLATIONS.get(name)
         if translation is None:
-            return self._problem(n, next((hint for hint, names in HINTS.items() if name in names.split()), NO_HINT))
+            return self._problem(n, hint_for(name, HINTS, NO_HINT))
         value = n.meta.get("val")
         self._note_rounding(n, kwargs)
         try:
@@ -449,7 +433,8 @@ class Reading:
     def _problem(self, n: Fx, why: str) -> Any:
         """Record a problem and return a placeholder of the same shape, so that all problems are reported at once."""
         line = next((s for s in reversed((n.meta.get("stack_trace") or "").splitlines()) if "File" in s), "").strip()
-        self.problems.append(f"{_location(n, _op_name(n))} ({n.target}){f' at {line}' if line else ''}: {why}")
+        place = f"{_location(n, _op_name(n))}{f' at {line}' if line else ''}"
+        self.problems.append(Problem(str(n.target), place, why))
         value = n.meta.get("val")
         if isinstance(value, tuple | list):
             return tuple(build.source(v.shape) for v in value)

@@ -342,7 +342,9 @@ def test_nodes_of_one_operator_are_one_group_with_a_count() -> None:
     with pytest.raises(UnsupportedModelError) as caught:
         from_onnx(model(nodes, (2, 3), {}, opset=18).SerializeToString())
     assert str(caught.value).splitlines()[0] == "the model has 1 unsupported node:"  # the others only depend on it
-    nodes = [helper.make_node("LSTM", ["x", "w", "r"], ["", f"h{i}"], hidden_size=2, name=f"cell {i}") for i in range(5)]
+    nodes = [
+        helper.make_node("LSTM", ["x", "w", "r"], ["", f"h{i}"], hidden_size=2, name=f"cell {i}") for i in range(5)
+    ]
     nodes.append(helper.make_node("Sum", [f"h{i}" for i in range(5)], ["y"]))
     proto = model(nodes, (3, 1, 2), {"w": floats(1, 8, 2), "r": floats(1, 8, 2)}, opset=18)
     with pytest.raises(UnsupportedModelError) as caught:

@@ -23,7 +23,7 @@ from torch.fx.node import map_arg
 from vertex_softmax.foundation.errors import InvalidValueError, UnsupportedModelError
 from vertex_softmax.foundation.precision import full_precision
 from vertex_softmax.graph import build
-from vertex_softmax.graph.from_torch import attention, shapes
+from vertex_softmax.graph.from_torch import activations, attention, shapes, windows
 from vertex_softmax.graph.from_torch.hints import HINTS, NO_HINT, why_not_traced
 from vertex_softmax.graph.from_torch.module import (
     OriginalModule,
@@ -39,11 +39,12 @@ from vertex_softmax.graph.ir import Graph, Node
 from vertex_softmax.graph.masks import check_masks, move_masks
 from vertex_softmax.graph.problems import Problem, described, hint_for
 
-_ = attention, shapes  # their translations are registered by importing them
+_ = activations, attention, shapes, windows  # their translations are registered by importing them
 
 aten = torch.ops.aten
 KEPT = ["scaled_dot_product_attention", "layer_norm", "rms_norm", "linear", "matmul", "softmax.int", "log_softmax.int"]
 KEPT += ["logsumexp", "silu", "gelu", "conv1d", "conv2d", "conv3d", "softplus", "elu"]
+KEPT += ["mish", "hardswish", "hardsigmoid", "celu", "log_sigmoid", "prelu"]
 """Ops that torch.export must not decompose: each is one op here, or one line in an error message."""
 SAME_IDS = (
     "clone",
@@ -61,9 +62,13 @@ SAME_IDS = (
 """Ops whose result has the same ids as their first argument."""
 LOOK_UPS = ("embedding", "index", "index_select", "gather", "take", "embedding_bag", "_embedding_bag")
 """Ops that select rows of their first argument."""
+UNWRITTEN = ("empty", "empty_like", "new_empty", "empty_strided")
+"""Ops whose result is any memory: 0 here, since a module that reads it is no function of its input."""
 COMPARISONS = ("eq", "ne", "lt", "le", "gt", "ge")
 SHAPE_ONLY = ("full_like", "zeros_like", "ones_like", "empty_like", "new_full", "new_zeros", "new_ones", "new_empty")
 """Ops that use only the shape of their first argument, so that their value is a constant."""
+
+
 @full_precision()
 @one_at_a_time()
 def from_torch(
@@ -391,7 +396,8 @@ class Reading:
         value = n.meta.get("val")
         self._note_rounding(n, kwargs)
         try:
-            call = TorchCall(_location(n, name), tuple(value.shape) if isinstance(value, Tensor) else (), self.dtype)
+            shape = tuple(value.shape) if isinstance(value, Tensor) else ()
+            call = TorchCall(_location(n, name), shape, self.dtype, _strides(n))
             result = translation(call, *args, **kwargs)
         except (UnsupportedModelError, InvalidValueError) as error:
             return self._problem(n, str(error))
@@ -417,7 +423,8 @@ class Reading:
     def _computed(self, n: Fx, args: Any, kwargs: Any) -> Any:
         """The value of a call that does not depend on the perturbed input."""
         try:
-            return n.target(*args, **kwargs)  # type: ignore[operator]
+            value = n.target(*args, **kwargs)  # type: ignore[operator]
+            return torch.zeros_like(value) if _op_name(n) in UNWRITTEN else value
         except (RuntimeError, IndexError, ValueError, TypeError) as error:
             raise UnsupportedModelError(
                 f"{_location(n, _op_name(n))} ({n.target}) cannot be computed at this input: {error}"
@@ -452,6 +459,13 @@ def _location(n: Fx, name: str) -> str:
     stack = list((n.meta.get("nn_module_stack") or {}).values())
     path = str(stack[-1][0]).removeprefix("module").removeprefix(".") if stack else ""
     return f"{path}/{name}" if path else name
+
+
+def _strides(n: Fx) -> tuple[int, ...]:
+    """The strides of the first argument of a call, if it is a tensor."""
+    first = n.args[0] if n.args else None
+    value = first.meta.get("val") if isinstance(first, Fx) else None
+    return tuple(value.stride()) if isinstance(value, Tensor) else ()
 
 
 def _any_node(values: Any) -> bool:

@@ -374,7 +374,7 @@ REFUSED: dict[str, tuple[onnx.ModelProto, str]] = {
     "training": (one("Dropout", (2, 3), "x", np.float32(0.0), np.array(True)), "model.eval()"),
     "division by 0": (one("Div", (2, 3), "x", np.zeros(3, np.float32)), "divides by zero"),
     "pad mode": (one("Pad", (2, 3), "x", ints(0, 1, 0, 1), mode="reflect"), "only the mode 'constant'"),
-    "ceil": (one("MaxPool", (1, 2, 5), kernel_shape=[2], strides=[2], ceil_mode=1), "ceil_mode"),
+    "ceil": (one("AveragePool", (1, 2, 5), kernel_shape=[2], strides=[2], ceil_mode=1), "ceil_mode"),
     "softcap and mask": (
         one("Attention", (1, 2, 4, 3), "x", "x", "x", floats(4, 4), opset=23, softcap=1.0),
         "softcap together with a mask",

@@ -230,6 +230,7 @@ def _elementwise() -> list[Case]:
         Case(a.HardSwish(), dims, size=lambda x: x + 1),
         Case(a.HardSwish(single=True), dims, size=lambda x: x + 1, name="single"),
         Case(rounding.Round(), dims),
+        Case(rounding.Round(-2.0, 3.0), dims, name="in a range"),
         Case(maximum.Maximum(), ((3, 4),)),
         Case(maximum.Maximum(), ((2, 2, 1),), name="one"),
     ]

@@ -1,5 +1,4 @@
-"""Nodes for ops on windows of an image: maxima over windows, affine maps along one dimension, padding, and transposed
-convolutions. Both importers use them.
+"""Nodes for ops on windows of an image, which both importers use: maxima, resizing, padding, transposed convolutions.
 
 Invariant: each function computes in real arithmetic what its docstring says, with `build`'s ops. An image has the shape
 (batch, channels, *size).
@@ -47,6 +46,7 @@ def window_indices(
     count = (-(-room // stride) if ceil else room // stride) + 1
     if ceil and (count - 1) * stride >= size + before:
         count -= 1
+    build.limited((max(count, 0), kernel), "windows")
     index = torch.arange(max(count, 0))[:, None] * stride - before + dilation * torch.arange(kernel)
     inside = (index >= 0) & (index < size)
     if count < 1 or not bool(inside.any(1).all()):
@@ -56,7 +56,7 @@ def window_indices(
 
 
 def adaptive_indices(size: int, count: int) -> Tensor:
-    """The indices (count, longest) of `count` windows that cover a dimension: window i from ⌊i s/n⌋ to ⌈(i + 1) s/n⌉."""
+    """The indices (count, longest) of n windows that cover a dimension of s entries: i from ⌊i s/n⌋ to ⌈(i + 1) s/n⌉."""
     starts = [i * size // count for i in range(count)]
     ends = [-(-(i + 1) * size // count) for i in range(count)]
     longest = max(b - a for a, b in zip(starts, ends, strict=True))
@@ -64,7 +64,7 @@ def adaptive_indices(size: int, count: int) -> Tensor:
 
 
 def largest(x: Node, windows: Sequence[Tensor], name: str) -> Node:
-    """The maximum over windows of the last dimensions, whose indices (windows, entries) are given for each dimension."""
+    """The maximum over windows of the last dimensions; their indices (windows, entries) are given for each dimension."""
     n, first = len(windows), len(x.shape) - len(windows)
     dims = list(x.shape[:first])
     for d, index in enumerate(windows):

@@ -2,8 +2,8 @@
 
 Invariant: as there, each lies between its two lines over the interval of its argument. ELU and softplus are convex;
 mish and hardswish fall, then rise, and are convex in the middle and concave outside. The kinks of hardswish, at the
-ends of its middle piece, are concave: a line under it never touches one from below, and a line above it is compared with
-its value there.
+ends of its middle piece, are concave: a line below never touches one from below, and a line above is compared with the
+value there.
 """
 
 from __future__ import annotations

@@ -39,6 +39,7 @@ DTYPES: dict[int, torch.dtype] = {
     1: torch.float32,
     2: torch.uint8,
     3: torch.int8,
+    4: torch.uint16,
     5: torch.int16,
     6: torch.int32,
     7: torch.int64,

@@ -20,6 +20,7 @@ from torch import Tensor
 from vertex_softmax.foundation.errors import InvalidValueError, UnsupportedModelError, VertexError
 from vertex_softmax.foundation.precision import full_precision
 from vertex_softmax.graph import build
+from vertex_softmax.graph.from_onnx import activations as _activations  # noqa: F401
 from vertex_softmax.graph.from_onnx import attention as _attention  # noqa: F401
 from vertex_softmax.graph.from_onnx import replay
 from vertex_softmax.graph.from_onnx import shapes as _shapes  # noqa: F401
@@ -30,6 +31,7 @@ from vertex_softmax.graph.from_onnx.hints import why_unknown
 from vertex_softmax.graph.from_onnx.ops import TRANSLATE, OnnxCall, Unsupported, limited
 from vertex_softmax.graph.from_onnx.original import OriginalFile
 from vertex_softmax.graph.from_onnx.parts import standard
+from vertex_softmax.graph.from_onnx.quantised import MOVING
 from vertex_softmax.graph.from_onnx.time_limit import Clock
 from vertex_softmax.graph.ir import Graph, Node
 from vertex_softmax.graph.masks import check_masks, move_masks
@@ -100,6 +102,8 @@ class _Importer:
     """The largest total_size allowed."""
     used: set[str] = dataclasses.field(default_factory=set)
     """Names of tensors that a node, or the model, uses."""
+    whole: set[str] = dataclasses.field(default_factory=set)
+    """Names of tensors that depend on the input and hold whole numbers: quantised activations."""
 
     def run(self) -> replay.TranslatedModel:
         """Translate all nodes; a single error lists every unsupported one."""
@@ -161,6 +165,12 @@ class _Importer:
         if not known:
             return
         call = self._call(node)
+        moves = any(name in self.whole for name in node.input)
+        if moves and node.op_type not in MOVING:
+            self._problem(node, "arithmetic of whole numbers, which wraps around: put a DequantizeLinear before it")
+            return
+        if node.op_type != "DequantizeLinear" and (moves or (node.op_type == "QuantizeLinear" and not call.constant)):
+            self.whole.update(node.output)
         try:
             out = function(call)
             outs: Sequence[Node] = [out] if isinstance(out, Node) else out
@@ -212,6 +222,7 @@ class _Importer:
             attributes=attributes,
             outputs=len(node.output),
             used=used,
+            output=node.output[0],
         )
 
     def _description(self, node: onnx.NodeProto) -> str:

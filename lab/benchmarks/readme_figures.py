@@ -21,6 +21,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+import readme_families
 import readme_norms
 import readme_runs
 import readme_sets
@@ -191,6 +192,7 @@ BLOCKS: dict[str, Callable[[], list[str]]] = {
     "primitive on a GPU": of_runs(readme_runs.on_a_gpu),
     "sentences": of_runs(readme_norms.sentences),
     "synonyms": of_runs(readme_norms.synonyms),
+    "families": of_runs(readme_families.families),
     "norms of balls": of_runs(readme_sets.deept),
     "balls and boxes": of_runs(readme_sets.balls),
     "norms on digits": of_runs(readme_norms.digits),
@@ -204,7 +206,15 @@ BLOCKS: dict[str, Callable[[], list[str]]] = {
     "paper: stronger baselines": strong,
 }
 """What each block of a page is made by."""
-PAGES = ("README.md", "docs/results.md", "docs/methods.md", "docs/norms.md", "docs/certificates.md", "docs/sets.md")
+PAGES = (
+    "README.md",
+    "docs/results.md",
+    "docs/methods.md",
+    "docs/norms.md",
+    "docs/certificates.md",
+    "docs/sets.md",
+    "docs/your-model.md",
+)
 BLOCK = re.compile(r"(<!-- figures: (.*?) \(make figures\) -->\n).*?(<!-- end -->)", re.DOTALL)
 
 

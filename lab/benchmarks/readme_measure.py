@@ -101,6 +101,7 @@ MEASURES: dict[str, Measure] = {
         "python -m tests.mutation", "--out {to}/mutation.json", {"mutation.json": "mutation.json"}, ("hours",)
     ),
     "limits": _script("limits", "limits.json", needs=("hours",)),
+    "families": _script("families", "families.json"),
     "radius": Measure(
         "python lab/benchmarks/radius.py --images 20 --steps 8 --jobs 7 --methods crown joint",
         "--out {to}",

@@ -15,6 +15,7 @@ from torch import Tensor, nn
 
 import vertex_softmax as vx
 from vertex_softmax.sets.base import InputSet
+from vertex_softmax.sets.loading import Loaded, read
 
 SEED = 0
 IDS = ((5, 7, 11, 6, 3),)
@@ -27,6 +28,8 @@ class Question:
     """A module in eval mode, the set of its inputs, and what reads its classes."""
 
     module: nn.Module
+    model: Loaded
+    """The module as it was read, with its further arguments."""
     inputs: InputSet
     start: Tensor
     """What the module itself takes at the centre of the set: numbers, or token ids, in a batch of 1."""
@@ -62,10 +65,11 @@ class Family:
     """Whether its test runs by default, and not only with the slow suites."""
 
 
-def pixels(module: nn.Module, channels: int, side: int, eps: float) -> Question:
-    """Every pixel of one random image ± eps."""
-    x = torch.rand(1, channels, side, side, generator=torch.Generator().manual_seed(SEED))
-    return Question(module=module.eval(), inputs=vx.LinfBall(x, eps), start=x)
+def numbers(module: nn.Module, shape: tuple[int, ...], eps: float = 1e-3) -> Question:
+    """Every number of one random input ± eps."""
+    x = torch.rand(1, *shape, generator=torch.Generator().manual_seed(SEED))
+    module.eval()(x)  # some modules complete their settings in their first call
+    return Question(module=module, model=read(module), inputs=vx.LinfBall(x, eps), start=x)
 
 
 def words(
@@ -73,8 +77,10 @@ def words(
 ) -> Question:
     """The embeddings of two of the five words ± eps."""
     ids, module = torch.tensor(IDS), module.eval()
-    ball = vx.TokenBall.of(module, ids, eps, tokens=list(MOVED))
-    return Question(module=module, inputs=ball, start=ids, position=position, kwargs=kwargs or {})
+    module(ids, **(kwargs or {}))  # some modules complete their settings in their first call
+    model = read(module, kwargs=kwargs)
+    ball = vx.TokenBall.of(model, ids, eps, tokens=list(MOVED))
+    return Question(module=module, model=model, inputs=ball, start=ids, position=position, kwargs=kwargs or {})
 
 
 def seeded(make: Callable[[], nn.Module]) -> nn.Module:

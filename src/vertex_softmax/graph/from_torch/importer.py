@@ -233,7 +233,8 @@ class Reading:
                 raise UnsupportedModelError(
                     f"{_location(n, _op_name(n))} looks other ids, made from those given, up in the table of the "
                     "embeddings that move (as an encoder-decoder does that shifts its ids): which of them moves is "
-                    "ambiguous. Give a module that takes embeddings instead of ids"
+                    "ambiguous. Give the decoder's ids for themselves, read(module, kwargs={'decoder_input_ids': ...}) "
+                    "of vertex_softmax.sets.loading, or a module that takes embeddings"
                 )
         return entries
 

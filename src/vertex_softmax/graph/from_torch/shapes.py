@@ -41,7 +41,11 @@ def _cast(call: TorchCall, x: Node, *rest: Any, dtype: torch.dtype | None = None
 
 @translates("view", "reshape", "_unsafe_view", "unsqueeze", "squeeze", "flatten", "unflatten", "view_copy")
 def _reshape(call: TorchCall, x: Node, *rest: Any) -> Node:
-    return build.reshape(x, call.shape, call.name)
+    if all(isinstance(n, int) for n in call.shape):
+        return build.reshape(x, call.shape, call.name)
+    # a size that torch.export could not know, as it depends on ids (which tokens a mask selects): here they are known
+    op, empty = getattr(torch.ops.aten, call.name.rpartition("/")[2]), torch.empty(x.shape, device="meta")
+    return build.reshape(x, tuple(op(empty, *rest).shape), call.name)
 
 
 @translates("copy")

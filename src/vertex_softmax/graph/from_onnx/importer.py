@@ -55,6 +55,7 @@ def from_onnx(
     *,
     output: str | None = None,
     inputs: Sequence[str] | None = None,
+    shapes: Sequence[Sequence[int]] | None = None,
     points: Iterable[Tensor] = (),
     check: bool = True,
     seed: int = 0,
@@ -64,12 +65,12 @@ def from_onnx(
 
     The model has one floating-point input that is not an initializer; a first dimension without a number is 1. If it
     has several, `inputs` names all of them, in an order: the graph's input (1, numbers) then holds the numbers of all
-    in that order. `output` names the output, by default the first of the model. `check` compares the graph with
+    in that order. `shapes` are the shapes of the inputs, if they have open sizes. `output` names the output, by default the first of the model. `check` compares the graph with
     onnxruntime at random points (drawn with `seed`) and at `points`, tensors of the graph's input's shape. After
     `seconds` an OutOfTimeError is raised; None means no limit.
     """
     clock = Clock(seconds)
-    original = OriginalFile(source, output=output, inputs=inputs)
+    original = OriginalFile(source, output=output, inputs=inputs, shapes=shapes)
     translation = translated(original, clock)
     if check:
         replay.replay(original, translation, list(points), seed, clock)

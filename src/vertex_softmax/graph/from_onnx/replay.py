@@ -237,7 +237,7 @@ def _name_the_tensor(original: OriginalFile, point: Tensor) -> None:
     from vertex_softmax.graph.from_onnx.importer import from_onnx
 
     inputs = [each.name for each in original.inputs] if original.joined else None
-    from_onnx(original.file, output=original.output, inputs=inputs, points=[point])
+    from_onnx(original.file, output=original.output, inputs=inputs, shapes=original.shapes, points=[point])
 
 
 def floor(graph: Graph) -> float:

@@ -13,6 +13,7 @@ import json
 from pathlib import Path
 
 import torch
+
 from vertex_lab.families.answers import FAMILIES, METHOD, answer, available
 
 RUNS = Path(__file__).parent / "runs"

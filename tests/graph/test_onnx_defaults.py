@@ -47,7 +47,11 @@ NO_DEFAULT = {
     ("Split", "split"), ("Squeeze", "axes"), ("Unsqueeze", "axes"), ("Transpose", "perm"),
     ("ConvTranspose", "kernel_shape"), ("ConvTranspose", "output_shape"), ("ConvTranspose", "output_padding"),
     ("Resize", "axes"),
-    *((kind, key) for kind in ("Conv", "ConvTranspose", "AveragePool", "MaxPool") for key in ("strides", "dilations", "pads")),
+    *(
+        (kind, key)
+        for kind in ("Conv", "ConvTranspose", "AveragePool", "MaxPool")
+        for key in ("strides", "dilations", "pads")
+    ),
     *((f"Reduce{kind}", "axes") for kind in ("Mean", "Sum", "Max", "Min", "SumSquare", "L2", "Prod")),
 }  # fmt: skip
 

@@ -47,7 +47,7 @@ def _least_margin(question: Question, label: int) -> float:
     points = inputs.sample(POINTS, torch.Generator().manual_seed(1))[0]
     least = float("inf")
     for point in points:
-        values = question.model.outputs(inputs, point.shape, point[None])
+        values = question.model.outputs(inputs, (1, *point.shape), point[None, None])
         if values is None:
             raise TypeError("the model is no module")
         scores = values[0, 0] if question.position is None else values[0, 0, question.position]

@@ -82,9 +82,7 @@ def _bart() -> Question:
 def _whisper() -> Question:
     """The spectrogram moves."""
     settings = {**HALVES, "num_mel_bins": MEL, "max_source_positions": FRAMES // 2, "vocab_size": 20, "num_labels": 3}
-    module = made(
-        "WhisperForAudioClassification", "WhisperConfig", {**settings, **SPECIAL, "classifier_proj_size": 6}
-    )
+    module = made("WhisperForAudioClassification", "WhisperConfig", {**settings, **SPECIAL, "classifier_proj_size": 6})
     return numbers(module, (MEL, FRAMES))
 
 

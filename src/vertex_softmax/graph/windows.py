@@ -56,7 +56,7 @@ def window_indices(
 
 
 def adaptive_indices(size: int, count: int) -> Tensor:
-    """The indices (count, longest) of n windows that cover a dimension of s entries: i from ⌊i s/n⌋ to ⌈(i + 1) s/n⌉."""
+    """The indices (count, longest) of n windows that cover a dimension of s entries, i from ⌊i s/n⌋ to ⌈(i+1) s/n⌉."""
     starts = [i * size // count for i in range(count)]
     ends = [-(-(i + 1) * size // count) for i in range(count)]
     longest = max(b - a for a, b in zip(starts, ends, strict=True))
@@ -64,7 +64,7 @@ def adaptive_indices(size: int, count: int) -> Tensor:
 
 
 def largest(x: Node, windows: Sequence[Tensor], name: str) -> Node:
-    """The maximum over windows of the last dimensions; their indices (windows, entries) are given for each dimension."""
+    """The maximum over windows of the last dimensions; `windows` has their indices (windows, entries) for each."""
     n, first = len(windows), len(x.shape) - len(windows)
     dims = list(x.shape[:first])
     for d, index in enumerate(windows):

@@ -1,8 +1,8 @@
 """Rounding to whole numbers of a range, as quantised networks round their activations.
 
-Invariant: every bound holds for y = clamp(x) + e with any |e| ≤ ½ + SLACK · max(1, |clamp(x)|), y in the range, whichever
-way a tie or a number next to one is rounded. So it does not matter that a runtime computes x in float32, in which x may
-lie on the other side of a tie; SLACK is sixteen roundings of float32.
+Invariant: every bound holds for y = clamp(x) + e with any |e| ≤ ½ + SLACK · max(1, |clamp(x)|), y a whole number of the
+range, whichever way a tie or a number next to one is rounded. So it does not matter that a runtime computes x in
+float32, in which x may lie on the other side of a tie; SLACK is sixteen roundings of float32.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ class Round(Elementwise):
         return Interval(self.evaluate(cut.lower - spare), self.evaluate(cut.upper + spare))
 
     def lines(self, box: Interval, rules: Rules) -> Lines:
-        """The lines around clamp(x), ½ and SLACK apart from it; or the least, the largest value, if nearer in the middle.
+        """The lines around clamp(x), ½ and SLACK apart from it; or the least, the largest value, if nearer.
 
         Above clamp(x) lies the line from its value at the left end to where it reaches its largest value; below it the
         line to its value at the right end from where it leaves its least one.

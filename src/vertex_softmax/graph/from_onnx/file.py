@@ -291,7 +291,9 @@ def model_inputs(
     by_name = {value.name: value for value in graph.input}
     chosen = names if order is None else tuple(order)
     if shapes is not None and len(shapes) != len(chosen):
-        raise InvalidValueError(f"{len(shapes)} shapes were given, and the model has {len(chosen)} inputs: give one each")
+        raise InvalidValueError(
+            f"{len(shapes)} shapes were given, and the model has {len(chosen)} inputs: give one each"
+        )
     given: Sequence[Sequence[int] | None] = [None] * len(chosen) if shapes is None else list(shapes)
     found = tuple(_model_input(by_name[name], shape) for name, shape in zip(chosen, given, strict=True))
     if len({each.kind for each in found}) > 1:
@@ -320,8 +322,8 @@ def _model_input(value: onnx.ValueInfoProto, given: Sequence[int] | None = None)
     if given is not None:
         if len(given) != len(dims) or any(own not in (-1, n) or n < 1 for own, n in zip(dims, given, strict=True)):
             raise InvalidValueError(
-                f"input {name!r} has shape {declared}, and the set holds inputs of shape {tuple(given)}: give inputs of "
-                "a shape that the model takes"
+                f"input {name!r} has shape {declared}, and the set holds inputs of shape {tuple(given)}: give inputs "
+                "of a shape that the model takes"
             )
         dims = [int(n) for n in given]
     if any(n < 0 for n in dims[1:]):

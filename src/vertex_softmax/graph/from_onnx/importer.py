@@ -65,9 +65,9 @@ def from_onnx(
 
     The model has one floating-point input that is not an initializer; a first dimension without a number is 1. If it
     has several, `inputs` names all of them, in an order: the graph's input (1, numbers) then holds the numbers of all
-    in that order. `shapes` are the shapes of the inputs, if they have open sizes. `output` names the output, by default the first of the model. `check` compares the graph with
-    onnxruntime at random points (drawn with `seed`) and at `points`, tensors of the graph's input's shape. After
-    `seconds` an OutOfTimeError is raised; None means no limit.
+    in that order. `shapes` are the shapes of the inputs, if they have open sizes. `output` names the output, by default
+    the first of the model. `check` compares the graph with onnxruntime at random points (drawn with `seed`) and at
+    `points`, tensors of the graph's input's shape. After `seconds` an OutOfTimeError is raised; None means no limit.
     """
     clock = Clock(seconds)
     original = OriginalFile(source, output=output, inputs=inputs, shapes=shapes)

@@ -27,9 +27,24 @@ RANGES = {
     torch.uint16: (0, 65535),
 }
 """The least and the largest number of each type that activations are quantised to."""
-MOVING = (
-    "Reshape Transpose Slice Gather Concat Squeeze Unsqueeze Flatten Identity Expand Split MaxPool Tile DequantizeLinear"
-).split()
+MOVING = frozenset(
+    (
+        "DequantizeLinear",
+        "Concat",
+        "Expand",
+        "Flatten",
+        "Gather",
+        "Identity",
+        "MaxPool",
+        "Reshape",
+        "Slice",
+        "Split",
+        "Squeeze",
+        "Tile",
+        "Transpose",
+        "Unsqueeze",
+    )
+)
 """Operators that may take quantised tensors."""
 
 

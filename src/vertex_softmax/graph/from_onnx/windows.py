@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import torch
 
@@ -164,7 +164,7 @@ def resized(before: int, after: int, scale: float, how: str, rounding: str) -> t
     matrix = torch.zeros(before, after, dtype=torch.float64)
     columns = torch.arange(after)
     if rounding:
-        rounds = {
+        rounds: dict[str, Callable[[torch.Tensor], torch.Tensor]] = {
             "round_prefer_floor": lambda p: torch.ceil(p - 0.5),
             "round_prefer_ceil": lambda p: torch.floor(p + 0.5),
             "floor": torch.floor,

@@ -25,7 +25,7 @@ def why_not_traced(error: Exception) -> str:
     said = f"torch.export cannot trace the module: {type(error).__name__}: {reason}"
     if any(word in f"{type(error).__name__} {error}" for word in BY_VALUES):
         said += (
-            "\nControl flow and shapes may not depend on the values of tensors: give sizes as Python numbers, and write "
-            "branches with relu, clamp or torch.where."
+            "\nControl flow and shapes may not depend on the values of tensors: give sizes as Python numbers, and "
+            "write branches with relu, clamp or torch.where."
         )
     return said

@@ -170,7 +170,7 @@ def _adaptive_max_pool(call: TorchCall, x: Node, size: Sequence[int]) -> tuple[N
 
 
 @translates("upsample_bilinear2d", "upsample_bicubic2d", "upsample_nearest2d")
-def _resize(call: TorchCall, x: Node, size: Sequence[int] | None, *rest: Any, **keywords: Any) -> Node:
+def _resize(call: TorchCall, x: Node, _size: Sequence[int] | None, *rest: Any, **keywords: Any) -> Node:
     """Interpolation of images, which is an affine map of rows and one of columns.
 
     The sizes are those of the result; scales, which may differ from the ratio of sizes, are kept.

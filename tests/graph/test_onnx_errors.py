@@ -336,27 +336,6 @@ def test_every_unsupported_node_is_listed_in_one_error() -> None:
     assert "not needed" not in said
 
 
-def test_nodes_of_one_operator_are_one_group_with_a_count() -> None:
-    nodes = [helper.make_node("Round", [f"x{i}" if i else "x"], [f"x{i + 1}"], name=f"round {i}") for i in range(5)]
-    nodes.append(helper.make_node("Relu", ["x5"], ["y"]))
-    with pytest.raises(UnsupportedModelError) as caught:
-        from_onnx(model(nodes, (2, 3), {}, opset=18).SerializeToString())
-    assert str(caught.value).splitlines()[0] == "the model has 1 unsupported node:"  # the others only depend on it
-    nodes = [
-        helper.make_node("LSTM", ["x", "w", "r"], ["", f"h{i}"], hidden_size=2, name=f"cell {i}") for i in range(5)
-    ]
-    nodes.append(helper.make_node("Sum", [f"h{i}" for i in range(5)], ["y"]))
-    proto = model(nodes, (3, 1, 2), {"w": floats(1, 8, 2), "r": floats(1, 8, 2)}, opset=18)
-    with pytest.raises(UnsupportedModelError) as caught:
-        from_onnx(proto.SerializeToString())
-    said = str(caught.value).splitlines()
-    assert said[0] == "the model has 5 unsupported nodes:"
-    assert said[1] == "  5 × LSTM: recurrent networks are not supported"
-    assert said[2].strip().startswith("'cell 0' of inputs")
-    assert said[2].endswith(" and 2 more")
-    assert len(said) == 3
-
-
 REFUSED: dict[str, tuple[onnx.ModelProto, str]] = {
     "exponents": (one("Pow", (2, 3), "x", floats(3)), "only one for all"),
     "float16 cast": (

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 from typing import Any
 
 from torch import nn
@@ -11,8 +12,7 @@ from vertex_lab.families.family import Family, Question, numbers, seeded
 
 def _made(kind: str, settings: dict[str, Any]) -> nn.Module:
     """The model of this name in timm with random weights, made small by the settings."""
-    import timm
-
+    timm = importlib.import_module("timm")
     module: nn.Module = seeded(lambda: timm.create_model(kind, pretrained=False, num_classes=3, **settings))
     return module
 
@@ -25,12 +25,13 @@ def _image(name: str, kind: str, side: int, settings: dict[str, Any]) -> Family:
 
 
 def _mixer() -> Question:
-    from timm.models.mlp_mixer import MlpMixer
+    kind: Any = importlib.import_module("timm.models.mlp_mixer").MlpMixer
 
     def make() -> nn.Module:
-        mixer: nn.Module = MlpMixer(img_size=8, patch_size=4, num_blocks=2, embed_dim=8, num_classes=3)
+        mixer: Any = kind(img_size=8, patch_size=4, num_blocks=2, embed_dim=8, num_classes=3)
         nn.init.normal_(mixer.head.weight)  # timm begins with zeros, and all classes would tie
-        return mixer
+        made: nn.Module = mixer
+        return made
 
     return numbers(seeded(make), (3, 8, 8))
 

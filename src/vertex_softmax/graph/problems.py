@@ -3,7 +3,7 @@
 Invariant: every part that was found is counted, and no hint is given that would not help. A part that cannot be read
 only because of another one (a `where` whose condition is a comparison that cannot be read) stands behind it.
 
->>> gate = Problem("aten.sort.default", "blocks.0/sort", "an index")
+>>> gate = UnreadPart("aten.sort.default", "blocks.0/sort", "an index")
 >>> print(described([gate, dataclasses.replace(gate, where="blocks.1/sort")]))
 the model has 2 unsupported operations:
   2 × aten.sort.default: an index
@@ -20,7 +20,7 @@ SHOWN = 3
 
 
 @dataclasses.dataclass(frozen=True)
-class Problem:
+class UnreadPart:
     """One operation of a model that cannot be read."""
 
     operator: str
@@ -31,7 +31,7 @@ class Problem:
     """Why it cannot be read, and what would help, if anything is known to."""
 
 
-def described(problems: Sequence[Problem], what: str = "operation") -> str:
+def described(problems: Sequence[UnreadPart], what: str = "operation") -> str:
     """All problems as text: a line that counts them, then every operator with its reason and the first places."""
     groups: dict[tuple[str, str], list[str]] = {}
     for problem in problems:

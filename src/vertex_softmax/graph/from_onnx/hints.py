@@ -9,7 +9,7 @@ from vertex_softmax.graph.problems import hint_for
 
 HINTS = {
     "an index that depends on the network's input: export the scores themselves, the property compares them": (
-        "ArgMax ArgMin TopK NonMaxSuppression NonZero"
+        "ArgMax ArgMin TopK NonMaxSuppression"
     ),
     "control flow: export the model with fixed sizes and without branches": "If Loop Scan",
     "it quantises by what its input happens to be, which cannot be bounded: quantise statically, in the form QDQ": (

@@ -35,7 +35,7 @@ from vertex_softmax.graph.from_onnx.quantised import MOVING
 from vertex_softmax.graph.from_onnx.time_limit import Clock
 from vertex_softmax.graph.ir import Graph, Node
 from vertex_softmax.graph.masks import check_masks, move_masks
-from vertex_softmax.graph.problems import Problem, described
+from vertex_softmax.graph.problems import UnreadPart, described
 
 if TYPE_CHECKING:
     import onnx
@@ -95,7 +95,7 @@ class _Importer:
     clock: Clock
     tensors: dict[str, Node] = dataclasses.field(default_factory=dict)
     """Name of a tensor in the model → its node."""
-    problems: list[Problem] = dataclasses.field(default_factory=list)
+    problems: list[UnreadPart] = dataclasses.field(default_factory=list)
     seen: set[Node] = dataclasses.field(default_factory=set)
     total_size: int = 0
     """The number of numbers in all nodes seen, or in the constants of their ops if those have more."""
@@ -236,7 +236,7 @@ class _Importer:
         return f"{node.name or node.output[0]!r} of inputs ({shapes})"
 
     def _problem(self, node: onnx.NodeProto, reason: str) -> None:
-        self.problems.append(Problem(_operator(node), self._place(node), reason))
+        self.problems.append(UnreadPart(_operator(node), self._place(node), reason))
 
 
 def _operator(node: onnx.NodeProto) -> str:

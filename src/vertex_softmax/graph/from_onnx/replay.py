@@ -12,9 +12,9 @@ longest sum in the model (observed: 2.3e-6 after a convolution of 768 terms, whe
 axes, transposes, masks and scales differ by orders of magnitude more. If all tensors that onnxruntime returns are
 float64, the tolerance is DOUBLE times the largest number.
 
-Quantised models (QDQ) are compared with onnxruntime's unoptimised run alone, which computes what the file says. With its
-optimisations onnxruntime may replace a product of a weight of 8 bits by one that rounds the activations to 8 bits too,
-at any scale it likes (observed: 2.7 % of the output).
+Quantised models (QDQ) are compared with onnxruntime's unoptimised run alone, which computes what the file says. With
+its optimisations onnxruntime may replace a product of a weight of 8 bits by one that rounds the activations to 8 bits
+too, at a scale of its own (observed: 2.7 % of the output).
 """
 
 from __future__ import annotations

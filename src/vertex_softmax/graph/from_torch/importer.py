@@ -37,7 +37,7 @@ from vertex_softmax.graph.from_torch.ops import TRANSLATIONS, TorchCall
 from vertex_softmax.graph.from_torch.replay import ReplayCase, replay
 from vertex_softmax.graph.ir import Graph, Node
 from vertex_softmax.graph.masks import check_masks, move_masks
-from vertex_softmax.graph.problems import Problem, described, hint_for
+from vertex_softmax.graph.problems import UnreadPart, described, hint_for
 
 _ = activations, attention, shapes, windows  # their translations are registered by importing them
 
@@ -172,7 +172,7 @@ class Reading:
         """The table of input embeddings, if the module says which of its tables that is."""
         self.translated: dict[Fx, Any] = {}
         """The node or constant of every node of the exported program."""
-        self.problems: list[Problem] = []
+        self.problems: list[UnreadPart] = []
         self.rounded = False
         """Whether a value that depends on the input has a lower precision than float64."""
         self.fixed = self._placeholders()
@@ -442,7 +442,7 @@ class Reading:
         """Record a problem and return a placeholder of the same shape, so that all problems are reported at once."""
         line = next((s for s in reversed((n.meta.get("stack_trace") or "").splitlines()) if "File" in s), "").strip()
         place = f"{_location(n, _op_name(n))}{f' at {line}' if line else ''}"
-        self.problems.append(Problem(str(n.target), place, why))
+        self.problems.append(UnreadPart(str(n.target), place, why))
         value = n.meta.get("val")
         if isinstance(value, tuple | list):
             return tuple(build.source(v.shape) for v in value)

@@ -137,3 +137,28 @@ def test_memory_that_the_argument_does_not_fill_is_refused() -> None:
     module = Applied(lambda x: x[:, :, :4].as_strided((2, 2), (8, 1), 8)).eval()
     with pytest.raises(vx.VertexError, match="as_strided with an offset"):
         from_torch(module, example())
+
+
+@pytest.mark.parametrize(
+    ("function", "said"),
+    [
+        (functional.mish, ""),
+        (functional.logsigmoid, ""),
+        (functional.softplus, "there is no op 'SoftplusWithThreshold'"),
+        (functional.elu, "there is no op 'Elu'"),
+        (functional.hardswish, "there is no op 'HardSwish'"),
+    ],
+)
+def test_certificates_or_why_there_is_none(function: Function, said: str) -> None:
+    torch.manual_seed(0)
+    model = nn.Sequential(nn.Linear(4, 6), Applied(function), nn.Linear(6, 3)).double().eval()
+    x = torch.rand(1, 4, dtype=torch.float64)
+    ball = vx.LinfBall(x, 0.01)
+    for method in ("crown", "joint") if not said else ("crown",):
+        found = vx.certify(model, ball, model(x).argmax(-1), method, certificate=True)
+        if said:
+            assert found.verdict == "unknown"
+            assert said in found.reasons[0]
+        else:
+            assert found.verdict == "verified"
+            assert found.certificates is not None

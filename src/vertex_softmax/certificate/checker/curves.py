@@ -8,7 +8,7 @@ next to it; the gap between them (less than 2⁻⁵¹) is covered by |f'| ≤ 2 
 Curvature. gelu'' = φ(x)(2 − x²). silu'' has the sign of 2 − x tanh(x/2), and x tanh(x/2) grows with |x|. For the tanh
 form of gelu, with g = k (x + c x³) and y = c x², f'' has the sign of 1 + 6 y − k x tanh(g) (1 + 3 y)², that is of
 1 − k x tanh(g) (1 + 9 y²/(1 + 6 y)), which falls as |x| grows. Each changes its sign once on either side of 0.
-softplus'' = σ(x) σ(−x). mish'', with u = 1 + eˣ and q = 1 + u², has the sign of 2 u q + x ((eˣ + u) q − 4 u² eˣ). That is
+softplus'' = σ(x) σ(−x). mish'', with u = 1 + eˣ and q = 1 + u², has the sign of 2 u q + x ((eˣ + u) q − 4 u² eˣ). It is
 nearly 4 + 2 x far to the left and, over e³ˣ, nearly 2 − 2 x far to the right; between, its two roots are isolated by
 interval arithmetic (tests/certificate/checker/test_curves.py).
 """

@@ -142,7 +142,7 @@ def _network_difference(file: File, model: Path, seconds: float) -> str:
 
 
 def _input_shape(file: File) -> tuple[int, ...]:
-    """The shape of the certificate's input, which gives a file with open sizes its own; the graphs are compared then."""
+    """The shape of the certificate's input, which open sizes of a file then have; the two graphs are compared later."""
     nodes = file.header.get("graph")
     shape = nodes[0].get("shape") if isinstance(nodes, list) and nodes and isinstance(nodes[0], dict) else None
     return tuple(n for n in shape if type(n) is int) if isinstance(shape, list) else ()

@@ -21,6 +21,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+import readme_families
 import readme_growth
 import readme_norms
 import readme_runs
@@ -193,6 +194,7 @@ BLOCKS: dict[str, Callable[[], list[str]]] = {
     "primitive on a GPU": of_runs(readme_runs.on_a_gpu),
     "sentences": of_runs(readme_norms.sentences),
     "synonyms": of_runs(readme_norms.synonyms),
+    "families": of_runs(readme_families.families),
     "norms of balls": of_runs(readme_sets.deept),
     "balls and boxes": of_runs(readme_sets.balls),
     "start-up": of_runs(readme_startup.startup),
@@ -216,6 +218,7 @@ PAGES = (
     "docs/certificates.md",
     "docs/sets.md",
     "docs/scale.md",
+    "docs/your-model.md",
 )
 BLOCK = re.compile(r"(<!-- figures: (.*?) \(make figures\) -->\n).*?(<!-- end -->)", re.DOTALL)
 

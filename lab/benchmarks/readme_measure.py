@@ -103,6 +103,7 @@ MEASURES: dict[str, Measure] = {
     "growth": _script("growth", "growth.json"),
     "startup": _script("startup", "startup.json", needs=(VIT,)),
     "limits": _script("limits", "limits.json", needs=("hours",)),
+    "families": _script("families", "families.json"),
     "radius": Measure(
         "python lab/benchmarks/radius.py --images 20 --steps 8 --jobs 7 --methods crown joint",
         "--out {to}",

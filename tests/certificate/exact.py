@@ -93,6 +93,8 @@ CURVES: dict[str, Callable[[arb], arb]] = {
     "GeluTanhDouble": lambda x: _gelu_tanh(x, arb(math.sqrt(2 / math.pi)), arb(0.044715)),
     "GeluTanhSingle": lambda x: _gelu_tanh(x, _single(math.sqrt(2 / math.pi)), _single(0.044715)),
     "Silu": lambda x: x * _sigmoid(x),
+    "Softplus": lambda x: -(_sigmoid(-x).log()),
+    "Mish": lambda x: x * (-2 * _sigmoid(-x).log()).expm1() / ((-2 * _sigmoid(-x).log()).exp() + 1),
     "Tanh": lambda x: x.tanh(),
     "Sigmoid": _sigmoid,
     "Erf": lambda x: x.erf(),
@@ -116,6 +118,8 @@ def _float_curve(op: str, x: Array) -> Array:
     known: dict[str, Callable[[torch.Tensor], torch.Tensor]] = {
         "Gelu": functional.gelu,
         "Silu": functional.silu,
+        "Softplus": functional.softplus,
+        "Mish": functional.mish,
         "Reciprocal": torch.reciprocal,
     }
     return np.asarray(known.get(op, getattr(torch, op.lower(), torch.abs))(t).numpy())

@@ -238,3 +238,31 @@ def test_decimal_and_tiny_coefficients_are_certified(files: Path, text: str) -> 
 def test_tiny_coefficients_are_no_reason_for_unsat(files: Path) -> None:
     (files / "asked.vnnlib").write_text(BOX + "(assert (<= (* 1e-330 Y_0) 0.3e-330))")
     assert verify(files, "asked.vnnlib").stdout.startswith("sat\n")
+
+
+def test_a_certificate_of_a_file_with_open_sizes(tmp_path: Path) -> None:
+    """The sizes are those of the certificate's input; of another size it proves nothing."""
+    import torch
+    from onnx import helper
+
+    import vertex_softmax as vx
+    from tests.graph.onnx_models import model as made
+
+    weight = np.random.default_rng(0).normal(size=(3, 2)).astype(np.float32)
+    nodes = [
+        helper.make_node("Relu", ["x"], ["r"]),
+        helper.make_node("ReduceMean", ["r"], ["m"], axes=[1], keepdims=0),
+        helper.make_node("MatMul", ["m", "w"], ["y"]),
+    ]
+    path = tmp_path / "model.onnx"
+    path.write_bytes(made(nodes, ("n", "length", 3), {"w": weight}, opset=13).SerializeToString())
+    x = torch.rand(1, 4, 3)
+    ball = vx.LinfBall(x, 1e-3)
+    label = int((x[0].mean(0) @ torch.from_numpy(weight)).argmax())
+    found = vx.certify(str(path), ball, label, "crown", certificate=True)
+    assert found.verdict == "verified"
+    assert found.certificates is not None
+    found.certificates[0].save(tmp_path / "proof.vertex")
+    accepted = check(tmp_path)
+    assert accepted.exit_code == 0, accepted.stderr
+    assert "accepted" in accepted.stdout

@@ -298,11 +298,41 @@ def test_all_unsupported_ops_are_listed() -> None:
         def forward(self, x: Tensor) -> Tensor:
             y = self.linear(self.odd(x)).relu()
             z, _ = torch.sort(y)
-            return torch.where(z > 0, z, functional.softplus(x))
+            return torch.where(z > 0, z, torch.digamma(x))
 
-    message = refused(ready(Model()), example(1, 5, 8), "5 unsupported operation")
-    for part in ("odd/sin", "aten.sin.default", "test_from_torch.py", "sort", "a branch on perturbed", "softplus"):
+    message = refused(ready(Model()), example(1, 5, 8), "5 unsupported operations:")
+    for part in ("1 × aten.sin.default: only sines", "odd/sin", "test_from_torch.py", "sort", "a branch on perturbed"):
         assert part in message
+    assert "digamma.default: Vertex has no such op" in message
+
+
+def test_unsupported_ops_of_one_kind_are_one_group() -> None:
+    class Model(nn.Module):
+        def forward(self, x: Tensor) -> Tensor:
+            for _ in range(7):
+                x = torch.digamma(x)
+            return x.floor()
+
+    said = refused(ready(Model()), example(1, 5, 8), "8 unsupported operations:").splitlines()
+    assert said[1].startswith("  7 × aten.digamma.default: ")
+    assert said[2].endswith(" and 4 more")
+    assert said[3] == "  1 × aten.floor.default: it is not continuous"
+    assert len(said) == 5
+
+
+def test_only_control_flow_by_values_is_called_so() -> None:
+    class ByValue(nn.Module):
+        def forward(self, x: Tensor) -> Tensor:
+            return x if bool(x.sum() > 0) else -x
+
+    class Broken(nn.Module):
+        def forward(self, x: Tensor) -> Tensor:
+            if torch.compiler.is_compiling():
+                raise KeyError("nothing to do with values")
+            return x
+
+    assert "may not depend on the values" in refused(ready(ByValue()), example(1, 3), "cannot trace")
+    assert "may not depend on the values" not in refused(ready(Broken()), example(1, 3), "cannot trace")
 
 
 def test_train_mode() -> None:

@@ -17,9 +17,11 @@ from onnx import TensorProto, helper
 
 from tests.graph.onnx_models import floats, model, one
 from vertex_softmax.graph.from_onnx import (
+    activations,
     attention,
     importer,
     ops,
+    quantised,
     shapes,
     windows,
 )
@@ -27,7 +29,7 @@ from vertex_softmax.graph.from_onnx.file import OPSETS
 from vertex_softmax.graph.from_onnx.importer import from_onnx
 from vertex_softmax.graph.from_onnx.ops import TRANSLATE, OnnxCall
 
-MODULES = (ops, shapes, attention, windows)
+MODULES = (ops, activations, shapes, attention, windows, quantised)
 FUNCTIONS = {
     name: ast.parse(inspect.getsource(value)).body[0]
     for module in MODULES
@@ -43,7 +45,13 @@ NO_DEFAULT = {
     ("GroupNormalization", "num_groups"), ("Pad", "pads"), ("RotaryEmbedding", "num_heads"),
     ("Shape", "end"), ("Slice", "axes"), ("Slice", "ends"), ("Slice", "starts"), ("Split", "num_outputs"),
     ("Split", "split"), ("Squeeze", "axes"), ("Unsqueeze", "axes"), ("Transpose", "perm"),
-    *((kind, key) for kind in ("Conv", "AveragePool", "MaxPool") for key in ("strides", "dilations", "pads")),
+    ("ConvTranspose", "kernel_shape"), ("ConvTranspose", "output_shape"), ("ConvTranspose", "output_padding"),
+    ("Resize", "axes"),
+    *(
+        (kind, key)
+        for kind in ("Conv", "ConvTranspose", "AveragePool", "MaxPool")
+        for key in ("strides", "dilations", "pads")
+    ),
     *((f"Reduce{kind}", "axes") for kind in ("Mean", "Sum", "Max", "Min", "SumSquare", "L2", "Prod")),
 }  # fmt: skip
 
@@ -111,6 +119,7 @@ READ_AND_IGNORED = {
     "momentum": "of training", "spatial": "of opset 7", "seed": "of training", "ratio": "of training",
     "storage_order": "of the indices, an output that is refused", "saturate": "of float8", "round_mode": "of float8",
     "qk_matmul_output_mode": "of an output that is refused", "softmax_precision": "the precision of it",
+    "extrapolation_value": "of a mode of coordinates that is refused", "cubic_coeff_a": "of a mode that is refused",
     "consumed_inputs": "of opset 1", "broadcast": "of opset 6", "auto_pad": "read by _window",
 }  # fmt: skip
 

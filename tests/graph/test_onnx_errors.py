@@ -308,7 +308,7 @@ def test_a_missing_package_names_the_extra(package: str, monkeypatch: pytest.Mon
 
 def test_every_unsupported_node_is_listed_in_one_error() -> None:
     nodes = [
-        helper.make_node("Elu", ["x"], ["a"], name="first"),
+        helper.make_node("Sinh", ["x"], ["a"], name="first"),
         helper.make_node("Relu", ["a"], ["b"], name="fine"),
         helper.make_node("TopK", ["b", "k"], ["v", "i"], name="second"),
         helper.make_node("FastGelu", ["x"], ["c"], name="third", domain="com.microsoft"),
@@ -323,14 +323,17 @@ def test_every_unsupported_node_is_listed_in_one_error() -> None:
     said = str(caught.value)
     assert "4 unsupported nodes" in said
     for line in (
-        "Elu 'first' of inputs ([2, 3])",
-        "TopK 'second' of inputs (?, [1])",
-        "com.microsoft.FastGelu 'third' of inputs ([2, 3])",
-        "Pow 'fourth' of inputs ([2, 3], [1]): exponent 2.5",
+        "1 × Sinh: the operator is not supported",
+        "'first' of inputs ([2, 3])",
+        "1 × TopK: an index that depends on the network's input",
+        "'second' of inputs (?, [1])",
+        "1 × com.microsoft.FastGelu: a fused operator of onnxruntime",
+        "'third' of inputs ([2, 3])",
+        "1 × Pow: exponent 2.5",
+        "'fourth' of inputs ([2, 3], [1])",
     ):
         assert line in said
     assert "not needed" not in said
-    assert "Rewrite" in said
 
 
 REFUSED: dict[str, tuple[onnx.ModelProto, str]] = {
@@ -350,7 +353,7 @@ REFUSED: dict[str, tuple[onnx.ModelProto, str]] = {
     "training": (one("Dropout", (2, 3), "x", np.float32(0.0), np.array(True)), "model.eval()"),
     "division by 0": (one("Div", (2, 3), "x", np.zeros(3, np.float32)), "divides by zero"),
     "pad mode": (one("Pad", (2, 3), "x", ints(0, 1, 0, 1), mode="reflect"), "only the mode 'constant'"),
-    "ceil": (one("MaxPool", (1, 2, 5), kernel_shape=[2], strides=[2], ceil_mode=1), "ceil_mode"),
+    "ceil": (one("AveragePool", (1, 2, 5), kernel_shape=[2], strides=[2], ceil_mode=1), "ceil_mode"),
     "softcap and mask": (
         one("Attention", (1, 2, 4, 3), "x", "x", "x", floats(4, 4), opset=23, softcap=1.0),
         "softcap together with a mask",
@@ -366,7 +369,7 @@ REFUSED: dict[str, tuple[onnx.ModelProto, str]] = {
 @pytest.mark.parametrize("name", REFUSED)
 def test_a_form_of_an_operator_that_is_not_supported(name: str) -> None:
     proto, message = REFUSED[name]
-    with pytest.raises(UnsupportedModelError, match="1 unsupported nodes") as caught:
+    with pytest.raises(UnsupportedModelError, match="1 unsupported node:") as caught:
         from_onnx(proto.SerializeToString())
     assert message in str(caught.value)
 
@@ -392,7 +395,7 @@ def test_inputs_that_are_not_supported() -> None:
     second = helper.make_tensor_value_info("z", TensorProto.FLOAT, (1, 4))
     with pytest.raises(UnsupportedModelError, match=r"2 inputs .*'x', 'z'"):
         from_onnx(changed(lambda proto: proto.graph.input.append(second)))
-    with pytest.raises(UnsupportedModelError, match=r"shape \[1, 'length'\]; only the first size may be open"):
+    with pytest.raises(UnsupportedModelError, match=r"shape \[1, 'length'\], with open sizes"):
         from_onnx(changed(sizes(1, "length")))
     for dtype in (TensorProto.INT64, TensorProto.FLOAT16):
         with pytest.raises(UnsupportedModelError, match="not float32 or float64"):

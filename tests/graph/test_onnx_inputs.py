@@ -13,6 +13,8 @@ import torch
 from onnx import TensorProto, helper, numpy_helper
 from torch import Tensor, nn
 
+import vertex_softmax as vx
+from tests.graph.onnx_models import model, run
 from tests.sets.product_cases import Crossed, inputs, pair
 from vertex_softmax.foundation.errors import InvalidValueError, UnsupportedModelError
 from vertex_softmax.graph.from_onnx.importer import from_onnx
@@ -21,6 +23,7 @@ from vertex_softmax.graph.from_onnx.replay import require_same
 from vertex_softmax.runs.attack import attack
 from vertex_softmax.runs.certify import bound, certify
 from vertex_softmax.sets import LinfBall, Product, Union
+from vertex_softmax.sets.loading import read
 
 PLUS, MINUS = torch.full((1, 2), 5.0), torch.full((1, 2), 1.0)
 SETS = LinfBall(PLUS, 0.5), LinfBall(MINUS, 0.25)
@@ -199,3 +202,44 @@ def test_names_of_tensors_do_not_meet_the_joined_input() -> None:
                 names[i] = "inputs" if name == "apart" else name
     x: Tensor = torch.tensor([[1.0, 2.0, 3.0, 5.0]], dtype=torch.float64)
     assert from_onnx(made.SerializeToString(), inputs=("plus", "minus")).evaluate(x).flatten().tolist() == [1, -1]
+
+
+# Open sizes ----------------------------------------------------------------------------------------------------------
+
+
+def open_sized() -> onnx.ModelProto:
+    """(batch, 2, height, width) → (batch, 3): a convolution, a mean over the image, a product; no size is needed."""
+    nodes = [
+        helper.make_node("Conv", ["x", "w"], ["c"], pads=[1, 1, 1, 1]),
+        helper.make_node("GlobalAveragePool", ["c"], ["m"]),
+        helper.make_node("Flatten", ["m"], ["f"]),
+        helper.make_node("MatMul", ["f", "v"], ["y"]),
+    ]
+    rng = np.random.default_rng(2)
+    constants = {"w": rng.normal(size=(4, 2, 3, 3)).astype(np.float32), "v": rng.normal(size=(4, 3)).astype(np.float32)}
+    return model(nodes, ("n", 2, "height", "width"), constants, opset=18)
+
+
+def test_open_sizes_are_those_of_the_set(tmp_path: Path) -> None:
+    """One file, read once for each size; every size is compared with onnxruntime on the file as it is."""
+    path = tmp_path / "open.onnx"
+    path.write_bytes(open_sized().SerializeToString())
+    generator = torch.Generator().manual_seed(0)
+    read_once = read(path)
+    for dims in ((2, 4, 5), (2, 6, 3), (1, 2, 4, 5)):
+        x = torch.rand(2, *dims, generator=generator)
+        found = vx.bound(read_once, vx.LinfBall(x, 0.01), "crown")
+        expected = np.concatenate([run(open_sized(), each.reshape(1, *dims[-3:])) for each in x.numpy()])
+        assert (found.lower.reshape(2, 3).numpy() <= expected + 1e-6).all()
+        assert (found.upper.reshape(2, 3).numpy() >= expected - 1e-6).all()
+
+
+def test_open_sizes_that_do_not_fit_or_are_not_given(tmp_path: Path) -> None:
+    path = tmp_path / "open.onnx"
+    path.write_bytes(open_sized().SerializeToString())
+    with pytest.raises(UnsupportedModelError, match="with open sizes: give an input set"):
+        from_onnx(path)
+    assert from_onnx(path, shapes=[(1, 2, 3, 3)]).input.shape == (1, 2, 3, 3)
+    for dims in ((3, 4, 5), (4, 5), (1, 1, 2, 4, 5)):
+        with pytest.raises(InvalidValueError, match="a shape that the model takes"):
+            vx.bound(str(path), vx.LinfBall(torch.rand(1, *dims), 0.01), "ibp")

@@ -87,6 +87,26 @@ CASES: dict[str, onnx.ModelProto] = {
     ),
     "MaxPool": one("MaxPool", (1, 3, 8, 8), kernel_shape=[2, 2], strides=[2, 2]),
     "MaxPool-padded": one("MaxPool", (1, 3, 7, 8), kernel_shape=[3, 3], pads=[1, 1, 1, 0], strides=[2, 1]),
+    "MaxPool-ceil": one("MaxPool", (1, 3, 7, 8), kernel_shape=[3, 2], pads=[1, 0, 1, 0], strides=[2, 3], ceil_mode=1),
+    "MaxPool-dilated": one("MaxPool", (1, 3, 7, 8), kernel_shape=[3, 2], pads=[1, 1, 1, 1], dilations=[2, 3]),
+    "ConvTranspose": one("ConvTranspose", (1, 4, 3, 5), "x", floats(4, 2, 2, 2), floats(2), strides=[2, 2]),
+    "ConvTranspose-everything": one(
+        "ConvTranspose", (1, 4, 3, 5), "x", floats(4, 3, 3, 2), floats(6), group=2, strides=[2, 3],
+        pads=[1, 0, 2, 1], dilations=[2, 1], output_padding=[1, 2],
+    ),
+    **{
+        f"Resize-{mode}-{how}-{rounding}": one(
+            "Resize", (1, 2, 3, 5), "x", None, np.float32([1, 1, 1.6, 0.7]), mode=mode,
+            coordinate_transformation_mode=how, nearest_mode=rounding,
+        )
+        for mode in ("nearest", "linear")
+        for how in ("half_pixel", "asymmetric", "pytorch_half_pixel", "align_corners")
+        for rounding in ("floor", "round_prefer_floor", "ceil", "round_prefer_ceil")
+        if mode == "nearest" or rounding == "floor"
+    },
+    "Resize-sizes": one("Resize", (1, 2, 3, 5), "x", None, None, ints(1, 2, 7, 4), mode="linear"),
+    "Resize-10": one("Resize", (1, 2, 3, 5), "x", np.float32([1, 1, 2, 3]), opset=10),
+    "Upsample-9": one("Upsample", (1, 2, 3, 5), "x", np.float32([1, 1, 2, 3]), opset=9),
     "GlobalAveragePool": one("GlobalAveragePool", (2, 3, 4, 5)),
     "GlobalMaxPool": one("GlobalMaxPool", (2, 3, 4, 5)),
     "Pad": one("Pad", (2, 3), "x", ints(1, 0, 0, 2), np.float32(1.5).reshape(())),
@@ -108,6 +128,10 @@ CASES: dict[str, onnx.ModelProto] = {
     **{k: one(k, (2, 3)) for k in ("Neg", "Exp", "Erf", "Tanh", "Sigmoid", "Relu", "Abs", "Identity")},
     "HardSigmoid": one("HardSigmoid", (2, 3), alpha=0.3, beta=0.4),
     "HardSwish": one("HardSwish", (2, 3)),
+    **{k: one(k, (2, 3)) for k in ("Elu", "Selu", "Softplus", "Softsign", "Mish", "Celu")},
+    "Elu-steep": one("Elu", (2, 3), alpha=1.5),
+    "Selu-own": one("Selu", (2, 3), alpha=0.5, gamma=2.0),
+    "Celu-own": one("Celu", (2, 3), alpha=0.5),
     "Gelu": one("Gelu", (2, 3), opset=20),
     "Gelu-tanh": one("Gelu", (2, 3), opset=20, approximate="tanh"),
     "Gelu-microsoft": one("Gelu", (2, 3), domain="com.microsoft"),

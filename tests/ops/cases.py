@@ -9,7 +9,18 @@ from collections.abc import Callable
 import torch
 from torch import Tensor
 
-from vertex_softmax.ops import attention, bilinear, elementwise, linear, maximum, normalization, shape, softmax
+from vertex_softmax.ops import (
+    activations,
+    attention,
+    bilinear,
+    elementwise,
+    linear,
+    maximum,
+    normalization,
+    rounding,
+    shape,
+    softmax,
+)
 from vertex_softmax.ops.contract import Op, Shape
 from vertex_softmax.ops.fields import moved
 from vertex_softmax.ops.interval import Interval
@@ -194,7 +205,7 @@ def _shape() -> list[Case]:
 
 
 def _elementwise() -> list[Case]:
-    e = elementwise
+    e, a = elementwise, activations
     dims = ((3, 4),)
     return [
         Case(e.Relu(), dims, rules=RELUS),
@@ -212,6 +223,14 @@ def _elementwise() -> list[Case]:
         Case(e.Sqrt(), dims, domain="nonnegative"),
         Case(e.Rsqrt(), dims, domain="positive"),
         Case(e.Reciprocal(), dims, domain="nonzero"),
+        Case(a.Elu(), dims, size=lambda x: x + 1),
+        Case(a.Softplus(), dims, size=lambda x: x + 1),
+        Case(a.Softplus(threshold=0.5), dims, size=lambda x: x + 1, name="with a step"),
+        Case(a.Mish(), dims, size=lambda x: x + 1),
+        Case(a.HardSwish(), dims, size=lambda x: x + 1),
+        Case(a.HardSwish(single=True), dims, size=lambda x: x + 1, name="single"),
+        Case(rounding.Round(), dims),
+        Case(rounding.Round(-2.0, 3.0), dims, name="in a range"),
         Case(maximum.Maximum(), ((3, 4),)),
         Case(maximum.Maximum(), ((2, 2, 1),), name="one"),
     ]

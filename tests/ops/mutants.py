@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import functools
+import math
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager
 from typing import Any
@@ -21,6 +22,7 @@ from vertex_softmax.bounds import backward, box_passes, coefficients
 from vertex_softmax.bounds.boxes import Boxes
 from vertex_softmax.bounds.coefficients import Coefficients
 from vertex_softmax.ops import (
+    activations,
     attention,
     bilinear,
     elementwise,
@@ -30,6 +32,7 @@ from vertex_softmax.ops import (
     lines,
     maximum,
     normalization,
+    rounding,
     shape,
     softmax,
 )
@@ -249,7 +252,7 @@ def one(op: str, **options: Any) -> Check:
     return functools.partial(contract, op, **options)
 
 
-e, n = elementwise, normalization
+e, a, n = elementwise, activations, normalization
 MUTANTS: Mutants = {
     # functions of one number
     "ReLU: slopes of the two sides swapped": (
@@ -263,6 +266,29 @@ MUTANTS: Mutants = {
     "ReLU: a free slope beyond 1": (
         lambda: fields(e.Relu, "lines", lower_slope=lambda f: 1.1 * f.lower_slope),
         one("Relu"),
+    ),
+    "ELU: the chord below": (lambda: altered(a.Elu, "lines", chord_below), one("Elu")),
+    "softplus: no step at the threshold": (lambda: replaced(a.Softplus, "step", 0.0), one("Softplus")),
+    "mish: convex on too little": (
+        lambda: replaced(a.Mish, "curvature", lambda _: (((-0.5, 0.5),), elementwise._outside(0.5))),
+        one("Mish"),
+    ),
+    "hardswish: no kinks": (
+        lambda: replaced(a.HardSwish, "curvature", lambda _: (((-math.inf, math.inf),), ())),
+        lambda: contract("HardSwish", kinds=("wide", "straddling")),
+    ),
+    "rounding: a quarter instead of a half": (
+        lambda: fields(
+            rounding.Round,
+            "lines",
+            upper_intercept=lambda f: f.upper_intercept - 0.25 * (f.upper_slope > 0),
+            lower_intercept=lambda f: f.lower_intercept + 0.25 * (f.lower_slope > 0),
+        ),
+        lambda: contract("Round", kinds=("wide",)),
+    ),
+    "rounding: the range is forgotten": (
+        lambda: replaced(rounding.Round, "_cut", lambda _, box: (box, torch.zeros_like(box.lower))),
+        lambda: contract("Round", kinds=("wide", "positive")),
     ),
     "Exp: the chord below": (lambda: altered(e.Exp, "lines", chord_below), one("Exp")),
     "Square: the interval forgets 0": (

@@ -10,6 +10,7 @@ import torch
 from torch import Tensor
 
 from vertex_softmax.ops import higher_derivatives as higher
+from vertex_softmax.ops.activations import Mish, Softplus
 from vertex_softmax.ops.elementwise import Elementwise, Gelu, Sigmoid, Silu, Tanh
 
 DOUBLE, SINGLE = Gelu(tanh=True).constants(), Gelu(tanh=True, single=True).constants()
@@ -31,6 +32,8 @@ FUNCTIONS: dict[str, tuple[Function, Callable[[Tensor], higher.Higher], Elementw
     "sigmoid": (torch.sigmoid, higher.sigmoid, Sigmoid()),
     "silu": (lambda x: x * torch.sigmoid(x), higher.silu, Silu()),
     "tanh": (torch.tanh, higher.tanh, Tanh()),
+    "softplus": (lambda x: -torch.nn.functional.logsigmoid(-x), higher.softplus, Softplus()),
+    "mish": (lambda x: x * torch.tanh(-torch.nn.functional.logsigmoid(-x)), higher.mish, Mish()),
 }
 
 

@@ -18,11 +18,13 @@ from torch import Tensor
 
 from vertex_softmax.ops import OPS
 from vertex_softmax.ops import elementwise as e
+from vertex_softmax.ops.activations import Elu, HardSwish, Mish, Softplus
 from vertex_softmax.ops.contract import Context
 from vertex_softmax.ops.elementwise import Curved, Elementwise, Gelu
 from vertex_softmax.ops.interval import Interval
 from vertex_softmax.ops.line_relaxations import CurvedRelaxation
 from vertex_softmax.ops.lines import Fan, Lines, below, chord_slope
+from vertex_softmax.ops.rounding import Round
 from vertex_softmax.ops.rules import ReluSlope, Rules
 
 mp = mpmath.mp.clone()
@@ -31,6 +33,15 @@ mp.dps = 40
 
 def _gelu_tanh(x: mpmath.mpf) -> mpmath.mpf:
     return x / 2 * (1 + mp.tanh(mp.sqrt(2 / mp.pi) * (x + mp.mpf("0.044715") * x**3)))
+
+
+def _softplus(x: mpmath.mpf) -> mpmath.mpf:
+    return max(x, mp.mpf(0)) + mp.log1p(mp.exp(-abs(x)))
+
+
+def _between(x: mpmath.mpf) -> mpmath.mpf:
+    """x cut to [0, 1]."""
+    return max(min(x, mp.mpf(1)), mp.mpf(0))
 
 
 FUNCTIONS = {
@@ -47,8 +58,21 @@ FUNCTIONS = {
     "Sqrt": (e.Sqrt(), mp.sqrt, "positive"),
     "Rsqrt": (e.Rsqrt(), lambda x: 1 / mp.sqrt(x), "positive"),
     "Reciprocal": (e.Reciprocal(), lambda x: 1 / x, "nonzero"),
+    "Elu": (Elu(), lambda x: max(x, mp.mpf(0)) + mp.expm1(min(x, mp.mpf(0))), "real"),
+    "Softplus": (Softplus(), _softplus, "real"),
+    "Softplus with a threshold": (Softplus(2.0), lambda x: x if x > 2 else _softplus(x), "real"),
+    "Mish": (Mish(), lambda x: x * mp.tanh(_softplus(x)), "real"),
+    "HardSwish": (HardSwish(), lambda x: x * _between(x / 6 + mp.mpf(1) / 2), "real"),
+    "HardSwish single": (
+        HardSwish(single=True),
+        lambda x: x * _between(x * mp.mpf(float(torch.tensor(1 / 6))) + mp.mpf(1) / 2),
+        "real",
+    ),
+    "Round": (Round(), mp.nint, "real"),
+    "Round in a range": (Round(-3.0, 200.0), lambda x: mp.nint(max(min(x, mp.mpf(200)), mp.mpf(-3))), "real"),
 }
 ABSOLUTE = {"Gelu": 1e-15, "Gelu tanh": 1e-15}
+ABSOLUTE |= dict.fromkeys(("Elu", "Mish", "HardSwish", "HardSwish single", "Softplus with a threshold"), 1e-15)
 each = pytest.mark.parametrize("name", FUNCTIONS)
 
 
@@ -153,9 +177,9 @@ def test_lines_hold_over_many_intervals(name: str, ends: tuple[float, float]) ->
 
 @each
 def test_lines_are_tight(name: str) -> None:
-    """At a point they meet the function; over a short interval they are off by its square."""
+    """At a point they meet the function; over a short interval they are off by its square. (A tie may go both ways.)"""
     op, _, domain = FUNCTIONS[name]
-    for at in (-2.0, -0.5, 0.3, 1.7):
+    for at in (-2.0, -0.4 if isinstance(op, Round) else -0.5, 0.3, 1.7):
         x = math.exp(at) if domain in {"positive", "nonzero"} else at
         for width in (0.0, 1e-3):
             found = lines_of(op, x, x + width, Rules())
@@ -166,14 +190,18 @@ def test_lines_are_tight(name: str) -> None:
 
 @pytest.mark.parametrize("name", [name for name, (op, _, _) in FUNCTIONS.items() if isinstance(op, Curved)])
 def test_convex_where_said(name: str) -> None:
-    """f' rises on the convex pieces and falls on the concave ones, in high precision; and `derivative` is f'."""
+    """f' rises on the convex pieces and falls on the concave ones, in high precision; and `derivative` is f'.
+
+    The kinks of hardswish are at the ends of its pieces, where f' is that of the middle (`activations.py`).
+    """
     op, function, _ = FUNCTIONS[name]
     c = 1.4185040087908283555 if name == "Gelu tanh" else math.sqrt(2)
-    convex = ((-c, c),) if isinstance(op, Gelu) else op.convex
-    concave = ((-math.inf, -c), (c, math.inf)) if isinstance(op, Gelu) else op.concave
+    convex, concave = (((-c, c),), ((-math.inf, -c), (c, math.inf))) if isinstance(op, Gelu) else op.curvature()
     for pieces, sign in ((convex, 1), (concave, -1)):
-        for a, b in pieces:
-            left, right = max(a, -12.0), min(b, 12.0)
+        for start, stop in pieces:
+            left, right = max(start, -12.0), min(stop, 12.0)
+            if isinstance(op, HardSwish):
+                left, right = left + 1e-9, right - 1e-9
             xs = [mp.mpf(left) + (mp.mpf(right) - left) * k / 60 for k in range(61)]
             slopes = [mp.diff(function, x) for x in xs]
             steps = [(v - u) * sign for u, v in itertools.pairwise(slopes)]

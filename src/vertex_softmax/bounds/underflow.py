@@ -17,6 +17,7 @@ from torch import Tensor
 from vertex_softmax.bounds.boxes import Boxes, Problem
 from vertex_softmax.bounds.question import Question
 from vertex_softmax.graph.ir import Constant, Node
+from vertex_softmax.ops import activations
 from vertex_softmax.ops import elementwise as curves
 from vertex_softmax.ops.attention import Attention
 from vertex_softmax.ops.bilinear import MatMul, Multiply
@@ -31,7 +32,8 @@ EXACT = (Moving, Shift, Add, Subtract, Sum, curves.Relu, Maximum, curves.Log, cu
 """Ops that lose nothing by underflow: sums of floats are exact where they are small."""
 PRODUCTS = (Linear, LeftLinear, Convolution, Scale, Multiply, MatMul)
 """Ops whose interval of [−1, 1] is 0 exactly where every product has a factor 0."""
-GENTLE = (curves.Relu, curves.Tanh, curves.Sigmoid, curves.Erf, curves.Gelu, curves.Silu, Maximum, Softmax)
+CURVES = (curves.Relu, curves.Tanh, curves.Sigmoid, curves.Erf, curves.Gelu, curves.Silu)
+GENTLE = (*CURVES, activations.Elu, activations.Softplus, activations.Mish, activations.HardSwish, Maximum, Softmax)
 """Ops that at most double an error."""
 SPARE = 2.0**-8
 """The share of a rounding of the output up to which magnified underflow is harmless."""

@@ -19,7 +19,7 @@ from torch import Tensor
 
 from vertex_softmax.foundation.errors import UnsupportedModelError
 from vertex_softmax.graph.ir import Constant, Graph, Node
-from vertex_softmax.ops import attention, bilinear, elementwise, linear, normalization, shape, softmax
+from vertex_softmax.ops import activations, attention, bilinear, elementwise, linear, normalization, shape, softmax
 
 MOST_NUMBERS = 1 << 25
 """The most entries of a node, and of a matrix that an op is written as."""
@@ -124,6 +124,10 @@ def _lower(found: Lowered, node: Node) -> int:
     if isinstance(op, elementwise.Gelu):
         precision = "Single" if op.single else "Double" if op.double else ""
         return found.add(f"GeluTanh{precision}" if op.tanh else "Gelu", x, dims)
+    if isinstance(op, activations.Softplus) and op.threshold < math.inf:
+        return found.add("SoftplusWithThreshold", x, dims)  # torch's own; the checker has none
+    if isinstance(op, activations.HardSwish) and op.single:
+        return found.add("HardSwishSingle", x, dims)
     if isinstance(op, elementwise.Elementwise | bilinear.Multiply | bilinear.MatMul | linear.Add):
         return found.add(type(op).__name__, x, dims)
     raise UnsupportedModelError(f"no certificate: the checker has no {type(op).__name__} ({node.name})")

@@ -121,7 +121,7 @@ def _plain(x: float) -> float | None:
 def _network_difference(file: File, model: Path, seconds: float) -> str:
     """Why the certificate is not about this model, which is read once; empty if it is."""
     from vertex_softmax.certificate.instances import difference
-    from vertex_softmax.graph.from_onnx.file import OnnxFile
+    from vertex_softmax.graph.from_onnx.file import OnnxFile, has_open_sizes
     from vertex_softmax.graph.from_onnx.importer import from_onnx
     from vertex_softmax.graph.simplify import simplify
 
@@ -134,10 +134,18 @@ def _network_difference(file: File, model: Path, seconds: float) -> str:
         inputs = about.get("inputs")
         if inputs is not None and not (isinstance(inputs, list) and all(isinstance(name, str) for name in inputs)):
             return "the certificate does not name the model's inputs that its own input is made of"
-        graph = from_onnx(source, inputs=inputs, seconds=seconds)
+        shapes = [_input_shape(file)] if inputs is None and has_open_sizes(source.proto.graph) else None
+        graph = from_onnx(source, inputs=inputs, shapes=shapes, seconds=seconds)
         return difference(file, simplify(graph, deadline=deadline))
     except VertexError as error:
         return f"the model cannot be read: {error}"
+
+
+def _input_shape(file: File) -> tuple[int, ...]:
+    """The shape of the certificate's input, which open sizes of a file then have; the two graphs are compared later."""
+    nodes = file.header.get("graph")
+    shape = nodes[0].get("shape") if isinstance(nodes, list) and nodes and isinstance(nodes[0], dict) else None
+    return tuple(n for n in shape if type(n) is int) if isinstance(shape, list) else ()
 
 
 def _not_covered(file: File, prop: Property | None) -> str:

@@ -8,7 +8,7 @@ op needs to know which dimension is the batch.
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 
 import torch
 from torch import Tensor
@@ -89,8 +89,11 @@ class Graph:
         """The network's value at x (*leading, *input shape) → (*leading, *output shape)."""
         return self.values(x)[self.output]
 
-    def values(self, x: Tensor) -> dict[Node, Tensor]:
-        """The value (*leading, *node shape) of every node at x (*leading, *input shape)."""
+    def values(self, x: Tensor, given: Mapping[Node, Tensor] | None = None) -> dict[Node, Tensor]:
+        """The value (*leading, *node shape) of every node at x (*leading, *input shape).
+
+        `given` has the values of some nodes, in place of what these nodes would compute.
+        """
         n = len(self.input.shape)
         if x.dim() < n or tuple(x.shape[x.dim() - n :]) != self.input.shape:
             raise InvalidValueError(
@@ -99,7 +102,9 @@ class Graph:
         leading = x.shape[: x.dim() - n]
         values: dict[Node, Tensor] = {self.input: x}
         for node in self.nodes():
-            if node is not self.input:
+            if given is not None and node in given:
+                values[node] = given[node].to(x).expand(*leading, *node.shape)
+            elif node is not self.input:
                 value = node.op.evaluate(*(values[i] for i in node.inputs))
                 values[node] = value.expand(*leading, *node.shape) if isinstance(node.op, Constant) else value
         return values

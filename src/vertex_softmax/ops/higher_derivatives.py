@@ -45,3 +45,33 @@ def tanh(x: Tensor) -> Higher:
     """With t = tanh x and f' = 1 − t²: −2t f' and (6t² − 2) f'; |f⁽⁴⁾| = |16t − 24t³| f' ≤ 4.086."""
     t, first = x.tanh(), 4 * (2 * x).sigmoid() * (-2 * x).sigmoid()
     return -2 * t * first, (6 * t * t - 2) * first, 4.09
+
+
+def softplus(x: Tensor) -> Higher:
+    """σ' and σ''; |f⁽⁴⁾| = |σ'''| ≤ ⅛, attained at 0."""
+    s, first = x.sigmoid(), x.sigmoid() * (-x).sigmoid()
+    return first, (1 - 2 * s) * first, 0.12501
+
+
+def gate_of_mish(x: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    """g = tanh(log(1 + eˣ)) and its first three derivatives: g' = (1 − g²) σ with σ' = σ (1 − σ), and so on.
+
+    1 − g² = 4 w / (1 + w)² with w = (1 + eˣ)⁻², which does not cancel far to the right.
+    """
+    s, rest = x.sigmoid(), (-x).sigmoid()
+    w = rest * rest
+    g, c = (1 - w) / (1 + w), 4 * w / (1 + w).square()
+    e = x.clamp(max=0).exp()
+    g = torch.where(x < 0, e * (e + 2) / (e * (e + 2) + 2), g)
+    s1 = s * rest
+    s2 = (1 - 2 * s) * s1
+    g1 = c * s
+    g2 = -2 * g * g1 * s + c * s1
+    g3 = -2 * (g1 * g1 * s + g * g2 * s + 2 * g * g1 * s1) + c * s2
+    return g, g1, g2, g3
+
+
+def mish(x: Tensor) -> Higher:
+    """Of x g: 2g' + x g'' and 3g'' + x g'''; |f⁽⁴⁾| ≤ 1.1008, attained at 0."""
+    _, g1, g2, g3 = gate_of_mish(x)
+    return 2 * g1 + x * g2, 3 * g2 + x * g3, 1.101

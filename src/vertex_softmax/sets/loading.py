@@ -117,6 +117,7 @@ class Loaded(ABC):
         raise InvalidTypeError("only a torch.nn.Module that takes token ids has a table to look them up in")
 
 
+Shapes: TypeAlias = tuple[tuple[int, ...], ...]
 Model: TypeAlias = typing.Union[nn.Module, Graph, str, Path, Loaded]  # noqa: UP007 - Loaded is a class of this module
 
 
@@ -198,29 +199,48 @@ class _File(Loaded):
     """
 
     def __init__(self, path: Path) -> None:
-        from vertex_softmax.graph.from_onnx.file import OnnxFile, input_names
+        from vertex_softmax.graph.from_onnx.file import OnnxFile, has_open_sizes, input_names
 
         self.file = OnnxFile.read(path)
         self.identity, self.name = self.file.identity, path.name
         self.inputs = input_names(self.file.proto.graph)
-        self.readings: dict[tuple[str, ...] | None, tuple[OriginalFile, Graph]] = {}
-        if len(self.inputs) == 1:
-            self._reading(None)
+        self.open_sizes = has_open_sizes(self.file.proto.graph)
+        """Whether the sizes of its inputs are those of the set."""
+        self.readings: dict[tuple[tuple[str, ...] | None, Shapes | None], tuple[OriginalFile, Graph]] = {}
+        if len(self.inputs) == 1 and not self.open_sizes:
+            self._reading(None, None)
 
-    def _reading(self, order: tuple[str, ...] | None) -> tuple[OriginalFile, Graph]:
-        """The file with its inputs joined in an order, and its graph; None: the file's one input as it is."""
+    def _reading(self, order: tuple[str, ...] | None, shapes: Shapes | None) -> tuple[OriginalFile, Graph]:
+        """The file with its inputs joined in an order, and its graph; None: the file's one input as it is.
+
+        `shapes`: those of the inputs, if the file leaves them open.
+        """
         from vertex_softmax.graph.from_onnx.importer import from_onnx
         from vertex_softmax.graph.from_onnx.original import OriginalFile
         from vertex_softmax.graph.simplify import simplify
 
-        if order not in self.readings:
-            original = OriginalFile(self.file, inputs=order)
-            self.readings[order] = original, simplify(from_onnx(self.file, inputs=order))
-        return self.readings[order]
+        if (order, shapes) not in self.readings:
+            original = OriginalFile(self.file, inputs=order, shapes=shapes)
+            self.readings[order, shapes] = original, simplify(from_onnx(self.file, inputs=order, shapes=shapes))
+        return self.readings[order, shapes]
 
     def _of(self, input_set: InputSet) -> tuple[OriginalFile, Graph]:
         """The file and the graph for a set."""
-        return self._reading(self.input_names(input_set) or None)
+        order = self.input_names(input_set) or None
+        return self._reading(order, self._shapes(input_set, order) if self.open_sizes else None)
+
+    def _shapes(self, input_set: InputSet, order: tuple[str, ...] | None) -> Shapes:
+        """The shapes that a set gives to the file's inputs, with a first dimension of 1 where the set has none."""
+        some = input_set.members[0] if isinstance(input_set, Union) else input_set
+        parts = some.sets if isinstance(some, Product) else (some,)
+        ranks = {v.name: len(v.type.tensor_type.shape.dim) for v in self.file.proto.graph.input}
+        names = order or self.inputs
+        own = [tuple(part.shape[1:]) for part in parts]
+        if len(own) != len(names):
+            raise InvalidValueError(f"the set is for {len(own)} inputs, and the model has {', '.join(names)}")
+        return tuple(
+            (1, *shape) if len(shape) == ranks[name] - 1 else shape for name, shape in zip(names, own, strict=True)
+        )
 
     def input_names(self, input_set: InputSet) -> tuple[str, ...]:
         some = input_set.members[0] if isinstance(input_set, Union) else input_set

@@ -43,6 +43,12 @@ def sigmoid(x: Any) -> Any:
     return small / (1 + small) if first < 0 else 1 / (1 + small)
 
 
+def softplus(x: Any) -> Any:
+    """Of a ball or of a power series, by exponentials that are small."""
+    first = x if isinstance(x, arb) else x[0]
+    return (1 + x.exp()).log() if first < 0 else x + (1 + (-x).exp()).log()
+
+
 def value(name: str, x: Any) -> Any:
     """f of a ball or of a power series, without cancellation: far from 0 too."""
     if name == "Gelu":
@@ -54,6 +60,8 @@ def value(name: str, x: Any) -> Any:
         return 1 - 2 * sigmoid(-2 * x)
     return {
         "Silu": lambda: x * sigmoid(x),
+        "Softplus": lambda: softplus(x),
+        "Mish": lambda: x * (1 - 2 * sigmoid(-x) ** 2 / (1 + sigmoid(-x) ** 2)),
         "Sigmoid": lambda: sigmoid(x),
         "Erf": x.erf,
         "Exp": x.exp,
@@ -65,6 +73,15 @@ def value(name: str, x: Any) -> Any:
     }[name]()
 
 
+def bend_of_mish(x: arb) -> arb:
+    """2 u q + x ((eˣ + u) q − 4 u² eˣ) with u = 1 + eˣ and q = 1 + u²; over e³ˣ to the right of 0."""
+    left = x < 0
+    e = x.exp() if left else (-x).exp()
+    u = 1 + e
+    q = (1 if left else e * e) + u * u
+    return 2 * u * q + x * (((e if left else 1) + u) * q - 4 * u * u * (e if left else 1))
+
+
 def bend(name: str, x: arb) -> arb:
     """A number with the sign of f''(x), for a ball x."""
     if name in TANH:
@@ -74,6 +91,8 @@ def bend(name: str, x: arb) -> arb:
     return {
         "Gelu": lambda: 2 - x * x,
         "Silu": lambda: 2 - x * (x / 2).tanh(),
+        "Softplus": lambda: arb(1),
+        "Mish": lambda: bend_of_mish(x),
         "Tanh": lambda: -x,
         "Sigmoid": lambda: -x,
         "Erf": lambda: -x,

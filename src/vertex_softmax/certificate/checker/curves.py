@@ -8,6 +8,9 @@ next to it; the gap between them (less than 2⁻⁵¹) is covered by |f'| ≤ 2 
 Curvature. gelu'' = φ(x)(2 − x²). silu'' has the sign of 2 − x tanh(x/2), and x tanh(x/2) grows with |x|. For the tanh
 form of gelu, with g = k (x + c x³) and y = c x², f'' has the sign of 1 + 6 y − k x tanh(g) (1 + 3 y)², that is of
 1 − k x tanh(g) (1 + 9 y²/(1 + 6 y)), which falls as |x| grows. Each changes its sign once on either side of 0.
+softplus'' = σ(x) σ(−x). mish'', with u = 1 + eˣ and q = 1 + u², has the sign of 2 u q + x ((eˣ + u) q − 4 u² eˣ). It is
+nearly 4 + 2 x far to the left and, over e³ˣ, nearly 2 − 2 x far to the right; between, its two roots are isolated by
+interval arithmetic (tests/certificate/checker/test_curves.py).
 """
 
 from __future__ import annotations
@@ -61,6 +64,29 @@ def _silu_slope(x: arb) -> arb:
     return _sigmoid(x) * (1 + x * _sigmoid(-x))
 
 
+def _softplus(x: arb) -> arb:
+    """log(1 + eˣ), by the exponential that is small."""
+    return x + (-x).exp().log1p() if x > 0 else x.exp().log1p()
+
+
+def _mish(x: arb) -> arb:
+    """x tanh(log(1 + eˣ)) = x p / (p + r) with p = eˣ (eˣ + 2) and r = 2; both over e²ˣ above 0."""
+    e = (-x).exp() if x > 0 else x.exp()
+    p, r = (1 + 2 * e, 2 * e * e) if x > 0 else (e * (e + 2), arb(2))
+    return x * p / (p + r)
+
+
+def _mish_slope(x: arb) -> arb:
+    """g + x g' with g = tanh(log(1 + eˣ)) and g' = 4 u eˣ / q², u = 1 + eˣ, q = 1 + u²."""
+    e = (-x).exp() if x > 0 else x.exp()
+    u = 1 + e
+    if x > 0:  # u and q times e⁻ˣ and e⁻²ˣ
+        q = e * e + u * u
+        return (1 + 2 * e) / (1 + 2 * e + 2 * e * e) + x * 4 * u * e * e / (q * q)
+    q = 1 + u * u
+    return e * (e + 2) / q + x * 4 * u * e / (q * q)
+
+
 def _bump(inflection: float, f: Callable[[arb], arb], slope: Callable[[arb], arb], least: float) -> Curve:
     """A curve that is convex between −i and i and concave outside; `inflection` is the largest float below i."""
     beyond = math.nextafter(inflection, INFINITY)
@@ -108,6 +134,14 @@ CURVES: dict[str, Curve] = {
         lambda: (arb(0.7978845834732056), arb(0.044714998453855515)), 1.4185039771280708, -0.7524614044087226
     ),
     "Silu": _bump(2.3993572805154676, lambda x: x * _sigmoid(x), _silu_slope, -1.2784645427610738),
+    "Softplus": Curve(f=_softplus, slope=_sigmoid, convex=REAL, concave=(), least=-INFINITY),
+    "Mish": Curve(
+        f=_mish,
+        slope=_mish_slope,
+        convex=((-2.256376396360793, 1.4905711794854284),),
+        concave=((-INFINITY, -2.2563763963607935), (1.4905711794854286, INFINITY)),
+        least=-1.1924312145154952,
+    ),
     "Tanh": _rising(arb.tanh, lambda x: 1 / x.cosh() ** 2),
     "Sigmoid": _rising(_sigmoid, lambda x: _sigmoid(x) * _sigmoid(-x)),
     "Erf": _rising(arb.erf, lambda x: 2 / arb.pi().sqrt() * (-x * x).exp()),

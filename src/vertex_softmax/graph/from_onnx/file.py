@@ -39,6 +39,7 @@ DTYPES: dict[int, torch.dtype] = {
     1: torch.float32,
     2: torch.uint8,
     3: torch.int8,
+    4: torch.uint16,
     5: torch.int16,
     6: torch.int32,
     7: torch.int64,
@@ -261,8 +262,25 @@ def input_names(graph: onnx.GraphProto) -> tuple[str, ...]:
     return tuple(value.name for value in graph.input if value.name not in fixed)
 
 
-def model_inputs(graph: onnx.GraphProto, order: Sequence[str] | None) -> tuple[ModelInput, ...]:
-    """The inputs of a model that are no initializers, in this order, which names all of them; None: the only input."""
+def has_open_sizes(graph: onnx.GraphProto) -> bool:
+    """Whether an input of the model has a size without a number, besides its first, which is then 1."""
+    fixed = {proto.name for proto in graph.initializer}
+    return any(-1 in _sizes(value)[1:] for value in graph.input if value.name not in fixed)
+
+
+def _sizes(value: onnx.ValueInfoProto) -> list[int]:
+    """The sizes of an input; −1 for one without a number."""
+    dims = value.type.tensor_type.shape.dim
+    return [max(int(d.dim_value), -1) if d.HasField("dim_value") else -1 for d in dims]
+
+
+def model_inputs(
+    graph: onnx.GraphProto, order: Sequence[str] | None, shapes: Sequence[Sequence[int]] | None = None
+) -> tuple[ModelInput, ...]:
+    """The inputs of a model that are no initializers, in this order, which names all of them; None: the only input.
+
+    `shapes`: the shape of each input, in the same order, which gives open sizes their numbers.
+    """
     names = input_names(graph)
     if order is None and len(names) != 1:
         said = ", ".join(repr(name) for name in names) or "none"
@@ -273,7 +291,13 @@ def model_inputs(graph: onnx.GraphProto, order: Sequence[str] | None) -> tuple[M
     if order is not None and (sorted(order) != sorted(names) or not names):
         raise InvalidValueError(f"inputs are {list(order)}; they must be those of the model, {list(names)}, each once")
     by_name = {value.name: value for value in graph.input}
-    found = tuple(_model_input(by_name[name]) for name in (names if order is None else order))
+    chosen = names if order is None else tuple(order)
+    if shapes is not None and len(shapes) != len(chosen):
+        raise InvalidValueError(
+            f"{len(shapes)} shapes were given, and the model has {len(chosen)} inputs: give one each"
+        )
+    given: Sequence[Sequence[int] | None] = [None] * len(chosen) if shapes is None else list(shapes)
+    found = tuple(_model_input(by_name[name], shape) for name, shape in zip(chosen, given, strict=True))
     if len({each.kind for each in found}) > 1:
         raise UnsupportedModelError(
             "some inputs of the model are float32 and some float64: export it with inputs of one type"
@@ -281,8 +305,8 @@ def model_inputs(graph: onnx.GraphProto, order: Sequence[str] | None) -> tuple[M
     return found
 
 
-def _model_input(value: onnx.ValueInfoProto) -> ModelInput:
-    """An input of a model, float32 or float64; an open first size becomes 1."""
+def _model_input(value: onnx.ValueInfoProto, given: Sequence[int] | None = None) -> ModelInput:
+    """An input of a model, float32 or float64; open sizes are those of `given`, and without it a first one is 1."""
     name, kind = value.name, value.type.tensor_type
     if DTYPES.get(kind.elem_type) not in (torch.float32, torch.float64):
         raise UnsupportedModelError(
@@ -291,16 +315,23 @@ def _model_input(value: onnx.ValueInfoProto) -> ModelInput:
         )
     if not kind.HasField("shape"):
         raise UnsupportedModelError(f"input {name!r} has no shape: export the model with fixed sizes")
-    dims = [int(d.dim_value) if d.HasField("dim_value") else -1 for d in kind.shape.dim]
+    dims = _sizes(value)
     declared = [d.dim_param or (d.dim_value if d.HasField("dim_value") else "?") for d in kind.shape.dim]
     if 0 in dims:
         raise UnsupportedModelError(
             f"input {name!r} has shape {declared}, which holds no number: there is nothing to verify"
         )
+    if given is not None:
+        if len(given) != len(dims) or any(own not in (-1, n) or n < 1 for own, n in zip(dims, given, strict=True)):
+            raise InvalidValueError(
+                f"input {name!r} has shape {declared}, and the set holds inputs of shape {tuple(given)}: give inputs "
+                "of a shape that the model takes"
+            )
+        dims = [int(n) for n in given]
     if any(n < 0 for n in dims[1:]):
         raise UnsupportedModelError(
-            f"input {name!r} has shape {declared}; only the first size may be open: export the model with the others "
-            "fixed"
+            f"input {name!r} has shape {declared}, with open sizes: give an input set to `certify` or `bound`, whose "
+            "shape they then have, or shapes to `from_onnx`; or export the model with fixed sizes"
         )
     return ModelInput(name, kind.elem_type, tuple(max(n, 1) for n in dims))
 

@@ -20,18 +20,22 @@ from torch import Tensor
 from vertex_softmax.foundation.errors import InvalidValueError, UnsupportedModelError, VertexError
 from vertex_softmax.foundation.precision import full_precision
 from vertex_softmax.graph import build
+from vertex_softmax.graph.from_onnx import activations as _activations  # noqa: F401
 from vertex_softmax.graph.from_onnx import attention as _attention  # noqa: F401
 from vertex_softmax.graph.from_onnx import replay
 from vertex_softmax.graph.from_onnx import shapes as _shapes  # noqa: F401
 from vertex_softmax.graph.from_onnx import windows as _windows  # noqa: F401
 from vertex_softmax.graph.from_onnx.file import Source, opset, packages, to_tensor
 from vertex_softmax.graph.from_onnx.functions import inlined
+from vertex_softmax.graph.from_onnx.hints import why_unknown
 from vertex_softmax.graph.from_onnx.ops import TRANSLATE, OnnxCall, Unsupported, limited
 from vertex_softmax.graph.from_onnx.original import OriginalFile
 from vertex_softmax.graph.from_onnx.parts import standard
+from vertex_softmax.graph.from_onnx.quantised import MOVING
 from vertex_softmax.graph.from_onnx.time_limit import Clock
 from vertex_softmax.graph.ir import Graph, Node
 from vertex_softmax.graph.masks import check_masks, move_masks
+from vertex_softmax.graph.problems import UnreadPart, described
 
 if TYPE_CHECKING:
     import onnx
@@ -51,6 +55,7 @@ def from_onnx(
     *,
     output: str | None = None,
     inputs: Sequence[str] | None = None,
+    shapes: Sequence[Sequence[int]] | None = None,
     points: Iterable[Tensor] = (),
     check: bool = True,
     seed: int = 0,
@@ -60,12 +65,12 @@ def from_onnx(
 
     The model has one floating-point input that is not an initializer; a first dimension without a number is 1. If it
     has several, `inputs` names all of them, in an order: the graph's input (1, numbers) then holds the numbers of all
-    in that order. `output` names the output, by default the first of the model. `check` compares the graph with
-    onnxruntime at random points (drawn with `seed`) and at `points`, tensors of the graph's input's shape. After
-    `seconds` an OutOfTimeError is raised; None means no limit.
+    in that order. `shapes` are the shapes of the inputs, if they have open sizes. `output` names the output, by default
+    the first of the model. `check` compares the graph with onnxruntime at random points (drawn with `seed`) and at
+    `points`, tensors of the graph's input's shape. After `seconds` an OutOfTimeError is raised; None means no limit.
     """
     clock = Clock(seconds)
-    original = OriginalFile(source, output=output, inputs=inputs)
+    original = OriginalFile(source, output=output, inputs=inputs, shapes=shapes)
     translation = translated(original, clock)
     if check:
         replay.replay(original, translation, list(points), seed, clock)
@@ -90,7 +95,7 @@ class _Importer:
     clock: Clock
     tensors: dict[str, Node] = dataclasses.field(default_factory=dict)
     """Name of a tensor in the model → its node."""
-    problems: list[str] = dataclasses.field(default_factory=list)
+    problems: list[UnreadPart] = dataclasses.field(default_factory=list)
     seen: set[Node] = dataclasses.field(default_factory=set)
     total_size: int = 0
     """The number of numbers in all nodes seen, or in the constants of their ops if those have more."""
@@ -98,6 +103,8 @@ class _Importer:
     """The largest total_size allowed."""
     used: set[str] = dataclasses.field(default_factory=set)
     """Names of tensors that a node, or the model, uses."""
+    whole: set[str] = dataclasses.field(default_factory=set)
+    """Names of tensors that depend on the input and hold whole numbers: quantised activations."""
 
     def run(self) -> replay.TranslatedModel:
         """Translate all nodes; a single error lists every unsupported one."""
@@ -115,12 +122,7 @@ class _Importer:
             self.clock.check("the import of the model")
             self._translate(node)
         if self.problems:
-            listed = "\n".join(f"  {i}. {line}" for i, line in enumerate(self.problems, start=1))
-            raise UnsupportedModelError(
-                f"the model has {len(self.problems)} unsupported nodes:\n{listed}\n"
-                "Rewrite these parts of the model with supported operators (MatMul, Softmax, LayerNormalization, …), "
-                "or export it with another exporter or opset (torch.onnx.export with dynamo=True, opset 18 to 23)."
-            )
+            raise UnsupportedModelError(described(self.problems, "node"))
         if output not in self.tensors:
             raise InvalidValueError(f"output {output!r} is computed by no node of the model")
         if build.value_of(self.tensors[output]) is not None:
@@ -159,11 +161,17 @@ class _Importer:
         function = None if node.overload else TRANSLATE.get((standard(node.domain), node.op_type))
         known = all(name in self.tensors for name in node.input if name)
         if function is None:
-            self._problem(node, "the operator is not supported")
+            self._problem(node, why_unknown(standard(node.domain), node.op_type))
             return
         if not known:
             return
         call = self._call(node)
+        moves = any(name in self.whole for name in node.input)
+        if moves and node.op_type not in MOVING:
+            self._problem(node, "arithmetic of whole numbers, which wraps around: put a DequantizeLinear before it")
+            return
+        if node.op_type != "DequantizeLinear" and (moves or (node.op_type == "QuantizeLinear" and not call.constant)):
+            self.whole.update(node.output)
         try:
             out = function(call)
             outs: Sequence[Node] = [out] if isinstance(out, Node) else out
@@ -215,16 +223,25 @@ class _Importer:
             attributes=attributes,
             outputs=len(node.output),
             used=used,
+            output=node.output[0],
         )
 
     def _description(self, node: onnx.NodeProto) -> str:
         """The node's operator, name and input shapes, for messages."""
+        return f"{_operator(node)} {self._place(node)}"
+
+    def _place(self, node: onnx.NodeProto) -> str:
+        """The node's name and input shapes."""
         shapes = ", ".join(str(list(self.tensors[i].shape)) if i in self.tensors else "?" for i in node.input)
-        domain = f"{node.domain}." if node.domain else ""
-        return f"{domain}{node.op_type} {node.name or node.output[0]!r} of inputs ({shapes})"
+        return f"{node.name or node.output[0]!r} of inputs ({shapes})"
 
     def _problem(self, node: onnx.NodeProto, reason: str) -> None:
-        self.problems.append(f"{self._description(node)}: {reason}")
+        self.problems.append(UnreadPart(_operator(node), self._place(node), reason))
+
+
+def _operator(node: onnx.NodeProto) -> str:
+    """The operator of a node, with its domain if that is not the standard's."""
+    return f"{node.domain}.{node.op_type}" if standard(node.domain) else node.op_type
 
 
 def _typed(out: Node, call: OnnxCall) -> Node:

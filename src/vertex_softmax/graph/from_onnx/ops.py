@@ -45,6 +45,8 @@ class OnnxCall:
     """The number of its outputs."""
     used: int
     """One more than the index of the last output that is used."""
+    output: str = ""
+    """The name of its first output."""
     dtypes: tuple[torch.dtype | None, ...] = dataclasses.field(init=False, default=())
     """The dtypes of constant inputs in the model (float64 for a variable); None for an input that is left out."""
 
@@ -196,29 +198,6 @@ def power(x: Node, exponent: float, name: str) -> Node:
     return square if exponent % 2 == 0 else build.multiply(square, x, name)
 
 
-UNARY: dict[str, Op] = {
-    "Sqrt": elementwise.Sqrt(),
-    "Reciprocal": elementwise.Reciprocal(),
-    "Exp": elementwise.Exp(),
-    "Log": elementwise.Log(),
-    "Erf": elementwise.Erf(),
-    "Tanh": elementwise.Tanh(),
-    "Sigmoid": elementwise.Sigmoid(),
-    "Relu": elementwise.Relu(),
-}
-
-
-@translates(*UNARY)
-def _unary(call: OnnxCall) -> Node:
-    return build.apply(UNARY[call.kind], call[0], name=call.name)
-
-
-@translates("Gelu", domains=("", "com.microsoft"))
-def _gelu(call: OnnxCall) -> Node:
-    tanh = call.get("approximate", "none") == "tanh"
-    return build.apply(elementwise.Gelu(tanh), call[0], name=call.name)
-
-
 def relu(x: Node, name: str) -> Node:
     """The node max(x, 0)."""
     return build.apply(elementwise.Relu(), x, name=name)
@@ -272,31 +251,6 @@ def _no_limits(call: OnnxCall, i: int) -> tuple[float, ...]:
     """
     dtype = call.model_dtype(i) if call.opset >= 11 else torch.float32
     return (math.inf, torch.finfo(dtype).max) if dtype in (torch.float32, torch.float64) else (math.inf,)
-
-
-@translates("LeakyRelu", "PRelu")
-def _leaky_relu(call: OnnxCall) -> Node:
-    """relu(x) − slope · relu(−x)"""
-    slope = number(float(call.get("alpha", 0.01))) if call.kind == "LeakyRelu" else call[1]
-    down = build.multiply(relu(build.negate(call[0], call.name), call.name), slope, call.name)
-    return build.subtract(relu(call[0], call.name), down, call.name)
-
-
-@translates("HardSigmoid")
-def _hard_sigmoid(call: OnnxCall) -> Node:
-    return hard_sigmoid(call[0], float(call.get("alpha", 0.2)), float(call.get("beta", 0.5)), call.name)
-
-
-@translates("HardSwish")
-def _hard_swish(call: OnnxCall) -> Node:
-    """x · HardSigmoid(x) with slope 1/6, which is a float32 in the standard's definition."""
-    return build.multiply(call[0], hard_sigmoid(call[0], single(1 / 6), 0.5, call.name), call.name)
-
-
-def hard_sigmoid(x: Node, alpha: float, beta: float, name: str) -> Node:
-    """max(0, min(1, alpha · x + beta))"""
-    line = build.add(build.multiply(x, number(alpha), name), number(beta), name)
-    return relu(smaller(line, number(1.0), name), name)
 
 
 @translates("Abs")

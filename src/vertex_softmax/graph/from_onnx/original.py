@@ -36,16 +36,25 @@ class OriginalFile:
     `output` names the output, by default the first of the model. `shape` and `dtype` are those of the input.
     `inputs`: the names of all inputs of the model, in the order in which their numbers are joined to one input, which
     has the shape (1, numbers); None: the model has one input, which is taken as it is.
+    `shapes`: the shape of each input, for models whose inputs have open sizes.
     """
 
-    def __init__(self, source: Source, *, output: str | None = None, inputs: Sequence[str] | None = None) -> None:
+    def __init__(
+        self,
+        source: Source,
+        *,
+        output: str | None = None,
+        inputs: Sequence[str] | None = None,
+        shapes: Sequence[Sequence[int]] | None = None,
+    ) -> None:
         self.file = OnnxFile.read(source)
         self.output = self.file.output(output)
         self.model = only(self.file.proto, self.output)
         """The model with this output alone, functions not expanded; `file.proto` itself if nothing was removed."""
         if has_sparse(self.model):
             raise UnsupportedModelError("the model has tensors that are sparse, which are not read")
-        self.inputs = model_inputs(self.model.graph, inputs)
+        self.shapes = shapes
+        self.inputs = model_inputs(self.model.graph, inputs, shapes)
         """The inputs of the model, in the order in which their numbers are joined."""
         self.joined = inputs is not None
         self.input = self.inputs[0]

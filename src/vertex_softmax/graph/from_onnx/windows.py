@@ -1,27 +1,18 @@
-"""Translations of ONNX operators on windows of an image: Conv, AveragePool, MaxPool, and Pad (see ops.py)."""
+"""Translations of ONNX operators on windows of an image: convolutions, pooling, resizing, and Pad (see ops.py)."""
 
 from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import torch
 
+from vertex_softmax.foundation.errors import InvalidValueError
 from vertex_softmax.graph import build
 from vertex_softmax.graph.from_onnx.ops import OnnxCall, Unsupported, limited, translates
 from vertex_softmax.graph.ir import Node
-
-
-def pad(x: Node, dim: int, before: int, after: int, value: float, name: str) -> Node:
-    """x with `value` added before and after it along a dimension; negative counts cut entries off."""
-    x = build.slice_(x, dim, max(-before, 0), x.shape[dim] - max(-after, 0), 1, name)
-
-    def block(count: int) -> list[Node]:
-        dims = limited([count if d == dim else n for d, n in enumerate(x.shape)])
-        return [build.constant(torch.full(dims, value, dtype=torch.float64), name)] if count else []
-
-    return build.concat([*block(max(before, 0)), x, *block(max(after, 0))], dim, name)
+from vertex_softmax.graph.windows import along, largest, pad, transposed_convolution, window_indices
 
 
 def _window(call: OnnxCall, kernel: Sequence[int]) -> tuple[list[int], list[int], list[tuple[int, int]]]:
@@ -79,24 +70,116 @@ def _average_pool(call: OnnxCall) -> Node:
 
 @translates("MaxPool")
 def _max_pool(call: OnnxCall) -> Node:
-    """The maximum over windows; an index in the padding is replaced by another index of the same window."""
+    """The maximum over windows."""
     kernel = [int(v) for v in call.get("kernel_shape", [])]
     strides, dilations, pads = _window(call, kernel)
-    if call.get("ceil_mode", 0) or any(d != 1 for d in dilations) or call.used > 1:
-        raise Unsupported("ceil_mode, dilations and the output of indices are not supported")
-    x, n = call[0], len(kernel)
-    dims: list[int] = list(x.shape[:2])
-    for d, (k, stride, (before, after)) in enumerate(zip(kernel, strides, pads, strict=True)):
-        size = x.shape[2 + d]
-        if max(before, after) >= k:
-            raise Unsupported("a window lies entirely in the padding")
-        count = (size + before + after - k) // stride + 1
-        limited((*dims, count, k, *x.shape[3 + d :]))
-        index = torch.arange(count)[:, None] * stride - before + torch.arange(k)
-        x = build.take(x, 2 + d, index.clamp(0, size - 1).reshape(-1), call.name)
-        dims += [count, k]
-    x = build.reshape(x, dims, call.name)
-    return build.maximum(x, [3 + 2 * d for d in range(n)], False, call.name)
+    if call.used > 1:
+        raise Unsupported("its indices are used as an output")
+    x, ceil = call[0], bool(call.get("ceil_mode", 0))
+    try:
+        windows = [
+            window_indices(x.shape[2 + d], kernel[d], strides[d], pads[d], dilations[d], ceil)
+            for d in range(len(kernel))
+        ]
+    except InvalidValueError as error:
+        raise Unsupported(str(error)) from error
+    limited([n for index in windows for n in index.shape])
+    return largest(x, windows, call.name)
+
+
+@translates("ConvTranspose")
+def _transposed_convolution(call: OnnxCall) -> Node:
+    """The transpose of a convolution; `output_shape` and automatic padding are not read."""
+    weight = call.value(1, "the weight")
+    bias = call.value(2, "the bias") if call.has(2) else None
+    n = weight.dim() - 2
+    if call.get("output_shape", None) or call.get("auto_pad", "NOTSET") not in ("NOTSET", "VALID"):
+        raise Unsupported("output_shape and auto_pad are not supported")
+    if n not in (1, 2, 3) or len(call[0].shape) != n + 2:
+        raise Unsupported(f"the weight has shape {tuple(weight.shape)}, the input {call[0].shape}")
+    strides = [int(v) for v in call.get("strides", [1] * n)]
+    dilations = [int(v) for v in call.get("dilations", [1] * n)]
+    more, given = call.get("output_padding", [0] * n), call.get("pads", [0] * 2 * n)
+    if tuple(call.get("kernel_shape", weight.shape[2:])) != tuple(weight.shape[2:]):
+        raise Unsupported(f"kernel_shape is {call.get('kernel_shape', [])}, the weight {tuple(weight.shape)}")
+    pads = [(int(given[d]), int(given[n + d]) - int(more[d])) for d in range(n)]
+    sizes = zip(call[0].shape[2:], strides, weight.shape[2:], dilations, strict=True)
+    limited((*call[0].shape[:2], *(size * stride + 2 * dilation * k for size, stride, k, dilation in sizes)))
+    group = int(call.get("group", 1))
+    return transposed_convolution(call[0], weight, bias, strides, pads, dilations, group, call.name)
+
+
+@translates("Resize", "Upsample")
+def _resize(call: OnnxCall) -> Node:
+    """Interpolation, one dimension at a time: each is a matrix, which has the weights of the standard's definition."""
+    x, mode = call[0], call.get("mode", "nearest")
+    if mode not in ("nearest", "linear"):
+        raise Unsupported(f"mode {mode!r}; nearest and linear are supported")
+    if call.get("antialias", 0) or call.get("exclude_outside", 0) or call.get("axes", None):
+        raise Unsupported("antialias, exclude_outside and axes are not supported")
+    old = call.kind == "Upsample" or call.opset < 11
+    how = "asymmetric" if old else call.get("coordinate_transformation_mode", "half_pixel")
+    rounding = "floor" if old else call.get("nearest_mode", "round_prefer_floor")
+    scales, sizes = _scales(call, old)
+    for d, (before, after, scale) in enumerate(zip(x.shape, sizes, scales, strict=True)):
+        if (before, scale) != (after, 1.0):
+            limited((before, after))
+            matrix = resized(before, after, scale, how, rounding if mode == "nearest" else "")
+            x = along(x, d, matrix, call.name)
+            limited(x.shape)
+    return x
+
+
+def _scales(call: OnnxCall, old: bool) -> tuple[list[float], list[int]]:
+    """The scale and the new size of every dimension."""
+    dims = call[0].shape
+    if old and call.kind == "Upsample" and call.opset < 9:
+        raise Unsupported("Upsample before opset 9")
+    place = 1 if old else 2
+    if not old and call.has(3) and call.value(3, "the sizes").numel():
+        sizes = call.ints(3, "the sizes")
+        scales = [after / before for before, after in zip(dims, sizes, strict=True)]
+        if call.get("keep_aspect_ratio_policy", "stretch") != "stretch":
+            raise Unsupported("only keep_aspect_ratio_policy 'stretch' is supported")
+        return scales, sizes
+    scales = [float(v) for v in call.value(place, "the scales").reshape(-1).tolist()]
+    if len(scales) != len(dims) or any(not 0 < scale < math.inf for scale in scales):
+        raise Unsupported(f"scales are {scales}, and the input has the shape {dims}")
+    return scales, [math.floor(n * scale) for n, scale in zip(dims, scales, strict=True)]
+
+
+def resized(before: int, after: int, scale: float, how: str, rounding: str) -> torch.Tensor:
+    """The matrix (before, after) of an interpolation; `rounding` is how nearest rounds, empty for linear."""
+    at = torch.arange(after, dtype=torch.float64)
+    if how == "half_pixel" or (how == "pytorch_half_pixel" and after > 1):
+        place = (at + 0.5) / scale - 0.5
+    elif how == "pytorch_half_pixel":
+        place = 0 * at
+    elif how == "align_corners":
+        place = at * (before - 1) / (after - 1) if after > 1 else 0 * at
+    elif how == "asymmetric":
+        place = at / scale
+    else:
+        raise Unsupported(f"coordinate_transformation_mode {how!r} is not supported")
+    matrix = torch.zeros(before, after, dtype=torch.float64)
+    columns = torch.arange(after)
+    if rounding:
+        rounds: dict[str, Callable[[torch.Tensor], torch.Tensor]] = {
+            "round_prefer_floor": lambda p: torch.ceil(p - 0.5),
+            "round_prefer_ceil": lambda p: torch.floor(p + 0.5),
+            "floor": torch.floor,
+            "ceil": torch.ceil,
+        }
+        if rounding not in rounds:
+            raise Unsupported(f"nearest_mode {rounding!r} is not supported")
+        matrix[rounds[rounding](place).clamp(0, before - 1).long(), columns] = 1.0
+        return matrix
+    place = place.clamp(0, before - 1)
+    left = place.floor().long()
+    share = place - left
+    matrix[left, columns] += 1 - share
+    matrix[(left + 1).clamp(max=before - 1), columns] += share
+    return matrix
 
 
 @translates("Pad")

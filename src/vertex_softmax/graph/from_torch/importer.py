@@ -23,7 +23,8 @@ from torch.fx.node import map_arg
 from vertex_softmax.foundation.errors import InvalidValueError, UnsupportedModelError
 from vertex_softmax.foundation.precision import full_precision
 from vertex_softmax.graph import build
-from vertex_softmax.graph.from_torch import attention, shapes
+from vertex_softmax.graph.from_torch import activations, attention, shapes, windows
+from vertex_softmax.graph.from_torch.hints import HINTS, NO_HINT, why_not_traced
 from vertex_softmax.graph.from_torch.module import (
     OriginalModule,
     TokenLookUp,
@@ -36,12 +37,14 @@ from vertex_softmax.graph.from_torch.ops import TRANSLATIONS, TorchCall
 from vertex_softmax.graph.from_torch.replay import ReplayCase, replay
 from vertex_softmax.graph.ir import Graph, Node
 from vertex_softmax.graph.masks import check_masks, move_masks
+from vertex_softmax.graph.problems import UnreadPart, described, hint_for
 
-_ = attention, shapes  # their translations are registered by importing them
+_ = activations, attention, shapes, windows  # their translations are registered by importing them
 
 aten = torch.ops.aten
 KEPT = ["scaled_dot_product_attention", "layer_norm", "rms_norm", "linear", "matmul", "softmax.int", "log_softmax.int"]
 KEPT += ["logsumexp", "silu", "gelu", "conv1d", "conv2d", "conv3d", "softplus", "elu"]
+KEPT += ["mish", "hardswish", "hardsigmoid", "celu", "log_sigmoid", "prelu"]
 """Ops that torch.export must not decompose: each is one op here, or one line in an error message."""
 SAME_IDS = (
     "clone",
@@ -59,20 +62,11 @@ SAME_IDS = (
 """Ops whose result has the same ids as their first argument."""
 LOOK_UPS = ("embedding", "index", "index_select", "gather", "take", "embedding_bag", "_embedding_bag")
 """Ops that select rows of their first argument."""
+UNWRITTEN = ("empty", "empty_like", "new_empty", "empty_strided")
+"""Ops whose result is any memory: 0 here, since a module that reads it is no function of its input."""
 COMPARISONS = ("eq", "ne", "lt", "le", "gt", "ge")
 SHAPE_ONLY = ("full_like", "zeros_like", "ones_like", "empty_like", "new_full", "new_zeros", "new_ones", "new_empty")
 """Ops that use only the shape of their first argument, so that their value is a constant."""
-HINTS = {
-    "a branch on perturbed values: use relu, clamp or a constant mask": "gt lt ge le eq ne where logical_not",
-    "an index that depends on perturbed values: return logits, the property compares them": "argmax argmin topk sort",
-    "use average pooling, or amax over a reshaped view": "max_pool2d max_pool2d_with_indices max_pool1d",
-    "use ReLU, GELU, SiLU, tanh, sigmoid or exp": "elu softplus mish hardswish hardsigmoid log1p expm1 sin cos",
-    "it is not continuous": "floor ceil round sign trunc fmod remainder",
-    "ids that are perturbed: use perturb='embedding'": "embedding",
-    "a random number: the model has to be a function of its input": "rand rand_like randn randn_like bernoulli",
-}
-
-NO_HINT = "Vertex has no such op: write it with +, *, @, relu, exp, softmax, … or open an issue"
 
 
 @full_precision()
@@ -152,11 +146,7 @@ def _export(wrapped: nn.Module, x: Tensor, half: frozenset[torch.dtype]) -> torc
     except UnsupportedModelError:
         raise
     except Exception as error:  # torch.export has no root class of its errors
-        reason = str(error).strip().partition("\n")[0]
-        raise UnsupportedModelError(
-            f"torch.export cannot trace the module: {type(error).__name__}: {reason}\n"
-            "Control flow and shapes may not depend on the values of tensors; give every size as a Python number."
-        ) from error
+        raise UnsupportedModelError(why_not_traced(error)) from error
     return decomposed
 
 
@@ -182,7 +172,7 @@ class Reading:
         """The table of input embeddings, if the module says which of its tables that is."""
         self.translated: dict[Fx, Any] = {}
         """The node or constant of every node of the exported program."""
-        self.problems: list[str] = []
+        self.problems: list[UnreadPart] = []
         self.rounded = False
         """Whether a value that depends on the input has a lower precision than float64."""
         self.fixed = self._placeholders()
@@ -243,7 +233,8 @@ class Reading:
                 raise UnsupportedModelError(
                     f"{_location(n, _op_name(n))} looks other ids, made from those given, up in the table of the "
                     "embeddings that move (as an encoder-decoder does that shifts its ids): which of them moves is "
-                    "ambiguous. Give a module that takes embeddings instead of ids"
+                    "ambiguous. Give the decoder's ids for themselves, read(module, kwargs={'decoder_input_ids': ...}) "
+                    "of vertex_softmax.sets.loading, or a module that takes embeddings"
                 )
         return entries
 
@@ -333,8 +324,7 @@ class Reading:
             elif n.users:
                 self.translated[n] = self._value(n)
         if self.problems:
-            lines = "\n".join(f"  {p}" for p in self.problems)
-            raise UnsupportedModelError(f"the model holds {len(self.problems)} unsupported operation(s):\n{lines}")
+            raise UnsupportedModelError(described(self.problems))
         if not isinstance(output, Node):
             raise UnsupportedModelError("the output does not depend on the perturbed input")
         return Graph(self.input, output)
@@ -403,11 +393,12 @@ class Reading:
             return n.target(torch.zeros(args[0].shape, dtype=torch.float64), *args[1:], **kwargs)  # type: ignore[operator]
         translation = TRANSLATIONS.get(name)
         if translation is None:
-            return self._problem(n, next((hint for hint, names in HINTS.items() if name in names.split()), NO_HINT))
+            return self._problem(n, hint_for(name, HINTS, NO_HINT))
         value = n.meta.get("val")
         self._note_rounding(n, kwargs)
         try:
-            call = TorchCall(_location(n, name), tuple(value.shape) if isinstance(value, Tensor) else (), self.dtype)
+            shape = tuple(value.shape) if isinstance(value, Tensor) else ()
+            call = TorchCall(_location(n, name), shape, self.dtype, _strides(n))
             result = translation(call, *args, **kwargs)
         except (UnsupportedModelError, InvalidValueError) as error:
             return self._problem(n, str(error))
@@ -433,7 +424,8 @@ class Reading:
     def _computed(self, n: Fx, args: Any, kwargs: Any) -> Any:
         """The value of a call that does not depend on the perturbed input."""
         try:
-            return n.target(*args, **kwargs)  # type: ignore[operator]
+            value = n.target(*args, **kwargs)  # type: ignore[operator]
+            return torch.zeros_like(value) if _op_name(n) in UNWRITTEN else value
         except (RuntimeError, IndexError, ValueError, TypeError) as error:
             raise UnsupportedModelError(
                 f"{_location(n, _op_name(n))} ({n.target}) cannot be computed at this input: {error}"
@@ -449,7 +441,8 @@ class Reading:
     def _problem(self, n: Fx, why: str) -> Any:
         """Record a problem and return a placeholder of the same shape, so that all problems are reported at once."""
         line = next((s for s in reversed((n.meta.get("stack_trace") or "").splitlines()) if "File" in s), "").strip()
-        self.problems.append(f"{_location(n, _op_name(n))} ({n.target}){f' at {line}' if line else ''}: {why}")
+        place = f"{_location(n, _op_name(n))}{f' at {line}' if line else ''}"
+        self.problems.append(UnreadPart(str(n.target), place, why))
         value = n.meta.get("val")
         if isinstance(value, tuple | list):
             return tuple(build.source(v.shape) for v in value)
@@ -467,6 +460,13 @@ def _location(n: Fx, name: str) -> str:
     stack = list((n.meta.get("nn_module_stack") or {}).values())
     path = str(stack[-1][0]).removeprefix("module").removeprefix(".") if stack else ""
     return f"{path}/{name}" if path else name
+
+
+def _strides(n: Fx) -> tuple[int, ...]:
+    """The strides of the first argument of a call, if it is a tensor."""
+    first = n.args[0] if n.args else None
+    value = first.meta.get("val") if isinstance(first, Fx) else None
+    return tuple(value.stride()) if isinstance(value, Tensor) else ()
 
 
 def _any_node(values: Any) -> bool:

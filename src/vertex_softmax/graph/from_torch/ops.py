@@ -34,6 +34,8 @@ class TorchCall:
     """The shape of its result."""
     dtype: torch.dtype
     """The precision of the user's model before its conversion to float64; eps=None refers to it."""
+    strides: tuple[int, ...] = ()
+    """How far apart the numbers of its first argument lie in memory, along each dimension; as_strided refers to it."""
 
 
 Translation = Callable[..., Any]
@@ -68,7 +70,7 @@ def number(value: Any, what: str) -> Any:
     return value
 
 
-def _parameter(value: Value | None, what: str) -> Tensor | None:
+def parameter(value: Value | None, what: str) -> Tensor | None:
     """An optional constant as a float64 tensor."""
     return None if value is None else tensor(number(value, what))
 
@@ -140,60 +142,33 @@ def _whole_power(call: TorchCall, x: Node, p: int) -> Node:
     return square if p % 2 == 0 else build.multiply(x, square, call.name)
 
 
-ELEMENTWISE = {
-    "relu": elementwise.Relu,
-    "silu": elementwise.Silu,
-    "tanh": elementwise.Tanh,
-    "sigmoid": elementwise.Sigmoid,
-    "erf": elementwise.Erf,
-    "exp": elementwise.Exp,
-    "log": elementwise.Log,
-    "reciprocal": elementwise.Reciprocal,
-    "sqrt": elementwise.Sqrt,
-    "rsqrt": elementwise.Rsqrt,
-    "square": elementwise.Square,
-}
-
-
-def _elementwise(op: type) -> Translation:
-    return lambda call, x: build.apply(op(), x, name=call.name)
-
-
-for _name, _op in ELEMENTWISE.items():
-    translates(_name)(_elementwise(_op))
-
-
-@translates("gelu")
-def _gelu(call: TorchCall, x: Node, *, approximate: str = "none") -> Node:
-    return build.apply(elementwise.Gelu(tanh=approximate == "tanh"), x, name=call.name)
-
-
-def _relu(call: TorchCall, x: Node) -> Node:
+def relu(call: TorchCall, x: Node) -> Node:
+    """max(x, 0)"""
     return build.apply(elementwise.Relu(), x, name=call.name)
 
 
 @translates("abs")
 def _absolute(call: TorchCall, x: Node) -> Node:
     """|x| = relu(x) + relu(−x)"""
-    return build.add(_relu(call, x), _relu(call, build.negate(x, call.name)), call.name)
+    return build.add(relu(call, x), relu(call, build.negate(x, call.name)), call.name)
 
 
 @translates("leaky_relu")
 def _leaky_relu(call: TorchCall, x: Node, slope: float = 0.01) -> Node:
     """relu(x) − slope · relu(−x)"""
-    return build.subtract(_relu(call, x), times(call, _relu(call, build.negate(x, call.name)), slope), call.name)
+    return build.subtract(relu(call, x), times(call, relu(call, build.negate(x, call.name)), slope), call.name)
 
 
 @translates("maximum", "clamp_min")
 def _maximum(call: TorchCall, x: Value, y: Value) -> Node:
     """max(x, y) = y + relu(x − y)"""
-    return build.add(node(y), _relu(call, build.subtract(node(x), node(y), call.name)), call.name)
+    return build.add(node(y), relu(call, build.subtract(node(x), node(y), call.name)), call.name)
 
 
 @translates("minimum", "clamp_max")
 def _minimum(call: TorchCall, x: Value, y: Value) -> Node:
     """min(x, y) = y − relu(y − x)"""
-    return build.subtract(node(y), _relu(call, build.subtract(node(y), node(x), call.name)), call.name)
+    return build.subtract(node(y), relu(call, build.subtract(node(y), node(x), call.name)), call.name)
 
 
 @translates("clamp", "hardtanh")
@@ -235,7 +210,7 @@ def _linear(call: TorchCall, x: Node, weight: Value, bias: Value | None = None) 
     if isinstance(weight, Node):
         y = build.matmul(x, build.transpose(weight, -1, -2, call.name), call.name)
         return y if bias is None else build.add(y, node(bias), call.name)
-    return build.affine(x, tensor(weight), _parameter(bias, "the bias"), call.name)
+    return build.affine(x, tensor(weight), parameter(bias, "the bias"), call.name)
 
 
 @translates("matmul", "mm", "bmm", "mv", "dot")
@@ -247,47 +222,6 @@ def _matmul(call: TorchCall, x: Value, y: Value) -> Node:
 def _add_matmul(call: TorchCall, start: Value, x: Value, y: Value, *, beta: float = 1, alpha: float = 1) -> Node:
     product = times(call, _matmul(call, x, y), alpha)
     return product if beta == 0 else build.add(times(call, start, beta), product, call.name)
-
-
-@translates("conv1d", "conv2d", "conv3d")
-def _convolution(  # aten's signature
-    call: TorchCall,
-    x: Node,
-    weight: Value,
-    bias: Value | None = None,
-    stride: Sequence[int] = (1,),
-    padding: Sequence[int] | str = (0,),
-    dilation: Sequence[int] = (1,),
-    groups: int = 1,
-) -> Node:
-    w = _parameter(weight, "the weight of a convolution")
-    if isinstance(padding, str) or w is None:
-        raise UnsupportedModelError(f"padding={padding!r}: give the number of zeros instead")
-    n = w.dim() - 2
-    if len(x.shape) == n + 1:
-        raise UnsupportedModelError("a convolution without a batch dimension: add one of size 1")
-    strides, zeros, dilations = (tuple(v) * (n if len(v) == 1 else 1) for v in (stride, padding, dilation))
-    return build.convolution(x, w, _parameter(bias, "the bias"), strides, zeros, dilations, groups, call.name)
-
-
-@translates("avg_pool1d", "avg_pool2d")
-def _average_pool(  # aten's signature
-    call: TorchCall,
-    x: Node,
-    kernel: Sequence[int],
-    stride: Sequence[int] = (),
-    padding: Sequence[int] = (0,),
-    ceil_mode: bool = False,
-    count_include_pad: bool = True,
-    divisor_override: int | None = None,
-) -> Node:
-    """Average pooling as a convolution of every channel with a constant kernel."""
-    if ceil_mode or divisor_override is not None or (any(padding) and not count_include_pad):
-        raise UnsupportedModelError("average pooling with ceil_mode, divisor_override or count_include_pad=False")
-    n = 2 if call.name.endswith("2d") else 1
-    size, channels = tuple(kernel) * (n if len(kernel) == 1 else 1), x.shape[1]
-    weight = torch.full((channels, 1, *size), 1.0 / math.prod(size), dtype=torch.float64)
-    return _convolution(call, x, weight, None, stride or size, padding, (1,), channels)
 
 
 @translates("_native_batch_norm_legit_no_training")

@@ -41,7 +41,11 @@ def _cast(call: TorchCall, x: Node, *rest: Any, dtype: torch.dtype | None = None
 
 @translates("view", "reshape", "_unsafe_view", "unsqueeze", "squeeze", "flatten", "unflatten", "view_copy")
 def _reshape(call: TorchCall, x: Node, *rest: Any) -> Node:
-    return build.reshape(x, call.shape, call.name)
+    if all(isinstance(n, int) for n in call.shape):
+        return build.reshape(x, call.shape, call.name)
+    # a size that torch.export could not know, as it depends on ids (which tokens a mask selects): here they are known
+    op, empty = getattr(torch.ops.aten, call.name.rpartition("/")[2]), torch.empty(x.shape, device="meta")
+    return build.reshape(x, tuple(op(empty, *rest).shape), call.name)
 
 
 @translates("copy")
@@ -163,13 +167,11 @@ def _roll(call: TorchCall, x: Node, shifts: Sequence[int], dims: Sequence[int] =
     return x
 
 
-@translates("index", "gather", "take", "diagonal", "unfold", "as_strided")
+@translates("index", "gather", "take", "diagonal", "unfold")
 def _gather(call: TorchCall, x: Node, *rest: Any, **keywords: Any) -> Node:
     """Indexing with constant indices: the same indexing of 0, 1, 2, … gives the source of every number."""
     name = call.name.rpartition("/")[2]
     rest = tuple(number(r, "an index") for r in rest)
-    if name == "as_strided":
-        raise UnsupportedModelError("as_strided depends on how numbers lie in memory; use view, permute or indexing")
     if name == "index":
         rest = ([number(i, "an index") for i in rest[0]],)
         used = [d for d, i in enumerate(rest[0]) if i is not None]
@@ -178,6 +180,29 @@ def _gather(call: TorchCall, x: Node, *rest: Any, **keywords: Any) -> Node:
             return build.take(x, used[0], index % x.shape[used[0]], call.name)
     positions = torch.arange(math.prod(x.shape)).reshape(x.shape)
     picked: Tensor = getattr(torch.ops.aten, name)(positions, *rest, **keywords)
+    flat = build.take(build.reshape(x, (-1,), call.name), 0, picked.reshape(-1), call.name)
+    return build.reshape(flat, picked.shape, call.name)
+
+
+@translates("as_strided")
+def _as_strided(
+    call: TorchCall, x: Node, size: Sequence[int], stride: Sequence[int], offset: int | None = None
+) -> Node:
+    """The numbers at given places in memory, where x lies with its own strides (as average pooling writes its result).
+
+    The place of each number of x is computed from x's strides; only places that x itself fills can be read.
+    """
+    if offset or len(call.strides) != len(x.shape):
+        raise UnsupportedModelError("as_strided with an offset: use view, permute or indexing")
+    places = torch.zeros(x.shape, dtype=torch.int64)
+    for d, (n, step) in enumerate(zip(x.shape, call.strides, strict=True)):
+        places = places + (torch.arange(n) * step).reshape(-1, *[1] * (len(x.shape) - 1 - d))
+    reach = sum((n - 1) * step for n, step in zip(size, stride, strict=True))
+    memory = torch.full((max(int(places.max()), reach) + 1,), -1)
+    memory[places.reshape(-1)] = torch.arange(places.numel())
+    picked = memory.as_strided(list(size), list(stride))
+    if len(places.unique()) < places.numel() or bool((picked < 0).any()):
+        raise UnsupportedModelError("as_strided reads memory that its argument does not fill: use view or indexing")
     flat = build.take(build.reshape(x, (-1,), call.name), 0, picked.reshape(-1), call.name)
     return build.reshape(flat, picked.shape, call.name)
 

@@ -86,7 +86,7 @@ class Counted:
             for at, values in choice.parameters.items():
                 ranges = question.relaxations.of(at, boxes, rules).ranges
                 for key, value in values.items():
-                    low, high, _ = ranges[key]
+                    low, high = ranges[key][:2]
                     assert (value >= low).all(), f"{key} of {at!r} left its range"
                     assert (value <= high).all(), f"{key} of {at!r} left its range"
             return self.real(question, boxes, objective, rules, choice)
@@ -138,12 +138,12 @@ def test_parameters_without_guidance_are_sound(rule: str) -> None:
     x = hard_points(made.graph, *made.box)
     g = torch.Generator().manual_seed(1)
     rules = dataclasses.replace(RULES[rule], free=True)
-    free = free_parameters(made.question, made.boxes, made.on_output(A), rules, DEFAULT, {})
+    free = free_parameters(made.question, made.boxes, made.on_output(A), rules, Beginning())
     assert {p.name for p in free} >= {"corner", "below", "above"}
     for kind in range(4):
         chosen: dict = {}
         for p in free:
-            low, high, _ = p.range
+            low, high = p.range[:2]
             t = torch.rand(p.value.shape, generator=g, dtype=torch.float64)
             t = t.round() if kind == 0 else t if kind < 3 else 0.5 + 0.1 * (t - 0.5)
             chosen.setdefault(p.node, {})[p.name] = low + t * (high - low)

@@ -83,6 +83,8 @@ class Range(NamedTuple):
     high: float = 1.0
     rate: float = 1.0
     """relative step size"""
+    in_parts: bool = True
+    """whether it is worth its time to optimise it again for every part of a set; else parts share the whole's value"""
 
 
 @dataclasses.dataclass(frozen=True, eq=False)

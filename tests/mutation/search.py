@@ -39,8 +39,8 @@ MUTANTS: list[Mutant] = [
             ),
             "only one of the two parts": (
                 "_Tree._split",
-                "chosen += [child.with_choice() for child in max(pairs, key=self._promise)]",
-                "chosen += [child.with_choice() for child in max(pairs, key=self._promise)][:1]",
+                "chosen += [child.with_choice() for child in best]",
+                "chosen += [child.with_choice() for child in best[:1]]",
             ),
             "NaN is a bound": (
                 "_or_none",

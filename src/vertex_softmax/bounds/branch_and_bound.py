@@ -28,6 +28,7 @@ from vertex_softmax.bounds.boxes import Boxes
 from vertex_softmax.bounds.candidates import Candidate, Survey, candidates
 from vertex_softmax.bounds.choice import Choice, Multipliers, Targets, stacked
 from vertex_softmax.bounds.coefficients import Objective
+from vertex_softmax.bounds.fitting import fitted_boxes
 from vertex_softmax.bounds.frontier import Frontier, Part
 from vertex_softmax.bounds.gains import Gains
 from vertex_softmax.bounds.question import Question
@@ -47,6 +48,9 @@ SMALL = 1 << 13
 all that is free."""
 TRIED = 4
 """How many times as many parts are surveyed together as are ascended together: a survey needs no gradients."""
+
+AGAIN = 4
+"""By how much the steps of an ascent are smaller when it goes on over fitted boxes."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -194,6 +198,8 @@ class _Tree:
         """parameters that parts do not optimise again, by node; none in a small network, where they cost little"""
         self.shared: dict[int, Choice] = {}
         """by objective: their values, as the ascent on the whole set left them, (1, 1, ...)"""
+        self.fitted: dict[int, Boxes] = {}
+        """by objective: the boxes of the whole set, fitted to it (fitting.py)"""
         self.bounded = 0
         self.witness: Tensor | None = None
         self.broken: int | None = None
@@ -226,6 +232,8 @@ class _Tree:
     def _advance(self, count: int, work: Callable[[list[Part]], list[Part]]) -> None:
         """Put what `work` makes of the worst parts in their place; if it does not come to an end, they stay."""
         taken = self.frontier.gather(count)
+        if self.fitted and taken:  # parts of one objective share its boxes
+            taken = [part for part in taken if part.objective == taken[0].objective]
         self.frontier.replace(taken, work(taken))
         if self.watchers.progress is not None:
             left = self.frontier.open_parts()
@@ -332,13 +340,33 @@ class _Tree:
         ]
         if done.bound.isnan().logical_or(done.bound > limits).all():  # nothing left to ask
             return parts
-        for k, part in enumerate(parts):
-            if not part.splits:
-                whole = _Surveyed(part, done.choice.only(self.shared_names), k).with_choice()
-                self.shared[part.objective] = whole.choice
-        own = done.choice.without(self.shared_names)
-        parts = [_Surveyed(part, own, k).with_choice() for k, part in enumerate(parts)]
+        chosen = [_Surveyed(part, done.choice, k).with_choice() for k, part in enumerate(parts)]
+        if not parts[0].splits and not self.fitted:
+            chosen = self._fit(chosen, ascent)
+        parts = [dataclasses.replace(part, choice=part.choice.without(self.shared_names)) for part in chosen]
         return [each.with_choice() for each in self._surveyed(parts)]
+
+    def _fit(self, wholes: list[Part], ascent: Ascent) -> list[Part]:
+        """Whole sets with all their parameters: fit each objective's boxes, and go on with the ascent over these."""
+        found = [whole if self.frontier.is_closed(whole) else self._fitted(whole, ascent) for whole in wholes]
+        for whole in found:
+            self.shared[whole.objective] = whole.choice.only(self.shared_names)
+        return found
+
+    def _fitted(self, whole: Part, ascent: Ascent) -> Part:
+        """The whole set for one objective, over boxes fitted to it; as it is where nothing can be fitted."""
+        if self.watchers.leaves is not None:  # the checker fits nothing
+            return whole
+        question, objective = self.question.on_parts(), self._objective([whole])
+        boxes = fitted_boxes(question, self.boxes, objective, self.rules, whole.choice)
+        if boxes is self.boxes:
+            return whole
+        self.fitted[whole.objective] = boxes
+        again = dataclasses.replace(ascent, steps=ascent.steps // 2, step_size=ascent.step_size / AGAIN)
+        limit, beginning = Goal(self._goals([whole]).unsqueeze(1)), Beginning(choice=whole.choice, best=True)
+        done = ascend(question, boxes, objective, self.rules, again, limit, beginning)
+        bound = max(whole.bound, _or_none(float(done.bound)))
+        return dataclasses.replace(whole, bound=bound, choice=done.choice)
 
     def _surveyed(self, parts: list[Part]) -> list[_Surveyed]:
         """One backward pass over each part: its bound, the multiplier of its last split, and what to split next."""
@@ -367,7 +395,9 @@ class _Tree:
     def _boxes_of(self, parts: Sequence[Part]) -> PartBoxes:
         index = self.question.index
         forbidden = (index.graph.input, index.start)
-        return part_boxes(self.boxes, self.inner, [part.splits for part in parts], forbidden)
+        objectives = {part.objective for part in parts}
+        whole = self.fitted.get(parts[0].objective, self.boxes) if len(objectives) == 1 else self.boxes
+        return part_boxes(whole, self.inner, [part.splits for part in parts], forbidden)
 
     def _objective(self, parts: Sequence[Part]) -> Objective:
         A = self.objectives[[part.objective for part in parts]].unsqueeze(1)

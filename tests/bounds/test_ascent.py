@@ -86,7 +86,7 @@ class Counted:
             for at, values in choice.parameters.items():
                 ranges = question.relaxations.of(at, boxes, rules).ranges
                 for key, value in values.items():
-                    low, high = ranges[key][:2]
+                    low, high, _ = ranges[key]
                     assert (value >= low).all(), f"{key} of {at!r} left its range"
                     assert (value <= high).all(), f"{key} of {at!r} left its range"
             return self.real(question, boxes, objective, rules, choice)
@@ -143,7 +143,7 @@ def test_parameters_without_guidance_are_sound(rule: str) -> None:
     for kind in range(4):
         chosen: dict = {}
         for p in free:
-            low, high = p.range[:2]
+            low, high, _ = p.range
             t = torch.rand(p.value.shape, generator=g, dtype=torch.float64)
             t = t.round() if kind == 0 else t if kind < 3 else 0.5 + 0.1 * (t - 0.5)
             chosen.setdefault(p.node, {})[p.name] = low + t * (high - low)

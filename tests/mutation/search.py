@@ -71,6 +71,35 @@ MUTANTS: list[Mutant] = [
     ),
     *mutants(
         "search",
+        "bounds/splits.py",
+        "bounds/test_splits.py",
+        {
+            "a part whose ends cross is empty": (
+                "_ordered",
+                "Interval(torch.minimum(lower, upper), torch.maximum(lower, upper))",
+                "Interval(lower, upper)",
+            ),
+        },
+    ),
+    *mutants(
+        "search",
+        "ops/generators.py",
+        "ops/test_generators.py",
+        {
+            "fitted ellipsoids without the errors": (
+                "fitted",
+                "weight.sum(-1) + (factor * apart).sum(-1)",
+                "weight.sum(-1)",
+            ),
+            "ellipsoids fitted to other functionals": (
+                "_fitted_squares",
+                "shape.movedim(-3, -2).flatten(-2)",
+                "shape.flip(-4).movedim(-3, -2).flatten(-2)",
+            ),
+        },
+    ),
+    *mutants(
+        "search",
         "search/targets.py",
         "search/test_targets.py",
         {

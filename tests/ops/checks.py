@@ -164,7 +164,7 @@ def check_parameters(
         chosen = {}
         for name, start in names.items():
             full = start.expand(BATCH, A.shape[1], *start.shape[2:])
-            low, high = relaxed.ranges[name][:2]
+            low, high, _ = relaxed.ranges[name]
             t = torch.rand(full.shape, generator=g, dtype=full.dtype) if kind > 1 else torch.full_like(full, kind)
             chosen[name] = (low + t * (high - low)).requires_grad_()
         step = relaxed.with_parameters(chosen).backward(A)

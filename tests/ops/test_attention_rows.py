@@ -151,7 +151,7 @@ def drawn(relaxed: Relaxation, seed: int, silly: float, S: int = 7) -> dict[str,
         full = start.expand(BATCH, S, *start.shape[2:])
         t = torch.rand(full.shape, generator=g, dtype=torch.float64)
         t = torch.where(torch.rand(full.shape, generator=g) < 0.3, t.round(), t)
-        low, high = relaxed.ranges[name][:2]
+        low, high, _ = relaxed.ranges[name]
         if name in {"weight", "mix"}:
             chosen[name] = t
         elif name == "place":

@@ -22,20 +22,20 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from vertex_softmax.bounds.ascent import Ascent, Beginning, Goal, ascend
+from vertex_softmax.bounds.ascent import Ascent, Beginning, Goal, ascend, ascended_box
 from vertex_softmax.bounds.backward import Wanted, backward
 from vertex_softmax.bounds.boxes import Boxes
 from vertex_softmax.bounds.candidates import Candidate, Survey, candidates
 from vertex_softmax.bounds.choice import Choice, Multipliers, Targets, stacked
 from vertex_softmax.bounds.coefficients import Objective
-from vertex_softmax.bounds.fitting import fitted_boxes
+from vertex_softmax.bounds.fitting import fitted_boxes, shared_names
 from vertex_softmax.bounds.frontier import Frontier, Part
 from vertex_softmax.bounds.gains import Gains
 from vertex_softmax.bounds.question import Question
 from vertex_softmax.bounds.splits import PartBoxes, Split, part_boxes
 from vertex_softmax.foundation.errors import InvalidValueError, OutOfTimeError
 from vertex_softmax.graph.ir import Node
-from vertex_softmax.ops.contract import InnerRange, Relaxation, Splittable
+from vertex_softmax.ops.contract import InnerRange, Splittable
 from vertex_softmax.ops.interval import Interval
 from vertex_softmax.ops.rules import Rules
 
@@ -79,10 +79,15 @@ class Search:
     """where splits leave an op linear on both sides (ReLUs), the parameters of a part are optimised after so many
     splits; between, only multipliers are new. After any other split they always are."""
 
+    late: int = 1000
+    """after bounding so many parts, the box that the last exact splits cut is optimised once for the whole set"""
+    boxes: Ascent = dataclasses.field(default_factory=lambda: Ascent(steps=15, step_size=0.2, decay=0.9))
+    """the ascent of every number of that box"""
+
     def __post_init__(self) -> None:
         if self.seconds is not None and not self.seconds >= 0:
             raise InvalidValueError(f"seconds is {self.seconds!r}; it must be at least 0, or None for no limit")
-        for name in ("domains", "memory", "width", "tried", "considered", "reliable", "every"):
+        for name in ("domains", "memory", "width", "tried", "considered", "reliable", "every", "late"):
             value = getattr(self, name)
             if value is not None and value < 1:
                 raise InvalidValueError(f"{name} is {value!r}; it must be at least 1")
@@ -188,18 +193,14 @@ class _Tree:
         }
         """nodes whose splits leave the op that reads them linear"""
         self.gains = Gains(search.reliable)
-        self.shared_names = {
-            node: names
-            for node in nodes
-            if numbers > SMALL and node.inputs and not node.op.affine
-            for names in [_shared_names(question.relaxations.of(node, boxes, self.rules))]
-            if names
-        }
+        self.shared_names = shared_names(question, boxes, self.rules) if numbers > SMALL else {}
         """parameters that parts do not optimise again, by node; none in a small network, where they cost little"""
         self.shared: dict[int, Choice] = {}
         """by objective: their values, as the ascent on the whole set left them, (1, 1, ...)"""
         self.fitted: dict[int, Boxes] = {}
         """by objective: the boxes of the whole set, fitted to it (fitting.py)"""
+        self.late = watchers.leaves is not None
+        """whether the box was optimised that the last exact splits cut; never for the checker, which knows the first"""
         self.bounded = 0
         self.witness: Tensor | None = None
         self.broken: int | None = None
@@ -224,10 +225,27 @@ class _Tree:
                     elif self.frontier.bytes > search.memory:
                         stopped = Stop.MEMORY
                     else:
+                        if self.bounded >= search.late and not self.late:
+                            self._improve_box()
                         self._advance(self.width, lambda parts: self._bound(self._split(parts)))
         except OutOfTimeError:
             stopped = Stop.SECONDS
         return self._outcome(stopped)
+
+    def _improve_box(self) -> None:
+        """Optimise the box of the last node with exact splits behind an attention, over the whole set, once."""
+        self.late = True
+        index = self.question.index
+        nodes = [node for node in index.nodes if node in self.exact and index.has_attention(node)]
+        if not nodes:
+            return
+        rules = dataclasses.replace(self.rules, pieces=1)
+        box = ascended_box(self.question, self.boxes, nodes[-1], rules, self.search.boxes)
+        better = self.boxes.tightened(nodes[-1], box)
+        if len(better.problems) > len(self.boxes.problems):  # the two boxes contradict each other: neither is trusted
+            return
+        self.boxes = better
+        self.fitted = {objective: boxes.tightened(nodes[-1], box) for objective, boxes in self.fitted.items()}
 
     def _advance(self, count: int, work: Callable[[list[Part]], list[Part]]) -> None:
         """Put what `work` makes of the worst parts in their place; if it does not come to an end, they stay."""
@@ -365,8 +383,10 @@ class _Tree:
         again = dataclasses.replace(ascent, steps=ascent.steps // 2, step_size=ascent.step_size / AGAIN)
         limit, beginning = Goal(self._goals([whole]).unsqueeze(1)), Beginning(choice=whole.choice, best=True)
         done = ascend(question, boxes, objective, self.rules, again, limit, beginning)
-        bound = max(whole.bound, _or_none(float(done.bound)))
-        return dataclasses.replace(whole, bound=bound, choice=done.choice)
+        better = dataclasses.replace(whole, bound=max(whole.bound, _or_none(float(done.bound))))
+        if self.frontier.is_closed(better):  # an ascent does not return the parameters of what is settled
+            return better
+        return dataclasses.replace(better, choice=done.choice)
 
     def _surveyed(self, parts: list[Part]) -> list[_Surveyed]:
         """One backward pass over each part: its bound, the multiplier of its last split, and what to split next."""
@@ -462,11 +482,6 @@ class _Surveyed(NamedTuple):
         """The part with its own parameters."""
         choice = self.batch.map(lambda value: value[self.row : self.row + 1])
         return dataclasses.replace(self.part, choice=choice)
-
-
-def _shared_names(relaxation: Relaxation) -> tuple[str, ...]:
-    """The parameters of a relaxation that parts do not optimise again."""
-    return tuple(name for name in relaxation.parameters() if not relaxation.ranges[name].in_parts)
 
 
 def _single(value: Tensor) -> Tensor:

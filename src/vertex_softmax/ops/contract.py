@@ -83,8 +83,6 @@ class Range(NamedTuple):
     high: float = 1.0
     rate: float = 1.0
     """relative step size"""
-    in_parts: bool = True
-    """whether it is worth its time to optimise it again for every part of a set; else parts share the whole's value"""
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -129,6 +127,8 @@ class Relaxation(ABC):
 
     ranges: ClassVar[Mapping[str, Range]] = {}
     """where each free parameter is optimised, by name"""
+    shared: ClassVar[tuple[str, ...]] = ()
+    """free parameters not worth the time to optimise them again for every part of a set: parts share the whole's"""
 
     def with_parameters(self, values: Mapping[str, Tensor]) -> Relaxation:
         """The same relaxation with other values, (batch, objectives, ...), of its free parameters."""

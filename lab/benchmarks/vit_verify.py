@@ -1,6 +1,7 @@
-"""The 60 VNN-COMP instances of `vit` through `vertex sweep`, and every `unsat` attacked again.
+"""The 60 (or 133) VNN-COMP instances of `vit` through `vertex sweep`, and every `unsat` attacked again.
 
-python lab/benchmarks/vit_verify.py [--data DIR] [--jobs N] [--timeout S] [--attack S] [--out F] [--work D]
+python lab/benchmarks/vit_verify.py [--data DIR] [--instances CSV] [--jobs N] [--timeout S] [--attack S] [--out F]
+    [--work D]
 
 Every instance is a process of its own with two threads and --timeout seconds, --jobs at a time (give jobs = cores / 2
 for figures "on 2 cores"). Then each instance that was answered `unsat` is attacked for --attack seconds with another
@@ -54,7 +55,7 @@ def there(folder: Path, name: str) -> str:
 
 def sweep(arguments: argparse.Namespace) -> list[dict[str, Any]]:
     """One row per instance, from the sweep's journal and results."""
-    instances = arguments.data / "instances.csv"
+    instances = arguments.data / arguments.instances
     command = [sys.executable, "-m", "vertex_softmax", "sweep", str(instances), "--out", str(arguments.work)]
     command += ["--jobs", str(arguments.jobs), "--timeout", f"{arguments.timeout:g}"]
     environment = {**os.environ, "OMP_NUM_THREADS": "2"}
@@ -72,6 +73,7 @@ def sweep(arguments: argparse.Namespace) -> list[dict[str, Any]]:
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--data", type=Path, default=ROOT.parent / "shared" / "data" / "vit")
+    parser.add_argument("--instances", default="instances.csv", help="the list in DIR: instances_2024.csv has 133")
     parser.add_argument("--jobs", type=int, default=1)
     parser.add_argument("--timeout", type=float, default=100.0)
     parser.add_argument("--attack", type=float, default=60.0)
@@ -97,11 +99,13 @@ def main() -> int:
     for model in MODELS:
         mine = [row for row in rows if row["model"].startswith(model)]
         counts = {word: sum(row["result"] == word for row in mine) for word in ("unsat", "sat", "unknown", "timeout")}
+        decided = [row["seconds"] for row in mine if row["result"] in ("unsat", "sat")]
         summary[model] = {
             **counts,
             "error": len(mine) - sum(counts.values()),
             "instances": len(mine),
             "mean_seconds": statistics.fmean(row["seconds"] for row in mine) if mine else None,
+            "mean_seconds_decided": statistics.fmean(decided) if decided else None,
             "goal": GOALS[model],
         }
     broken = [name for name, found in attacks.items() if found["broken"]]

@@ -138,7 +138,7 @@ def test_parameters_without_guidance_are_sound(rule: str) -> None:
     x = hard_points(made.graph, *made.box)
     g = torch.Generator().manual_seed(1)
     rules = dataclasses.replace(RULES[rule], free=True)
-    free = free_parameters(made.question, made.boxes, made.on_output(A), rules, DEFAULT, {})
+    free = free_parameters(made.question, made.boxes, made.on_output(A), rules, Beginning())
     assert {p.name for p in free} >= {"corner", "below", "above"}
     for kind in range(4):
         chosen: dict = {}

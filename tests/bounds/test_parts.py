@@ -15,7 +15,7 @@ from tests.bounds.networks import Config, descend, input_box, samples, transform
 from vertex_softmax.bounds.ascent import Ascent, Beginning, ascend, free_parameters
 from vertex_softmax.bounds.backward import backward
 from vertex_softmax.bounds.branch_and_bound import inner_ranges
-from vertex_softmax.bounds.choice import DEFAULT, Choice, Multipliers, Targets
+from vertex_softmax.bounds.choice import Choice, Multipliers, Targets
 from vertex_softmax.graph.ir import Constant, Node
 from vertex_softmax.ops.contract import Splittable
 from vertex_softmax.ops.interval import Interval
@@ -153,7 +153,7 @@ def drawn(case: Made, made: Ready, A: Tensor, rules: Rules, seed: int, *, target
     """Random values of all free parameters, multipliers of very different sizes, and random targets."""
     g = torch.Generator().manual_seed(seed)
     parameters: dict[Node, dict[str, Tensor]] = {}
-    for p in free_parameters(made.question, made.boxes, made.on_output(A), rules, DEFAULT, {}):
+    for p in free_parameters(made.question, made.boxes, made.on_output(A), rules, Beginning()):
         t = torch.rand(p.value.shape, generator=g, dtype=torch.float64)
         parameters.setdefault(p.node, {})[p.name] = p.range.low + t * (p.range.high - p.range.low)
     multipliers, targets = {}, {}

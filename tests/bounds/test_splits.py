@@ -10,6 +10,7 @@ from tests.bounds.test_parts import COUNT, RULES, fixed, made, parted, ready
 from vertex_softmax.bounds.ascent import Ascent, Beginning, ascend
 from vertex_softmax.bounds.backward import backward
 from vertex_softmax.bounds.box_passes import all_boxes
+from vertex_softmax.bounds.boxes import Boxes
 from vertex_softmax.bounds.branch_and_bound import inner_ranges
 from vertex_softmax.bounds.choice import Choice, Multipliers, Targets
 from vertex_softmax.bounds.splits import Split, part_boxes
@@ -221,3 +222,19 @@ def test_splits_cut_the_boxes_of_their_parts() -> None:
     assert torch.equal(cut.boxes.inner[node].upper, box.upper.expand(2, *box.upper.shape[1:]))
     assert not cut.cuts
     assert cut.boxes[node] is case.boxes[node]
+
+
+def test_a_box_that_became_narrower_after_the_split_stays_a_box() -> None:
+    """What the split leaves is met with the new box; ends that cross change places, nothing is discarded as empty."""
+    x = build.source((3,))
+    node = build.affine(x, torch.eye(3, dtype=torch.float64), torch.zeros(3, dtype=torch.float64), "linear")
+    ends = torch.tensor([[-1.0, -1.0, 0.5]]).double(), torch.tensor([[1.0, 0.25, 1.0]]).double()
+    whole = Boxes(1, {x: Interval(*ends), node: Interval(*ends)})
+    splits = (
+        Split(node, 0, 0.5, at_least=True),
+        Split(node, 1, 0.5, at_least=False),
+        Split(node, 2, 0.25, at_least=False),
+    )
+    found = part_boxes(whole, {}, [splits, ()], [x]).boxes[node]
+    assert found.lower.tolist() == [[0.5, -1.0, 0.25], ends[0][0].tolist()]
+    assert found.upper.tolist() == [[1.0, 0.25, 0.5], ends[1][0].tolist()]

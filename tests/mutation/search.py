@@ -39,8 +39,8 @@ MUTANTS: list[Mutant] = [
             ),
             "only one of the two parts": (
                 "_Tree._split",
-                "chosen += [child.with_choice() for child in max(pairs, key=self._promise)]",
-                "chosen += [child.with_choice() for child in max(pairs, key=self._promise)][:1]",
+                "chosen += [child.with_choice() for child in best]",
+                "chosen += [child.with_choice() for child in best[:1]]",
             ),
             "NaN is a bound": (
                 "_or_none",
@@ -66,6 +66,35 @@ MUTANTS: list[Mutant] = [
                 "_Tree._goals",
                 "self.frontier.goals[part.objective]",
                 "self.frontier.goals[0]",
+            ),
+        },
+    ),
+    *mutants(
+        "search",
+        "bounds/splits.py",
+        "bounds/test_splits.py",
+        {
+            "a part whose ends cross is empty": (
+                "_ordered",
+                "Interval(torch.minimum(lower, upper), torch.maximum(lower, upper))",
+                "Interval(lower, upper)",
+            ),
+        },
+    ),
+    *mutants(
+        "search",
+        "ops/generators.py",
+        "ops/test_generators.py",
+        {
+            "fitted ellipsoids without the errors": (
+                "fitted",
+                "weight.sum(-1) + (factor * apart).sum(-1)",
+                "weight.sum(-1)",
+            ),
+            "ellipsoids fitted to other functionals": (
+                "_fitted_squares",
+                "shape.movedim(-3, -2).flatten(-2)",
+                "shape.flip(-4).movedim(-3, -2).flatten(-2)",
             ),
         },
     ),

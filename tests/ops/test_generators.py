@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import itertools
 import math
 
@@ -15,6 +16,7 @@ from vertex_softmax.ops.generators import (
     Ellipsoid,
     Generators,
     ellipsoid,
+    fitted,
     functional_radius,
     most_eigenvalue,
     product_radius,
@@ -245,3 +247,43 @@ def test_numbers_whose_error_is_wider_than_their_box_are_taken_from_it() -> None
     assert found.centre.tolist() == [[1.0, 1.0, 0.5, 5.0]]
     assert found.columns.squeeze(-1).tolist() == [[0.5, 0.0, 0.0, 2.0]]
     assert found.error.tolist() == [[0.25, 3.0, 0.5, 3.0]]
+
+
+@pytest.mark.parametrize("seed", range(12))
+def test_fitted_ellipsoids_hold_for_every_functional_and_are_tight_at_their_own(seed: int) -> None:
+    """Against the sums over all columns themselves, for functionals near and far from those that were fitted."""
+    g = torch.Generator().manual_seed(seed)
+    dtype = torch.float32 if seed % 4 == 3 else torch.float64
+
+    def draw(*shape: int) -> Tensor:
+        return torch.randn(*shape, generator=g, dtype=torch.float64)
+
+    heads, n, d, m, P = 2, 3, 4, 3, 9
+    columns = draw(1, heads, n, d, P) * 10.0 ** (3 * draw(1, heads, n, 1, P))
+    columns[..., 2] = 0.0
+    error = draw(1, heads, n, d).abs() * (seed % 3)
+    eta = draw(heads, m, d)
+    eta[0, 0] = 0.0
+    eta[0, 1, 1:] = 0.0
+    rows = Generators(draw(1, heads, n, d).to(dtype), columns.to(dtype), error.to(dtype))
+    whole = fitted(ellipsoid(rows), eta.to(dtype))
+    assert whole.fitted is not None
+    columns, error, eta = (x.to(dtype).double() for x in (columns, error, eta))
+    for spread in (0.0, 1e-3, 0.1, 1.0, 100.0):
+        asked = (eta + spread * draw(7, 1, heads, m, d)).to(dtype)
+        found = functional_radius(asked, whole).double()
+        one = asked.double()
+        exact = torch.einsum("bshid,hjdp->bshijp", one, columns[0]).abs().sum(-1)
+        exact = exact + torch.einsum("bshid,hjd->bshij", one.abs(), error[0])
+        assert (found >= exact * (1 - 8 * torch.finfo(dtype).eps)).all()
+        if spread == 0.0 and dtype == torch.float64:  # then Σ (η·g_p)² / u_p ≤ Σ |η·g_p|
+            busy = (exact > 0).expand_as(found)
+            assert (found**2 <= 1.001 * exact * whole.fitted.size)[busy].all()
+
+
+def test_ellipsoids_without_rows_or_of_several_inputs_are_not_fitted() -> None:
+    rows = Generators(*(torch.ones(2, 1, 3, 4, *more, dtype=torch.float64) for more in ((), (5,), ())))
+    several = ellipsoid(rows)
+    assert fitted(several, torch.ones(1, 3, 4, dtype=torch.float64)) is several
+    bare = dataclasses.replace(ellipsoid(Generators(*(x[:1] for x in rows))), rows=None)
+    assert fitted(bare, torch.ones(1, 3, 4, dtype=torch.float64)) is bare

@@ -118,13 +118,13 @@ def free_parameters(
     boxes: Boxes,
     objective: Objective,
     rules: Rules,
-    first: Choice,
-    cuts: Mapping[Node, Multipliers],
+    beginning: Beginning,
 ) -> list[Parameter]:
-    """The free parameters of all ops above a node: as `first` has them, else at their defaults.
+    """The free parameters of all ops above a node: as `beginning` has them, else at their defaults; not the fixed ones.
 
     And multipliers, from 0 on, of the boxes that were cut: `cuts` has the scale of their steps, 0 where nothing is cut.
     """
+    first, cuts, fixed = beginning.choice or Choice(), beginning.cuts, beginning.fixed.parameters
     count = objective.coefficients.A.shape[1]
     found: list[Parameter] = []
 
@@ -140,6 +140,8 @@ def free_parameters(
         if node.inputs and not node.op.affine:
             relaxation = question.relaxations.of(node, boxes, rules)
             for name, default in relaxation.parameters().items():
+                if name in fixed.get(node, {}):
+                    continue
                 add(node, name, relaxation.ranges[name], first.parameters.get(node, {}).get(name, default))
     return found
 
@@ -175,6 +177,8 @@ class Beginning:
     """boxes with multipliers; what stands here for each side is the scale of its multiplier's steps, not its value"""
     best: bool = False
     """return the values of the best bound instead of the last ones"""
+    fixed: Choice = dataclasses.field(default_factory=Choice)
+    """parameters that keep these values, (batch or 1, S or 1, ...): they are not in the choice that is returned"""
 
 
 def ascend(
@@ -190,16 +194,16 @@ def ascend(
     begin = time.perf_counter()
     beginning = beginning or Beginning()
     rules = dataclasses.replace(rules, free=True)
-    first = beginning.choice or Choice()
-    free = free_parameters(question, boxes, objective, rules, first, beginning.cuts)
+    free = free_parameters(question, boxes, objective, rules, beginning)
     objectives = objective.coefficients.A
 
     def bounded(which: Tensor, used: Rules, choice: Choice) -> Tensor:
+        choice = choice.beside(beginning.fixed)
         return lower_bound(question, boxes, Objective.dense(objective.node, _take(objectives, which)), used, choice)
 
     with torch.no_grad():
         first = Choice() if beginning.choice is None else _choice(free)
-        best = lower_bound(question, boxes, objective, rules, first)
+        best = lower_bound(question, boxes, objective, rules, first.beside(beginning.fixed))
     if beginning.known is not None:
         best = torch.maximum(best, beginning.known)
     hopeless = torch.zeros_like(best, dtype=torch.bool)

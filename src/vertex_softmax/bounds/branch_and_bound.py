@@ -22,15 +22,17 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from vertex_softmax.bounds.ascent import Ascent, Beginning, Goal, ascend
+from vertex_softmax.bounds.ascent import Ascent, Beginning, Goal, ascend, ascended_box
 from vertex_softmax.bounds.backward import Wanted, backward
 from vertex_softmax.bounds.boxes import Boxes
-from vertex_softmax.bounds.candidates import Survey, candidates
+from vertex_softmax.bounds.candidates import Candidate, Survey, candidates
 from vertex_softmax.bounds.choice import Choice, Multipliers, Targets, stacked
 from vertex_softmax.bounds.coefficients import Objective
+from vertex_softmax.bounds.fitting import fitted_boxes, shared_names
 from vertex_softmax.bounds.frontier import Frontier, Part
+from vertex_softmax.bounds.gains import Gains
 from vertex_softmax.bounds.question import Question
-from vertex_softmax.bounds.splits import PartBoxes, part_boxes
+from vertex_softmax.bounds.splits import PartBoxes, Split, part_boxes
 from vertex_softmax.foundation.errors import InvalidValueError, OutOfTimeError
 from vertex_softmax.graph.ir import Node
 from vertex_softmax.ops.contract import InnerRange, Splittable
@@ -42,9 +44,13 @@ SHOWN = 3
 TOGETHER = 1 << 20
 """About how many numbers parts that are bounded together have, in all nodes."""
 SMALL = 1 << 13
-"""A network with at most so many numbers in all nodes has `Rules.sums` in every survey."""
+"""A network with at most so many numbers in all nodes has `Rules.sums` in every survey, and every part optimises
+all that is free."""
 TRIED = 4
 """How many times as many parts are surveyed together as are ascended together: a survey needs no gradients."""
+
+AGAIN = 4
+"""By how much the steps of an ascent are smaller when it goes on over fitted boxes."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -60,19 +66,28 @@ class Search:
     width: int | None = None
     """how many parts are bounded together; None: as many as have TOGETHER numbers in all, 32 to 256"""
     tried: int = 4
-    """how many splits are tried before one is chosen"""
+    """how many splits are tried before one is chosen, of a part whose most promising one is not relied on yet"""
+    considered: int = 16
+    """among how many candidates of each part the most promising are looked for"""
+    reliable: int = 3
+    """a split of a number that was tried so often is chosen without a trial (gains.py)"""
     root: Ascent = dataclasses.field(default_factory=Ascent)
     """the ascent on the whole set, before anything is split"""
     ascent: Ascent = dataclasses.field(default_factory=lambda: Ascent(steps=8, step_size=0.01, decay=0.97, sums=False))
     """the ascent on a part, from its parent's parameters on"""
-    every: int = 8
+    every: int = 16
     """where splits leave an op linear on both sides (ReLUs), the parameters of a part are optimised after so many
     splits; between, only multipliers are new. After any other split they always are."""
+
+    late: int = 1000
+    """after bounding so many parts, the box that the last exact splits cut is optimised once for the whole set"""
+    boxes: Ascent = dataclasses.field(default_factory=lambda: Ascent(steps=15, step_size=0.2, decay=0.9))
+    """the ascent of every number of that box"""
 
     def __post_init__(self) -> None:
         if self.seconds is not None and not self.seconds >= 0:
             raise InvalidValueError(f"seconds is {self.seconds!r}; it must be at least 0, or None for no limit")
-        for name in ("domains", "memory", "width", "tried", "every"):
+        for name in ("domains", "memory", "width", "tried", "considered", "reliable", "every", "late"):
             value = getattr(self, name)
             if value is not None and value < 1:
                 raise InvalidValueError(f"{name} is {value!r}; it must be at least 1")
@@ -177,6 +192,15 @@ class _Tree:
             for source in node.inputs
         }
         """nodes whose splits leave the op that reads them linear"""
+        self.gains = Gains(search.reliable)
+        self.shared_names = shared_names(question, boxes, self.rules) if numbers > SMALL else {}
+        """parameters that parts do not optimise again, by node; none in a small network, where they cost little"""
+        self.shared: dict[int, Choice] = {}
+        """by objective: their values, as the ascent on the whole set left them, (1, 1, ...)"""
+        self.fitted: dict[int, Boxes] = {}
+        """by objective: the boxes of the whole set, fitted to it (fitting.py)"""
+        self.late = watchers.leaves is not None
+        """whether the box was optimised that the last exact splits cut; never for the checker, which knows the first"""
         self.bounded = 0
         self.witness: Tensor | None = None
         self.broken: int | None = None
@@ -201,14 +225,33 @@ class _Tree:
                     elif self.frontier.bytes > search.memory:
                         stopped = Stop.MEMORY
                     else:
+                        if self.bounded >= search.late and not self.late:
+                            self._improve_box()
                         self._advance(self.width, lambda parts: self._bound(self._split(parts)))
         except OutOfTimeError:
             stopped = Stop.SECONDS
         return self._outcome(stopped)
 
+    def _improve_box(self) -> None:
+        """Optimise the box of the last node with exact splits behind an attention, over the whole set, once."""
+        self.late = True
+        index = self.question.index
+        nodes = [node for node in index.nodes if node in self.exact and index.has_attention(node)]
+        if not nodes:
+            return
+        rules = dataclasses.replace(self.rules, pieces=1)
+        box = ascended_box(self.question, self.boxes, nodes[-1], rules, self.search.boxes)
+        better = self.boxes.tightened(nodes[-1], box)
+        if len(better.problems) > len(self.boxes.problems):  # the two boxes contradict each other: neither is trusted
+            return
+        self.boxes = better
+        self.fitted = {objective: boxes.tightened(nodes[-1], box) for objective, boxes in self.fitted.items()}
+
     def _advance(self, count: int, work: Callable[[list[Part]], list[Part]]) -> None:
         """Put what `work` makes of the worst parts in their place; if it does not come to an end, they stay."""
         taken = self.frontier.gather(count)
+        if self.fitted and taken:  # parts of one objective share its boxes
+            taken = [part for part in taken if part.objective == taken[0].objective]
         self.frontier.replace(taken, work(taken))
         if self.watchers.progress is not None:
             left = self.frontier.open_parts()
@@ -232,21 +275,44 @@ class _Tree:
 
     def _split(self, parts: list[Part]) -> list[Part]:
         """Both children of every part, by the best of its candidates."""
-        tries = [part.candidates[: self.search.tried] for part in parts]
+        tries = [self._to_try(part) for part in parts]
         children = [
             child for part, each in zip(parts, tries, strict=True) for one in each for child in part.children(one)
         ]
         surveyed = self._surveyed(children)
         chosen: list[Part] = []
-        for each in tries:
+        for part, each in zip(parts, tries, strict=True):
             mine, surveyed = surveyed[: 2 * len(each)], surveyed[2 * len(each) :]
             pairs = [(mine[k], mine[k + 1]) for k in range(0, len(mine), 2)]
-            chosen += [child.with_choice() for child in max(pairs, key=self._promise)]
+            for candidate, (above, below) in zip(each, pairs, strict=True):
+                self.gains.learn(
+                    part.objective, candidate, above.part.bound - part.bound, below.part.bound - part.bound
+                )
+            best = max(pairs, key=lambda pair: self._promise([child.part.bound for child in pair], part.objective))
+            chosen += [child.with_choice() for child in best]
         return chosen
 
-    def _promise(self, pair: tuple[_Surveyed, _Surveyed]) -> float:
-        """How good a split is: the worse child counts most; beyond the goal nothing does."""
-        short = sorted(min(0.0, self.frontier.shortfall(child.part)) for child in pair)
+    def _to_try(self, part: Part) -> Sequence[Candidate]:
+        """The candidates to try, the most promising first; one alone if it is relied on.
+
+        After a split that is not exact both children are optimised anyway: beside that trials cost little.
+        """
+
+        def promise(candidate: Candidate) -> float:
+            expected = self.gains.expected(part.objective, candidate)
+            return self._promise([part.bound + gain for gain in expected], part.objective)
+
+        ranked = sorted(part.candidates, key=promise, reverse=True)
+        relied = self._is_exact(ranked[0]) and self.gains.is_reliable(part.objective, ranked[0])
+        return ranked[: 1 if relied else self.search.tried]
+
+    def _is_exact(self, split: Split | Candidate) -> bool:
+        """Whether a split leaves the op that reads the number linear on both sides, or is of an inner number."""
+        return split.inner or split.node in self.exact
+
+    def _promise(self, bounds: Sequence[float], objective: int) -> float:
+        """How good a split with these two bounds is: the worse counts most; beyond the goal nothing does."""
+        short = sorted(min(0.0, bound - self.frontier.goals[objective]) for bound in bounds)
         return short[0] + 0.1 * short[1]
 
     def _bound(self, parts: list[Part]) -> list[Part]:
@@ -262,7 +328,7 @@ class _Tree:
                 done += self._ascended(due[begin : begin + 2 * self.width], ascent)
         stored = [dataclasses.replace(part, choice=part.choice.map(_single)) for part in done]
         if self.watchers.leaves is not None:
-            self.watchers.leaves.extend(part for part in stored if self.frontier.is_closed(part))
+            self.watchers.leaves.extend(self._complete(part) for part in stored if self.frontier.is_closed(part))
         return [
             dataclasses.replace(part, choice=Choice()) if self.frontier.is_closed(part) else part for part in stored
         ]
@@ -274,8 +340,7 @@ class _Tree:
             return search.root
         if not part.candidates:  # nothing left to split: the last chance
             return dataclasses.replace(search.ascent, steps=search.root.steps)
-        exact = splits[-1].inner or splits[-1].node in self.exact
-        return None if exact and len(splits) % search.every else search.ascent
+        return None if self._is_exact(splits[-1]) and len(splits) % search.every else search.ascent
 
     def _ascended(self, parts: list[Part], ascent: Ascent) -> list[Part]:
         """The parts with their free parameters optimised."""
@@ -283,8 +348,8 @@ class _Tree:
         limits = self._goals(parts).unsqueeze(1)
         if self.watchers.leaves is not None:  # parameters of what is dropped on the way would be lost
             limits = torch.full_like(limits, torch.inf)
-        choice = self._choice_of(parts)
-        beginning = Beginning(choice=choice or None, cuts=made.cuts, best=True)
+        choice, fixed = self._choice_of(parts), self._shared_of(parts)
+        beginning = Beginning(choice=choice or None, cuts=made.cuts, best=True, fixed=fixed)
         question = self.question.on_parts()
         done = ascend(question, made.boxes, objective, self.rules, ascent, Goal(limits), beginning)
         bounds = [_or_none(bound) for bound in done.bound.squeeze(1).tolist()]
@@ -293,8 +358,35 @@ class _Tree:
         ]
         if done.bound.isnan().logical_or(done.bound > limits).all():  # nothing left to ask
             return parts
-        parts = [_Surveyed(part, done.choice, k).with_choice() for k, part in enumerate(parts)]
+        chosen = [_Surveyed(part, done.choice, k).with_choice() for k, part in enumerate(parts)]
+        if not parts[0].splits and not self.fitted:
+            chosen = self._fit(chosen, ascent)
+        parts = [dataclasses.replace(part, choice=part.choice.without(self.shared_names)) for part in chosen]
         return [each.with_choice() for each in self._surveyed(parts)]
+
+    def _fit(self, wholes: list[Part], ascent: Ascent) -> list[Part]:
+        """Whole sets with all their parameters: fit each objective's boxes, and go on with the ascent over these."""
+        found = [whole if self.frontier.is_closed(whole) else self._fitted(whole, ascent) for whole in wholes]
+        for whole in found:
+            self.shared[whole.objective] = whole.choice.only(self.shared_names)
+        return found
+
+    def _fitted(self, whole: Part, ascent: Ascent) -> Part:
+        """The whole set for one objective, over boxes fitted to it; as it is where nothing can be fitted."""
+        if self.watchers.leaves is not None:  # the checker fits nothing
+            return whole
+        question, objective = self.question.on_parts(), self._objective([whole])
+        boxes = fitted_boxes(question, self.boxes, objective, self.rules, whole.choice)
+        if boxes is self.boxes:
+            return whole
+        self.fitted[whole.objective] = boxes
+        again = dataclasses.replace(ascent, steps=ascent.steps // 2, step_size=ascent.step_size / AGAIN)
+        limit, beginning = Goal(self._goals([whole]).unsqueeze(1)), Beginning(choice=whole.choice, best=True)
+        done = ascend(question, boxes, objective, self.rules, again, limit, beginning)
+        better = dataclasses.replace(whole, bound=max(whole.bound, _or_none(float(done.bound))))
+        if self.frontier.is_closed(better):  # an ascent does not return the parameters of what is settled
+            return better
+        return dataclasses.replace(better, choice=done.choice)
 
     def _surveyed(self, parts: list[Part]) -> list[_Surveyed]:
         """One backward pass over each part: its bound, the multiplier of its last split, and what to split next."""
@@ -306,12 +398,13 @@ class _Tree:
     def _survey(self, parts: list[Part]) -> list[_Surveyed]:
         made, objective, choice = self._boxes_of(parts), self._objective(parts), self._choice_of(parts)
         question = self.question.on_parts()
-        linear = backward(question, made.boxes, objective, self.survey_rules, choice, Wanted(steps=True))
+        whole = choice.beside(self._shared_of(parts))
+        linear = backward(question, made.boxes, objective, self.survey_rules, whole, Wanted(steps=True))
         bound, start = linear.minimise(question.region)
         values = question.graph.values(question.index.as_input(start).squeeze(1))
         self._look_for_witness(values, objective, parts)
         survey = Survey(made.boxes, self.survey_rules, linear, values)
-        found = candidates(question, survey, self.inner, self.search.tried)
+        found = candidates(question, survey, self.inner, max(self.search.considered, self.search.tried))
         used = Choice(choice.parameters, {**choice.multipliers, **linear.multipliers})
         done = [
             dataclasses.replace(part, bound=max(part.bound, _or_none(own)), candidates=each, target=None)
@@ -322,7 +415,9 @@ class _Tree:
     def _boxes_of(self, parts: Sequence[Part]) -> PartBoxes:
         index = self.question.index
         forbidden = (index.graph.input, index.start)
-        return part_boxes(self.boxes, self.inner, [part.splits for part in parts], forbidden)
+        objectives = {part.objective for part in parts}
+        whole = self.fitted.get(parts[0].objective, self.boxes) if len(objectives) == 1 else self.boxes
+        return part_boxes(whole, self.inner, [part.splits for part in parts], forbidden)
 
     def _objective(self, parts: Sequence[Part]) -> Objective:
         A = self.objectives[[part.objective for part in parts]].unsqueeze(1)
@@ -349,6 +444,19 @@ class _Tree:
             side = targets[split.node].at_least if split.at_least else targets[split.node].at_most
             side.view(len(parts), -1)[k, split.place] = part.target
         return Choice(choice.parameters, multipliers, targets)
+
+    def _shared_of(self, parts: Sequence[Part]) -> Choice:
+        """What the parts do not optimise themselves: (1, 1, ...) if it is the same for all, else (parts, 1, ...)."""
+        objectives = list(dict.fromkeys(part.objective for part in parts))
+        if not self.shared_names or any(each not in self.shared for each in objectives):
+            return Choice()
+        if len(objectives) == 1:
+            return self.shared[objectives[0]]
+        return stacked([self.shared[part.objective] for part in parts], self.objectives.dtype)
+
+    def _complete(self, part: Part) -> Part:
+        """The part with what it shares with others among its parameters."""
+        return dataclasses.replace(part, choice=part.choice.beside(self._shared_of([part]).map(_single)))
 
     def _look_for_witness(self, values: dict[Node, Tensor], objective: Objective, parts: list[Part]) -> None:
         """Whether an objective is not above its goal at one of the inputs of these values, the worst first."""

@@ -32,6 +32,8 @@ class Candidate:
     point: float
     slope: float
     """the bound's coefficient on that number"""
+    cost: float = 0.0
+    """what the bound may lose because it knows the number only by its interval"""
     inner: bool = False
     """whether the number is not one of the node's value but one that its op computes on the way"""
 
@@ -63,7 +65,7 @@ class _Ranking:
             row = zip(costs, columns, *rest, strict=True)
             found.append(
                 tuple(
-                    Candidate(self.nodes[column][0], number, where, coefficient, self.nodes[column][1])
+                    Candidate(self.nodes[column][0], number, where, coefficient, value, self.nodes[column][1])
                     for value, column, number, where, coefficient in row
                     if value > 0
                 )

@@ -6,7 +6,7 @@ The ascent makes a `Choice`, branch and bound hands it from a part to its childr
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from typing import NamedTuple
 
 import torch
@@ -62,6 +62,32 @@ class Choice:
             node: {name: change(value) for name, value in values.items()} for node, values in self.parameters.items()
         }
         return Choice(parameters, {node: sides.map(change) for node, sides in self.multipliers.items()})
+
+    def beside(self, other: Choice) -> Choice:
+        """With the parameters of another choice added, which has none of this one's."""
+        if not other.parameters:
+            return self
+        parameters = {
+            node: {**self.parameters.get(node, {}), **other.parameters.get(node, {})}
+            for node in (*self.parameters, *other.parameters)
+        }
+        return dataclasses.replace(self, parameters=parameters)
+
+    def without(self, names: Mapping[Node, Collection[str]]) -> Choice:
+        """Without the named parameters of each node."""
+        parameters = {
+            node: {name: value for name, value in values.items() if name not in names.get(node, ())}
+            for node, values in self.parameters.items()
+        }
+        return dataclasses.replace(self, parameters={node: values for node, values in parameters.items() if values})
+
+    def only(self, names: Mapping[Node, Collection[str]]) -> Choice:
+        """The named parameters of each node alone, without multipliers."""
+        parameters = {
+            node: {name: value for name, value in values.items() if name in names.get(node, ())}
+            for node, values in self.parameters.items()
+        }
+        return Choice({node: values for node, values in parameters.items() if values})
 
     def multipliers_at(self, node: Node, coefficients: Tensor | None) -> Multipliers:
         """The multipliers of a node's box, given the coefficients (batch, S, *shape) that have arrived there.

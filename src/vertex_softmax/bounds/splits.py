@@ -61,7 +61,17 @@ def part_boxes(
                     if split.node is node and split.inner is within and split.at_least is at_least:
                         end[k, split.place] = split.point
                         side[k, split.place] = split.size
+        box = _ordered(box, Interval(*(end.expand(len(parts), *shape).flatten(1) for end in known)))
         (ranges if within else boxes)[node] = Interval(*(end.reshape(-1, *shape) for end in box))
         if not within:
             cuts[node] = sides.map(lambda side, shape=shape: side.reshape(-1, 1, *shape))  # type: ignore[misc]
     return PartBoxes(whole.parts(len(parts), boxes, ranges), cuts)
+
+
+def _ordered(cut: Interval, known: Interval) -> Interval:
+    """What splits left of an interval, within the known one, which may have become narrower since they were made.
+
+    Ends that cross change places: a part is never discarded as empty, because that may be rounding alone.
+    """
+    lower, upper = torch.maximum(cut.lower, known.lower), torch.minimum(cut.upper, known.upper)
+    return Interval(torch.minimum(lower, upper), torch.maximum(lower, upper))

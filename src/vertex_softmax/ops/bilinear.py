@@ -115,10 +115,11 @@ class MatrixPlanes(Relaxation):
     corners: Corners | None = None
     """where both factors are affine in the input"""
     corner: Tensor | None = None
-    """(batch, S, inputs): the corner of the input box at which the planes touch; None: the centre"""
+    """(batch, S, inputs), or (1, 1, inputs) for all: where in the input box the planes touch; None: at the centre"""
     parallel: bool = False
 
     ranges: ClassVar[Mapping[str, Range]] = {"corner": Range(-1.0, 1.0)}
+    shared: ClassVar[tuple[str, ...]] = ("corner",)
 
     def backward(self, A: Tensor, diagonal: int | None = None) -> Step:
         """A yᵀ on x, xᵀ A on y. Coefficients diagonal along the rows stay so on x, and are dense on y."""

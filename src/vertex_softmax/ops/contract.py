@@ -127,6 +127,8 @@ class Relaxation(ABC):
 
     ranges: ClassVar[Mapping[str, Range]] = {}
     """where each free parameter is optimised, by name"""
+    shared: ClassVar[tuple[str, ...]] = ()
+    """free parameters not worth the time to optimise them again for every part of a set: parts share the whole's"""
 
     def with_parameters(self, values: Mapping[str, Tensor]) -> Relaxation:
         """The same relaxation with other values, (batch, objectives, ...), of its free parameters."""

@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import dataclasses
 
+import torch
 from torch import Tensor
 
 from vertex_softmax.ops.forms import RowForm
@@ -54,13 +55,14 @@ def corners(left: RowForm, right: RowForm, error: Tensor, inputs: int) -> Corner
 def planes(A: Tensor, at: Corners, sigma: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor]:
     """Slopes on x (batch, S, ..., n, d) and on yᵀ (..., m, d), what they add to `middle` (..., n, m), and on the input.
 
-    A is (batch, S, ..., n, m), sigma (batch, S, inputs); the slopes on the input are on its deviation from the centre.
+    A is (batch, S, ..., n, m), sigma (batch, S, inputs), or (1, 1, inputs) for one point that all share; the slopes on
+    the input are on its deviation from the centre.
     """
     left, right = _at(sigma, at.left), _at(sigma, at.right)  # (batch, S, ..., rows, P)
     dx, dy = _deviation(left, at.left), _deviation(right, at.right)
     constant = -0.5 * (at.left.centre.unsqueeze(1) @ dy.mT + dx @ at.right.centre.unsqueeze(1).mT)
     size = A.abs()
-    start = sigma.new_zeros(sigma.shape)
+    start = sigma.new_zeros(*torch.broadcast_shapes(A.shape[:2], sigma.shape[:2]), sigma.shape[2])
     for own, sums, form in ((left, size @ at.left_sums, at.left), (right, size.mT @ at.right_sums, at.right)):
         places = form.places.expand(*own.shape[2:]).reshape(-1)
         start = start.index_add(2, places, (0.5 * own * sums).flatten(2))

@@ -10,6 +10,9 @@ and for a second row z with U', C': |(y − centre)·(z − centre')| ≤ √(U 
 Weights u_p = ‖g_p‖; a column of zeros is left out. With C = L Lᵀ, λ_max(C C') = λ_max(N Nᵀ) for N = Lᵀ L', and
 λ_max(S) ≤ (tr Sᵖ)^{1/p} for a positive semidefinite S. (Not of C C' itself: rounding moves the eigenvalues of a matrix
 that is not symmetric by far more than its entries.)
+
+Fitted ellipsoids. Any weights are sound, and u_p = |η₀·g_p| make the bound √(U · ηᵀ C η) the exact sum Σ_p |η·g_p| at
+η = η₀, and nearly so around it: at the price of an ellipsoid. They pay where many functionals are nearly the same one.
 """
 
 from __future__ import annotations
@@ -26,6 +29,8 @@ MOST_EXACT = 1 << 28
 """Multiplications that one call of functional_radius may take for the exact sums, per input of the batch."""
 MOST_KEPT = 1 << 22
 """Generators of at most this many numbers per input of the batch are kept for exact sums (32 MiB in float64)."""
+LEAST_WEIGHT = 0.1
+"""No weight of a fitted ellipsoid is below this share of what it is in the mean: functionals differ a little."""
 SQUARINGS = 4
 """λ_max is bounded by the p-norm of the eigenvalues, p = 2^SQUARINGS."""
 
@@ -75,6 +80,17 @@ class Ellipsoid:
     """(batch, ..., n)"""
     rows: Generators | None
     """the generators of the rows, if they are small enough to store"""
+    fitted: FittedEllipsoids | None = None
+    """others, fitted to some functionals"""
+
+
+class FittedEllipsoids(NamedTuple):
+    """Ellipsoids for pairs of functionals i and rows j: |η_i·(y_j − centre_j)|² ≤ size_ij · η_iᵀ shape_ij η_i."""
+
+    shape: Tensor
+    """(..., m, n, d, d), of one input"""
+    size: Tensor
+    """(..., m, n)"""
 
 
 def ellipsoid(rows: Generators) -> Ellipsoid:
@@ -85,6 +101,27 @@ def ellipsoid(rows: Generators) -> Ellipsoid:
     size = length.sum(-1) + rows.error.sum(-1)
     kept = rows if rows.columns[0].numel() <= MOST_KEPT else None
     return Ellipsoid(centre=rows.centre, shape=raised(shape, length.shape[-1]), size=size, rows=kept)
+
+
+def fitted(rows: Ellipsoid, eta: Tensor) -> Ellipsoid:
+    """With ellipsoids of one input's rows (1, ..., n, d) fitted to functionals η (..., m, d); as it is without rows."""
+    if rows.rows is None or rows.rows.columns.shape[0] != 1:
+        return rows
+    columns, error = rows.rows.columns[0], rows.rows.error[0]  # (..., n, d, P), (..., n, d)
+    least = LEAST_WEIGHT * torch.linalg.vector_norm(eta, dim=-1, keepdim=True) / eta.shape[-1] ** 0.5  # (..., m, 1)
+    least = torch.where(least > 0, least, torch.ones_like(least))
+    shapes, sizes = [], []
+    for j in range(columns.shape[-3]):  # one row at a time, for the memory's sake
+        own, apart = columns[..., j, :, :], error[..., j, :].unsqueeze(-2)  # (..., d, P), (..., 1, d)
+        weight = torch.maximum((eta @ own).abs(), least * torch.linalg.vector_norm(own, dim=-2).unsqueeze(-2))
+        factor = torch.maximum(eta.abs(), least)  # of an error's own column: its weight is factor · error
+        scale = torch.where(weight > 0, weight, torch.ones_like(weight))  # (..., m, P)
+        shape = (own.unsqueeze(-3) / scale.unsqueeze(-2)) @ own.mT.unsqueeze(-3) + torch.diag_embed(apart / factor)
+        shapes.append(raised(shape, own.shape[-1]))
+        sizes.append(weight.sum(-1) + (factor * apart).sum(-1))
+    made = FittedEllipsoids(torch.stack(shapes, -3), torch.stack(sizes, -1))
+    fine = bool(made.shape.isfinite().all() & made.size.isfinite().all())
+    return dataclasses.replace(rows, fitted=made) if fine else rows
 
 
 def raised(shape: Tensor, count: int) -> Tensor:
@@ -110,8 +147,21 @@ def functional_radius(eta: Tensor, rows: Ellipsoid, exact: bool = False) -> Tens
             parts.append(size + (eta.abs() * rows.rows.error[..., j, :].unsqueeze(1).unsqueeze(-2)).sum(-1))
         return torch.stack(parts, -1)
     # not 0: a root has no derivative there, and η = 0 must not make that of all else NaN
-    square = squares(eta, rows.shape).clamp(min=torch.finfo(eta.dtype).tiny)
+    tiny = torch.finfo(eta.dtype).tiny
+    if rows.fitted is not None and eta.shape[-2] == rows.fitted.size.shape[-2]:
+        return _fitted_squares(eta, rows.fitted.shape).clamp(min=tiny).sqrt() * rows.fitted.size.sqrt()
+    square = squares(eta, rows.shape).clamp(min=tiny)
     return square.sqrt() * rows.size.sqrt().unsqueeze(1).unsqueeze(-2)
+
+
+def _fitted_squares(eta: Tensor, shape: Tensor) -> Tensor:
+    """ηᵢᵀ Cᵢⱼ ηᵢ: η (batch, S, ..., m, d), C (..., m, n, d, d) → (batch, S, ..., m, n)."""
+    n, d = shape.shape[-3], shape.shape[-1]
+    every = shape.movedim(-3, -2).flatten(-2)  # (..., m, d, n · d)
+    tall = eta.flatten(0, 1).movedim(0, -2)  # (..., m, batch · S, d)
+    found = ((tall @ every).unflatten(-1, (n, d)) * tall.unsqueeze(-2)).sum(-1)  # (..., m, batch · S, n)
+    back: Tensor = found.movedim(-2, 0).unflatten(0, eta.shape[:2])
+    return back
 
 
 def squares(eta: Tensor, shape: Tensor) -> Tensor:

@@ -50,3 +50,6 @@ point: a contradiction is more than this share of their size (or of 1, if that i
 VIOLATION = 2.0**-17
 """A violation of a property up to this share of the size of its terms may be rounding of the search's single precision:
 the replay on the original model decides."""
+
+TIE = 1e-9
+"""Where the least margin is known to lie this close to 0 the answer is unknown because of a tie, and is said to be."""

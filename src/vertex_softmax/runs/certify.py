@@ -30,7 +30,7 @@ from vertex_softmax.runs.choices import decided_by_choices
 from vertex_softmax.runs.classes import Asked, Classes
 from vertex_softmax.runs.counterexamples import DEFAULT, Attacking, Counterexamples, attacked
 from vertex_softmax.runs.unions import hull, members_of, united
-from vertex_softmax.runs.verdicts import CENTRE, Margins, require_consistent, verdicts_of
+from vertex_softmax.runs.verdicts import CENTRE, Margins, require_consistent, verdicts_of, with_ties
 from vertex_softmax.sets import InputSet
 from vertex_softmax.sets.choice_region import ChoiceRegion
 from vertex_softmax.sets.loading import Loaded, Model, checked, load, read
@@ -263,7 +263,7 @@ def _certified(graph: Graph, region: Region, centres: Centres, classes: Classes,
     require_consistent(margins, classes, classes.spread(clean), wrong)
     decided, refuted = _decided(outcome, found.lower, centres, classes, ask)
     require_consistent(margins, classes, refuted.margins, refuted.where)
-    return decided
+    return with_ties(decided, torch.minimum(refuted.margins, decided.clean.double()))
 
 
 def _centres_that_are_wrong(centres: Centres, wrong: Tensor) -> Tensor:

@@ -13,9 +13,11 @@ import torch
 from torch import Tensor
 
 from vertex_softmax.foundation.errors import InternalError
+from vertex_softmax.foundation.tolerances import TIE
 from vertex_softmax.methods.bound import Bound
 from vertex_softmax.methods.verdict import Verdict
 from vertex_softmax.runs.causes import cause
+from vertex_softmax.runs.certification import Certification
 from vertex_softmax.runs.classes import Classes
 
 CENTRE = "the centre of the set is itself misclassified"
@@ -101,3 +103,16 @@ def verdicts_of(margins: Margins, classes: Classes) -> tuple[tuple[Verdict, ...]
             why = cause(margins.found.boxes, b, classes.first + int(classes.labels[b]), classes.first + target)
             reasons.append(f"the margin bound {least:.6g} to class {target} is not positive{why}")
     return tuple(verdicts), tuple(reasons)
+
+
+def with_ties(outcome: Certification, reached: Tensor) -> Certification:
+    """The outcome with a reason of its own where the least margin is known to be a tie, to TIE.
+
+    reached: margins at points of the sets, (batch, classes); inf at the label and at classes that do not count.
+    """
+    reasons = list(outcome.reasons)
+    least, nearest = outcome.lower.double().amin(1), reached.amin(1)
+    for b, verdict in enumerate(outcome.verdicts):
+        if verdict is Verdict.UNKNOWN and abs(float(nearest[b])) <= TIE and float(least[b]) >= -TIE:
+            reasons[b] = f"the margin is within {TIE:g} of 0: the largest outputs tie, to rounding; {reasons[b]}"
+    return dataclasses.replace(outcome, reasons=tuple(reasons))

@@ -232,6 +232,25 @@ def test_the_hopeless_are_let_go() -> None:
     assert torch.equal(found, start)
 
 
+def test_an_ascent_without_a_future_ends() -> None:
+    """Half of the steps where what is known is out of reach; all of them where it is not."""
+    made, A = ready("plain")
+    start = at_start(made, A, RULES["affine"])
+    for known, steps in ((start + 100, 10), (start - 100, 20)):
+        with Counted() as calls:
+            found = module.ascend(
+                made.question,
+                made.boxes,
+                made.on_output(A),
+                RULES["affine"],
+                Ascent(steps=20, trend=True),
+                None,
+                Beginning(known=known),
+            ).bound
+        assert len(calls) == steps + 2  # the start and the end
+        assert (found >= torch.maximum(known, start)).all()
+
+
 @each
 @every
 def test_no_time_gives_the_start(name: str, rule: str) -> None:

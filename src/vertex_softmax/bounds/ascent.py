@@ -39,6 +39,8 @@ MULTIPLIER = Range(0.0, float("inf"), 10.0)
 """Of the multipliers of a box's sides; their steps are relative to the coefficients at that node."""
 DROP_EVERY = 5
 """After so many steps the objectives that are settled are dropped."""
+HOPE = 4.0
+"""An objective has a future as long as so many times the gain that its last steps promise would be enough."""
 AT_LEAST, AT_MOST = "at_least", "at_most"
 """The two multipliers of a box, as they are told apart among `Parameter`s."""
 
@@ -54,6 +56,9 @@ class Ascent:
     """stop after these, if the steps have not ended before"""
     sums: bool = True
     """after the last step, `Rules.sums`: too expensive for every step"""
+    trend: bool = False
+    """stop when no objective's own trend reaches the goal and what is known of it: for verdicts and best bounds, but
+    not where the way of a bound itself is of use"""
 
     def __post_init__(self) -> None:
         if self.steps < 0 or not self.step_size > 0 or not 0 < self.decay <= 1:
@@ -210,10 +215,14 @@ def ascend(
     if goal is not None and goal.ceiling is not None:
         hopeless = goal.ceiling <= goal.above
     active = torch.arange(best.shape[1], device=best.device).expand_as(best)  # the objective at each position
+    trend = _Trend(best, -torch.inf if goal is None else goal.above) if ascent.trend else None
     for count in range(ascent.steps if free and active.shape[1] else 0):
-        if goal is not None and count % DROP_EVERY == 0:
-            active, free = _unsettled(best, active, free, hopeless, goal.above)
-            if active.shape[1] == 0:
+        if count % DROP_EVERY == 0:
+            if goal is not None:
+                active, free = _unsettled(best, active, free, hopeless, goal.above)
+                if active.shape[1] == 0:
+                    break
+            if trend is not None and bool(trend.without_future(ascent, count).gather(1, active).all()):
                 break
         if ascent.seconds is not None and time.perf_counter() - begin > ascent.seconds:
             break
@@ -225,6 +234,8 @@ def ascend(
         if beginning.best:
             _remember(free, found.detach() > best.gather(1, active))
         best = _better(best, found.detach(), active)
+        if trend is not None:
+            trend.own = _better(trend.own, found.detach(), active)
         for parameter in free:
             parameter.step(ascent.step_size * ascent.decay**count, count + 1)
     if free and active.shape[1]:
@@ -234,6 +245,32 @@ def ascend(
                 _remember(free, found > best.gather(1, active))
             best = _better(best, found, active)
     return Optimised(best, _choice(free, best=beginning.best).map(torch.Tensor.detach))
+
+
+class _Trend:
+    """How an ascent's own bounds rise, apart from what was known before it."""
+
+    def __init__(self, known: Tensor, above: float | Tensor) -> None:
+        self.wanted = torch.maximum(known, torch.as_tensor(above, dtype=known.dtype, device=known.device))
+        """(batch, S): what a bound has to exceed to be of use"""
+        self.own = torch.full_like(known, -torch.inf)
+        """(batch, S): the ascent's best bounds so far"""
+        self.before = self.own
+        """the same DROP_EVERY steps ago"""
+
+    def without_future(self, ascent: Ascent, count: int) -> Tensor:
+        """(batch, S) bool: objectives that are not above what is wanted even if they gain HOPE times as much as now.
+
+        Steps shrink by `decay`, and the gains are taken to shrink as they do. Asked every DROP_EVERY steps; nothing is
+        said in the first half, where steps are so long that a bound may fall before it rises.
+        """
+        gain, self.before = self.own - self.before, self.own
+        if 2 * count < ascent.steps:
+            return torch.zeros_like(self.own, dtype=torch.bool)
+        left = ascent.steps - count
+        shrink = ascent.decay
+        weight = float(left) if shrink == 1 else (1 - shrink**left) / (1 - shrink)
+        return self.own + HOPE * gain * weight / DROP_EVERY < self.wanted
 
 
 def ascended_box(question: Question, boxes: Boxes, node: Node, rules: Rules, ascent: Ascent) -> Interval:

@@ -59,7 +59,7 @@ class Options:
     product: float = 0.5
     """the McCormick mix of products (`Rules.product`): 0.5 is best; 1 is what CROWN implementations take. Generators,
     centred rows and optimised boxes (`box_ascent`) of `joint` do not follow it: their mix is always 0.5"""
-    ascent: Ascent | None = dataclasses.field(default_factory=Ascent)
+    ascent: Ascent | None = dataclasses.field(default_factory=lambda: Ascent(trend=True))
     """of the free parameters of the last pass, where a method optimises them; None: they keep their defaults"""
     centred: bool = True
     """`joint`: bound the scores less their weighted means too (docs/method.md, section 3, and 8.4)"""

@@ -23,7 +23,7 @@ class Memory:
     input (numbers × inputs, at most MOST_FORM_NUMBERS each). `hybrid` holds three sets of boxes, `joint` four, and
     `joint` for one attention at a time the generators of queries, keys and values (numbers × columns, at most
     MOST_GENERATOR_NUMBERS each and input; fewer inputs are bounded at a time so that all of them together have no
-    more).
+    more). Zonotopes (docs/norms.md) have at most so many numbers for a node too, some 14 arrays of them at once.
     """
 
     bytes: int | None = None
@@ -58,7 +58,7 @@ class Memory:
             raise NotEnoughMemoryError(
                 f"one input may need {(need + once) / gib:.2f} GiB, and memory.total is {self.total / gib:.2f}; "
                 "give more, or take a method that needs less: vertex has no tables of rows × keys² "
-                "(and is quick with Options(scores='interval')), ibp only boxes"
+                "(and is quick with Options(scores='interval')), Options(generators=False) no zonotopes, ibp only boxes"
             )
         return max(1, (self.total - once) // max(1, need))
 

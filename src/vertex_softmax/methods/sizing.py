@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 import torch
 
 from vertex_softmax.bounds.generate import most_numbers
@@ -14,13 +16,19 @@ from vertex_softmax.bounds.memory import (
     pair_numbers,
 )
 from vertex_softmax.graph.ir import Graph
+from vertex_softmax.methods.boxes import MOST_ATTENTIONS_BY_PASSES
 from vertex_softmax.methods.options import Options
 from vertex_softmax.methods.registry import METHODS, Method
+from vertex_softmax.ops.attention import Attention
 from vertex_softmax.ops.normalization import Normalize
 from vertex_softmax.sets.region import Region
 
 GENERATED = 6
 """How many arrays of the size of a node's generators are alive at once: queries, keys, values, and copies."""
+
+ZONOTOPES, REDUCED = 6, 14
+"""How many arrays of the size of the blocks of the largest zonotope are alive at once (measured: 4), and where blocks
+are reduced (measured: 13)."""
 
 
 def batch_size(
@@ -43,8 +51,28 @@ def batch_size(
         size = max(1, min(size, room // products))
     if options.memory.total is None:  # the usual case, for which the estimate would be wasted
         return size
-    fitting = options.memory.most_inputs(*_needed(graph, method, options, device, dtype))
+    need, once = _needed(graph, method, options, device, dtype)
+    if METHODS[method].rule is not None and options.generators and by_zonotopes(graph):
+        need += dtype.itemsize * zonotope_numbers(graph, varying)
+    fitting = options.memory.most_inputs(need, once)
     return size if fitting is None else min(size, fitting)
+
+
+def by_zonotopes(graph: Graph) -> bool:
+    """Whether boxes of a network are made by zonotopes over every set: it has norms or many attentions."""
+    ops = [node.op for node in graph.nodes()]
+    deep = sum(isinstance(op, Attention) for op in ops) > MOST_ATTENTIONS_BY_PASSES
+    return deep or any(isinstance(op, Normalize) for op in ops)
+
+
+def zonotope_numbers(graph: Graph, varying: int) -> int:
+    """How many numbers zonotopes may have at once for one input of which so many numbers vary.
+
+    Every op that is not affine brings an unknown for each of its numbers, at most; blocks are reduced beyond a limit.
+    """
+    curved = [math.prod(node.shape) for node in graph.nodes() if node.inputs and not node.op.affine]
+    numbers = (varying + sum(curved)) * max(curved, default=0)
+    return REDUCED * MOST_GENERATOR_NUMBERS if numbers > MOST_GENERATOR_NUMBERS else ZONOTOPES * numbers
 
 
 def varying_numbers(region: Region) -> int:

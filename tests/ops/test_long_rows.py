@@ -54,7 +54,7 @@ def test_an_attention_without_tables(monkeypatch: pytest.MonkeyPatch) -> None:
     from vertex_softmax import LinfBall, certify
     from vertex_softmax.runs.demo.model import PatchTransformer
 
-    network = PatchTransformer(patch=4, blocks=2).double().eval()
+    network = PatchTransformer(patch=4, dim=4, heads=1, mlp=4, classes=3).double().eval()
     x = torch.rand(2, 1, 8, 8, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
     ball = LinfBall(x, 0.01)
     expected = [certify(network, ball, 0, method, attack=None).lower for method in ("crown", "alpha-crown")]

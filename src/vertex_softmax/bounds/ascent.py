@@ -235,7 +235,7 @@ def ascend(
             _remember(free, found.detach() > best.gather(1, active))
         best = _better(best, found.detach(), active)
         if trend is not None:
-            trend.own = _better(trend.own, found.detach(), active)
+            trend.note(found.detach(), active)
         for parameter in free:
             parameter.step(ascent.step_size * ascent.decay**count, count + 1)
     if free and active.shape[1]:
@@ -257,6 +257,10 @@ class _Trend:
         """(batch, S): the ascent's best bounds so far"""
         self.before = self.own
         """the same DROP_EVERY steps ago"""
+
+    def note(self, found: Tensor, active: Tensor) -> None:
+        """Take note of the bounds of one step, of the objectives that are active."""
+        self.own = _better(self.own, found, active)
 
     def without_future(self, ascent: Ascent, count: int) -> Tensor:
         """(batch, S) bool: objectives that are not above what is wanted even if they gain HOPE times as much as now.

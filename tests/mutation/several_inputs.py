@@ -104,7 +104,7 @@ MUTANTS: list[Mutant] = [
         {
             "several inputs: names are ignored": (
                 "model_inputs",
-                "names if order is None else order",
+                "names if order is None else tuple(order)",
                 "names",
             ),
         },

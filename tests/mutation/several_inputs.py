@@ -176,8 +176,8 @@ MUTANTS: list[Mutant] = [
         {
             "several inputs: the certificate's order is not read": (
                 "_network_difference",
-                "from_onnx(source, inputs=inputs, seconds=seconds)",
-                'from_onnx(source, inputs=inputs and ["minus", "plus"], seconds=seconds)',
+                "from_onnx(source, inputs=inputs, shapes=shapes, seconds=seconds)",
+                'from_onnx(source, inputs=inputs and ["minus", "plus"], shapes=shapes, seconds=seconds)',
             ),
         },
         only="in_their_order",

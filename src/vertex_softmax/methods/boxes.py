@@ -15,7 +15,7 @@ from vertex_softmax.bounds.index import GraphIndex
 from vertex_softmax.bounds.question import Question
 from vertex_softmax.bounds.underflow import with_underflow
 from vertex_softmax.bounds.zonotopes import are_too_wide, boxes_by_zonotopes
-from vertex_softmax.graph.ir import Node
+from vertex_softmax.graph.ir import Graph, Node
 from vertex_softmax.methods.options import Options, PreactivationBoxes, ScoreBoxes
 from vertex_softmax.ops.attention import Attention
 from vertex_softmax.ops.normalization import Normalize
@@ -48,23 +48,23 @@ MOST_ATTENTIONS_BY_PASSES = 3
 
 def uses_zonotopes(question: Question, options: Options) -> bool:
     """Whether boxes are made by zonotopes: they have the set's own unknowns, generators a box's."""
-    wanted = options.generators and (not question.given.unit.cube or _is_hard(question))
+    wanted = options.generators and (not question.given.unit.cube or is_hard(question.graph))
     return wanted and not are_too_wide(question)
 
 
 def has_intervals_alone(question: Question, options: Options) -> bool:
     """Whether a network is so deep, and its input so wide, that boxes are made by intervals alone."""
-    return options.generators and _is_deep(question) and are_too_wide(question)
+    return options.generators and _is_deep(question.graph) and are_too_wide(question)
 
 
-def _is_hard(question: Question) -> bool:
-    """Whether a network has norms or many attentions."""
-    return _is_deep(question) or any(isinstance(node.op, Normalize) for node in question.index.nodes)
+def is_hard(graph: Graph) -> bool:
+    """Whether a network has norms or many attentions: then its boxes are made by zonotopes, over every set."""
+    return _is_deep(graph) or any(isinstance(node.op, Normalize) for node in graph.nodes())
 
 
-def _is_deep(question: Question) -> bool:
+def _is_deep(graph: Graph) -> bool:
     """Whether a network has many attentions."""
-    return sum(isinstance(node.op, Attention) for node in question.index.nodes) > MOST_ATTENTIONS_BY_PASSES
+    return sum(isinstance(node.op, Attention) for node in graph.nodes()) > MOST_ATTENTIONS_BY_PASSES
 
 
 class _Recipe:
@@ -79,7 +79,7 @@ class _Recipe:
         other = not question.given.unit.cube
         self.zonotopes = uses_zonotopes(question, options)
         self.by_intervals = has_intervals_alone(question, options)
-        self.both = not isinstance(question.given, BoxRegion) and not (other and _is_hard(question))
+        self.both = not isinstance(question.given, BoxRegion) and not (other and is_hard(question.graph))
 
     def boxes(self) -> Boxes:
         """In deep networks and where there are norms by zonotopes: passes hardly tighten those, and take longer.

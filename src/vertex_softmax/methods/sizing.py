@@ -16,10 +16,9 @@ from vertex_softmax.bounds.memory import (
     pair_numbers,
 )
 from vertex_softmax.graph.ir import Graph
-from vertex_softmax.methods.boxes import MOST_ATTENTIONS_BY_PASSES
+from vertex_softmax.methods.boxes import is_hard
 from vertex_softmax.methods.options import Options
 from vertex_softmax.methods.registry import METHODS, Method
-from vertex_softmax.ops.attention import Attention
 from vertex_softmax.ops.normalization import Normalize
 from vertex_softmax.sets.region import Region
 
@@ -52,17 +51,10 @@ def batch_size(
     if options.memory.total is None:  # the usual case, for which the estimate would be wasted
         return size
     need, once = _needed(graph, method, options, device, dtype)
-    if METHODS[method].rule is not None and options.generators and by_zonotopes(graph):
+    if METHODS[method].rule is not None and options.generators and is_hard(graph):
         need += dtype.itemsize * zonotope_numbers(graph, varying)
     fitting = options.memory.most_inputs(need, once)
     return size if fitting is None else min(size, fitting)
-
-
-def by_zonotopes(graph: Graph) -> bool:
-    """Whether boxes of a network are made by zonotopes over every set: it has norms or many attentions."""
-    ops = [node.op for node in graph.nodes()]
-    deep = sum(isinstance(op, Attention) for op in ops) > MOST_ATTENTIONS_BY_PASSES
-    return deep or any(isinstance(op, Normalize) for op in ops)
 
 
 def zonotope_numbers(graph: Graph, varying: int) -> int:

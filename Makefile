@@ -7,7 +7,7 @@ BIN := $(VENV)/bin
 SETUP := pyproject.toml lab/pyproject.toml constraints.txt hatch_build.py $(wildcard src/vertex_softmax/softmax_box/native/*.[ch])
 PIP := $(BIN)/python -m pip --disable-pip-version-check install --quiet --constraint constraints.txt
 
-.PHONY: help demo quick test test-lab test-all lint bench figures docs clean
+.PHONY: help demo quick test test-lab test-all lint bench figures docs release-check clean
 
 help: ## say what there is to do
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /make \1\t/' | expand -t 18
@@ -57,6 +57,10 @@ figures: $(VENV)/.python ## the figures of README.md and docs/, from lab/benchma
 docs: $(VENV)/.docs ## the pages, into out/docs/index.html
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet
 
+# PYTHONS="python3.12 /path/to/python3.13" tries the wheel there too; each fetches its own torch, with CUDA gigabytes.
+release-check: ## builds the release and tries it in empty environments; the files are in out/release/dist
+	$(PYTHON) lab/release_check.py $(PYTHONS:%=--python %)
+
 clean: ## remove what the other targets made
 	rm -rf $(VENV) out build dist .mypy_cache .pytest_cache .ruff_cache .hypothesis
 
@@ -67,7 +71,7 @@ $(VENV)/.python:
 	@touch $@
 
 $(VENV)/.demo: $(VENV)/.python $(SETUP)
-	$(PIP) --editable '.[onnx,proof,report]' --editable ./lab
+	$(PIP) --editable '.[demo,onnx]' --editable ./lab
 	@touch $@
 
 $(VENV)/.docs: $(VENV)/.python $(SETUP)

@@ -20,6 +20,20 @@ want_version() {
     [[ "$1" == v1 ]] || refuse "the first argument is '$1'; this is for version v1 of the competition's scripts"
 }
 
+# one_network GIVEN: the path of the model, on stdout. Where a property of VNNLIB 2.0 names its networks, the competition
+# writes [('f', 'model.onnx')]; fails if these are several, which are not supported.
+one_network() {
+    local quote="['\"]" other="[^'\"]*"
+    local pair="^\[ *\( *$quote$other$quote *, *$quote($other)$quote *\) *,? *\]\$"
+    if [[ "$1" != "["* || -f "$1" ]]; then
+        printf '%s\n' "$1"
+    elif [[ "$1" =~ $pair ]]; then
+        printf '%s\n' "${BASH_REMATCH[1]}"
+    else
+        return 1
+    fi
+}
+
 # existing PATH: the file, or the compressed one beside it, on stdout; fails if neither is there.
 existing() {
     local file

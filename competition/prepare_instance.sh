@@ -23,8 +23,12 @@ for note in "$state"/*; do
     fi
 done
 
-existing "$3" >/dev/null || refuse "there is no model $3"
+model="$(one_network "$3")" || refuse "$3 are several networks; properties of one are supported"
+existing "$model" >/dev/null || refuse "there is no model $model"
 existing "$4" >/dev/null || refuse "there is no property $4"
 [[ -x "$python" ]] || refuse "$python is not there; run install_tool.sh v1 first, or set VERTEX_PYTHON"
-# Says that the tool starts, and has its files in memory when the time is taken.
+# Says that the tool starts, and has all files of it in memory when the time is taken: starting counts.
 "$python" -P -m vertex_softmax --version
+"$python" -P -c 'import vnnlib, vertex_softmax.cli.verify, vertex_softmax.search.verify_files
+from vertex_softmax.graph.from_onnx.file import packages
+packages()'

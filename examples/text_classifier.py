@@ -2,6 +2,7 @@
 
     python examples/text_classifier.py            # under a minute on one core
     python examples/text_classifier.py --quick    # seconds
+    python examples/text_classifier.py --quick --out out/text && vertex report out/text    # the same as a page
 
 The language is made here: sentences like "the film was not very good", and "not" turns them around. The classifier is
 an embedding, nn.TransformerEncoder and a linear head. A word moves in its embedding: every number of it by at most ε.
@@ -13,8 +14,11 @@ this is about stability and not about synonyms.
 from __future__ import annotations
 
 import argparse
+import dataclasses
 import itertools
+import math
 from collections.abc import Callable, Sequence
+from pathlib import Path
 
 import torch
 from rich.console import Console
@@ -24,7 +28,12 @@ from torch.nn import functional
 
 import vertex_softmax as vx
 from vertex_softmax.methods.options import Options
+from vertex_softmax.runs.bisection import Bisection
 from vertex_softmax.runs.demo.training import one_thread
+from vertex_softmax.runs.part_radii import part_radii, parts_of
+from vertex_softmax.runs.python_models import weights_identity
+from vertex_softmax.runs.sentences import Sentences
+from vertex_softmax.runs.subject import subject
 from vertex_softmax.search.attack import pgd
 from vertex_softmax.sets.loading import read
 
@@ -104,6 +113,16 @@ def per_word(model: Classifier, ids: Tensor, method: str, steps: int) -> tuple[T
     return bisected(verified, words, steps)[0], bisected(not_fooled, words, steps)[1]
 
 
+def recorded(model: Classifier, shown: Sequence[str], method: str, out: Path) -> None:
+    """The same by the library's own search, as a run in a folder, of which `vertex report` makes a page."""
+    ids = torch.tensor([[VOCABULARY.index(word) for word in text.split()] for text in shown])
+    network, labels = read(model), model(ids).argmax(-1)
+    words = Sentences("sentences", ids, labels, tuple(range(len(ids)))).inputs(network, None, math.inf)
+    inputs = dataclasses.replace(words, words=dict(enumerate(VOCABULARY)), classes=CLASSES)
+    about = subject(network, inputs, "text classifier", weights_identity(model))
+    part_radii(about, inputs, parts_of(inputs), (method,), out, Bisection(LEAST, MOST, precision=0.1))
+
+
 def bisected(holds: Callable[[Tensor], Tensor], count: int, steps: int) -> tuple[Tensor, Tensor]:
     """The largest ε tried at which it held (0: none) and the least at which it did not (inf: none), of each set."""
     low, high = torch.full((count,), LEAST), torch.full((count,), MOST)
@@ -121,6 +140,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--method", default="joint")
     parser.add_argument("--quick", action="store_true", help="one sentence, crown, fewer steps")
+    parser.add_argument("--out", type=Path, help="also write a run to this folder, for `vertex report`")
     asked = parser.parse_args(arguments)
     shown, method, steps = (SHOWN[:1], "crown", 5) if asked.quick else (SHOWN, asked.method, 6)
     with one_thread():
@@ -139,6 +159,9 @@ def main(arguments: Sequence[str] | None = None) -> None:
                 row = f"{certified[i]:.3f}", f"{fooled[i]:.3f}", f"{VOCABULARY[near]} at {distance:.2f}"
                 table.add_row(word, *row, style="bold" if certified[i] == certified.min() else None)
             console.print(table)
+        if asked.out is not None:
+            recorded(model, shown, method, asked.out)
+            console.print(f"written: {asked.out / 'run.json'}; a page of it: vertex report {asked.out}")
 
 
 if __name__ == "__main__":

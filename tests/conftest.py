@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import os
 import signal
 from collections.abc import Iterator
 from pathlib import Path
@@ -12,6 +13,7 @@ import hypothesis
 import pytest
 import torch
 
+os.environ.setdefault("ORT_DISABLE_TELEMETRY", "1")  # as the product does before it imports onnxruntime
 hypothesis.settings.register_profile("vertex", deadline=None, derandomize=True, print_blob=True)
 hypothesis.settings.load_profile("vertex")
 

@@ -9,6 +9,7 @@ import os
 import shutil
 import subprocess
 import sys
+import tarfile
 import types
 import zipfile
 from pathlib import Path
@@ -96,19 +97,49 @@ def test_without_the_kernel_the_functions_are_the_same(tmp_path: Path) -> None:
     assert [float(x) for x in outputs["1"][1:]] == pytest.approx([float(x) for x in outputs["0"][1:]], abs=1e-14)
 
 
-@pytest.fixture(scope="module")
-def wheel(tmp_path_factory) -> Path:
-    """The wheel of the sources here, built in a copy of them."""
-    copy, out = tmp_path_factory.mktemp("copy"), tmp_path_factory.mktemp("wheel")
-    for name in ("pyproject.toml", "hatch_build.py", "README.md", "LICENSE"):
-        shutil.copy(ROOT / name, copy)
-    for name in ("src", "lab"):
-        shutil.copytree(ROOT / name, copy / name, ignore=shutil.ignore_patterns("__pycache__", "*.so"))
-    command = [sys.executable, "-m", "hatchling", "build", "--target", "wheel", "--directory", str(out)]
-    built = subprocess.run(command, cwd=copy, capture_output=True, text=True, check=False)
-    assert built.returncode == 0, f"{built.stderr}\n(hatchling is in the extra dev)"
-    (found,) = out.glob("*.whl")
+def built(tree: Path, out: Path, target: str = "wheel", **variables: str) -> Path:
+    """What hatchling makes of the sources in a tree."""
+    command = [sys.executable, "-m", "hatchling", "build", "--target", target, "--directory", str(out)]
+    done = subprocess.run(command, cwd=tree, env=os.environ | variables, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, f"{done.stderr}\n(hatchling is in the extra dev)"
+    (found,) = out.iterdir()
     return found
+
+
+@pytest.fixture(scope="module")
+def copy(tmp_path_factory) -> Path:
+    """A copy of the sources, as in a clone."""
+    copy = tmp_path_factory.mktemp("copy")
+    for name in ("pyproject.toml", "hatch_build.py", "README.md", "LICENSE", "CHANGELOG.md", "constraints.txt"):
+        shutil.copy(ROOT / name, copy)
+    for name in ("src", "lab", "examples"):
+        shutil.copytree(ROOT / name, copy / name, ignore=shutil.ignore_patterns("__pycache__", "*.so"))
+    return copy
+
+
+@pytest.fixture(scope="module")
+def wheel(copy: Path, tmp_path_factory) -> Path:
+    """The wheel of the sources here, built in a copy of them, which has the compiled kernel afterwards."""
+    return built(copy, tmp_path_factory.mktemp("wheel"))
+
+
+def test_a_wheel_of_pure_python_has_no_kernel_of_an_earlier_build(copy: Path, wheel: Path, tmp_path: Path) -> None:
+    assert list((copy / "src").rglob("*.so"))
+    found = built(copy, tmp_path, VERTEX_PURE_PYTHON="1")
+    assert found.stem.split("-")[2:] == ["py3", "none", "any"]
+    with zipfile.ZipFile(found) as file:
+        assert not [name for name in file.namelist() if name.endswith(".so")]
+
+
+def test_the_source_distribution_has_what_a_wheel_is_built_from(copy: Path, wheel: Path, tmp_path: Path) -> None:
+    with tarfile.open(built(copy, tmp_path, "sdist")) as file:
+        names = {name.partition("/")[2] for name in file.getnames()}
+    with zipfile.ZipFile(wheel) as file:
+        inside = {f"src/{name}" for name in file.namelist() if ".dist-info/" not in name and name[-3:] != ".so"}
+    assert inside <= names
+    assert {"hatch_build.py", "pyproject.toml", "README.md", "LICENSE", "CHANGELOG.md", "constraints.txt"} <= names
+    assert {name.partition("/")[0] for name in names if "/" in name} == {"src", "examples"}
+    assert not [name for name in names if name.endswith((".so", ".pyc"))]
 
 
 @pytest.fixture(scope="module")
@@ -116,7 +147,7 @@ def vertex(wheel: Path, tmp_path_factory):
     """The command `vertex` of an environment that has the wheel and what it stands on, and no laboratory."""
     site, others = tmp_path_factory.mktemp("site"), tmp_path_factory.mktemp("others")
     with zipfile.ZipFile(wheel) as file:
-        file.extractall(site)
+        file.extractall(site)  # noqa: S202
     for path in Path(torch.__file__).parents[1].iterdir():
         if "vertex" not in path.name:
             (others / path.name).symlink_to(path)

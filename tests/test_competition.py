@@ -15,6 +15,7 @@ import pytest
 
 from tests.processes import gone
 from tests.search.small import network
+from tests.specs.second_version import assignment, in_version_2
 
 SCRIPTS = Path(__file__).parents[1] / "competition"
 NAMES = ("install_tool.sh", "prepare_instance.sh", "run_instance.sh")
@@ -40,8 +41,12 @@ def place(tmp_path: Path) -> Path:
 
 
 def environment(place: Path, python: str | Path = sys.executable) -> dict[str, str]:
-    own = {"VERTEX_PYTHON": str(python), "VERTEX_STATE": str(place / "state"), "OMP_NUM_THREADS": "1"}
-    return {**os.environ, **own}
+    """As empty as can be, as the competition's machines have little: the system's programs, and a home of its own."""
+    (place / "home").mkdir(exist_ok=True)
+    path = os.pathsep.join([str(place / "programs"), os.defpath])
+    own = {"VERTEX_PYTHON": str(python), "VERTEX_STATE": str(place / "state"), "HOME": str(place / "home")}
+    kept = {name: os.environ[name] for name in ("PYTHONPATH", "VERTEX_MARGIN", "TMPDIR") if name in os.environ}
+    return {**kept, **own, "PATH": path, "OMP_NUM_THREADS": "1"}
 
 
 def script(name: str, place: Path, *arguments: str, python: str | Path = sys.executable) -> subprocess.CompletedProcess:
@@ -59,6 +64,18 @@ def tool(place: Path, body: str) -> Path:
     return path
 
 
+def clock(place: Path, *milliseconds: int) -> None:
+    """A program `date` that says these times, one after another, and then the last of them."""
+    (place / "programs").mkdir()
+    times = " ".join(f"{1000000 * t}" for t in milliseconds)
+    body = f"""times=({times}) file="{place}/asked the time"
+n=$(cat "$file" 2>/dev/null || echo 0); echo $((n + 1)) >"$file"
+last=$((${{#times[@]}} - 1)); echo "${{times[n < last ? n : last]}}"
+"""
+    (place / "programs" / "date").write_text(f"#!/bin/bash\n{body}")
+    (place / "programs" / "date").chmod(0o755)
+
+
 @pytest.mark.parametrize("name", [*NAMES, "common.sh"])
 def test_the_syntax_is_bash(name: str) -> None:
     subprocess.run(["bash", "-n", str(SCRIPTS / name)], check=True)
@@ -74,17 +91,30 @@ def test_another_version_or_too_few_arguments_are_refused(name: str, arguments: 
     assert not (place / "out.txt").exists()
 
 
-def test_prepare_and_run_for_real(place: Path) -> None:
-    prepared = script("prepare_instance.sh", place, "v1", "test", "m.onnx", "p.vnnlib")
+@pytest.mark.parametrize("version", [1, 2])
+def test_prepare_and_run_for_real(version: int, place: Path) -> None:
+    """In both versions of VNNLIB; in the second the model is given as the competition of 2026 gives it."""
+    model = "m.onnx" if version == 1 else "[('f', 'm.onnx')]"
+    if version == 2:
+        (place / "p.vnnlib").write_text(in_version_2(SPEC))
+    prepared = script("prepare_instance.sh", place, "v1", "test", model, "p.vnnlib")
     assert prepared.returncode == 0, prepared.stderr
     assert prepared.stdout.startswith("vertex ")
-    result = script("run_instance.sh", place, "v1", "test", "m.onnx", "p.vnnlib", "the results.txt", "30")
+    result = script("run_instance.sh", place, "v1", "test", model, "p.vnnlib", "the results.txt", "30")
     assert result.returncode == 0, result.stderr
     status, *counterexample = (place / "the results.txt").read_text().splitlines()
     assert status == "sat"
-    assert [line[:5] for line in counterexample] == ["((X_0", " (Y_0"]
+    if version == 1:
+        assert [line[:5] for line in counterexample] == ["((X_0", " (Y_0"]
+    else:
+        found = assignment("\n".join(counterexample))
+        assert {name: of[:2] for name, of in found.items()} == {"X": ("float32", [1, 1]), "Y": ("float32", [1, 1])}
+        assert 0 <= found["X"][2][0] <= 1
+        assert found["Y"][2][0] >= 0.5
     assert not list((place / "state").iterdir())
-    assert {path.name for path in place.iterdir()} == {"m.onnx", "p.vnnlib", "state", "the results.txt"}
+    there = {path.name for path in place.iterdir()}
+    assert there == {"m.onnx", "p.vnnlib", "state", "home", "the results.txt"}
+    assert not list((place / "home").rglob("*"))
 
 
 @pytest.mark.parametrize(
@@ -95,6 +125,7 @@ def test_prepare_and_run_for_real(place: Path) -> None:
         ("echo timeout; exit 4", "timeout\n"),
         ("echo error; exit 2", "error\n"),
         ("printf 'sat\\n((X_0 1.0)\\n (Y_0 2.0))\\n\\n'; exit 10", "sat\n((X_0 1.0)\n (Y_0 2.0))\n"),
+        ("printf 'sat\\nX real [1]\\n1.0\\nY real []\\n2.0\\n'; exit 10", "sat\nX real [1]\n1.0\nY real []\n2.0\n"),
         ("echo sat; exit 10", "error\n"),
         ("echo sat", "error\n"),
         ("echo unsat; exit 10", "error\n"),
@@ -111,13 +142,57 @@ def test_only_an_answer_with_its_exit_code_is_passed_on(body: str, results: str,
     assert (place / "out.txt").read_text() == results
 
 
-def test_what_the_tool_is_asked(place: Path) -> None:
+def asked(place: Path, seconds: str, model: str = "m.onnx") -> list[str]:
+    """What run_instance.sh asks the tool for."""
     python = tool(place, f"printf '%s\\n' \"$@\" >{place / 'asked'!s}; echo unsat".replace(str(place), f'"{place}"'))
-    (place / "p.vnnlib").rename(place / "p.vnnlib.gz")
-    script("run_instance.sh", place, "v1", "c", "m.onnx", "p.vnnlib", str(place / "out.txt"), "7.5", python=python)
+    script("run_instance.sh", place, "v1", "c", model, "p.vnnlib", str(place / "out.txt"), seconds, python=python)
     assert (place / "out.txt").read_text() == "unsat\n"
-    asked = (place / "asked").read_text().split("\n")
-    assert asked[3:] == ["verify", "--timeout=7.5", "--device=cpu", "--", "m.onnx", "p.vnnlib.gz", ""]
+    return (place / "asked").read_text().split("\n")[3:-1]
+
+
+def test_what_the_tool_is_asked(place: Path) -> None:
+    """Less time than there is, so that it answers in time."""
+    clock(place, 0)
+    (place / "p.vnnlib").rename(place / "p.vnnlib.gz")
+    assert asked(place, "7.5") == ["verify", "--timeout=6.000", "--device=cpu", "--", "m.onnx", "p.vnnlib.gz"]
+    assert asked(place, "2")[1] == "--timeout=1.000"
+
+
+def test_the_margin_can_be_chosen_and_starting_counts(place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    clock(place, 10_000, 12_250)
+    monkeypatch.setenv("VERTEX_MARGIN", "3.25")
+    assert asked(place, "100")[1] == "--timeout=94.500"
+
+
+def test_an_answer_that_comes_late_is_void(place: Path) -> None:
+    """It ends in time, as a machine may be slow: two times are asked before the tool runs, one after it."""
+    clock(place, 0, 100, 100, 5_000)
+    python = tool(place, "echo unsat")
+    script("run_instance.sh", place, "v1", "c", "m.onnx", "p.vnnlib", "out.txt", "5", python=python)
+    assert (place / "out.txt").read_text() == "timeout\n"
+    assert (place / "asked the time").read_text() == "4\n"
+
+
+@pytest.mark.parametrize(
+    ("given", "meant"),
+    [
+        ("[('f', 'm.onnx')]", "m.onnx"),
+        ('[("f","m.onnx"),]', "m.onnx"),
+        ("[f.onnx", "[f.onnx"),
+        ("[('f', 'm.onnx')", None),
+        ("[('f', 'm.onnx'), ('g', 'm.onnx')]", None),
+    ],
+)
+def test_the_competition_names_networks(given: str, meant: str | None, place: Path) -> None:
+    shutil.copy(place / "m.onnx", place / "[f.onnx")
+    if meant is not None:
+        assert asked(place, "9", given)[-2] == meant
+        return
+    for name, more in (("prepare_instance.sh", ()), ("run_instance.sh", ("out.txt", "9"))):
+        result = script(name, place, "v1", "c", given, "p.vnnlib", *more)
+        assert "several networks" in result.stderr
+        assert result.returncode == (0 if more else 1)
+    assert (place / "out.txt").read_text() == "error\n"
 
 
 @pytest.mark.parametrize(
@@ -140,8 +215,7 @@ def test_a_tool_that_is_not_there_is_an_error(place: Path) -> None:
     assert (place / "out.txt").read_text() == "error\n"
 
 
-def test_a_tool_that_does_not_end_is_killed(place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("VERTEX_GRACE", "1")
+def test_a_tool_that_does_not_end_is_killed(place: Path) -> None:
     python = tool(place, "trap '' TERM; while true; do sleep 1; done")
     began = time.monotonic()
     script("run_instance.sh", place, "v1", "c", "m.onnx", "p.vnnlib", "out.txt", "0.1", python=python)
@@ -151,7 +225,7 @@ def test_a_tool_that_does_not_end_is_killed(place: Path, monkeypatch: pytest.Mon
 
 def waiting(place: Path) -> tuple[subprocess.Popen, int]:
     """run_instance.sh with a tool that runs on, and the id of that tool."""
-    python = tool(place, 'echo $$ >pid.tmp; mv pid.tmp pid; if [[ "$*" == *verify* ]]; then exec sleep 100; fi')
+    python = tool(place, 'echo $$ >pid.tmp; mv pid.tmp pid; if [[ "$*" == *"verify --"* ]]; then exec sleep 100; fi')
     command = ["bash", str(SCRIPTS / "run_instance.sh"), "v1", "c", "m.onnx", "p.vnnlib", "out.txt", "60"]
     running = subprocess.Popen(command, cwd=place, env=environment(place, python), stderr=subprocess.DEVNULL)
     limit = time.monotonic() + 20

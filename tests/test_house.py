@@ -67,7 +67,7 @@ def test_the_version_is_told_once() -> None:
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
     laboratory = tomllib.loads((ROOT / "lab" / "pyproject.toml").read_text())["project"]
     assert project["version"] == vertex_softmax.__version__ == laboratory["version"]
-    assert set(project["optional-dependencies"]) == {"onnx", "proof", "report", "ray", "vnnlib", "docs", "dev"}
+    assert set(project["optional-dependencies"]) == {"demo", "onnx", "proof", "report", "ray", "vnnlib", "docs", "dev"}
 
 
 def test_the_readme_names_both_commands_and_runs(tmp_path: Path) -> None:

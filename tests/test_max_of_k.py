@@ -15,12 +15,15 @@ import numpy as np
 import pytest
 import torch
 from examples.max_of_k import checker
-from examples.max_of_k.__main__ import main
+from examples.max_of_k.__main__ import main, measured
 from examples.max_of_k.certificate import write
 from examples.max_of_k.checker import Accepted, RejectedError, check
 from examples.max_of_k.network import NAMES, Weights, brute_force, digest, load, save, trained
 from examples.max_of_k.search import Found, label, labelled, search, size, split_by_label
 from flint import arb
+
+from tests.tiny_files import vertex
+from vertex_softmax.runs.accuracy import read_accuracy
 
 VOCABULARY, K = 6, 3
 Claim = dict[str, Any]
@@ -397,3 +400,29 @@ def test_exact_numbers_are_exact() -> None:
             exactly = sum((arb(a[i, n]) * arb(b[n, j]) for n in range(4)), arb(c[j]))
             assert checker.scaled(found.integers[i, j], found.exponent) == exactly
             assert arb(low[i, j]) < exactly < arb(high[i, j])
+
+
+def test_the_record_counts_every_sequence(tmp_path: Path) -> None:
+    weights = random_network(5)
+    row = measured(weights, tmp_path, smallest=4)
+    record, right = read_accuracy(tmp_path), brute_force(weights)
+    found = search(weights, smallest=4)
+    proved = np.zeros(right.shape, dtype=bool)
+    for part in found.proved:
+        proved[np.ix_(*part)] = True
+    counted = {name: np.zeros((5, 5), dtype=int) for name in ("inputs", "proved", "right")}
+    for sequence in itertools.product(range(5), repeat=3):
+        place = sequence[-1], max(sequence)
+        counted["inputs"][place] += 1
+        counted["proved"][place] += proved[sequence]
+        counted["right"][place] += right[sequence]
+    for name, table in counted.items():
+        assert np.array_equal(getattr(record.groups, name), table), name
+    assert (record.inputs, record.proved, record.right) == (125, row["proved"], row["right"])
+    assert row["proved"] < row["right"]  # parts of at most four sequences were given up
+    assert all(not right[sequence] for sequence in record.wrong)
+    assert all(right[sequence] and not proved[sequence] for sequence in record.open)
+    assert len(record.open) == row["right"] - row["proved"]
+    assert [stage.name for stage in record.stages] == ["search", "check", "brute force"]
+    assert vertex("report", str(tmp_path)).exit_code == 0
+    assert (tmp_path / "report.html").stat().st_size > 0

@@ -2,6 +2,7 @@
 
     python -m examples.max_of_k            # 64 tokens, sequences of 4: minutes on one core, most of them brute force
     python -m examples.max_of_k --quick    # 8 tokens, sequences of 3: seconds
+    python -m examples.max_of_k --quick --out out/max_of_3 && vertex report out/max_of_3    # a page of the proof
 
 The network reads k tokens and says which is the largest: one attention-only layer (network.py). It is trained, a lower
 bound of its accuracy over ALL vocabulary^k sequences is proved by branch and bound with the exact softmax over choices
@@ -22,11 +23,13 @@ import numpy as np
 from examples.max_of_k.certificate import write
 from examples.max_of_k.checker import check
 from examples.max_of_k.network import Weights, brute_force, save, trained
+from examples.max_of_k.record import record
 from examples.max_of_k.search import search
 from numpy.typing import NDArray
 from rich.console import Console
 from rich.table import Table
 
+from vertex_softmax.runs.accuracy import WorkStage
 from vertex_softmax.runs.demo.training import one_thread
 
 
@@ -37,7 +40,10 @@ def measured(
     smallest: int = 1,
     right: NDArray[np.bool_] | None = None,
 ) -> dict[str, Any]:
-    """Search, write, check and count by brute force (unless `right` is given): numbers, processor seconds."""
+    """Search, write, check and count by brute force (unless `right` is given): numbers, processor seconds.
+
+    The folder has weights.npz, certificate.json and accuracy.json, of which `vertex report` makes a page.
+    """
     begin = time.process_time()
     found = search(weights, smallest=smallest)
     searched = time.process_time()
@@ -50,6 +56,12 @@ def measured(
     if right is None:
         right = brute_force(weights)
         seconds = time.process_time() - checked
+    stages = [
+        WorkStage("search", found.evaluations, searched - begin),
+        WorkStage("check", accepted.parts, checked - written),
+        *([] if seconds is None else [WorkStage("brute force", accepted.sequences, seconds)]),
+    ]
+    record(weights, found, right, stages, folder)
     return {
         "vocabulary": len(weights["E"]),
         "k": len(weights["P"]),
@@ -73,7 +85,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--quick", action="store_true", help="8 tokens, sequences of 3, a short training")
     parser.add_argument("--smallest", type=int, default=1, help="give up parts of at most so many sequences")
-    parser.add_argument("--out", type=Path, help="keep weights.npz and certificate.json in this folder")
+    parser.add_argument("--out", type=Path, help="keep weights.npz, certificate.json and accuracy.json here")
     asked = parser.parse_args(arguments)
     with one_thread(), tempfile.TemporaryDirectory() as temporary:
         folder = asked.out or Path(temporary)

@@ -1,6 +1,6 @@
 """The accuracy of Max-of-k networks over all of their inputs: proved, checked, and by brute force.
 
-python lab/benchmarks/max_of_k.py [--coq FOLDER] [--seeds 0 1] [--out FILE]
+python lab/benchmarks/max_of_k.py [--coq FOLDER] [--seeds 0 1] [--out FILE] [--keep FOLDER]
 
 Networks: those that examples/max_of_k trains (64 tokens, sequences of 4; one for each seed), and Max-of-2 networks with
 published weights, the files theories/MaxOfTwoNumbers*Simpler/Parameters.v of a checkout of JasonGross's
@@ -54,10 +54,12 @@ def published(path: Path) -> Weights:
     return weights
 
 
-def row(name: str, weights: Weights, **options: Any) -> dict[str, Any]:
-    """The measured numbers of one network and one way to search."""
-    with tempfile.TemporaryDirectory() as folder:
-        found = {"name": name, **measured(weights, Path(folder), **options)}
+def row(name: str, weights: Weights, keep: Path | None = None, **options: Any) -> dict[str, Any]:
+    """The measured numbers of one network and one way to search; `keep`: where its folder is to stay."""
+    with tempfile.TemporaryDirectory() as temporary:
+        folder = Path(temporary) if keep is None else keep / re.sub(r"\W+", "-", name).strip("-")
+        folder.mkdir(parents=True, exist_ok=True)
+        found = {"name": name, **measured(weights, folder, **options)}
     print(json.dumps(found), flush=True)
     return found
 
@@ -67,19 +69,20 @@ def main() -> None:
     parser.add_argument("--coq", type=Path, help="a checkout of neural-net-coq-interp")
     parser.add_argument("--seeds", type=int, nargs="*", default=[0, 1])
     parser.add_argument("--out", type=Path, default=ROOT / "lab" / "benchmarks" / "runs" / "max_of_k.json")
+    parser.add_argument("--keep", type=Path, help="keep every proof here; `vertex report FOLDER` makes a page of one")
     options = parser.parse_args()
     torch.set_num_threads(1)
     files = [] if options.coq is None else sorted(options.coq.glob("theories/MaxOfTwoNumbers*Simpler/Parameters.v"))
-    rows = [row(f"Max-of-2, published: {path.parent.name}", published(path)) for path in files]
+    rows = [row(f"Max-of-2, published: {path.parent.name}", published(path), options.keep) for path in files]
     for seed in options.seeds:
         begin = time.process_time()
         weights = trained(64, 4, seed=seed)
         trained_at = time.process_time()
         right = brute_force(weights)
         seconds = {"train_s": trained_at - begin, "brute_force_s": time.process_time() - trained_at}
-        rows.append({**row(f"Max-of-4, seed {seed}", weights, right=right), **seconds})
+        rows.append({**row(f"Max-of-4, seed {seed}", weights, options.keep, right=right), **seconds})
         if seed == options.seeds[0]:
-            rows.append(row(f"Max-of-4, seed {seed}, smallest 512", weights, smallest=512, right=right))
+            rows.append(row(f"Max-of-4, seed {seed}, smallest 512", weights, options.keep, smallest=512, right=right))
     write_whole(options.out, json.dumps({"benchmark": "max_of_k", **facts(), "rows": rows}, indent=1).encode())
 
 

@@ -26,6 +26,7 @@ import readme_growth
 import readme_norms
 import readme_runs
 import readme_sets
+import readme_shared
 import readme_startup
 from readme_measure import MEASURES, RESULTS, ROOT, RUNS, measure
 
@@ -199,6 +200,7 @@ BLOCKS: dict[str, Callable[[], list[str]]] = {
     "balls and boxes": of_runs(readme_sets.balls),
     "start-up": of_runs(readme_startup.startup),
     "growth": of_runs(readme_growth.growth),
+    "shared tree": of_runs(readme_shared.shared_tree),
     "norms on digits": of_runs(readme_norms.digits),
     "language models": of_runs(readme_norms.language),
     "sentences beside auto_LiRPA": of_runs(readme_norms.peer),

@@ -102,6 +102,7 @@ MEASURES: dict[str, Measure] = {
     ),
     "growth": _script("growth", "growth.json"),
     "startup": _script("startup", "startup.json", needs=(VIT,)),
+    "shared-tree": _script("shared_tree", "shared-tree.json", "--instances 1367 --workers 0 1 2", (VIT,)),
     "limits": _script("limits", "limits.json", needs=("hours",)),
     "families": _script("families", "families.json"),
     "radius": Measure(

@@ -10,6 +10,7 @@ from collections.abc import Callable
 import numpy as np
 import pytest
 import torch
+from scipy.optimize import linprog
 from torch import Tensor
 
 from tests.bounds.checks import Ready, tightened
@@ -18,6 +19,7 @@ from vertex_softmax.bounds import branch_and_bound as module
 from vertex_softmax.bounds.ascent import Ascent
 from vertex_softmax.bounds.branch_and_bound import Accept, Aim, Outcome, Progress, Search, Watchers, branch_and_bound
 from vertex_softmax.bounds.frontier import Part
+from vertex_softmax.bounds.record import Record
 from vertex_softmax.graph import build
 from vertex_softmax.graph.ir import Graph
 from vertex_softmax.ops.elementwise import Relu
@@ -69,9 +71,9 @@ def grown(
     known: Tensor | None = None,
     accept: Accept | None = None,
     progress: Progress | None = None,
-    leaves: list[Part] | None = None,
+    record: Record | None = None,
 ) -> Outcome:
-    aim, watchers = Aim(A, goals, known), Watchers(accept, progress, leaves)
+    aim, watchers = Aim(A, goals, known), Watchers(accept, progress, record)
     return branch_and_bound(whole.question, whole.boxes, aim, Rules(attention=rule, pieces=2), search, watchers)
 
 
@@ -81,10 +83,10 @@ class Tree:
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.leaves: list[Part] = []
         self.steps: list[tuple[list[Part], list[Part]]] = []
-        self.tree: module._Tree | None = None
-        real = module._Tree._advance
+        self.tree: module.BranchAndBound | None = None
+        real = module.BranchAndBound._advance
 
-        def advance(tree: module._Tree, count: int, work: Callable[[list[Part]], list[Part]]) -> None:
+        def advance(tree: module.BranchAndBound, count: int, work: Callable[[list[Part]], list[Part]]) -> None:
             frontier = tree.frontier
             if tree is not self.tree:
                 self.tree, self.leaves, self.steps = tree, frontier.open_parts(), []
@@ -101,7 +103,7 @@ class Tree:
 
             real(tree, count, noted)
 
-        monkeypatch.setattr(module._Tree, "_advance", advance)
+        monkeypatch.setattr(module.BranchAndBound, "_advance", advance)
 
 
 def slack(values: Tensor) -> Tensor:
@@ -127,3 +129,45 @@ def check_witness(whole: Ready, A: Tensor, goals: Tensor, out: Outcome) -> None:
     assert (over <= 0).all(), f"the witness is outside of the set by {float(over.max()):.3g}"
     value = float((A[out.broken] * whole.graph.evaluate(out.witness[None])[0]).sum())
     assert value <= float(goals[out.broken]) + TOLERANCE * (1 + abs(value))
+
+
+def held_by(leaf: Part, values: dict) -> Tensor:
+    """Which points lie in a leaf: every split holds, at its own point too."""
+    there = torch.ones(len(next(iter(values.values()))), dtype=torch.bool)
+    for split in leaf.splits:
+        value = values[split.node]
+        if split.inner:  # the σ of a normalisation
+            rows = split.node.op._rows(values[split.node.inputs[0]])
+            value = (rows.square().mean(-1) + split.node.op.eps).sqrt()
+        number = value.flatten(1)[:, split.place]
+        there &= number >= split.point if split.at_least else number <= split.point
+    return there
+
+
+def exact(layers: list[tuple[np.ndarray, np.ndarray]], c: np.ndarray, lower: np.ndarray, upper: np.ndarray) -> float:
+    """min c·y over the box: a linear program for every pattern of signs."""
+    best, hidden = math.inf, [len(b) for _, b in layers[:-1]]
+    for signs in itertools.product((0.0, 1.0), repeat=sum(hidden)):
+        M, k, rows, limits, rest = np.eye(len(lower)), np.zeros(len(lower)), [], [], list(signs)
+        for (W, b), n in zip(layers, hidden, strict=False):
+            M, k, on, rest = W @ M, W @ k + b, np.array(rest[:n]), rest[n:]
+            rows.append((1 - 2 * on)[:, None] * M)
+            limits.append((2 * on - 1) * k)
+            M, k = on[:, None] * M, on * k
+        W, b = layers[-1]
+        ends = np.stack([lower, upper], 1)
+        found = linprog(c @ W @ M, A_ub=np.concatenate(rows), b_ub=np.concatenate(limits), bounds=ends)
+        if found.status == 0:
+            best = min(best, found.fun + float(c @ (W @ k + b)))
+    return best
+
+
+@functools.cache
+def truth(seed: int) -> tuple[Ready, Tensor, float]:
+    """A tiny ReLU network, an objective, and its minimum."""
+    sizes, g = [(2, 5, 2), (3, 4, 3, 2), (2, 3, 3, 2)][seed % 3], np.random.default_rng(seed + 99)
+    layers, graph = mlp(sizes, seed)
+    lower = g.normal(size=sizes[0]) - 1
+    c = g.normal(size=2)
+    whole = tightened(graph, *(torch.from_numpy(x)[None] for x in (lower, lower + 2)))
+    return whole, torch.from_numpy(c)[None], exact(layers, c, lower, lower + 2)

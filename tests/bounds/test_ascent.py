@@ -335,3 +335,42 @@ def test_an_ascended_box_is_never_wider_and_holds_all_values(name: str) -> None:
     assert tighter
     assert not boxes.problems
     check_boxes(made.graph, boxes, x)
+
+
+@each
+def test_the_last_objectives_keep_their_parameters(name: str) -> None:
+    """Where all are above the goal the choice is that of a bound above it, and it is no worse than what is said."""
+    made, A = ready(name)
+    question, rules = made.question, RULES["affine"]
+    start = at_start(made, A[:, :1], rules)
+    objective = Objective.dense(made.graph.output, A[:, :1])
+    goal = Goal(start + 1e-3)
+    done = module.ascend(question, made.boxes, objective, rules, Ascent(), goal, Beginning(best=True))
+    assert (done.bound > goal.above).all()
+    free = dataclasses.replace(rules, free=True)
+    with torch.no_grad():
+        again = module.lower_bound(question, made.boxes, objective, free, done.choice)
+    assert again.shape == done.bound.shape
+    assert (again > goal.above).all()
+    assert torch.allclose(again, done.bound, atol=1e-9)
+
+
+@each
+def test_the_parameters_of_an_ascended_box_prove_it(name: str) -> None:
+    made, _ = ready(name)
+    question, boxes = made.question, made.boxes
+    node = [n for n in made.nodes if n.inputs and question.index.read_by_someone(n)][-1]
+    kept, rules = module.AscendedEntries(node), Rules(attention=RowRule.AFFINE)
+    with torch.no_grad():
+        new = ascended_box(question, boxes, node, rules, Ascent(steps=3, sums=False), kept)
+        assert sum(len(rows) for rows, _ in kept.parts) == int(undecided(question, boxes, node).sum())
+        for rows, choice in kept.parts:
+            units = torch.zeros(1, len(rows), new.lower[0].numel(), dtype=torch.float64)
+            units[0, torch.arange(len(rows)), rows] = 1
+            A = units.reshape(1, len(rows), *node.shape).expand(question.batch, -1, *node.shape)
+            objective = Objective.dense(node, torch.cat([A, -A], 1))
+            free = dataclasses.replace(rules, free=True)
+            found = module.lower_bound(question, boxes, objective, free, choice)
+            low, high = found[:, : len(rows)], -found[:, len(rows) :]
+            assert (torch.maximum(low, boxes[node].lower.flatten(1)[:, rows]) >= new.lower.flatten(1)[:, rows]).all()
+            assert (torch.minimum(high, boxes[node].upper.flatten(1)[:, rows]) <= new.upper.flatten(1)[:, rows]).all()

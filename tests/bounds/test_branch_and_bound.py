@@ -5,13 +5,9 @@ from __future__ import annotations
 import dataclasses
 import functools
 import itertools
-import math
 
-import numpy as np
 import pytest
 import torch
-from scipy.optimize import linprog
-from torch import Tensor
 
 from tests.bounds.branching_cases import (
     CONFIGS,
@@ -22,11 +18,12 @@ from tests.bounds.branching_cases import (
     attention,
     check_witness,
     grown,
+    held_by,
     least,
-    mlp,
     slack,
+    truth,
 )
-from tests.bounds.checks import Ready, tightened
+from tests.bounds.checks import tightened
 from tests.bounds.networks import Config, input_box, transformer
 from tests.slowly import few
 from vertex_softmax.bounds import branch_and_bound
@@ -38,20 +35,7 @@ from vertex_softmax.ops.rules import RowRule
 torch.set_num_threads(1)
 
 
-def held_by(leaf: Part, values: dict) -> Tensor:
-    """Which points lie in a leaf: every split holds, at its own point too."""
-    there = torch.ones(len(next(iter(values.values()))), dtype=torch.bool)
-    for split in leaf.splits:
-        value = values[split.node]
-        if split.inner:  # the σ of a normalisation
-            rows = split.node.op._rows(values[split.node.inputs[0]])
-            value = (rows.square().mean(-1) + split.node.op.eps).sqrt()
-        number = value.flatten(1)[:, split.place]
-        there &= number >= split.point if split.at_least else number <= split.point
-    return there
-
-
-def check_cuts(tree: branch_and_bound._Tree, leaves: list[Part]) -> None:
+def check_cuts(tree: branch_and_bound.BranchAndBound, leaves: list[Part]) -> None:
     """Every box of a leaf is what the splits leave of the root's, and just the cut sides have multipliers."""
     made, cuts = tree._boxes_of(leaves)
     for node, inner in {(split.node, split.inner) for leaf in leaves for split in leaf.splits}:
@@ -131,35 +115,6 @@ def test_single_precision_is_as_sound_to_its_own_rounding() -> None:
     best, _ = least(attention("relu"), MARGINS)
     assert out.bound.dtype == torch.float32
     assert (out.bound <= best + 1e-4).all()
-
-
-def exact(layers: list[tuple[np.ndarray, np.ndarray]], c: np.ndarray, lower: np.ndarray, upper: np.ndarray) -> float:
-    """min c·y over the box: a linear program for every pattern of signs."""
-    best, hidden = math.inf, [len(b) for _, b in layers[:-1]]
-    for signs in itertools.product((0.0, 1.0), repeat=sum(hidden)):
-        M, k, rows, limits, rest = np.eye(len(lower)), np.zeros(len(lower)), [], [], list(signs)
-        for (W, b), n in zip(layers, hidden, strict=False):
-            M, k, on, rest = W @ M, W @ k + b, np.array(rest[:n]), rest[n:]
-            rows.append((1 - 2 * on)[:, None] * M)
-            limits.append((2 * on - 1) * k)
-            M, k = on[:, None] * M, on * k
-        W, b = layers[-1]
-        ends = np.stack([lower, upper], 1)
-        found = linprog(c @ W @ M, A_ub=np.concatenate(rows), b_ub=np.concatenate(limits), bounds=ends)
-        if found.status == 0:
-            best = min(best, found.fun + float(c @ (W @ k + b)))
-    return best
-
-
-@functools.cache
-def truth(seed: int) -> tuple[Ready, Tensor, float]:
-    """A tiny ReLU network, an objective, and its minimum."""
-    sizes, g = [(2, 5, 2), (3, 4, 3, 2), (2, 3, 3, 2)][seed % 3], np.random.default_rng(seed + 99)
-    layers, graph = mlp(sizes, seed)
-    lower = g.normal(size=sizes[0]) - 1
-    c = g.normal(size=2)
-    whole = tightened(graph, *(torch.from_numpy(x)[None] for x in (lower, lower + 2)))
-    return whole, torch.from_numpy(c)[None], exact(layers, c, lower, lower + 2)
 
 
 EVERY = dataclasses.replace(QUICK, domains=300, width=32, every=1, ascent=Ascent(steps=30, step_size=0.1, sums=False))

@@ -183,14 +183,14 @@ def test_the_time_is_kept_and_the_questions_own_stays(name: str, monkeypatch: py
         assert grown(until(0.0), MARGINS, dataclasses.replace(QUICK, seconds=seconds)).stopped == "seconds"
     # in the middle: what was found before stays
     goals, count = best - 0.02, itertools.count()
-    seen, said, real = Tree(monkeypatch), [], branch_and_bound._Tree._survey
+    seen, said, real = Tree(monkeypatch), [], branch_and_bound.BranchAndBound._survey
 
-    def survey(tree: branch_and_bound._Tree, parts: list[Part]) -> list[branch_and_bound._Surveyed]:
+    def survey(tree: branch_and_bound.BranchAndBound, parts: list[Part]) -> list[branch_and_bound._Surveyed]:
         if next(count) == 4:
             raise OutOfTimeError("now")
         return real(tree, parts)
 
-    monkeypatch.setattr(branch_and_bound._Tree, "_survey", survey)
+    monkeypatch.setattr(branch_and_bound.BranchAndBound, "_survey", survey)
     out = grown(whole, MARGINS, goals=goals, accept=lambda *_: False, progress=lambda *now: said.append(now))
     assert out.stopped == "seconds"
     assert whole.question.clock.deadline is None

@@ -13,6 +13,7 @@ from tests.bounds.branching_cases import CONFIGS, MARGINS, QUICK, Tree, attentio
 from vertex_softmax.bounds.candidates import Candidate
 from vertex_softmax.bounds.choice import Choice, Multipliers
 from vertex_softmax.bounds.frontier import Frontier, Part
+from vertex_softmax.bounds.record import Record
 from vertex_softmax.graph import build
 
 torch.set_num_threads(1)
@@ -103,12 +104,12 @@ def test_no_part_keeps_the_batch_alive_that_it_was_in(name: str, monkeypatch: py
     """Every parameter of an open part and of a leaf has a storage of its own size; a closed part has none."""
     whole = attention(name)
     best, _ = least(whole, MARGINS)
-    for wanted in (None, []):
+    for wanted in (None, Record()):
         seen = Tree(monkeypatch)
         goals = torch.stack([best[0] + 1, best[1] - 0.5, best[2] - 0.3])
-        grown(whole, MARGINS, QUICK, goals=goals, accept=lambda *_: False, leaves=wanted)
+        grown(whole, MARGINS, QUICK, goals=goals, accept=lambda *_: False, record=wanted)
         frontier = seen.tree.frontier
-        parts = [*frontier.open_parts(), *(wanted or ())]
+        parts = [*frontier.open_parts(), *(wanted.leaves if wanted else ())]
         assert any(part.splits for part in parts)
         assert frontier.bytes == sum(part.choice.bytes for part in frontier.open_parts())
         seen_at: set[int] = set()
@@ -120,7 +121,75 @@ def test_no_part_keeps_the_batch_alive_that_it_was_in(name: str, monkeypatch: py
                 assert value.shape[:2] == (1, 1)
                 assert value.dtype == torch.float32
                 assert value.untyped_storage().nbytes() == value.nbytes
-                assert value.untyped_storage().data_ptr() not in seen_at
-                seen_at.add(value.untyped_storage().data_ptr())
+                if part in frontier.open_parts():  # leaves share what they have in common
+                    assert value.untyped_storage().data_ptr() not in seen_at
+                    seen_at.add(value.untyped_storage().data_ptr())
         closed = [part for part in seen.leaves if frontier.is_closed(part)]
         assert all(not part.choice for part in closed)
+
+
+# A search that is recorded, and goes on ------------------------------------------------------------------------------
+
+
+def test_reopened_parts_are_open_whatever_their_bounds_were() -> None:
+    frontier = Frontier([0.0, 0.0], [-1.0, -1.0])
+    closed = [Part(0, bound=5.0), Part(0, bound=0.5)]
+    frontier.replace(frontier.gather(2), closed)
+    assert not len(frontier)
+    frontier.reopen(closed[:1], [1.0, -math.inf])
+    (part,) = frontier.open_parts()
+    assert (part.objective, part.bound) == (0, -math.inf)
+    assert not frontier.is_closed(part)
+    assert frontier.goals == [1.0, -math.inf]
+    frontier.replace([part], [dataclasses.replace(part, bound=1.5)])
+    assert not frontier.open_parts()
+
+
+@pytest.mark.parametrize("name", CONFIGS)
+def test_a_record_has_the_leaves_of_what_is_closed(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """With the bounds that the search found, in trees that cover; what they share is stored once."""
+    whole = attention(name)
+    best, _ = least(whole, MARGINS)
+    seen, record = Tree(monkeypatch), Record()
+    goals = torch.stack([best[0] + 1, best[1] - 0.5, best[2] - 0.3])
+    out = grown(whole, MARGINS, QUICK, goals=goals, accept=lambda *_: False, record=record)
+    closed = [part for part in seen.leaves if seen.tree.frontier.is_closed(part)]
+    found = {(leaf.objective, leaf.splits): leaf.bound for leaf in record.leaves}
+    assert found == {(part.objective, part.splits): part.bound for part in closed}
+    assert len(found) == len(record.leaves)
+    assert record.open == {k for k in range(len(goals)) if int(out.open[k])}
+    assert record.boxes is seen.tree.boxes
+    tensors = {
+        (id(value), value.dtype, tuple(value.shape), value.numpy().tobytes())
+        for leaf in record.leaves
+        for of in leaf.choice.parameters.values()
+        for value in of.values()
+    }
+    assert len({key[1:] for key in tensors}) == len(tensors)
+
+
+@pytest.mark.parametrize("name", CONFIGS)
+def test_a_search_goes_on_from_leaves_that_must_be_higher(name: str) -> None:
+    """What takes their place covers them and is above the new goal; where that cannot be, they stay."""
+    whole = attention(name)
+    best, _ = least(whole, MARGINS)
+    record = Record()
+    goal = best[1:2] - 0.5
+    grown(whole, MARGINS[1:2], QUICK, goals=goal, accept=lambda *_: False, record=record)
+    if record.open:
+        pytest.skip("the search has not ended")
+    before = list(record.leaves)
+    assert not record.resume(before[:1], [float(best[1]) + 1.0], 10.0)
+    assert record.leaves == before
+    assert not record.open
+    if record.resume(before[:1], [float(goal) + 0.05], 30.0):
+        new = [leaf for leaf in record.leaves if not any(leaf is old for old in before)]
+        assert new
+        assert all(leaf.bound > float(goal) + 0.05 for leaf in new)
+        first = before[0].splits
+        assert all(leaf.splits[: len(first)] == first for leaf in new)
+        assert [leaf for leaf in before if leaf is not before[0]] == record.leaves[: len(before) - 1]
+
+
+def test_a_record_without_a_search_does_not_go_on() -> None:
+    assert not Record().resume([], [], 1.0)

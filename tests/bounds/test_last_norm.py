@@ -10,7 +10,8 @@ import vertex_softmax as vx
 from vertex_softmax.bounds.index import last_norm
 from vertex_softmax.bounds.last_norm import _lowest, _row
 from vertex_softmax.methods import last_pass
-from vertex_softmax.ops.zonotope import Unknowns, Zonotope
+from vertex_softmax.ops.unknowns import Unknowns
+from vertex_softmax.ops.zonotope import Zonotope
 from vertex_softmax.runs.certify import load
 
 Drawn = tuple[Zonotope, list[tuple[Unknowns, int, int]]]

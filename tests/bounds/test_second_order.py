@@ -19,7 +19,8 @@ from vertex_softmax.bounds.boxes import by_intervals
 from vertex_softmax.bounds.question import Question
 from vertex_softmax.graph.ir import Graph, Node
 from vertex_softmax.ops.interval import Interval
-from vertex_softmax.ops.zonotope import InputUnknowns, Zonotope
+from vertex_softmax.ops.unknowns import InputUnknowns
+from vertex_softmax.ops.zonotope import Zonotope
 from vertex_softmax.sets.region import BoxRegion
 
 CONFIGS = {

@@ -14,7 +14,8 @@ from vertex_softmax.bounds.boxes import by_intervals
 from vertex_softmax.bounds.question import Question
 from vertex_softmax.graph.ir import Graph, Node
 from vertex_softmax.ops import pairs
-from vertex_softmax.ops.zonotope import BallProducts, InputUnknowns, Zonotope
+from vertex_softmax.ops.unknowns import BallProducts, InputUnknowns
+from vertex_softmax.ops.zonotope import Zonotope
 from vertex_softmax.sets.lp_ball import LpBall
 
 CONFIGS = {

@@ -14,7 +14,8 @@ from vertex_softmax.bounds import zonotopes
 from vertex_softmax.bounds.question import Question
 from vertex_softmax.graph import build
 from vertex_softmax.graph.ir import Graph
-from vertex_softmax.ops.zonotope import InputUnknowns, Unknowns, Zonotope
+from vertex_softmax.ops.unknowns import InputUnknowns, Unknowns
+from vertex_softmax.ops.zonotope import Zonotope
 from vertex_softmax.sets.region import BoxRegion
 
 

@@ -12,7 +12,8 @@ from vertex_softmax.bounds.question import Question
 from vertex_softmax.bounds.zonotopes import boxes_by_zonotopes
 from vertex_softmax.graph import build
 from vertex_softmax.graph.ir import Graph
-from vertex_softmax.ops.zonotope import Pairs, Zonotope
+from vertex_softmax.ops.unknowns import Pairs
+from vertex_softmax.ops.zonotope import Zonotope
 from vertex_softmax.sets.region import BoxRegion
 
 

@@ -12,15 +12,8 @@ from tests.bounds.networks import Config, input_box, transformer
 from vertex_softmax.bounds.question import Question
 from vertex_softmax.bounds.zonotopes import boxes_by_zonotopes, merged, reduced
 from vertex_softmax.ops import zonotope
-from vertex_softmax.ops.zonotope import (
-    Segments,
-    Unknowns,
-    Zonotope,
-    error_blocks,
-    times_left,
-    times_right,
-    times_rows,
-)
+from vertex_softmax.ops.unknowns import LocalUnknowns, Unknowns
+from vertex_softmax.ops.zonotope import Segments, Zonotope, error_blocks, times_left, times_right, times_rows
 from vertex_softmax.sets.region import BoxRegion
 
 CONFIGS = {
@@ -45,7 +38,7 @@ def reach(zonotope: Zonotope, eta: Tensor) -> Tensor:
     """η·y at most, for functionals of all numbers together: (batch, directions)."""
     found = torch.einsum("b...,e...->be", zonotope.centre, eta)
     found = found + torch.einsum("b...,e...->be", zonotope.loose, eta.abs())
-    for columns in zonotope.blocks.values():
+    for columns in zonotope.spread.blocks.values():
         found = found + torch.linalg.vector_norm(torch.einsum("bmk...,e...->bemk", columns, eta), dim=-1).sum(-1)
     return found
 
@@ -67,7 +60,7 @@ def test_a_reduction_is_no_smaller_in_any_direction(reduction: object, most: int
         assert len(after.blocks) < len(before.blocks)
         assert next(iter(after.blocks)) is next(iter(before.blocks))  # the input's stays as it is
     else:
-        assert sum(math.prod(x.shape) for x in after.blocks.values()) <= most
+        assert sum(math.prod(x.shape) for x in after.spread.blocks.values()) <= most
 
 
 @pytest.mark.parametrize("apart", [True, False])
@@ -79,7 +72,8 @@ def test_segments_reach_as_far_as_they_are_long(apart: bool, monkeypatch: pytest
     columns = torch.randn(2, 3, 8, 4, generator=generator, dtype=torch.float64)
     columns[:, 1] = 0
     columns[1, 2, :5] = 0
-    (block,) = error_blocks([Segments(columns)], "here").values()
+    ((unknowns, local),) = error_blocks([Segments(columns)], "here").items()
+    block = unknowns.spread(local) if isinstance(unknowns, LocalUnknowns) else local
     eta = torch.randn(200, 3, 4, generator=generator, dtype=torch.float64)
     zero = torch.zeros(2, 3, 4, dtype=torch.float64)
     found = reach(Zonotope(zero, {Unknowns("here"): block}, None, zero), eta)
@@ -105,12 +99,15 @@ def test_products_of_all_unknowns_at_once(middle: tuple[int, ...]) -> None:
     assert torch.allclose(times_rows(columns, each), rows, atol=1e-12)
 
 
+@pytest.mark.parametrize("numbers", [None, 200, 0], ids=["all", "some numbers", "rows alone"])
 @pytest.mark.parametrize("radius", [1e-3, 0.05, 0.5, 20.0])
 @pytest.mark.parametrize("name", CONFIGS)
-def test_every_value_is_in_its_box(name: str, radius: float) -> None:
+def test_every_value_is_in_its_box(name: str, radius: float, numbers: int | None) -> None:
+    """Also where blocks become ellipsoids of rows that stand alone."""
     config = CONFIGS[name]
     graph, (lower, upper) = transformer(config), input_box(config, 2, radius)
-    boxes = boxes_by_zonotopes(Question.over(graph, BoxRegion(lower, upper)))
+    question = Question.over(graph, BoxRegion(lower, upper))
+    boxes = boxes_by_zonotopes(question if numbers is None else question.to_first_order(numbers))
     generator = torch.Generator().manual_seed(0)
     for i in range(40):
         share = torch.rand(lower.shape, generator=generator, dtype=torch.float64)

@@ -15,7 +15,8 @@ from tests.certificate.made import (
     Net,
     made,
 )
-from vertex_softmax.certificate.checker import curves, proof
+from vertex_softmax.certificate.checker import curves, fitted, proof, trees
+from vertex_softmax.certificate.checker.cuts import Cut, Cuts, gathered
 from vertex_softmax.certificate.checker.network import Known
 from vertex_softmax.certificate.checker.passes import Pass, PassOptions
 from vertex_softmax.certificate.lowering import lowered
@@ -100,12 +101,49 @@ def silly(known: Known, number: int, S: int, pieces: int, chance: np.random.Gene
         elif node.op == "Attention" and chance.random() < 0.7:
             keys = known.nodes[node.inputs[0]].shape
             middle = known.softmax_rows(k).middle
-            of["m"] = wild(*keys, around=middle)
-            of["a"] = wild(*keys, around=middle * wild(*keys))
-            of["mu"] = wild(*keys[:-1], pieces)
+            if chance.random() < 0.5:
+                of["m"] = wild(*keys, around=middle)
+                of["a"] = wild(*keys, around=middle * wild(*keys))
+                of["mu"] = wild(*keys[:-1], pieces)
+            else:
+                of |= {"place": wild(*keys, around=0.5), "slope": wild(*keys), "level": wild(*keys[:-1], pieces)}
         if of:
             found[k] = of
     return found
+
+
+def silly_fits(known: Known, chance: np.random.Generator) -> dict[int, fitted.CheckedFits]:
+    """Ellipsoids of some attentions' values, fitted to anything."""
+    found = {}
+    for k, node in enumerate(known.nodes):
+        if node.op == "Attention" and node.inputs[1] in known.zonotopes and chance.random() < 0.7:
+            eta = chance.standard_normal(node.shape) * chance.choice([0.0, 1e-12, 1.0, 1e12])
+            found[k] = fitted.fitted(known.zonotopes[node.inputs[1]], eta)
+    return found
+
+
+def silly_cuts(
+    known: Known, S: int, values: list[list[Array]], chance: np.random.Generator
+) -> tuple[dict[int, Cuts], list[list[int]]]:
+    """Cuts of numbers that ReLUs alone read, for S objectives, and for each which of the inputs are left by them."""
+    nodes = [k for k in range(1, len(known.nodes)) if trees._is_for_relus(known, k)]
+    branches: list[dict[tuple[int, int], tuple[float, float, float]]] = []
+    left: list[list[int]] = []
+    for _ in range(S):
+        cuts: dict[tuple[int, int], tuple[float, float, float]] = {}
+        inside = list(range(len(values)))
+        for k in nodes:
+            for entry in chance.permutation(known.boxes[k].lo.size)[: int(chance.integers(0, 4))]:
+                lo, hi = (float(end.flat[entry]) for end in (known.boxes[k].lo, known.boxes[k].hi))
+                point = float(chance.choice([0.0, lo, hi, lo / 2 + hi / 2, float(values[0][k].ravel()[entry])]))
+                cut = Cut(k, int(entry), point, False, bool(chance.random() < 0.5))
+                held = float(chance.choice([0.0, 1.0, 1e3])) * chance.standard_normal()
+                cuts[k, int(entry)] = (*cut.within(lo, hi), held)
+                x = [v[k].ravel()[entry] for v in values]
+                inside = [i for i in inside if not (x[i] > point if cut.left else x[i] < point)]
+        branches.append(cuts)
+        left.append(inside)
+    return gathered(branches), left
 
 
 def value_of(A: Array, value: Array) -> list[arb]:
@@ -114,17 +152,21 @@ def value_of(A: Array, value: Array) -> list[arb]:
     return [sum((arb(float(c)) * v for c, v in zip(row.ravel(), flat, strict=True)), arb(0)) for row in A]
 
 
-def pass_holds(known: Known, walk: Pass, A: Array, points: Array, wanted: list[list[arb]]) -> None:
-    """The invariant of passes.py at points, and the bound that follows."""
+def pass_holds(
+    known: Known, walk: Pass, A: Array, points: Array, wanted: list[list[arb]], left: list[list[int]] | None = None
+) -> None:
+    """The invariant of passes.py at points, and the bound that follows; with cuts, of those left for each objective."""
     centre, reach = known.given.centre, known.given.reach
     bound = walk.bound()
-    for x, values in zip(points, wanted, strict=True):
+    for i, (x, values) in enumerate(zip(points, wanted, strict=True)):
         flat = [arb(float(v)) for v in x.ravel()]
         xi = [
             (v - arb(float(c))) / arb(float(r)) if r > 0 else arb(0)
             for v, c, r in zip(flat, centre, reach, strict=True)
         ]
         for s, value in enumerate(values):
+            if left is not None and i not in left[s]:
+                continue
             line = sum((arb(float(c)) * v for c, v in zip(walk.coefficients[s], flat, strict=True)), arb(0))
             line += sum((arb(float(c)) * v for c, v in zip(walk.deviation[s], xi, strict=True)), arb(0))
             if not walk.options.parallel:
@@ -162,17 +204,22 @@ def attack_passes(name: str, rounds: int, seed: int) -> int:
                 number = len(known.nodes) - 1
             S, pieces = int(chance.integers(1, 4)), int(chance.integers(1, 4))
             A = objectives(known, number, S, chance)
-            kind = chance.choice(["chosen", "chosen", "plain", "vertex", "parallel", "narrow"])
+            kind = chance.choice(["chosen", "chosen", "plain", "vertex", "parallel", "narrow", "cut", "alone"])
+            cuts, left = silly_cuts(known, S, values, chance)
+            free = {"chosen": silly(known, number, S, pieces, chance), "fitted": silly_fits(known, chance)}
             how = {
                 "chosen": PassOptions(rule="affine", chosen=silly(known, number, S, pieces, chance)),
                 "plain": PassOptions(rule="affine"),
                 "vertex": PassOptions(rule="vertex", chosen=silly(known, number, S, 1, chance)),
                 "parallel": PassOptions(parallel=True, columns=1000),
                 "narrow": PassOptions(parallel=True, columns=int(chance.integers(0, 8))),
+                "cut": PassOptions(**free, cuts=cuts, alone=True),
+                "alone": PassOptions(alone=True, fitted=free["fitted"] if chance.random() < 0.5 else {}),
             }[str(kind)]
             walk = Pass(known, number, A, how)
-            pass_holds(known, walk, A, points, [value_of(A, v[number]) for v in values])
-            if not how.parallel:
+            wanted = [value_of(A, v[number]) for v in values]
+            pass_holds(known, walk, A, points, wanted, left if kind == "cut" else None)
+            if not how.parallel and kind != "cut":
                 assert np.array_equal(proof.bounds(known, number, A, how), walk.bound(), equal_nan=True)
             tried += 1
     return tried

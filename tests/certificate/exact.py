@@ -19,8 +19,8 @@ from torch.nn import functional
 
 ctx.prec = 160
 Array = NDArray[Any]
-TYPES = {"<f8": "F64", "<f4": "F32", "<i8": "I64", "|b1": "BOOL", "|u1": "BOOL"}
-FROM = {"F64": "<f8", "F32": "<f4", "I64": "<i8", "BOOL": "|b1"}
+FROM = {"F64": "<f8", "F32": "<f4", "F16": "<f2", "I64": "<i8", "I32": "<i4", "I16": "<i2", "BOOL": "|b1"}
+TYPES = {kind: name for name, kind in FROM.items()} | {"|u1": "BOOL"}
 STORED = arb(2) ** -46
 
 

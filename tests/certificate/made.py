@@ -13,7 +13,9 @@ from torch import Tensor
 
 from tests.bounds.networks import Config, transformer
 from tests.certificate.exact import Array, Written, inside
+from tests.certificate.packed import packed
 from vertex_softmax.certificate import certificate, checker
+from vertex_softmax.certificate.checker import proof
 from vertex_softmax.certificate.checker.file import FORMAT
 from vertex_softmax.certificate.lowering import lowered
 from vertex_softmax.certificate.prove import ForbiddenCase, Prover, written
@@ -295,6 +297,50 @@ def with_choices(prover: Prover, tree: list[dict[str, Any]] | None = None) -> by
         leaves.append(leaf(names))
     prover.header["proofs"] = [{"cases": list(range(len(prover.cases))), "tree": leaves}]
     return written([prover], about())
+
+
+def places(prover: Prover, S: int, pieces: int = 2) -> dict[int, dict[str, Array]]:
+    """The same for packed trees: of attentions the places of their parameters."""
+    found = defaults(prover, S)
+    for of in found.values():
+        of.pop("held", None)
+        if "m" in of:
+            shape = of.pop("m").shape
+            del of["a"], of["mu"]
+            of |= {"place": np.full(shape, 0.5), "slope": np.zeros(shape), "level": np.zeros((*shape[:-1], pieces))}
+    return {k: of for k, of in found.items() if of}
+
+
+def with_packed_choices(prover: Prover, tree: list[dict[str, Any]], seed: int = 0) -> bytes:
+    """A file with a packed tree in which everything that can be chosen is, for both cases; leaves share some of it."""
+    chance, S = np.random.default_rng(seed), len(prover.cases)
+    head, arrays = packed(tree, held=1e-3, seed=seed)
+    leaves = int((arrays[head["node"]] < 0).sum())
+    head["pieces"] = 2
+    for k, of in places(prover, S).items():
+        for name, value in of.items():
+            own = {kind: f"choice.{k}.{name}.{kind}" for kind in ("values", "which")}
+            head["chosen"].setdefault(str(k), {})[name] = own
+            arrays[own["values"]] = np.stack([value, value * (1 + 1e-6)])
+            arrays[own["which"]] = chance.permutation(np.arange(leaves) % 2)
+    for k, node in enumerate(prover.nodes):
+        if node.op == "Attention" and node.inputs[1] in prover.known.zonotopes:
+            head["fitted"][str(k)] = f"choice.{k}.fitted"
+            arrays[f"choice.{k}.fitted"] = chance.standard_normal(node.shape)
+    prover.arrays.update(arrays)
+    prover.header["proofs"] = [{"cases": list(range(S)), "tree": head}]
+    return written([prover], about())
+
+
+def chosen_box(prover: Prover, number: int) -> None:
+    """A step that proves the box of a node again, by passes with chosen parameters."""
+    entries = np.arange(int(np.prod(prover.nodes[number].shape)))
+    chosen = {k: of for k, of in places(prover, 2 * len(entries)).items() if k < number}
+    with np.errstate(all="ignore"):
+        box = proof.box_by_pass(prover.known, number, entries, "affine", chosen=chosen)
+    names = {str(k): {n: prover._keep(f"choice.box.{k}.{n}", v) for n, v in of.items()} for k, of in chosen.items()}
+    at = prover._keep("choice.box.entries", entries)
+    prover._claim("box", number, box, rule="affine", entries=at, pieces=2, chosen=names)
 
 
 def about() -> dict[str, Any]:

@@ -17,7 +17,7 @@ import numpy as np
 from tests.bounds.networks import Config, transformer
 from tests.certificate import exact
 from tests.certificate.exact import Array, Written
-from tests.certificate.made import Net, boxed, by_form, by_rule, with_choices
+from tests.certificate.made import Net, boxed, by_form, by_rule, chosen_box, with_choices, with_packed_choices
 from vertex_softmax.certificate import checker
 from vertex_softmax.certificate.checker import Finding, check
 
@@ -28,8 +28,8 @@ def _net(config: Config, radius: float) -> Net:
     return boxed(transformer(config), radius, config.seed)
 
 
-def _splits(net: Net) -> bytes:
-    """A tree with a split at a ReLU, at a score and at a σ."""
+def _splits(net: Net, *, pack: bool = False) -> bytes:
+    """A tree with a split at a ReLU, at a score and at a σ; packed, it is after a box with chosen parameters."""
     prover, _ = by_rule(net)
     nodes = prover.nodes
     relu = next(n.inputs[0] for n in nodes if n.op == "Relu")
@@ -45,6 +45,9 @@ def _splits(net: Net) -> bytes:
         {"split": [norm, 0, sigma, True], "left": 5, "right": 6},
         {}, {}, {},
     ]  # fmt: skip
+    if pack:
+        chosen_box(prover, relu)
+        return with_packed_choices(prover, tree)
     return with_choices(prover, tree)
 
 
@@ -62,13 +65,14 @@ def certificate(name: str) -> Written:
         ),
         "forward, relu": lambda: by_form(_net(dataclasses.replace(plain, norm="pre", gain=3.0, seed=3), 0.4)),
         "tree": lambda: _splits(_net(dataclasses.replace(plain, norm="pre", seed=2), 0.1)),
+        "packed tree": lambda: _splits(_net(dataclasses.replace(plain, norm="pre", seed=2), 0.1), pack=True),
     }[name]()
     verdict = check(data)
     assert verdict.accepted, verdict.reason
     return exact.read(data)
 
 
-NAMES = ["relu attention", "norms and gelu", "mask", "tree", "forward", "forward, relu"]
+NAMES = ["relu attention", "norms and gelu", "mask", "tree", "packed tree", "forward", "forward, relu"]
 
 
 def input_box(written: Written) -> tuple[Array, Array]:
@@ -119,7 +123,14 @@ def flipped(x: Array, chance: np.random.Generator) -> tuple[Array, str]:
         return x, "truth value"
     if x.dtype.kind == "i":
         kind = str(chance.choice(["+1", "-1", "sign", "huge", "swap"]))
-        new = {"+1": flat[at] + 1, "-1": flat[at] - 1, "sign": -flat[at] - 1, "huge": 1 << 62, "swap": flat[at - 1]}
+        huge = np.iinfo(x.dtype).max
+        new = {
+            "+1": flat[at] + 1,
+            "-1": flat[at] - 1,
+            "sign": -flat[at] - 1,
+            "huge": huge,
+            "swap": flat[at - 1],
+        }
         flat[at], flat[at - 1] = new[kind], (flat[at] if kind == "swap" else flat[at - 1])
         return x, kind
     kinds = ["sign", "bit", "bit", "bit", "more", "less", "+1", "swap", "nan", "inf", "-inf", "1e308", "denormal", "0"]
@@ -127,7 +138,7 @@ def flipped(x: Array, chance: np.random.Generator) -> tuple[Array, str]:
     value = flat[at]
     with np.errstate(all="ignore"):
         if kind == "bit":
-            bits = flat.view(np.uint64 if x.dtype.itemsize == 8 else np.uint32)
+            bits = flat.view({8: np.uint64, 4: np.uint32, 2: np.uint16}[x.dtype.itemsize])
             bits[at] ^= bits.dtype.type(1 << int(chance.integers(8 * x.dtype.itemsize)))
         elif kind == "swap":
             flat[at], flat[at - 1] = flat[at - 1], value

@@ -12,13 +12,15 @@ import torch
 from tests.certificate import exact
 from tests.certificate.made import about, boxed, rows_of
 from vertex_softmax.bounds.frontier import Part
+from vertex_softmax.bounds.record import Record
 from vertex_softmax.bounds.splits import Split
 from vertex_softmax.certificate.checker import check, proof
+from vertex_softmax.certificate.planting import Searched
 from vertex_softmax.certificate.prove import ForbiddenCase, Prover, written
 from vertex_softmax.graph import build
 from vertex_softmax.graph.ir import Graph, Node
 from vertex_softmax.ops import elementwise, linear
-from vertex_softmax.ops.rules import RowRule
+from vertex_softmax.ops.rules import RowRule, Rules
 
 DEPTH = 100
 
@@ -50,31 +52,29 @@ def test_a_deep_tree_is_written_and_checked_with_few_frames(monkeypatch: pytest.
     prover = Prover(net.graph, net.lower, net.upper, (RowRule.AFFINE,))
     prover.state([ForbiddenCase(rows_of(net, 1), np.array([-10.0]), np.ones(1))])
     over = prover.proved()
-    A = torch.from_numpy(prover._objectives([0])).reshape(1, 1, 2)
     low, high = (float(end.flatten()[0]) for end in over.boxes[inner])
+    record = Record()
+    record.boxes, record.leaves = over.boxes, comb(inner, low, high)
+    searched = Searched(over.question.on_parts(), Rules(attention=RowRule.AFFINE), record, {0: 0})
     limit = sys.getrecursionlimit()
     sys.setrecursionlimit(frames() + 3 * DEPTH // 4)
     try:
-        prover._plant(0, A, comb(inner, low, high), 1, over)
+        prover.by_search(searched)
         data = written([prover], about())
         verdict = check(data)
     finally:
         sys.setrecursionlimit(limit)
     assert verdict.accepted, verdict.reason
-    entries = exact.read(data).header["parts"][0]["proofs"][0]["tree"]
-    assert len(entries) == 2 * DEPTH + 1
-    at = 0
-    for i in range(DEPTH):  # the left branch is a leaf, and comes first
-        assert entries[at]["left"] == at + 1
-        assert "rule" in entries[at + 1]
-        assert entries[at]["right"] == at + 2 == 2 * (i + 1)
-        at = entries[at]["right"]
+    read = exact.read(data)
+    nodes = read.arrays[read.header["parts"][0]["proofs"][0]["tree"]["node"]]
+    assert (nodes < 0).tolist() == [False, True] * DEPTH + [True]  # the left branch is a leaf, and comes first
     before = float(prover.margins[0])
     assert before <= float(verdict.margin) + 1e-9
 
-    bounds = iter([math.nan, *[1.0] * DEPTH])  # a leaf without a bound is no proof
-    monkeypatch.setattr(proof, "bounds", lambda *_: np.array([next(bounds)]))
+    lost = np.ones((DEPTH + 1, 1))
+    lost[DEPTH // 2] = math.nan  # a leaf without a bound is no proof
+    monkeypatch.setattr(proof, "leaf_bounds", lambda *_: lost)
     prover.header["proofs"].clear()
     prover.margins[:] = -np.inf
-    prover._plant(0, A, comb(inner, low, high), 1, over)
+    prover.by_search(searched)
     assert not prover.header["proofs"]

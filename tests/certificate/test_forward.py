@@ -23,6 +23,7 @@ from vertex_softmax.bounds.branch_and_bound import Search
 from vertex_softmax.certificate import certificate
 from vertex_softmax.certificate.certificate import CertificatePart, Effort, forward_first
 from vertex_softmax.certificate.checker import check, network, proof
+from vertex_softmax.certificate.checker.file import FORMAT
 from vertex_softmax.certificate.checker.forward import relu
 from vertex_softmax.certificate.prove import ForbiddenCase, Prover, written
 from vertex_softmax.graph import build
@@ -76,7 +77,7 @@ def test_farther_than_backward_passes(name: str) -> None:
         old.by_rule(rule)
     assert old.open()
     header = exact.read(found.certificate.data).header
-    assert header["format"] == "vertex-certificate-4"
+    assert header["format"] == FORMAT
     assert [step["kind"] for step in header["parts"][0]["steps"]] == ["forward"]
     everything_holds(subject, found.certificate.data, 4)
 

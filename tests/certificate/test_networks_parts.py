@@ -116,7 +116,7 @@ def test_other_ways_hold_too(name: str, limit: str, monkeypatch: pytest.MonkeyPa
         monkeypatch.setattr(passes, "MOST_EXACT", 0)
     elif limit == "no products":
         whole = passes.joined
-        monkeypatch.setattr(proof, "joined", lambda parts, shape: dataclasses.replace(whole(parts, shape), exact=False))
+        monkeypatch.setattr(proof, "joined", lambda *of: dataclasses.replace(whole(*of), exact=False))
     else:
         count = max(int(np.prod(entry["shape"])) for entry in lowered(net.graph).entries)
         for module in (proof, passes):
@@ -125,6 +125,31 @@ def test_other_ways_hold_too(name: str, limit: str, monkeypatch: pytest.MonkeyPa
     accepted(data)
     everything_holds(net, data, 8)
     assert attack_passes(name, 6, 9)
+
+
+@pytest.mark.parametrize("name", ["relu", "causal mask", "three blocks", "cross attention", "padding mask, unfused"])
+def test_rows_without_coefficients_are_left_out(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The bounds are the same, but for rounding, and hold; also where no row has any."""
+    prover, _ = by_rule(made(name))
+    known, chance = prover.known, np.random.default_rng(0)
+    known.reach(len(known.nodes) - 1)
+    attentions = [k for k, node in enumerate(known.nodes) if node.op == "Attention"]
+    for k in attentions:
+        shape = known.nodes[k].shape
+        A = chance.standard_normal((7, *shape)) * (chance.random((7, *shape[:-1])) < 0.3)[..., None]
+        A[0] = 0
+        for how in (PassOptions(), PassOptions(parallel=True, columns=1000)):
+            found = []
+            for share in (0.0, 1.1):
+                monkeypatch.setattr(passes, "FEW_ROWS", share)
+                with np.errstate(all="ignore"):
+                    found.append(Pass(known, k, A, how))
+            whole, some = found
+            for name_ in ("lo", "hi", "coefficients", "deviation"):
+                assert np.allclose(getattr(whole, name_), getattr(some, name_), rtol=1e-9, atol=1e-9)
+            assert len(whole.noise) == len(some.noise)
+    monkeypatch.setattr(passes, "FEW_ROWS", 1.1)
+    assert attack_passes(name, 12, 5)
 
 
 def as_rows(z: zonotopes.ProvedZonotope) -> zonotopes.ProvedZonotope:

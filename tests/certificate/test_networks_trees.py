@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -30,9 +31,10 @@ from tests.certificate.made import (
     node,
     rows_of,
 )
+from tests.certificate.packed import packed, unpacked
 from vertex_softmax.bounds.ascent import Ascent
 from vertex_softmax.bounds.branch_and_bound import Search
-from vertex_softmax.certificate.checker import Rejected, check, curves, proof
+from vertex_softmax.certificate.checker import Rejected, check, curves, proof, trees
 from vertex_softmax.certificate.checker.file import File
 from vertex_softmax.certificate.checker.network import Known, network
 from vertex_softmax.certificate.checker.passes import Pass, PassOptions
@@ -43,19 +45,25 @@ from vertex_softmax.graph.ir import Graph
 from vertex_softmax.ops import elementwise
 
 
+def is_left(written: Written, split: Sequence[Any], values: list[Array]) -> bool:
+    """Whether an input is on the left of a branching."""
+    number, entry, point, inner = split
+    if inner:
+        source = values[written.header["graph"][number]["inputs"][0]]
+        eps = float(written.header["graph"][number].get("eps", 0.0))
+        y = source.reshape(-1, source.shape[-1])[entry]
+        value = (sum((v * v for v in y), arb(0)) / len(y) + arb(eps)).sqrt()
+    else:
+        value = values[number].ravel()[entry]
+    return bool(value <= arb(float(point)))
+
+
 def leaf_of(written: Written, tree: list[dict[str, Any]], values: list[Array]) -> tuple[int, list[tuple[Any, bool]]]:
     """The leaf an input falls into, and the way there."""
     at, way = 0, []
     while "split" in tree[at]:
-        number, entry, point, inner = split = tree[at]["split"]
-        if inner:
-            source = values[written.header["graph"][number]["inputs"][0]]
-            eps = float(written.header["graph"][number].get("eps", 0.0))
-            y = source.reshape(-1, source.shape[-1])[entry]
-            value = (sum((v * v for v in y), arb(0)) / len(y) + arb(eps)).sqrt()
-        else:
-            value = values[number].ravel()[entry]
-        left = bool(value <= arb(float(point)))
+        split = tree[at]["split"]
+        left = is_left(written, split, values)
         way.append((split, left))
         at = tree[at]["left" if left else "right"]
     return at, way
@@ -124,6 +132,26 @@ def test_random_trees_cover(name: str) -> None:
         assert verdict.accepted, verdict.reason  # a tree is never worse than its root
         A = rows_of(net, 2)[round_ % 2].reshape(1, *known.nodes[-1].shape)
         tree_holds(net, known, written, tree, A, 12)
+        head, arrays = packed(tree)
+        packed_tree_holds(net, known, Written(written.header, {**written.arrays, **arrays}), head, A, 12)
+
+
+def packed_tree_holds(net: Net, known: Known, written: Written, tree: dict[str, Any], A: Array, count: int) -> set[int]:
+    """The same of a packed tree."""
+    exactly, entries, seen = Network(written.header, written.arrays), unpacked(written, tree), set()
+    with np.errstate(all="ignore"):
+        read = trees.read_packed(tree, known, len(A), File(written.header, written.arrays))
+        bounds = proof.leaf_bounds(known, A, read)
+    assert len(bounds) == sum(entry.split is None for entry in entries)
+    for x in points_of(net, written, count, 3):
+        values = exactly.values(x)
+        at = 0
+        while entries[at].split is not None:
+            at = entries[at].left if is_left(written, entries[at].split, values) else entries[at].right
+        (value,) = value_of(A, values[-1])
+        assert not value < arb(float(bounds[entries[at].leaf, 0]))
+        seen.add(entries[at].leaf)
+    return seen
 
 
 QUICK = Ascent(steps=2)
@@ -160,10 +188,10 @@ def test_a_tree_that_is_needed_covers(name: str, radius: float) -> None:
     written = exact.read(data)
     (part,) = written.header["parts"]
     (tree,) = [entry["tree"] for entry in part["proofs"]]
-    assert len(tree) > 1
+    assert len(unpacked(written, tree)) > 1
     everything_holds(net, data, 24)
     A = prover.cases[0].rows.reshape(1, *prover.known.nodes[-1].shape)
-    seen = tree_holds(net, prover.known, written, tree, A, 64)
+    seen = packed_tree_holds(net, prover.known, written, tree, A, 64)
     assert len(seen) > 1
 
 

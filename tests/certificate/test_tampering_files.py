@@ -22,6 +22,7 @@ from tests.certificate.tampering import (
     certificate,
 )
 from vertex_softmax.certificate.checker import check, network
+from vertex_softmax.certificate.checker.file import FORMAT
 from vertex_softmax.certificate.prove import written
 
 
@@ -71,16 +72,15 @@ def test_bytes_added_or_moved() -> None:
     entries: list[Any] = [{"data_offsets": x} for x in places] + [{"shape": x} for x in shapes]
     entries += [{"dtype": x} for x in ("F16", wrong, ["F64"], None, "", "<f8")]
     metadata: list[Any] = [{}, [], None, "x", {"certificate": None}, {"certificate": {}}]
-    texts = ["{}", "[]", "null", '"vertex-certificate-4"', "", "[" * 100_000 + "]" * 100_000]
+    texts = ["{}", "[]", "null", f'"{FORMAT}"', "", "[" * 100_000 + "]" * 100_000]
     texts += [
         '{"a":' * 100_000 + "1" + "}" * 100_000,
         text[:-1],
         text + "}",
-        text.replace("certificate-4", "certificate-1"),
+        text.replace(FORMAT, "vertex-certificate-1"),
+        text.replace(FORMAT, "vertex-certificate-6"),
     ]
-    texts += [
-        f'{{"format": "vertex-certificate-4", "graph": {inner}}}' for inner in ("[" * 900 + "]" * 900, "9" * 10_000)
-    ]
+    texts += [f'{{"format": "{FORMAT}", "graph": {inner}}}' for inner in ("[" * 900 + "]" * 900, "9" * 10_000)]
     metadata += [{"certificate": text} for text in texts]
     whole: list[Any] = [[], b"null", b"", b"\xff\xfe{}", b'{"a":' * 100_000, b"[" * 100_000 + b"]" * 100_000]
     tables: list[Callable[[dict[str, Any]], Any]] = [

@@ -13,6 +13,7 @@ from tests.bounds.networks import Config
 from tests.certificate import exact
 from tests.certificate.exact import Written, inside
 from tests.certificate.made import by_form, by_rule, leaf, with_choices
+from tests.certificate.packed import packed
 from tests.certificate.tampering import (
     NAMES,
     _net,
@@ -58,8 +59,9 @@ def shapes_of(nodes: list[dict[str, Any]], number: int, inputs: int) -> dict[str
     entry = nodes[number]
     shape = tuple(entry["shape"])
     keys = tuple(nodes[entry["inputs"][0]]["shape"]) if entry["inputs"] else shape
-    found = {"held": shape, "slope": shape, "below": shape, "above": shape, "touch": shape[:-1], "a": keys, "m": keys}
+    found = {"held": shape, "slope": keys, "below": shape, "above": shape, "touch": shape[:-1], "a": keys, "m": keys}
     more = {"touch_below": (2, *shape), "touch_above": (2, *shape), "mu": (*keys[:-1], 1), "corner": (inputs,)}
+    more |= {"place": keys, "level": (*keys[:-1], 1)}
     return {name: (1, *rest) for name, rest in {**found, **more}.items()}
 
 
@@ -105,9 +107,37 @@ def random_proofs(name: str, count: int, seed: int) -> None:
             split = [number, entry, float(chance.standard_normal()), bool(chance.random() < 0.1)]
             tree[at] = {"split": split, "left": 2 * at + 1, "right": 2 * at + 2}
         part["proofs"] = [{"cases": [0], "tree": tree}]
+        if chance.random() < 0.5:
+            part["proofs"] = [{"cases": [0], "tree": random_packed(tree, graph, n, arrays, chance)}]
         verdict = check(Written(original.header, arrays).data())
         assert not verdict.accepted, k
         assert verdict.reason
+
+
+def random_packed(
+    tree: list[dict[str, Any]],
+    graph: list[dict[str, Any]],
+    n: int,
+    arrays: dict[str, Any],
+    chance: np.random.Generator,
+) -> dict[str, Any]:
+    """The same tree, packed, with anything chosen for its leaves, and ellipsoids fitted to anything."""
+    head, more = packed(tree, held=float(chance.choice([0.0, 1.0, 1e6])), seed=int(chance.integers(1 << 30)))
+    leaves = int((more[head["node"]] < 0).sum())
+    for number, entry in enumerate(graph):
+        for key, shape in shapes_of(graph, number, n).items():
+            if chance.random() < 0.1 or (key in ("place", "level", "slope") and entry["op"] == "Attention"):
+                own = {kind: f"packed.{number}.{key}.{kind}" for kind in ("values", "which")}
+                value = chance.choice([0.0, 1e-3, 1.0, 1e3, 1e12]) * chance.standard_normal((3, *shape))
+                more[own["values"]] = np.abs(value) + 1e-9 if key == "touch" else value
+                more[own["which"]] = chance.integers(0, 3, leaves)
+                head["chosen"].setdefault(str(number), {})[key] = own
+        if entry["op"] == "Attention" and chance.random() < 0.5:
+            head["fitted"][str(number)] = f"packed.{number}.fitted"
+            scale = chance.choice([0.0, 1e-300, 1e-3, 1.0, 1e3, 1e300])
+            more[f"packed.{number}.fitted"] = scale * chance.standard_normal(tuple(entry["shape"]))
+    arrays.update(more)
+    return head
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -130,11 +160,13 @@ def pointed(name: str) -> Written:
         "norms and gelu": dataclasses.replace(plain, norm="pre", activation="gelu", seed=1),
         "mask": dataclasses.replace(plain, mask="causal", seed=3),
         "tree": dataclasses.replace(plain, norm="pre", seed=2),
+        "packed tree": dataclasses.replace(plain, norm="pre", seed=2),
         "forward": dataclasses.replace(plain, norm="pre", activation="gelu", gain=3.0, seed=1),
         "forward, relu": dataclasses.replace(plain, norm="pre", gain=3.0, seed=3),
     }[name]
     net = _net(config, 1e-7)
     makers = {"forward": by_form, "forward, relu": by_form, "tree": _splits}
+    makers["packed tree"] = functools.partial(_splits, pack=True)
     data = makers.get(name, lambda net: with_choices(by_rule(net)[0]))(net)
     found = falsified(exact.read(data), alone=False)
     margin = check(found.data()).margin

@@ -274,3 +274,75 @@ def test_math_is_in_the_norms() -> None:
     assert [values.norm("--norm", text) for text in (None, "inf", "2", "1")] == [math.inf, math.inf, 2.0, 1.0]
     assert values.positions("--tokens", "all") is None
     assert values.positions("--tokens", "3,1,3,-1") == (3, 1, -1)
+
+
+def test_each_word_has_a_radius_and_a_name(place: Path, tmp_path: Path) -> None:
+    texts = {word: i for i, word in enumerate(["[PAD]", *(f"w{i}" for i in range(1, 30))])}
+    (tmp_path / "vocab.json").write_text(json.dumps(texts))
+    asked = [*python(place), "--data", place / "data.json", "--count", 1, "--methods", "crown", "--precision", "0.5"]
+    named = ["--vocabulary", tmp_path / "vocab.json", "--classes", "no, yes"]
+    shown = called("radius", *asked, "--tokens", "0,2", "--each", *named, "--out", tmp_path / "out")
+    run = read(tmp_path / "out")
+    assert [r.part for r in run.part_radii] == [0, 1]
+    assert run.parts is not None
+    assert run.parts.places == (0, 2)
+    assert run.words["14"] == "w14"
+    assert run.data.classes == ("no", "yes")
+    assert "w3 (0)" in shown.stdout or "w15 (2)" in shown.stdout
+    told = json.loads(called("radius", *asked, "--tokens", "0,2", "--each", "--json", "--out", tmp_path / "out").stdout)
+    assert [(r["part"], r["certified"]) for r in told["radii"]] == [
+        (place, r.certified) for place, r in zip((0, 2), run.part_radii, strict=True)
+    ]
+    called("report", tmp_path / "out")
+    assert "Word by word" in (tmp_path / "out" / "report.html").read_text()
+
+
+def test_choices_are_shown_as_words(place: Path, tmp_path: Path) -> None:
+    (tmp_path / "vocab.txt").write_text("".join(f"<{i}>\n" for i in range(30)))
+    more = ["--vocabulary", tmp_path / "vocab.txt", "--classes", "no,yes", "--out", tmp_path / "out"]
+    called("certify", *python(place), "--choices", place / "choices.json", *more)
+    run = read(tmp_path / "out")
+    assert run.words["21"] == "<21>"  # of a choice, too
+    assert run.data.classes == ("no", "yes")
+    first = run.sentences[0]
+    assert first.choices == {"1": (14, 7, 21), "2": (15, 8)}
+    assert first.alone["1"][0] == pytest.approx(first.clean, rel=1e-9)
+    assert first.evaluated is not None
+    assert first.evaluated > 0
+    assert {rows.input for rows in run.attention} == {0, 1, 2}
+
+
+def test_each_patch_has_a_radius(place: Path, tmp_path: Path) -> None:
+    asked = [place / "model", "--data", place / "data.npz", "--clip", "0,1", "--count", 1, "--methods", "crown"]
+    shown = called("radius", *asked, "--precision", "0.5", "--patches", "2x4", "--out", tmp_path)
+    run = read(tmp_path)
+    assert run.parts is not None
+    assert run.parts.grid == (2, 1)
+    assert len(run.part_radii) == 2
+    assert "row 1" in shown.stdout
+    called("report", tmp_path)
+    assert "Patch by patch" in (tmp_path / "report.html").read_text()
+
+
+@pytest.mark.parametrize(
+    ("arguments", "text"),
+    [
+        (["radius", "MODEL", "--each"], "give --tokens too"),
+        (["radius", "MODEL", "--patches", "4"], "4x4"),
+        (["radius", "MODEL", "--patches", "0x4"], "whole number from 1"),
+        (["radius", "MODEL", "--patches", "9" * 5000 + "x4"], "4x4"),
+        (["radius", "MODEL", "--patches", "3x3"], "do not divide"),
+        (["radius", "CODE", "--tokens", "1", "--patches", "2x2"], "does not go with"),
+        (["radius", "MODEL", "--vocabulary", "vocab.txt"], "--vocabulary is for sentences"),
+        (["radius", "CODE", "--tokens", "1", "--vocabulary", "vocab.doc"], "give a file .txt"),
+        (["certify", "CODE", "--choices", "CHOICES", "--vocabulary", "none.txt"], "none.txt"),
+    ],
+)
+def test_bad_parts_and_vocabularies(place: Path, tmp_path: Path, arguments: list[str], text: str) -> None:
+    known = {
+        "MODEL": [place / "model", "--data", place / "data.npz", "--clip", "0,1"],
+        "CHOICES": [place / "choices.json"],
+    }
+    known["CODE"] = [*python(place), *(["--data", place / "data.json"] if arguments[0] == "radius" else [])]
+    given = [part for each in arguments for part in known.get(each, [each])]
+    assert text in called(*given, "--out", tmp_path, code=2).stderr

@@ -44,6 +44,11 @@ pytestmark = pytest.mark.usefixtures("one_source_and_thread")
         ('"a.onnx,UNSAT.vnnlib,5\n', ["is not CSV: unexpected end of data"]),
         ("a.onnx,UNSAT.vnnlib,5\nb.onnx,x,5\nb.onnx,y,z\n", ["line 2: there is no prop", "line 3: the timeout is 'z'"]),
         ("no,no,no\n" * 30, ["and 70 more"]),
+        (
+            "\"[('f', 'a.onnx'), ('g', 'a.onnx')]\",UNSAT.vnnlib,5\n",
+            ["line 1: \"[('f', 'a.onnx'), ('g', 'a.onnx')]\" are several networks; properties of one are supported"],
+        ),
+        ("\"[('f', 'none.onnx')]\",UNSAT.vnnlib,5\n", ["line 1: there is no model '", "none.onnx', nor with .gz"]),
     ],
 )
 def test_bad_lines_are_named_before_anything_runs(
@@ -101,3 +106,13 @@ def test_paths_as_people_give_them(tmp_path: Path, fake: tuple[str, ...], monkey
     (elsewhere / "a.onnx").write_bytes(b"beside the link")
     (elsewhere / "UNSAT.vnnlib").write_text(json.dumps(UNSAT))
     assert read_instances(Path("list.csv"))[0].model_path == elsewhere / "a.onnx"
+
+
+@pytest.mark.parametrize("field", ["[('f', 'a.onnx')]", "[('f','./a.onnx'),]", '[("f", "a.onnx")]'])
+def test_a_model_as_the_competition_of_2026_writes_it(field: str, tmp_path: Path) -> None:
+    told = benchmark(tmp_path / "bench", {"UNSAT": UNSAT})
+    quoted = field.replace('"', '""')
+    told.write_text(f'"{quoted}",UNSAT.vnnlib,5\n')
+    (instance,) = read_instances(told)
+    assert instance.model == field
+    assert instance.model_path.samefile(told.parent / "a.onnx")

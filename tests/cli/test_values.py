@@ -28,8 +28,11 @@ COUNT = ("0", "-1", "nan", "1e3")
 SHAPE = ("", "0", "-1", "1.5", "nan", HUGE, "2,", "1,2")
 NORM, TOKENS = ("3", "0", "-2", "nan", "-inf", "2.5", ""), ("x", "", "1,", "1.5", "nan", HUGE, "0")
 BAD: dict[str, dict[str, tuple[str, ...]]] = {
-    "verify": {"--timeout": SECONDS, "--threads": THREADS, "--memory": GIB, "--seed": SEED, "--shape": SHAPE},
-    "check": {"--timeout": SECONDS},
+    "verify": {
+        "--timeout": SECONDS, "--threads": THREADS, "--memory": GIB, "--seed": SEED, "--shape": SHAPE,
+        "--workers": THREADS,
+    },
+    "check": {"--timeout": SECONDS, "--jobs": THREADS},
     "sweep": {
         "--timeout": SECONDS, "--jobs": THREADS, "--threads": THREADS, "--memory": GIB, "--limit": COUNT,
         "--seed": SEED,
@@ -44,6 +47,7 @@ BAD: dict[str, dict[str, tuple[str, ...]]] = {
         "--norm": NORM, "--tokens": TOKENS,
         "--least": ("nan", "inf", "-1", "0"), "--most": ("nan", "inf", "-1", "0"),
         "--precision": ("nan", "inf", "-1", "0"),
+        "--patches": ("", "4", "x", "0x4", "-1x2", "1x1x1", "1.5x1", f"{HUGE}x1", "1x1"),
     },
     "demo": {"--seed": SEED, "--images": (*COUNT, "361", HUGE)},
     "reproduce": {"--seeds": ("", "-1", "nan", HUGE, "3-1", "0-99999999")},
@@ -58,6 +62,7 @@ WORDS = {
     "--method", "--methods", "--device", "--json", "--counterexample", "--certificate", "--out", "--runner",
     "--address", "--data", "--data-dir", "--verdicts-only", "--open", "--quick", "--url", "--family", "--kinds",
     "--quiet", "--verbose", "--debug", "--help", "--weights", "--choices",
+    "--vocabulary", "--classes", "--each", "--journal",
 }  # fmt: skip
 """Options that take no number."""
 

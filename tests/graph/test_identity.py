@@ -21,7 +21,7 @@ from torch import Tensor, nn
 from tests.ops.cases import CASES, Case
 from vertex_softmax.foundation.errors import UnsupportedModelError
 from vertex_softmax.graph import build
-from vertex_softmax.graph.identity import graph_identity
+from vertex_softmax.graph.identity import graph_identity, value_digest
 from vertex_softmax.graph.ir import Constant, Graph, Input, Node
 from vertex_softmax.ops.contract import Op
 from vertex_softmax.ops.elementwise import Elementwise, Relu, Tanh
@@ -258,7 +258,7 @@ def test_the_order_of_building_does_not_count() -> None:
 SCRIPT = """
 import torch
 from torch import nn
-from vertex_softmax.graph.identity import graph_identity
+from vertex_softmax.graph.identity import graph_identity, value_digest
 from vertex_softmax.sets.loading import load
 from vertex_softmax.sets import LinfBall
 
@@ -374,3 +374,24 @@ def test_attributes_that_are_no_fields_count() -> None:
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="there is no GPU")
 def test_the_device_does_not_count() -> None:
     assert graph_identity(residual()) == graph_identity(residual().to(torch.float64, "cuda"))
+
+
+def test_values_have_a_digest_of_all_that_they_consist_of() -> None:
+    values = [
+        1,
+        1.0,
+        True,
+        "1",
+        (1,),
+        [1],
+        {"a": 1},
+        {"a": Fraction(1, 3)},
+        np.array([0.0]),
+        np.array([-0.0]),
+        np.array([[0.0]]),
+        None,
+    ]
+    assert len({value_digest(value) for value in values}) == len(values)
+    assert value_digest({"a": 1, "b": 2}) == value_digest({"b": 2, "a": 1})
+    with pytest.raises(UnsupportedModelError, match=r"a builtins\.object cannot be written down exactly, so it has no"):
+        value_digest(object())

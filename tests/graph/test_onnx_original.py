@@ -19,11 +19,12 @@ from onnx import TensorProto, helper, numpy_helper
 from tests.certificate.checker.test_model import WEIGHT, network, outside
 from tests.graph.onnx_calls import call, function, model, node
 from tests.graph.onnx_models import floats, run
+from tests.search import small
 from vertex_softmax.foundation.errors import InvalidTypeError, InvalidValueError, OutOfTimeError, UnsupportedModelError
 from vertex_softmax.graph import build
 from vertex_softmax.graph.from_onnx import importer, replay
 from vertex_softmax.graph.from_onnx import original as onnx_original
-from vertex_softmax.graph.from_onnx.file import OnnxFile
+from vertex_softmax.graph.from_onnx.file import OnnxFile, packages
 from vertex_softmax.graph.from_onnx.importer import from_onnx
 from vertex_softmax.graph.from_onnx.ops import TRANSLATE
 from vertex_softmax.graph.from_onnx.original import OriginalFile
@@ -295,3 +296,22 @@ def test_a_run_that_does_not_end_is_ended() -> None:
         original.run(np.ones((1, 4)), options=options)
     assert time.perf_counter() - begin < 20
     assert not [t for t in threading.enumerate() if isinstance(t, threading.Timer) and t.is_alive()]
+
+
+def test_onnxruntime_is_told_to_report_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("ORT_DISABLE_TELEMETRY")  # which conftest.py sets
+    packages()
+    assert os.environ["ORT_DISABLE_TELEMETRY"] == "1"
+    monkeypatch.setenv("ORT_DISABLE_TELEMETRY", "0")  # the user's own choice
+    packages()
+    assert os.environ["ORT_DISABLE_TELEMETRY"] == "0"
+
+
+def test_the_element_types_of_input_and_output() -> None:
+    for dtype, kind in ((np.float32, "float32"), (np.float64, "float64")):
+        assert OriginalFile(small.network((np.eye(1), np.zeros(1)), dtype=dtype)).kinds == (kind, kind)
+    proto = onnx.load_model_from_string(small.network((np.eye(1), np.zeros(1))))
+    proto.graph.node.add(op_type="Cast", input=["h0"], output=["half"]).attribute.add(name="to", type=2, i=10)
+    proto.graph.output[0].name = "half"
+    proto.graph.output[0].type.tensor_type.elem_type = 10
+    assert OriginalFile(proto.SerializeToString()).kinds == ("float32", "float16")

@@ -20,6 +20,7 @@ from tests.mutation import (
     search,
     second_order,
     several_inputs,
+    sharing,
     specs,
     verdicts,
     walks,
@@ -29,7 +30,7 @@ from tests.mutation.mutant import Mutant
 
 PARTS = (
     *(relaxations, products, zonotopes, second_order, walks, facts, primitive, kernel, verdicts, identities),
-    *(balls, choices, search, specs, importers, onnx_edge, proofs, forward, forward_rules, several_inputs),
+    *(balls, choices, search, sharing, specs, importers, onnx_edge, proofs, forward, forward_rules, several_inputs),
 )
 AREAS = (
     "relaxations",

@@ -64,11 +64,57 @@ MUTANTS: list[Mutant] = [
             "weights do not count": ("subject", "[weights] if weights else []", "[]"),
             "balls around words are boxes": (
                 "Inputs.ball",
-                "TokenBall(self.x, eps, self.tokens, self.ids, p=self.norm)",
-                "TokenBall(self.x, eps, self.tokens, self.ids)",
+                "TokenBall(self.x, eps, tokens, self.ids, p=self.norm)",
+                "TokenBall(self.x, eps, tokens, self.ids)",
             ),
         },
         only="another_sentence or balls_around",
+    ),
+    *mutants(
+        "verdicts",
+        "runs/subject.py",
+        "runs/test_part_radii.py",
+        {
+            "a patch does not move": ("Inputs.ball", "torch.where(self.moving, each, 0.0)", "0.0 * each * self.moving"),
+            "another patch moves": ("Inputs.ball", "torch.where(self.moving, each, 0.0)", "each * self.moving.flip(0)"),
+            "what moves does not count": (
+                "Inputs.sha256",
+                "(self.ids, self.moving)",
+                "(self.ids, )",
+            ),
+        },
+        only="alone or counts",
+    ),
+    *mutants(
+        "verdicts",
+        "runs/part_radii.py",
+        "runs/test_part_radii.py",
+        {
+            "radii are of the next word": ("_part", "radius.input % parts", "(radius.input + 1) % parts"),
+            "words that move are forgotten": (
+                "each_alone",
+                "mask[torch.arange(len(parts)), torch.tensor(parts.places)] = True",
+                "mask[torch.arange(len(parts)), torch.tensor(parts.places)] = False",
+            ),
+        },
+        only="certified_itself or alone",
+    ),
+    *mutants(
+        "verdicts",
+        "runs/attention_rows.py",
+        "runs/test_attention_rows.py",
+        {
+            "weights do not move": (
+                "_layer",
+                "op.score_box(boxes[scores])",
+                "Interval(*2 * (op.masked(values[scores]),))",
+            ),
+            "the least weight is the greatest": (
+                "_ranges",
+                "torch.where(fine, low, 0.0)",
+                "torch.where(fine, high, 0.0)",
+            ),
+        },
     ),
     *mutants(
         "verdicts",
@@ -139,9 +185,9 @@ MUTANTS: list[Mutant] = [
         "certificate/test_depth.py",
         {
             "a leaf without a bound is overlooked": (
-                "Prover._plant",
-                "min(worst, -math.inf if math.isnan(bound) else bound)",
-                "min(worst, bound)",
+                "Prover._leaf_bounds",
+                "-math.inf if math.isnan(bound) else float(bound)",
+                "1e9 if math.isnan(bound) else float(bound)",
             ),
         },
     ),

@@ -144,8 +144,8 @@ MUTANTS: list[Mutant] = [
             "the whole of the input's slopes": ("planes", "0.5 * own * sums", "own * sums"),
             "σ of the next input": (
                 "_at",
-                "sigma[:, :, form.places.reshape(-1)]",
-                "sigma[:, :, form.places.reshape(-1) - 1]",
+                "sigma.index_select(2, form.places.reshape(-1))",
+                "sigma.index_select(2, (form.places.reshape(-1) - 1).clamp(min=0))",
             ),
         },
     ),

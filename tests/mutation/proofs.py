@@ -162,7 +162,7 @@ MUTANTS: list[Mutant] = [
         "certificate/checker/input_sets.py",
         "certificate/test_sets_tampering.py",
         {
-            "sets in older files": ("read_set", "file.header['format'] in OLDER", "False"),
+            "sets in older files": ("read_set", "file.header['format'] in BOXES", "False"),
         },
         only="no_sense",
     ),

@@ -33,12 +33,12 @@ MUTANTS: list[Mutant] = [
         "bounds/test_branch_and_bound.py bounds/test_branch_and_bound_limits.py",
         {
             "open parts do not count": (
-                "_Tree._outcome",
+                "BranchAndBound._outcome",
                 "bound[part.objective] = min(bound[part.objective], part.bound)",
                 "pass",
             ),
             "only one of the two parts": (
-                "_Tree._split",
+                "BranchAndBound._split",
                 "chosen += [child.with_choice() for child in best]",
                 "chosen += [child.with_choice() for child in best[:1]]",
             ),
@@ -48,22 +48,22 @@ MUTANTS: list[Mutant] = [
                 "math.inf if math.isnan(bound) else bound",
             ),
             "bounds of other parts after a survey": (
-                "_Tree._survey",
+                "BranchAndBound._survey",
                 "bound.squeeze(1).tolist()",
                 "bound.squeeze(1).flip(0).tolist()",
             ),
             "bounds of other parts after an ascent": (
-                "_Tree._ascended",
+                "BranchAndBound._ascended",
                 "done.bound.squeeze(1).tolist()",
                 "done.bound.squeeze(1).flip(0).tolist()",
             ),
             "what is under way is lost when the time is up": (
-                "_Tree._advance",
+                "BranchAndBound._advance",
                 "self.frontier.replace(taken, work(taken))",
                 ("self.frontier.replace(taken, ())\nself.frontier.replace((), work(taken))"),
             ),
             "everybody has the first goal": (
-                "_Tree._goals",
+                "BranchAndBound._goals",
                 "self.frontier.goals[part.objective]",
                 "self.frontier.goals[0]",
             ),
@@ -154,13 +154,13 @@ MUTANTS: list[Mutant] = [
     ),
     *mutants(
         "search",
-        "search/cascade.py",
+        "search/branching.py",
         "search/test_cascade.py search/test_cascade_rounding.py",
         {
             "the box is rounded inward": (
-                "_Cascade._question",
-                "BoxRegion(self._placed(case.lower, -torch.inf), self._placed(case.upper, torch.inf))",
-                "BoxRegion(self._placed(case.lower, torch.inf), self._placed(case.upper, -torch.inf))",
+                "question_over",
+                "BoxRegion(placed(case.lower, -torch.inf), placed(case.upper, torch.inf))",
+                "BoxRegion(placed(case.lower, torch.inf), placed(case.upper, -torch.inf))",
             ),
         },
         only="whole_box or no_number",

@@ -367,12 +367,6 @@ MUTANTS: list[Mutant] = [
                 "length.sum(-1)",
                 "length.sum(-1) / 4",
             ),
-            "segments: in the row of another one": ("Segments.block", "live // n", "live * 0"),
-            "segments: dropped where one input of the batch has none": (
-                "Segments.block",
-                "flat.abs().amax((0, 2))",
-                "flat.abs().amin(0).amax(1)",
-            ),
             "segments: forgotten where they do not fit": (
                 "error_blocks",
                 "ellipses.append(each.ellipse())",

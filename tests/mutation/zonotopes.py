@@ -79,7 +79,7 @@ MUTANTS: list[Mutant] = [
                 "(error + slope.abs() * t.loose).unsqueeze(-1) * away",
                 "error.unsqueeze(-1) * away",
             ),
-            "rows: errors of weights times values forgotten": ("attended", "(keys, moved)", "(keys,)"),
+            "rows: errors of weights times values forgotten": ("attended", "[keys, moved]", "[keys]"),
         },
         only="attention or underflow or wide or weight",
     ),
@@ -90,8 +90,8 @@ MUTANTS: list[Mutant] = [
         {
             "products: the second-order part forgotten": (
                 "matrix_product",
-                "second + x.loose @ y.centre.abs() + x.centre.abs() @ y.loose",
-                "x.loose @ y.centre.abs() + x.centre.abs() @ y.loose",
+                "own + of_columns.mT + second + x.loose @ y.centre.abs() + x.centre.abs() @ y.loose",
+                "own + of_columns.mT + x.loose @ y.centre.abs() + x.centre.abs() @ y.loose",
             ),
             "products: a factor's own unknowns forgotten": (
                 "element_product",
@@ -181,8 +181,96 @@ MUTANTS: list[Mutant] = [
             ),
             "zonotopes: half of a reduced block": (
                 "reduced",
-                "reach[unknowns] if own is None else own + reach[unknowns]",
-                "reach[unknowns] / 2 if own is None else own + reach[unknowns] / 2",
+                "own if zonotope.own is None else zonotope.own + own",
+                "own / 2 if zonotope.own is None else zonotope.own + own / 2",
+            ),
+        },
+    ),
+    *mutants(
+        "relaxations",
+        "ops/unknowns.py",
+        "ops/test_unknowns.py",
+        {
+            "local: slots overwrite each other": (
+                "LocalUnknowns.spread",
+                "found.scatter_add_(1, self.ids[None, :, None].expand_as(columns), columns)",
+                "found.scatter_(1, self.ids[None, :, None].expand_as(columns), columns)",
+            ),
+            "local: other unknowns count as the same": (
+                "LocalUnknowns.matches",
+                "self.ids is other.ids or torch.equal(self.ids, other.ids)",
+                "self.ids.shape == other.ids.shape",
+            ),
+            "local: a row has its first number's unknowns": ("LocalUnknowns.at", "(ids == first).all()", "True"),
+            "local: groups of one row are those of all": (
+                "LocalUnknowns._groups",
+                "(self.ids[..., group] == self.ids).all()",
+                "True",
+            ),
+            "local: slots that one input of the batch does not need": (
+                "in_rows",
+                "columns.abs().amax((0, 2, -1))",
+                "columns.abs().amin(0).amax((1, -1))",
+            ),
+            "local: every number has the unknown of the first": (
+                "in_numbers",
+                "(live.flatten().cumsum(0) - 1).clamp(min=0).reshape(1, *live.shape)",
+                "(0 * live.flatten().cumsum(0)).reshape(1, *live.shape)",
+            ),
+        },
+    ),
+    *mutants(
+        "relaxations",
+        "ops/zonotope.py",
+        "ops/test_unknowns.py",
+        {
+            "local: the reach of another block is kept": (
+                "KnownReaches.changed",
+                "known.version != columns._version",
+                "False",
+            ),
+        },
+    ),
+    *mutants(
+        "relaxations",
+        "ops/propagation/rows.py",
+        "ops/test_unknowns.py",
+        {
+            "rows: values that stand alone forgotten": ("attended", "values.alone.blocks", "()"),
+            "rows: half of the weights of values that stand alone": (
+                "attended",
+                "at.abs() * shape.size.sqrt().unsqueeze(-2)",
+                "at.abs() / 2 * shape.size.sqrt().unsqueeze(-2)",
+            ),
+            "rows: local values at the next key": (
+                "_mixed",
+                "unknowns.ids.movedim(-2, 1)",
+                "unknowns.ids.roll(1, -2).movedim(-2, 1)",
+            ),
+        },
+    ),
+    *mutants(
+        "relaxations",
+        "ops/propagation/products.py",
+        "ops/test_unknowns.py",
+        {
+            "products: factors that stand alone forgotten": ("_by_rows", "own + sum_of_lengths(found)", "own"),
+        },
+    ),
+    *mutants(
+        "walks",
+        "bounds/zonotopes.py",
+        "ops/test_unknowns.py",
+        {
+            "zonotopes: sums keep one slot": (
+                "_affine",
+                "unknowns.folded(inputs[0].blocks[unknowns], op.dims)",
+                "unknowns.folded(inputs[0].blocks[unknowns][:, :1] * 0, op.dims)",
+            ),
+            "zonotopes: a concatenation forgets whose unknowns they are": (
+                "_joined",
+                "unknowns.ids if unknowns in x.blocks else none",
+                "none",
             ),
         },
     ),

@@ -16,7 +16,8 @@ import torch
 from torch import Tensor
 
 from vertex_softmax.ops import pairs
-from vertex_softmax.ops.zonotope import Pairs, Zonotope
+from vertex_softmax.ops.unknowns import Pairs
+from vertex_softmax.ops.zonotope import Zonotope
 
 COUNTS = [2, 3, 5, 8, 10]
 EPS = 2.0**-52

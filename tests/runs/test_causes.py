@@ -14,7 +14,8 @@ from vertex_softmax.bounds.zonotopes import lowest, shares
 from vertex_softmax.graph import build
 from vertex_softmax.graph.ir import Node
 from vertex_softmax.ops.normalization import Normalize
-from vertex_softmax.ops.zonotope import Unknowns, Zonotope
+from vertex_softmax.ops.unknowns import Unknowns
+from vertex_softmax.ops.zonotope import Zonotope
 from vertex_softmax.runs.causes import cause
 
 

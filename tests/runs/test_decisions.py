@@ -116,15 +116,20 @@ def test_an_interrupted_run_goes_on(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     assert answers[0] == answers[1]
 
 
+def answers(out: Path) -> int:
+    """How many answers a journal has; it has the rows of attentions too."""
+    return (out / "journal.jsonl").read_text().count('{"key": "{\\"question\\": \\"choices\\"')
+
+
 def test_another_row_of_the_table_is_another_question(tmp_path: Path) -> None:
     """Rows that only a choice uses are neither in the graph nor in the sentence."""
     model, some = words(), sentences(0, 1)
     decide_sentences(model, "m", some, ("crown",), tmp_path)
-    lines = (tmp_path / "journal.jsonl").read_text().count("\n")
+    lines = answers(tmp_path)
     with torch.no_grad():
         model.words.weight[next(iter(some[0].choices.values()))[1]] *= 2
     decide_sentences(model, "m", some, ("crown",), tmp_path)
-    assert (tmp_path / "journal.jsonl").read_text().count("\n") == lines + 1
+    assert answers(tmp_path) == lines + 1
 
 
 @pytest.mark.parametrize(
@@ -143,18 +148,32 @@ def test_a_journal_is_not_trusted(tmp_path: Path, change: dict[str, object], tex
     some = sentences(0, 1)
     decided(tmp_path, some)
     place = tmp_path / "journal.jsonl"
-    line = json.loads(place.read_text())
+    line = json.loads(place.read_text().splitlines()[0])
     line["found"].update(change)
     place.write_text(json.dumps(line) + "\n")
     with pytest.raises(VertexError, match=text):
         decided(tmp_path, some)
 
 
+def test_a_journal_does_not_verify_what_one_word_breaks(tmp_path: Path) -> None:
+    some = [dataclasses.replace(each, number=i) for i, each in enumerate(sentences(seed)[0] for seed in range(6))]
+    found = decided(tmp_path, some).sentences
+    broken = next(s for s in found if s.clean > 0 and any(x is not None and x < 0 for m in s.alone.values() for x in m))
+    place, one = tmp_path / "journal.jsonl", [some[broken.number]]
+    lines = [json.loads(line) for line in place.read_text().splitlines()]
+    for line in lines:
+        if f'"ids": {list(one[0].ids)},' in line["key"] and '"choices", "method"' in line["key"]:
+            line["found"].update({"verdict": "verified", "counterexample": None, "bound": 1e-9})
+    place.write_text("".join(json.dumps(line) + "\n" for line in lines))
+    with pytest.raises(VertexError, match="one word in place of another"):
+        decided(tmp_path, one)
+
+
 def test_a_correct_sentence_is_no_counterexample(tmp_path: Path) -> None:
     some = sentences(0, 1)
     decided(tmp_path, some)
     place = tmp_path / "journal.jsonl"
-    line = json.loads(place.read_text())
+    line = json.loads(place.read_text().splitlines()[0])
     line["found"].update({"verdict": "falsified", "counterexample": list(some[0].ids), "bound": None})
     place.write_text(json.dumps(line) + "\n")
     with pytest.raises(VertexError, match="classified correctly"):

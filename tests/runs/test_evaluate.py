@@ -17,7 +17,8 @@ from vertex_softmax.runs import evaluate as module
 from vertex_softmax.runs.certify import certify
 from vertex_softmax.runs.evaluate import EvaluatedPart, Plan, asked_of, contradictions, evaluate
 from vertex_softmax.runs.journal import key_of
-from vertex_softmax.runs.run import Run, read, unpacked
+from vertex_softmax.runs.records import unpacked
+from vertex_softmax.runs.run import Run, read
 from vertex_softmax.runs.subject import Inputs, Subject
 
 pytestmark = pytest.mark.usefixtures("exported_once")

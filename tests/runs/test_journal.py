@@ -105,6 +105,17 @@ def test_answers_of_other_sources_are_kept_and_not_used(path: Path) -> None:
     assert known(path, "new").keys() == {"a", "b"}
 
 
+def test_the_first_line_of_other_sources_is_known(path: Path) -> None:
+    for key, source in (("first", "s"), ("second", "other"), ("third", "another")):
+        write(path, {"key": key}, source=source)
+    with Journal(path, "s") as journal:
+        assert list(journal.known) == ["first"]
+        assert journal.foreign == {"key": "second", "source": "other"}
+    with Journal(path, "other") as journal:
+        assert journal.foreign is not None
+        assert journal.foreign["key"] == "first"
+
+
 def test_what_is_read_is_what_was_added(path: Path) -> None:
     trial = {"key": "Δ ε | 1", "found": [0.1, 1e-320, -0.0, 5e300, None, True, "\n\r\u2028\x85"], "nested": {"a": [1]}}
     with Journal(path, "s") as journal:

@@ -11,6 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from vertex_softmax.foundation.errors import VertexError
+from vertex_softmax.runs.records import packed, unpacked
 from vertex_softmax.runs.run import (
     Attacked,
     AttentionHeads,
@@ -22,9 +23,7 @@ from vertex_softmax.runs.run import (
     RunAnswer,
     RunInput,
     SlackMap,
-    packed,
     read,
-    unpacked,
     write,
 )
 

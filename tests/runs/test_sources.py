@@ -54,8 +54,9 @@ SHOWN = {
     "runs/report/__init__.py",
     "runs/report/figures.py",
     "runs/report/plots.py",
+    *(f"runs/sweep/{name}.py" for name in ("instances", "ray", "runner", "workers")),
 }
-"""Of what a result is drawn with, what commands are called, and what keeps the answers."""
+"""Of what a result is drawn with, what commands are called, what keeps the answers, and what carries sealed lines."""
 
 
 @pytest.mark.parametrize(
@@ -63,7 +64,7 @@ SHOWN = {
     [
         (("runs.evaluate",), ("runs/evaluate.py",)),
         (("runs.radius",), ("runs/radius.py",)),
-        (("cli.verify",), ("cli/verify.py", "cli/common.py")),
+        (("cli.verify",), ("cli/verify.py", "cli/common.py", "cli/sharing.py")),
     ],
 )
 def test_what_computes_an_answer_is_counted(roots: tuple[str, ...], files: tuple[str, ...]) -> None:

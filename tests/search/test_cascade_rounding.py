@@ -30,7 +30,8 @@ from vertex_softmax.methods import boxes as box_recipes
 from vertex_softmax.methods.options import Options
 from vertex_softmax.ops.elementwise import Exp, Reciprocal, Relu
 from vertex_softmax.ops.interval import Interval
-from vertex_softmax.search import cascade as module
+from vertex_softmax.search import branching
+from vertex_softmax.search.branching import question_over
 from vertex_softmax.search.cascade import Budget, _Cascade, _Task, mix, verify
 from vertex_softmax.search.replay import Replay
 from vertex_softmax.search.targets import Target
@@ -240,10 +241,7 @@ def test_ends_are_rounded_outward_for_a_graph_in_single_precision(one: bool) -> 
         lower = np.array([point])
         upper = lower if one else lower.copy()
         box = Case(lower, upper, lower, upper, (conjunction(({0: 1}, 0)),))
-        cascade = _Cascade(task(single, Property((box,), 1, 1)), BLIND)
-        low, high = (
-            cascade._placed(x, out).double().item() for x, out in ((box.lower, -torch.inf), (box.upper, torch.inf))
-        )
+        low, high = (end.double().item() for end in question_over(single, box, QUICK).given.box)
         assert low <= point <= high
         assert high - low < 1e-7
 
@@ -255,7 +253,7 @@ def test_the_question_in_single_precision_is_over_the_whole_box(monkeypatch: pyt
         seen.append(region.box)
         return Question.over(graph, region, **options)
 
-    monkeypatch.setattr(module, "Question", SimpleNamespace(over=over))
+    monkeypatch.setattr(branching, "Question", SimpleNamespace(over=over))
     single = graph_of(affine([[1.0, 1.0]], [0.0])).to(torch.float32)
     spec = prop(1, case([("0.1", "0.3"), ("-0.7", "0.7")], conjunction(({0: 1}, -5))))
     assert verify(single, spec, lambda _: None, budget=BLIND, options=QUICK).verdict == "verified"

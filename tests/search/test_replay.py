@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import re
 from decimal import Decimal
 from fractions import Fraction
@@ -15,8 +16,10 @@ from hypothesis import strategies as st
 from onnx import TensorProto, helper, numpy_helper
 
 from tests.search.small import case, conjunction, network, prop, run
+from tests.specs.second_version import assignment
 from vertex_softmax.foundation.errors import InvalidTypeError, InvalidValueError, UnsupportedModelError
 from vertex_softmax.search.replay import Replay, counterexample_text, rounded_down
+from vertex_softmax.specs.property import DeclaredTensor
 
 torch.set_num_threads(1)
 SUM = (np.array([[1.0, 1.0], [1.0, -1.0]]), np.zeros(2))
@@ -152,7 +155,7 @@ def test_every_confirmed_input_lies_in_the_decimals_box(start, width, share, dig
         assert floats < Fraction(low)  # the largest float below the upper end is below the lower one
     else:
         assert Fraction(low) <= Fraction(float(found.x[0, 0])) <= Fraction(high)
-        [text] = values(counterexample_text(found), "X")
+        [text] = values(counterexample_text(found, spec), "X")
         assert Fraction(low) <= Fraction(text) <= Fraction(high)
         assert dtype(text) == found.x[0, 0]
 
@@ -197,13 +200,35 @@ def test_the_text_is_what_vnn_comp_asks_for() -> None:
     spec = prop(2, case(ends, conjunction(({0: 1}, "0"))))
     found = replay.confirms(spec, np.array([0.15, -0.5]))
     assert found is not None
-    text = counterexample_text(found)
+    text = counterexample_text(found, spec)
     assert text == (
         f"((X_0 {float(found.x[0, 0])!r})\n (X_1 {float(found.x[0, 1])!r})\n"
         f" (Y_0 {float(found.y[0, 0])!r})\n (Y_1 {float(found.y[0, 1])!r}))\n"
     )
     assert [np.float32(v) for v in values(text, "X")] == found.x.reshape(-1).tolist()
     assert [np.float32(v) for v in values(text, "Y")] == found.y.reshape(-1).tolist()
+
+
+def test_the_text_of_version_2_is_what_the_standard_asks_for() -> None:
+    """Tensors in the order of their declaration, each with its type and shape, then a number a line."""
+    ends = [("0.1", "0.2"), ("-0.7", "-0.3")]
+    declared = (DeclaredTensor("image", "real"), DeclaredTensor("Y_out", "float32"))
+    first = prop(2, case(ends, conjunction(({0: 1}, "0"))))
+    spec = dataclasses.replace(first, declared=declared, input_shape=(1, 2), output_shape=(2,))
+    found = Replay(network(SUM)).confirms(spec, np.array([0.15, -0.5]))
+    assert found is not None
+    text = counterexample_text(found, spec)
+    assert [line for line in text.split("\n") if not re.fullmatch(r"-?\d\.\d+(e-?\d+)?", line)] == [
+        "image real [1,2]",
+        "Y_out float32 [2]",
+        "",
+    ]
+    read = assignment(text)
+    assert read["image"][:2] == ("real", [1, 2])
+    assert [np.float32(v) for v in read["image"][2]] == found.x.reshape(-1).tolist()
+    assert [np.float32(v) for v in read["Y_out"][2]] == found.y.reshape(-1).tolist()
+    scalar = dataclasses.replace(spec, output_shape=())
+    assert "Y_out float32 []\n" in counterexample_text(found, scalar)
 
 
 def test_the_text_is_inside_the_box_where_the_shortest_decimal_is_not() -> None:
@@ -214,13 +239,13 @@ def test_the_text_is_inside_the_box_where_the_shortest_decimal_is_not() -> None:
     spec = prop(1, case([(float(shortest_below), 1)], conjunction()))
     found = replay.confirms(spec, np.array([shortest_below]))
     assert found is not None
-    [text] = values(counterexample_text(found), "X")
+    [text] = values(counterexample_text(found, spec), "X")
     assert Fraction(text) == Fraction(float(shortest_below))
     assert len(text) > 20
     upper = prop(1, case([(-1, float(-shortest_below))], conjunction()))
     found = replay.confirms(upper, np.array([-shortest_below]))
     assert found is not None
-    assert Fraction(values(counterexample_text(found), "X")[0]) == Fraction(float(-shortest_below))
+    assert Fraction(values(counterexample_text(found, upper), "X")[0]) == Fraction(float(-shortest_below))
 
 
 def test_an_open_first_size_is_one_and_the_others_have_to_be_numbers() -> None:

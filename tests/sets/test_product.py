@@ -109,7 +109,7 @@ def test_forms_and_zonotopes_of_a_product_hold_its_points(kind: str) -> None:
     assert bool((by_unit >= reached - 1e-12).all())
     start = input_zonotope(region, "x")
     far = torch.zeros_like(reached)
-    for columns in start.blocks.values():
+    for columns in start.spread.blocks.values():
         along = torch.einsum("sn,bijn->bsij", g, columns.flatten(3))
         far = far + torch.linalg.vector_norm(along, dim=-1).sum(-1)
     assert bool((far >= reached - 1e-12).all())

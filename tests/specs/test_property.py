@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import math
 from fractions import Fraction
 
@@ -12,7 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from vertex_softmax.foundation.errors import InvalidValueError
-from vertex_softmax.specs.property import Case, Conjunction, Inequality, Property
+from vertex_softmax.specs.property import Case, Conjunction, DeclaredTensor, Inequality, Property
 
 TENTH = Inequality({0: Fraction(1), 2: Fraction(-1)}, Fraction(1, 10))
 LOW, HIGH = np.array([0.0, 0.0]), np.array([1.0, 1.0])
@@ -187,3 +188,13 @@ def test_a_row_keeps_its_numbers_where_it_can() -> None:
     with pytest.raises(InvalidValueError, match="do not fit float64"):
         Inequality({0: Fraction(1, 10**300)}, Fraction(10**300)).scaled()
     assert Inequality({0: Fraction(0)}, Fraction(-1, 10**400)).scaled() == ({}, -0.0)
+
+
+def test_declared_types_are_the_networks_or_real() -> None:
+    spec = dataclasses.replace(made(TENTH), declared=(DeclaredTensor("X", "float32"), DeclaredTensor("Y", "real")))
+    spec.require_kinds("float32", "float32")
+    spec.require_kinds("float32", "float64")
+    spec.require_kinds("undefined", "undefined")
+    with pytest.raises(InvalidValueError, match="declares X with elements of type float32, and the network's are fl"):
+        spec.require_kinds("float64", "float64")
+    dataclasses.replace(spec, declared=None).require_kinds("float64", "float64")

@@ -37,6 +37,7 @@ def test_a_file_and_its_shapes() -> None:
         "(assert (or (<= (+ Y[0] (* 2.0 Y[1]) (- 1.5)) Y[1]) (!= Y[2] 3.0) (== Y[0] -3.5) (> (- Y[0] 0.1 Y[1]) 0.0)))"
     )
     assert (spec.inputs, spec.outputs, spec.input_shape, spec.output_shape) == (2, 3, (1, 2), (3,))
+    assert spec.declared == (("X", "float32"), ("Y", "float32"))
     (case,) = spec.cases
     assert [[(dict(i.coefficients), i.limit, i.strict) for i in c.inequalities] for c in case.conjunctions] == [
         [({0: 1, 1: 1}, Fraction(3, 2), False)],
@@ -50,6 +51,7 @@ def test_a_file_and_its_shapes() -> None:
 @pytest.mark.parametrize("kind", ["float16", "float32", "float64", "bfloat16", "real", "Real"])
 def test_element_types(kind) -> None:
     spec = read("(assert (<= (* 2.0 Y[0]) 0.5))", head=HEAD.replace("float32", kind))
+    assert spec.declared == (("X", kind.lower()), ("Y", kind.lower()))
     assert spec.cases[0].conjunctions[0].inequalities[0].limit == Fraction(1, 2)
 
 

@@ -51,7 +51,7 @@ NAMES = (
     "journal",
     "sweep",
 )
-NAMES += ("sweep-summary", "run", "instances", "table")
+NAMES += ("sweep-summary", "run", "accuracy", "vocabulary", "instances", "table")
 
 
 def main(arguments: list[str]) -> int:
@@ -220,6 +220,8 @@ def MUTATORS(mutators: Any, onnx_mutator: Any) -> dict[str, Any]:  # noqa: N802
         "sweep": mutators.both(mutators.lines, mutators.rows),
         "sweep-summary": mutators.json_,
         "run": mutators.json_,
+        "accuracy": mutators.json_,
+        "vocabulary": mutators.json_,
         "instances": mutators.rows,
         "table": tables,
     }

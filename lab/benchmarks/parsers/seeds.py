@@ -24,8 +24,12 @@ from vertex_softmax.certificate.certificate import CertificatePart, Effort, prov
 from vertex_softmax.certificate.prove import ForbiddenCase
 from vertex_softmax.graph.from_onnx.importer import from_onnx
 from vertex_softmax.graph.simplify import simplify
+from vertex_softmax.runs.accuracy import Accuracy, Groups, PartSizes, WorkStage
+from vertex_softmax.runs.attention_record import AttentionLayer, AttentionRows
 from vertex_softmax.runs.demo.model import PatchTransformer
 from vertex_softmax.runs.demo.training import save
+from vertex_softmax.runs.parts import PartRadius, Parts, patches_of
+from vertex_softmax.runs.records import packed
 from vertex_softmax.runs.run import (
     Attacked,
     AttentionHeads,
@@ -36,8 +40,8 @@ from vertex_softmax.runs.run import (
     Run,
     RunAnswer,
     RunInput,
+    RunSentence,
     SlackMap,
-    packed,
 )
 from vertex_softmax.runs.sweep.instances import SweepInstance
 from vertex_softmax.runs.sweep.runner import Settings
@@ -337,7 +341,49 @@ def run() -> list[bytes]:
     )
     radii = tuple(Radius(i, "joint", 0.1 - i / 10, 0.2, None if i else 0.3, 1.0) for i in range(2))
     second = Run("t", "0", "2026-01-01", *about, ("joint",), (), inputs, radii=radii)
-    return [json.dumps(each.json()).encode() for each in (first, second)]
+    found = (first, second, _of_patches(about, inputs), _of_words(about[0]), _of_choices(about[0]))
+    return [json.dumps(each.json()).encode() for each in found]
+
+
+def _of_patches(about: tuple[Model, Data], inputs: tuple[RunInput, ...]) -> Run:
+    parts = patches_of((1, 2, 2), (1, 2))
+    radii = tuple(PartRadius(i, k, "joint", 0.1, 0.2, None if k else 0.3, 1.0) for i in range(2) for k in range(2))
+    return Run("t", "0", "2026-01-01", *about, ("joint",), (), inputs[:2], parts=parts, part_radii=radii)
+
+
+def _rows(number: int) -> AttentionRows:
+    weights, low, high = (packed(np.full((1, 2, 2), x)) for x in (0.5, 0.25, 0.75))
+    return AttentionRows(number, "all tokens move", (AttentionLayer("a", (1, 2, 2), weights, low, high),))
+
+
+def _of_words(model: Model) -> Run:
+    one = RunInput(0, 0, 0, 0.5, packed(np.zeros((2, 2))), (3, 4))
+    radii = (PartRadius(0, 0, "joint", 0.1, 0.2, 0.3, 1.0), PartRadius(0, 1, "joint", 0.0, 0.1, None, 1.0))
+    more = {"parts": Parts("tokens", (0, 1)), "part_radii": radii, "words": {"3": "Ġun", "4": "##it"}}
+    data = Data("made", (2, 2), tokens="all tokens")
+    return Run("t", "0", "2026-01-01", model, data, ("joint",), (), (one,), attention=(_rows(0),), **more)  # type: ignore[arg-type]
+
+
+def _of_choices(model: Model) -> Run:
+    tried = {"choices": {"1": (4, 5)}, "alone": {"1": (0.5, None)}, "parts": 1, "evaluated": 3}
+    said = RunSentence(7, (3, 4), 0, 0, 0.5, 1, "2", "bab", "falsified", None, 1.0, (3, 5), "why", **tried)  # type: ignore[arg-type]
+    data = Data("made", (), tokens="words")
+    return Run("t", "0", "2026-01-01", model, data, ("bab",), (), (), sentences=(said,), attention=(_rows(7),))
+
+
+def accuracy() -> list[bytes]:
+    groups = Groups("last token", "largest token", ((1, 2), (0, 6)), ((0, 2), (0, 4)), ((1, 2), (0, 5)))
+    sizes = (PartSizes(1, 3, 2, 2), PartSizes(4, 15, 1, 4))
+    stages = (WorkStage("search", 5, 0.25),)
+    made = Accuracy("t", "0", "2026", "task", "claim", 9, 6, 8, 3, groups, sizes, stages, ((2, 0),), (), {"k": 2})
+    return [json.dumps(made.json()).encode()]
+
+
+def vocabulary() -> list[bytes]:
+    words = {"[PAD]": 0, "the": 1, "##s": 2}
+    whole = {"model": {"vocab": words}, "added_tokens": [{"id": 3, "content": "<s>"}]}
+    listed = [["▁a", -1.5], ["b", -2.0]]
+    return [*(json.dumps(each).encode() for each in (words, list(words), whole, listed)), "\n".join(words).encode()]
 
 
 def instances() -> list[bytes]:
@@ -376,6 +422,8 @@ SEEDS: dict[str, Callable[[], list[bytes]]] = {
     "sweep": sweep,
     "sweep-summary": sweep_summary,
     "run": run,
+    "accuracy": accuracy,
+    "vocabulary": vocabulary,
     "instances": instances,
     "table": table,
 }

@@ -26,19 +26,22 @@ from vertex_lab.experiments import summary
 from vertex_lab.zoo.datasets import dataset
 from vertex_softmax.certificate import checker
 from vertex_softmax.certificate.checker import network, passes, proof
-from vertex_softmax.foundation.errors import InternalError, VertexError
+from vertex_softmax.foundation.errors import InternalError, InvalidValueError, VertexError
 from vertex_softmax.graph import build
 from vertex_softmax.graph.from_onnx import replay
 from vertex_softmax.graph.from_onnx.importer import from_onnx
 from vertex_softmax.graph.simplify import simplify
 from vertex_softmax.runs import run as runs
+from vertex_softmax.runs.accuracy import read_accuracy
 from vertex_softmax.runs.demo import training
 from vertex_softmax.runs.journal import Journal
-from vertex_softmax.runs.report import run_page, sweep_page, templates
+from vertex_softmax.runs.report import accuracy_page, run_page, sweep_page, templates
+from vertex_softmax.runs.report.words import TokenReading
 from vertex_softmax.runs.subject import read_inputs
 from vertex_softmax.runs.sweep import sweep
 from vertex_softmax.runs.sweep.instances import SweepInstance, read_instances
 from vertex_softmax.runs.sweep.runner import Settings, digests
+from vertex_softmax.runs.vocabulary import read_vocabulary
 from vertex_softmax.search.replay import Replay
 from vertex_softmax.specs import normal_form
 from vertex_softmax.specs import vnnlib2 as specs2
@@ -269,6 +272,22 @@ def run(data: bytes, folder: Path) -> None:
     """run.json, and its page."""
     (folder / "run.json").write_bytes(data)
     run_page.page(runs.read(folder))
+
+
+@parser
+def accuracy(data: bytes, folder: Path) -> None:
+    """accuracy.json, and its page."""
+    (folder / "accuracy.json").write_bytes(data)
+    accuracy_page.page(read_accuracy(folder))
+
+
+@parser
+def vocabulary(data: bytes, folder: Path) -> None:
+    """The texts of token ids, as a tokenizer's JSON and as lines."""
+    for name in ("vocab.json", "vocab.txt"):
+        (folder / name).write_bytes(data)
+        with contextlib.suppress(InvalidValueError):
+            TokenReading(read_vocabulary(folder / name).values()).shown(["a", "b"])
 
 
 @parser

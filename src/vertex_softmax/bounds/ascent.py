@@ -216,12 +216,14 @@ def ascend(
         hopeless = goal.ceiling <= goal.above
     active = torch.arange(best.shape[1], device=best.device).expand_as(best)  # the objective at each position
     trend = _Trend(best, -torch.inf if goal is None else goal.above) if ascent.trend else None
+    settled = False
     for count in range(ascent.steps if free and active.shape[1] else 0):
         if count % DROP_EVERY == 0:
             if goal is not None:
-                active, free = _unsettled(best, active, free, hopeless, goal.above)
-                if active.shape[1] == 0:
+                settled = not bool(_open(best, active, hopeless, goal.above).any())
+                if settled:  # the last objectives are not dropped: whoever asks has their parameters
                     break
+                active, free = _unsettled(best, active, free, hopeless, goal.above)
             if trend is not None and bool(trend.without_future(ascent, count).gather(1, active).all()):
                 break
         if ascent.seconds is not None and time.perf_counter() - begin > ascent.seconds:
@@ -238,7 +240,7 @@ def ascend(
             trend.note(found.detach(), active)
         for parameter in free:
             parameter.step(ascent.step_size * ascent.decay**count, count + 1)
-    if free and active.shape[1]:
+    if free and active.shape[1] and not settled:
         with torch.no_grad():
             found = bounded(active, dataclasses.replace(rules, sums=ascent.sums), _choice(free))
             if beginning.best:
@@ -277,12 +279,33 @@ class _Trend:
         return self.own + HOPE * gain * weight / DROP_EVERY < self.wanted
 
 
-def ascended_box(question: Question, boxes: Boxes, node: Node, rules: Rules, ascent: Ascent) -> Interval:
-    """The box of a node with every entry that some op wants tighter optimised on its own, rounded outward."""
+class AscendedEntries:
+    """With which parameters the entries of a node were bounded (`ascended_box`)."""
+
+    def __init__(self, node: Node) -> None:
+        self.node = node
+        self.parts: list[tuple[Tensor, Choice]] = []
+        """some entries (E,), and the choice for them, (batch, 2 E, ...): of their lower ends, then of the upper ends"""
+
+
+def ascended_box(
+    question: Question,
+    boxes: Boxes,
+    node: Node,
+    rules: Rules,
+    ascent: Ascent,
+    kept: AscendedEntries | None = None,
+) -> Interval:
+    """The box of a node with every entry that some op wants tighter optimised on its own, rounded outward.
+
+    `kept` gets the parameters.
+    """
     lower, upper = (end.expand(question.batch, *node.shape).flatten(1).clone() for end in boxes[node])
     for rows, A in unit_objectives(question, node, None, undecided(question, boxes, node)):
         objective = Objective.dense(node, torch.cat([A, -A], 1))
-        done = ascend(question, boxes, objective, rules, ascent)
+        done = ascend(question, boxes, objective, rules, ascent, None, Beginning(best=kept is not None))
+        if kept is not None:
+            kept.parts.append((rows, done.choice))
         found = done.bound - _rounding(question, boxes, objective, rules, done.choice)
         low, high = found[:, : len(rows)], -found[:, len(rows) :]
         lower[:, rows] = torch.maximum(lower[:, rows], low)
@@ -301,11 +324,16 @@ def _rounding(question: Question, boxes: Boxes, objective: Objective, rules: Rul
     return 0.0 if size is None else share * size
 
 
+def _open(best: Tensor, active: Tensor, hopeless: Tensor, goal: float | Tensor) -> Tensor:
+    """Which of the active objectives, (batch, fewer), are not settled."""
+    return ((best <= goal) & ~hopeless).gather(1, active)
+
+
 def _unsettled(
     best: Tensor, active: Tensor, free: list[Parameter], hopeless: Tensor, goal: float | Tensor
 ) -> tuple[Tensor, list[Parameter]]:
     """Only the objectives that are not settled, as many for every input as the input with most of them has."""
-    still = ((best <= goal) & ~hopeless).gather(1, active)
+    still = _open(best, active, hopeless, goal)
     most = int(still.sum(1).max())
     if most == active.shape[1]:
         return active, free

@@ -16,24 +16,24 @@ import dataclasses
 import math
 import time
 from collections.abc import Callable, Sequence
-from enum import StrEnum
 from typing import NamedTuple
 
 import torch
 from torch import Tensor
 
-from vertex_softmax.bounds.ascent import Ascent, Beginning, Goal, ascend, ascended_box
+from vertex_softmax.bounds.aims import Accept, Aim, Outcome, Progress, Search, Stop, Watchers
+from vertex_softmax.bounds.ascent import AscendedEntries, Ascent, Beginning, Goal, ascend, ascended_box
 from vertex_softmax.bounds.backward import Wanted, backward
 from vertex_softmax.bounds.boxes import Boxes
 from vertex_softmax.bounds.candidates import Candidate, Survey, candidates
 from vertex_softmax.bounds.choice import Choice, Multipliers, Targets, stacked
 from vertex_softmax.bounds.coefficients import Objective
-from vertex_softmax.bounds.fitting import fitted_boxes, shared_names
+from vertex_softmax.bounds.fitting import fitted_boxes, functionals_of, shared_names
 from vertex_softmax.bounds.frontier import Frontier, Part
 from vertex_softmax.bounds.gains import Gains
 from vertex_softmax.bounds.question import Question
 from vertex_softmax.bounds.splits import PartBoxes, Split, part_boxes
-from vertex_softmax.foundation.errors import InvalidValueError, OutOfTimeError
+from vertex_softmax.foundation.errors import OutOfTimeError
 from vertex_softmax.graph.ir import Node
 from vertex_softmax.ops.contract import InnerRange, Splittable
 from vertex_softmax.ops.interval import Interval
@@ -48,115 +48,17 @@ SMALL = 1 << 13
 all that is free."""
 TRIED = 4
 """How many times as many parts are surveyed together as are ascended together: a survey needs no gradients."""
-
 AGAIN = 4
 """By how much the steps of an ascent are smaller when it goes on over fitted boxes."""
 
-
-@dataclasses.dataclass(frozen=True)
-class Search:
-    """How far to go."""
-
-    seconds: float | None = 10.0
-    """stop after these; None: no limit except the number of parts"""
-    domains: int = 100_000
-    """stop after bounding so many parts"""
-    memory: int = 1 << 30
-    """stop when the parameters of open parts take more bytes than this"""
-    width: int | None = None
-    """how many parts are bounded together; None: as many as have TOGETHER numbers in all, 32 to 256"""
-    tried: int = 4
-    """how many splits are tried before one is chosen, of a part whose most promising one is not relied on yet"""
-    considered: int = 16
-    """among how many candidates of each part the most promising are looked for"""
-    reliable: int = 3
-    """a split of a number that was tried so often is chosen without a trial (gains.py)"""
-    root: Ascent = dataclasses.field(default_factory=Ascent)
-    """the ascent on the whole set, before anything is split"""
-    ascent: Ascent = dataclasses.field(default_factory=lambda: Ascent(steps=8, step_size=0.01, decay=0.97, sums=False))
-    """the ascent on a part, from its parent's parameters on"""
-    every: int = 16
-    """where splits leave an op linear on both sides (ReLUs), the parameters of a part are optimised after so many
-    splits; between, only multipliers are new. After any other split they always are."""
-
-    late: int = 1000
-    """after bounding so many parts, the box that the last exact splits cut is optimised once for the whole set"""
-    boxes: Ascent = dataclasses.field(default_factory=lambda: Ascent(steps=15, step_size=0.2, decay=0.9))
-    """the ascent of every number of that box"""
-
-    def __post_init__(self) -> None:
-        if self.seconds is not None and not self.seconds >= 0:
-            raise InvalidValueError(f"seconds is {self.seconds!r}; it must be at least 0, or None for no limit")
-        for name in ("domains", "memory", "width", "tried", "considered", "reliable", "every", "late"):
-            value = getattr(self, name)
-            if value is not None and value < 1:
-                raise InvalidValueError(f"{name} is {value!r}; it must be at least 1")
-
-
-class Stop(StrEnum):
-    """Why branch and bound ended."""
-
-    DONE = "done"
-    """every part is above its goal"""
-    WITNESS = "witness"
-    """an input was found at which an objective is not above its goal"""
-    SECONDS = "seconds"
-    DOMAINS = "domains"
-    MEMORY = "memory"
-    EXHAUSTED = "exhausted"
-    """open parts are left, and in none of them is anything left to split"""
-
-
-@dataclasses.dataclass(frozen=True, eq=False)
-class Outcome:
-    """What is known of every objective, (n,), when branch and bound ends."""
-
-    bound: Tensor
-    """the least bound over all parts"""
-    open: Tensor
-    """how many parts are not above the goal"""
-    domains: int
-    """how many parts were bounded"""
-    stopped: Stop
-    witness: Tensor | None = None
-    """an input (*shape) at which an objective is not above the goal, if one was found"""
-    broken: int | None = None
-    """the number of that objective"""
-
-
-Progress = Callable[[float, int, int], None]
-"""Called with how far an open part's bound is below its goal at most, how many are open, and how many were bounded."""
-Accept = Callable[[Tensor, int], bool]
-"""Whether an input (*shape), at which an objective of this number is not above its goal, ends the search."""
-
-
-@dataclasses.dataclass(frozen=True, eq=False)
-class Aim:
-    """What branch and bound is to show: that every objective (n, *output shape) is above its goal."""
-
-    objectives: Tensor
-    goals: Tensor | None = None
-    """(n,); None: 0 each"""
-    known: Tensor | None = None
-    """(n,): bounds over the whole set that are known already"""
-
-
-@dataclasses.dataclass(frozen=True, eq=False)
-class Watchers:
-    """Who hears of the search while it runs."""
-
-    accept: Accept | None = None
-    """None: any input at which an objective is not above its goal ends the search"""
-    progress: Progress | None = None
-    leaves: list[Part] | None = None
-    """gets every part that is closed, with its parameters: they cover the set of each objective that is closed"""
+__all__ = ["Accept", "Aim", "Outcome", "Progress", "Search", "Stop", "Watchers", "branch_and_bound", "inner_ranges"]
 
 
 def branch_and_bound(
     question: Question, boxes: Boxes, aim: Aim, rules: Rules, search: Search, watchers: Watchers | None = None
 ) -> Outcome:
     """Bound objectives over the set of a question with one input, whose boxes are made."""
-    return _Tree(question, boxes, aim, rules, search, watchers or Watchers()).grow()
+    return BranchAndBound(question, boxes, aim, rules, search, watchers or Watchers()).grow(search.seconds)
 
 
 def inner_ranges(question: Question, boxes: Boxes, rules: Rules) -> dict[Node, Interval]:
@@ -168,14 +70,14 @@ def inner_ranges(question: Question, boxes: Boxes, rules: Rules) -> dict[Node, I
     }
 
 
-class _Tree:
+class BranchAndBound:
     """The search under way."""
 
     def __init__(
         self, question: Question, boxes: Boxes, aim: Aim, rules: Rules, search: Search, watchers: Watchers
     ) -> None:
         self.question, self.boxes, self.search, self.watchers = question, boxes, search, watchers
-        self.objectives = aim.objectives
+        self.objectives, self.deadline = aim.objectives, question.clock.deadline
         count, nodes = len(aim.objectives), question.index.nodes
         goals = [0.0] * count if aim.goals is None else aim.goals.tolist()
         known = [-math.inf] * count if aim.known is None else [_or_none(bound) for bound in aim.known.tolist()]
@@ -199,17 +101,17 @@ class _Tree:
         """by objective: their values, as the ascent on the whole set left them, (1, 1, ...)"""
         self.fitted: dict[int, Boxes] = {}
         """by objective: the boxes of the whole set, fitted to it (fitting.py)"""
-        self.late = watchers.leaves is not None
-        """whether the box was optimised that the last exact splits cut; never for the checker, which knows the first"""
+        self.late = False
+        """whether the box was optimised that the last exact splits cut"""
         self.bounded = 0
         self.witness: Tensor | None = None
         self.broken: int | None = None
 
-    def grow(self) -> Outcome:
+    def grow(self, seconds: float | None) -> Outcome:
         """Split, worst first, until nothing is open or a limit is reached."""
         search = self.search
-        own = None if search.seconds is None else time.perf_counter() + search.seconds
-        ends = [end for end in (self.question.clock.deadline, own) if end is not None]
+        own = None if seconds is None else time.perf_counter() + seconds
+        ends = [end for end in (self.deadline, own) if end is not None]
         self.question = self.question.until(min(ends, default=None))
         stopped: Stop | None = None
         try:
@@ -230,7 +132,16 @@ class _Tree:
                         self._advance(self.width, lambda parts: self._bound(self._split(parts)))
         except OutOfTimeError:
             stopped = Stop.SECONDS
+        if self.watchers.record is not None:
+            self.watchers.record.end(self.boxes, self.inner, self.frontier.open_parts(), self._resume)
         return self._outcome(stopped)
+
+    def _resume(self, parts: Sequence[Part], goals: Sequence[float], seconds: float) -> Outcome:
+        """Go on with parts that were closed, of a search that is done: they have to be above higher goals now."""
+        self.watchers = dataclasses.replace(self.watchers, accept=lambda *_: False, progress=None)
+        own = [dataclasses.replace(part, choice=part.choice.without(self.shared_names)) for part in parts]
+        self.frontier.reopen(own, goals)
+        return self.grow(seconds)
 
     def _improve_box(self) -> None:
         """Optimise the box of the last node with exact splits behind an attention, over the whole set, once."""
@@ -240,11 +151,15 @@ class _Tree:
         if not nodes:
             return
         rules = dataclasses.replace(self.rules, pieces=1)
-        box = ascended_box(self.question, self.boxes, nodes[-1], rules, self.search.boxes)
+        record = self.watchers.record
+        kept = None if record is None else AscendedEntries(nodes[-1])
+        box = ascended_box(self.question, self.boxes, nodes[-1], rules, self.search.boxes, kept)
         better = self.boxes.tightened(nodes[-1], box)
         if len(better.problems) > len(self.boxes.problems):  # the two boxes contradict each other: neither is trusted
             return
         self.boxes = better
+        if record is not None and kept is not None:
+            record.note_late(kept)
         self.fitted = {objective: boxes.tightened(nodes[-1], box) for objective, boxes in self.fitted.items()}
 
     def _advance(self, count: int, work: Callable[[list[Part]], list[Part]]) -> None:
@@ -326,9 +241,15 @@ class _Tree:
             due = [part for part, each in zip(still, ascents, strict=True) if each == ascent]
             for begin in range(0, len(due), 2 * self.width):
                 done += self._ascended(due[begin : begin + 2 * self.width], ascent)
-        stored = [dataclasses.replace(part, choice=part.choice.map(_single)) for part in done]
-        if self.watchers.leaves is not None:
-            self.watchers.leaves.extend(self._complete(part) for part in stored if self.frontier.is_closed(part))
+        return self._stored(done)
+
+    def _stored(self, parts: list[Part]) -> list[Part]:
+        """The parts as the frontier keeps them: in single precision, closed ones without their parameters."""
+        stored = [dataclasses.replace(part, choice=part.choice.map(_single)) for part in parts]
+        if self.watchers.record is not None:
+            for part in stored:
+                if self.frontier.is_closed(part):
+                    self.watchers.record.add(self._complete(part))
         return [
             dataclasses.replace(part, choice=Choice()) if self.frontier.is_closed(part) else part for part in stored
         ]
@@ -346,8 +267,6 @@ class _Tree:
         """The parts with their free parameters optimised."""
         made, objective = self._boxes_of(parts), self._objective(parts)
         limits = self._goals(parts).unsqueeze(1)
-        if self.watchers.leaves is not None:  # parameters of what is dropped on the way would be lost
-            limits = torch.full_like(limits, torch.inf)
         choice, fixed = self._choice_of(parts), self._shared_of(parts)
         beginning = Beginning(choice=choice or None, cuts=made.cuts, best=True, fixed=fixed)
         question = self.question.on_parts()
@@ -356,9 +275,9 @@ class _Tree:
         parts = [
             dataclasses.replace(part, bound=max(bound, part.bound)) for part, bound in zip(parts, bounds, strict=True)
         ]
-        if done.bound.isnan().logical_or(done.bound > limits).all():  # nothing left to ask
-            return parts
         chosen = [_Surveyed(part, done.choice, k).with_choice() for k, part in enumerate(parts)]
+        if done.bound.isnan().logical_or(done.bound > limits).all():  # nothing left to ask
+            return chosen
         if not parts[0].splits and not self.fitted:
             chosen = self._fit(chosen, ascent)
         parts = [dataclasses.replace(part, choice=part.choice.without(self.shared_names)) for part in chosen]
@@ -373,20 +292,17 @@ class _Tree:
 
     def _fitted(self, whole: Part, ascent: Ascent) -> Part:
         """The whole set for one objective, over boxes fitted to it; as it is where nothing can be fitted."""
-        if self.watchers.leaves is not None:  # the checker fits nothing
-            return whole
         question, objective = self.question.on_parts(), self._objective([whole])
-        boxes = fitted_boxes(question, self.boxes, objective, self.rules, whole.choice)
-        if boxes is self.boxes:
+        functionals = functionals_of(question, self.boxes, objective, self.rules, whole.choice)
+        if not functionals:
             return whole
-        self.fitted[whole.objective] = boxes
+        boxes = self.fitted[whole.objective] = fitted_boxes(self.boxes, functionals)
+        if self.watchers.record is not None:
+            self.watchers.record.functionals[whole.objective] = functionals
         again = dataclasses.replace(ascent, steps=ascent.steps // 2, step_size=ascent.step_size / AGAIN)
         limit, beginning = Goal(self._goals([whole]).unsqueeze(1)), Beginning(choice=whole.choice, best=True)
         done = ascend(question, boxes, objective, self.rules, again, limit, beginning)
-        better = dataclasses.replace(whole, bound=max(whole.bound, _or_none(float(done.bound))))
-        if self.frontier.is_closed(better):  # an ascent does not return the parameters of what is settled
-            return better
-        return dataclasses.replace(better, choice=done.choice)
+        return dataclasses.replace(whole, bound=max(whole.bound, _or_none(float(done.bound))), choice=done.choice)
 
     def _surveyed(self, parts: list[Part]) -> list[_Surveyed]:
         """One backward pass over each part: its bound, the multiplier of its last split, and what to split next."""

@@ -5,6 +5,10 @@ Invariant: the boxes returned hold for the same inputs as those given, whatever 
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
+from torch import Tensor
+
 from vertex_softmax.bounds.backward import Wanted, backward
 from vertex_softmax.bounds.boxes import Boxes
 from vertex_softmax.bounds.choice import Choice
@@ -24,13 +28,25 @@ def shared_names(question: Question, boxes: Boxes, rules: Rules) -> dict[Node, t
     return {node: names for node, names in found.items() if names}
 
 
-def fitted_boxes(question: Question, boxes: Boxes, objective: Objective, rules: Rules, choice: Choice) -> Boxes:
-    """Boxes of one input's set with ellipsoids fitted to what one dense objective asks of the values of attentions."""
-    made = boxes
+def functionals_of(
+    question: Question, boxes: Boxes, objective: Objective, rules: Rules, choice: Choice
+) -> dict[Node, Tensor]:
+    """By attention, what one dense objective asks of its values, (..., n, d), where their ellipsoids can be fitted."""
+    found = {}
     for each in backward(question, boxes, objective, rules, choice, Wanted(steps=True)).steps:
         known = boxes.summaries.get(each.node)
         if isinstance(each.node.op, Attention) and isinstance(known, Ellipsoid) and known.rows is not None:
             eta = each.coefficients.dense()[0, 0]
             if bool(eta.isfinite().all()):
-                made = made.with_summary(each.node, fitted(known, eta))
+                found[each.node] = eta
+    return found
+
+
+def fitted_boxes(boxes: Boxes, functionals: Mapping[Node, Tensor]) -> Boxes:
+    """Boxes of one input's set with the ellipsoids of attentions' values fitted to functionals (`functionals_of`)."""
+    made = boxes
+    for node, eta in functionals.items():
+        known = boxes.summaries.get(node)
+        if isinstance(known, Ellipsoid):
+            made = made.with_summary(node, fitted(known, eta))
     return made

@@ -31,6 +31,8 @@ class Part:
     """the part's own free parameters and multipliers, (1, 1, ...) each"""
     target: float | None = None
     """the coefficient on the last split's number before the split, until its multiplier is set"""
+    origin: int | None = None
+    """the number of the given part that it lies in, where branch and bound was given parts (subtrees.py)"""
 
     def children(self, candidate: Candidate) -> tuple[Part, Part]:
         """The two parts of a split: at least, and at most."""
@@ -50,8 +52,9 @@ class Part:
 class Frontier:
     """Open parts, the worst first; of closed parts only the least bound of each objective is kept."""
 
-    def __init__(self, goals: Sequence[float], known: Sequence[float]) -> None:
-        self.goals = list(goals)
+    def __init__(self, goals: Sequence[float], known: Sequence[float], ended: list[Part] | None = None) -> None:
+        """`known`: bounds over the whole set. `ended`: gets every part that is closed from now on."""
+        self.goals, self.ended = list(goals), ended
         self.closed = [bound if bound > goal else math.inf for bound, goal in zip(known, goals, strict=True)]
         """the least bound of the parts that are above the goal, for each objective"""
         self.exhausted: list[Part] = []
@@ -82,6 +85,16 @@ class Frontier:
         self._heap = [entry for entry in self._heap if id(entry[2]) not in gone]
         self._push(made)
 
+    def reopen(self, parts: Iterable[Part], goals: Sequence[float]) -> None:
+        """Open parts that were closed, because they have to be above other goals now; of their bounds nothing is known.
+
+        The parts that nothing was left to split of are forgotten.
+        """
+        self.goals, self.exhausted = list(goals), []
+        opened = [dataclasses.replace(part, bound=-math.inf) for part in parts]
+        self._heap = [(self.shortfall(part), next(self._order), part) for part in opened]
+        heapq.heapify(self._heap)
+
     def open_parts(self) -> list[Part]:
         """All parts that are not above their goals."""
         return [part for _, _, part in self._heap] + self.exhausted
@@ -95,6 +108,8 @@ class Frontier:
         for part in parts:
             if self.is_closed(part):
                 self.closed[part.objective] = min(self.closed[part.objective], part.bound)
+                if self.ended is not None:
+                    self.ended.append(part)
             elif part.candidates:
                 self._heap.append((self.shortfall(part), next(self._order), part))
             else:

@@ -78,6 +78,7 @@ def _row(zonotope: Zonotope, count: int, which: int) -> Zonotope:
         lead = x.shape[: x.dim() - len(shape)]
         return x.reshape(*lead, math.prod(shape) // d, d)[..., which, :]
 
+    zonotope = zonotope.spread
     blocks = {unknowns: picked(columns) for unknowns, columns in zonotope.blocks.items()}
     own = None if zonotope.own is None else picked(zonotope.own)
     return Zonotope(picked(zonotope.centre), blocks, own, picked(zonotope.slack))

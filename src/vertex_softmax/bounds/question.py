@@ -52,6 +52,8 @@ class Question:
     """boxes that several methods need, made once (`once`)"""
     products: bool = True
     """whether zonotopes may have products of the input's unknowns (docs/norms.md): tighter, and many times the work"""
+    numbers: int | None = None
+    """how many numbers the blocks of a node's zonotope may have for each input; None: what bounds/memory.py allows"""
 
     @staticmethod
     def over(graph: Graph, region: Region, *, memory: Memory | None = None, deadline: float | None = None) -> Question:
@@ -105,10 +107,13 @@ class Question:
         """The same question with another deadline; times are still added to the same stages."""
         return dataclasses.replace(self, clock=Stopwatch(deadline, self.clock.seconds))
 
-    def to_first_order(self) -> Question:
-        """The same question without products of the input's unknowns; its boxes are made anew."""
+    def to_first_order(self, numbers: int | None = None) -> Question:
+        """The same question without products of the input's unknowns, and at most so many numbers for a node's blocks.
+
+        Its boxes are made anew.
+        """
         relaxations = Relaxations(self.index, self.region)
-        return dataclasses.replace(self, relaxations=relaxations, kept={}, products=False)
+        return dataclasses.replace(self, relaxations=relaxations, kept={}, products=False, numbers=numbers)
 
     def on_parts(self) -> Question:
         """The same question for boxes of parts of the set (`Boxes.parts`).

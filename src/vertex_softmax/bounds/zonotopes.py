@@ -29,25 +29,32 @@ from vertex_softmax.bounds.memory import (
 from vertex_softmax.bounds.question import Question
 from vertex_softmax.foundation.tolerances import OUTWARD
 from vertex_softmax.graph.ir import Constant, Node
-from vertex_softmax.ops.contract import AffineOp, Propagating, Summarising
+from vertex_softmax.ops.bilinear import MatMul
+from vertex_softmax.ops.contract import AffineOp, Op, Propagating, Summarising
 from vertex_softmax.ops.interval import Interval
 from vertex_softmax.ops.lengths import norm
-from vertex_softmax.ops.linear import Add, Linear, Scale, Shift, Subtract
-from vertex_softmax.ops.shape import Moving
-from vertex_softmax.ops.zonotope import (
+from vertex_softmax.ops.linear import Add, Convolution, Linear, Scale, Shift, Subtract, Sum
+from vertex_softmax.ops.shape import Concat, Moving
+from vertex_softmax.ops.unknowns import (
     BallProducts,
-    Care,
     InputUnknowns,
+    LocalUnknowns,
     Pairs,
-    Segments,
     Unknowns,
+    in_numbers,
+    spread_numbers,
+)
+from vertex_softmax.ops.zonotope import (
+    Care,
+    Segments,
     Zonotope,
+    aligned,
     ellipsoid_balls,
     error_blocks,
     of_box,
     reach_of,
 )
-from vertex_softmax.sets.region import Region
+from vertex_softmax.sets.region import BoxRegion, Region
 
 ONE_BY_ONE = (Moving, Scale, Shift, Add, Subtract)
 """Affine ops of which each number of the output is made of one number of each input."""
@@ -68,7 +75,11 @@ def _made(question: Question) -> Boxes:
     begin = time.perf_counter()
     boxes, index = question.input_boxes(), question.index
     curved = _read_by_curves(index)
-    most = MOST_GENERATOR_NUMBERS * (question.batch if question.device.type == "cpu" else max(ON_GPU, question.batch))
+    if question.numbers is not None:
+        most = question.numbers * question.batch
+    else:
+        on_gpu = question.device.type != "cpu"
+        most = MOST_GENERATOR_NUMBERS * (max(ON_GPU, question.batch) if on_gpu else question.batch)
     start = input_zonotope(question.given, question.graph.input.name)
     zonotopes = {question.graph.input: _with_products(start, question)}
     left = Counter(i for node in index.nodes for i in node.inputs)
@@ -84,7 +95,7 @@ def _made(question: Question) -> Boxes:
             found = propagated(node, zonotopes, boxes.intervals)
             if left[node] > 1:  # what several nodes read they read with the same unknowns
                 found = merged(found, most * 3 // 4, f"ops before {node.name}")
-            zonotopes[node] = reduced(found, most)
+            zonotopes[node] = reduced(found, most, f"ops before {node.name}", rows=not isinstance(node.op, MatMul))
             if not isinstance(node.op, Moving):  # then the box is the input's, moved
                 found = zonotopes[node]
                 careful = node is question.graph.output or node in curved
@@ -125,40 +136,56 @@ def _with_learnt(index: GraphIndex, boxes: Boxes, node: Node, zonotopes: Mapping
 def are_too_wide(question: Question) -> bool:
     """Whether the first zonotopes would take too much memory: an image of 150,000 numbers has as many unknowns."""
     box, affine = question.given.box, question.index.affine
+    if isinstance(question.given, BoxRegion) and all(_keeps_local(node.op) for node in affine if node.inputs):
+        return False
     inputs = int((box.upper > box.lower).flatten(1).sum(1).max()) if box.lower.numel() else 0
     numbers = max((math.prod(node.shape) for node in question.index.nodes if node in affine), default=0)
     return question.batch * inputs * numbers > MOST_START_NUMBERS.get(question.device.type, MOST_START_NUMBERS["cpu"])
 
 
-def has_products(question: Question) -> bool:
-    """Whether zonotopes of a question have products of the input's unknowns."""
-    start = input_zonotope(question.given, question.graph.input.name)
-    return _with_products(start, question) is not start
+def _keeps_local(op: Op) -> bool:
+    """Whether local unknowns of an affine op's inputs stay local."""
+    if isinstance(op, Linear):
+        return op.weight.dim() == 2
+    return isinstance(op, ONE_BY_ONE) or (isinstance(op, Convolution) and op.cuts_patches)
 
 
 def _with_products(start: Zonotope, question: Question) -> Zonotope:
     """The input with products of its unknowns, where they are few enough for all nodes."""
-    if len(start.blocks) > 1 or not question.products:
+    products = input_products(question)
+    if products is None:
         return start
-    ((unknowns, columns),) = start.blocks.items()
-    balls, dimension = columns.shape[1:3]
+    (columns,) = start.spread.blocks.values()
+    return dataclasses.replace(start, blocks={products: columns})
+
+
+def input_products(question: Question) -> InputUnknowns | None:
+    """The unknowns of the input with those of their products, where these are few enough for all nodes."""
+    if not question.products:
+        return None
+    region, name = question.given, question.graph.input.name
+    if isinstance(region, BoxRegion):
+        balls, dimension = int((region.box.radius.amax(0) != 0).sum()), 1
+    else:
+        first, *others = region.blocks()
+        if others:
+            return None
+        balls, dimension = first.shape[1:3]
     count, total = max(balls, dimension), question.memory.total
     numbers = pair_numbers(question.graph, count)
-    most = MOST_PAIR_NUMBERS if total is None else min(MOST_PAIR_NUMBERS, total // (4 * ALIVE * columns.itemsize))
+    item = question.dtype.itemsize
+    most = MOST_PAIR_NUMBERS if total is None else min(MOST_PAIR_NUMBERS, total // (4 * ALIVE * item))
     if count < 2 or min(balls, dimension) != 1 or numbers > most:
-        return start
-    name = unknowns.origin
+        return None
     if dimension > 1:
         both = BallProducts(name, count)
-        products = InputUnknowns(name, count, both, both)
-    else:
-        products = InputUnknowns(name, count, Unknowns(name), Pairs(name, count))
-    return dataclasses.replace(start, blocks={products: columns})
+        return InputUnknowns(name, count, both, both)
+    return InputUnknowns(name, count, Unknowns(name), Pairs(name, count))
 
 
 def lowest(zonotope: Zonotope, A: Tensor) -> Tensor:
     """Lower bounds of dense objectives A (batch, S, *shape) over a zonotope, rounded outward, (batch, S)."""
-    A = A.flatten(2)
+    A, zonotope = A.flatten(2), zonotope.spread
     found = (A * zonotope.centre.flatten(1).unsqueeze(1)).sum(-1)
     found = found - (A.abs() * zonotope.loose.flatten(1).unsqueeze(1)).sum(-1)
     for unknowns, columns in zonotope.blocks.items():
@@ -175,18 +202,21 @@ def lowest(zonotope: Zonotope, A: Tensor) -> Tensor:
 def shares(zonotope: Zonotope, A: Tensor) -> dict[str, Tensor]:
     """How much of an objective A (batch, *shape) the errors of each node take away, by the node's name, (batch)."""
     found: dict[str, Tensor] = {}
-    for unknowns, columns in zonotope.blocks.items():
+    for unknowns, columns in zonotope.spread.blocks.items():
         size = reach_of(unknowns, (columns * A[:, None, None]).flatten(3).sum(-1), tight=True)
         found[unknowns.origin] = found.get(unknowns.origin, torch.zeros_like(size)) + size
     return found
 
 
 def input_zonotope(region: Region, name: str) -> Zonotope:
-    """Of the input set, in the unknowns of its own geometry (`Region.blocks`)."""
+    """Of the input set, in the unknowns of its own geometry (`Region.blocks`); those of a box are of single numbers."""
     box = region.box
     zero = torch.zeros_like(box.lower)
     share = OUTWARD.get(zero.dtype, 0.0)
     slack = share * box.magnitude if share > 0 else zero
+    if isinstance(region, BoxRegion):
+        unknowns, columns = in_numbers(name, box.radius)
+        return Zonotope(region.middle, {unknowns: columns}, None, slack)
     return Zonotope(region.middle, {Unknowns(name): columns for columns in region.blocks()}, None, slack)
 
 
@@ -226,17 +256,25 @@ def _within(found: Zonotope, box: Interval) -> Zonotope:
 def _affine(op: AffineOp, inputs: tuple[Zonotope, ...], origin: str) -> Zonotope:
     """The image, exact but for rounding and for what numbers have for themselves."""
     centre = op.evaluate(*(x.centre for x in inputs))
+    if isinstance(op, Sum) and len(inputs[0].centre.shape) - 2 not in op.dims:
+        inputs = (inputs[0].by_rows,)
+    elif _keeps_local(op) and not isinstance(op, ONE_BY_ONE):
+        pass
+    elif isinstance(op, ONE_BY_ONE):
+        inputs = aligned(*inputs)
+    else:
+        inputs = tuple(x.spread for x in inputs)
     blocks: dict[Unknowns, Tensor] = {}
     for unknowns in dict.fromkeys(u for x in inputs for u in x.blocks):
-        lead = next(x.blocks[unknowns] for x in inputs if unknowns in x.blocks).shape[:3]
-        blocks[unknowns] = op.linear(
-            *(
-                x.blocks[unknowns]
-                if unknowns in x.blocks
-                else x.centre.new_zeros(()).expand(*lead, *x.centre.shape[1:])
-                for x in inputs
-            )
-        )
+        if isinstance(unknowns, LocalUnknowns) and isinstance(op, Sum):
+            blocks.update([unknowns.folded(inputs[0].blocks[unknowns], op.dims)])
+        elif isinstance(unknowns, LocalUnknowns) and isinstance(op, Linear):
+            blocks.update([unknowns.times(inputs[0].blocks[unknowns], op.weight)])
+        elif isinstance(unknowns, LocalUnknowns) and isinstance(op, Convolution):
+            blocks.update([_of_patches(op, unknowns, inputs[0])])
+        else:
+            name = _joined(op, inputs, unknowns) if isinstance(op, Concat) else unknowns
+            blocks[name] = _through(op, inputs, unknowns)
     own = None
     if any(x.own is not None for x in inputs):
         ones = tuple(torch.zeros_like(x.centre) if x.own is None else x.own for x in inputs)
@@ -251,6 +289,40 @@ def _affine(op: AffineOp, inputs: tuple[Zonotope, ...], origin: str) -> Zonotope
     if share > 0:
         slack = slack + share * (centre.abs() + _sizes(op, tuple(x.centre.abs() + x.rough_radius for x in inputs)))
     return Zonotope(centre, blocks, own, slack)
+
+
+def _through(op: AffineOp, inputs: tuple[Zonotope, ...], unknowns: Unknowns) -> Tensor:
+    """The columns of some unknowns through an affine op; those of inputs that do not have them are 0."""
+    known = [x.blocks.get(unknowns) for x in inputs]
+    if isinstance(op, Add) and any(columns is None for columns in known):
+        return next(columns for columns in known if columns is not None)
+    lead = next(columns for columns in known if columns is not None).shape[:3]
+    return op.linear(
+        *(
+            x.centre.new_zeros(()).expand(*lead, *x.centre.shape[1:]) if columns is None else columns
+            for x, columns in zip(inputs, known, strict=True)
+        )
+    )
+
+
+def _of_patches(op: Convolution, unknowns: LocalUnknowns, x: Zonotope) -> tuple[LocalUnknowns, Tensor]:
+    """Local unknowns of x behind a convolution that cuts patches: a slot for each number of a patch."""
+    n = len(op.size)
+    columns = op.patches(x.blocks[unknowns])  # (batch, slots, k, N, numbers, *out size)
+    ids = op.patches(unknowns.ids.expand(-1, *x.centre.shape[1:]))
+    weight = op.weight.flatten(1).mT  # (numbers, channels)
+    columns = columns.movedim(-n - 1, 2).unsqueeze(-n - 1) * weight.reshape(len(weight), 1, 1, -1, *[1] * n)
+    wide = ids.movedim(-n - 1, 1).unsqueeze(-n - 1).expand(-1, -1, -1, weight.shape[1], *[-1] * n)
+    return unknowns.at(wide.flatten(0, 1)), columns.flatten(1, 2)
+
+
+def _joined(op: Concat, inputs: tuple[Zonotope, ...], unknowns: Unknowns) -> Unknowns:
+    """The name of local unknowns behind a concatenation: any ball stands for the numbers that do not have them."""
+    if not isinstance(unknowns, LocalUnknowns):
+        return unknowns
+    slots, none = unknowns.ids.shape[0], torch.zeros((), dtype=torch.int64, device=unknowns.ids.device)
+    ids = [(unknowns.ids if unknowns in x.blocks else none).expand(slots, *x.centre.shape[1:]) for x in inputs]
+    return unknowns.at(op.evaluate(*ids))
 
 
 def _sizes(op: AffineOp, sizes: tuple[Tensor, ...]) -> Tensor:
@@ -278,32 +350,49 @@ def merged(zonotope: Zonotope, most: int, origin: str) -> Zonotope:
             break
         whole -= sizes[unknowns]
         chosen.append(unknowns)
-    zero = torch.zeros_like(zonotope.slack)
-    old = Zonotope(zero, {unknowns: zonotope.blocks[unknowns] for unknowns in chosen}, None, zero)
-    unknowns, columns = ellipsoid_balls((old.row_shape.ellipsoid(),), origin)
-    kept = {each: blocks for each, blocks in zonotope.blocks.items() if each not in chosen}
-    return dataclasses.replace(zonotope, blocks={**kept, unknowns: columns})
+    blocks = {each: columns for each, columns in zonotope.blocks.items() if each not in chosen}
+    blocks.update([_row_balls(zonotope, chosen, origin, alone=False)])
+    return dataclasses.replace(zonotope, blocks=blocks)
 
 
 def _sizes_of_blocks(zonotope: Zonotope) -> dict[Unknowns, int]:
     """How many numbers each block has, but for products of the input's unknowns, which have a limit of their own."""
     inputs = zonotope.inputs
     products = () if inputs is None else (inputs.pairs, inputs.squares)
-    return {unknowns: columns.numel() for unknowns, columns in zonotope.blocks.items() if unknowns not in products}
+    return {
+        unknowns: spread_numbers(unknowns, columns)
+        for unknowns, columns in zonotope.blocks.items()
+        if unknowns not in products
+    }
 
 
-def reduced(zonotope: Zonotope, most: int) -> Zonotope:
-    """With the blocks that reach least taken into the numbers' own unknowns until at most so many numbers are left."""
+def reduced(zonotope: Zonotope, most: int, origin: str = "", *, rows: bool = False) -> Zonotope:
+    """With the blocks that reach least taken together until at most so many numbers are left.
+
+    They become an ellipsoid of each row, of unknowns that stand alone; without `rows`, or where there are none, an
+    unknown of each number's own.
+    """
     sizes = _sizes_of_blocks(zonotope)
     whole = sum(sizes.values())
     if whole <= most:
         return zonotope
     reach = {unknowns: zonotope.reach_of_block(unknowns, Care.ROUGH) for unknowns in sizes}
-    blocks, own = dict(zonotope.blocks), zonotope.own
+    chosen: list[Unknowns] = []
     for unknowns in sorted(reach, key=lambda u: float(reach[u].sum())):
         if whole <= most:
             break
-        own = reach[unknowns] if own is None else own + reach[unknowns]
         whole -= sizes[unknowns]
-        del blocks[unknowns]
-    return dataclasses.replace(zonotope, blocks=blocks, own=own)
+        chosen.append(unknowns)
+    blocks = {unknowns: columns for unknowns, columns in zonotope.blocks.items() if unknowns not in chosen}
+    if rows and zonotope.centre.dim() > 2:
+        blocks.update([_row_balls(zonotope, chosen, origin, alone=True)])
+        return dataclasses.replace(zonotope, blocks=blocks)
+    own = torch.stack([reach[unknowns] for unknowns in chosen]).sum(0)
+    return dataclasses.replace(zonotope, blocks=blocks, own=own if zonotope.own is None else zonotope.own + own)
+
+
+def _row_balls(zonotope: Zonotope, chosen: list[Unknowns], origin: str, *, alone: bool) -> tuple[Unknowns, Tensor]:
+    """A ball for each row in the shape of what some blocks make of it."""
+    zero = torch.zeros_like(zonotope.slack)
+    old = Zonotope(zero, {unknowns: zonotope.blocks[unknowns] for unknowns in chosen}, None, zero)
+    return ellipsoid_balls((old.row_shape.ellipsoid(),), origin, alone=alone)

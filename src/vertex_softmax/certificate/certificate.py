@@ -1,7 +1,7 @@
 """Certificates, and how one is made for a network, input sets and a property.
 
-Invariant: a certificate that `check` accepts proves its statement, whoever made it; `prove` returns only certificates
-that `check` accepts.
+Invariant: a certificate that `check` accepts proves its statement, whoever made it. `prove` returns only certificates
+of which every step and every leaf was proved by the checker's own functions, over the numbers that are in the file.
 """
 
 from __future__ import annotations
@@ -20,12 +20,13 @@ from numpy.typing import NDArray
 from vertex_softmax.bounds.ascent import Ascent
 from vertex_softmax.bounds.branch_and_bound import Search
 from vertex_softmax.certificate import checker
+from vertex_softmax.certificate.planting import Searched
 from vertex_softmax.certificate.prove import ForbiddenCase, Prover, written
 from vertex_softmax.foundation.errors import OutOfTimeError
 from vertex_softmax.foundation.files import write_whole
 from vertex_softmax.foundation.precision import full_precision
 from vertex_softmax.graph.ir import Graph
-from vertex_softmax.methods.boxes import MOST_ATTENTIONS_BY_PASSES
+from vertex_softmax.methods.options import MOST_ATTENTIONS_BY_PASSES
 from vertex_softmax.ops.attention import Attention
 from vertex_softmax.ops.normalization import Normalize
 from vertex_softmax.ops.rules import RowRule
@@ -52,6 +53,16 @@ class CertificatePart:
     cases: Sequence[ForbiddenCase]
     region: Region | None = None
     """the set, a batch of one, if it is not that box; of a kind that `input_sets.checked_set` knows"""
+    searched: Searched | None = None
+    """a search over the set that has excluded some of the cases: the proof begins with its trees"""
+
+    def weighed(self) -> list[ForbiddenCase]:
+        """The cases, with the weights that the search has used where they have none."""
+        weights = {} if self.searched is None else self.searched.weights
+        return [
+            case._replace(weights=weights[i]) if case.weights is None and i in weights else case
+            for i, case in enumerate(self.cases)
+        ]
 
     @classmethod
     def over(cls, region: Region, cases: Sequence[ForbiddenCase]) -> CertificatePart:
@@ -66,7 +77,7 @@ class Certificate:
 
     data: bytes = dataclasses.field(repr=False)
     margin: float
-    """the margin that the checker proved when the certificate was made"""
+    """the margin that the checker's functions proved when the certificate was made"""
 
     def __repr__(self) -> str:
         return f"Certificate(margin {self.margin:.6g}, {len(self.data):,} bytes)"
@@ -89,7 +100,7 @@ class Proof:
     margins: tuple[tuple[float, ...], ...]
     """the proved margin of every case of every part"""
     seconds: dict[str, float]
-    """the times of the stages: `prove`, and `check` for the check of the certificate that was written"""
+    """the times of the stages: `prove`, and `check` if the file was checked again because a margin is very small"""
     reason: str = ""
     """why there is no certificate, if that is not just a margin that is not positive"""
 
@@ -138,11 +149,13 @@ def prove(
     if not provers or not min(prover.margin for prover in provers) > 0:
         return Proof(None, margins, seconds)
     data = written(provers, {**_header(), **(about or {})})
-    finding = checker.check(data)
-    seconds["check"] = finding.seconds
-    if not finding.accepted:
-        return Proof(None, (*margins, (finding.margin,)), seconds, finding.reason)
-    return Proof(Certificate(data, finding.margin), margins, seconds)
+    margin = min(prover.margin for prover in provers)
+    if not all(prover.sure for prover in provers):
+        finding = checker.check(data)
+        seconds["check"], margin = finding.seconds, finding.margin
+        if not finding.accepted:
+            return Proof(None, (*margins, (margin,)), seconds, finding.reason)
+    return Proof(Certificate(data, margin), margins, seconds)
 
 
 def _prove(graph: Graph, part: CertificatePart, effort: Effort, report: Report) -> Prover:
@@ -157,10 +170,11 @@ def _prove(graph: Graph, part: CertificatePart, effort: Effort, report: Report) 
         if effort.deadline is not None and time.perf_counter() > effort.deadline:
             raise OutOfTimeError("the time is spent before a proof was found")
         prover = Prover(graph, part.lower, part.upper, rules, effort.deadline, region=part.region)
-        prover.state(part.cases)
+        prover.state(part.weighed())
         for rule in (RowRule.AFFINE, RowRule.VERTEX):
             prover.by_rule(rule)
         report(f"boxes proved, {len(prover.open())} of {len(part.cases)} cases open")
+        _by_search(prover, part, report)
         if prover.open() or effort.best:
             prover.by_ascent(effort.ascent, effort.pieces, everything=effort.best)
         if prover.open() and not effort.best:
@@ -178,6 +192,14 @@ def _prove(graph: Graph, part: CertificatePart, effort: Effort, report: Report) 
     return best
 
 
+def _by_search(prover: Prover, part: CertificatePart, report: Report) -> None:
+    """The cases that are open and that a search has excluded, by its trees."""
+    if part.searched is None or not prover.open():
+        return
+    prover.by_search(part.searched.only(prover.open()))
+    report(f"trees proved, {len(prover.open())} of {len(part.cases)} cases open")
+
+
 def forward_first(graph: Graph) -> bool:
     """Whether forward proofs reach farther than passes: with norms, and with many attentions (docs/norms.md)."""
     ops = [node.op for node in graph.nodes()]
@@ -191,13 +213,14 @@ def _prove_forward(graph: Graph, part: CertificatePart, effort: Effort, report: 
         prover = Prover(graph, part.lower, part.upper, deadline=effort.deadline, forward=True, region=part.region)
     except checker.Rejected:
         return None
-    prover.state(part.cases)
+    prover.state(part.weighed())
     prover.by_form()
     prover.by_last_norm()
     still = f"{len(prover.open())} of {len(part.cases)} cases open"
     report(f"boxes proved from the input on, margin {prover.margin:.4g}, {still}")
     if prover.open():
         prover.by_rule(RowRule.AFFINE)
+    _by_search(prover, part, report)
     if effort.best or prover.open():  # a pass is quick beside the forward proof
         ascent = effort.ascent if effort.best or effort.ascent.steps > 0 else BRIEF
         prover.by_ascent(ascent, effort.pieces, everything=effort.best)

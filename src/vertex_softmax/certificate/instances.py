@@ -8,6 +8,7 @@ factor, or refused.
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from fractions import Fraction
 from typing import TYPE_CHECKING
 
@@ -16,32 +17,53 @@ import numpy as np
 from vertex_softmax.certificate.certificate import CertificatePart, Effort, Proof, Report, prove
 from vertex_softmax.certificate.checker.file import File
 from vertex_softmax.certificate.lowering import lowered
+from vertex_softmax.certificate.planting import Searched
 from vertex_softmax.certificate.prove import ForbiddenCase
 from vertex_softmax.foundation.errors import UnsupportedModelError
 from vertex_softmax.graph.ir import Graph
-from vertex_softmax.specs.property import Conjunction, Inequality, Row, rounded_up, shown
+from vertex_softmax.specs.property import Case, Conjunction, Inequality, Row, rounded_up, shown
 
 if TYPE_CHECKING:
+    from vertex_softmax.search.cascade import CaseSearch
     from vertex_softmax.search.verify_files import Instance
 
 PLAIN = (Fraction(2) ** -500, Fraction(2) ** 500)
 """The least and the largest size of coefficients that are used without scaling."""
 
 
-def prove_instance(instance: Instance, name: str, effort: Effort, report: Report | None = None) -> Proof:
-    """Try to prove the property of an instance, whose graph was simplified exactly; `name` is the model file's name."""
+def prove_instance(
+    instance: Instance,
+    name: str,
+    effort: Effort,
+    report: Report | None = None,
+    searches: Sequence[CaseSearch] = (),
+) -> Proof:
+    """Try to prove the property of an instance, whose graph was simplified exactly; `name` is the model file's name.
+
+    `searches`: those that have excluded conjunctions of the property, whose trees are proved.
+    """
     shape, prop = instance.graph.input.shape, instance.prop
-    parts = [
-        CertificatePart(
-            np.array(case.lower).reshape(shape),
-            np.array(case.upper).reshape(shape),
-            [_case(conjunction, prop.outputs) for conjunction in case.conjunctions],
-        )
-        for case in prop.cases
-        if case.conjunctions
-    ]
+    parts = []
+    for i, case in enumerate(prop.cases):
+        if case.conjunctions:
+            cases = [_case(conjunction, prop.outputs) for conjunction in case.conjunctions]
+            found = next((_searched(search, case, cases) for search in searches if search.case == i), None)
+            lower, upper = (np.array(end).reshape(shape) for end in (case.lower, case.upper))
+            parts.append(CertificatePart(lower, upper, cases, searched=found))
     about = {"model": {"sha256": instance.model_hash, "file": name}}
     return prove(instance.graph, parts, effort, about=about, report=report)
+
+
+def _searched(search: CaseSearch, case: Case, cases: Sequence[ForbiddenCase]) -> Searched:
+    """A search of the cascade as one for the cases of a certificate, whose rows may have other factors."""
+    weights = {}
+    for number, mixed in zip(search.numbers, search.weights, strict=True):
+        asked = case.conjunctions[number].matrix(cases[number].rows.shape[1])[0].numpy()
+        rows = cases[number].rows
+        size = np.square(rows).sum(-1)
+        factors = (asked * rows).sum(-1) / np.where(size > 0, size, 1.0)
+        weights[number] = np.maximum(mixed.double().cpu().numpy() * factors, 0.0)
+    return Searched(search.question, search.rules, search.record, dict(enumerate(search.numbers)), weights)
 
 
 def _case(conjunction: Conjunction, outputs: int) -> ForbiddenCase:

@@ -7,8 +7,6 @@ from branch and bound, over the proved boxes: the same functions that `certify` 
 
 from __future__ import annotations
 
-import dataclasses
-import json
 import math
 import time
 from collections.abc import Sequence
@@ -17,32 +15,33 @@ from typing import Any, NamedTuple
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from torch import Tensor
 
-from vertex_softmax.bounds.ascent import Ascent, Beginning, ascend
-from vertex_softmax.bounds.backward import Wanted, backward
+from vertex_softmax.bounds.ascent import AscendedEntries, Ascent, Beginning, ascend
 from vertex_softmax.bounds.box_passes import all_boxes
 from vertex_softmax.bounds.boxes import Boxes
-from vertex_softmax.bounds.branch_and_bound import Aim, Progress, Search, Watchers, inner_ranges
-from vertex_softmax.bounds.choice import Choice
+from vertex_softmax.bounds.branch_and_bound import Aim, Progress, Search, Watchers
 from vertex_softmax.bounds.coefficients import Objective
 from vertex_softmax.bounds.frontier import Part
 from vertex_softmax.bounds.question import Question
-from vertex_softmax.bounds.splits import Split, part_boxes
+from vertex_softmax.bounds.record import Record
+from vertex_softmax.certificate import writing
 from vertex_softmax.certificate.checker import curves, passes, proof
 from vertex_softmax.certificate.checker.file import FORMAT, File
 from vertex_softmax.certificate.checker.forward import propagation
 from vertex_softmax.certificate.checker.network import Known, network
 from vertex_softmax.certificate.checker.passes import PassOptions
 from vertex_softmax.certificate.checker.rounding import ProvedInterval
+from vertex_softmax.certificate.checker.trees import read_packed
 from vertex_softmax.certificate.input_sets import checked_set, header_of_set
 from vertex_softmax.certificate.lowering import lowered
+from vertex_softmax.certificate.planting import Planter, Searched, preorder
 from vertex_softmax.certificate.recording import Recorded
 from vertex_softmax.certificate.touching import touching
+from vertex_softmax.certificate.writing import WrittenPart
 from vertex_softmax.foundation.errors import InternalError, OutOfTimeError
-from vertex_softmax.foundation.tolerances import CLAIM, LEAF
+from vertex_softmax.foundation.tolerances import CLAIM, LEAF, SURE
 from vertex_softmax.graph.ir import Graph
-from vertex_softmax.methods.bab import branch
+from vertex_softmax.methods.bab import branch, rules_of
 from vertex_softmax.methods.bound import Bound
 from vertex_softmax.methods.options import Options
 from vertex_softmax.ops.contract import CentredRows
@@ -54,6 +53,13 @@ from vertex_softmax.search.cascade import mix
 from vertex_softmax.sets.region import BoxRegion, Region
 
 Array = NDArray[np.float64]
+ROUNDS = 4
+"""How often a tree is proved, and the search goes on between, at most."""
+FEW, MOST_WEAK = 8, 0.25
+"""A search goes on from so many leaves, or from this share of them, at most: where more do not prove, the checker knows
+less of the network than the search did, and the tree is not its proof."""
+LONGEST = 600.0
+"""Seconds for which a search goes on where there is no deadline."""
 
 
 class Proved(NamedTuple):
@@ -95,6 +101,9 @@ class Prover:
         self.nodes = network(File({"graph": self.low.entries}, self.low.arrays))
         self.known = Known(self.nodes, given.lower, given.upper, given=given)
         self.rules, self.deadline = rules, deadline
+        self.planter = Planter(graph, self.low, lambda number: self.known.planes(number).exact is not None)
+        self.late: list[AscendedEntries] = []
+        """the boxes of searches that are proved"""
         self.op_of = {number: node.op for node, number in self.low.at.items()}
         with np.errstate(all="ignore"):
             if forward:
@@ -181,7 +190,7 @@ class Prover:
             raise InternalError(f"{type(op).__name__} has no lines")
         ends = torch.from_numpy(np.array(box.lo)), torch.from_numpy(np.array(box.hi))
         lines = op.lines(Interval(*ends), Rules())
-        band = op.band(Interval(*ends), lines)
+        band = op.band(Interval(*ends), Rules())
         name = self.nodes[number].op
         found = [
             lines.lower_slope, touching(name, op, 1, lines.lower_slope, *ends),
@@ -229,16 +238,16 @@ class Prover:
 
     def by_rule(self, rule: RowRule) -> None:
         """All cases that are open, with a rule's default parameters."""
-        self._try(self.open(), rule, 1, {})
+        self._try(self.open(), rule)
 
     def by_form(self) -> None:
         """All cases that are open, by the form of the output that the forward proof gave."""
-        self._try(self.open(), None, 1, {})
+        self._try(self.open(), None)
 
     def by_last_norm(self) -> None:
         """All cases, by the form of what the last norm reads; it is kept where it proves more."""
         if self.known.before_norm is not None:
-            self._try(range(len(self.cases)), None, 1, {}, last_norm=True)
+            self._try(range(len(self.cases)), None, last_norm=True)
 
     def open(self) -> list[int]:
         """The cases that are not excluded yet."""
@@ -255,76 +264,98 @@ class Prover:
         A = torch.from_numpy(self._objectives(which)).reshape(1, len(which), *self.graph.output.shape)
         objective = Objective.dense(self.graph.output, A)
         found = ascend(question, boxes, objective, rules, ascent, beginning=Beginning(best=True))
-        free = dataclasses.replace(rules, free=True)
-        self._try(which, RowRule.AFFINE, pieces, self.chosen_values(question, boxes, objective, free, found.choice))
+        record = Record()
+        record.boxes = boxes
+        searched = Searched(question.on_parts(), rules, record, dict(enumerate(which)))
+        for k in range(len(which)):
+            choice = found.choice.map(lambda value, k=k: value[:, k : k + 1])  # type: ignore[misc]
+            record.leaves.append(Part(k, choice=choice, bound=float(found.bound[0, k])))
+        self.by_search(searched)
 
     def by_branching(self, search: Search, pieces: int, report: Progress | None = None) -> None:
-        """All cases that are open, by branch and bound: a tree whose leaves are proved one by one."""
+        """All cases that are open, by branch and bound over the boxes that were proved."""
         which = self.open()
         if not which:
             return
-        over = self.proved()
+        over, limits = self.proved(), torch.from_numpy(self._limits(which))
         A = torch.from_numpy(self._objectives(which)).reshape(len(which), *self.graph.output.shape)
-        limits = torch.tensor([float(self.cases[i].weighed() @ self.cases[i].bound) for i in which]).double()
         goals = limits + LEAF * (1 + limits.abs())
-        leaves: list[Part] = []
         root = Bound(torch.full_like(limits, -torch.inf).unsqueeze(0), over.boxes)
-        options = Options(pieces=pieces, search=search)
-        found = branch(over.question, root, Aim(A, goals=goals), options, Watchers(progress=report, leaves=leaves))
-        for k, i in enumerate(which):
-            if int(found.open[k]) == 0:
-                mine = [leaf for leaf in leaves if leaf.objective == k]
-                self._plant(i, A[k : k + 1], mine, pieces, over)
+        options, record = Options(pieces=pieces, search=search), Record()
+        branch(over.question, root, Aim(A, goals=goals), options, Watchers(progress=report, record=record))
+        self.by_search(Searched(over.question.on_parts(), rules_of(options), record, dict(enumerate(which))))
 
-    def _plant(self, case: int, A: Tensor, leaves: list[Part], pieces: int, over: Proved) -> None:
-        """Prove one case by the leaves of its tree over the proved boxes, and write the tree down."""
-        question, boxes = over
-        rules = Rules(attention=RowRule.AFFINE, pieces=pieces, free=True, balls=False)
-        inner = inner_ranges(question, boxes, rules)
-        objective = Objective.dense(self.graph.output, A.unsqueeze(0))
-        entries: list[dict[str, Any]] = []
-        number, limit = len(self.header["proofs"]), float(self.cases[case].weighed() @ self.cases[case].bound)
-        arrays: dict[str, NDArray[Any]] = {}
+    def by_search(self, searched: Searched) -> None:
+        """Cases that a search has excluded, by its trees; where a leaf does not prove, the search goes on."""
+        self._late_box(searched)
+        for objective, case in searched.cases.items():
+            if objective not in searched.record.open:
+                self._plant(searched, objective, case)
 
-        worst = math.inf
-        waiting: list[tuple[list[Part], int, Known, int, str]] = [(leaves, 0, self.known, -1, "")]
-        while waiting:  # each branch to its end, left before right; not by recursion: a tree may be of any depth
-            mine, depth, known, above, side = waiting.pop()
+    def _plant(self, searched: Searched, objective: int, case: int) -> None:
+        """One case by the tree of its objective, as often as the search can go on where a leaf does not prove."""
+        record, limit = searched.record, float(self._limits([case])[0])
+        proved: dict[int, float] = {}
+        for _ in range(ROUNDS):
             self._in_time()
-            at = len(entries)
-            if side:
-                entries[above][side] = at
-                known = known.part(entries[above]["split"], side == "left")
-            entries.append({})
-            if len(mine) == 1 and len(mine[0].splits) == depth:
-                forbidden = (self.graph.input, question.index.start)
-                part = part_boxes(boxes, inner, [mine[0].splits], forbidden).boxes
-                choice = mine[0].choice.map(torch.Tensor.double)
-                settled = self.chosen_values(question.on_parts(), part, objective, rules, choice)
-                names = {}
-                for node, of in settled.items():
-                    names[str(node)] = {k: f"proof.{number}.{at}.{node}.{k}" for k in of}
-                    arrays.update({names[str(node)][k]: v for k, v in of.items()})
-                entries[at] = {"rule": RowRule.AFFINE, "pieces": pieces, "chosen": names}
-                with np.errstate(all="ignore"):
-                    how = PassOptions(rule=RowRule.AFFINE, chosen=settled)
-                    bound = float(proof.bounds(known, len(self.nodes) - 1, A.numpy(), how)[0])
-                worst = min(worst, -math.inf if math.isnan(bound) else bound)
-                continue
-            split = mine[0].splits[depth]
-            entries[at]["split"] = [self._number(split), split.place, split.point, split.inner]
-            for branch_side in ("right", "left"):  # the last is taken first
-                rest = [leaf for leaf in mine if leaf.splits[depth].at_least == (branch_side == "right")]
-                waiting.append((rest, depth + 1, known, at, branch_side))
-        margin = worst - limit
+            leaves = [leaf for leaf in record.leaves if leaf.objective == objective]
+            if not leaves:
+                return
+            tree, arrays = self.planter.tree(searched, leaves, f"proof.{len(self.header['proofs'])}")
+            ordered = preorder(leaves)[1]
+            bounds = self._leaf_bounds(tree, arrays, case, [proved.get(id(leaf)) for leaf in ordered])
+            proved = {id(leaf): bound for leaf, bound in zip(ordered, bounds, strict=True)}
+            least = limit + SURE * (1 + abs(limit))
+            weak = [leaf for leaf in ordered if not proved[id(leaf)] > least]
+            if not weak or len(weak) > max(FEW, MOST_WEAK * len(ordered)):
+                break
+            lost = max(max(leaf.bound - proved[id(leaf)], 0.0) for leaf in weak)
+            goal = limit + 2 * lost + LEAF * (1 + abs(limit))
+            if not math.isfinite(goal) or not record.resume(weak, self._goals(searched, objective, goal), self._left()):
+                break
+        margin = float(np.nextafter(min(proved.values()) - limit, -np.inf))
         if margin > self.margins[case]:
             self.margins[case] = margin
             self.arrays.update(arrays)
-            self.header["proofs"].append({"cases": [case], "tree": entries})
+            self.header["proofs"].append({"cases": [case], "tree": tree})
 
-    def _number(self, split: Split) -> int:
-        """The checker's node whose number (or whose σ) is split."""
-        return self.low.at[split.node] if split.inner else self.low.number[split.node]
+    def _leaf_bounds(
+        self, tree: dict[str, Any], arrays: dict[str, NDArray[Any]], case: int, known: Sequence[float | None]
+    ) -> list[float]:
+        """The checker's bounds over all leaves of a tree, in preorder; those that are known already are not made."""
+        A = self._objectives([case])
+        with np.errstate(all="ignore"):
+            packed = read_packed(tree, self.known, 1, File({"format": FORMAT}, arrays))
+            missing = [k for k, bound in enumerate(known) if bound is None]
+            found = dict(zip(missing, proof.leaf_bounds(self.known, A, packed, set(missing))[missing, 0], strict=True))
+        bounds = [found[k] if bound is None else bound for k, bound in enumerate(known)]
+        return [-math.inf if math.isnan(bound) else float(bound) for bound in bounds]
+
+    def _late_box(self, searched: Searched) -> None:
+        """The box that a search has optimised on its way, by passes with the parameters that it found."""
+        late, question = searched.record.late, searched.question
+        if late is None or late in self.late:
+            return
+        self.late.append(late)
+        number, (entries, chosen) = self.planter.number(question)[late.node], self.planter.entries(question, late)
+        exact = {node: {name: value.astype(np.float64) for name, value in of.items()} for node, of in chosen.items()}
+        with np.errstate(all="ignore"):
+            box = proof.box_by_pass(self.known, number, entries, RowRule.AFFINE, chosen=exact)
+        count = len(self.header["steps"])
+        names = {
+            str(node): {name: self._keep(f"step.{count}.{node}.{name}", value) for name, value in of.items()}
+            for node, of in chosen.items()
+        }
+        more = {"entries": self._keep(f"step.{count}.entries", entries), "pieces": 1, "chosen": names}
+        self._claim("box", number, box, rule=RowRule.AFFINE, **more)
+
+    def _goals(self, searched: Searched, objective: int, goal: float) -> list[float]:
+        """The goals of all objectives of a search of which one has this goal; the others are not asked about."""
+        return [goal if k == objective else -math.inf for k in range(1 + max(searched.cases))]
+
+    def _left(self) -> float:
+        """The seconds that are left."""
+        return LONGEST if self.deadline is None else max(0.0, self.deadline - time.perf_counter())
 
     def proved(self) -> Proved:
         """The question over the input set, and boxes that know what was proved."""
@@ -345,41 +376,15 @@ class Prover:
                 boxes = boxes.with_generators(question.index, node, Generators(*parts))
         return Proved(question, boxes)
 
-    def chosen_values(
-        self, question: Question, boxes: Boxes, objective: Objective, rules: Rules, choice: Choice
-    ) -> dict[int, dict[str, Array]]:
-        """What a pass with these parameters chooses, under the checker's names, for each of the checker's nodes."""
-        found: dict[int, dict[str, Array]] = {}
-        numbers = question.index.start_numbers(question.device).reshape(-1)
-        with torch.no_grad():
-            linear = backward(question, boxes, objective, rules, choice, Wanted(steps=True))
-        for step in linear.steps:
-            node, own = step.node, choice.parameters.get(step.node, {})
-            relaxation = question.relaxations.of(node, boxes, rules)
-            if own:
-                relaxation = relaxation.with_parameters(own)
-            values = relaxation.chosen_values(step.coefficients.dense())
-            if "corner" in own:  # it is on the numbers of the start, which are those of the input, rearranged
-                values["corner"] = torch.zeros_like(own["corner"]).index_copy(-1, numbers, own["corner"])
-            number = self.low.at[node]
-            if (
-                "corner" in values and self.known.planes(number).exact is None
-            ):  # then the planes at the centre are taken
-                del values["corner"]
-            if values:
-                found[number] = {k: v[0].detach().numpy().copy() for k, v in values.items()}
-            if "below" in values and isinstance(node.op, Elementwise):
-                ends = boxes[node.inputs[0]]
-                for side, sign in (("below", 1), ("above", -1)):
-                    touch = touching(self.nodes[number].op, node.op, sign, values[side][0], *(x[0] for x in ends))
-                    found[number][f"touch_{side}"] = np.swapaxes(touch.numpy(), 0, 1).copy()
-        for node, (least, most) in linear.multipliers.items():
-            found.setdefault(self.low.number[node], {})["held"] = (most - least)[0].numpy().copy()
-        return found
-
     def _objectives(self, which: Sequence[int]) -> Array:
         shape = self.nodes[-1].shape
         return np.stack([(self.cases[i].weighed() @ self.cases[i].rows).reshape(shape) for i in which])
+
+    def _limits(self, which: Sequence[int]) -> Array:
+        """What the bounds of some cases have to exceed."""
+        self.known.reach(len(self.nodes) - 1)
+        with np.errstate(all="ignore"):
+            return np.array([proof.limit_of(self.known, *self.cases[i].proved()) for i in which])
 
     def _bounds(self, A: Array, how: PassOptions | None, limits: Array | None = None) -> Array:
         """Lower bounds of objectives on the output: by a pass, or, if `how` is None, by the form of the output.
@@ -391,34 +396,27 @@ class Prover:
                 return proof.by_form(self.known, A) if limits is None else proof.behind_norm(self.known, A, limits)
             return proof.bounds(self.known, len(self.nodes) - 1, A, how)
 
-    def _try(
-        self,
-        which: Sequence[int],
-        rule: RowRule | None,
-        pieces: int,
-        chosen: dict[int, dict[str, Array]],
-        *,
-        last_norm: bool = False,
-    ) -> None:
-        """One proof of some cases; it is kept for those that it excludes, or brings further."""
+    def _try(self, which: Sequence[int], rule: RowRule | None, *, last_norm: bool = False) -> None:
+        """One proof of some cases, by a pass or by a form; it is kept for those that it excludes, or brings further."""
         if not which:
             return
-        how = None if rule is None else PassOptions(rule=rule, chosen=chosen)
-        limits = np.array([self.cases[i].weighed() @ self.cases[i].bound for i in which])
+        how = None if rule is None else PassOptions(rule=rule)
+        limits = self._limits(which)
         bound = self._bounds(self._objectives(which), how, limits if last_norm else None)
-        better = [k for k, i in enumerate(which) if bound[k] - limits[k] > self.margins[i]]
+        margins = np.nextafter(bound - limits, -np.inf)
+        better = [k for k, i in enumerate(which) if margins[k] > self.margins[i]]
         if not better:
             return
-        self.margins[[which[k] for k in better]] = (bound - limits)[better]
-        number = len(self.header["proofs"])
-        names = {
-            str(node): {k: self._keep(f"proof.{number}.{node}.{k}", v[better]) for k, v in of.items()}
-            for node, of in chosen.items()
-        }
-        leaf: dict[str, Any] = {"rule": rule, "pieces": pieces, "chosen": names}
+        self.margins[[which[k] for k in better]] = margins[better]
+        leaf: dict[str, Any] = {"rule": rule, "pieces": 1, "chosen": {}}
         if rule is None:
             leaf = {"last_norm": True} if last_norm else {"forward": True}
         self.header["proofs"].append({"cases": [which[k] for k in better], "tree": [leaf]})
+
+    @property
+    def sure(self) -> bool:
+        """Whether every margin is larger than what another order of the same sums can change."""
+        return bool((self.margins > SURE * (1 + np.abs(self._limits(range(len(self.cases)))))).all())
 
     @property
     def margin(self) -> float:
@@ -428,27 +426,8 @@ class Prover:
 
 def written(provers: Sequence[Prover], about: dict[str, Any]) -> bytes:
     """One file of several parts, of one network; `about` goes into its header."""
-    from safetensors.numpy import save
-
-    arrays = dict(provers[0].low.arrays)
-    parts = []
-    for number, prover in enumerate(provers):
-        prefix = f"part.{number}."
-        arrays.update({prefix + name: value for name, value in prover.arrays.items()})
-        parts.append(_prefixed(prover.header, prefix, set(prover.arrays)))
-    claimed = min(prover.margin for prover in provers)
-    header = {"format": FORMAT, **about, "claimed": claimed, "graph": provers[0].low.entries, "parts": parts}
-    compact = {name: _compact(x) for name, x in arrays.items()}
-    return bytes(save(compact, metadata={"certificate": json.dumps(header)}))
-
-
-def _prefixed(value: Any, prefix: str, names: set[str]) -> Any:
-    """The same, with the names of arrays longer by a prefix."""
-    if isinstance(value, dict):
-        return {k: _prefixed(v, prefix, names) for k, v in value.items()}
-    if isinstance(value, list):
-        return [_prefixed(v, prefix, names) for v in value]
-    return prefix + value if isinstance(value, str) and value in names else value
+    parts = [WrittenPart(prover.header, prover.arrays) for prover in provers]
+    return writing.written(provers[0].low, parts, about, min(prover.margin for prover in provers))
 
 
 class ForbiddenCase(NamedTuple):
@@ -459,21 +438,15 @@ class ForbiddenCase(NamedTuple):
     weights: Array | None
     """None: choose"""
 
+    def proved(self) -> tuple[Array, Array, Array]:
+        """Rows, bound and weights, which were chosen."""
+        return self.rows, self.bound, self.weighed()
+
     def weighed(self) -> Array:
         """The weights, which were chosen."""
         if self.weights is None:
             raise InternalError("the weights of a case were not chosen")
         return self.weights
-
-
-def _compact(x: NDArray[Any]) -> NDArray[Any]:
-    """Single precision where that holds every number exactly."""
-    if x.dtype == np.float64:
-        with np.errstate(over="ignore"):
-            small = x.astype(np.float32)
-        if (small == x).all():
-            return small
-    return np.ascontiguousarray(x).reshape(x.shape)  # it makes a number an array of one
 
 
 def _box(box: ProvedInterval, shape: tuple[int, ...]) -> Interval:

@@ -6,7 +6,7 @@ Invariant: options that do not belong together are an error that says so, before
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -31,6 +31,8 @@ class Asking:
     norm: str | None
     clip: str | None
     out: Path
+    vocabulary: Path | None = None
+    classes: str | None = None
 
     @property
     def files(self) -> list[Path]:
@@ -38,7 +40,7 @@ class Asking:
         from vertex_softmax.runs.code_names import is_python_model, source_file
         from vertex_softmax.runs.sweep.runner import external
 
-        found = [] if self.weights is None else [self.weights]
+        found = [file for file in (self.weights, self.vocabulary) if file is not None]
         if is_python_model(self.model):
             source = source_file(self.model)
             found += [] if source is None or not source.is_file() else [source]
@@ -71,9 +73,12 @@ class Asking:
         norm = values.norm("--norm", self.norm)
         claimed(self.out, self.files)  # before anything is read, which may take long
         if self.tokens is None:
+            if self.vocabulary is not None:
+                raise InvalidValueError("--vocabulary is for sentences: give --tokens or --choices too")
             inputs = read_inputs(
                 self.data or "digits", data_dir=data_dir, clip=self._ends(), first=first, count=count, norm=norm
             )
+            inputs = replace(inputs, classes=self.names)
             if not is_python_model(self.model):
                 self._refuse_weights()
                 return read_model(self._path, inputs), inputs
@@ -89,8 +94,20 @@ class Asking:
         module = self.module("--tokens")
         sentences = read_sentences(Path(self.data), first=first, count=count)
         original = read(module)
-        inputs = sentences.inputs(original, tokens, norm)
+        inputs = replace(sentences.inputs(original, tokens, norm), words=self.words, classes=self.names)
         return subject(original, inputs, self.model, weights_identity(module)), inputs
+
+    @property
+    def names(self) -> tuple[str, ...] | None:
+        """The names of the classes in --classes; None if it is not given."""
+        return None if self.classes is None else tuple(name.strip() for name in self.classes.split(","))
+
+    @property
+    def words(self) -> dict[int, str] | None:
+        """The texts of token ids in --vocabulary; None if it is not given."""
+        from vertex_softmax.runs.vocabulary import read_vocabulary
+
+        return None if self.vocabulary is None else read_vocabulary(self.vocabulary)
 
     def module(self, option: str) -> nn.Module:
         """The Python model; an error if the model is a file, for an option that needs one."""

@@ -25,6 +25,7 @@ from vertex_softmax.cli import values
 from vertex_softmax.cli.asking import Asking, numbers, refuse, set_threads
 from vertex_softmax.cli.common import complain, errors, progress_bar, quiet, reporting, say
 from vertex_softmax.cli.names import DATA_SETS, METHODS, NORMS, one_of, some_of
+from vertex_softmax.cli.part_tables import part_summary, part_table
 from vertex_softmax.foundation.errors import InvalidValueError
 
 if TYPE_CHECKING:
@@ -70,6 +71,16 @@ Tokens = Annotated[
         show_default=False,
     ),
 ]
+Vocabulary = Annotated[
+    Path | None,
+    typer.Option(
+        help="The words of token ids, for the report: a tokenizer's vocab.txt, vocab.json or tokenizer.json.",
+        show_default=False,
+    ),
+]
+Classes = Annotated[
+    str | None, typer.Option(help="NAME,NAME,...: the names of the classes, for the report.", show_default=False)
+]
 Clip = Annotated[
     str | None,
     typer.Option(help="LOW,HIGH: the range of an input's entries.", show_default="0,1 for a data set, none for a file"),
@@ -97,6 +108,8 @@ def certify(
             show_default=False,
         ),
     ] = None,
+    vocabulary: Vocabulary = None,
+    classes: Classes = None,
     weights: Weights = None,
     methods: Annotated[
         str | None,
@@ -131,7 +144,17 @@ def certify(
     """
     from vertex_softmax.runs.evaluate import Plan, contradictions, evaluate
 
-    asking = Asking(model=model, weights=weights, data=data, tokens=tokens, norm=norm, clip=clip, out=out)
+    asking = Asking(
+        model=model,
+        weights=weights,
+        data=data,
+        tokens=tokens,
+        norm=norm,
+        clip=clip,
+        out=out,
+        vocabulary=vocabulary,
+        classes=classes,
+    )
     if choices is not None:
         given = {"--eps": eps, "--norm": norm, "--data": data, "--tokens": tokens, "--clip": clip}
         refuse("--choices", {**given, "--verdicts-only": verdicts_only or None})
@@ -163,6 +186,13 @@ def radius(
     norm: NormName = None,
     data: DataName = None,
     tokens: Tokens = None,
+    each: Annotated[bool, typer.Option("--each", help="A radius for each of the --tokens, which moves alone.")] = False,
+    patches: Annotated[
+        str | None,
+        typer.Option(help="HxW: a radius for each patch of so many pixels, which moves alone.", show_default=False),
+    ] = None,
+    vocabulary: Vocabulary = None,
+    classes: Classes = None,
     weights: Weights = None,
     methods: Annotated[
         str, typer.Option(autocompletion=some_of(METHODS), help="One or several: crown,joint")
@@ -186,25 +216,51 @@ def radius(
 
     ε is meant in the norm --norm; with --tokens it is how far the embedding of each of these tokens may move. A
     certified radius is an ε that was certified itself; the attack gives an ε at which the network was fooled; the true
-    radius lies between. Every answer is kept in OUT/journal.jsonl: after an interruption the same command continues.
+    radius lies between. With --each every word of a sentence has a radius of its own, and with --patches every patch of
+    an image: how far it may move while the rest stays. Every answer is kept in OUT/journal.jsonl: after an interruption
+    the same command continues. `vertex report OUT` makes a page of the results.
 
     Examples:
         vertex radius out/demo/model --count 5 --methods crown,joint
+        vertex radius out/demo/model --count 1 --methods crown --patches 4x4
         vertex radius model.onnx --data inputs.npz --norm 2 --json
-        vertex radius words.py:net --data ids.json --tokens 1 --methods crown
+        vertex radius words.py:net --data ids.json --tokens all --each
     """
     from vertex_softmax.runs.bisection import Bisection
+    from vertex_softmax.runs.part_radii import part_radii, parts_of
     from vertex_softmax.runs.radius import radii
 
     boxes = values.norm("--norm", norm) == math.inf
     how = Bisection(least=least, most=most if most is not None else 0.5 if boxes else 100.0, precision=precision)
-    asking = Asking(model=model, weights=weights, data=data, tokens=tokens, norm=norm, clip=clip, out=out)
+    asking = Asking(
+        model=model,
+        weights=weights,
+        data=data,
+        tokens=tokens,
+        norm=norm,
+        clip=clip,
+        out=out,
+        vocabulary=vocabulary,
+        classes=classes,
+    )
+    size = None if patches is None else values.patch("--patches", patches)
+    if each and tokens is None:
+        raise InvalidValueError("--each is for sentences: give --tokens too; for images there is --patches")
+    if size is not None:
+        refuse("--patches", {"--tokens": tokens})
     set_threads(threads)
     subject, inputs = asking.read(data_dir, first, count)
     with progress_bar() as progress:
-        run = radii(subject, inputs, _names(methods), out, how, watch=progress, files=asking.files)
+        if each or size is not None:
+            parts = parts_of(inputs, size)
+            run = part_radii(subject, inputs, parts, _names(methods), out, how, watch=progress, files=asking.files)
+        else:
+            run = radii(subject, inputs, _names(methods), out, how, watch=progress, files=asking.files)
     if as_json:
-        typer.echo(json.dumps({"run": str(out / "run.json"), **radius_summary(run)}))
+        summed = radius_summary(run) if run.parts is None else part_summary(run)
+        typer.echo(json.dumps({"run": str(out / "run.json"), **summed}))
+    elif run.parts is not None:
+        Console().print(part_table(run))
     else:
         console = Console()
         console.print(radius_table(run))
@@ -218,7 +274,7 @@ def _decide(asking: Asking, choices: Path, methods: list[str], first: int, count
     from vertex_softmax.runs.sentences import read_choices
 
     module, out = asking.module("--choices"), asking.out
-    plan = DecisionPlan(data=choices.name, files=(*asking.files, choices))
+    plan = DecisionPlan(data=choices.name, files=(*asking.files, choices), words=asking.words, classes=asking.names)
     with progress_bar() as progress:
         sentences = read_choices(choices, first=first, count=count)
         run = decide_sentences(module, asking.model, sentences, methods, out, plan, progress)
@@ -342,6 +398,8 @@ def sentence_summary(run: Run) -> dict[str, Any]:
 
 def sentence_table(run: Run) -> Table:
     """The answers about sentences as a table for the terminal; a counterexample by the words that it replaces."""
+    from vertex_softmax.runs.report.sentence_view import replaced
+
     counts = sentence_summary(run)["verdicts"]
     said = [
         f"{method}: {', '.join(f'{n} {verdict}' for verdict, n in found.items())}" for method, found in counts.items()
@@ -350,8 +408,7 @@ def sentence_table(run: Run) -> Table:
     for name in ("sentence", "method", "words", "combinations", "verdict", "bound", "counterexample", "s"):
         shown.add_column(name, justify="left" if name in ("method", "verdict", "counterexample") else "right")
     for s in run.sentences:
-        pairs = zip(s.ids, s.counterexample or s.ids, strict=True)
-        changed = [f"{t}: {old} → {new}" for t, (old, new) in enumerate(pairs) if old != new]
+        changed = replaced(run, s)
         itself = "" if s.counterexample is None else "the sentence itself"
         bound = "–" if s.bound is None else f"{s.bound:+.4g}"
         row = (str(s.number), s.method, str(s.replaceable), s.combinations, s.verdict, bound)

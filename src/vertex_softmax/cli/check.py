@@ -39,6 +39,9 @@ def check(
         typer.Argument(help="The property that it must prove: a VNNLIB file, or .vnnlib.gz.", show_default=False),
     ] = None,
     timeout: Annotated[float, typer.Option(help="Seconds; a certificate that takes longer is rejected.")] = 3600.0,
+    jobs: Annotated[
+        int, typer.Option(help="Number of processes that share the work; the answer is the same as with one.")
+    ] = 1,
     as_json: Annotated[bool, typer.Option("--json", help="Print the result as one JSON object.")] = False,
 ) -> None:
     """Replay a certificate in rigorous arithmetic, compare its network with a model, and its claim with a property.
@@ -52,9 +55,13 @@ def check(
     Examples:
         vertex verify model.onnx property.vnnlib --certificate proof.vertex
         vertex check proof.vertex model.onnx property.vnnlib
+        vertex check proof.vertex model.onnx --jobs 2
         vertex check proof.vertex model.onnx --json
     """
     values.seconds("--timeout", timeout)
+    values.jobs("--jobs", jobs)
+    if jobs > 1:  # each job has its share of the cores; read when numpy is imported
+        os.environ.setdefault("OMP_NUM_THREADS", str(max(1, (os.cpu_count() or 1) // jobs)))
     for path in (certificate, model, *([] if spec is None else [spec])):
         if not path.exists():
             raise InvalidValueError(f"{path} does not exist")
@@ -64,7 +71,7 @@ def check(
         raise InvalidValueError("python-flint is missing: pip install 'vertex-softmax[proof]'") from error
     with _limited(timeout, as_json):
         prop = None if spec is None else _read_property(spec)
-        finding, file = _replayed(certificate, timeout)
+        finding, file = _replayed(certificate, timeout, jobs)
         reason = finding.reason
         if finding.accepted and file is not None:
             reason = _network_difference(file, model, timeout) or _not_covered(file, prop)
@@ -78,18 +85,18 @@ def _read_property(spec: Path) -> Property:
     return read_vnnlib(spec)
 
 
-def _replayed(certificate: Path, seconds: float) -> tuple[Finding, File | None]:
+def _replayed(certificate: Path, seconds: float, jobs: int) -> tuple[Finding, File | None]:
     """What the checker finds, and the certificate, which is read once, so that everything is about the same bytes."""
     from vertex_softmax.certificate.checker import Finding
     from vertex_softmax.certificate.checker import check as replay
     from vertex_softmax.certificate.checker.file import read
-    from vertex_softmax.certificate.checker.proof import UNREADABLE, why
+    from vertex_softmax.certificate.checker.jobs import UNREADABLE, why
 
     try:
         file = read(certificate)
     except UNREADABLE as error:
         return Finding.rejected(why(error)), None
-    return replay(file, seconds=seconds), file
+    return replay(file, seconds=seconds, jobs=jobs), file
 
 
 def _print_finding(verdict: Finding, reason: str, spec: str | None, as_json: bool) -> None:

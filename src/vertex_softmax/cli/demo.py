@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.util
 import json
 import time
 from pathlib import Path
@@ -11,9 +12,13 @@ import typer
 
 from vertex_softmax.cli import values
 from vertex_softmax.cli.common import complain, progress_bar, reporting
+from vertex_softmax.foundation.errors import MissingDependencyError
 
 if TYPE_CHECKING:
     from rich.table import Table
+
+PACKAGES = {"scikit-learn": "sklearn", "python-flint": "flint", "matplotlib": "matplotlib", "jinja2": "jinja2"}
+"""The packages of the extra `demo`, and the modules that they are imported as."""
 
 
 @reporting
@@ -26,11 +31,13 @@ def demo(
     """Show the theorem on one attention row and certify a small transformer: tables here, a page in OUT/report.html.
 
     The transformer is trained on scikit-learn's digits the first time, and kept in OUT with every finished answer: a
-    demo that was interrupted continues. Exit code 1: the demo contradicts itself, which is a bug to report.
+    demo that was interrupted continues. It needs the extra `demo`: pip install 'vertex-softmax[demo]'. Exit code 1: the
+    demo contradicts itself, which is a bug to report.
 
     Examples:
         vertex demo --images 4
     """
+    _require_packages()
     from vertex_softmax.cli.certify import summary, table, watching
     from vertex_softmax.foundation.files import write_whole
     from vertex_softmax.runs.demo import demo as example
@@ -75,6 +82,16 @@ def demo(
     if wrong:
         complain("\n".join(["Vertex contradicts itself; please report this:", *wrong]))
         raise typer.Exit(1)
+
+
+def _require_packages() -> None:
+    """Raise if a package of the extra `demo` is not installed; all that are missing are named at once."""
+    found = {name: importlib.util.find_spec(module) for name, module in PACKAGES.items()}
+    missing = [name for name, spec in found.items() if spec is None]
+    if missing:
+        raise MissingDependencyError(
+            f"the demo needs {', '.join(missing)}, not installed here: pip install 'vertex-softmax[demo]'"
+        )
 
 
 def _rows(facts: dict[str, Any]) -> Table:

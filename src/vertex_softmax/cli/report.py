@@ -13,31 +13,38 @@ from vertex_softmax.foundation.errors import InvalidValueError
 
 @reporting
 def report(
-    run: Annotated[Path, typer.Argument(help="The folder of a run (run.json) or of a sweep.", show_default=False)],
+    run: Annotated[
+        Path, typer.Argument(help="The folder of a run, of a sweep, or of a proof (accuracy.json).", show_default=False)
+    ],
     out: Annotated[Path | None, typer.Option(help="The file of the page.", show_default="RUN/report.html")] = None,
     show: Annotated[bool, typer.Option("--open", help="Open the page in the browser.")] = False,
 ) -> None:
     """Make a page of a run: certified rates, tightness against time, every input, the slack of each op, all answers.
 
     The page is one HTML file that loads nothing from the network, made from RUN/run.json alone; RUN/theorem.svg is
-    included if it exists. The page of a sweep shows verdicts per model, instances decided against time, bounds, and all
-    instances. The path of the page is printed on stdout.
+    included if it exists. Of sentences it shows the words: how far each is certified, which break it, the choices. Of
+    images with radii of patches it shows maps. The page of a sweep shows verdicts per model, instances decided against
+    time, bounds, and all instances; that of a proof about all inputs (accuracy.json) where it holds, and its parts. The
+    path of the page is printed on stdout.
 
     Examples:
         vertex report out/demo
         vertex report out/benchmark --out benchmark.html
     """
-    from vertex_softmax.runs.report import run_page, sweep_page
+    from vertex_softmax.runs.accuracy import NAME as ACCURACY
+    from vertex_softmax.runs.report import accuracy_page, run_page, sweep_page
     from vertex_softmax.runs.run import NAME
 
-    if run.is_file() or (run / NAME).is_file():
+    if run.name == ACCURACY or (not (run / NAME).is_file() and (run / ACCURACY).is_file()):
+        page = accuracy_page.write(run, out)
+    elif run.is_file() or (run / NAME).is_file():
         page = run_page.write(run, out)
     elif (run / sweep_page.RESULTS).is_file():
         page = sweep_page.write(run, out)
     else:
         raise InvalidValueError(
-            f"{run} has neither {NAME} nor {sweep_page.RESULTS}: give the folder that `vertex demo`, `vertex certify`, "
-            "`vertex radius` or `vertex sweep` wrote"
+            f"{run} has neither {NAME} nor {sweep_page.RESULTS} nor {ACCURACY}: give the folder that `vertex demo`, "
+            "`vertex certify`, `vertex radius` or `vertex sweep` wrote"
         )
     typer.echo(page)
     if show:

@@ -105,6 +105,14 @@ def shape(option: str, text: str) -> tuple[int, ...]:
     return found
 
 
+def patch(option: str, text: str) -> tuple[int, int]:
+    """The height and the width of a patch in pixels, such as 4x4."""
+    parts = text.lower().replace("×", "x").split("x")
+    if len(parts) != 2 or not all(part.isascii() and part.isdigit() and len(part) < 10 for part in parts):
+        raise InvalidValueError(f"{option} is {text!r}; give the height and the width of a patch in pixels: 4x4")
+    return count(option, int(parts[0]), 1), count(option, int(parts[1]), 1)
+
+
 def path(option: str, text: str) -> Path:
     """The path of a file, which need not be there; raises for what no file can be called, as with a zero byte in it."""
     found = Path(text)

@@ -28,19 +28,28 @@ from vertex_softmax import __version__
 from vertex_softmax.cli import values
 from vertex_softmax.cli.common import reporting, say, watched
 from vertex_softmax.cli.names import CASCADE, DEVICES, one_of
+from vertex_softmax.cli.sharing import (
+    ClusterAddress,
+    JournalFile,
+    Sharing,
+    WorkerCount,
+    WorkerRunner,
+    require_shareable,
+    shared_search,
+    sharing,
+)
 from vertex_softmax.foundation.errors import InvalidValueError, OutOfTimeError, VertexError
 from vertex_softmax.foundation.outputs import Outputs
+from vertex_softmax.runs.memory_limit import limit_memory
 from vertex_softmax.runs.processes import CODES
 
 if TYPE_CHECKING:
+    from vertex_softmax.runs.shared.search import SharedSearch
+    from vertex_softmax.search.cascade import Answer
     from vertex_softmax.search.verify_files import Instance
 
 GRACE = 0.8
 """Seconds after the timeout at which the answer is given, even if a computation still runs."""
-SPARE = 1 << 28
-"""Bytes that --memory must leave beyond the memory in use before the files are read."""
-FILES = 1 << 25
-"""Bytes of files, such as libraries, that may still be mapped into memory; the system's limit does not count them."""
 RESERVE = 0.5
 """Seconds of the time limit that are reserved for writing the answer."""
 STARTED = time.perf_counter()
@@ -153,6 +162,10 @@ def verify(
         str | None,
         typer.Option(help="The shape of one input of a Python model, such as 1,28,28.", show_default="of the property"),
     ] = None,
+    workers: WorkerCount = None,
+    runner: WorkerRunner = "local",
+    address: ClusterAddress = None,
+    journal: JournalFile = None,
 ) -> None:
     """Prove a property of a model, or find a counterexample that the model itself confirms (ONNX: in onnxruntime).
 
@@ -165,6 +178,7 @@ def verify(
         vertex verify model.onnx property.vnnlib --json answer.json
         vertex verify model.onnx property.vnnlib --json -
         vertex verify model.onnx property.vnnlib --certificate proof.vertex
+        vertex verify model.onnx property.vnnlib --workers 2 --journal tree
         vertex verify model.py:net property.vnnlib --shape 2
     """
     from vertex_softmax.runs.code_names import is_python_model, source_file
@@ -172,6 +186,7 @@ def verify(
     code = is_python_model(model)
     read = [path for path in (source_file(model) if code else values.path("MODEL", model), spec, weights) if path]
     outputs = _claimed(as_json, counterexample, certificate, read)
+    shared = sharing(workers, runner, address, journal)
     values.seconds("--timeout", timeout)
     values.seed("--seed", seed)
     values.threads("--threads", threads)
@@ -185,6 +200,10 @@ def verify(
             "--certificate is for ONNX files, which `vertex check` reads; a Python model gets one from "
             "vertex_softmax.certify(…, certificate=True)"
         )
+    if shared is not None:
+        require_shareable(method, code=code, proved=certificate is not None)
+    if journal is not None:
+        outputs.claim(journal)
     question = {"model": model, "spec": str(spec), "method": method, "timeout": timeout}
     out = _AnswerWriter(as_json, question, outputs)
     request = _Request(
@@ -193,9 +212,10 @@ def verify(
         timeout=timeout,
         method=method,
         device=device,
-        threads=threads,
+        threads=threads or (1 if shared is not None else None),
         memory=memory,
         seed=seed,
+        shared=shared,
         proved=certificate is not None,
         code=code,
         weights=weights,
@@ -211,6 +231,8 @@ def verify(
             files[certificate] = found.proof
         out.give(status, found.text, facts, files)
     say(f"{status}: {facts['reason']} ({facts['seconds']['total']:.1f} s)")
+    if journal is not None and facts.get("parts", {}).get("open"):
+        say(f"{journal} has {facts['parts']['closed']} closed parts; the same command goes on from there")
     raise typer.Exit(CODES[status])
 
 
@@ -233,6 +255,8 @@ class _Request:
     """whether the model is a Python function that returns a module"""
     weights: Path | None
     shape: tuple[int, ...] | None
+    shared: Sharing | None
+    """how branch and bound is shared; None: it is done in this process"""
 
 
 def _answer(request: _Request, outputs: Outputs) -> _GivenAnswer:
@@ -249,7 +273,7 @@ def _answer(request: _Request, outputs: Outputs) -> _GivenAnswer:
         torch.set_num_threads(request.threads)
     if request.memory is not None:
         packages()  # imported before the limit is set, since it counts
-        _limit(request.memory)
+        limit_memory(request.memory)
     if device != "cpu" and not (device.startswith("cuda") and torch.cuda.is_available()):
         raise InvalidValueError(
             f"--device is {device!r}; cpu is always available, and cuda if torch finds a GPU on this machine"
@@ -278,25 +302,48 @@ def _answer(request: _Request, outputs: Outputs) -> _GivenAnswer:
         if watched():
             say(f"{time.perf_counter() - begin:6.1f} s  {stage}: {text}")
 
-    answer = verify_instance(
-        instance, Budget(left), method=request.method, device=device, seed=request.seed, report=report
-    )
+    with _branching(request, instance, outputs, report) as shared:
+        answer = verify_instance(
+            instance,
+            Budget(left),
+            method=request.method,
+            options=None if shared is None else shared.crew.task.options,
+            device=device,
+            seed=request.seed,
+            report=report,
+            branching=shared,
+            recorded=request.proved,
+        )
     facts, proof = described(answer), None
+    if shared is not None:
+        facts["parts"] = shared.parts
     if request.proved and facts["status"] == "unsat":
         deadline = begin + loading + left
-        more, proof = _proved(instance, Path(request.model), deadline, lambda text: report("proof", text))
+        say_proof = functools.partial(report, "proof")
+        more, proof = _proved(instance, answer, Path(request.model), deadline, say_proof)
         facts.update(more)
     facts["seconds"] = {"starting": spent, "loading": loading, **facts["seconds"]}
     facts["seconds"]["total"] = time.perf_counter() - begin + spent
     facts["model_sha256"] = instance.model_hash
     text = str(facts["status"])
     if answer.counterexample is not None:
-        text += "\n" + counterexample_text(answer.counterexample)
+        text += "\n" + counterexample_text(answer.counterexample, instance.prop)
     return _GivenAnswer(facts, text, proof)
 
 
+def _branching(
+    request: _Request, instance: Instance, outputs: Outputs, report: Callable[[str, str], None]
+) -> contextlib.AbstractContextManager[SharedSearch | None]:
+    """Who does branch and bound in place of this process; None if nobody does."""
+    if request.shared is None:
+        return contextlib.nullcontext(None)
+    options = {"device": request.device, "threads": request.threads, "memory": request.memory}
+    files = (request.model, request.spec)
+    return shared_search(instance, files, request.shared, options, outputs, lambda text: report("bab", text))
+
+
 def _proved(
-    instance: Instance, model: Path, deadline: float, report: Callable[[str], None]
+    instance: Instance, answer: Answer, model: Path, deadline: float, report: Callable[[str], None]
 ) -> tuple[dict[str, Any], bytes | None]:
     """Try to prove an unsat: facts about the proof and its bytes; or, if there is none, the answer instead of unsat."""
     from vertex_softmax.bounds.branch_and_bound import Search
@@ -306,7 +353,8 @@ def _proved(
     left = max(0.0, deadline - time.perf_counter())
     search = Search(seconds=left / 2)
     try:
-        proof = prove_instance(instance, model.name, Effort(search=search, deadline=deadline), report)
+        effort = Effort(search=search, deadline=deadline)
+        proof = prove_instance(instance, model.name, effort, report, answer.searched)
     except OutOfTimeError:
         reason = "unsat in floating point; the time was over before there was a proof"
         return {"status": "timeout", "reason": reason}, None
@@ -368,33 +416,6 @@ def _since_start() -> float:
         return max(0.0, uptime - int(fields[19]) / os.sysconf("SC_CLK_TCK"))
     except (OSError, ValueError, IndexError):
         return time.perf_counter() - STARTED
-
-
-def _limit(gib: float) -> None:
-    """Limit the memory of this process; allocations beyond it fail."""
-    try:
-        import resource
-    except ImportError as error:
-        raise InvalidValueError("--memory is not available on this system") from error
-    files = _in_use("RssFile:") + FILES
-    most, used = int(gib * 2**30) - files, _in_use("VmData:")
-    if most < used + SPARE:
-        raise InvalidValueError(
-            f"--memory is {gib:g} GiB, and {(used + files) / 2**30:.2f} are in use before anything is read: give "
-            f"{(used + files + SPARE) / 2**30 + 0.005:.2f} or more"
-        )
-    _, ceiling = resource.getrlimit(resource.RLIMIT_DATA)
-    if ceiling == resource.RLIM_INFINITY or most <= ceiling:  # else the system's own limit is the smaller one
-        resource.setrlimit(resource.RLIMIT_DATA, (most, most))
-
-
-def _in_use(name: str) -> int:
-    """The bytes in a field of the process's status; 0 if the system does not provide it."""
-    try:
-        lines = Path("/proc/self/status").read_text().splitlines()
-    except OSError:
-        return 0
-    return sum(1024 * int(line.split()[1]) for line in lines if line.startswith(name))
 
 
 def _claimed(

@@ -43,6 +43,10 @@ LEAF = 1e-6
 """A leaf of a certificate's tree is bounded until it exceeds its limit by this much, relative to 1 + |limit|, so that
 the proof with its own rounding succeeds as well."""
 
+SURE = 1e-9
+"""A bound of a leaf counts as proved once it exceeds its limit by this much, relative to 1 + |limit|: more than another
+order of the same sums can change. A margin that is smaller is checked again from the file."""
+
 COMPARISON = {torch.float64: 1e-9, torch.float32: 1e-3}
 """Where a bound is compared with a margin that an attack reached, or with another method's bound, both in floating
 point: a contradiction is more than this share of their size (or of 1, if that is larger)."""

@@ -79,6 +79,17 @@ def tensor_digest(value: Tensor) -> str | None:
     return digest.hexdigest()
 
 
+def value_digest(value: Any) -> str:
+    """The SHA-256 of a value that consists of numbers, texts, arrays, fractions, dataclasses, tuples and mappings."""
+    digest = hashlib.sha256()
+    _head(digest, FORMAT, 0)
+    try:
+        _write(digest, value)
+    except _NotExactError as error:
+        raise UnsupportedModelError(f"{error}, so it has no identity") from error
+    return digest.hexdigest()
+
+
 class _NotExactError(Exception):
     """A value of an op has no exact encoding; the message names the value."""
 

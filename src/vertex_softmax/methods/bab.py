@@ -6,9 +6,11 @@ import dataclasses
 
 import torch
 
-from vertex_softmax.bounds.branch_and_bound import Aim, Outcome, Search, Watchers, branch_and_bound
+from vertex_softmax.bounds.boxes import Boxes
+from vertex_softmax.bounds.branch_and_bound import Accept, Aim, Outcome, Search, Watchers, branch_and_bound
 from vertex_softmax.bounds.coefficients import Objective
 from vertex_softmax.bounds.question import Question
+from vertex_softmax.bounds.subtrees import Subtrees
 from vertex_softmax.methods.bound import Bound
 from vertex_softmax.methods.joint import joint
 from vertex_softmax.methods.options import Options
@@ -33,5 +35,14 @@ def branch(
     search: Search | None = None,
 ) -> Outcome:  # fmt: skip
     """Branch and bound over the boxes of a bound, by the affine vertex rule; `search` in place of the options' own."""
-    rules = Rules(attention=RowRule.AFFINE, pieces=options.pieces, product=options.product)
-    return branch_and_bound(question, root.boxes, aim, rules, search or options.search, watchers)
+    return branch_and_bound(question, root.boxes, aim, rules_of(options), search or options.search, watchers)
+
+
+def subtrees(question: Question, boxes: Boxes, aim: Aim, options: Options, accept: Accept | None = None) -> Subtrees:
+    """The same on given parts of the set, for one of several workers."""
+    return Subtrees(question, boxes, aim, rules_of(options), options.search, accept)
+
+
+def rules_of(options: Options) -> Rules:
+    """The rules of branch and bound: the affine vertex rule."""
+    return Rules(attention=RowRule.AFFINE, pieces=options.pieces, product=options.product)

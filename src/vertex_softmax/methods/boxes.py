@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import math
 import time
 from collections.abc import Sequence
 from enum import StrEnum
@@ -42,29 +43,36 @@ def tightened_boxes(question: Question, options: Options, known: Sequence[Boxes]
     return _Recipe(question, RowRule.AFFINE, options, known, tightened=True).boxes()
 
 
-MOST_ATTENTIONS_BY_PASSES = 3
-"""Networks with more attentions, and those with norms, have their boxes by zonotopes: there these are tighter."""
-
-
 def uses_zonotopes(question: Question, options: Options) -> bool:
     """Whether boxes are made by zonotopes: they have the set's own unknowns, generators a box's."""
-    wanted = options.generators and (not question.given.unit.cube or is_hard(question.graph))
+    hard = is_hard(question.graph, options) or _has_many_scores(question.graph, options)
+    wanted = options.generators and (not question.given.unit.cube or hard)
     return wanted and not are_too_wide(question)
 
 
 def has_intervals_alone(question: Question, options: Options) -> bool:
     """Whether a network is so deep, and its input so wide, that boxes are made by intervals alone."""
-    return options.generators and _is_deep(question.graph) and are_too_wide(question)
+    return options.generators and _is_deep(question.graph, options) and are_too_wide(question)
 
 
-def is_hard(graph: Graph) -> bool:
+def is_hard(graph: Graph, options: Options) -> bool:
     """Whether a network has norms or many attentions: then its boxes are made by zonotopes, over every set."""
-    return _is_deep(graph) or any(isinstance(node.op, Normalize) for node in graph.nodes())
+    return _is_deep(graph, options) or any(isinstance(node.op, Normalize) for node in graph.nodes())
 
 
-def _is_deep(graph: Graph) -> bool:
+MOST_SCORES_BY_PASSES = 1 << 17
+"""Beyond so many scores of one attention a pass for each of them takes minutes."""
+
+
+def _has_many_scores(graph: Graph, options: Options) -> bool:
+    """Whether passes for all scores of an attention, if they are asked for, would be too many."""
+    sizes = (math.prod(node.inputs[0].shape) for node in graph.nodes() if isinstance(node.op, Attention))
+    return options.scores is ScoreBoxes.PASS and max(sizes, default=0) > MOST_SCORES_BY_PASSES
+
+
+def _is_deep(graph: Graph, options: Options) -> bool:
     """Whether a network has many attentions."""
-    return sum(isinstance(node.op, Attention) for node in graph.nodes()) > MOST_ATTENTIONS_BY_PASSES
+    return sum(isinstance(node.op, Attention) for node in graph.nodes()) > options.attentions_by_passes
 
 
 class _Recipe:
@@ -79,7 +87,7 @@ class _Recipe:
         other = not question.given.unit.cube
         self.zonotopes = uses_zonotopes(question, options)
         self.by_intervals = has_intervals_alone(question, options)
-        self.both = not isinstance(question.given, BoxRegion) and not (other and is_hard(question.graph))
+        self.both = not isinstance(question.given, BoxRegion) and not (other and is_hard(question.graph, options))
 
     def boxes(self) -> Boxes:
         """In deep networks and where there are norms by zonotopes: passes hardly tighten those, and take longer.

@@ -11,6 +11,9 @@ from vertex_softmax.bounds.branch_and_bound import Search
 from vertex_softmax.bounds.memory import Memory
 from vertex_softmax.foundation.errors import InvalidValueError
 
+MOST_ATTENTIONS_BY_PASSES = 3
+"""Of networks without norms: beyond this boxes are made by zonotopes, unless the options say otherwise."""
+
 
 class ScoreBoxes(StrEnum):
     """How the boxes of attention scores are made."""
@@ -66,6 +69,9 @@ class Options:
     generators: bool = True
     """`joint`: generators and ellipsoids of what is not affine in the input (docs/method.md, section 8.2 and 8.3); all
     methods but `ibp`: zonotopes where there are norms or many attentions (docs/norms.md). False: boxes by passes"""
+    attentions_by_passes: int = MOST_ATTENTIONS_BY_PASSES
+    """networks with more attentions than this, and those with norms, have their boxes by zonotopes: quicker, and
+    tighter in deep networks; `crown` takes them beyond the first attention"""
     pieces: int = 2
     """of the affine vertex rule in the ascent: into how many pieces the range of lse(s) is cut"""
     box_ascent: Ascent | None = None
@@ -93,6 +99,8 @@ class Options:
             if value not in list(kind):
                 raise InvalidValueError(f"{name} is {value!r}; choose one of {', '.join(kind)}")
             object.__setattr__(self, name, kind(value))
+        if self.attentions_by_passes < 0:
+            raise InvalidValueError(f"attentions_by_passes is {self.attentions_by_passes}; it must be at least 0")
         if self.pieces < 1:
             raise InvalidValueError(f"pieces is {self.pieces}; at least one is needed")
         if self.goal is not None and math.isnan(self.goal):

@@ -12,7 +12,7 @@ from vertex_softmax.foundation.errors import InvalidValueError
 from vertex_softmax.foundation.precision import full_precision
 from vertex_softmax.methods.bab import bab
 from vertex_softmax.methods.bound import Bound
-from vertex_softmax.methods.crown import alpha_crown, crown, settled_to_first_order
+from vertex_softmax.methods.crown import alpha_crown, crown, settled_cheaply
 from vertex_softmax.methods.hybrid import hybrid
 from vertex_softmax.methods.ibp import ibp
 from vertex_softmax.methods.joint import joint
@@ -73,6 +73,6 @@ def method_named(name: object) -> Method:
 def lower_bounds(question: Question, objective: Objective, method: Method, options: Options) -> Bound:
     """Lower bounds of dense objectives on the output by one method; with a goal, the cheapest that settles them."""
     recipe = METHODS[method]
-    if recipe.rule is not None and (quick := settled_to_first_order(question, objective, options)) is not None:
+    if recipe.rule is not None and (quick := settled_cheaply(question, objective, options)) is not None:
         return quick
     return recipe.run(question, objective, options)

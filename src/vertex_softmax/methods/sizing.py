@@ -51,7 +51,7 @@ def batch_size(
     if options.memory.total is None:  # the usual case, for which the estimate would be wasted
         return size
     need, once = _needed(graph, method, options, device, dtype)
-    if METHODS[method].rule is not None and options.generators and is_hard(graph):
+    if METHODS[method].rule is not None and options.generators and is_hard(graph, options):
         need += dtype.itemsize * zonotope_numbers(graph, varying)
     fitting = options.memory.most_inputs(need, once)
     return size if fitting is None else min(size, fitting)

@@ -71,7 +71,7 @@ def planes(A: Tensor, at: Corners, sigma: Tensor) -> tuple[Tensor, Tensor, Tenso
 
 def _at(sigma: Tensor, form: RowForm) -> Tensor:
     """σ at the inputs of every row, 0 where a row has fewer."""
-    found = sigma[:, :, form.places.reshape(-1)].reshape(*sigma.shape[:2], *form.places.shape)
+    found = sigma.index_select(2, form.places.reshape(-1)).reshape(*sigma.shape[:2], *form.places.shape)
     return found * form.there
 
 

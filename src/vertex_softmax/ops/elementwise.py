@@ -67,25 +67,25 @@ class Elementwise(Splittable, Propagating):
 
     def relax(self, context: Context) -> Relaxation:
         """The two lines, or under parallel rules one band."""
-        lines = self.lines(context.boxes[0], context.rules)
-        if context.rules.parallel:
-            return BandRelaxation(Band(*map(beside, self.band(context.boxes[0], lines))))
-        return self.between(lines.map(beside), context)
+        box, rules = context.boxes[0], context.rules
+        if rules.parallel:
+            return BandRelaxation(Band(*map(beside, self.band(box, rules))))
+        return self.between(self.lines(box, rules).map(beside), context)
 
     def between(self, lines: Lines, context: Context) -> Relaxation:
         """The relaxation between two lines; subclasses add free parameters."""
         return LineRelaxation(lines)
 
-    def band(self, box: Interval, lines: Lines) -> Band:
+    def band(self, box: Interval, rules: Rules) -> Band:
         """The band of one slope that holds the two lines."""
-        slope = (lines.lower_slope + lines.upper_slope) / 2
-        return band(slope, lines, box)
+        lines = self.lines(box, rules)
+        return band((lines.lower_slope + lines.upper_slope) / 2, lines, box)
 
     def propagate(self, inputs: tuple[Zonotope, ...], boxes: tuple[Interval, ...], origin: str) -> Zonotope:
         """The band of one slope over the box, or to second order (ops/propagation/curves.py)."""
         x, box = inputs[0], boxes[0]
         box = box if x.inputs is None else box.meet(x.tight_box)
-        band = self.band(box, self.lines(box, Rules(attention=RowRule.AFFINE, parallel=True)))
+        band = self.band(box, Rules(attention=RowRule.AFFINE, parallel=True))
         parabola = None if x.inputs is None else self.parabola(x, box)
         return bent(x, band) if parabola is None else bent_to_second_order(x, band, parabola, origin)
 
@@ -102,8 +102,7 @@ class Elementwise(Splittable, Propagating):
         more = self.higher(x)
         if more is None:
             return None
-        value, first = self.evaluate(x), self.derivative(x)
-        return Derivatives(value=value, first=first, second=more[0], third=more[1], fourth=more[2])
+        return Derivatives(self.evaluate(x), self.derivative(x), second=more[0], third=more[1], fourth=more[2])
 
     def higher(self, x: Tensor) -> Higher | None:
         """The next two derivatives at x, and a bound of the fourth everywhere; None if the function is not smooth."""
@@ -139,8 +138,9 @@ class Relu(Elementwise):
         """With the lower slope free."""
         return ReluRelaxation(lines)
 
-    def band(self, box: Interval, lines: Lines) -> Band:
+    def band(self, box: Interval, rules: Rules) -> Band:
         """The band with the slope of the chord."""
+        lines = self.lines(box, rules)
         return band(lines.upper_slope, dataclasses.replace(lines, lower_slope=lines.upper_slope), box)
 
     def parabola(self, x: Zonotope, box: Interval) -> Parabola:
@@ -185,7 +185,7 @@ class Curved(Elementwise):
         left, right = (end.map(beside) for end in ends)
         return CurvedRelaxation(lines, Fan(lines, left, right))
 
-    def band(self, box: Interval, lines: Lines) -> Band:
+    def band(self, box: Interval, rules: Rules) -> Band:
         """The band with the slope of the chord."""
         return curved_band(self.evaluate, self.derivative, *self.curvature(), *box)
 

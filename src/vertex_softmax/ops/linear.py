@@ -100,6 +100,23 @@ class Convolution(AffineOp):
         """(..., N, channels, *size) → (..., N, out channels, *out size)"""
         return self._convolve(xs[0], self.weight, self.bias)
 
+    @property
+    def cuts_patches(self) -> bool:
+        """Whether every number of the input is in one window: the windows lie beside each other and are all of it."""
+        window = tuple(self.weight.shape[2:])
+        plain = self.groups == 1 and not any(self.padding) and all(d == 1 for d in self.dilation)
+        return (
+            plain and tuple(self.stride) == window and all(n % w == 0 for n, w in zip(self.size, window, strict=True))
+        )
+
+    def patches(self, x: Tensor) -> Tensor:
+        """The windows of a convolution that cuts patches: (..., N, channels, *size) → (..., N, numbers, *out size)."""
+        lead, n = x.dim() - len(self.size), len(self.size)
+        cut = [size for whole, w in zip(self.size, self.weight.shape[2:], strict=True) for size in (whole // w, w)]
+        cut_up = x.reshape(*x.shape[:lead], *cut)
+        order = [*range(lead), *(lead + 2 * i + 1 for i in range(n)), *(lead + 2 * i for i in range(n))]
+        return cut_up.permute(order).flatten(lead - 1, lead - 1 + n)
+
     def linear(self, *xs: Tensor) -> Tensor:
         """(..., N, channels, *size) → (..., N, out channels, *out size)"""
         return self._convolve(xs[0], self.weight, None)

@@ -198,8 +198,7 @@ class Normalize(Summarising, Propagating, InnerRange):
         round_ = Ellipsoid(
             centre=y.centre.unsqueeze(-2), shape=shape.matrix.unsqueeze(-3), size=shape.size.unsqueeze(-1), rows=None
         )
-        far = torch.minimum(shape.farthest(), y.radius.square().sum(-1))
-        return NormSummary(round_, y.reach(y.centre), far)
+        return NormSummary(round_, y.along_centre, y.farthest)
 
     def summarise(self, generators: Mapping[int, Generators]) -> NormSummary:
         """The ellipsoid of the rows, and bounds of |c·(y − c)| and |y − c|²."""

@@ -26,49 +26,7 @@ from vertex_softmax.ops import pairs
 from vertex_softmax.ops.generators import most_eigenvalue, raised, root
 from vertex_softmax.ops.interval import Interval
 from vertex_softmax.ops.lengths import lengths, norm, pieces, sum_of_lengths
-
-
-@dataclasses.dataclass(frozen=True, eq=False)
-class Unknowns:
-    """Unknowns that one op introduced: balls of equal dimension. Equal only if they are the same object."""
-
-    origin: str
-    """the node that introduced them, for messages"""
-
-
-@dataclasses.dataclass(frozen=True, eq=False)
-class Pairs(Unknowns):
-    """The products ξ_i ξ_j, i < j, of `count` unknowns in [−1, 1], as one ball (ops/pairs.py)."""
-
-    count: int
-
-
-@dataclasses.dataclass(frozen=True, eq=False)
-class BallProducts(Unknowns):
-    """√2 ξ_i ξ_j, i < j, and then ξ_i², of `count` unknowns in one Euclidean ball: a vector of length |ξ|² ≤ 1."""
-
-    count: int
-
-
-@dataclasses.dataclass(frozen=True, eq=False)
-class InputUnknowns(Unknowns):
-    """One unknown ξ_i for each number of the input that varies, and the unknowns of their products.
-
-    Over a cube ξ_i is in [−1, 1], each in a ball of its own. Over a Euclidean ball all are in one, and so are all
-    products: the vector of ξ_i² and √2 ξ_i ξ_j, i < j, has the length |ξ|² ≤ 1.
-    """
-
-    count: int
-    """how many unknowns there are"""
-    squares: Unknowns
-    """over a cube ζ_i in [−1, 1] with ξ_i² = (1 + ζ_i) / 2; over a ball those of `pairs`"""
-    pairs: Unknowns
-    """over a cube a `Pairs`, over a ball a `BallProducts`"""
-
-    @property
-    def ball(self) -> bool:
-        """Whether the unknowns are in one Euclidean ball."""
-        return self.squares is self.pairs
+from vertex_softmax.ops.unknowns import BallProducts, InputUnknowns, LocalUnknowns, Pairs, Unknowns, in_rows
 
 
 class Ellipse(NamedTuple):
@@ -105,13 +63,8 @@ class Segments:
         return rows * math.prod(self.columns.shape[1:]) <= MOST_SEGMENT_NUMBERS
 
     def block(self) -> Tensor:
-        """One unknown for each segment that is not 0: (batch, segments, 1, rows..., d)."""
-        batch, rows, (n, d) = self.columns.shape[0], self.columns.shape[1:-2], self.columns.shape[-2:]
-        flat = self.columns.reshape(batch, -1, d)
-        live = flat.abs().amax((0, 2)).nonzero().flatten()
-        found = flat.new_zeros(batch, len(live), flat.shape[1] // n, d)
-        found[:, torch.arange(len(live), device=live.device), live // n] = flat[:, live]
-        return found.reshape(batch, len(live), 1, *rows, d)
+        """A slot for each segment of a row: (batch, n, 1, rows..., d)."""
+        return self.columns.movedim(-2, 1).unsqueeze(2)
 
     def ellipse(self) -> Ellipse:
         """An ellipse around them."""
@@ -183,15 +136,19 @@ class KnownReaches:
         return known.reach
 
     def changed(
-        self, old: Mapping[Unknowns, Tensor], new: Mapping[Unknowns, Tensor], change: Callable[[Tensor], Tensor]
+        self,
+        old: Mapping[Unknowns, Tensor],
+        new: Mapping[Unknowns, Tensor],
+        names: Mapping[Unknowns, Unknowns],
+        change: Callable[[Tensor], Tensor] = lambda reach: reach,
     ) -> KnownReaches:
-        """Those of blocks whose numbers were moved."""
+        """Those of blocks under new names whose numbers were moved, or which are stored otherwise and reach as far."""
         found = {}
         for (unknowns, care), known in self._found.items():
-            columns = old.get(unknowns)
-            if columns is not None and known.columns() is columns and known.version == columns._version:
-                moved = new[unknowns]
-                found[unknowns, care] = Reach(weakref.ref(moved), moved._version, change(known.reach))
+            columns, name = old.get(unknowns), names.get(unknowns)
+            if columns is None or name is None or known.columns() is not columns or known.version != columns._version:
+                continue
+            found[name, care] = Reach(weakref.ref(new[name]), new[name]._version, change(known.reach))
         return KnownReaches(found)
 
 
@@ -209,6 +166,8 @@ class Zonotope:
     """(batch, *shape), ≥ 0: what else a number may be off by"""
     reaches: KnownReaches = dataclasses.field(default_factory=KnownReaches, repr=False)
     """how far the blocks reach, where it has been computed: the same numbers as without"""
+    _local: Zonotope | None = dataclasses.field(default=None, init=False, repr=False)
+    """what this is the `spread` of, if it was made so; not kept by `dataclasses.replace`"""
 
     @functools.cached_property
     def radius(self) -> Tensor:
@@ -264,10 +223,22 @@ class Zonotope:
 
     def reach(self, eta: Tensor) -> Tensor:
         """|η·(y − centre)| at most, for one η (batch, rows..., d) for each row."""
+        if self.by_rows is not self:
+            return self.by_rows.reach(eta)
         found = (eta.abs() * self.loose).sum(-1)
         for unknowns, columns in self.blocks.items():
             found = found + reach_of(unknowns, (columns * eta[:, None, None]).sum(-1), tight=True)
         return found
+
+    @functools.cached_property
+    def along_centre(self) -> Tensor:
+        """|c·(y − c)| at most for each row with the centre c, (batch, rows...)."""
+        return self.reach(self.centre)
+
+    @functools.cached_property
+    def farthest(self) -> Tensor:
+        """|y − c|² at most for each row with the centre c, (batch, rows...)."""
+        return torch.minimum(self.row_shape.farthest(), self.radius.square().sum(-1))
 
     @functools.cached_property
     def linear(self) -> Zonotope:
@@ -283,8 +254,40 @@ class Zonotope:
         return Zonotope(torch.zeros_like(self.centre), blocks, self.own, self.slack)
 
     @functools.cached_property
+    def spread(self) -> Zonotope:
+        """The same without local unknowns: all balls of a block stand at every number; itself where there are none."""
+        whole: dict[Unknowns, Unknowns] = {u: u.everywhere for u in self.blocks if isinstance(u, LocalUnknowns)}
+        found = _renamed(self, whole)
+        if found is not self:
+            object.__setattr__(found, "_local", self)
+        return found
+
+    @functools.cached_property
+    def alone(self) -> Zonotope:
+        """What is in unknowns that stand alone (`LocalUnknowns.alone`), around 0."""
+        zero = torch.zeros_like(self.centre)
+        blocks = {u: x for u, x in self.by_rows.blocks.items() if u.alone}
+        return Zonotope(zero, blocks, None, zero)
+
+    @functools.cached_property
+    def by_rows(self) -> Zonotope:
+        """The same with all local unknowns common to the numbers of a row; itself where they are."""
+        if all(unknowns.in_rows for unknowns in self.blocks if isinstance(unknowns, LocalUnknowns)):
+            return self
+        blocks: dict[Unknowns, Tensor] = {}
+        names: dict[Unknowns, Unknowns] = {}
+        for unknowns, columns in self.blocks.items():
+            name, wide = unknowns.by_rows(columns) if isinstance(unknowns, LocalUnknowns) else (unknowns, columns)
+            names[unknowns], blocks[name] = name, wide
+        return Zonotope(self.centre, blocks, self.own, self.slack, self.reaches.changed(self.blocks, blocks, names))
+
+    @functools.cached_property
     def row_shape(self) -> RowShape:
         """The ellipsoid of each row: Σ_m G_m G_mᵀ / u_m for the balls, u_m = |G_m|, and the rest along the axes."""
+        if self._local is not None:  # fewer numbers
+            return self._local.row_shape
+        if self.by_rows is not self:
+            return self.by_rows.row_shape
         if self.inputs is None or len(self.blocks) == 1:
             return self._row_shape()
         line, other = self.linear.row_shape, self.rest.row_shape
@@ -318,12 +321,57 @@ class Zonotope:
         """With the last two dimensions exchanged."""
         return self.rearranged(lambda x: x.mT)
 
+    def scaled_blocks(self, factor: Tensor) -> tuple[dict[Unknowns, Tensor], KnownReaches]:
+        """The blocks with each number multiplied, by a factor (batch, *shape), and how far they reach."""
+        blocks = {unknowns: columns * factor[:, None, None] for unknowns, columns in self.blocks.items()}
+        size = factor.abs()
+        return blocks, self.reaches.changed(self.blocks, blocks, {u: u for u in blocks}, lambda reach: reach * size)
+
     def rearranged(self, change: Callable[[Tensor], Tensor]) -> Zonotope:
         """With all tensors changed by a function that only moves numbers, behind any leading dimensions."""
-        blocks = {unknowns: change(columns) for unknowns, columns in self.blocks.items()}
+        shape = self.centre.shape[1:]
+        names = {
+            unknowns: unknowns.moved(change, shape) if isinstance(unknowns, LocalUnknowns) else unknowns
+            for unknowns in self.blocks
+        }
+        blocks = {names[unknowns]: change(columns) for unknowns, columns in self.blocks.items()}
         own = None if self.own is None else change(self.own)
-        reaches = self.reaches.changed(self.blocks, blocks, change)
+        reaches = self.reaches.changed(self.blocks, blocks, names, change)
         return Zonotope(change(self.centre), blocks, own, change(self.slack), reaches)
+
+
+def aligned(*zonotopes: Zonotope) -> tuple[Zonotope, ...]:
+    """The same zonotopes, with each unknown under one name in all of them: so blocks of one name can be added."""
+    names: dict[Unknowns, list[Unknowns]] = {}
+    for unknowns in (u for zonotope in zonotopes for u in zonotope.blocks):
+        whole = unknowns.everywhere if isinstance(unknowns, LocalUnknowns) else unknowns
+        if unknowns not in names.setdefault(whole, []):
+            names[whole].append(unknowns)
+    chosen: dict[Unknowns, Unknowns] = {}
+    for whole, (first, *others) in names.items():
+        if others:
+            fit = isinstance(first, LocalUnknowns) and all(first.matches(other) for other in others)
+            chosen |= dict.fromkeys((first, *others), first if fit else whole)
+    return tuple(_renamed(zonotope, chosen) for zonotope in zonotopes)
+
+
+def _renamed(zonotope: Zonotope, chosen: Mapping[Unknowns, Unknowns]) -> Zonotope:
+    """With other names of some unknowns; local ones whose name is not local are spread."""
+    if all(chosen.get(unknowns, unknowns) is unknowns for unknowns in zonotope.blocks):
+        return zonotope
+    blocks: dict[Unknowns, Tensor] = {}
+    names: dict[Unknowns, Unknowns] = {}
+    for unknowns, columns in zonotope.blocks.items():
+        name, wide = chosen.get(unknowns, unknowns), columns
+        if isinstance(unknowns, LocalUnknowns) and not isinstance(name, LocalUnknowns):
+            wide = unknowns.spread(columns)
+        if name in blocks:  # the reach of a sum is not the sum of the reaches
+            names = {old: new for old, new in names.items() if new is not name}
+            blocks[name] = blocks[name] + wide
+        else:
+            names[unknowns], blocks[name] = name, wide
+    reaches = zonotope.reaches.changed(zonotope.blocks, blocks, names)
+    return Zonotope(zonotope.centre, blocks, zonotope.own, zonotope.slack, reaches)
 
 
 def reach_of(unknowns: Unknowns, columns: Tensor, *, tight: bool = False) -> Tensor:
@@ -368,14 +416,9 @@ def of_box(box: Interval) -> Zonotope:
     return Zonotope(box.centre, {}, radius, torch.zeros_like(radius))
 
 
-def balls(matrix: Tensor, origin: str) -> tuple[Unknowns, Tensor]:
-    """One ball for each row that has an error: L (batch, rows..., d, k) → unknowns, (batch, balls, k, rows..., d)."""
-    batch, rows, (d, k) = matrix.shape[0], matrix.shape[1:-2], matrix.shape[-2:]
-    flat = matrix.reshape(batch, -1, d, k)
-    live = flat.abs().amax((0, 2, 3)).nonzero().flatten()
-    columns = flat.new_zeros(batch, len(live), flat.shape[1], k, d)
-    columns[:, torch.arange(len(live), device=flat.device), live] = flat[:, live].mT
-    return Unknowns(origin), columns.movedim(3, 2).reshape(batch, len(live), k, *rows, d)
+def balls(matrix: Tensor, origin: str, *, alone: bool = False) -> tuple[Unknowns, Tensor]:
+    """One ball for each row that has an error: L (batch, rows..., d, k) → unknowns, (batch, 1, k, rows..., d)."""
+    return in_rows(origin, matrix.movedim(-1, 1).unsqueeze(1), alone=alone)
 
 
 MOST_SEGMENT_NUMBERS = 1 << 23
@@ -394,19 +437,18 @@ def error_blocks(errors: Iterable[Ellipse | Segments], origin: str) -> dict[Unkn
         if isinstance(each, Ellipse):
             ellipses.append(each)
         elif each.fits:
-            found[Unknowns(origin)] = each.block()
+            found.update([in_rows(origin, each.block())])
         else:
             ellipses.append(each.ellipse())
     if ellipses:
-        unknowns, columns = ellipsoid_balls(ellipses, origin)
-        found[unknowns] = columns
+        found.update([ellipsoid_balls(ellipses, origin)])
     return found
 
 
-def ellipsoid_balls(ellipses: Iterable[Ellipse], origin: str) -> tuple[Unknowns, Tensor]:
-    """Balls that hold the sum of errors which each lie in an ellipse."""
+def ellipsoid_balls(ellipses: Iterable[Ellipse], origin: str, *, alone: bool = False) -> tuple[Unknowns, Tensor]:
+    """Balls that hold the sum of errors which each lie in an ellipse; `alone`: see `LocalUnknowns`."""
     whole = sum_of_ellipses(list(ellipses))
-    return balls(whole.scale[..., None, None] * root(whole.matrix), origin)
+    return balls(whole.scale[..., None, None] * root(whole.matrix), origin, alone=alone)
 
 
 def sum_of_ellipses(ellipses: list[Ellipse]) -> Ellipse:

@@ -15,7 +15,7 @@ import html
 import json
 import math
 from collections.abc import Iterable, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import torch
 from torch import Tensor
@@ -29,6 +29,7 @@ if TYPE_CHECKING:
 
     from vertex_softmax.certificate.certificate import Certificate
 
+Number = TypeVar("Number", int, float)
 SHOWN = 20
 """The most inputs that a table shows."""
 COLUMNS = ("input", "verdict", "bound", "target", "clean", "reason")
@@ -60,6 +61,8 @@ class Certification:
     counterexamples: Tensor = dataclasses.field(default_factory=lambda: torch.empty(0))
     """For each falsified input a point of its set that the model itself misclassifies, NaN for the others;
     (batch, *input shape) in float64."""
+    effort: dict[str, int] = dataclasses.field(default_factory=dict)
+    """What branching on words has done: how many `parts` were bounded, and how many combinations `evaluated`."""
     peak_bytes: int | None = None
     """The peak memory: of tensors on a CUDA device, else of the process; None where it is not known."""
 
@@ -138,6 +141,7 @@ class Certification:
             "counts": self.counts,
             "seconds": {stage: _finite(spent) for stage, spent in self.seconds.items()},
             "peak_bytes": self.peak_bytes,
+            "effort": dict(self.effort),
             "inputs": self.rows(),
             **{name: [[_finite(x) for x in row] for row in table] for name, table in numbers.items()},
             "counterexamples": [
@@ -207,10 +211,6 @@ def together(parts: Sequence[Certification], order: Sequence[Sequence[int]]) -> 
         return parts[0]
     positions = {n: (i, j) for i, which in enumerate(order) for j, n in enumerate(which)}
     where = [positions[n] for n in range(len(positions))]
-    seconds: dict[str, float] = {}
-    for part in parts:
-        for stage, spent in part.seconds.items():
-            seconds[stage] = seconds.get(stage, 0.0) + spent
     return Certification(
         lower=in_order([part.lower for part in parts], order),
         verdicts=tuple(parts[i].verdicts[j] for i, j in where),
@@ -219,9 +219,19 @@ def together(parts: Sequence[Certification], order: Sequence[Sequence[int]]) -> 
         clean=in_order([part.clean for part in parts], order),
         labels=None if parts[0].labels is None else in_order([_labels_of(part) for part in parts], order),
         counterexamples=in_order([part.counterexamples for part in parts], order),
-        seconds=seconds,
+        seconds=summed([part.seconds for part in parts]),
+        effort=summed([part.effort for part in parts]),
         certificates=tuple(parts[i].certificates[j] for i, j in where) if parts[0].certificates else (),
     )
+
+
+def summed(tables: Sequence[dict[str, Number]]) -> dict[str, Number]:
+    """The sums of what several tables have under each name."""
+    found: dict[str, Number] = {}
+    for table in tables:
+        for name, value in table.items():
+            found[name] = found[name] + value if name in found else value
+    return found
 
 
 def _labels_of(part: Certification) -> Tensor:

@@ -229,6 +229,7 @@ def _certified(graph: Graph, region: Region, centres: Centres, classes: Classes,
         centre = centres.points.to(lower)
         clean = (C @ graph.evaluate(centre).reshape(batch, size, 1)).squeeze(-1)
     branch = ask.method is Method.BAB and isinstance(region, ChoiceRegion) and batch == 1
+    effort: dict[str, int] = {}
     if branch and isinstance(region, ChoiceRegion):  # on words; if that does not decide, `joint` has its say
         by_words = decided_by_choices(graph, region, objective, centres, classes)
         if by_words.verdict is not Verdict.UNKNOWN:
@@ -239,10 +240,11 @@ def _certified(graph: Graph, region: Region, centres: Centres, classes: Classes,
                 method=str(ask.method),
                 clean=classes.spread(clean),
                 seconds=by_words.seconds,
+                effort=by_words.effort,
                 labels=classes.labels,
                 counterexamples=by_words.counterexample.unsqueeze(0),
             )
-        ask = dataclasses.replace(ask, method=Method.JOINT)
+        ask, effort = dataclasses.replace(ask, method=Method.JOINT), by_words.effort
     with torch.no_grad():
         found = lower_bounds(question, objective, ask.method, ask.options)
     positive = bool((found.lower > 0).any())
@@ -257,6 +259,7 @@ def _certified(graph: Graph, region: Region, centres: Centres, classes: Classes,
         method=str(Method.BAB if branch else ask.method),
         clean=classes.spread(clean),
         seconds=dict(question.clock.seconds),
+        effort=effort,
         labels=classes.labels,
         counterexamples=_centres_that_are_wrong(centres, wrong),
     )

@@ -38,6 +38,8 @@ class Decided:
     counterexample: Tensor
     """a combination's embeddings, (tokens, d), if it is falsified; else NaN"""
     seconds: dict[str, float]
+    effort: dict[str, int]
+    """how many parts were bounded, and how many combinations evaluated"""
 
 
 def decided_by_choices(
@@ -55,14 +57,15 @@ def decided_by_choices(
 
     found = decide(graph, region, objective.coefficients.A[0], centres.options.search, accept)
     seconds = {"choices": time.perf_counter() - begin}
+    effort = {"parts": found.parts, "evaluated": found.evaluated}
     if found.witness is not None:
         point = _point(words, found.witness)
         margin = float((graph.evaluate(found.witness).flatten() @ objective.coefficients.A[0].flatten(1).mT).min())
         reason = f"{_replaced(words, point)} misclassified (margin {margin:.6g})"
-        return Decided(Verdict.FALSIFIED, reason, found.lower, point[0], seconds)
+        return Decided(Verdict.FALSIFIED, reason, found.lower, point[0], seconds, effort)
     verdict = Verdict.VERIFIED if found.stopped is Ending.DONE else Verdict.UNKNOWN
     none = torch.full_like(words.centre[0], torch.nan)
-    return Decided(verdict, "" if verdict is Verdict.VERIFIED else _why(found), found.lower, none, seconds)
+    return Decided(verdict, "" if verdict is Verdict.VERIFIED else _why(found), found.lower, none, seconds, effort)
 
 
 def _point(words: TokenChoices, point: Tensor) -> Tensor:

@@ -12,9 +12,10 @@ from __future__ import annotations
 
 import dataclasses
 import datetime
+import functools
 import hashlib
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, TypeAlias
 
@@ -30,15 +31,20 @@ from vertex_softmax.graph.ir import Graph
 from vertex_softmax.methods.options import Options
 from vertex_softmax.methods.registry import METHODS
 from vertex_softmax.methods.verdict import Verdict
+from vertex_softmax.runs.attention_record import MOST_WEIGHTS, AttentionRows, require_rows
+from vertex_softmax.runs.attention_rows import MOST_SENTENCES, attention_layers, weights_in
 from vertex_softmax.runs.certify import certify
 from vertex_softmax.runs.journal import Journal, fingerprint, key_of
 from vertex_softmax.runs.python_models import weights_identity
-from vertex_softmax.runs.run import JOURNAL, VERDICTS, Data, Model, Run, RunSentence, claimed, finite, made, write
+from vertex_softmax.runs.records import made
+from vertex_softmax.runs.run import JOURNAL, VERDICTS, Data, Model, Run, RunSentence, claimed, finite, write
 from vertex_softmax.runs.sentences import ChoiceSentence
 from vertex_softmax.sets.loading import Loaded, read
 from vertex_softmax.sets.token_choices import TokenChoices
 
 ROUNDING = COMPARISON[torch.float64]
+MOST_ALONE = 4096
+"""Of how many choices of a sentence the margin of each alone is told."""
 Watch: TypeAlias = Callable[[str, int, int], None]
 """Called with the method, how many sentences are finished, and how many there are."""
 
@@ -53,6 +59,10 @@ class DecisionPlan:
     """the name of the file that the sentences are from"""
     files: tuple[Path, ...] = ()
     """the files that the run reads, which are never overwritten"""
+    words: Mapping[int, str] | None = None
+    """the texts of token ids"""
+    classes: tuple[str, ...] | None = None
+    """the names of the classes"""
 
 
 # More than six parameters: a public signature, of which the last two are optional.
@@ -86,22 +96,49 @@ def decide_sentences(
                 line = journal.once(key, each.decided, method, plan.options)
                 found.append(each.validated(line, method, journal.path))
             watch(method, len(asked), len(asked))
+        attention = _attention(asked, journal)
     whole = hashlib.sha256(" ".join([weights, *sorted({each.identity for each in asked})]).encode()).hexdigest()
     run = Run(
         title=f"{name} on {plan.data}: every combination of words",
         version=__version__,
         created=datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),
         model=Model(name, whole),
-        data=Data(plan.data, (), tokens="words are replaced by given ones"),
+        data=Data(plan.data, (), classes=plan.classes, tokens="words are replaced by given ones"),
         methods=methods,
         eps=(),
         inputs=(),
         sentences=tuple(found),
         settings={"threads": torch.get_num_threads(), "precision": "float64"},
         seconds=time.perf_counter() - begin,
+        words=_words(asked, plan.words or {}),
+        attention=attention,
     )
     write(run, out, outputs)
     return run
+
+
+def _words(asked: Sequence[_AskedSentence], texts: Mapping[int, str]) -> dict[str, str]:
+    """The texts of all ids of the sentences and of their choices, as far as they are known."""
+    ids = {i for each in asked for i in each.sentence.ids}
+    ids |= {i for each in asked for some in each.words.choices[0].values() for i in some}
+    return {str(i): texts[i] for i in sorted(ids) if i in texts}
+
+
+def _attention(asked: Sequence[_AskedSentence], journal: Journal) -> tuple[AttentionRows, ...]:
+    """The softmax rows of the first sentences, while every combination of their words is chosen."""
+    found: list[AttentionRows] = []
+    total = 0
+    for each in asked[:MOST_SENTENCES]:
+        size, number = weights_in(each.graph), each.sentence.number
+        total += size
+        if not size or total > MOST_WEIGHTS:
+            break
+        layers = journal.once(key_of("attention of choices", **each.about), each.layers)
+        about = "every combination of the given words is chosen" if each.words.choices[0] else ""
+        rows = made(AttentionRows, {"input": number, "about": about, "layers": layers}, f"sentence {number}")
+        require_rows([rows], [number])
+        found.append(rows)
+    return tuple(found)
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -150,11 +187,36 @@ class _AskedSentence:
             "threads": torch.get_num_threads(),
         }
 
-    def margin(self, logits: Tensor) -> float:
-        """The least margin of the label to another class."""
+    def margins(self, logits: Tensor) -> Tensor:
+        """The least margins of the label to another class, (n, classes) → (n,)."""
         label = self.sentence.label
-        others = torch.cat([logits[:label], logits[label + 1 :]])
-        return float((logits[label] - others).amin())
+        others = torch.cat([logits[:, :label], logits[:, label + 1 :]], 1)
+        return (logits[:, label, None] - others).amin(1)
+
+    def margin(self, logits: Tensor) -> float:
+        """The same of one output, (classes,)."""
+        return float(self.margins(logits[None])[0])
+
+    def layers(self) -> list[dict[str, Any]]:
+        """The softmax rows of every attention, as plain JSON."""
+        found = attention_layers(self.graph, self.words, moves=bool(self.words.choices[0]))
+        return [dataclasses.asdict(layer) for layer in found]
+
+    @functools.cached_property
+    def alone(self) -> dict[str, tuple[float | None, ...]]:
+        """For every choice the margin with this one word in place of the sentence's own; empty if there are many."""
+        choices = self.words.choices[0]
+        if sum(map(len, choices.values())) > MOST_ALONE:
+            return {}
+        found = {}
+        for position, ids in choices.items():
+            rows = torch.tensor([self.sentence.ids] * len(ids))
+            rows[:, position] = torch.tensor(ids)
+            points = self.words.look_up(rows[None])[0].to(self.graph.dtype)
+            with torch.no_grad():
+                logits = self.graph.evaluate(points.reshape(len(ids), *self.graph.input.shape)).flatten(1)
+            found[str(position)] = tuple(map(finite, self.margins(logits).tolist()))
+        return found
 
     def decided(self, method: str, options: Options) -> dict[str, Any]:
         """The answer of `certify`, as plain JSON."""
@@ -172,6 +234,7 @@ class _AskedSentence:
             "counterexample": ids,
             "reason": result.reasons[0],
             "seconds": time.perf_counter() - begin,
+            **result.effort,
         }
 
     def validated(self, line: Any, method: str, path: Path) -> RunSentence:
@@ -189,6 +252,8 @@ class _AskedSentence:
             "replaceable": len(self.words.choices[0]),
             "combinations": str(self.words.combinations[0]),
             "method": method,
+            "choices": {str(position): ids for position, ids in self.words.choices[0].items()},
+            "alone": self.alone,
         }
         try:
             found = made(RunSentence, {**line, **own}, f"sentence {number}")
@@ -204,6 +269,9 @@ class _AskedSentence:
         above = found.bound is not None and found.bound > found.clean + ROUNDING * max(1.0, abs(found.clean))
         if above or (found.verdict == "verified" and found.clean < 0):
             raise InvalidValueError(f"it is {found.verdict} by {found.bound}, and the sentence has {found.clean:g}")
+        least = min((x for margins in found.alone.values() for x in margins if x is not None), default=0.0)
+        if found.verdict == "verified" and least < 0:
+            raise InvalidValueError(f"it is verified, and one word in place of another gives the margin {least:g}")
         if found.counterexample is not None:
             if len(found.counterexample) != len(self.sentence.ids):
                 raise InvalidValueError("its counterexample has another length")

@@ -29,8 +29,11 @@ from vertex_softmax.foundation.tolerances import COMPARISON
 from vertex_softmax.graph.ir import Graph
 from vertex_softmax.methods.options import Options
 from vertex_softmax.methods.registry import METHODS
+from vertex_softmax.runs.attention_record import AttentionRows
+from vertex_softmax.runs.attention_rows import MovingSentence, kept_rows
 from vertex_softmax.runs.certify import certify
 from vertex_softmax.runs.journal import Journal, fingerprint, key_of
+from vertex_softmax.runs.records import made, packed
 from vertex_softmax.runs.run import (
     JOURNAL,
     Attacked,
@@ -42,9 +45,7 @@ from vertex_softmax.runs.run import (
     SlackMap,
     claimed,
     finite,
-    made,
     norm_sign,
-    packed,
     write,
 )
 from vertex_softmax.runs.slack import slack_map
@@ -126,6 +127,7 @@ def evaluate(
         answers = [answer for e in radii for method in methods for answer in evaluation.answers(method, e)]
         attacks = evaluation.attacks(radii)
         slack = evaluation.slack(answers, radii)
+        attention = evaluation.attention(radii)
     run = Run(
         title=plan.title or f"{subject.name} on {inputs.name}{sets_in_words(inputs)}",
         version=__version__,
@@ -147,6 +149,8 @@ def evaluate(
             "precision": "float64",
         },
         seconds=time.perf_counter() - begin,
+        words=words_in(inputs),
+        attention=attention,
     )
     write(run, out, outputs)
     return run
@@ -180,6 +184,13 @@ def sets_in_words(inputs: Inputs) -> str:
     """What a title adds about the inputs' balls: nothing if they are ℓ∞ balls around inputs that are no token ids."""
     norm = "" if inputs.norm == math.inf else f", {norm_sign(inputs.norm)}"
     return norm if inputs.ids is None else f"{norm}, moving {moving_in_words(inputs)}"
+
+
+def words_in(inputs: Inputs) -> dict[str, str]:
+    """The texts of the inputs' token ids, as far as they are known, as a run records them."""
+    if inputs.ids is None or inputs.words is None:
+        return {}
+    return {str(i): inputs.words[i] for i in sorted(set(inputs.ids.flatten().tolist())) if i in inputs.words}
 
 
 def moving_in_words(inputs: Inputs) -> str:
@@ -414,6 +425,14 @@ class _Evaluation:
         )
         found = slack_map(graph, some.ball(eps), some.labels.tolist(), [a.target for a in chosen], eps)
         return dataclasses.asdict(found)
+
+    def attention(self, eps: Sequence[float]) -> tuple[AttentionRows, ...]:
+        """The softmax rows of the first sentences, while they move within the largest ε with best bounds."""
+        if self.inputs.ids is None:
+            return ()
+        what, e = f"{moving_in_words(self.inputs)} move", max(self.plan.bounds_at or eps)
+        moving = [MovingSentence(i, self.inputs.at([i]), e, what) for i in range(len(self.inputs))]
+        return kept_rows(self.subject, moving, self.journal, self.context)
 
     def _report(self, method: str, eps: float, found: Sequence[RunAnswer]) -> None:
         certified = sum(a.verdict == "verified" for a in found)

@@ -60,9 +60,16 @@ class Journal:
         source: str,
         keep: Callable[[Trial], Trial] = lambda trial: trial,
         outputs: Outputs | None = None,
+        option: str = "--out",
     ) -> None:
-        """`keep`: reduces a trial to what stays in memory; the file has all of it. `outputs`: the output files."""
+        """`keep`: reduces a trial to what stays in memory; the file has all of it. `outputs`: the output files.
+
+        `option`: the option that says where the journal is, for messages.
+        """
         self.path, self.source, self.keep, self.outputs = path, source, keep, outputs or Outputs()
+        self.option = option
+        self.foreign: Trial | None = None
+        """the first trial of other sources in the file"""
         self.known: dict[str, Trial] = {}
         self._file: Any = None
 
@@ -87,7 +94,7 @@ class Journal:
         return self
 
     def _refused(self, error: OSError) -> InvalidValueError:
-        return InvalidValueError(f"{self.path} cannot be written ({error.strerror}); choose another --out")
+        return InvalidValueError(f"{self.path} cannot be written ({error.strerror}); choose another {self.option}")
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
@@ -136,7 +143,7 @@ class Journal:
             fcntl.flock(self._file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except OSError as error:
             raise InvalidValueError(
-                f"another process is writing {self.path}; wait for it, or choose another --out"
+                f"another process is writing {self.path}; wait for it, or choose another {self.option}"
             ) from error
 
     def _read(self) -> None:
@@ -156,7 +163,9 @@ class Journal:
             if not line.endswith(b"\n"):
                 break
             whole += len(line)
-            if source == self.source:
+            if source != self.source:
+                self.foreign = self.foreign or trial
+            else:
                 try:
                     self.known[key] = self.keep(trial)
                 except (ValueError, KeyError, TypeError, AttributeError) as error:

@@ -27,11 +27,20 @@ from vertex_softmax.foundation.errors import InvalidValueError
 from vertex_softmax.foundation.precision import full_precision
 from vertex_softmax.methods.options import Options
 from vertex_softmax.methods.registry import METHODS
+from vertex_softmax.runs.attention_rows import MovingSentence, kept_rows
 from vertex_softmax.runs.bisection import CHEAP, STRONGER, Bisection, Bracket
 from vertex_softmax.runs.certify import certify
-from vertex_softmax.runs.evaluate import PIECE, asked_of, described, inputs_of, sets_in_words
+from vertex_softmax.runs.evaluate import (
+    PIECE,
+    asked_of,
+    described,
+    inputs_of,
+    moving_in_words,
+    sets_in_words,
+    words_in,
+)
 from vertex_softmax.runs.journal import Journal, fingerprint, key_of
-from vertex_softmax.runs.run import JOURNAL, Model, Radius, Run, RunInput, claimed, norm_sign, write
+from vertex_softmax.runs.run import JOURNAL, Model, Plain, Radius, Run, RunInput, claimed, norm_sign, write
 from vertex_softmax.runs.subject import Inputs, Subject
 
 Watch: TypeAlias = Callable[[str, int, int], None]
@@ -55,19 +64,19 @@ def radii(
     `files`: the files that the run reads, which are never overwritten.
     """
     how = how or Bisection()
-    for method in methods:
-        if method not in METHODS:
-            raise InvalidValueError(f"method is {method!r}; choose one of {', '.join(METHODS)}")
-    if not methods:
-        raise InvalidValueError("there is nothing to do: give at least one method")
+    require_methods(methods)
     begin = time.perf_counter()
     outputs = claimed(out, files)
     shown = inputs_of(subject, inputs)
     with Journal(out / JOURNAL, fingerprint("runs/radius.py"), outputs=outputs) as journal:
-        search = _RadiusBisection(
+        search = RadiusBisection(
             subject, inputs, how, dataclasses.replace(options or Options(), goal=0.0), journal, watch
         )
         found = [radius for method in dict.fromkeys(methods) for radius in search.radii(method, shown)]
+        best = {i: max(r.certified for r in found if r.input == i) for i in range(len(inputs))}
+        what = f"{moving_in_words(inputs)} move"
+        moving = [MovingSentence(i, inputs.at([i]), best[i], what) for i in best if inputs.ids is not None]
+        attention = kept_rows(subject, moving, journal, search.context)
     run = Run(
         title=f"Certified radii of {subject.name} on {inputs.name}{sets_in_words(inputs)}",
         version=__version__,
@@ -78,21 +87,37 @@ def radii(
         eps=(),
         inputs=shown,
         radii=tuple(found),
-        settings={
-            "norm": norm_sign(inputs.norm),
-            "least ε": how.least,
-            "most ε": how.most,
-            "precision": how.precision,
-            "attack": f"{how.attack_restarts} starts of {how.attack_steps} steps per class",
-            "threads": torch.get_num_threads(),
-        },
+        settings=settings_of(inputs, how),
         seconds=time.perf_counter() - begin,
+        words=words_in(inputs),
+        attention=attention,
     )
     write(run, out, outputs)
     return run
 
 
-class _RadiusBisection:
+def require_methods(methods: Sequence[str]) -> None:
+    """Raise unless there is a method, and all are known."""
+    for method in methods:
+        if method not in METHODS:
+            raise InvalidValueError(f"method is {method!r}; choose one of {', '.join(METHODS)}")
+    if not methods:
+        raise InvalidValueError("there is nothing to do: give at least one method")
+
+
+def settings_of(inputs: Inputs, how: Bisection) -> dict[str, Plain]:
+    """The settings of a search for radii, as a run records them."""
+    return {
+        "norm": norm_sign(inputs.norm),
+        "least ε": how.least,
+        "most ε": how.most,
+        "precision": how.precision,
+        "attack": f"{how.attack_restarts} starts of {how.attack_steps} steps per class",
+        "threads": torch.get_num_threads(),
+    }
+
+
+class RadiusBisection:
     """The bisection, in pieces of inputs; every answer is a line of the journal, so that none is computed twice."""
 
     def __init__(

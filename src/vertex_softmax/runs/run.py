@@ -10,24 +10,21 @@ its size is limited, and whatever does not fit is an error that names it.
 
 from __future__ import annotations
 
-import base64
-import binascii
 import dataclasses
 import itertools
 import json
 import math
 from collections.abc import Mapping, Sequence
-from functools import cache
 from pathlib import Path
-from types import NoneType, UnionType
-from typing import Any, TypeVar, Union, cast, get_args, get_origin, get_type_hints
-
-import numpy as np
-from numpy.typing import NDArray
+from types import NoneType
+from typing import Any
 
 from vertex_softmax.foundation.errors import InvalidValueError
 from vertex_softmax.foundation.files import read_whole, write_whole
 from vertex_softmax.foundation.outputs import Outputs
+from vertex_softmax.runs.attention_record import AttentionRows, require_rows
+from vertex_softmax.runs.parts import PartRadius, Parts, require_parts
+from vertex_softmax.runs.records import fields_of, made, unpacked
 
 FORMAT = "vertex-run/1"
 NAME = "run.json"
@@ -42,9 +39,7 @@ VERDICTS = ("verified", "falsified", "unknown")
 NORMS = {"inf": "ℓ∞", "2": "ℓ2", "1": "ℓ1"}
 """The norms of balls, and how they are shown."""
 
-Floats = NDArray[np.float64]
 Plain = str | int | float | bool | None
-T = TypeVar("T")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -161,6 +156,15 @@ class RunSentence:
     counterexample: tuple[int, ...] | None = None
     """the ids of a combination that is misclassified, if it is falsified"""
     reason: str = ""
+    choices: dict[str, tuple[int, ...]] = dataclasses.field(default_factory=dict)
+    """by position, in decimal digits: the ids that may stand there, the word itself first"""
+    alone: dict[str, tuple[float | None, ...]] = dataclasses.field(default_factory=dict)
+    """by position, for each of its choices: the least margin with this one word in place of the sentence's own; None
+    if it is not finite, and empty if there are too many choices"""
+    parts: int | None = None
+    """how many sets of combinations were bounded, if the method branches on words"""
+    evaluated: int | None = None
+    """how many combinations were evaluated, if the method branches on words"""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -222,6 +226,12 @@ class Run:
     seconds: float = 0.0
     sentences: tuple[RunSentence, ...] = ()
     """the answers of a run over choices of words, which has no inputs and no ε"""
+    parts: Parts | None = None
+    """what moves alone, in a search for radii of parts"""
+    part_radii: tuple[PartRadius, ...] = ()
+    words: dict[str, str] = dataclasses.field(default_factory=dict)
+    """by token id, in decimal digits: its text, as the vocabulary has it"""
+    attention: tuple[AttentionRows, ...] = ()
 
     def rate(self, method: str, eps: float) -> float | None:
         """The share of all inputs that are certified; None unless the method has an answer for every input."""
@@ -248,24 +258,6 @@ def norm_sign(norm: float) -> str:
     return NORMS[f"{norm:g}"]
 
 
-def packed(x: Any) -> str:
-    """Numbers as text: base64 of little-endian float64. x: an array or a tensor on the CPU."""
-    return base64.b64encode(np.ascontiguousarray(x, dtype="<f8").tobytes()).decode()
-
-
-def unpacked(text: str, shape: Sequence[int]) -> Floats:
-    """The array of this shape that was packed."""
-    try:
-        numbers = np.frombuffer(base64.b64decode(text, validate=True), dtype="<f8")
-    except (binascii.Error, ValueError) as error:
-        raise InvalidValueError(f"a picture is not base64 of float64 numbers: {error}") from error
-    if numbers.size != math.prod(shape) or not bool(np.isfinite(numbers).all()):
-        raise InvalidValueError(
-            f"a picture has {numbers.size} numbers, or one that is not finite; its shape is {shape}"
-        )
-    return numbers.reshape(tuple(shape)).astype(np.float64)
-
-
 def claimed(folder: Path, files: Sequence[Path] = ()) -> Outputs:
     """The output files of a run in this folder; raises if one of them is among `files`, which the run reads."""
     outputs = Outputs(files)
@@ -290,69 +282,11 @@ def read(path: Path) -> Run:
     remedy = "give the folder that `vertex demo`, `vertex certify` or `vertex radius` wrote"
     text = read_whole(file, MOST_BYTES, remedy)
     try:
-        data = json.loads(text, parse_constant=_refuse)
-        if not isinstance(data, dict) or data.pop("format", None) != FORMAT:
-            raise InvalidValueError(f"its format is not {FORMAT!r}")
-        run = made(Run, data, "run")
+        run = made(Run, fields_of(text, FORMAT), "run")
         _require_consistent(run)
     except (ValueError, RecursionError) as error:
         raise InvalidValueError(f"{file} is not a run of Vertex: {error}") from error
     return run
-
-
-def _refuse(text: str) -> float:
-    raise InvalidValueError(f"it has the number {text}")
-
-
-def _converted(kind: Any, value: Any, where: str) -> Any:
-    """A JSON value as the type `kind`: dataclasses from objects, tuples and lists from arrays, finite numbers."""
-    origin, arguments = get_origin(kind), get_args(kind)
-    if dataclasses.is_dataclass(kind):
-        return made(kind, value, where)  # type: ignore[arg-type]
-    if origin in (UnionType, Union):
-        if value is None and NoneType in arguments:
-            return None
-        rest = [option for option in arguments if option is not NoneType]
-        if len(rest) == 1:
-            return _converted(rest[0], value, where)
-        if isinstance(value, bool | str) or (isinstance(value, int | float) and abs(value) <= 1e300):
-            return value
-    elif origin in (tuple, list) and isinstance(value, list | tuple):
-        fixed = origin is tuple and Ellipsis not in arguments
-        if fixed and len(value) != len(arguments):
-            raise InvalidValueError(f"{where} has {len(value)} entries, not {len(arguments)}")
-        return origin(_converted(arguments[i if fixed else 0], x, f"{where}[{i}]") for i, x in enumerate(value))
-    elif origin is dict and isinstance(value, dict):
-        return {key: _converted(arguments[1], x, f"{where}.{key}") for key, x in value.items()}
-    elif kind is float and isinstance(value, int | float) and not isinstance(value, bool):
-        if abs(value) <= 1e300:
-            return float(value)
-    elif kind is int and isinstance(value, int) and not isinstance(value, bool):
-        if abs(value) < 1 << 53:
-            return value
-    elif kind is str and isinstance(value, str):
-        return value
-    raise InvalidValueError(f"{where} does not have the type it must have")
-
-
-@cache
-def _field_types(kind: type) -> dict[str, Any]:
-    return get_type_hints(kind)
-
-
-def made(kind: type[T], value: Any, where: str) -> T:
-    """A dataclass of this module from plain JSON; a value that does not fit is an error that names it by `where`."""
-    if not isinstance(value, dict):
-        raise InvalidValueError(f"{where} is not an object")
-    types = _field_types(cast(type, kind))
-    fields = {f.name: f for f in dataclasses.fields(kind)}  # type: ignore[arg-type]
-    if unknown := [name for name in value if name not in fields]:
-        raise InvalidValueError(f"{where} has the unknown field {unknown[0]!r}")
-    for name, f in fields.items():
-        needed = f.default is dataclasses.MISSING and f.default_factory is dataclasses.MISSING
-        if needed and name not in value:
-            raise InvalidValueError(f"{where} lacks {name!r}")
-    return kind(**{name: _converted(types[name], x, f"{where}.{name}") for name, x in value.items()})
 
 
 def _require_consistent(run: Run) -> None:
@@ -377,6 +311,18 @@ def _require_consistent(run: Run) -> None:
     _require_unique(run)
     for sentence in run.sentences:
         _require_sentence(sentence, run.methods)
+    require_parts(run.parts, run.part_radii, run.data.shape, run.methods, len(run.inputs))
+    if run.parts is not None and any((x.ids is None) == (run.parts.kind == "tokens") for x in run.inputs):
+        raise InvalidValueError(
+            f"the parts are {run.parts.kind}, which does not fit the inputs: only words have token ids"
+        )
+    if run.parts is not None and (run.answers or run.attacks or run.radii or run.sentences or run.slack):
+        raise InvalidValueError("a search for radii of parts has answers of another kind")
+    if run.sentences and run.inputs:
+        raise InvalidValueError("a run over choices of words has inputs")
+    numbers = [s.number for s in run.sentences] if run.sentences else range(len(run.inputs))
+    require_rows(run.attention, numbers)
+    _require_words(run)
     if run.slack is not None:
         for heads in run.slack.attentions:
             _require_rectangular(heads)
@@ -396,6 +342,34 @@ def _require_sentence(sentence: RunSentence, methods: Sequence[str]) -> None:
         raise InvalidValueError(f"{where} has {len(sentence.ids)} tokens and a counterexample of {len(found)}")
     if not (sentence.combinations.isascii() and sentence.combinations.isdigit()):
         raise InvalidValueError(f"{where} has {sentence.combinations[:40]!r} combinations, which is no number")
+    _require_choices(sentence, where)
+
+
+def _require_choices(sentence: RunSentence, where: str) -> None:
+    """Raise unless choices are at positions of the sentence, its own word first, and the margins are theirs."""
+    for position, ids in sentence.choices.items():
+        if not _is_number(position) or int(position) >= len(sentence.ids) or not ids:
+            raise InvalidValueError(f"{where} has choices at {position[:40]!r}, which is no position, or none there")
+        if ids[0] != sentence.ids[int(position)] or len(set(ids)) < len(ids):
+            raise InvalidValueError(f"{where} has choices at {position} that do not begin with its word, or one twice")
+    for position, margins in sentence.alone.items():
+        if len(margins) != len(sentence.choices.get(position, ())):
+            raise InvalidValueError(f"{where} has {len(margins)} margins at {position[:40]!r}, and not as many choices")
+    if min(sentence.parts or 0, sentence.evaluated or 0) < 0:
+        raise InvalidValueError(f"{where} has tried less than nothing")
+
+
+def _require_words(run: Run) -> None:
+    """Raise unless all words are of token ids, and all ids of a run over words are whole numbers from 0."""
+    if bad := [key for key in run.words if not _is_number(key)]:
+        raise InvalidValueError(f"words has {bad[0][:40]!r}, which is no token id")
+    for x in run.inputs:
+        if x.ids is not None and (run.data.shape[:1] != (len(x.ids),) or min(x.ids, default=0) < 0):
+            raise InvalidValueError(f"input {x.index} has {len(x.ids)} token ids; its shape is {list(run.data.shape)}")
+
+
+def _is_number(text: str) -> bool:
+    return text.isascii() and text.isdigit() and len(text) <= 16
 
 
 def _require_unique(run: Run) -> None:

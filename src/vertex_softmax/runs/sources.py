@@ -54,7 +54,7 @@ def counted(*files: str) -> list[Path]:
 
 def of_answers(*, built: bool = True) -> str:
     """The fingerprint of everything that an answer of `vertex verify` depends on."""
-    return fingerprint("cli/verify.py", "cli/common.py", built=built)
+    return fingerprint("cli/verify.py", "cli/common.py", "cli/sharing.py", built=built)
 
 
 def _within(path: Path) -> list[Path]:

@@ -15,7 +15,7 @@ import lzma
 import math
 import tokenize
 import zipfile
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -74,6 +74,10 @@ class Inputs:
     """the token ids (n, tokens), if the model takes ids"""
     tokens: tuple[int, ...] | None = None
     """the positions of the tokens that may move, if there are ids; None: all"""
+    moving: Tensor | None = None
+    """what may move of each input, if not all of it does, and not `tokens`: (n, tokens), or (n, *shape) without ids"""
+    words: Mapping[int, str] | None = None
+    """the texts of token ids"""
 
     def __len__(self) -> int:
         return len(self.x)
@@ -84,7 +88,11 @@ class Inputs:
         For token ids: a ball for each token that may move.
         """
         if self.ids is not None:
-            return TokenBall(self.x, eps, self.tokens, self.ids, p=self.norm)
+            tokens = self.tokens if self.moving is None else self.moving
+            return TokenBall(self.x, eps, tokens, self.ids, p=self.norm)
+        if self.moving is not None:
+            each = torch.as_tensor(eps, dtype=torch.float64).reshape(-1, *[1] * (self.x.dim() - 1))
+            eps = torch.where(self.moving, each, 0.0)
         if self.norm == math.inf:
             return LinfBall(self.x, eps, clip=self.clip)
         return LpBall(self.x, eps, self.norm, clip=self.clip)
@@ -93,15 +101,15 @@ class Inputs:
         """The inputs at these positions, from 0."""
         index = torch.tensor(list(which), dtype=torch.long)
         numbers = tuple(self.numbers[i] for i in which)
-        ids = None if self.ids is None else self.ids[index]
-        return replace(self, x=self.x[index], labels=self.labels[index], numbers=numbers, ids=ids)
+        ids, moving = (None if part is None else part[index] for part in (self.ids, self.moving))
+        return replace(self, x=self.x[index], labels=self.labels[index], numbers=numbers, ids=ids, moving=moving)
 
     @property
     def sha256(self) -> str:
-        """The SHA-256 of the inputs, their labels, `clip`, the norm, the ids and which tokens may move."""
-        about = (tuple(self.x.shape), self.clip, self.norm, self.ids is not None, self.tokens)
+        """The SHA-256 of the inputs, their labels, `clip`, the norm, the ids and what may move of them."""
+        about = (tuple(self.x.shape), self.clip, self.norm, self.ids is not None, self.tokens, self.moving is not None)
         digest = hashlib.sha256(repr(about).encode())
-        for part in (self.x, self.labels, *(() if self.ids is None else (self.ids,))):
+        for part in (self.x, self.labels, *(part for part in (self.ids, self.moving) if part is not None)):
             digest.update(part.numpy().astype(part.numpy().dtype.newbyteorder("<")).tobytes())
         return digest.hexdigest()
 

@@ -14,7 +14,7 @@ from torch import Tensor
 
 from vertex_softmax.methods.verdict import Verdict
 from vertex_softmax.ops.interval import Interval
-from vertex_softmax.runs.certification import Certification
+from vertex_softmax.runs.certification import Certification, summed
 from vertex_softmax.search.attack import Attack
 from vertex_softmax.sets import InputSet, Union
 
@@ -29,17 +29,14 @@ def united(parts: Sequence[Certification]) -> Certification:
     if len(parts) == 1:
         return parts[0]
     chosen = [_deciding(verdicts) for verdicts in zip(*(part.verdicts for part in parts), strict=True)]
-    seconds: dict[str, float] = {}
-    for part in parts:
-        for stage, spent in part.seconds.items():
-            seconds[stage] = seconds.get(stage, 0.0) + spent
     return dataclasses.replace(
         parts[0],
         lower=torch.stack([part.lower for part in parts]).amin(0),
         verdicts=tuple(parts[k].verdicts[i] for i, k in enumerate(chosen)),
         reasons=tuple(_reason(parts[k], i, k) for i, k in enumerate(chosen)),
         counterexamples=torch.stack([parts[k].counterexamples[i] for i, k in enumerate(chosen)]),
-        seconds=seconds,
+        seconds=summed([part.seconds for part in parts]),
+        effort=summed([part.effort for part in parts]),
     )
 
 

@@ -18,7 +18,6 @@ import time
 from collections.abc import Callable
 from enum import StrEnum
 
-import numpy as np
 import torch
 from torch import Tensor
 
@@ -28,23 +27,23 @@ from vertex_softmax.bounds.branch_and_bound import Aim, Stop, Watchers
 from vertex_softmax.bounds.coefficients import Objective
 from vertex_softmax.bounds.guard import terms
 from vertex_softmax.bounds.question import Question
+from vertex_softmax.bounds.record import Record
 from vertex_softmax.foundation.errors import InvalidValueError, OutOfTimeError
 from vertex_softmax.foundation.precision import full_precision
 from vertex_softmax.foundation.tolerances import PROPERTY
 from vertex_softmax.graph.ir import Graph
-from vertex_softmax.methods.bab import branch
+from vertex_softmax.methods.bab import branch, rules_of
 from vertex_softmax.methods.bound import Bound
-from vertex_softmax.methods.options import JointParts, Options
+from vertex_softmax.methods.options import Options
 from vertex_softmax.methods.registry import METHODS, Method, lower_bounds
 from vertex_softmax.methods.verdict import Verdict
-from vertex_softmax.ops.rules import RowRule, Rules
+from vertex_softmax.ops.rules import Rules
+from vertex_softmax.search.branching import AFFINE, Branching, BranchRequest, question_over, root_options
 from vertex_softmax.search.falsify import Found, PausedSearch, falsify, paused_search
 from vertex_softmax.search.replay import Counterexample
 from vertex_softmax.search.targets import Target, targets_of
 from vertex_softmax.search.visits import Confirm
-from vertex_softmax.sets.region import BoxRegion
-from vertex_softmax.sets.rounding import outward
-from vertex_softmax.specs.property import Case, Floats, Property
+from vertex_softmax.specs.property import Property
 
 ROWS = 1000
 """The share of PROPERTY pays for mixes of this many rows of a conjunction; of more, as much more."""
@@ -54,7 +53,8 @@ FIRST_BATCHES = 24
 """The batches of the attack before the first bound: the centres, and short descents and samples in turn."""
 ATTACK_SHARE = 0.5
 """The attack goes on between two bounds until it has taken this share of the time that the bounds have taken."""
-AFFINE = Rules(attention=RowRule.AFFINE)
+PIECE = 0.1
+"""Seconds of a piece of the second attack while others do branch and bound."""
 
 
 class Stage(StrEnum):
@@ -108,6 +108,24 @@ class Answer:
     """the least violation an attack saw: 0 or less would be a counterexample; inf if there was none"""
     domains: int
     seconds: dict[str, float]
+    searched: tuple[CaseSearch, ...] = ()
+    """if they were asked for, the searches of branch and bound, with the leaves of their trees"""
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class CaseSearch:
+    """A search of branch and bound for conjunctions of one case, and the leaves it has left."""
+
+    case: int
+    numbers: tuple[int, ...]
+    """the conjunction of each objective, counted within the case"""
+    weights: tuple[Tensor, ...]
+    """the mix of the conjunction's rows that each objective is, (m,)"""
+    objectives: Tensor
+    """(n, *output shape)"""
+    question: Question
+    rules: Rules
+    record: Record
 
 
 Report = Callable[[str, str], None]
@@ -125,17 +143,21 @@ def verify(
     options: Options | None = None,
     seed: int = 0,
     report: Report | None = None,
+    branching: Branching | None = None,
+    recorded: bool = False,
 ) -> Answer:
     """Does the property hold of a network? `confirm` replays candidates, on the original model.
 
     method: how far the cascade goes; one of CASCADE, or a method of METHODS, which is then the only one beside the
-    attack.
+    attack. branching: who does branch and bound; None: this process. recorded: whether the answer has the searches of
+    branch and bound with it.
     """
     if method not in CASCADE and method not in METHODS:
         known = ", ".join(dict.fromkeys((*CASCADE, *METHODS)))
         raise InvalidValueError(f"method is {method!r}; choose one of {known}")
     prop.require(graph.input.shape, graph.output.shape)
-    task = _Task(graph, prop, confirm, method, options or Options(), seed, report or (lambda _stage, _text: None))
+    say = report or (lambda _stage, _text: None)
+    task = _Task(graph, prop, confirm, method, options or Options(), seed, say, branching, recorded)
     return _Cascade(task, budget or Budget()).run()
 
 
@@ -150,6 +172,8 @@ class _Task:
     options: Options
     seed: int
     say: Report
+    branching: Branching | None = None
+    recorded: bool = False
 
 
 class _Found(Exception):  # noqa: N818
@@ -175,6 +199,7 @@ class _Cascade:
         self.nearest = math.inf
         self.domains = 0
         self.problem = ""
+        self.searched: list[CaseSearch] = []
         self.attack: PausedSearch | None = None
         self.attack_left = min(budget.first * budget.seconds, budget.most)
         """seconds that the first attack, which is made in pieces, may still take"""
@@ -221,6 +246,7 @@ class _Cascade:
             nearest=self.nearest,
             domains=self.domains,
             seconds=seconds,
+            searched=tuple(self.searched),
         )
 
     def _left_seconds(self) -> float:
@@ -275,7 +301,7 @@ class _Cascade:
         if self.task.method == Stage.ATTACK or not self._open(i):
             return ""
         until = time.perf_counter() + self._left_seconds() / waiting
-        question = self._question(case)
+        question = question_over(self.graph, case, self.options, self.deadline)
         bound: Bound | None = None
         for stage in self._stages():
             if stage == Stage.BAB:
@@ -292,6 +318,8 @@ class _Cascade:
                 self.bounding += time.perf_counter() - begin
             self._timed(stage, begin)
             open_ = self._open(i)
+            if open_ and self.task.branching is not None and stage == Stage.CROWN and self.task.method == Stage.BAB:
+                self.task.branching.prepare(i)
             self.say(
                 stage, f"case {i + 1}: {len(open_)} open, worst {min((t.best for t in open_), default=math.inf):.4g}"
             )
@@ -304,28 +332,17 @@ class _Cascade:
         method = self.task.method
         return CASCADE[1 : CASCADE.index(Stage(method)) + 1] if method in CASCADE else (method,)
 
-    def _question(self, case: Case) -> Question:
-        """The network over the box of a case, rounded outward where it must be rounded."""
-        region = BoxRegion(self._placed(case.lower, -torch.inf), self._placed(case.upper, torch.inf))
-        return Question.over(self.graph, region, memory=self.options.memory, deadline=self.deadline)
-
-    def _placed(self, x: Floats, way: float) -> Tensor:
-        """One end of the case's box, (1, *input shape), rounded outward where it must be rounded."""
-        moved = outward(torch.from_numpy(np.ascontiguousarray(x)), self.dtype, way)
-        return moved.reshape(1, *self.graph.input.shape).to(self.device)
-
     def _only(self, i: int) -> Property:
         return dataclasses.replace(self.prop, cases=(self.prop.cases[i],))
 
     def _bound(self, question: Question, i: int, method: Method) -> Bound:
         """Bounds of every row of the case's open conjunctions by one method.
 
-        On the way to branch and bound `joint` runs with its own boxes alone and without an ascent, which is the root of
-        branch and bound.
+        On the way to branch and bound `joint` runs under `root_options`: its boxes are the root of branch and bound.
         """
         open_, options = self._open(i), self.options
         if method is Method.JOINT and self.task.method == Stage.BAB:
-            options = dataclasses.replace(options, parts=JointParts.OWN, ascent=None)
+            options = root_options(options)
         objective = self._objective(torch.cat([target.C for target in open_]))
         with torch.no_grad():
             bound = lower_bounds(question, objective, method, options)
@@ -403,14 +420,44 @@ class _Cascade:
 
         aim = Aim(C, goals=d + guards, known=known)
         search = dataclasses.replace(self.options.search, seconds=seconds)
-        outcome = branch(question, bound, aim, self.options, Watchers(accept, progress), search)
+        record = Record() if self.task.recorded and self.task.branching is None else None
+        if self.task.branching is None:
+            outcome = branch(question, bound, aim, self.options, Watchers(accept, progress, record), search)
+        else:
+            request = BranchRequest(i, question, bound.boxes, aim, search)
+            outcome = self.task.branching.branch(request, accept, self._in_pieces(share, i, again))
         self.domains += outcome.domains
+        if record is not None:
+            weights = tuple(target.weights_of(row) for target, row in zip(open_, rows, strict=True))
+            numbers = tuple(target.number for target in open_)
+            self.searched.append(CaseSearch(i, numbers, weights, C, question, rules_of(self.options), record))
         for target, lowest, limit in zip(open_, outcome.bound.tolist(), d.tolist(), strict=True):
             target.learn_best(lowest - limit)
         if outcome.stopped not in (Stop.DONE, Stop.SECONDS):
             self.problem = f"branch and bound ended: {outcome.stopped}"
         if again and self._open(i):
             self._attack_again(share, self._only(i))
+
+    def _in_pieces(self, share: float, i: int, again: list[float]) -> Callable[[], None]:
+        """The second attack on a case in pieces: none before the time that `again` has, which is cleared then."""
+        attack: list[PausedSearch] = []
+        end = math.inf
+
+        def piece() -> None:
+            nonlocal end
+            now = time.perf_counter()
+            if again and now > again[0]:
+                again.clear()
+                end = now + min(share * self._left_seconds(), self.budget.most)
+                attack.append(paused_search(self.graph, self._only(i), self.task.confirm, seed=self.task.seed))
+            if attack and now < end:
+                found = attack[0].resume(min(now + PIECE, end))
+                if found.counterexample is None and time.perf_counter() < end:
+                    self._timed(AGAIN, now)
+                else:
+                    self._attacked(AGAIN, now, found)
+
+        return piece
 
 
 def mix(question: Question, boxes: Boxes, C: Tensor, d: Tensor) -> Tensor:

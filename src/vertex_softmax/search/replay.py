@@ -6,7 +6,7 @@ onnxruntime's optimisations.
 
     replay = Replay("model.onnx")
     found = replay.confirms(prop, x)      # x is rounded into the box of a case, evaluated, and judged
-    text = counterexample_text(found)     # the text that VNN-COMP requires, if found is not None
+    text = counterexample_text(found, prop)    # the text that VNN-COMP requires, if found is not None
 """
 
 from __future__ import annotations
@@ -152,13 +152,24 @@ def rounded_down(x: NDArray[np.float64], dtype: np.dtype[Any]) -> Array:
     return np.where(near.astype(np.float64) > x, below, near)
 
 
-def counterexample_text(found: Counterexample) -> str:
-    """The counterexample in VNN-COMP's format; every decimal reads back as the same float, and lies in the box."""
+def counterexample_text(found: Counterexample, prop: Property) -> str:
+    """The counterexample in the format of the property's language; every decimal reads back as the same float.
+
+    The decimals of x lie in the box. For VNNLIB 1.0 the text is `((X_0 0.5) … (Y_0 1.0))`. For VNNLIB 2.0 it has a line
+    `X float32 [1,5]` for each tensor, as the file declares it, and then one number per line, row by row.
+    """
     ends = zip(found.case.inner_lower, found.case.inner_upper, strict=True)
     pairs = zip(found.x.reshape(-1), ends, strict=True)
-    lines = [f"(X_{i} {_decimal(float(v), float(low), float(high))})" for i, (v, (low, high)) in enumerate(pairs)]
-    lines += [f"(Y_{i} {float(v)!r})" for i, v in enumerate(found.y.reshape(-1))]
-    return "(" + "\n ".join(lines) + ")\n"
+    x = [_decimal(float(v), float(low), float(high)) for v, (low, high) in pairs]
+    y = [repr(float(v)) for v in found.y.reshape(-1)]
+    if prop.declared is None:
+        lines = [f"({letter}_{i} {v})" for letter, numbers in (("X", x), ("Y", y)) for i, v in enumerate(numbers)]
+        return "(" + "\n ".join(lines) + ")\n"
+    shapes = (prop.input_shape or (), prop.output_shape or ())
+    lines = []
+    for tensor, shape, numbers in zip(prop.declared, shapes, (x, y), strict=True):
+        lines += [f"{tensor.name} {tensor.kind} [{','.join(map(str, shape))}]", *numbers]
+    return "\n".join(lines) + "\n"
 
 
 def _decimal(value: float, lower: float, upper: float) -> str:

@@ -27,6 +27,8 @@ class Target:
         """(m,): lower bounds of C y − d"""
         self.best = -math.inf
         """the best lower bound of λ·C y − λ·d over all rows and mixes"""
+        self.mixes: list[Tensor] = []
+        """the weights (m,) of rows that are mixes of the others, in their order after the others"""
         self.guard = 0.0
         """how far above 0 the best bound has to be: more than rounding can have added"""
 
@@ -49,8 +51,16 @@ class Target:
         """Ask for at least this much above 0."""
         self.guard = max(self.guard, guard)
 
+    def weights_of(self, row: int) -> Tensor:
+        """A row as a mix of the conjunction's own rows: weights (m,) ≥ 0."""
+        own = len(self.d) - len(self.mixes)
+        if row >= own:
+            return self.mixes[row - own]
+        return torch.eye(own, dtype=self.d.dtype, device=self.d.device)[row]
+
     def add_mix(self, weights: Tensor) -> None:
         """Add the mix of the rows by weights (m,) as a row of its own, of which nothing is known yet."""
+        self.mixes.append(weights)
         self.C = torch.cat([self.C, torch.tensordot(weights, self.C, 1).unsqueeze(0)])
         self.d = torch.cat([self.d, (weights @ self.d).unsqueeze(0)])
         self.rows = torch.cat([self.rows, torch.full_like(self.rows[:1], -torch.inf)])

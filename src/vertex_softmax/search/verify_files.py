@@ -30,6 +30,7 @@ from vertex_softmax.graph.ir import Graph
 from vertex_softmax.graph.simplify import simplify
 from vertex_softmax.methods.options import Options
 from vertex_softmax.methods.verdict import Verdict
+from vertex_softmax.search.branching import Branching
 from vertex_softmax.search.cascade import Answer, Budget, Report, verify
 from vertex_softmax.search.replay import Replay
 from vertex_softmax.specs.property import Case, Property
@@ -73,6 +74,7 @@ def load_instance(model: Path | OnnxFile, spec: Path, *, seconds: float | None =
     prop = read_vnnlib(spec, inputs=inputs, outputs=outputs)
     shape = made.final.input.shape
     prop.require(shape, made.final.output.shape)
+    prop.require_kinds(*original.kinds)
     replay(original, made, [point for part in points_of_cases(prop.cases[:1], shape) for point in part], 0, clock)
     graph = simplify(made.final, deadline=clock.end)
     require_dimensions(graph)
@@ -101,7 +103,7 @@ def points_of_cases(cases: Sequence[Case], shape: tuple[int, ...]) -> Iterator[T
         yield torch.stack(part)
 
 
-# More than six parameters: a public signature, of which the last five are optional keywords.
+# More than six parameters: a public signature, of which the last six are optional keywords.
 def verify_instance(
     instance: Instance,
     budget: Budget,
@@ -111,14 +113,24 @@ def verify_instance(
     device: str = "cpu",
     seed: int = 0,
     report: Report | None = None,
+    branching: Branching | None = None,
+    recorded: bool = False,
 ) -> Answer:
-    """The answer of the cascade; if memory is exhausted, it is `unknown`."""
+    """The answer of the cascade; if memory is exhausted, it is `unknown`. recorded: with its searches."""
     begin = time.perf_counter()
     graph = instance.graph.to(torch.float64, torch.device(device))
     confirm = lambda x: instance.replay.confirms(instance.prop, x)  # noqa: E731
+    asked: dict[str, Any] = {"method": method, "options": options, "seed": seed}
     try:
         return verify(
-            graph, instance.prop, confirm, budget=budget, method=method, options=options, seed=seed, report=report
+            graph,
+            instance.prop,
+            confirm,
+            budget=budget,
+            report=report,
+            branching=branching,
+            recorded=recorded,
+            **asked,
         )
     except (MemoryError, RuntimeError) as error:
         if not isinstance(error, MemoryError | torch.OutOfMemoryError) and not any(

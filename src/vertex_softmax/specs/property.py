@@ -136,15 +136,28 @@ class Case:
         return bool(((flat >= self.inner_lower) & (flat <= self.inner_upper)).all())
 
 
+class DeclaredTensor(NamedTuple):
+    """The name and the element type of the input or the output, as a VNNLIB 2.0 file declares them."""
+
+    name: str
+    kind: str
+    """`real`, or a type of ONNX: `float32`, `float64`, …"""
+
+
 @dataclasses.dataclass(frozen=True, eq=False)
 class Property:
-    """The cases of a property, its numbers of inputs and outputs, and their shapes if the file declares them."""
+    """The cases of a property, its numbers of inputs and outputs, and their shapes if the file declares them.
+
+    `declared`: the input and the output as a VNNLIB 2.0 file declares them; None for VNNLIB 1.0, where they are called
+    X and Y.
+    """
 
     cases: tuple[Case, ...]
     inputs: int
     outputs: int
     input_shape: tuple[int, ...] | None = None
     output_shape: tuple[int, ...] | None = None
+    declared: tuple[DeclaredTensor, DeclaredTensor] | None = None
 
     def require(self, input_shape: Sequence[int], output_shape: Sequence[int]) -> None:
         """Raise if the property does not fit a network with these shapes.
@@ -163,6 +176,18 @@ class Property:
                 raise InvalidValueError(
                     f"the network's {name} has shape {list(shape)}, and the property declares {list(declared)}: the "
                     "two may differ by ones at the front, no more; declare the network's shape"
+                )
+
+    def require_kinds(self, input_kind: str, output_kind: str) -> None:
+        """Raise if the file declares element types that are neither `real` nor those of the network.
+
+        A type of the network that is not known is "undefined", as in ONNX, and fits every declaration.
+        """
+        for tensor, kind in zip(self.declared or (), (input_kind, output_kind), strict=False):
+            if tensor.kind not in ("real", kind) and kind != "undefined":
+                raise InvalidValueError(
+                    f"the property declares {tensor.name} with elements of type {tensor.kind}, and the network's are "
+                    f"{kind}: declare the network's type, or real"
                 )
 
     def broken_by(self, x: NDArray[np.floating], y: NDArray[np.floating]) -> bool:

@@ -30,11 +30,12 @@ from vertex_softmax.specs.formula import (
     short,
 )
 from vertex_softmax.specs.normal_form import NUMBERS, Assertions
-from vertex_softmax.specs.property import Property
+from vertex_softmax.specs.property import DeclaredTensor, Property
 
 DEPTH = 100
 """The deepest nesting of parentheses; the package is recursive, and about 50,000 levels crash the process."""
-TYPES = frozenset(("Real", "F16", "BF16", "F32", "F64"))
+TYPES = {"Real": "real", "F16": "float16", "BF16": "bfloat16", "F32": "float32", "F64": "float64"}
+"""The package's names of the element types that are read, and the language's."""
 _COMMENT = re.compile(r'"[^"\n]*"|;[^\n]*')
 _VERSION = re.compile(r"\s*\(vnnlib-version\s+<([0-9.]+)>", re.ASCII)
 _FOREIGN = re.compile(r"[^\t\n\f\v -~]")
@@ -117,6 +118,11 @@ def _explained(report: str) -> tuple[int, str]:
         return int(line[1]) if line else 1, f"the package vnnlib says: {report[:300]}"
 
 
+def _declared(tensor: Any) -> DeclaredTensor:
+    """The name and the type of a tensor of the package's syntax tree, whose type is one of TYPES."""
+    return DeclaredTensor(str(tensor.name), TYPES[tensor.dtype.name])
+
+
 class _Walk:
     """A walk over the package's syntax tree of a file with one network, one input and one output.
 
@@ -132,6 +138,7 @@ class _Walk:
         if network.hidden:
             raise LocatedError(self._position("hidden"), "hidden tensors are not supported; leave them out")
         self.input, self.output = self._only("input", network.inputs), self._only("output", network.outputs)
+        self.declared = (_declared(network.inputs[0]), _declared(network.outputs[0]))
 
     def _position(self, what: str, number: int = 0) -> int:
         """The offset of a declaration of this kind, counted from 0; 0 if there is none."""
@@ -174,7 +181,7 @@ class _Walk:
             assertions.add(formula, position)
         inputs = dict.fromkeys(range(math.prod(self.input)), self._position("input"))
         spec = assertions.property(inputs, math.prod(self.output), len(self.plain.rstrip()))
-        return dataclasses.replace(spec, input_shape=self.input, output_shape=self.output)
+        return dataclasses.replace(spec, input_shape=self.input, output_shape=self.output, declared=self.declared)
 
     def _formula(self, node: Any) -> tuple[int, Formula]:
         """(position, formula) of a node of the tree."""

@@ -391,3 +391,19 @@ ZONOTOPES: Changes = {
         "sums[*index, i, j][used_y] += 0",
     ),
 }
+MOVES: Changes = {
+    "a permutation stays": ("Moved.back", "A.take(self.order, axis=1)", "A", 0),
+    "back to the wrong entries": (
+        "Moved.back",
+        "back[:, self.taken]",
+        "back[:, np.sort(self.order)[: len(self.taken)]]",
+    ),
+    "the last of those that take one": (
+        "Moved.back",
+        "ordered if self.most == 1 else np.add.reduceat(ordered, self.first, axis=1)",
+        "ordered[:, self.first]",
+    ),
+    "not in order": ("Moved.back", "ordered = A.take(self.order, axis=1)", "ordered = A"),
+    "any move stays": ("moved", "np.array_equal(flat, np.arange(total))", "len(flat) == total"),
+    "every entry once": ("moved", "int(counts.max())", "1"),
+}

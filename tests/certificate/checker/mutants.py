@@ -13,7 +13,7 @@ import tempfile
 from pathlib import Path
 from typing import NamedTuple
 
-from tests.certificate.checker.faults import CURVES, ROUNDING, ZONOTOPES
+from tests.certificate.checker.faults import CURVES, MOVES, ROUNDING, ZONOTOPES
 from tests.certificate.checker.row_faults import ROWS
 from tests.certificate.checker.set_faults import DUALITY, INPUT_SETS, UNKNOWNS
 from tests.mutation.locate import Change, Sources
@@ -21,7 +21,7 @@ from tests.mutation.locate import Change, Sources
 FOLDER = Path(__file__).parent
 SOURCE = FOLDER.parents[2] / "src" / "vertex_softmax" / "certificate" / "checker"
 FILES = (
-    *("file.py", "rounding.py", "curves.py", "zonotopes.py", "rows.py"),
+    *("file.py", "rounding.py", "curves.py", "zonotopes.py", "rows.py", "moves.py"),
     *("unknowns.py", "duality.py", "input_sets.py"),
 )
 
@@ -40,7 +40,7 @@ class Mutant(NamedTuple):
 MUTANTS = [
     Mutant(file, name, *change)
     for file, changes in (
-        *(("rounding", ROUNDING), ("curves", CURVES), ("zonotopes", ZONOTOPES), ("rows", ROWS)),
+        *(("rounding", ROUNDING), ("curves", CURVES), ("zonotopes", ZONOTOPES), ("rows", ROWS), ("moves", MOVES)),
         *(("unknowns", UNKNOWNS), ("duality", DUALITY), ("input_sets", INPUT_SETS)),
     )
     for name, change in changes.items()

@@ -17,7 +17,8 @@ from vertex_lab.fuzz.directions.networks import attack_network
 from vertex_softmax.ops import pairs
 from vertex_softmax.ops.propagation import curves, norms
 from vertex_softmax.ops.propagation.products import product_errors
-from vertex_softmax.ops.zonotope import RowShape, Unknowns, Zonotope
+from vertex_softmax.ops.unknowns import Unknowns
+from vertex_softmax.ops.zonotope import RowShape, Zonotope
 
 pytestmark = pytest.mark.usefixtures("one_quiet_thread")
 

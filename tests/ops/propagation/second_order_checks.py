@@ -16,7 +16,8 @@ import torch
 from torch import Tensor
 
 from vertex_softmax.ops import pairs
-from vertex_softmax.ops.zonotope import InputUnknowns, Pairs, Unknowns, Zonotope, reach_of
+from vertex_softmax.ops.unknowns import InputUnknowns, Pairs, Unknowns
+from vertex_softmax.ops.zonotope import Zonotope, reach_of
 
 Values = dict[Unknowns, Tensor]
 """Values of unknowns, (points, balls, dimension)."""
@@ -139,7 +140,7 @@ def directions(generator: torch.Generator, shape: tuple[int, ...]) -> Tensor:
 def most_of(errors: Zonotope, eta: Tensor) -> Tensor:
     """η·e at most for functionals of all numbers, (directions)."""
     found = (eta.abs() * errors.loose).flatten(1).sum(1)
-    for unknowns, columns in errors.blocks.items():
+    for unknowns, columns in errors.spread.blocks.items():
         along = torch.einsum("mk...,e...->emk", columns[0], eta)
         found = found + reach_of(unknowns, along.movedim(0, -1).unsqueeze(0))[0]
     return found
@@ -150,7 +151,7 @@ def overshoot(found: Zonotope, drawn: Case, evaluate: Evaluate, rows: Tensor | N
 
     `rows`: whether anything is claimed of a row, (1, rows...); the others are not looked at.
     """
-    shape = tuple(found.centre.shape[1:])
+    found, shape = found.spread, tuple(found.centre.shape[1:])
     eta = directions(drawn.generator, shape)
     if rows is not None:  # numbers of rows that are not used may be anything
         keep = rows.expand(1, *shape[:-1]).unsqueeze(-1)

@@ -22,7 +22,8 @@ from vertex_softmax.ops.interval import Interval
 from vertex_softmax.ops.normalization import Normalize
 from vertex_softmax.ops.propagation.norms import remainder
 from vertex_softmax.ops.propagation.rows import CentredScores, exponential, logistic, products
-from vertex_softmax.ops.zonotope import Unknowns, Zonotope
+from vertex_softmax.ops.unknowns import Unknowns
+from vertex_softmax.ops.zonotope import Zonotope
 
 DIRECTIONS, POINTS = 60, 40
 
@@ -73,7 +74,7 @@ def draw(shapes: list[tuple[int, ...]], size: float, seed: int, centre: float = 
 
 def check(op: Propagating, drawn: Drawn) -> None:
     boxes = tuple(zonotope.box for zonotope in drawn.zonotopes)
-    found = op.propagate(drawn.zonotopes, boxes, "the op")
+    found = op.propagate(drawn.zonotopes, boxes, "the op").spread
     old = {unknowns for zonotope in drawn.zonotopes for unknowns in zonotope.blocks}
     shape = found.centre.shape[1:]
     eta = torch.randn(DIRECTIONS, *shape, generator=drawn.generator, dtype=torch.float64)

@@ -186,7 +186,7 @@ def test_curves(op: Elementwise, size: float) -> None:
         assert has_products(found, drawn.inputs) or size > 0.05 or isinstance(op, Relu)  # whose sign may be decided
         # whatever is better: an endlessly wide band is never chosen
         (x,) = drawn.zonotopes
-        band = op.band(x.tight_box, op.lines(x.tight_box, Rules(attention=RowRule.AFFINE, parallel=True)))
+        band = op.band(x.tight_box, Rules(attention=RowRule.AFFINE, parallel=True))
         wide = band._replace(half=band.half + 1e6)
         second = bent_to_second_order(x, wide, op.parabola(x, x.tight_box), "curve")
         assert overshoot(second, drawn, op.evaluate) <= 0

@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 
+from vertex_softmax.runs.records import packed, unpacked
 from vertex_softmax.runs.run import (
     Attacked,
     AttentionHeads,
@@ -20,8 +21,6 @@ from vertex_softmax.runs.run import (
     RunAnswer,
     RunInput,
     SlackMap,
-    packed,
-    unpacked,
 )
 from vertex_softmax.runs.sweep import sweep
 from vertex_softmax.runs.sweep.instances import SweepInstance

@@ -14,6 +14,7 @@ from matplotlib.figure import Figure
 
 from vertex_softmax import Certification, Verdict, softmax_box_min
 from vertex_softmax.foundation.errors import InvalidTypeError, InvalidValueError, MissingDependencyError
+from vertex_softmax.runs.records import packed
 from vertex_softmax.runs.report import figures
 from vertex_softmax.runs.report.figures import plot_bounds, plot_radii, plot_rates, plot_slack, plot_softmax_box
 from vertex_softmax.runs.run import (
@@ -27,7 +28,6 @@ from vertex_softmax.runs.run import (
     RunAnswer,
     RunInput,
     SlackMap,
-    packed,
 )
 
 inf, nan = math.inf, math.nan

@@ -19,8 +19,10 @@ from typer.testing import CliRunner
 from tests.runs.report import made
 from vertex_softmax.cli.main import app
 from vertex_softmax.foundation.errors import InvalidValueError, MissingDependencyError
+from vertex_softmax.runs.records import packed
 from vertex_softmax.runs.report import pictures, run_page, templates
-from vertex_softmax.runs.report.run_data import Facts, page_data, short, slots
+from vertex_softmax.runs.report.numbers import short
+from vertex_softmax.runs.report.run_data import Facts, page_data, slots
 from vertex_softmax.runs.run import (
     Attacked,
     AttentionHeads,
@@ -30,7 +32,6 @@ from vertex_softmax.runs.run import (
     RunAnswer,
     RunInput,
     SlackMap,
-    packed,
     write,
 )
 
@@ -118,7 +119,7 @@ def test_the_page_is_valid_and_loads_nothing(run) -> None:
 
 def test_the_scripts_use_data_as_text_only() -> None:
     names = [path.name for path in (ROOT / "src/vertex_softmax/runs/report/assets").iterdir()]
-    assert {*run_page.SCRIPTS, "core.js", "charts.js", "table.js", "sweep.js", "page.css"} == set(names)
+    assert {*run_page.SCRIPTS, "core.js", "charts.js", "table.js", "sweep.js", "accuracy.js", "page.css"} == set(names)
     for name in names:
         text = templates.text(f"assets/{name}")
         assert len(text.splitlines()) <= 500

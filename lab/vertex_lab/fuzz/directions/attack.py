@@ -30,14 +30,14 @@ class Outcome:
 
 def errors_of(found: Zonotope, known: set[object], b: int, claimed: Tensor, more: Tensor) -> Sums:
     """What is said of new unknowns, for one of a batch and the numbers (N) that anything is claimed of."""
-    blocks = [c[b].double().flatten(2)[:, :, claimed] for u, c in found.blocks.items() if u not in known]
+    blocks = [c[b].double().flatten(2)[:, :, claimed] for u, c in found.spread.blocks.items() if u not in known]
     return sums(blocks, found.loose[b].double().flatten()[claimed] + more)
 
 
 def finite_numbers(found: Zonotope) -> Tensor:
     """(batch, *shape): the numbers of which anything is said."""
     fine = found.centre.isfinite() & found.loose.isfinite()
-    for columns in found.blocks.values():
+    for columns in found.spread.blocks.values():
         fine = fine & columns.isfinite().flatten(1, 2).all(1)
     return fine
 

@@ -10,7 +10,8 @@ import torch
 from torch import Tensor
 
 from vertex_softmax.ops import pairs
-from vertex_softmax.ops.zonotope import InputUnknowns, Pairs, Unknowns, Zonotope
+from vertex_softmax.ops.unknowns import InputUnknowns, Pairs, Unknowns
+from vertex_softmax.ops.zonotope import Zonotope
 
 Values = dict[Unknowns, Tensor]
 """Values of unknowns, (points, batch, balls, dimension)."""

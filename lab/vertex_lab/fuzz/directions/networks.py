@@ -19,8 +19,10 @@ from vertex_softmax.graph import build
 from vertex_softmax.graph.ir import Graph, Node
 from vertex_softmax.ops import elementwise
 from vertex_softmax.ops.attention import Attention
+from vertex_softmax.ops.bilinear import MatMul
 from vertex_softmax.ops.interval import Interval
-from vertex_softmax.ops.zonotope import InputUnknowns, Unknowns, Zonotope
+from vertex_softmax.ops.unknowns import InputUnknowns, Unknowns
+from vertex_softmax.ops.zonotope import Zonotope
 from vertex_softmax.sets.region import BoxRegion
 
 ACTIVATIONS: dict[str, elementwise.Elementwise | None] = {
@@ -183,10 +185,10 @@ def all_zonotopes(graph: Graph, lower: Tensor, upper: Tensor, merge: int, produc
         made = zonotopes.propagated(node, found, boxes)
         if merge > 0:
             made = zonotopes.merged(made, merge * 3 // 4, f"ops before {node.name}")
-            made = zonotopes.reduced(made, 2 * merge)
+            made = zonotopes.reduced(made, 2 * merge, f"less of {node.name}", rows=not isinstance(node.op, MatMul))
         found[node] = made
         boxes[node] = boxes[node].meet(made.tight_box)
-    return found
+    return {node: made.spread for node, made in found.items()}
 
 
 def _input_set(drawn: Plan, generator: torch.Generator) -> Interval:

@@ -16,7 +16,8 @@ from vertex_softmax.ops.attention import Attention
 from vertex_softmax.ops.interval import Interval
 from vertex_softmax.ops.propagation import norms, products, rows, second_rows
 from vertex_softmax.ops.propagation.second_order import chosen
-from vertex_softmax.ops.zonotope import RowShape, Unknowns, Zonotope, ellipsoid_balls
+from vertex_softmax.ops.unknowns import Unknowns
+from vertex_softmax.ops.zonotope import RowShape, Zonotope, ellipsoid_balls
 
 Evaluate = Callable[..., Tensor]
 

@@ -3,8 +3,9 @@
 The folder can be copied and read by itself, in this order: rounding.py (arithmetic with proved rounding errors),
 file.py (reading a certificate), model.py (the identity of a model file), unknowns.py, duality.py and input_sets.py (the
 sets of inputs), curves.py (functions of one number), zonotopes.py (linear functions and products of zonotopes), rows.py
-(softmax rows), lines.py (lines around ReLU), network.py (every op), passes.py (the backward pass), claim.py (the claim
-in words), proof.py (the replay and what it finds); and forward/ (forms of all nodes, from the input on).
+(softmax rows), lines.py (lines around ReLU), moves.py (gathers of entries), network.py (every op), passes.py (the
+backward pass), claim.py (the claim in words), proof.py (the replay and what it finds); and forward/ (forms of all
+nodes, from the input on).
 """
 
 from typing import TYPE_CHECKING, Any

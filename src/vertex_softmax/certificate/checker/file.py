@@ -20,12 +20,14 @@ MOST_BYTES = 1 << 33
 """The largest certificate, in bytes."""
 MOST_HEADER = 1 << 26
 """The largest JSON header of a certificate, in bytes."""
-TYPES = {"F64": "<f8", "F32": "<f4", "I64": "<i8", "BOOL": "u1"}
+TYPES = {"F64": "<f8", "F32": "<f4", "F16": "<f2", "I64": "<i8", "I32": "<i4", "I16": "<i2", "BOOL": "u1"}
 """Names of element types in safetensors → numpy's."""
-FORMAT = "vertex-certificate-4"
-"""The format that is written. It has what the older ones have, and input sets that are no boxes."""
-OLDER = ("vertex-certificate-2", "vertex-certificate-3")
-"""The formats that are read as well: the second has forward proofs, the first has none."""
+FORMAT = "vertex-certificate-5"
+"""The format that is written. It has what the older ones have, packed trees, and boxes with chosen parameters."""
+BOXES = ("vertex-certificate-2", "vertex-certificate-3")
+"""Formats whose input sets are boxes; the second has forward proofs, the first has none."""
+OLDER = (*BOXES, "vertex-certificate-4")
+"""The formats that are read as well: the last has input sets that are no boxes."""
 Path = str | os.PathLike[str]
 
 
@@ -98,7 +100,9 @@ def _parse(stream: BinaryIO, size: int) -> File:
     table = json.loads(stream.read(length), object_pairs_hook=_without_duplicates)
     header = json.loads(table.pop("__metadata__")["certificate"], object_pairs_hook=_without_duplicates)
     if header["format"] not in (FORMAT, *OLDER):
-        raise Rejected(f"the header does not say {FORMAT}")
+        said = str(header["format"])[:80]
+        known = ", ".join((*OLDER, FORMAT))
+        raise Rejected(f"the format is {said!r}; this checker reads {known}: a newer Vertex may read it")
     entries, end = sorted(table.items(), key=lambda pair: pair[1]["data_offsets"]), 0
     for name, entry in entries:
         itemsize, shape, (start, stop) = np.dtype(TYPES[entry["dtype"]]).itemsize, entry["shape"], entry["data_offsets"]

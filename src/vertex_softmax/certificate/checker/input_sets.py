@@ -22,7 +22,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from .duality import farthest
-from .file import OLDER, File, Rejected, checked_word
+from .file import BOXES, File, Rejected, checked_word
 from .rounding import MORE, TINY, Array, ProvedInterval, down, rounding, up
 from .unknowns import BallOfColumns
 
@@ -345,7 +345,7 @@ def read_set(part: dict[str, Any], file: File, shape: tuple[int, ...]) -> Checke
         raise Rejected("the input set is empty: a lower end is above its upper end")
     if "set" not in part:
         return CheckedBox(lower=lower, upper=upper)
-    if file.header["format"] in OLDER:
+    if file.header["format"] in BOXES:
         raise Rejected(f"a set that is no box in a file of the format {file.header['format']}")
     entry = part["set"]
     if checked_word(entry["kind"], KINDS) == "balls":

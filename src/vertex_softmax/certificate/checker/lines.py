@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 
 import numpy as np
 
@@ -28,15 +28,25 @@ class LinearBounds:
     band_lower: Array
     band_upper: Array
 
+    def flat(self) -> LinearBounds:
+        """The same in arrays of one dimension."""
+        return LinearBounds(**{each.name: getattr(self, each.name).ravel() for each in fields(self)})
+
+    def times(self, A: Array) -> tuple[Array, Array]:
+        """Slopes k and constants b with A f(x) ≥ k x + b: A⁺ times the line below and A⁻ times that above, rounded."""
+        positive = A >= 0
+        slope = A * np.where(positive, self.lower_slope, self.upper_slope)
+        return slope, A * np.where(positive, self.lower_intercept, self.upper_intercept)
+
 
 def relu_lines(box: ProvedInterval, k: Array | None = None) -> LinearBounds:
     """The lines of ReLU: below with slope k (a default if None), above the chord; the band has the chord's slope.
 
-    max(x, 0) − k x is least at an end of the box or at 0.
+    max(x, 0) − k x is least at an end of the box or at 0. Where the sign is known, ReLU is linear, and its slope is k.
     """
     on, off = box.lo >= 0, box.hi <= 0
     chord = np.where(on, 1.0, np.where(off, 0.0, box.hi / np.where(on | off, 1.0, box.hi - box.lo)))
-    k = np.where(on | off, chord, (box.hi > -box.lo) * 1.0) if k is None else k
+    k = np.where(on | off, chord, (box.hi > -box.lo) * 1.0 if k is None else k)
 
     def extreme(slope: Array, side: int) -> Array:
         """side · the least of side · (max(x, 0) − slope·x)."""

@@ -17,7 +17,9 @@ from . import curves, rows, zonotopes
 from .file import File, Rejected, checked_index
 from .forward.forms import Form
 from .input_sets import CheckedBox, CheckedSet
+from .jobs import Jobs
 from .lines import LinearBounds, relu_lines
+from .moves import Moved, moved
 from .rounding import MORE, TINY, Array, ProvedInterval, product, rounding, up
 
 FEW = rows.FEW
@@ -28,6 +30,8 @@ MOST_NUMBERS = 1 << 25
 MOST_WORK = 1 << 43
 """The most multiplications, roughly, of all passes of a check: some hours, a hundred times our largest check.
 A file's length does not limit them: each step may ask for a pass over the whole network for each of its numbers."""
+OF_INPUTS = ("sizes", "rows", "planes", "lines")
+"""What is derived for a node from its inputs alone, and not from its own box or zonotope."""
 LOOK = 100
 """The cost of visiting one node, in multiplications."""
 Shape = tuple[int, ...]
@@ -46,6 +50,13 @@ class CheckerNode:
     """the constants of its op, by their names"""
     eps: float
     """of a normalisation; 0 for other ops"""
+
+    def move(self, total: int) -> Moved:
+        """Of a Move whose inputs have `total` entries together: how coefficients go back; found on first use."""
+        if "moved" not in self.__dict__:
+            self.__dict__["moved"] = moved(self.arrays["index"], total)
+        found: Moved = self.__dict__["moved"]
+        return found
 
 
 ARRAYS = {"Constant": "value", "Move": "index", "Linear": "weight", "Scale": "factor"}
@@ -155,6 +166,7 @@ class Known:
     `forget` is called for a node that they depend on.
     """
 
+    # Seven: the set may be given by its box alone, and the rest has defaults.
     def __init__(
         self,
         nodes: list[CheckerNode],
@@ -163,8 +175,11 @@ class Known:
         spent: list[int] | None = None,
         ends: float = math.inf,
         given: CheckedSet | None = None,
+        jobs: Jobs | None = None,
     ) -> None:
         self.nodes = nodes
+        self.jobs = jobs or Jobs()
+        """Where independent tasks are run."""
         self.given = CheckedBox(lower=lower, upper=upper) if given is None else given
         """The set of inputs; its box is that of node 0."""
         self.costs = list(itertools.accumulate(_cost(node, nodes) for node in nodes))
@@ -239,10 +254,14 @@ class Known:
         return math.prod(node.shape) * keys
 
     def forget(self, number: int) -> None:
-        """Drop everything that was derived from a node's box or zonotope."""
+        """Drop everything that was derived from a node's box, its zonotope or, of a normalisation, the range of σ."""
         self.charge(LOOK * len(self.nodes))
-        users = {k for k, node in enumerate(self.nodes) if number in node.inputs} | {number}
-        self._derived = {key: value for key, value in self._derived.items() if key[0] not in users}
+        users = {k for k, node in enumerate(self.nodes) if number in node.inputs}
+        self._derived = {
+            key: value
+            for key, value in self._derived.items()
+            if key[0] not in users and not (key[0] == number and key[1] not in OF_INPUTS)
+        }
 
     def part(self, split: tuple[int, int, float, bool], left: bool) -> Known:
         """One branch: the inputs for which an entry of a node is at most (left) or at least (right) a point.
@@ -272,6 +291,10 @@ class Known:
             self._derived[key] = compute()
         return self._derived[key]  # type: ignore[return-value]
 
+    def total_size(self, number: int) -> float:
+        """An upper bound of the sum of |x| over the entries x of a node."""
+        return self._once(number, "total", lambda: float(self.boxes[number].size.sum() * MORE))
+
     def sizes(self, number: int) -> Array:
         """An upper bound of |W| |x| for a Linear or Scale node: the size of the terms of each entry, (*shape)."""
         return self._once(number, "sizes", lambda: self._sizes(number))
@@ -287,6 +310,10 @@ class Known:
     def ellipsoid(self, number: int) -> zonotopes.CheckedEllipsoid:
         """The ellipsoids around the rows of a node that has a zonotope."""
         return self._once(number, "ellipsoid", lambda: self._ellipsoid(number))
+
+    def used_columns(self, number: int) -> int:
+        """How many columns the rows of a node with a zonotope have that are not 0, all rows together."""
+        return self._once(number, "columns", lambda: zonotopes.used_columns(self.zonotopes[number]))
 
     def planes(self, number: int) -> ProductPlanes:
         """The planes of a MatMul node."""

@@ -10,12 +10,15 @@ gives Â instead, |(A' − Â)·x| ≤ rounding · |A|·(|W| |x|), with |x| from
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import numpy as np
+from numpy.typing import NDArray
 
 from . import curves, rows, zonotopes
+from .cuts import Cuts
 from .file import Rejected
+from .fitted import CheckedFits, by_fitted
 from .lines import relu_lines
 from .network import LOOK, ExactFactors, Known
 from .rounding import MORE, TINY, Array, ProvedInterval, down, rounding, up
@@ -29,6 +32,8 @@ UNDERFLOW = 2.0**-900
 """More than a size loses by underflow."""
 LOST = 2.0**-980
 """More than a coefficient loses by underflow: 2⁻¹⁰²² for each of the less than 2⁴⁰ products that it is a sum of."""
+FEW_ROWS = 0.3
+"""Where at most this share of the rows of an attention have coefficients, the others are left out."""
 SLACK = 128
 """The relative error of a stored number, 2⁻⁴⁶ = 128 u, counted in roundings."""
 
@@ -48,6 +53,12 @@ class PassOptions:
     """bound from both sides by parallel planes, with noise terms: for zonotopes"""
     columns: int = 0
     """the most noise terms that are kept as columns under `parallel`"""
+    cuts: dict[int, Cuts] = field(default_factory=dict)
+    """node that ReLUs alone read → narrower ranges of its entries, for some of the objectives"""
+    fitted: dict[int, CheckedFits] = field(default_factory=dict)
+    """attention → ellipsoids of its values, fitted to its functionals"""
+    alone: bool = False
+    """whether sums over columns are used where one objective's are short enough, however many objectives there are"""
 
 
 class Pass:
@@ -75,10 +86,22 @@ class Pass:
 
     def _add(self, lo: Array, hi: Array | None = None) -> None:
         """Add the numbers lo (S, ...) to the lower constants, and hi (or lo, if None) to the upper ones."""
-        low, high = (x.reshape(len(x), -1) for x in (lo, lo if hi is None else hi))
-        self.lo, self.hi = self.lo + low.sum(-1), self.hi + high.sum(-1)
-        self.size = self.size + np.maximum(np.abs(low).sum(-1), np.abs(high).sum(-1))
+        low = lo.reshape(len(lo), -1)
+        below, size = low.sum(-1), np.abs(low).sum(-1)
+        above = below
+        if hi is not None:
+            high = hi.reshape(len(hi), -1)
+            above, size = high.sum(-1), np.maximum(size, np.abs(high).sum(-1))
+        self.lo, self.hi, self.size = self.lo + below, self.hi + above, self.size + size
         self.count += low.shape[1] + 2
+
+    def _add_constant(self, A: Array, value: Array) -> None:
+        """Add Σ A·value to both constants, A (S, *shape) and a stored value (*shape): each product is one term."""
+        flat, times = A.reshape(len(A), -1), value.reshape(-1)
+        total, size = flat @ times, np.abs(flat) @ (np.abs(times) + UNDERFLOW)
+        self.lo, self.hi, self.size = self.lo + total, self.hi + total, self.size + size
+        self.count += len(times) + 2
+        self.error = self.error + rounding(SLACK) * size * (1 + rounding(len(times))) + TINY * len(times)
 
     def _add_rounding(self, A: Array, size: Array, roundings: int = 10) -> None:
         """Add the error of terms A·x, |x| ≤ size, after so many roundings; UNDERFLOW covers what `size` has lost."""
@@ -102,7 +125,7 @@ class Pass:
         """Replace a node, whose coefficients are the sum of `parts` (S, *shape), by linear functions of its inputs."""
         node, known = self.known.nodes[number], self.known
         box, A = known.boxes[number], parts[0]
-        self.error = self.error + LOST * float(box.size.sum() * MORE)
+        self.error = self.error + LOST * known.total_size(number)
         for part in parts[1:]:
             A = A + part
             self._add_rounding(A, box.size, 1)
@@ -112,12 +135,13 @@ class Pass:
             self._add(-np.maximum(h * box.lo, h * box.hi))
             A = A + h
             self._add_rounding(A, box.size, 1)
+        if number in self.options.cuts:
+            A = self._hold(number, A, self.options.cuts[number])
         x, op = node.inputs, node.op
         if op == "Input":
             self.coefficients = A.reshape(A.shape[0], -1)
         elif op == "Constant":
-            self._add(A * node.arrays["value"])
-            self._add_rounding(A, np.abs(node.arrays["value"]), SLACK)
+            self._add_constant(A, node.arrays["value"])
         elif op == "Add":
             self._propagate(x[0], A)
             self._propagate(x[1], A)
@@ -129,20 +153,31 @@ class Pass:
             self._propagate(x[0], A @ weight.T)
             self._add_rounding(A, known.sizes(number), weight.shape[1] + SLACK)
         else:
-            named = op in ("Move", "Multiply", "MatMul", "Normalize", "Attention")
+            named = op in ("Move", "Multiply", "MatMul", "Normalize", "Attention", "Relu")
             getattr(self, "_" + op.lower() if named else "_curve")(number, A, chosen)
+
+    def _hold(self, number: int, A: Array, cuts: Cuts) -> Array:
+        """A with the multipliers of cuts added, as above: of single entries, in their narrower ranges."""
+        h = cuts.held
+        if not h.any():
+            return A
+        terms = -np.maximum(h * cuts.box.lo, h * cuts.box.hi)
+        total, size = (np.bincount(cuts.which, x, len(A)) for x in (terms, np.abs(terms)))
+        self.lo, self.hi, self.size = self.lo + total, self.hi + total, self.size + size
+        self.count += int(np.bincount(cuts.which).max()) + 2
+        flat = A.reshape(len(A), -1).copy()
+        flat[cuts.which, cuts.entries] += h
+        self._add_rounding(flat, self.known.boxes[number].size.ravel(), 1)
+        return flat.reshape(A.shape)
 
     def _move(self, number: int, A: Array, _: dict[str, Array]) -> None:
         """The coefficients of a gather: those of entries that were taken several times are added up."""
         node = self.known.nodes[number]
         sizes = [math.prod(self.known.nodes[i].shape) for i in node.inputs]
-        index, flat = node.arrays["index"].ravel(), A.reshape(A.shape[0], -1)
-        order = np.argsort(index, kind="stable")
-        which, first = np.unique(index[order], return_index=True)
-        back = np.zeros((A.shape[0], sum(sizes)))
-        back[:, which] = flat[:, order] if len(which) == len(index) else np.add.reduceat(flat[:, order], first, axis=1)
-        if len(which) < len(index):
-            self._add_rounding(A, self.known.boxes[number].size, int(np.bincount(index).max()))
+        move = node.move(sum(sizes))
+        back = move.back(A.reshape(A.shape[0], -1))
+        if move.most > 1:
+            self._add_rounding(A, self.known.boxes[number].size, move.most)
         ends = np.cumsum([0, *sizes])
         for k, i in enumerate(node.inputs):
             self._propagate(i, back[:, ends[k] : ends[k + 1]].reshape(-1, *self.known.nodes[i].shape))
@@ -168,7 +203,7 @@ class Pass:
         if "corner" in chosen:
             if planes.exact is None:
                 raise Rejected("planes at a corner need factors whose generators are those of the input alone")
-            self._corner(number, A, np.clip(chosen["corner"], -1, 1), planes.exact)
+            self._corner(number, A, np.clip(distinct(chosen["corner"]), -1, 1), planes.exact)
             return
         self._propagate(i, A @ centre_y.swapaxes(-1, -2))
         self._propagate(j, centre_x.swapaxes(-1, -2) @ A)
@@ -177,7 +212,9 @@ class Pass:
         self._add_second_order(A, planes.error)
 
     def _corner(self, number: int, A: Array, sigma: Array, factors: ExactFactors) -> None:
-        """The planes of a matrix product that touch it at the inputs ξ = σ, (S, inputs), instead of at the centre.
+        """The planes of a matrix product that touch it at the inputs ξ = σ instead of at the centre.
+
+        σ: (S, inputs), or (1, inputs) for all objectives.
 
         With x = x_c + G ξ, y = y_c + H ξ, M = Gᵀ H and s the sign of a M_pq,
 
@@ -204,31 +241,51 @@ class Pass:
         """Add a second-order term of size at most `error`: as noise under `parallel`, else as an error."""
         return self._add_noise(A * error) if self.options.parallel else self._add(-np.abs(A) * error)
 
+    def _relu(self, number: int, A: Array, chosen: dict[str, Array]) -> None:
+        """ReLU: as `_curve`; entries that are cut have lines of their own, over the ranges that are left of them."""
+        node, cuts = self.known.nodes[number], self.options.cuts.get(self.known.nodes[number].inputs[0])
+        box, flat = self.known.boxes[node.inputs[0]], A.reshape(len(A), -1)
+        if self.options.parallel:
+            self._band(number, A)
+            return
+        k = chosen["slope"].reshape(len(A), -1) if "slope" in chosen else None
+        lines = self.known.linear_bounds(number).flat()
+        if k is not None:
+            lines = relu_lines(ProvedInterval(box.lo.ravel(), box.hi.ravel()), distinct(k))
+        slope, constant = lines.times(flat)
+        if cuts is not None:
+            at = cuts.which, cuts.entries
+            slope[at], constant[at] = relu_lines(cuts.box, None if k is None else k[at]).times(flat[at])
+        self._propagate(node.inputs[0], slope.reshape(A.shape))
+        self._add_rounding(slope, box.size.ravel())
+        self._add(constant)
+
+    def _band(self, number: int, A: Array) -> None:
+        """A function of one number under `parallel`: between two lines of one slope."""
+        node, lines = self.known.nodes[number], self.known.linear_bounds(number)
+        middle = lines.band_lower / 2 + lines.band_upper / 2
+        self._propagate(node.inputs[0], A * lines.band_slope)
+        self._add_rounding(A, np.abs(lines.band_slope) * self.known.boxes[node.inputs[0]].size)
+        self._add(A * middle)
+        self._add_noise(A * ProvedInterval(lines.band_lower, lines.band_upper).reach(middle))
+
     def _curve(self, number: int, A: Array, chosen: dict[str, Array]) -> None:
         """A function of one number: A⁺ times the line below and A⁻ times the line above; under `parallel` the band."""
         node = self.known.nodes[number]
         box = self.known.boxes[node.inputs[0]]
-        lines = self.known.linear_bounds(number)
         if self.options.parallel:
-            middle = lines.band_lower / 2 + lines.band_upper / 2
-            self._propagate(node.inputs[0], A * lines.band_slope)
-            self._add_rounding(A, np.abs(lines.band_slope) * box.size)
-            self._add(A * middle)
-            self._add_noise(A * ProvedInterval(lines.band_lower, lines.band_upper).reach(middle))
+            self._band(number, A)
             return
-        k, low, h, high = lines.lower_slope, lines.lower_intercept, lines.upper_slope, lines.upper_intercept
-        if node.op == "Relu" and "slope" in chosen:
-            below = relu_lines(box, chosen["slope"])
-            k, low = below.lower_slope, below.lower_intercept
-        elif "below" in chosen:
+        lines = self.known.linear_bounds(number)
+        if "below" in chosen:
             k, h = chosen["below"], chosen["above"]
             low = curves.floor(node.op, 1, k, chosen["touch_below"].swapaxes(0, 1), box.lo, box.hi)
             high = -curves.floor(node.op, -1, -h, chosen["touch_above"].swapaxes(0, 1), box.lo, box.hi)
-        positive = A >= 0
-        slope = A * np.where(positive, k, h)
+            lines = replace(lines, lower_slope=k, lower_intercept=low, upper_slope=h, upper_intercept=high)
+        slope, constant = lines.times(A)
         self._propagate(node.inputs[0], slope)
         self._add_rounding(slope, box.size)
-        self._add(A * np.where(positive, low, high))
+        self._add(constant)
 
     def _normalize(self, number: int, A: Array, chosen: dict[str, Array]) -> None:
         """A normalisation: η·y/σ = ρ_c w + ŵ (ρ − ρ_c) + (w − ŵ)(ρ − ρ_c), w = η·y, ρ = 1/σ, for any ρ_c and ŵ."""
@@ -260,44 +317,103 @@ class Pass:
     def _attention(self, number: int, A: Array, chosen: dict[str, Array]) -> None:
         """Attention: Σ_d η_id out_id = Σ_j p_ij w_ij, with each w_ij = η_i·v_j bounded first; then the rule per row."""
         i, j = self.known.nodes[number].inputs
-        w = self._functionals(j, A)
-        pieces = chosen["mu"].shape[-1] if "a" in chosen else 1
-        row = self.known.softmax_rows(number, pieces)
         if "penalty" in self.known.nodes[number].arrays:  # see rows.negligible
             each = np.abs(A).sum(-2, keepdims=True) * (1 + rounding(A.shape[-2]))
             self._add_rounding(np.broadcast_to(each, (len(A), *self.known.nodes[j].shape)), self.known.boxes[j].size, 1)
+        ranges = Functionals(self.known, number, A, self.options)
+        pieces = next((chosen[name].shape[-1] for name in ("mu", "level") if name in chosen), 1)
+        row = self.known.softmax_rows(number, pieces)
         if self.options.rule == "vertex":
-            self._add(rows.vertex(row, w.lo))
+            self._add(rows.vertex(row, ranges.of(A).lo))
             return
+        used = (A != 0).any(-1)
+        if not chosen and ranges.fitted is None and used.mean() < FEW_ROWS:
+            found = self._some_rows(row, A, used, ranges)
+        else:
+            found = self._rows(row, ranges.of(A), chosen)
+        self._add(found.lo, found.hi)
+        self._add_rounding(np.abs(found.m).swapaxes(-1, -2) @ np.abs(A), self.known.boxes[j].size, A.shape[-2])
+        self._propagate(i, found.a)
+        self._propagate(j, found.m.swapaxes(-1, -2) @ A)
+
+    def _rows(self, row: rows.SoftmaxRows, w: ProvedInterval, chosen: dict[str, Array]) -> BoundedRows:
+        """The affine rule for rows with functionals w, (S, ..., n, K)."""
         if "a" in chosen:
             a, m, mu = np.where(row.visible, chosen["a"], 0.0), chosen["m"], chosen["mu"]
+        elif "place" in chosen:
+            a, m, mu = rows.placed(row, w, chosen["place"], chosen["slope"], chosen["level"])
         else:  # the gradient and the value of the row at the centre
             m, centre = np.broadcast_to(row.middle, w.lo.shape), w.middle()
             mu = (m * centre).sum(-1, keepdims=True)
             a = m * (centre - mu)
-        B = rows.affine(row, w, a, m, mu)
-        self._add(B, -rows.affine(row, -w, -a, m, -mu) if self.options.parallel else None)
-        self._add_rounding(np.abs(m).swapaxes(-1, -2) @ np.abs(A), self.known.boxes[j].size, A.shape[-2])
-        self._propagate(i, a)
-        self._propagate(j, m.swapaxes(-1, -2) @ A)
+        above = -rows.affine(row, -w, -a, m, -mu) if self.options.parallel else None
+        return BoundedRows(a, m, rows.affine(row, w, a, m, mu), above)
 
-    def _functionals(self, number: int, eta: Array) -> ProvedInterval:
-        """The range of η_i·v_j for the rows v_j of a node (..., n, d): η (S, ..., m, d) → (S, ..., m, n)."""
-        box, z = self.known.boxes[number], self.known.zonotopes.get(number)
-        centre = box.middle() if z is None else z.centre
-        d = eta.shape[-1]
+    def _some_rows(self, row: rows.SoftmaxRows, A: Array, used: NDArray[np.bool_], ranges: Functionals) -> BoundedRows:
+        """The same where most rows have no coefficients, `used` (S, ..., n): those are 0, and so is what they add."""
+        shape = (*A.shape[:-1], row.visible.shape[-1])
+        found = BoundedRows(*(np.zeros(shape) for _ in range(2)), *(np.zeros(used.shape) for _ in range(2)))
+        for index in np.ndindex(*A.shape[1:-2]):
+            at = (slice(None), *index)
+            s, i = np.nonzero(used[at])
+            w = ranges.of(A[at][s, i][:, None], index)[:, 0]
+            mine = self._rows(row.at(index, i), ProvedInterval(w.lo[None], w.hi[None]), {})
+            pairs = ((found.a, mine.a), (found.m, mine.m), (found.lo, mine.lo), (found.hi, mine.hi))
+            for whole, some in pairs:
+                if some is not None and whole is not None:
+                    whole[at][s, i] = some[0]
+        return found if self.options.parallel else replace(found, hi=None)
+
+
+@dataclass(frozen=True, eq=False)
+class BoundedRows:
+    """Σ_j p_j w_j ≥ a·s + m·w + lo for rows of attention, (S, ..., n, K) and (S, ..., n)."""
+
+    a: Array
+    m: Array
+    lo: Array
+    hi: Array | None
+    """and ≤ a·s + m·w + hi, under `parallel`"""
+
+
+class Functionals:
+    """The ranges of η_i·v_j for the rows v_j of an attention's values, (..., n, d), in one pass."""
+
+    def __init__(self, known: Known, attention: int, eta: Array, options: PassOptions) -> None:
+        """eta: all functionals of the pass, (S, ..., m, d)."""
+        self.known, self.number = known, known.nodes[attention].inputs[1]
+        self.fitted, self.shape = options.fitted.get(attention), known.nodes[attention].shape
+        self.box, self.z = known.boxes[self.number], known.zonotopes.get(self.number)
+        self.by_sums = False
+        if self.z is not None:
+            each = eta[0].size * known.used_columns(self.number)
+            self.by_sums = self.fitted is None and each * (1 if options.alone else len(eta)) <= MOST_EXACT
+            known.charge(each * len(eta) if self.by_sums else eta.size * self.z.columns.shape[-3] * eta.shape[-1])
+
+    def of(self, eta: Array, index: tuple[int, ...] = ()) -> ProvedInterval:
+        """η (S, ..., m, d) → (S, ..., m, n); with `index` (not where ellipsoids are fitted) of the values there."""
+        box, z = self.box[index], None if self.z is None else self.z.at(index)
+        centre, d = box.middle() if z is None else z.centre, eta.shape[-1]
         size = np.abs(eta)
         radius = size @ box.reach(centre).swapaxes(-1, -2)
         if z is not None:
-            by_sums = eta.size * z.columns.shape[-3] * z.columns.shape[-1] <= MOST_EXACT
-            self.known.charge(eta.size * z.columns.shape[-3] * (z.columns.shape[-1] if by_sums else d))
-            bound = (
-                zonotopes.by_columns(eta, z) if by_sums else zonotopes.by_ellipsoid(eta, self.known.ellipsoid(number))
-            )
+            if self.fitted is not None:
+                if eta.shape[1:] != self.shape:
+                    raise Rejected("fitted ellipsoids for functionals of another shape")
+                bound = by_fitted(eta, self.fitted)
+            elif self.by_sums:
+                bound = zonotopes.by_columns(eta, z)
+            else:
+                bound = zonotopes.by_ellipsoid(eta, self.known.ellipsoid(self.number).at(index))
             radius = np.minimum(radius, bound)
         radius = (radius + rounding(d) * (size @ np.abs(centre).swapaxes(-1, -2))) * (1 + rounding(d + 2)) + TINY * d
         middle = eta @ centre.swapaxes(-1, -2)
         return ProvedInterval(down(middle - radius), up(middle + radius))
+
+
+def distinct(x: Array) -> Array:
+    """Parameters (S, ...); if those of all objectives are the same numbers in memory, of the first alone: (1, ...)."""
+    return x[:1] if x.strides[0] == 0 else x
 
 
 def wanted(known: Known, number: int, S: int, pieces: int) -> dict[str, tuple[int, ...]]:
@@ -305,23 +421,50 @@ def wanted(known: Known, number: int, S: int, pieces: int) -> dict[str, tuple[in
     node = known.nodes[number]
     shape, last = node.shape, node.shape[:-1]
     keys = known.nodes[node.inputs[0]].shape if node.inputs else shape
-    whole = {"held": shape, "slope": shape, "below": shape, "above": shape, "touch": last, "a": keys, "m": keys}
+    whole = {"held": shape, "below": shape, "above": shape, "touch": last, "a": keys, "m": keys, "place": keys}
     more = {"touch_below": (2, *shape), "touch_above": (2, *shape), "mu": (*keys[:-1], pieces)}
-    corner = (int(np.prod(known.nodes[0].shape)),)
-    return {name: (S, *rest) for name, rest in {**whole, **more, "corner": corner}.items()}
+    more |= {"slope": keys, "level": (*keys[:-1], pieces), "corner": (int(np.prod(known.nodes[0].shape)),)}
+    return {name: (S, *rest) for name, rest in {**whole, **more}.items()}
 
 
-def joined(parts: list[Pass], shape: tuple[int, ...]) -> zonotopes.ProvedZonotope:
+@dataclass(frozen=True, eq=False)
+class ParallelPass:
+    """What a parallel pass found of some entries of a node, (S, ...) each; see the module's invariant."""
+
+    coefficients: Array
+    lo: Array
+    hi: Array
+    noise: Array
+    """(S, noise terms)"""
+
+    @classmethod
+    def of(cls, known: Known, number: int, A: Array, columns: int) -> ParallelPass:
+        """The pass from a node with objectives A (S, *shape), with at most so many noise terms."""
+        found = Pass(known, number, A, PassOptions(parallel=True, columns=columns))
+        noise = np.concatenate([np.zeros((len(A), 0)), *found.noise], -1)
+        return cls(found.coefficients, found.lo, found.hi, noise)
+
+    def whole(self) -> Array:
+        """All of it in one array."""
+        return np.concatenate([self.coefficients, self.lo[:, None], self.hi[:, None], self.noise], -1)
+
+    @classmethod
+    def from_whole(cls, whole: Array, inputs: int) -> ParallelPass:
+        """The same of a network with so many input numbers."""
+        return cls(whole[:, :inputs], whole[:, inputs], whole[:, inputs + 1], whole[:, inputs + 2 :])
+
+
+def joined(known: Known, parts: list[ParallelPass], shape: tuple[int, ...]) -> zonotopes.ProvedZonotope:
     """The zonotope of a node of this shape; each of its entries was an objective of one of these parallel passes."""
-    given = parts[0].known.given
+    given = known.given
     A, lo, hi = (np.concatenate(x) for x in zip(*((p.coefficients, p.lo, p.hi) for p in parts), strict=True))
     n = len(given.centre)
     size = np.abs(A) @ (np.abs(given.centre) + given.reach) + np.maximum(np.abs(lo), np.abs(hi))
     error = (hi / 2 - lo / 2 + rounding(n + 4) * size) * (1 + rounding(n + 4)) + TINY * (n + 2)
     error = (error + np.abs(A) @ given.slack * (1 + rounding(n))) * MORE
     middle = (lo / 2 + hi / 2) + A @ given.centre
-    exact = not parts[0].noise and bool((error <= 1e-9 * (1 + size)).all()) and given.own_columns
-    columns = np.concatenate([np.concatenate([given.columns(p.coefficients), *p.noise], -1) for p in parts])
+    exact = not parts[0].noise.shape[1] and bool((error <= 1e-9 * (1 + size)).all()) and given.own_columns
+    columns = np.concatenate([np.concatenate([given.columns(p.coefficients), p.noise], -1) for p in parts])
     balls = given.balls
     if not exact:
         used = (columns != 0).any(0)

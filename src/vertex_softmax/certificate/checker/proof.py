@@ -5,14 +5,15 @@ follows from the steps before it: a box (by a backward pass per entry), a zonoto
 scores minus their weighted means. A step of kind "forward" claims nothing: it proves boxes of all nodes, and a form of
 the output, from the input on (forward/propagation.py). The property comes last. It says that no input satisfies all
 rows C y ≤ d of any of its cases. A case is excluded by weights ω ≥ 0 and a bound ω·(C y − d) > 0, by a backward pass,
-by the form of the output or by that of what the last norm reads: over the whole set, or over every leaf of a tree.
-Every branching of a tree cuts the range of one number into x ≤ t and x ≥ t, so that the leaves cover the set.
+by the form of the output or by that of what the last norm reads: over the whole set, or over every leaf of a tree
+(trees.py). Sets of inputs, batches of objectives and leaves may be shared among several processes (jobs.py).
 """
 
 from __future__ import annotations
 
+import functools
+import itertools
 import time
-import zlib
 from dataclasses import dataclass
 from typing import Any
 
@@ -20,14 +21,16 @@ import numpy as np
 from numpy.typing import NDArray
 
 from .claim import Claim, cases_of, claim
-from .file import OLDER, File, Path, Rejected, checked_index, checked_word, read
+from .file import BOXES, OLDER, File, Path, Rejected, checked_index, checked_word, read
 from .forward import last_norm, propagation
 from .forward.choices import Given
 from .input_sets import read_set
+from .jobs import UNREADABLE, Jobs, why
 from .model import identity_of_file
 from .network import CheckerNode, Known, network
-from .passes import LOST, MOST_COLUMNS, RULES, Pass, PassOptions, joined, wanted
+from .passes import LOST, MOST_COLUMNS, RULES, ParallelPass, Pass, PassOptions, joined, wanted
 from .rounding import MORE, Array, ProvedInterval, rounding
+from .trees import MOST_PIECES, PackedTree, TreeBounds, TreeLeaf, batches_of, read_packed
 from .zonotopes import ProvedZonotope
 
 _STATEMENT = (
@@ -53,16 +56,15 @@ STATEMENT = _STATEMENT.format(
 )
 """What a certificate proves."""
 OLDER_STATEMENT = _STATEMENT.format("")
-"""What a certificate of an older format proves: its parts are boxes."""
+"""What a certificate of one of the oldest formats proves: its parts are boxes."""
 KINDS = ("box", "zonotope", "centred", "forward")
 """What a step may prove: of a node, or, the last, of all."""
 SECONDS = 3600.0
 """The default time limit of a check."""
-WORK = 1 << 22
+WORK = 1 << 21
 """The most numbers that a pass handles at once at a node."""
-WRONG = (KeyError, TypeError, ValueError, IndexError, AttributeError, ArithmeticError, RecursionError, MemoryError)
-UNREADABLE = (*WRONG, OSError, EOFError, zlib.error, np.linalg.LinAlgError, Rejected)
-"""The exceptions that reading or replaying a file may raise if it is not a valid certificate."""
+WINDOW = 256
+"""How many batches of leaves are known at a time."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -87,11 +89,14 @@ class Finding:
         return cls(accepted=False, reason=reason, margin=margin, statement="", seconds=seconds)
 
 
-def check(source: Path | bytes | File, model: Path | None = None, seconds: float = SECONDS) -> Finding:
+def check(
+    source: Path | bytes | File, model: Path | None = None, seconds: float = SECONDS, *, jobs: int = 1
+) -> Finding:
     """Replay a certificate; with a model file, the identity of the model (model.py) must be the one it names.
 
     `seconds`: the time limit; a certificate that takes longer is rejected. The clock is read between passes and before
-    the box of each node, so that the check may take as much longer as one of these takes.
+    the box of each node, so that the check may take as much longer as one of these takes. `jobs`: how many processes
+    share the work, where the system can fork; the answer is the same, and each should have a thread of its own.
     """
     begin = time.perf_counter()
     margin, statement, claimed = float("-inf"), "", None
@@ -102,15 +107,15 @@ def check(source: Path | bytes | File, model: Path | None = None, seconds: float
                     "this process flushes subnormal numbers to zero, so that its arithmetic is not that of IEEE 754; "
                     "run the check in another process"
                 )
-            if not seconds > 0:
-                raise Rejected(f"the time limit is {seconds} seconds; it must be above 0")
+            if not seconds > 0 or jobs < 1:
+                raise Rejected(f"the time limit is {seconds} seconds, and there are {jobs} jobs; both must be above 0")
             file = source if isinstance(source, File) else read(source)
             if model is not None and identity_of_file(model) != file.header["model"]["sha256"]:
                 raise Rejected("the certificate is for another model: the SHA-256 of the file is not the one it names")
-            statement = OLDER_STATEMENT if file.header["format"] in OLDER else STATEMENT
+            statement = OLDER_STATEMENT if file.header["format"] in BOXES else STATEMENT
             if file.header["statement"] != statement:
                 raise Rejected("the certificate's statement is not the one that this checker proves")
-            margin = replay(file, time.monotonic() + seconds)
+            margin = replay(file, time.monotonic() + seconds, Jobs(jobs))
             claimed = claim(file)
         reason = "" if margin > 0 else f"the bound that was proved is not positive: margin {margin:.3g}"
     except UNREADABLE as error:
@@ -121,28 +126,29 @@ def check(source: Path | bytes | File, model: Path | None = None, seconds: float
     return Finding(accepted=True, reason="", margin=margin, statement=statement, seconds=took, claim=claimed)
 
 
-def why(error: Exception) -> str:
-    """Why a certificate is rejected whose check raised this error."""
-    return (
-        str(error)
-        if isinstance(error, Rejected)
-        else f"the certificate makes no sense: {type(error).__name__}: {error}"
-    )
-
-
-def replay(file: File, ends: float = float("inf")) -> float:
+def replay(file: File, ends: float = float("inf"), jobs: Jobs | None = None) -> float:
     """The margin: the least over all sets and cases of the best bound that was proved.
 
-    `ends`: when the check must end, on the clock of time.monotonic.
+    `ends`: when the check must end, on the clock of time.monotonic. With as many sets as jobs each job takes whole
+    sets; with fewer all jobs share the work of one set after the other.
     """
-    nodes, spent = network(file), [0]
-    return min(_part(nodes, part, file, spent, ends) for part in file.header["parts"])
+    nodes, parts, spent, jobs = network(file), list(file.header["parts"]), [0], jobs or Jobs()
+    apart = len(parts) >= jobs.count
+
+    def margin(k: int) -> Array:
+        return np.array([_part(nodes, parts[k], file, spent, ends, Jobs() if apart else jobs)])
+
+    found = jobs.run(margin, len(parts), spent) if apart else [margin(k) for k in range(len(parts))]
+    return float(min(each.item() for each in found))
 
 
-def _part(nodes: list[CheckerNode], part: dict[str, Any], file: File, spent: list[int], ends: float) -> float:
+# Six: a part of a file, and what all parts share.
+def _part(
+    nodes: list[CheckerNode], part: dict[str, Any], file: File, spent: list[int], ends: float, jobs: Jobs
+) -> float:
     """The margin that one part of the certificate, a set of inputs with its steps and its property, proves."""
     given = read_set(part, file, nodes[0].shape)
-    known = Known(nodes, given.lower, given.upper, spent, ends, given)
+    known = Known(nodes, given.lower, given.upper, spent, ends, given, jobs)
     for number, names in part["lines"].items():
         shape = nodes[int(number)].shape
         shapes = [(2, *shape) if k in (1, 3, 5, 6) else shape for k in range(7)]
@@ -157,7 +163,7 @@ def _step(known: Known, step: dict[str, Any], file: File) -> None:
     """Prove one step: the range that is proved here must lie inside the claimed one, which is known from then on."""
     kind = checked_word(step["kind"], KINDS)
     if kind == "forward":
-        if file.header["format"] == OLDER[0]:
+        if file.header["format"] == BOXES[0]:
             raise Rejected(f"a forward proof in a file of the format {file.header['format']}")
         known.forward = propagation.run(known, Given(step, file, known.lines))
         return
@@ -176,12 +182,33 @@ def _step(known: Known, step: dict[str, Any], file: File) -> None:
         known.centred[number] = (weights, claimed)
     else:
         entries = file.array(step["entries"], "i").ravel()
-        box = box_by_pass(known, target, entries, checked_word(step["rule"], RULES))
+        chosen = _chosen_of_step(known, step, len(entries), file)
+        box = box_by_pass(known, target, entries, checked_word(step["rule"], RULES), chosen=chosen)
     if not ((box.lo >= claimed.lo) & (box.hi <= claimed.hi)).all():
         raise Rejected(f"node {target}: the claimed box ({kind}) does not contain the range that was proved")
     if weights is None:
         known.boxes[target] = claimed.meet(old)
     known.forget(target)
+
+
+def _chosen_of_step(known: Known, step: dict[str, Any], entries: int, file: File) -> dict[int, dict[str, Array]]:
+    """The parameters that a step names for the passes of its entries: (2 · entries, ...) each, lower ends first."""
+    if "chosen" not in step:
+        return {}
+    if file.header["format"] in OLDER:
+        raise Rejected(f"a box with chosen parameters in a file of the format {file.header['format']}")
+    return _chosen(known, step["chosen"], 2 * entries, checked_index(step["pieces"], MOST_PIECES + 1), file)
+
+
+def _chosen(
+    known: Known, names: dict[str, dict[str, Any]], S: int, pieces: int, file: File
+) -> dict[int, dict[str, Array]]:
+    """Parameters by node and name, for a pass of S objectives."""
+    chosen = {}
+    for k, arrays in names.items():
+        shapes = wanted(known, int(k), S, pieces)
+        chosen[int(k)] = {name: file.numbers(array, shapes[name]) for name, array in arrays.items()}
+    return chosen
 
 
 def bounds(known: Known, number: int, A: Array, options: PassOptions) -> Array:
@@ -190,7 +217,11 @@ def bounds(known: Known, number: int, A: Array, options: PassOptions) -> Array:
     Objectives are handled in batches, unless parameters were chosen for each of them.
     """
     size = len(A) if options.chosen else at_once(known, number)
-    return np.concatenate([Pass(known, number, A[i : i + size], options).bound() for i in range(0, len(A), size)])
+
+    def some(k: int) -> Array:
+        return Pass(known, number, A[k * size : (k + 1) * size], options).bound()
+
+    return np.concatenate([np.zeros(0), *known.jobs.run(some, -(-len(A) // size) if size else 0, known.spent)])
 
 
 def by_form(known: Known, A: Array) -> Array:
@@ -221,27 +252,53 @@ def units(known: Known, number: int, entries: NDArray[Any]) -> Array:
     return objectives.reshape(-1, *shape)
 
 
+# Six: what is asked (known, number, entries, rule), about which mean, and with which parameters.
 def box_by_pass(
-    known: Known, number: int, entries: NDArray[Any], rule: str, weights: Array | None = None
+    known: Known,
+    number: int,
+    entries: NDArray[Any],
+    rule: str,
+    weights: Array | None = None,
+    chosen: dict[int, dict[str, Array]] | None = None,
 ) -> ProvedInterval:
     """The box of a node, narrowed by a pass for each of the entries (flat indices); same shape as the node.
 
-    With weights ω, a box of s − ω·s instead, s the rows of the node along its last dimension.
+    With weights ω, a box of s − ω·s instead, s the rows of the node along its last dimension. `chosen`: parameters for
+    the passes, (2 · entries, ...): those of the lower ends, then those of the upper ends.
     """
     old = (
         known.boxes[number] if weights is None else ProvedInterval(np.full(known.nodes[number].shape, -np.inf), np.inf)
     )
     lo, hi = (np.array(np.broadcast_to(end, old.lo.shape)).ravel() for end in (old.lo, old.hi))
     size = at_once(known, number)
-    for i in range(0, len(entries), size):
-        part = entries[i : i + size]
-        A, lost = units(known, number, part), np.zeros(len(part))
+    parts = [slice(i, min(i + size, len(entries))) for i in range(0, len(entries), size)]
+
+    def ends(k: int) -> Array:
+        """The lower and the upper ends of some entries, (2, S)."""
+        A = units(known, number, entries[parts[k]])
+        lost = np.zeros(len(A))
         if weights is not None:  # the coefficients 1 − ω are rounded
             A = A - A.sum(-1, keepdims=True) * weights
             lost = rounding(2) * (np.abs(A) * known.boxes[number].size).reshape(len(A), -1).sum(-1) * MORE
-        lo[part] = np.fmax(lo[part], bounds(known, number, A, PassOptions(rule=rule)) - lost)
-        hi[part] = np.fmin(hi[part], lost - bounds(known, number, -A, PassOptions(rule=rule)))
+        found = [
+            Pass(known, number, sign * A, _options(rule, chosen, parts[k], first)).bound() - lost
+            for sign, first in ((1, 0), (-1, len(entries)))
+        ]
+        return np.stack([found[0], -found[1]])
+
+    for part, found in zip(parts, known.jobs.run(ends, len(parts), known.spent), strict=True):
+        lo[entries[part]] = np.fmax(lo[entries[part]], found[0])
+        hi[entries[part]] = np.fmin(hi[entries[part]], found[1])
     return ProvedInterval(lo.reshape(old.lo.shape), hi.reshape(old.lo.shape))
+
+
+def _options(rule: str, chosen: dict[int, dict[str, Array]] | None, part: slice, first: int) -> PassOptions:
+    """The options of the passes of some entries, whose parameters begin at `first`."""
+    if not chosen:
+        return PassOptions(rule=rule)
+    at = slice(first + part.start, first + part.stop)
+    mine = {number: {name: value[at] for name, value in of.items()} for number, of in chosen.items()}
+    return PassOptions(rule=rule, chosen=mine)
 
 
 def zonotope(known: Known, number: int) -> ProvedZonotope:
@@ -251,29 +308,61 @@ def zonotope(known: Known, number: int) -> ProvedZonotope:
     room = MOST_COLUMNS // count - known.given.width
     if room < 0:
         raise Rejected(f"node {number}: its zonotope is too large")
-    parts = [units(known, number, np.arange(i, min(i + size, count))) for i in range(0, count, size)]
-    return joined([Pass(known, number, A, PassOptions(parallel=True, columns=room)) for A in parts], shape)
+
+    def some(k: int) -> Array:
+        A = units(known, number, np.arange(k * size, min((k + 1) * size, count)))
+        return ParallelPass.of(known, number, A, room).whole()
+
+    found, inputs = known.jobs.run(some, -(-count // size), known.spent), int(np.prod(known.nodes[0].shape))
+    return joined(known, [ParallelPass.from_whole(each, inputs) for each in found], shape)
 
 
 def _property(known: Known, part: dict[str, Any], file: File) -> float:
     """The least margin of the cases of a property, each proved by a pass over the whole box or by a tree."""
-    shape, last = known.nodes[-1].shape, len(known.nodes) - 1
+    shape = known.nodes[-1].shape
     rows, limits = [], []
     for case, (C, d, _vacuous) in zip(part["property"], cases_of(part, file, int(np.prod(shape))), strict=True):
         omega = file.numbers(case["weights"])
         rows.append((omega @ C).reshape(shape))
-        size = known.boxes[last].size.ravel()
-        error = rounding(len(d)) * ((omega @ np.abs(C)) @ size) * MORE + LOST * size.sum()
-        limits.append(float((ProvedInterval(omega) * d).sum().hi + error))
+        limits.append(limit_of(known, C, d, omega))
     margins = np.full(len(rows), -np.inf)
     for proof in part["proofs"]:
         which = [checked_index(i, len(rows)) for i in proof["cases"]]
-        bound = _tree(
-            known, np.stack([rows[i] for i in which]), np.array([limits[i] for i in which]), proof["tree"], file
-        )
+        A, mine = np.stack([rows[i] for i in which]), np.array([limits[i] for i in which])
+        if isinstance(proof["tree"], dict):
+            if file.header["format"] in OLDER:
+                raise Rejected(f"a packed tree in a file of the format {file.header['format']}")
+            bound = leaf_bounds(known, A, read_packed(proof["tree"], known, len(A), file)).min(0)
+        else:
+            bound = _tree(known, A, mine, proof["tree"], file)
         for k, i in enumerate(which):
             margins[i] = np.fmax(margins[i], np.nextafter(bound[k] - limits[i], -np.inf))
     return float(margins.min())
+
+
+def limit_of(known: Known, C: Array, d: Array, omega: Array) -> float:
+    """What a bound of the objective ω·C, rounded, must be above to exclude the case C y ≤ d."""
+    size = known.boxes[len(known.nodes) - 1].size.ravel()
+    error = rounding(len(d)) * ((omega @ np.abs(C)) @ size) * MORE + LOST * size.sum()
+    return float((ProvedInterval(omega) * d).sum().hi + error)
+
+
+def leaf_bounds(known: Known, A: Array, tree: PackedTree, only: set[int] | None = None) -> Array:
+    """Lower bounds of the objectives A (S, *output shape) over every leaf of a packed tree: (leaves, S).
+
+    `only`: for whoever asks about some of the leaves, their numbers; the others have NaN.
+    """
+    made, found = TreeBounds(tree, known, A), np.full((tree.leaves, len(A)), np.nan)
+    batches = batches_of(tree, known, max(1, at_once(known, len(known.nodes) - 1) // len(A)), only)
+    while window := list(itertools.islice(batches, WINDOW)):
+        results = known.jobs.run(functools.partial(_batch_bounds, made, window), len(window), known.spent)
+        for batch, bound in zip(window, results, strict=True):
+            found[[leaf.number for leaf in batch]] = bound
+    return found
+
+
+def _batch_bounds(made: TreeBounds, batches: list[list[TreeLeaf]], k: int) -> Array:
+    return made.of(batches[k])
 
 
 def _tree(known: Known, A: Array, limits: Array, tree: list[dict[str, Any]], file: File) -> Array:
@@ -298,10 +387,7 @@ def _tree(known: Known, A: Array, limits: Array, tree: list[dict[str, Any]], fil
         if "last_norm" in entry:
             best = np.minimum(best, behind_norm(branch, A, limits))
             continue
-        pieces, chosen = int(entry["pieces"]), {}
-        for k, arrays in entry["chosen"].items():
-            shapes = wanted(known, int(k), len(A), pieces)
-            chosen[int(k)] = {name: file.numbers(array, shapes[name]) for name, array in arrays.items()}
+        chosen = _chosen(known, entry["chosen"], len(A), int(entry["pieces"]), file)
         options = PassOptions(rule=checked_word(entry["rule"], RULES), chosen=chosen)
         best = np.minimum(best, bounds(branch, len(known.nodes) - 1, A, options))
     return best

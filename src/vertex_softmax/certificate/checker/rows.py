@@ -13,6 +13,7 @@ Two rules, each sound for every choice of its parameters:
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from flint import arb, ctx
@@ -67,6 +68,23 @@ class SoftmaxRows:
     """e^l and e^u, up to a factor per row, of each box [l, u] that is known of the scores, (..., n, K)"""
     middle: Array
     """(..., n, K): softmax near the centre of the box, from which default slopes are taken"""
+
+    def at(self, index: tuple[int, ...], which: NDArray[np.int64]) -> SoftmaxRows:
+        """Some of the rows, of one index of what is before them: the row numbers `which`, (R,), as n rows."""
+
+        def taken(x: Any) -> Any:
+            return x[index][which]
+
+        return SoftmaxRows(
+            visible=taken(self.visible),
+            low=taken(self.low),
+            high=taken(self.high),
+            e_low=taken(self.e_low),
+            e_high=taken(self.e_high),
+            most=taken(self.most),
+            weights=tuple((taken(low), taken(high)) for low, high in self.weights),
+            middle=taken(self.middle),
+        )
 
 
 def rows(
@@ -212,6 +230,26 @@ def _cut(
         highs = np.minimum(highs, up(box[1] - cuts[:-1, None]))
     # Where the ends cross, the piece is empty and any range is sound.
     return np.minimum(lows, highs), np.maximum(lows, highs)
+
+
+def placed(row: SoftmaxRows, w: ProvedInterval, place: Array, slope: Array, level: Array) -> tuple[Array, Array, Array]:
+    """Parameters a, m, μ of the affine rule by their places: place, slope (S, ..., n, K), level (S, ..., n, M).
+
+    So the same few numbers serve many functionals w (S, ..., n, K) that are much alike. With places 0 of all three, m
+    is the least weight, a the gradient and μ the value of the row at the centre. Any parameters are sound: nothing is
+    rounded outward here.
+    """
+    low, high = row.low.min(-2), row.high.max(-2)
+    p = np.where(row.visible, np.clip(row.middle, np.exp(low), np.exp(high)), 0.0)
+    p = p / p.sum(-1, keepdims=True)
+    centre = w.middle()
+    value = (p * centre).sum(-1, keepdims=True)
+    off = centre - value
+    scale = np.abs(off).max(-1, keepdims=True) + (p * (w.hi - w.lo)).sum(-1, keepdims=True)
+    off = off + slope * scale
+    off = off - (p * off).sum(-1, keepdims=True)
+    m = np.where(row.visible, np.exp(low + place * (high - low)), 0.0)
+    return p * off, m, value + level * scale
 
 
 def affine(row: SoftmaxRows, w: ProvedInterval, a: Array, m: Array, mu: Array) -> Array:

@@ -23,6 +23,8 @@ from .unknowns import BallOfColumns, kept, more_roundings, reach
 
 MOST_SHAPES = 1 << 25
 """The most numbers in the matrices of one node's ellipsoids."""
+AT_ONCE = 1 << 24
+"""About how many products with columns are known at a time."""
 UNDERFLOW = 1e-150
 """At least what the root of a sum of squares loses when the squares underflow."""
 
@@ -52,6 +54,16 @@ class ProvedZonotope:
             balls=self.balls,
         )
 
+    def at(self, index: tuple[int, ...]) -> ProvedZonotope:
+        """That of the entries at an index, of the same unknowns."""
+        return ProvedZonotope(
+            centre=self.centre[index],
+            columns=self.columns[index],
+            error=self.error[index],
+            exact=self.exact,
+            balls=self.balls,
+        )
+
     def box(self) -> ProvedInterval:
         """The range of every entry, (*shape)."""
         far = (reach(self.columns, self.balls) + self.error) * more_roundings(self.columns.shape[-1]) + TINY
@@ -67,6 +79,10 @@ class CheckedEllipsoid(NamedTuple):
     """(..., n, d, d)"""
     root: Array
     """(..., n)"""
+
+    def at(self, index: tuple[int, ...]) -> CheckedEllipsoid:
+        """Those of the rows at an index of what is before them."""
+        return CheckedEllipsoid(self.centre[index], self.L[index], self.root[index])
 
 
 def ellipsoid(rows: ProvedZonotope) -> CheckedEllipsoid:
@@ -85,8 +101,19 @@ def ellipsoid(rows: ProvedZonotope) -> CheckedEllipsoid:
     u = np.where(large, u, 1.0)
     C = (g / u[..., None, :]) @ np.swapaxes(g, -1, -2)
     C[..., range(d), range(d)] += error
+    size = np.where(large, u * shared, 0.0).sum(-1) + error.sum(-1)
+    return CheckedEllipsoid(rows.centre, factor(C, count), np.sqrt(size * (1 + rounding(count + d + 2))) * MORE)
+
+
+def factor(C: Array, count: int) -> Array:
+    """L with M ≤ L Lᵀ, as quadratic forms, where C (..., d, d) is M but for rounding.
+
+    M is a sum of `count` matrices of the form v vᵀ/u and a diagonal ≥ 0; of their numbers, none has passed through more
+    than count + 4 roundings.
+    """
+    d = C.shape[-1]
     trace = np.trace(C, axis1=-2, axis2=-1) * (1 + rounding(count + d))
-    # |C − exact| ≤ rounding · √(C_aa C_bb) by Cauchy and Schwarz: at most rounding · trace, as a form. L is a factor of
+    # |C − M| ≤ rounding · √(C_aa C_bb) by Cauchy and Schwarz: at most rounding · trace, as a form. L is a factor of
     # a little more than C, and the condition L Lᵀ − C ≥ rounding · trace is checked by Gershgorin's circles.
     lift = (2 * rounding(count + 4) + 8 * d * rounding(d + 4)) * trace + TINY
     eye = np.eye(d)
@@ -97,9 +124,7 @@ def ellipsoid(rows: ProvedZonotope) -> CheckedEllipsoid:
     residual = product(ProvedInterval(L), ProvedInterval(np.swapaxes(L, -1, -2))) - C
     spare = residual.lo[..., range(d), range(d)] - (residual.size * (1 - eye)).sum(-1) * (1 + rounding(d))  # Gershgorin
     valid = (spare >= rounding(count + 4) * trace[..., None]).all(-1)
-    L = np.where(valid[..., None, None], L, np.sqrt(trace * MORE)[..., None, None] * eye * MORE)
-    size = np.where(large, u * shared, 0.0).sum(-1) + error.sum(-1)
-    return CheckedEllipsoid(rows.centre, L, np.sqrt(size * (1 + rounding(count + d + 2))) * MORE)
+    return np.asarray(np.where(valid[..., None, None], L, np.sqrt(trace * MORE)[..., None, None] * eye * MORE))
 
 
 def by_ellipsoid(eta: Array, rows: CheckedEllipsoid) -> Array:
@@ -107,7 +132,7 @@ def by_ellipsoid(eta: Array, rows: CheckedEllipsoid) -> Array:
     n, d = rows.L.shape[-3:-1]
     wide = np.moveaxis(rows.L, -3, -2)  # (..., d, n, d)
     turned = (eta @ wide.reshape(*wide.shape[:-3], d, n * d)).reshape(*eta.shape[:-1], n, d)
-    length = np.sqrt((turned**2).sum(-1)) * (1 + rounding(d + 4))
+    length = np.sqrt(np.einsum("...d,...d->...", turned, turned)) * (1 + rounding(d + 4))
     norm = np.sqrt((rows.L**2).sum((-2, -1)))[..., None, :]
     size = np.sqrt((eta**2).sum(-1))[..., None] * norm + UNDERFLOW * (1 + norm)
     return np.asarray((length + rounding(d + 4) * size + UNDERFLOW) * rows.root[..., None, :] * MORE)
@@ -116,6 +141,9 @@ def by_ellipsoid(eta: Array, rows: CheckedEllipsoid) -> Array:
 def by_columns(eta: Array, rows: ProvedZonotope) -> Array:
     """An upper bound of |η_i·(y_j − centre_j)| by the sums over all columns: η (S, ..., m, d) → (S, ..., m, n)."""
     n, d, count = rows.columns.shape[-3:]
+    some = max(1, AT_ONCE * len(eta) * d // max(1, eta.size * count))
+    if some < len(eta):
+        return np.concatenate([by_columns(eta[i : i + some], rows) for i in range(0, len(eta), some)])
     bound = np.empty((*eta.shape[:-1], n))
     size = np.abs(eta)
     for j in range(n):
@@ -126,6 +154,12 @@ def by_columns(eta: Array, rows: ProvedZonotope) -> Array:
         lost = rounding(d) * (size @ np.abs(G).sum(-1, keepdims=True))[..., 0] + TINY * (count + d)
         bound[..., j] = reach(eta @ G, of) + (size @ rows.error[..., j, :, None])[..., 0] + lost
     return np.asarray(bound * more_roundings(count + d))
+
+
+def used_columns(rows: ProvedZonotope) -> int:
+    """How many columns of rows (..., n, d) are not 0, counted for each of the n rows, and for all before it at once."""
+    columns = np.moveaxis(rows.columns, -3, 0)
+    return sum(int((own != 0).any(tuple(range(own.ndim - 1))).sum()) for own in columns)
 
 
 def products(x: ProvedZonotope, y: ProvedZonotope) -> Array:
@@ -181,6 +215,8 @@ __all__ = [
     "by_ellipsoid",
     "ellipsoid",
     "exact_products",
+    "factor",
     "products",
     "spectral",
+    "used_columns",
 ]

@@ -52,7 +52,12 @@ DTYPES: dict[int, torch.dtype] = {
 
 
 def packages() -> tuple[Any, Any]:
-    """The packages onnx, with the modules used here, and onnxruntime; an error if one is not installed."""
+    """The packages onnx, with the modules used here, and onnxruntime; an error if one is not installed.
+
+    From 1.29 on, onnxruntime reports its use to its makers and keeps an identifier in the home folder. That is switched
+    off by its own variable, unless the user has set it, before the package is imported.
+    """
+    os.environ.setdefault("ORT_DISABLE_TELEMETRY", "1")
     try:
         import onnx
         import onnx.defs

@@ -70,6 +70,15 @@ class OriginalFile:
         """The identity of the file (`OnnxFile.identity`)."""
         return self.file.identity
 
+    @property
+    def kinds(self) -> tuple[str, str]:
+        """The element types of the input and of the output as the file declares them, by their names in numpy."""
+        library, _ = packages()
+        value = next(value for value in self.model.graph.output if value.name == self.output)
+        numbers = (self.input.kind, value.type.tensor_type.elem_type)
+        first, second = (library.TensorProto.DataType.Name(number).lower() for number in numbers)
+        return _NAMES.get(first, first), _NAMES.get(second, second)
+
     @functools.cached_property
     def double(self) -> bool:
         """Whether the model computes in float64 only: no tensor, constant or cast of lower precision is visible."""
@@ -121,6 +130,8 @@ def _unused(model: onnx.ModelProto) -> str:
     return name
 
 
+_NAMES = {"float": "float32", "double": "float64"}
+"""numpy's names of the element types whose names in ONNX are others, in small letters."""
 _CASTS = {("to", kind) for kind in ROUGH}
 
 

@@ -24,7 +24,8 @@ from vertex_softmax.ops.lines import Band
 from vertex_softmax.ops.propagation.products import product_errors
 from vertex_softmax.ops.propagation.rounding import rounded
 from vertex_softmax.ops.propagation.second_order import chosen, linear_columns, with_products
-from vertex_softmax.ops.zonotope import Unknowns, Zonotope
+from vertex_softmax.ops.unknowns import Unknowns
+from vertex_softmax.ops.zonotope import Zonotope
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -111,9 +112,9 @@ def relu_parabola(c: Tensor, box: Interval, mixed: Tensor) -> Parabola:
 def bent(x: Zonotope, band: Band) -> Zonotope:
     """slope·x + middle ± half, (batch, *shape)."""
     slope = band.slope
-    blocks = {unknowns: columns * slope[:, None, None] for unknowns, columns in x.blocks.items()}
     own = band.half + slope.abs() * x.loose
-    found = Zonotope(slope * x.centre + band.middle, blocks, own, torch.zeros_like(own))
+    blocks, reaches = x.scaled_blocks(slope)
+    found = Zonotope(slope * x.centre + band.middle, blocks, own, torch.zeros_like(own), reaches)
     return rounded(found, slope.abs() * (x.centre.abs() + x.rough_radius) + band.middle.abs() + band.half)
 
 

@@ -30,20 +30,13 @@ from vertex_softmax.ops import pairs
 from vertex_softmax.ops.generators import most_eigenvalue, root
 from vertex_softmax.ops.propagation.rounding import rounded
 from vertex_softmax.ops.propagation.second_order import chosen, linear_columns, with_products
-from vertex_softmax.ops.zonotope import (
-    Ellipse,
-    InputUnknowns,
-    RowShape,
-    Segments,
-    Unknowns,
-    Zonotope,
-    balls,
-    error_blocks,
-)
+from vertex_softmax.ops.unknowns import InputUnknowns, Unknowns
+from vertex_softmax.ops.zonotope import Ellipse, RowShape, Segments, Zonotope, balls, error_blocks
 
 
 def normalized(y: Zonotope, eps: float, origin: str) -> Zonotope:
     """The rows of y, (batch, rows..., d), divided by √(mean of their squares + eps); each row by what is better."""
+    y = y.by_rows
     first, inputs = _to_first_order(y, eps, origin), y.inputs
     if inputs is None:
         return first
@@ -57,9 +50,7 @@ def _to_first_order(y: Zonotope, eps: float, origin: str) -> Zonotope:
     d = c.shape[-1]
     variance = c.square().mean(-1) + eps
     whole = d * variance
-    along = y.reach(c)
-    A = along / whole
-    B = torch.minimum(shape.farthest(), y.radius.square().sum(-1)) / whole
+    A, B = y.along_centre / whole, y.farthest / whole
     limits = torch.finfo(c.dtype)
     # far from where squares overflow or underflow: beyond, the sphere
     useful = (A < 1) & whole.isfinite() & (whole > limits.tiny / limits.eps)
@@ -79,8 +70,9 @@ def _to_first_order(y: Zonotope, eps: float, origin: str) -> Zonotope:
     error = (Ellipse(shape.matrix, rho.squeeze(-1) * times), Segments(along_c.unsqueeze(-2)))
     factor, pull = rho * (1 + middle).unsqueeze(-1), c / whole.unsqueeze(-1)
     blocks = {
-        unknowns: factor[:, None, None] * columns
-        - (columns * pull[:, None, None]).sum(-1, keepdim=True) * (rho * c)[:, None, None]
+        unknowns: torch.addcmul(
+            factor[:, None, None] * columns, along(columns, pull), (rho * c)[:, None, None], value=-1
+        )
         for unknowns, columns in y.blocks.items()
     }
     blocks.update(error_blocks(error, origin))
@@ -89,6 +81,12 @@ def _to_first_order(y: Zonotope, eps: float, origin: str) -> Zonotope:
     found = Zonotope(centre, blocks, loose, torch.zeros_like(c))
     fits = useful & (found.radius.mean(-1) <= d**0.5) & centre.isfinite().all(-1)
     return _on_sphere(rounded(found, found.centre.abs() + found.radius), fits, origin)
+
+
+def along(columns: Tensor, direction: Tensor) -> Tensor:
+    """The sum over each row of the columns (batch, balls, k, rows..., d) times (batch, rows..., d): (…, rows..., 1)."""
+    found: Tensor = torch.einsum("bpk...d,b...d->bpk...", columns, direction).unsqueeze(-1)
+    return found
 
 
 def _to_second_order(y: Zonotope, eps: float, origin: str, inputs: InputUnknowns) -> tuple[Zonotope, Tensor]:

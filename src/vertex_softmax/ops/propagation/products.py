@@ -21,18 +21,23 @@ from torch import Tensor
 
 from vertex_softmax.ops import pairs
 from vertex_softmax.ops.generators import Ellipsoid, product_radius
+from vertex_softmax.ops.lengths import sum_of_lengths
 from vertex_softmax.ops.propagation.rounding import rounded
 from vertex_softmax.ops.propagation.second_order import linear_columns, with_products
-from vertex_softmax.ops.zonotope import Ellipse, RowShape, Unknowns, Zonotope, ellipsoid_balls, times_left, times_right
+from vertex_softmax.ops.unknowns import LocalUnknowns, Unknowns, spread_numbers
+from vertex_softmax.ops.zonotope import Ellipse, RowShape, Zonotope, aligned, ellipsoid_balls, times_right
+
+MOST_SPREAD_NUMBERS = {"cpu": 1 << 26, "cuda": 1 << 31}
+"""A block of local unknowns is spread over all products of rows and columns if it has at most so many numbers then, for
+each input; beyond that only its reach is known. (Many tokens have many more scores than queries and keys.)"""
 
 
 def matrix_product(x: Zonotope, y: Zonotope) -> Zonotope:
     """x @ y over the last two dimensions, (batch, ..., n, k), (batch, ..., k, m)."""
-    blocks: dict[Unknowns, Tensor] = {
-        unknowns: times_right(columns, y.centre) for unknowns, columns in x.blocks.items()
-    }
-    for unknowns, columns in y.blocks.items():
-        more = times_left(x.centre, columns)
+    blocks, own = _by_rows(x, y.centre)
+    others, of_columns = _by_rows(y.transposed, x.centre.mT)
+    for unknowns, turned in others.items():
+        more = turned.mT
         blocks[unknowns] = blocks[unknowns] + more if unknowns in blocks else more
     second, inputs = second_order(x, y), x.inputs or y.inputs
     kept: Tensor | None = None
@@ -40,13 +45,29 @@ def matrix_product(x: Zonotope, y: Zonotope) -> Zonotope:
         third = second_order(x.linear, y.rest) + second_order(x.rest, y)
         kept = third < second
         second = torch.where(kept, third, second)
-    own = second + x.loose @ y.centre.abs() + x.centre.abs() @ y.loose
+    own = own + of_columns.mT + second + x.loose @ y.centre.abs() + x.centre.abs() @ y.loose
     found = Zonotope(x.centre @ y.centre, blocks, own, torch.zeros_like(own))
     if inputs is not None and kept is not None:
         full = linear_columns(x, inputs)[:, :, None] @ linear_columns(y, inputs)[:, None]
         pair, square = pairs.packed(full)
         found = with_products(found, inputs, (pair * kept[:, None], square * kept[:, None]))
     return rounded(found, (x.centre.abs() + x.rough_radius) @ (y.centre.abs() + y.rough_radius))
+
+
+def _by_rows(x: Zonotope, right: Tensor) -> tuple[dict[Unknowns, Tensor], Tensor]:
+    """x' @ right in unknowns that are not local: what is local is small until then; and how far those alone reach."""
+    blocks: dict[Unknowns, Tensor] = {}
+    own = torch.zeros_like(x.centre @ right)
+    most = MOST_SPREAD_NUMBERS.get(own.device.type, MOST_SPREAD_NUMBERS["cpu"]) * own.shape[0]
+    for unknowns, columns in x.by_rows.blocks.items():
+        found, name = times_right(columns, right), unknowns
+        if isinstance(unknowns, LocalUnknowns):
+            if unknowns.alone or spread_numbers(unknowns, found) > most:
+                own = own + sum_of_lengths(found)
+                continue
+            found, name = unknowns.spread(found), unknowns.everywhere
+        blocks[name] = blocks[name] + found if name in blocks else found
+    return blocks, own
 
 
 def second_order(x: Zonotope, y: Zonotope) -> Tensor:
@@ -72,6 +93,7 @@ def _elementwise(a: RowShape, b: RowShape) -> Ellipse:
 
 def element_product(x: Zonotope, y: Zonotope, origin: str) -> Zonotope:
     """x · y elementwise, (batch, rows..., d)."""
+    x, y = aligned(x, y)
     blocks: dict[Unknowns, Tensor] = {
         unknowns: columns * y.centre[:, None, None] for unknowns, columns in x.blocks.items()
     }

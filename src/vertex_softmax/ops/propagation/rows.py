@@ -24,16 +24,8 @@ from vertex_softmax.ops.generators import raised
 from vertex_softmax.ops.interval import Interval
 from vertex_softmax.ops.lengths import lengths, norm
 from vertex_softmax.ops.propagation.rounding import rounded
-from vertex_softmax.ops.zonotope import (
-    Ellipse,
-    Segments,
-    Unknowns,
-    Zonotope,
-    error_blocks,
-    reach_of,
-    times_left,
-    times_rows,
-)
+from vertex_softmax.ops.unknowns import LocalUnknowns, Unknowns
+from vertex_softmax.ops.zonotope import Ellipse, Segments, Zonotope, error_blocks, reach_of, times_left, times_rows
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -63,6 +55,7 @@ class Weights:
 
 def centred_scores(scores: Zonotope, masked: Tensor) -> CentredScores:
     """`masked`: the centre of the scores with −inf where a key is masked."""
+    scores = scores.spread
     log_weights = masked.log_softmax(-1)
     present = masked > -torch.inf
     weights = log_weights.exp()
@@ -95,9 +88,10 @@ def _others(x: Tensor) -> Tensor:
 
 def _log_others(x: Tensor) -> Tensor:
     """log Σ over the other keys of e^x: (..., K) → (..., K); −inf where there is none."""
-    keys = x.shape[-1]
-    alone = torch.eye(keys, dtype=torch.bool, device=x.device)
-    return x.unsqueeze(-2).masked_fill(alone, -torch.inf).logsumexp(-1)
+    none = torch.full_like(x[..., :1], -torch.inf)
+    before = torch.cat([none, x.logcumsumexp(-1)[..., :-1]], -1)
+    behind = torch.cat([none, x.flip(-1).logcumsumexp(-1)[..., :-1]], -1).flip(-1)
+    return torch.logaddexp(before, behind)
 
 
 def logistic(scores: CentredScores) -> Weights:
@@ -224,20 +218,28 @@ def products(t: CentredScores, values: Zonotope) -> Products:
     shift = values.centre.new_zeros(*t.reach.shape, d)
     square = torch.zeros_like(t.reach)
     dims = 0
-    for unknowns in dict.fromkeys([*values.blocks, *t.blocks]):
-        u = by_values.get(unknowns, none.unsqueeze(1))
-        if unknowns in by_scores:
-            u = u + scale.unsqueeze(1) * by_scores[unknowns]
+    names = {_everywhere(unknowns): unknowns for unknowns in values.blocks}
+    for whole in dict.fromkeys([*names, *t.blocks]):
+        own = names.get(whole)
+        local = own if isinstance(own, LocalUnknowns) else None
+        u = none.unsqueeze(1) if own is None else by_values[own]
+        if local is not None:
+            u = local.spread(u[:, :, None, ..., None]).squeeze((2, -1))
+        if whole in by_scores:
+            u = u + scale.unsqueeze(1) * by_scores[whole]
         inverse = torch.where(u > 0, 1 / torch.where(u > 0, u, torch.ones_like(u)), torch.zeros_like(u))
-        if unknowns in t.blocks:
-            square = square + (t.blocks[unknowns] * inverse.sqrt()[:, :, None, ..., None, :]).square().sum((1, 2))
-        if unknowns in values.blocks:
-            columns = values.blocks[unknowns]
+        if whole in t.blocks:
+            square = square + (t.blocks[whole] * inverse.sqrt()[:, :, None, ..., None, :]).square().sum((1, 2))
+        if own is not None:
+            columns, moved = values.blocks[own], t.blocks.get(whole)
+            if local is not None:
+                inverse = local.picked(inverse[:, :, None, ..., None]).squeeze((2, -1))
+                moved = None if moved is None else local.picked(moved.movedim(-2, -1)).movedim(-1, -2)
             scaled = (columns * inverse[:, :, None, ..., None]).flatten(1, 2).movedim(1, -1)  # (batch, ..., K, d, P)
             shape = shape + scaled @ columns.flatten(1, 2).movedim(1, -1).mT
             dims += scaled.shape[-1]
-            if unknowns in t.blocks:
-                scores = t.blocks[unknowns].flatten(1, 2).movedim(1, -1)  # (batch, ..., n, K, P)
+            if moved is not None:
+                scores = moved.flatten(1, 2).movedim(1, -1)  # (batch, ..., n, K, P)
                 shift = shift + (scores.transpose(-3, -2) @ scaled.mT).transpose(-3, -2)
     most = (1 + SHARE_OF_SCORES) * plain
     half = most / 2
@@ -260,8 +262,23 @@ def over_keys(times: Tensor, shape: Tensor) -> Ellipse:
     return Ellipse((share @ unit.flatten(-2)).unflatten(-1, (d, d)), whole)
 
 
+def _everywhere(unknowns: Unknowns) -> Unknowns:
+    """The name of unknowns in blocks that have all of them for every number."""
+    return unknowns.everywhere if isinstance(unknowns, LocalUnknowns) else unknowns
+
+
+def _mixed(left: Tensor, columns: Tensor, unknowns: LocalUnknowns) -> Tensor:
+    """left (batch, ..., n, K) @ columns (batch, slots, k, ..., K, d) of local unknowns, spread: no sum over keys."""
+    parts = left.movedim(-1, 1)[:, None, :, None, ..., None] * columns.movedim(-2, 2).unsqueeze(-2)
+    parts = parts.flatten(1, 2)  # (batch, slots · K, k, ..., n, d)
+    ids = unknowns.ids.movedim(-2, 1).flatten(0, 1)[:, None, ..., None]  # (slots · K, 1, ..., 1, 1)
+    found = parts.new_zeros(parts.shape[0], unknowns.count, *parts.shape[2:])
+    return found.scatter_add_(1, ids.expand(parts.shape[1:]).expand_as(parts), parts)
+
+
 def attended(scores: Zonotope, masked: Tensor, values: Zonotope, origin: str) -> Zonotope:
     """softmax(scores) @ values: scores (batch, ..., n, K), values (batch, ..., K, d) → (batch, ..., n, d)."""
+    values = values.by_rows
     t = centred_scores(scores, masked)
     weights = t.log_weights.exp()
     row = weights @ values.centre
@@ -287,10 +304,17 @@ def attended(scores: Zonotope, masked: Tensor, values: Zonotope, origin: str) ->
     moved = over_keys(times, second.shape)
     towards = slope.unsqueeze(-1) * away
     blocks = {unknowns: times_rows(columns, towards) for unknowns, columns in t.blocks.items()}
+    errors: list[Ellipse | Segments] = [keys, moved]
     for unknowns, columns in values.blocks.items():
-        more = times_left(at, columns)
-        blocks[unknowns] = blocks[unknowns] + more if unknowns in blocks else more
-    blocks.update(error_blocks((keys, moved), origin))
+        name = _everywhere(unknowns)
+        if unknowns.alone:
+            continue
+        more = _mixed(at, columns, unknowns) if isinstance(unknowns, LocalUnknowns) else times_left(at, columns)
+        blocks[name] = blocks[name] + more if name in blocks else more
+    if values.alone.blocks:
+        shape = values.alone.row_shape
+        errors.append(over_keys(at.abs() * shape.size.sqrt().unsqueeze(-2), shape.matrix))
+    blocks.update(error_blocks(errors, origin))
     centre = row + (middle.unsqueeze(-1) * away).sum(-2) + shift
     found = Zonotope(centre, blocks, (at.abs() + off) @ values.loose, torch.zeros_like(centre))
     most = (values.centre.abs() + values.rough_radius).amax(-2, keepdim=True)

@@ -15,7 +15,8 @@ import torch
 from torch import Tensor
 
 from vertex_softmax.ops import pairs
-from vertex_softmax.ops.zonotope import InputUnknowns, Unknowns, Zonotope
+from vertex_softmax.ops.unknowns import InputUnknowns, Unknowns
+from vertex_softmax.ops.zonotope import Zonotope
 
 
 def linear_columns(y: Zonotope, inputs: InputUnknowns) -> Tensor:

@@ -23,16 +23,8 @@ from vertex_softmax.ops import pairs
 from vertex_softmax.ops.propagation.rounding import rounded
 from vertex_softmax.ops.propagation.rows import CentredScores, centred_scores, over_keys
 from vertex_softmax.ops.propagation.second_order import linear_columns, with_products
-from vertex_softmax.ops.zonotope import (
-    Ellipse,
-    InputUnknowns,
-    Segments,
-    Unknowns,
-    Zonotope,
-    error_blocks,
-    times_left,
-    times_rows,
-)
+from vertex_softmax.ops.unknowns import InputUnknowns, Unknowns
+from vertex_softmax.ops.zonotope import Ellipse, Segments, Zonotope, error_blocks, times_left, times_rows
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -69,6 +61,7 @@ def attended_to_second_order(
     scores: Zonotope, masked: Tensor, values: Zonotope, inputs: InputUnknowns, origin: str
 ) -> tuple[Zonotope, Tensor]:
     """softmax(scores) @ values, and the rows (batch, ..., n) where the errors are less than what is linear."""
+    values = values.spread
     t = centred_scores(scores, masked)
     weights = t.log_weights.exp()
     row = weights @ values.centre

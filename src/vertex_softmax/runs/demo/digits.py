@@ -1,4 +1,4 @@
-"""Labelled images for training and evaluation, and the data set that is always available: scikit-learn's digits."""
+"""Labelled images for training and evaluation, and the built-in data set: scikit-learn's digits (the extra `demo`)."""
 
 from __future__ import annotations
 
@@ -9,6 +9,8 @@ from functools import cache
 import numpy as np
 import torch
 from torch import Tensor
+
+from vertex_softmax.foundation.errors import MissingDependencyError
 
 
 @dataclass(frozen=True, eq=False)
@@ -43,7 +45,13 @@ def digits() -> Dataset:
     Images are ordered by the SHA-256 of their pixels: the first 360 are for evaluation, the others for training. So the
     split does not depend on a random number generator or on the order of files, and both parts are well mixed.
     """
-    from sklearn.datasets import load_digits
+    try:
+        from sklearn.datasets import load_digits
+    except ImportError as error:
+        raise MissingDependencyError(
+            "the digits come with scikit-learn, which is not installed: pip install 'vertex-softmax[demo]'; or give "
+            "inputs of your own, a file .npz or .safetensors with the arrays `inputs` and `labels`"
+        ) from error
 
     found = load_digits()
     levels = np.asarray(found.data, dtype=np.uint8)

@@ -14,7 +14,8 @@ from typing import Any
 
 import numpy as np
 
-from vertex_softmax.runs.run import Floats, Run, unpacked
+from vertex_softmax.runs.records import Floats, unpacked
+from vertex_softmax.runs.run import Run
 
 MOST = 24 << 20
 """The most bytes of pictures in a page; if there are more, only every second, third, … pixel is shown."""

@@ -15,7 +15,10 @@ from typing import Any
 
 import numpy as np
 
+from vertex_softmax.runs.report.numbers import at_least, at_most, short
+from vertex_softmax.runs.report.part_data import attention_data, parts_data, sentences_data
 from vertex_softmax.runs.report.pictures import pictures
+from vertex_softmax.runs.report.sentence_view import best_radii, breaks_alone
 from vertex_softmax.runs.run import Attacked, Run, RunAnswer, SlackMap
 
 STATUSES = ("certified", "not certified", "fooled", "misclassified")
@@ -109,10 +112,18 @@ class Facts:
             wrong += a.verdict == "verified" and (fooled or self.misclassified(a.input))
         beyond = sum(0 < r.certified >= self.fooled.get(r.input, math.inf) for r in self.run.radii)
         wrong += sum(r.certified > 0 and self.misclassified(r.input) for r in self.run.radii)
+        parts = best_radii(self.run)
+        beyond += sum(fooled is not None and 0 < certified >= fooled for certified, fooled in parts.values())
+        wrong += sum(certified > 0 and self.misclassified(i) for (i, _), (certified, _) in parts.items())
+        broken = {
+            s.number for s in self.run.sentences if s.counterexample is not None or breaks_alone(s) or s.clean < 0
+        }
+        sentences = sum(s.verdict == "verified" and s.number in broken for s in self.run.sentences)
         said = (
             (above, "bounds lie above a margin that the attack reached"),
             (wrong, "answers certify an input that is misclassified or was fooled"),
             (beyond, "certified radii reach beyond an ε at which the input was fooled"),
+            (sentences, "sentences are called verified, of which a combination of words is wrong"),
         )
         return [f"{count} {text}" for count, text in said if count]
 
@@ -138,6 +149,7 @@ def page_data(facts: Facts) -> dict[str, Any]:
             "clean": [short(x.clean) for x in run.inputs],
             "wrong": [facts.misclassified(i) for i in range(len(run.inputs))],
             "pixels": drawn.inputs,
+            "text": sentences_data(run),
         },
         "rates": [facts.rates[m] for m in run.methods],
         "ceiling": facts.ceiling,
@@ -153,6 +165,8 @@ def page_data(facts: Facts) -> dict[str, Any]:
         },
         "radii": _radii(facts),
         "slack": None if run.slack is None else _slack(run.slack),
+        "parts": parts_data(run),
+        "attention": attention_data(run),
     }
 
 
@@ -162,11 +176,6 @@ def slots(methods: Sequence[str]) -> list[int]:
     left = [s for s in range(COLOURS) if s not in taken] or list(range(COLOURS))
     others = iter(range(len(methods)))
     return [SLOTS[m] if m in SLOTS else left[next(others) % len(left)] for m in methods]
-
-
-def short(x: float | None) -> float | None:
-    """The number rounded to six digits, which never changes its sign."""
-    return None if x is None else float(f"{x:.6g}")
 
 
 def tightness(answers: Sequence[RunAnswer]) -> dict[str, Any] | None:
@@ -214,10 +223,10 @@ def _radii(facts: Facts) -> dict[str, Any] | None:
     return {
         "input": [r.input for r in run.radii],
         "method": [method[r.method] for r in run.radii],
-        "certified": [short(r.certified) for r in run.radii],
-        "refused": [short(r.refused) for r in run.radii],
+        "certified": [at_most(r.certified) for r in run.radii],
+        "refused": [at_least(r.refused) for r in run.radii],
         "seconds": [short(r.seconds) for r in run.radii],
-        "fooled": [short(facts.fooled.get(i)) for i in range(len(run.inputs))],
+        "fooled": [at_least(facts.fooled.get(i)) for i in range(len(run.inputs))],
         "summary": [radius_summary([(r.certified, r.seconds) for r in rs]) for rs in of_method.values()],
         "whole": [len(rs) == len(run.inputs) for rs in of_method.values()],
     }
@@ -229,7 +238,8 @@ def radius_summary(found: Iterable[tuple[float, float]]) -> dict[str, float | No
     if not pairs:
         return None
     radii, seconds = zip(*pairs, strict=True)
-    return {**_margins(radii), "seconds": short(math.fsum(x / len(seconds) for x in seconds))}
+    rounded = {name: at_most(x) for name, x in _margins(radii).items()}
+    return {**rounded, "seconds": short(math.fsum(x / len(seconds) for x in seconds))}
 
 
 def _slack(slack: SlackMap) -> dict[str, Any]:

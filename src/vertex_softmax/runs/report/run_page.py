@@ -13,13 +13,16 @@ from typing import Any
 from vertex_softmax.foundation.files import read_whole
 from vertex_softmax.runs.report import svg
 from vertex_softmax.runs.report.assembled import assembled, written
-from vertex_softmax.runs.report.run_data import Facts, page_data, radius_summary
+from vertex_softmax.runs.report.numbers import plain
+from vertex_softmax.runs.report.part_data import part_rows, parts_lede
+from vertex_softmax.runs.report.run_data import Facts, page_data, radius_summary, slots
+from vertex_softmax.runs.report.sentence_view import choice_views, replaced, scale_of, word_views
 from vertex_softmax.runs.run import JOURNAL, NORMS, VERDICTS, Plain, Run, read
 from vertex_softmax.runs.run import NAME as RUN
 
 NAME = "report.html"
 PICTURE = "theorem.svg"
-SCRIPTS = ("pictures.js", "heat.js", "rates.js", "cards.js", "slack.js", "run.js")
+SCRIPTS = ("pictures.js", "heat.js", "rates.js", "attention.js", "cards.js", "slack.js", "parts.js", "run.js")
 MOST_PICTURE = 1 << 24
 
 
@@ -34,6 +37,9 @@ def write(folder: Path, out: Path | None = None) -> Path:
 def page(run: Run, theorem: str = "") -> bytes:
     """The page of a run. theorem: an <svg> element from `svg.inlined`; without it, that section is left out."""
     facts = Facts.of(run)
+    words, words_left = word_views(run)
+    choices, choices_left = choice_views(run)
+    part = "patch" if run.parts is not None and run.parts.kind == "patches" else "word"
     return assembled(
         "run.html.j2",
         SCRIPTS,
@@ -46,6 +52,16 @@ def page(run: Run, theorem: str = "") -> bytes:
         rates=_rates(facts),
         radii=_radii(facts),
         sentences=_sentences(run),
+        verdicts=_verdicts(run),
+        choices=choices,
+        choices_left=choices_left,
+        words=words,
+        words_left=words_left,
+        scale=scale_of(run).key(),
+        part_rows=part_rows(run),
+        alone=run.parts is not None,
+        part=part,
+        parts=f"{part}es" if part == "patch" else "words",
         everything=f"all {_inputs(len(run.inputs))}" if len(run.inputs) != 1 else "one input",
         theorem=theorem,
     )
@@ -64,6 +80,8 @@ def lede(facts: Facts) -> list[str]:
         return [_decided(run, method) for method in run.methods]
     if not whole:
         return ["This run has no inputs."]
+    if run.part_radii:
+        return parts_lede(run)
     said = []
     in_norm = "" if run.data.norm == "inf" else f" in {NORMS[run.data.norm]}"
     k = facts.telling()
@@ -77,7 +95,7 @@ def lede(facts: Facts) -> list[str]:
         said.extend(_ceiling(facts, k))
     medians = [(s["median"], m) for m, s in _summaries(run).items() if s is not None and s["median"] is not None]
     if medians:
-        text = _listed([f"{median:.3g} ({m})" for median, m in sorted(medians, reverse=True)])
+        text = _listed([f"{plain(median)} ({m})" for median, m in sorted(medians, reverse=True)])
         said.append(f"The median certified radius{in_norm} of {_inputs(whole)} is {text}.")
     return said or [f"This run has {_inputs(whole)} and no complete answer yet."]
 
@@ -85,16 +103,34 @@ def lede(facts: Facts) -> list[str]:
 def _decided(run: Run, method: str) -> str:
     """How many sentences a method decides, in a sentence."""
     said = [s.verdict for s in run.sentences if s.method == method]
-    counts = [f"{said.count(verdict)} are {verdict}" for verdict in VERDICTS]
+    found = [(said.count(verdict), verdict) for verdict in VERDICTS]
+    counts = [f"{count} {'is' if count == 1 else 'are'} {verdict}" for count, verdict in found]
     return f"Of {len(said):,} sentence{'' if len(said) == 1 else 's'} by {method}, {_listed(counts)}."
+
+
+def _verdicts(run: Run) -> list[dict[str, Any]]:
+    """For each method of a run over choices of words, its verdicts as a bar; parts are kinds of the style sheet."""
+    rows = []
+    for method, slot in zip(run.methods, slots(run.methods), strict=True) if run.sentences else ():
+        said = [s.verdict for s in run.sentences if s.method == method]
+        counts = {kind: said.count(verdict) for kind, verdict in ((0, "verified"), (1, "unknown"), (2, "falsified"))}
+        rows.append(
+            {
+                "method": method,
+                "slot": slot,
+                "shares": [(kind, f"{100 * n / len(said):.2f}") for kind, n in counts.items() if n],
+                "value": f"{counts[0]} of {len(said)}",
+                "text": f"{method}: {counts[0]} verified, {counts[1]} unknown, {counts[2]} falsified",
+            }
+        )
+    return rows
 
 
 def _sentences(run: Run) -> list[dict[str, str]]:
     """The answers about sentences as a table."""
     rows = []
     for s in run.sentences:
-        pairs = zip(s.ids, s.counterexample or s.ids, strict=True)
-        changed = [f"{t}: {old} → {new}" for t, (old, new) in enumerate(pairs) if old != new]
+        changed = replaced(run, s)
         rows.append(
             {
                 "number": str(s.number),
@@ -156,7 +192,9 @@ def _about(run: Run) -> list[tuple[str, list[tuple[str, str]]]]:
         data.append(("inputs", f"{len(run.inputs):,}"))
         data.append(("shape", " × ".join(map(str, run.data.shape)) or "one number"))
         data.append(("balls in the norm", NORMS[run.data.norm]))
-    if run.data.tokens is not None:
+    if run.parts is not None:
+        data.append(("what moves", run.parts.moving))
+    elif run.data.tokens is not None:
         data.append(("what moves", run.data.tokens))
     if run.data.clip is not None:
         data.append(("values within", f"[{run.data.clip[0]:g}, {run.data.clip[1]:g}]"))
@@ -190,7 +228,7 @@ def _radii(facts: Facts) -> list[dict[str, Any]]:
     rows = []
     for method, found in _summaries(facts.run).items():
         if found is not None:
-            cells = ["–" if found[key] is None else f"{found[key]:.3g}" for key in ("median", "mean", "seconds")]
+            cells = [plain(found[key]) for key in ("median", "mean", "seconds")]
             rows.append({"name": method, "cells": cells})
     return rows
 

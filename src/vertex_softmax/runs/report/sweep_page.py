@@ -18,7 +18,7 @@ from typing import Any
 from vertex_softmax.foundation.errors import InvalidValueError
 from vertex_softmax.foundation.files import read_whole
 from vertex_softmax.runs.report.assembled import assembled, written
-from vertex_softmax.runs.report.run_data import short
+from vertex_softmax.runs.report.numbers import short
 
 NAME = "report.html"
 JOURNAL, RESULTS, SUMMARY = "journal.jsonl", "results.csv", "summary.json"

@@ -21,6 +21,9 @@ MOST_SECONDS = 1e7
 MOST_BYTES = 1 << 28
 MOST_MESSAGES = 20
 """The most bad lines that an error names; the rest is counted."""
+_QUOTED = r"""(?:'([^'"]*)'|"([^'"]*)")"""
+_NETWORK = re.compile(rf"\[ *\( *{_QUOTED} *, *{_QUOTED} *\) *,? *\]")
+"""[('f', 'model.onnx')], as VNN-COMP 2026 writes the model of a property that names its network"""
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -45,7 +48,8 @@ def read_instances(path: Path, timeout: float | None = None) -> list[SweepInstan
     """The lines `model,spec,timeout` of a file; raises an error that names every bad line.
 
     Paths are relative to the file's folder; if the file is a link and they do not exist there, to the folder of its
-    target. If a file does not exist, its name with .gz added is tried. timeout: replaces those in the file.
+    target. If a file does not exist, its name with .gz added is tried. A model may be written as the competition of
+    2026 does, [('f', 'model.onnx')]. timeout: replaces those in the file.
     """
     if timeout is not None and _seconds(str(timeout)) is None:
         raise InvalidValueError(f"the timeout is {timeout}; it must be a number of seconds above 0")
@@ -64,9 +68,12 @@ def read_instances(path: Path, timeout: float | None = None) -> list[SweepInstan
             continue
         model, spec, text = fields
         seconds = _seconds(text)
-        paths = [_existing(folder, name) for name in (model, spec)]
-        for name, what, path_of_file in zip((model, spec), ("model", "property"), paths, strict=True):
-            if path_of_file is None:
+        files = (_network(model), spec)
+        paths = [_existing(folder, name) for name in files]
+        for name, what, path_of_file in zip(files, ("model", "property"), paths, strict=True):
+            if what == "model" and path_of_file is None and name.startswith("[("):
+                bad.append(f"line {number}: {name[:60]!r} are several networks; properties of one are supported")
+            elif path_of_file is None:
                 bad.append(f"line {number}: there is no {what} {str(folder / name)!r}, nor with .gz")
         if seconds is None:
             bad.append(f"line {number}: the timeout is {text!r}, not a number of seconds above 0")
@@ -113,12 +120,18 @@ def _rows(path: Path) -> list[tuple[int, list[str]]]:
 def _folder(path: Path, rows: list[tuple[int, list[str]]]) -> Path:
     """The folder that the instances' paths are relative to: that of the file, or of the file it is a link to."""
     own = path.absolute().parent
-    first = next((fields[:2] for _, fields in rows if len(fields) == 3), [])
+    first = next(([_network(fields[0]), fields[1]] for _, fields in rows if len(fields) == 3), [])
     if first and all(_existing(own, name) is None for name in first):
         linked = path.resolve().parent
         if any(_existing(linked, name) is not None for name in first):
             return linked
     return own
+
+
+def _network(field: str) -> str:
+    """The path of the model in the list's first field; the field itself if it is a path, or names several networks."""
+    found = _NETWORK.fullmatch(field)
+    return field if found is None else found[3] or found[4] or ""
 
 
 def _existing(folder: Path, name: str) -> Path | None:

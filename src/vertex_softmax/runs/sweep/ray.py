@@ -52,18 +52,12 @@ def needed() -> None:
         )
 
 
-class Ray:
-    """A Ray cluster: runs as many instances at a time as its nodes have cores and memory for, at most `jobs`."""
+class RayLink:
+    """The end of the driver, the process that uses Ray, in the process that started it."""
 
-    def __init__(
-        self, settings: Settings, places: Path, address: str | None = None, command: Sequence[str] | None = None
-    ) -> None:
-        """`address`: auto, or HOST:PORT; None starts a Ray on this machine. `places`: a folder for the log."""
-        needed()
-        check_room(places)
-        self.settings, self.address = settings, address
-        self.log = places / "ray.log"
-        self.running: set[str] = set()
+    def __init__(self, driver: Sequence[str], log: Path, address: str | None, kept: str = KEPT) -> None:
+        """`log`: the file for what the driver writes to stderr. `kept`: what an error says about finished work."""
+        self.address, self.log, self.kept = address, log, kept
         self.room = 0
         self.note = ""
         self.heard = time.monotonic()
@@ -71,39 +65,23 @@ class Ray:
         self._answers: queue.SimpleQueue[dict[str, Any] | None] = queue.SimpleQueue()
         self._unfit: ClusterError | None = None
         self._lost = False
-        with self.log.open("wb") as log:
+        with self.log.open("wb") as file:
             self.driver = subprocess.Popen(
-                DRIVER,
+                driver,
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
-                stderr=log,
-                start_new_session=True,  # an interrupt from the keyboard reaches the sweep alone
+                stderr=file,
+                start_new_session=True,  # an interrupt from the keyboard reaches this process alone
                 env={**os.environ, **QUIET, **(ALONE if address is None else {})},
             )
         self._listener = threading.Thread(target=self._listen, daemon=True)
         self._listener.start()
-        self._send(
-            address=address,
-            settings=dataclasses.asdict(settings),
-            source=sources.of_answers(built=False),
-            command=None if command is None else list(command),
-        )
 
-    def has_room(self) -> bool:
-        """Whether fewer instances run than the cluster has room for, and fewer than `jobs`."""
-        return self.ready and len(self.running) < min(self.room, self.settings.jobs or math.inf)
-
-    def start(self, key: str, instance: SweepInstance, files: Mapping[str, str]) -> None:
-        """Send an instance to the cluster, with the SHA-256 of its files."""
-        self.running.add(key)
-        paths = {"model": str(instance.model_path), "spec": str(instance.spec_path)}
-        self._send(key=key, timeout=instance.timeout, files=dict(files), **paths)
-
-    def poll(self, wait: float) -> list[tuple[str, Finished]]:
-        """The instances that have finished; raises ClusterError if the cluster is lost or cannot run Vertex."""
+    def messages(self, wait: float) -> list[dict[str, Any]]:
+        """What the driver said about the work; raises ClusterError if the cluster is lost or cannot run Vertex."""
         if self._unfit is not None:
             raise self._unfit
-        found: list[tuple[str, Finished]] = []
+        found: list[dict[str, Any]] = []
         with contextlib.suppress(queue.Empty):
             self._receive(self._answers.get(timeout=wait), found)
             while True:
@@ -115,24 +93,19 @@ class Ray:
             raise self._unfit
         return found
 
-    def _receive(self, message: dict[str, Any] | None, found: list[tuple[str, Finished]]) -> None:
-        """Process one message of the driver; None means that it has ended. A finished instance is added to `found`."""
+    def _receive(self, message: dict[str, Any] | None, found: list[dict[str, Any]]) -> None:
+        """Process one message of the driver; None means that it has ended. One about the work is added to `found`."""
         self.heard = time.monotonic()
         if message is None:
             self._unfit = self._unfit or self._lost_cluster("is gone")
         elif "unfit" in message:
-            self._unfit = self._unfit or ClusterError(f"{message['unfit']}; {KEPT}")
+            self._unfit = self._unfit or ClusterError(f"{message['unfit']}; {self.kept}")
         elif "room" in message:
             self.ready, self.room = True, message["room"]
             nodes = f"{message['nodes']} node{'s' * (message['nodes'] != 1)}"
             self.note = f"Ray at {message['address']}: {nodes}, room for {self.room} at a time"
-        elif message["key"] in self.running:
-            self.running.remove(message["key"])
-            if message["died"]:
-                finished = failure(message["answer"]["reason"], message["seconds"], died=True)
-            else:
-                finished = Finished(message["answer"], message["counterexample"], message["seconds"])
-            found.append((message["key"], finished))
+        else:
+            found.append(message)
 
     def _lost_cluster(self, what: str) -> ClusterError:
         """The error for a lost cluster, with the last line of the driver's log."""
@@ -142,10 +115,10 @@ class Ray:
             lines = [line.strip() for line in self.log.read_text(errors="replace").splitlines() if line.strip()]
             said = f" ({lines[-1][:300]})" if lines else ""
         where = "on this machine" if self.address is None else f"at {self.address}"
-        return ClusterError(f"the Ray cluster {where} {what}{said}; {KEPT}")
+        return ClusterError(f"the Ray cluster {where} {what}{said}; {self.kept}")
 
-    def _send(self, **message: Any) -> None:
-        """Send a message to the driver; if the driver has ended, the next `poll` says so."""
+    def send(self, **message: Any) -> None:
+        """Send a message to the driver; if the driver has ended, the next `messages` says so."""
         with contextlib.suppress(OSError, ValueError):
             if self.driver.stdin is not None:
                 self.driver.stdin.write(json.dumps(message).encode() + b"\n")
@@ -170,4 +143,51 @@ class Ray:
                 os.killpg(self.driver.pid, signal.SIGKILL)
             self.driver.wait()
         self._listener.join(LEAVING)  # until the last process with the driver's stdout has ended
+
+
+class Ray(RayLink):
+    """A Ray cluster: runs as many instances at a time as its nodes have cores and memory for, at most `jobs`."""
+
+    def __init__(
+        self, settings: Settings, places: Path, address: str | None = None, command: Sequence[str] | None = None
+    ) -> None:
+        """`address`: auto, or HOST:PORT; None starts a Ray on this machine. `places`: a folder for the log."""
+        needed()
+        check_room(places)
+        self.settings = settings
+        self.running: set[str] = set()
+        super().__init__(DRIVER, places / "ray.log", address)
+        self.send(
+            address=address,
+            settings=dataclasses.asdict(settings),
+            source=sources.of_answers(built=False),
+            command=None if command is None else list(command),
+        )
+
+    def has_room(self) -> bool:
+        """Whether fewer instances run than the cluster has room for, and fewer than `jobs`."""
+        return self.ready and len(self.running) < min(self.room, self.settings.jobs or math.inf)
+
+    def start(self, key: str, instance: SweepInstance, files: Mapping[str, str]) -> None:
+        """Send an instance to the cluster, with the SHA-256 of its files."""
+        self.running.add(key)
+        paths = {"model": str(instance.model_path), "spec": str(instance.spec_path)}
+        self.send(key=key, timeout=instance.timeout, files=dict(files), **paths)
+
+    def poll(self, wait: float) -> list[tuple[str, Finished]]:
+        """The instances that have finished; raises ClusterError if the cluster is lost or cannot run Vertex."""
+        found: list[tuple[str, Finished]] = []
+        for message in self.messages(wait):
+            if message["key"] in self.running:
+                self.running.remove(message["key"])
+                if message["died"]:
+                    finished = failure(message["answer"]["reason"], message["seconds"], died=True)
+                else:
+                    finished = Finished(message["answer"], message["counterexample"], message["seconds"])
+                found.append((message["key"], finished))
+        return found
+
+    def stop(self) -> None:
+        """End the driver, and forget what was running."""
+        super().stop()
         self.running.clear()

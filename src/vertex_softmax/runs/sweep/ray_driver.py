@@ -16,7 +16,9 @@ import queue
 import sys
 import threading
 import time
+from abc import ABC, abstractmethod
 from collections import OrderedDict
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -38,8 +40,8 @@ MODELS = 16
 """The most models that stay in the object store."""
 
 
-def main() -> None:
-    """Process orders until stdin is closed."""
+def main(make: Callable[[Any, dict[str, Any], Any], RayConnection] | None = None) -> None:
+    """Process orders until stdin is closed; `make`: makes of Ray and the first order what processes them."""
     messages = os.fdopen(os.dup(1), "w")
     os.dup2(2, 1)  # what Ray prints must not be taken for a message
     orders: queue.SimpleQueue[dict[str, Any] | None] = queue.SimpleQueue()
@@ -56,7 +58,7 @@ def main() -> None:
     try:
         import ray
 
-        driver = Driver(ray, first, say)
+        driver = (make or Driver)(ray, first, say)
         driver.run(orders)
     except VertexError as error:
         say(unfit=str(error))
@@ -76,26 +78,40 @@ def _read(orders: queue.SimpleQueue[dict[str, Any] | None]) -> None:
     orders.put(None)
 
 
-class Driver:
-    """The connection to a cluster: the tasks that run on it, the files it has, and the room that it has."""
+class DiedError(Exception):
+    """A worker of Ray died: its process was killed, or its node is gone."""
+
+
+class RayConnection(ABC):
+    """The connection to a cluster: what runs on it, the files it has, and the room that it has."""
+
+    what = "an instance"
+    """what runs on a node, in words"""
 
     def __init__(self, ray: Any, first: dict[str, Any], say: Any) -> None:
         self.ray, self.say = ray, say
-        self.settings, self.source, self.command = first["settings"], first["source"], first["command"]
+        self.settings = first["settings"]
         self.running: dict[Any, str] = {}
         self.files: OrderedDict[str, tuple[list[str], list[Any]]] = OrderedDict()
         self.beaten = self.had_room = -float("inf")
+        self.room = 0
+        """how much there was room for at the last heartbeat"""
         self.address = self._connect(first["address"])
         self.node = ray.get_runtime_context().get_node_id()
         needs = {"num_cpus": self.settings["threads"], "num_gpus": int(self.settings["device"] != "cpu")}
         if self.settings["memory"] is not None:
             needs["memory"] = int(self.settings["memory"] * 2**30)
+        self.options = needs
+        """what a task or an actor asks Ray for"""
         self.needs = {"CPU": needs["num_cpus"], "GPU": needs["num_gpus"], "memory": needs.get("memory", 0)}
-        self.work = ray.remote(ray_worker.work).options(max_retries=0, **needs)
         if not self._room()[0]:
             raise ClusterError(
-                f"no node of the Ray cluster at {self.address} has room for an instance, which needs {self._wanted()}"
+                f"no node of the Ray cluster at {self.address} has room for {self.what}, which needs {self._wanted()}"
             )
+
+    @abstractmethod
+    def run(self, orders: queue.SimpleQueue[dict[str, Any] | None]) -> None:
+        """Process orders until there are no more."""
 
     def _connect(self, address: str | None) -> str:
         """Connect to the cluster, or start a Ray on this machine if the address is None; the cluster's address."""
@@ -110,11 +126,89 @@ class Driver:
         return str(found.address_info["gcs_address"])
 
     def _wanted(self) -> str:
-        """The resources that an instance needs, in words."""
+        """The resources that are needed, in words."""
         words = [f"{self.needs['CPU']} cores (--threads)"]
         words += ["a GPU (--device)"] * self.needs["GPU"]
         words += [] if self.settings["memory"] is None else [f"{self.settings['memory']:g} GiB (--memory)"]
         return ", ".join(words)
+
+    def _stored(self, model: Path, files: dict[str, str]) -> tuple[list[str], list[Any]]:
+        """The model and its external data files: their names in the model's folder, and references in Ray's store."""
+        digest = files["model"] + files.get("data", "")
+        if digest not in self.files:
+            data = _read_as(model, files["model"])
+            contents = {model.name: data, **_beside(model, data)}
+            self.files[digest] = list(contents), [self.ray.put(content) for content in contents.values()]
+            if len(self.files) > MODELS:
+                self.files.popitem(last=False)
+        self.files.move_to_end(digest)
+        return self.files[digest]
+
+    def read(self, path: Path, digest: str) -> bytes:
+        """The bytes of a file, which have to have this SHA-256."""
+        return _read_as(path, digest)
+
+    def got(self, reference: Any) -> dict[str, Any]:
+        """What a worker of Ray returned; raises DiedError if it died, and ClusterError if its node is unfit."""
+        errors = self.ray.exceptions
+        died = (
+            errors.WorkerCrashedError,
+            errors.NodeDiedError,
+            errors.OutOfMemoryError,
+            errors.RayActorError,
+            errors.LocalRayletDiedError,
+            errors.ObjectLostError,
+        )
+        try:
+            found: dict[str, Any] = self.ray.get(reference)
+        except died as error:
+            raise DiedError(f"the worker of Ray died ({type(error).__name__}: {_first_line(error)})") from error
+        except errors.RayError as error:
+            cause = getattr(error, "cause", None) or error
+            raise ClusterError(
+                f"a node of the Ray cluster at {self.address} cannot run Vertex ({type(cause).__name__}: "
+                f"{_first_line(cause)}): every node needs the same Vertex, and its extra onnx"
+            ) from error
+        return found
+
+    def _room(self) -> tuple[int, int]:
+        """How many instances fit on the nodes at a time, and how many nodes there are."""
+        alive = [node for node in self.ray.nodes() if node["Alive"]]
+        if self.node not in [node["NodeID"] for node in alive]:
+            raise ClusterError(f"the node of the Ray cluster at {self.address} that is used here is gone")
+        wanted = {name: number for name, number in self.needs.items() if number}
+        room = sum(min(int(node["Resources"].get(name, 0) // wanted[name]) for name in wanted) for node in alive)
+        return room, len(alive)
+
+    def _beat(self) -> None:
+        """Send a heartbeat with the cluster's room, if it is time to; raise if there has been no room for too long."""
+        now = time.monotonic()
+        if now - self.beaten < BEAT:
+            return
+        self.beaten = now
+        self.room, nodes = self._room()
+        if self.room:
+            self.had_room = now
+        elif now - self.had_room > WAIT:
+            raise ClusterError(f"no node of the Ray cluster at {self.address} has had room for {WAIT:g} s")
+        self.say(room=self.room, nodes=nodes, address=self.address)
+
+    def leave(self) -> None:
+        """Cancel all tasks and disconnect; Ray ends those that do not react when this process ends."""
+        for reference in self.running:
+            self.ray.cancel(reference)
+        if self.running:
+            self.ray.wait(list(self.running), num_returns=len(self.running), timeout=2.0)
+        self.ray.shutdown()
+
+
+class Driver(RayConnection):
+    """The tasks of a sweep: one for each instance."""
+
+    def __init__(self, ray: Any, first: dict[str, Any], say: Any) -> None:
+        super().__init__(ray, first, say)
+        self.source, self.command = first["source"], first["command"]
+        self.work = ray.remote(ray_worker.work).options(max_retries=0, **self.options)
 
     def run(self, orders: queue.SimpleQueue[dict[str, Any] | None]) -> None:
         """Process orders and send results until the end of the orders."""
@@ -145,72 +239,15 @@ class Driver:
         task |= {"settings": self.settings, "source": self.source, "command": self.command}
         self.running[self.work.remote(task, data, *references)] = order["key"]
 
-    def _stored(self, model: Path, files: dict[str, str]) -> tuple[list[str], list[Any]]:
-        """The model and its external data files: their names in the model's folder, and references in Ray's store."""
-        digest = files["model"] + files.get("data", "")
-        if digest not in self.files:
-            data = _read_as(model, files["model"])
-            contents = {model.name: data, **_beside(model, data)}
-            self.files[digest] = list(contents), [self.ray.put(content) for content in contents.values()]
-            if len(self.files) > MODELS:
-                self.files.popitem(last=False)
-        self.files.move_to_end(digest)
-        return self.files[digest]
-
     def _result(self, reference: Any) -> dict[str, Any]:
         """What the worker returned, or why it died."""
-        errors = self.ray.exceptions
-        died = (
-            errors.WorkerCrashedError,
-            errors.NodeDiedError,
-            errors.OutOfMemoryError,
-            errors.ActorDiedError,
-            errors.LocalRayletDiedError,
-            errors.ObjectLostError,
-        )
         try:
-            found: dict[str, Any] = self.ray.get(reference)
-        except died as error:
-            return _failed(f"the worker of Ray died ({type(error).__name__}: {_first_line(error)})", died=True)
-        except errors.RayError as error:
-            cause = getattr(error, "cause", None) or error
-            raise ClusterError(
-                f"a node of the Ray cluster at {self.address} cannot run Vertex ({type(cause).__name__}: "
-                f"{_first_line(cause)}): every node needs the same Vertex, and its extra onnx"
-            ) from error
+            found = self.got(reference)
+        except DiedError as error:
+            return _failed(str(error), died=True)
         if "unfit" in found:
             raise ClusterError(found["unfit"])
         return found
-
-    def _room(self) -> tuple[int, int]:
-        """How many instances fit on the nodes at a time, and how many nodes there are."""
-        alive = [node for node in self.ray.nodes() if node["Alive"]]
-        if self.node not in [node["NodeID"] for node in alive]:
-            raise ClusterError(f"the node of the Ray cluster at {self.address} that this sweep uses is gone")
-        wanted = {name: number for name, number in self.needs.items() if number}
-        room = sum(min(int(node["Resources"].get(name, 0) // wanted[name]) for name in wanted) for node in alive)
-        return room, len(alive)
-
-    def _beat(self) -> None:
-        """Send a heartbeat with the cluster's room, if it is time to; raise if there has been no room for too long."""
-        now = time.monotonic()
-        if now - self.beaten < BEAT:
-            return
-        self.beaten = now
-        room, nodes = self._room()
-        if room:
-            self.had_room = now
-        elif now - self.had_room > WAIT:
-            raise ClusterError(f"no node of the Ray cluster at {self.address} has had room for {WAIT:g} s")
-        self.say(room=room, nodes=nodes, address=self.address)
-
-    def leave(self) -> None:
-        """Cancel all tasks and disconnect; Ray ends those that do not react when this process ends."""
-        for reference in self.running:
-            self.ray.cancel(reference)
-        if self.running:
-            self.ray.wait(list(self.running), num_returns=len(self.running), timeout=2.0)
-        self.ray.shutdown()
 
 
 def _failed(reason: str, died: bool = False) -> dict[str, Any]:

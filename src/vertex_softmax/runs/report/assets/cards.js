@@ -35,7 +35,7 @@ function chip(i) {
   const by = certifiedBy(i);
   if (isWrong(i)) return el("span", { class: "chip k3", text: "misclassified" });
   if (hasBounds && isFooled(i)) return el("span", { class: "chip k2", text: "fooled" });
-  if (!hasBounds && data.radii) return el("span", { class: by ? "chip k0" : "chip k1", text: by ? `radius ${number(bestRadius(i))}` : "not certified" });
+  if (!hasBounds && data.radii) return el("span", { class: by ? "chip k0" : "chip k1", text: by ? `radius ${eps(bestRadius(i))}` : "not certified" });
   return by ? el("span", { class: "chip k0", text: by === methods ? "certified" : `certified by ${by} of ${methods}` }) : el("span", { class: "chip k1", text: "not certified" });
 }
 
@@ -92,7 +92,7 @@ function radiusRow(i, m) {
     line.style.left = `${(100 * data.radii.fooled[i]) / longest}%`;
     track.append(line);
   }
-  return el("li", { class: `row ${value > 0 ? "yes" : ""}` }, el("span", { class: "name", text: method.name }), track, el("span", { class: "n", text: number(value) }), el("span"));
+  return el("li", { class: `row ${value > 0 ? "yes" : ""}` }, el("span", { class: "name", text: method.name }), track, el("span", { class: "n", text: eps(value) }), el("span"));
 }
 
 function factsOf(i) {
@@ -102,7 +102,7 @@ function factsOf(i) {
     .sort((a, b) => data.answers.bound[b] - data.answers.bound[a])[0];
   if (best !== undefined) facts.push(["worst target", className(data.answers.target[best])]);
   if (attack >= 0) facts.push(["attack margin", signed(data.attacks.margin[attack])]);
-  if (data.radii && !isWrong(i)) facts.push(["fooled at", data.radii.fooled[i] === null ? "–" : `ε = ${number(data.radii.fooled[i])}`]);
+  if (data.radii && !isWrong(i)) facts.push(["fooled at", data.radii.fooled[i] === null ? "–" : `ε = ${eps(data.radii.fooled[i])}`]);
   return facts;
 }
 
@@ -112,10 +112,13 @@ function factList(i) {
     said ? el("p", { class: "found", text: said }) : null);
 }
 
+const sentenceOf = (i) => (data.inputs.text ? el("p", { class: "said" }, el("bdi", { text: data.inputs.text[i] })) : null);
+
 function card(i) {
   const index = data.inputs.index[i], pictures = thumbs(i, false);
   return el("li", { class: "card", "data-input": i },
     el("div", { class: "card-head" }, el("h3", null, el("button", { type: "button", class: "open", "aria-haspopup": "dialog", onclick: () => openDetail(i) }, `Input ${index}`)), chip(i)),
+    sentenceOf(i),
     el("div", { class: `card-top ${pictures.length > 1 ? "" : "beside"}` }, el("div", { class: "thumbs" }, pictures), factList(i)),
     hasBounds ? el("ul", { class: "rows" }, data.methods.map((_, m) => boundRow(i, m))) : null,
     data.radii ? el("ul", { class: "rows" }, data.methods.map((_, m) => radiusRow(i, m))) : null);
@@ -181,11 +184,12 @@ function openDetail(i) {
   dialog.replaceChildren(el("div", null,
     el("div", { class: "detail-head" }, el("h3", { id: "detail-title", text: `Input ${data.inputs.index[i]}` }), chip(i),
       el("span", { class: "control" }, move(-1), move(1), el("button", { type: "button", text: "Close", onclick: () => dialog.close() }))),
+    sentenceOf(i),
     el("div", { class: "thumbs large" }, thumbs(i, true)),
     factList(i),
     hasBounds ? everyEps(i) : null,
     data.radii ? el("ul", { class: "rows" }, data.methods.map((_, m) => radiusRow(i, m))) : null,
-    hasBounds ? reasonsOf(i) : null));
+    hasBounds ? reasonsOf(i) : null, attentionOf(i)));
   if (!dialog.open) dialog.showModal();
 }
 

@@ -31,6 +31,7 @@ const signed = (x) => (x > 0 ? "+" : "") + number(x);
 const bound = (x) => (x === null ? "−∞" : signed(x));
 const plain = (x) => (x === null || x === undefined ? "" : String(Number(x.toPrecision(6))));
 const eps = (x) => plain(x).replaceAll("-", "−");
+const radius = (x) => (x === null || x === undefined ? "–" : eps(x)); // rounded already, so that it claims no more than the run
 const count = (n) => n.toLocaleString("en");
 
 const some = (n, word) => `${count(n)} ${word}${n === 1 ? "" : "s"}`;

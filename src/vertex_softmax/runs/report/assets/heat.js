@@ -9,14 +9,18 @@ function ramp(share) {
   return colours[k].map((c, j) => Math.round(c + (colours[k + 1][j] - c) * (at - k)));
 }
 
-// spec: rows, columns, values, most, label, rowTitle, columnTitle, tell(r, c), cell (greatest height of a cell), rowNames, picked(r)
+// spec: rows, columns, values, most, label, rowTitle, columnTitle, tell(r, c), cell (greatest height of a cell), rowNames, picked(r),
+//       least (the smallest is told in place of the largest), square (cells are), ends (what the colours' ends stand for),
+//       from (the first row and column's number; 1 unless it is said)
 function heatMap(host, spec) {
   const canvas = el("canvas", { "aria-hidden": "true" });
   const cursor = el("div", { class: "cell", hidden: true });
   const readout = el("p", { class: "readout", "aria-live": "polite" });
   let row = 0, column = 0;
-  const largest = spec.values.reduce((best, v, i) => (v > spec.values[best] ? i : best), 0);
-  const summary = `${spec.label}. Largest: ${spec.tell(Math.floor(largest / spec.columns), largest % spec.columns)}. Arrow keys move from cell to cell.`;
+  const from = spec.from ?? 1;
+  const largest = spec.values.reduce((best, v, i) => ((spec.least ? v < spec.values[best] : v > spec.values[best]) ? i : best), 0);
+  const extreme = spec.least ? "Smallest" : "Largest";
+  const summary = `${spec.label}. ${extreme}: ${spec.tell(Math.floor(largest / spec.columns), largest % spec.columns)}. Arrow keys move from cell to cell.`;
   const area = el("div", { class: "map", tabindex: 0, role: "application", "aria-roledescription": "heat map", "aria-label": summary }, canvas, cursor);
   const paint = () => {
     canvas.width = spec.columns;
@@ -26,7 +30,8 @@ function heatMap(host, spec) {
     context.putImageData(image, 0, 0);
   };
   const height = Math.max(spec.rows === 1 ? 28 : 60, Math.min(420, spec.rows * spec.cell));
-  area.style.height = `${height}px`;
+  if (spec.square) area.style.aspectRatio = `${spec.columns} / ${spec.rows}`;
+  else area.style.height = `${height}px`;
   const show = (say) => {
     cursor.hidden = false;
     for (const [name, at, of] of [["left", column, spec.columns], ["top", row, spec.rows]]) cursor.style[name] = `${(100 * at) / of}%`;
@@ -36,7 +41,7 @@ function heatMap(host, spec) {
   };
   const rest = () => {
     cursor.hidden = document.activeElement !== area;
-    if (cursor.hidden) readout.textContent = `Largest: ${spec.tell(Math.floor(largest / spec.columns), largest % spec.columns)}`;
+    if (cursor.hidden) readout.textContent = `${extreme}: ${spec.tell(Math.floor(largest / spec.columns), largest % spec.columns)}`;
   };
   const under = (event) => {
     const box = area.getBoundingClientRect();
@@ -65,18 +70,22 @@ function heatMap(host, spec) {
   const names = spec.rowNames ? el("div", { class: "row-names" }, spec.rowNames) : null;
   if (names) names.style.height = `${height}px`;
   host.replaceChildren(
-    el("div", { class: "map-title soft" }, el("span", { text: `↓ ${spec.rowTitle} 1 to ${spec.rows}` }), el("span", { text: `${spec.columnTitle} 1 to ${spec.columns} →` })),
-    el("div", { class: "map-row" }, names, area), ramps(spec.most), readout);
+    el("div", { class: "map-title soft" }, el("span", { text: `↓ ${spec.rowTitle} ${from} to ${from + spec.rows - 1}` }), el("span", { text: `${spec.columnTitle} ${from} to ${from + spec.columns - 1} →` })),
+    el("div", { class: "map-row" }, names, area), ramps(spec.ends ?? ["0", number(spec.most)]), readout);
   paint();
   rest();
-  return { paint };
+  return { paint: () => { paint(); paintRamp(host.querySelector(".ramp")); } };
 }
 
-// What the colours mean.
-function ramps(most) {
-  const canvas = el("canvas", { class: "ramp", width: 64, height: 1, "aria-hidden": "true" });
+function paintRamp(canvas) {
   const context = canvas.getContext("2d"), image = context.createImageData(64, 1);
   for (let i = 0; i < 64; i++) image.data.set([...ramp(i / 63), 255], 4 * i);
   context.putImageData(image, 0, 0);
-  return el("p", { class: "ramps soft" }, el("span", { text: "0" }), canvas, el("span", { text: number(most) }));
+}
+
+// What the colours mean.
+function ramps([low, high]) {
+  const canvas = el("canvas", { class: "ramp", width: 64, height: 1, "aria-hidden": "true" });
+  paintRamp(canvas);
+  return el("p", { class: "ramps soft" }, el("span", { text: low }), canvas, el("span", { text: high }));
 }

@@ -50,7 +50,7 @@ function radiusBars(host) {
       const found = data.radii.summary[m]?.median;
       const part = el("div", { class: `part k0 s${method.slot}` });
       part.style.width = `${(100 * (found ?? 0)) / most}%`;
-      return el("li", null, el("span", { class: "name", text: method.name }), el("div", { class: "track bare", "aria-hidden": "true" }, part), el("b", { class: "value", text: number(found) }));
+      return el("li", null, el("span", { class: "name", text: method.name }), el("div", { class: "track bare", "aria-hidden": "true" }, part), el("b", { class: "value", text: radius(found) }));
     })));
 }
 
@@ -125,7 +125,7 @@ function radiiChart() {
 function reach(values, others) {
   const sorted = [...values].sort((a, b) => a - b), top = Math.max(...sorted, ...others);
   while (sorted.length > 2 && sorted[1] - sorted[0] > 3 * (top - sorted[1] + 1e-12)) sorted.shift();
-  const min = Math.min(...sorted, ...others), room = 0.06 * (top - min) || 0.5;
+  const min = Math.min(...sorted, ...others), room = 0.06 * (top - min) || Math.abs(top) / 2 || 0.5;
   return { min: min - room, max: top + room, least: sorted[0] };
 }
 
@@ -141,7 +141,7 @@ function tightnessChart() {
     if (attack !== null) lines.push({ y: attack, text: `attack ${signed(attack)}: no bound can lie above`, kind: "attack" });
     const y = values.length ? reach(values, lines.map((l) => l.y)) : { min: -1, max: 1, least: 0 };
     const points = found.map((p) => {
-      const v = p.all[of], said = bounds ? bound(v) : number(v);
+      const v = p.all[of], said = bounds ? bound(v) : radius(v);
       const infinite = p.all.infinite ? `; not finite on ${count(p.all.infinite)} of ${count(p.all.asked)} inputs` : "";
       const below = v === null || v < y.least;
       return { name: below ? `${p.name} ${said}` : p.name, slot: p.slot, x: Math.max(p.all.seconds, 1e-6), y: v, below, said: `${p.name} ${said} in ${seconds(p.all.seconds)}`,

@@ -51,9 +51,9 @@ function radiiTable() {
       { title: "label", value: (i) => className(data.inputs.label[r.input[i]]) },
       { title: "predicted", value: (i) => className(data.inputs.predicted[r.input[i]]) },
       { title: "method", value: (i) => data.methods[r.method[i]].name },
-      { title: "certified", number: true, value: (i) => r.certified[i], text: (i) => number(r.certified[i]) },
-      { title: "refused", number: true, value: (i) => r.refused[i], text: (i) => number(r.refused[i]) },
-      { title: "fooled", number: true, value: (i) => r.fooled[r.input[i]], text: (i) => number(r.fooled[r.input[i]]) },
+      { title: "certified", number: true, value: (i) => r.certified[i], text: (i) => radius(r.certified[i]) },
+      { title: "refused", number: true, value: (i) => r.refused[i], text: (i) => radius(r.refused[i]) },
+      { title: "fooled", number: true, value: (i) => r.fooled[r.input[i]], text: (i) => radius(r.fooled[r.input[i]]) },
       { title: "time", number: true, value: (i) => r.seconds[i], text: (i) => seconds(r.seconds[i]) },
     ],
     filters: [{ label: "Method", options: data.methods.map((m, k) => [String(k), m.name]), test: (i, key) => r.method[i] === Number(key) }],
@@ -62,7 +62,12 @@ function radiiTable() {
 
 themeButton();
 if ($("eps")) epsChooser();
-if (whole) {
+attentionDetails();
+if (whole && data.parts) {
+  partBars($("bars"));
+  if ($("patches")) patchCards();
+  partsTable();
+} else if (whole) {
   overviewBars();
   if ($("rates")) ratesChart();
   if ($("radii")) radiiChart();

@@ -1,0 +1,112 @@
+"""What branch and bound is asked for, how far it may go, who hears of it, and what it returns."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable
+from enum import StrEnum
+
+from torch import Tensor
+
+from vertex_softmax.bounds.ascent import Ascent
+from vertex_softmax.bounds.record import Record
+from vertex_softmax.foundation.errors import InvalidValueError
+
+
+@dataclasses.dataclass(frozen=True)
+class Search:
+    """How far to go."""
+
+    seconds: float | None = 10.0
+    """stop after these; None: no limit except the number of parts"""
+    domains: int = 100_000
+    """stop after bounding so many parts"""
+    memory: int = 1 << 30
+    """stop when the parameters of open parts take more bytes than this"""
+    width: int | None = None
+    """how many parts are bounded together; None: as many as have TOGETHER numbers in all, 32 to 256"""
+    tried: int = 4
+    """how many splits are tried before one is chosen, of a part whose most promising one is not relied on yet"""
+    considered: int = 16
+    """among how many candidates of each part the most promising are looked for"""
+    reliable: int = 3
+    """a split of a number that was tried so often is chosen without a trial (gains.py)"""
+    root: Ascent = dataclasses.field(default_factory=Ascent)
+    """the ascent on the whole set, before anything is split"""
+    ascent: Ascent = dataclasses.field(default_factory=lambda: Ascent(steps=8, step_size=0.01, decay=0.97, sums=False))
+    """the ascent on a part, from its parent's parameters on"""
+    every: int = 16
+    """where splits leave an op linear on both sides (ReLUs), the parameters of a part are optimised after so many
+    splits; between, only multipliers are new. After any other split they always are."""
+
+    late: int = 1000
+    """after bounding so many parts, the box that the last exact splits cut is optimised once for the whole set"""
+    boxes: Ascent = dataclasses.field(default_factory=lambda: Ascent(steps=15, step_size=0.2, decay=0.9))
+    """the ascent of every number of that box"""
+
+    def __post_init__(self) -> None:
+        if self.seconds is not None and not self.seconds >= 0:
+            raise InvalidValueError(f"seconds is {self.seconds!r}; it must be at least 0, or None for no limit")
+        for name in ("domains", "memory", "width", "tried", "considered", "reliable", "every", "late"):
+            value = getattr(self, name)
+            if value is not None and value < 1:
+                raise InvalidValueError(f"{name} is {value!r}; it must be at least 1")
+
+
+class Stop(StrEnum):
+    """Why branch and bound ended."""
+
+    DONE = "done"
+    """every part is above its goal"""
+    WITNESS = "witness"
+    """an input was found at which an objective is not above its goal"""
+    SECONDS = "seconds"
+    DOMAINS = "domains"
+    MEMORY = "memory"
+    EXHAUSTED = "exhausted"
+    """open parts are left, and in none of them is anything left to split"""
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class Outcome:
+    """What is known of every objective, (n,), when branch and bound ends."""
+
+    bound: Tensor
+    """the least bound over all parts"""
+    open: Tensor
+    """how many parts are not above the goal"""
+    domains: int
+    """how many parts were bounded"""
+    stopped: Stop
+    witness: Tensor | None = None
+    """an input (*shape) at which an objective is not above the goal, if one was found"""
+    broken: int | None = None
+    """the number of that objective"""
+
+
+Progress = Callable[[float, int, int], None]
+"""Called with how far an open part's bound is below its goal at most, how many are open, and how many were bounded."""
+Accept = Callable[[Tensor, int], bool]
+"""Whether an input (*shape), at which an objective of this number is not above its goal, ends the search."""
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class Aim:
+    """What branch and bound is to show: that every objective (n, *output shape) is above its goal."""
+
+    objectives: Tensor
+    goals: Tensor | None = None
+    """(n,); None: 0 each"""
+    known: Tensor | None = None
+    """(n,): bounds over the whole set that are known already"""
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class Watchers:
+    """Who hears of the search while it runs."""
+
+    accept: Accept | None = None
+    """None: any input at which an objective is not above its goal ends the search"""
+    progress: Progress | None = None
+    record: Record | None = None
+    """gets every part that is closed, with its parameters: they cover the set of each objective that is closed"""

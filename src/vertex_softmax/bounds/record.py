@@ -1,0 +1,81 @@
+"""What a search leaves behind for whoever proves its result again: the parts it closed, and what it bounded them with.
+
+Invariant: the leaves of an objective with no open part cover the whole set, and each is the end of one branch of its
+tree. Numbers that several leaves have in common are stored once.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import hashlib
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING
+
+import torch
+from torch import Tensor
+
+from vertex_softmax.bounds.ascent import AscendedEntries
+from vertex_softmax.bounds.boxes import Boxes
+from vertex_softmax.bounds.frontier import Part
+from vertex_softmax.graph.ir import Node
+from vertex_softmax.ops.interval import Interval
+
+if TYPE_CHECKING:
+    from vertex_softmax.bounds.aims import Outcome
+
+Resume = Callable[[Sequence[Part], Sequence[float], float], "Outcome"]
+"""Opens closed parts again, with higher goals (n,), and goes on with the search for some seconds."""
+
+
+class Record:
+    """The leaves of a search, in the order in which they were closed."""
+
+    def __init__(self) -> None:
+        self.leaves: list[Part] = []
+        """every part that was closed, with all of its parameters"""
+        self.boxes: Boxes | None = None
+        """of the whole set, as the search had them last"""
+        self.inner: Mapping[Node, Interval] = {}
+        """the ranges, before any split, of what ops compute on the way"""
+        self.functionals: dict[int, Mapping[Node, Tensor]] = {}
+        """by objective: what the ellipsoids of the values of attentions were fitted to, (..., n, d) each"""
+        self.late: AscendedEntries | None = None
+        """how the box was optimised that the last exact splits cut; None if it was not"""
+        self.open: set[int] = set()
+        """objectives of which some part is open: their leaves do not cover the set"""
+        self._resume: Resume | None = None
+        self._stored: dict[tuple[object, ...], Tensor] = {}
+
+    def add(self, part: Part) -> None:
+        """Add a part that is closed, with all of its parameters."""
+        self.leaves.append(dataclasses.replace(part, candidates=(), choice=part.choice.map(self._once)))
+
+    def note_late(self, entries: AscendedEntries) -> None:
+        """Note how the box was optimised that the last exact splits cut."""
+        self.late = entries
+
+    def end(self, boxes: Boxes, inner: Mapping[Node, Interval], left: Iterable[Part], resume: Resume) -> None:
+        """Note what the search had when it ended, and which parts are left open."""
+        self.boxes, self.inner, self._resume = boxes, inner, resume
+        self.open = {part.objective for part in left}
+
+    def resume(self, parts: Sequence[Part], goals: Sequence[float], seconds: float) -> bool:
+        """Go on with some of the leaves, which have to be above higher goals; whether all are closed again.
+
+        What is closed takes the place of these leaves; if not all is, they stay what they were.
+        """
+        if self._resume is None:
+            return False
+        before, gone = self.leaves, {id(part) for part in parts}
+        self.leaves = [leaf for leaf in before if id(leaf) not in gone]
+        self._resume(parts, goals, seconds)
+        if self.open:
+            self.leaves, self.open = before, set()
+            return False
+        return True
+
+    def _once(self, value: Tensor) -> Tensor:
+        """The same numbers, in the tensor that has them already if there is one."""
+        raw = value.detach().contiguous().cpu().view(-1).view(torch.uint8).numpy()
+        key = (value.dtype, tuple(value.shape), hashlib.blake2b(raw.data, digest_size=16).digest())
+        return self._stored.setdefault(key, value)

@@ -1,0 +1,98 @@
+"""Branch and bound of one case by somebody else: what the cascade asks, and what whoever works on it can make again.
+
+Invariant: a `BranchRequest` is determined by the network, the property, the number of the case and the options, except
+for its aim: whoever has these makes the same question and the same boxes (`question_over`, `root_boxes`), and
+`root_bounds` says whether they are the same. The aim's objectives and goals are the asker's, to the last bit.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable
+from typing import Protocol
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from vertex_softmax.bounds.backward import lower_bound
+from vertex_softmax.bounds.boxes import Boxes
+from vertex_softmax.bounds.branch_and_bound import Accept, Aim, Outcome, Search
+from vertex_softmax.bounds.coefficients import Objective
+from vertex_softmax.bounds.question import Question
+from vertex_softmax.foundation.precision import full_precision
+from vertex_softmax.foundation.tolerances import COMPARISON
+from vertex_softmax.graph.ir import Graph
+from vertex_softmax.methods.boxes import tightened_boxes
+from vertex_softmax.methods.options import JointParts, Options
+from vertex_softmax.ops.rules import RowRule, Rules
+from vertex_softmax.sets.region import BoxRegion
+from vertex_softmax.sets.rounding import outward
+from vertex_softmax.specs.property import Case, Floats
+
+AFFINE = Rules(attention=RowRule.AFFINE)
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class BranchRequest:
+    """Branch and bound on the open conjunctions of one case."""
+
+    case: int
+    """the number of the case in the property"""
+    question: Question
+    boxes: Boxes
+    """of `joint`, as `root_boxes` makes them"""
+    aim: Aim
+    search: Search
+    """how far to go, with the seconds that are left for this case"""
+
+
+class Branching(Protocol):
+    """Whoever does branch and bound in place of this process."""
+
+    def prepare(self, case: int) -> None:
+        """Told when the first bounds of a case have left something open: it may come to branch and bound."""
+
+    def branch(self, request: BranchRequest, accept: Accept, meanwhile: Callable[[], None]) -> Outcome:
+        """Branch and bound; `accept` is asked of every input at which an objective may be no more than its goal.
+
+        `meanwhile` is called again and again while there is nothing to do but to wait; it returns soon.
+        """
+
+
+def question_over(graph: Graph, case: Case, options: Options, deadline: float | None = None) -> Question:
+    """The network over the box of a case, rounded outward where it must be rounded."""
+
+    def placed(x: Floats, way: float) -> Tensor:
+        moved = outward(torch.from_numpy(np.ascontiguousarray(x)), graph.dtype, way)
+        return moved.reshape(1, *graph.input.shape).to(graph.device)
+
+    region = BoxRegion(placed(case.lower, -torch.inf), placed(case.upper, torch.inf))
+    return Question.over(graph, region, memory=options.memory, deadline=deadline)
+
+
+def root_options(options: Options) -> Options:
+    """The options of `joint` on the way to branch and bound: with its own boxes alone and without an ascent."""
+    return dataclasses.replace(options, parts=JointParts.OWN, ascent=None)
+
+
+@full_precision()
+def root_boxes(question: Question, options: Options) -> Boxes:
+    """The boxes that branch and bound begins with: those of `joint` under `root_options`."""
+    with torch.no_grad():
+        return tightened_boxes(question, root_options(options))
+
+
+@full_precision()
+def root_bounds(question: Question, boxes: Boxes, rows: Tensor) -> Tensor:
+    """Bounds (n,) of rows (n, *output shape) by one pass over the boxes of the whole set: they tell roots apart."""
+    with torch.no_grad():
+        return lower_bound(question, boxes, Objective.dense(question.graph.output, rows.unsqueeze(0)), AFFINE)[0]
+
+
+def are_same_bounds(first: Tensor, second: Tensor) -> bool:
+    """Whether bounds (n,) of two machines are those of the same root, to the rounding of either."""
+    if first.shape != second.shape or not bool((first.isfinite() & second.isfinite()).all()):
+        return False
+    size = torch.maximum(first.abs(), second.abs()).clamp(min=1.0)
+    return bool(((first - second).abs() <= COMPARISON[first.dtype] * size).all())

@@ -95,6 +95,12 @@ MEASURES: dict[str, Measure] = {
         {"vit-verify.json": "vit-verify.json"},
         (VIT, "hours"),
     ),
+    "vit-verify-2024": Measure(
+        "python lab/benchmarks/vit_verify.py --instances instances_2024.csv --jobs 6",
+        "--out {to}/vit-verify-2024.json --work {to}/work-2024",
+        {"vit-verify-2024.json": "vit-verify-2024.json"},
+        (VIT, "hours"),
+    ),
     "certificates": _script("certificates", "certificates.json", needs=(ONE_BLOCK, VIT, "hours")),
     "soundness": Measure("vertex bench soundness", "--out {to}", {"soundness.json": "soundness.json"}, ("hours",)),
     "mutation": Measure(

@@ -96,8 +96,8 @@ MEASURES: dict[str, Measure] = {
         (VIT, "hours"),
     ),
     "vit-verify-2024": Measure(
-        "python lab/benchmarks/vit_verify.py --instances instances_2024.csv --jobs 6",
-        "--out {to}/vit-verify-2024.json --work {to}/work-2024",
+        "python lab/benchmarks/vit_verify.py --instances instances_2024.csv",
+        "--published SHARED/anchors/vit_2024.json --out {to}/vit-verify-2024.json --work {to}/work-2024",
         {"vit-verify-2024.json": "vit-verify-2024.json"},
         (VIT, "hours"),
     ),

@@ -191,7 +191,7 @@ def vit_verify_2024(runs: Runs) -> Row:
     rows = found["rows"]
     decided = [row["seconds"] for row in rows if row["result"] in ("unsat", "sat")]
     published = sum(row["published"] in ("unsat", "sat") for row in rows)
-    counts = found["summary"]
+    counts = {word: sum(found["summary"][model][word] for model in VIT) for word in ("unsat", "sat", "timeout")}
     return Row(
         f"the {len(rows)} `vit` instances of VNN-COMP 2024 by `vertex verify`, {found['timeout']:.0f} s and "
         f"{found['threads']} threads each, {found['jobs']} at a time on {found['machine']}",

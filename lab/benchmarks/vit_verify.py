@@ -1,12 +1,13 @@
 """The 60 (or 133) VNN-COMP instances of `vit` through `vertex sweep`, and every `unsat` attacked again.
 
 python lab/benchmarks/vit_verify.py [--data DIR] [--instances CSV] [--jobs N] [--timeout S] [--attack S] [--out F]
-    [--work D]
+    [--work D] [--published JSON]
 
 Every instance is a process of its own with two threads and --timeout seconds, --jobs at a time (give jobs = cores / 2
 for figures "on 2 cores"). Then each instance that was answered `unsat` is attacked for --attack seconds with another
 seed; candidates are replayed on onnxruntime. Exit status 1 if one is found, or if a `sat` does not replay: then the
-verifier is wrong. Both parts go on where they were when the script is started again with the same --work.
+verifier is wrong. With --published (shared/anchors/vit_2024.json) each row has another tool's published verdict beside
+it, and a contradiction is an exit status of 1 too. Both parts go on where they were when the script is started again with the same --work.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ import argparse
 import csv
 import json
 import os
+import platform
 import statistics
 import subprocess
 import sys
@@ -70,6 +72,14 @@ def sweep(arguments: argparse.Namespace) -> list[dict[str, Any]]:
     ]
 
 
+def published_verdicts(path: Path | None) -> tuple[str | None, dict[str, str]]:
+    """Whose verdicts they are, and the verdict of each property file."""
+    if path is None:
+        return None, {}
+    data = json.loads(path.read_text(encoding="utf-8"))
+    return data["source"], {name: row["result"] for name, row in data["verdicts"].items()}
+
+
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--data", type=Path, default=ROOT.parent / "shared" / "data" / "vit")
@@ -80,8 +90,14 @@ def main() -> int:
     parser.add_argument("--attackers", type=int, default=1)
     parser.add_argument("--out", type=Path, default=ROOT / "lab" / "benchmarks" / "runs" / "vit-verify.json")
     parser.add_argument("--work", type=Path, default=ROOT / "out" / "vit-verify")
+    parser.add_argument("--published", type=Path, default=None, help="JSON with another tool's verdicts")
     arguments = parser.parse_args()
+    source, verdicts = published_verdicts(arguments.published)
     rows = sweep(arguments)
+    for row in rows:
+        if source is not None:
+            row["published"] = verdicts.get(Path(row["vnnlib"]).name)
+    contradictions = [row["vnnlib"] for row in rows if {row["result"], row.get("published")} == {"sat", "unsat"}]
     kept = arguments.work / "attacks.json"
     attacks: dict[str, Any] = json.loads(kept.read_text()) if kept.exists() else {}
     verified = [row for row in rows if row["result"] == "unsat"]
@@ -110,10 +126,13 @@ def main() -> int:
         }
     broken = [name for name, found in attacks.items() if found["broken"]]
     result = {
-        "benchmark": "vit-verify",
+        "benchmark": arguments.out.stem,
         "timeout": arguments.timeout,
         "threads": 2,
         "jobs": arguments.jobs,
+        "machine": f"{os.cpu_count()} cores, {platform.processor() or platform.machine()}",
+        "published": source,
+        "contradictions": contradictions,
         "summary": summary,
         "attacked": {"seconds": arguments.attack, "instances": len(attacks), "broken": broken},
         "rows": [{**row, "attack": attacks.get(row["vnnlib"])} for row in rows],
@@ -121,7 +140,7 @@ def main() -> int:
     arguments.out.parent.mkdir(parents=True, exist_ok=True)
     arguments.out.write_text(json.dumps(result, indent=1))
     print(json.dumps(summary, indent=1))
-    return 1 if broken else 0
+    return 1 if broken or contradictions else 0
 
 
 if __name__ == "__main__":

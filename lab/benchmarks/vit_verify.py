@@ -7,7 +7,8 @@ Every instance is a process of its own with two threads and --timeout seconds, -
 for figures "on 2 cores"). Then each instance that was answered `unsat` is attacked for --attack seconds with another
 seed; candidates are replayed on onnxruntime. Exit status 1 if one is found, or if a `sat` does not replay: then the
 verifier is wrong. With --published (shared/anchors/vit_2024.json) each row has another tool's published verdict beside
-it, and a contradiction is an exit status of 1 too. Both parts go on where they were when the script is started again with the same --work.
+it, and a contradiction is an exit status of 1 too. Both parts go on where they were when the script is started again
+with the same --work.
 """
 
 from __future__ import annotations

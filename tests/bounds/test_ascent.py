@@ -251,6 +251,26 @@ def test_an_ascent_without_a_future_ends() -> None:
         assert (found >= torch.maximum(known, start)).all()
 
 
+def test_patience_says_when_the_trend_is_first_asked() -> None:
+    made, A = ready("plain")
+    known = at_start(made, A, RULES["affine"]) + 100
+    for patience, steps in ((0.0, 2 * DROP_EVERY), (0.75, 15), (1.0, 20)):
+        ascent = Ascent(steps=20, trend=True, patience=patience)
+        with Counted() as calls:
+            module.ascend(
+                made.question,
+                made.boxes,
+                made.on_output(A),
+                RULES["affine"],
+                ascent,
+                None,
+                Beginning(known=known),
+            )
+        assert len(calls) == steps + 2
+    with pytest.raises(InvalidValueError, match="patience"):
+        Ascent(patience=1.5)
+
+
 @each
 @every
 def test_no_time_gives_the_start(name: str, rule: str) -> None:

@@ -18,7 +18,7 @@ from vertex_softmax.ops.attention import Attention
 from vertex_softmax.ops.contract import CentredRows
 from vertex_softmax.ops.elementwise import Relu
 from vertex_softmax.ops.interval import Interval
-from vertex_softmax.ops.rules import RowRule, Rules
+from vertex_softmax.ops.rules import ReluSlope, RowRule, Rules
 
 torch.set_num_threads(1)
 AFFINE = Rules(attention=RowRule.AFFINE)
@@ -71,6 +71,17 @@ def test_every_rule_has_its_own() -> None:
     question, boxes, node = made()
     found = [question.relaxations.of(node, boxes, Rules(attention=rule)) for rule in RowRule]
     assert len({type(each) for each in found}) == len(RowRule)
+
+
+def test_rules_of_rows_alone_share_what_is_no_row() -> None:
+    question, boxes, _ = made()
+    relu = next(each for each in question.index.nodes if isinstance(each.op, Relu))
+    found = [question.relaxations.of(relu, boxes, Rules(attention=rule, sums=True)) for rule in RowRule]
+    assert all(each is found[0] for each in found)
+    other = question.relaxations.of(relu, boxes, Rules(relu=ReluSlope.ONE))
+    assert other is not found[0]
+    band = question.relaxations.of(relu, boxes, Rules(attention=RowRule.AFFINE, parallel=True))
+    assert band is not found[0]
 
 
 @pytest.mark.parametrize("name", ["scores", "inner range"])

@@ -40,6 +40,14 @@ def test_the_problems_and_marks_of_all_count() -> None:
     assert combined(bound([1.0]), bound([2.0])).hopeless is None
 
 
+def test_the_same_problem_counts_once_and_boxes_with_nothing_new_are_the_same_object() -> None:
+    own = bound([1.0], problem="own")
+    assert combined(own, dataclasses.replace(own, lower=own.lower + 1)).boxes is own.boxes
+    other = bound([1.0], problem="own")  # another problem of the same name
+    found = combined(own, other, own)
+    assert found.boxes.problems == (*own.boxes.problems, *other.boxes.problems)
+
+
 def asked(alone: Bound, goal: float | None) -> tuple[Bound, list[str]]:
     """What `goal_first` gives, and what ran."""
     ran: list[str] = []

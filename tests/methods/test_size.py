@@ -10,7 +10,9 @@ import vertex_softmax as vx
 from vertex_softmax.bounds import memory, zonotopes
 from vertex_softmax.bounds.question import Question
 from vertex_softmax.graph.ir import Graph
-from vertex_softmax.methods.boxes import has_intervals_alone, uses_zonotopes
+from vertex_softmax.methods.boxes import boxes_by_passes, has_intervals_alone, tightened_boxes, uses_zonotopes
+from vertex_softmax.ops.interval import Interval
+from vertex_softmax.ops.rules import RowRule
 from vertex_softmax.runs.demo.model import PatchTransformer
 from vertex_softmax.sets.loading import load
 
@@ -95,3 +97,19 @@ def test_wide_inputs(monkeypatch: pytest.MonkeyPatch, blocks: int) -> None:
     others = torch.arange(3) != label
     assert bool(found.lower[0][others].isfinite().all())
     assert bool((found.lower[0] <= worst_of(graph, x, label, 0.01) + 1e-9)[others].all())
+
+
+@pytest.mark.parametrize("centred", [True, False])
+def test_all_methods_share_the_boxes_of_zonotopes(centred: bool) -> None:
+    """The same objects, so that relaxations are made once; and with other boxes known, their meet."""
+    graph, x, _ = network()
+    question = Question.over(graph, vx.LinfBall(x, 0.01).region(graph.input.shape, x.dtype, x.device))
+    options = vx.Options(centred=centred)
+    first = boxes_by_passes(question, RowRule.LSE, options)
+    assert boxes_by_passes(question, RowRule.VERTEX, options) is first
+    assert tightened_boxes(question, options, [first, first]) is first
+    assert bool(first.centred) == centred
+    output = graph.output
+    half = Interval(first[output].lower, first[output].centre)
+    met = tightened_boxes(question, options, [first, first.tightened(output, half)])
+    assert torch.equal(met[output].upper, torch.minimum(first[output].upper, half.upper))

@@ -21,6 +21,7 @@ from tests.ops.checks import (
     check_interval,
     check_nan,
     check_parameters,
+    coefficients,
     context,
 )
 from tests.ops.face_checks import (
@@ -50,7 +51,7 @@ from vertex_softmax.ops.contract import (
 )
 from vertex_softmax.ops.fields import moved, settings
 from vertex_softmax.ops.generators import Generators
-from vertex_softmax.ops.rules import RowRule, Rules
+from vertex_softmax.ops.rules import ReluSlope, RowRule, Rules, narrowed
 from vertex_softmax.ops.zonotope import Zonotope
 
 each = pytest.mark.parametrize("case", CASES, ids=[case.label for case in CASES])
@@ -263,6 +264,29 @@ def test_what_an_op_says_of_itself(case: Case) -> None:
     assert moved_.evaluate(*(y.float() for y in x)).dtype == torch.float32
     names = {field.name for field in dataclasses.fields(op)}
     assert set(settings(op)) <= names
+
+
+OTHER_RULES = (
+    Rules(attention=RowRule.VERTEX, sums=True, exact=False, balls=False, product=0.25, pieces=2, coupled=True),
+    Rules(attention=RowRule.BETTER, relu=ReluSlope.ONE, product=1.0),
+    Rules(attention=RowRule.AFFINE, free=True, exact=False),
+)
+
+
+@each
+def test_rules_that_an_op_does_not_read_change_nothing(case: Case) -> None:
+    if case.op.rules_read is None or case.op.affine:
+        return
+    box = boxes(case, "ordinary" if suits(case, "ordinary") else "positive")
+    A = coefficients(tuple(case.op.evaluate(*(b.lower for b in box)).shape[1:]))
+    for rules in OTHER_RULES:
+        made = [case.op.relax(context(box, used)) for used in (rules, narrowed(rules, case.op.rules_read))]
+        steps = [relaxation.backward(A) for relaxation in made]
+        assert all(torch.equal(x, y) for x, y in zip(steps[0].coefficients, steps[1].coefficients, strict=True))
+        assert steps[0].constant is not None
+        assert steps[1].constant is not None
+        assert torch.equal(steps[0].constant, steps[1].constant)
+        assert made[0].parameters().keys() == made[1].parameters().keys()
 
 
 # The contract itself

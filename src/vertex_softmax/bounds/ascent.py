@@ -59,12 +59,17 @@ class Ascent:
     trend: bool = False
     """stop when no objective's own trend reaches the goal and what is known of it: for verdicts and best bounds, but
     not where the way of a bound itself is of use"""
+    patience: float = 0.5
+    """the share of the steps after which the trend is first asked: the first steps are so long that a bound may fall
+    before it rises"""
 
     def __post_init__(self) -> None:
         if self.steps < 0 or not self.step_size > 0 or not 0 < self.decay <= 1:
             raise InvalidValueError(f"{self}: steps ≥ 0, step_size > 0 and 0 < decay ≤ 1 are needed")
         if self.seconds is not None and not self.seconds >= 0:
             raise InvalidValueError(f"{self}: seconds must not be negative; None is no limit")
+        if not 0 <= self.patience <= 1:
+            raise InvalidValueError(f"{self}: patience is a share of the steps, from 0 to 1")
 
 
 @dataclasses.dataclass
@@ -268,10 +273,10 @@ class _Trend:
         """(batch, S) bool: objectives that are not above what is wanted even if they gain HOPE times as much as now.
 
         Steps shrink by `decay`, and the gains are taken to shrink as they do. Asked every DROP_EVERY steps; nothing is
-        said in the first half, where steps are so long that a bound may fall before it rises.
+        said before `patience` is over.
         """
         gain, self.before = self.own - self.before, self.own
-        if 2 * count < ascent.steps:
+        if count < ascent.patience * ascent.steps:
             return torch.zeros_like(self.own, dtype=torch.bool)
         left = ascent.steps - count
         shrink = ascent.decay

@@ -20,7 +20,7 @@ from vertex_softmax.ops.attention import Attention
 from vertex_softmax.ops.bilinear import MatMul
 from vertex_softmax.ops.choice_rows import ChoiceForm
 from vertex_softmax.ops.contract import AffineForm, AffineOp, Context, Relaxation
-from vertex_softmax.ops.rules import Rules
+from vertex_softmax.ops.rules import Rules, narrowed
 from vertex_softmax.sets.region import Region
 
 
@@ -40,7 +40,7 @@ class Relaxations:
         """The relaxation of a node's op over the boxes of its inputs."""
         if node.op.affine and isinstance(node.op, AffineOp):
             return node.op
-        facts = boxes.facts(node)
+        facts, rules = boxes.facts(node), narrowed(rules, node.op.rules_read)
         if self.whole is not None and boxes.whole is not None and _same(facts, boxes.whole.facts(node)):
             return self.whole.of(node, boxes.whole, rules)
         known = self._made.get((node, rules))

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from enum import StrEnum
 
 from vertex_softmax.bounds.ascent import ascended_box
-from vertex_softmax.bounds.box_passes import all_boxes, box_by_pass, with_centred_rows
+from vertex_softmax.bounds.box_passes import Refine, all_boxes, box_by_pass, with_centred_rows
 from vertex_softmax.bounds.boxes import Boxes, by_intervals
 from vertex_softmax.bounds.generate import generate
 from vertex_softmax.bounds.index import GraphIndex
@@ -100,11 +100,20 @@ class _Recipe:
         if not self.zonotopes:
             refine = None if self.by_intervals else self.refine
             return with_underflow(question, all_boxes(question, refine, self.known))
-        learnt = boxes_by_zonotopes(question)
+        if self.both:
+            return self._met_with_zonotopes(self.refine, self.known)
+        # no rule enters: all methods have the same boxes, and with them the same relaxations
+        name = "zonotopes and intervals" if self.options.centred else "zonotopes and intervals, not centred"
+        shared = question.once(name, lambda: self._met_with_zonotopes(None, ()))
+        others = [boxes for boxes in self.known if boxes is not shared]
+        return self._met_with_zonotopes(None, others) if others else shared
+
+    def _met_with_zonotopes(self, refine: Refine | None, known: Sequence[Boxes]) -> Boxes:
+        """Boxes by intervals, by what is known and by zonotopes, with what ops learnt from those."""
+        learnt = boxes_by_zonotopes(self.question)
         if not self.options.centred:
             learnt = dataclasses.replace(learnt, centred={})
-        refine = self.refine if self.both else None
-        return with_underflow(question, all_boxes(question, refine, self.known, learnt))
+        return with_underflow(self.question, all_boxes(self.question, refine, known, learnt))
 
     def refine(self, boxes: Boxes, node: Node) -> Boxes:
         """Boxes with a node's interval tightened, itself or by way of the residual stream above it."""

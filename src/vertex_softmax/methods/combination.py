@@ -19,13 +19,12 @@ def combined(own: Bound, *others: Bound) -> Bound:
     """The larger bounds over a method's own boxes; the problems of all of them count."""
     marks = [bound.hopeless for bound in (own, *others) if bound.hopeless is not None]
     hopeless = torch.stack(marks).any(0) if marks else None
-    problems = tuple(problem for bound in (own, *others) for problem in bound.boxes.problems)
-    return dataclasses.replace(
-        own,
-        lower=larger(own.lower, *(other.lower for other in others)),
-        boxes=dataclasses.replace(own.boxes, problems=problems),
-        hopeless=hopeless,
-    )
+    problems = tuple(dict.fromkeys(problem for bound in (own, *others) for problem in bound.boxes.problems))
+    boxes = own.boxes  # the same object where nothing is new, as whoever meets it with itself need not do so
+    if problems != boxes.problems:
+        boxes = dataclasses.replace(boxes, problems=problems)
+    lower = larger(own.lower, *(other.lower for other in others))
+    return dataclasses.replace(own, lower=lower, boxes=boxes, hopeless=hopeless)
 
 
 def goal_first(own: Own, in_full: Callable[[], Bound], options: Options) -> Bound:

@@ -150,6 +150,8 @@ class Op(ABC):  # noqa: B024 - what is abstract is in its faces
     """the inputs whose boxes `relax` reads; they are bounded before"""
     form_inputs: ClassVar[tuple[int, ...]] = ()
     """the inputs whose exact affine forms `relax` uses where they are affine in the network's input"""
+    rules_read: ClassVar[tuple[str, ...] | None] = None
+    """the fields of `Rules` that `relax` depends on: rules that differ elsewhere share a relaxation. None: on all"""
     has_parallel_rule: ClassVar[bool] = False
     """whether its relaxation follows `Rules.parallel`; affine ops always do"""
 

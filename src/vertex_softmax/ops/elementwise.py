@@ -51,6 +51,7 @@ class Elementwise(Splittable, Propagating):
     """f(x) elementwise, between two lines over the interval of x."""
 
     reads = (0,)
+    rules_read = ("relu", "free")
     has_parallel_rule = True
 
     def derivative(self, x: Tensor) -> Tensor:

@@ -142,12 +142,13 @@ def _best_below(
     middle = (lower + upper) / 2
     pieces = _within(convex, lower, upper)
     slopes = [derivative(middle), chord_slope(f, derivative, lower, upper)]
+    ends = torch.stack([lower, upper])
     for left, right in pieces:
-        slopes += [_touching(f, derivative, end, left, right) for end in (lower, upper)]
-    best_slope = slopes[0]
-    best = below(f, derivative, pieces, best_slope, lower, upper)
-    for slope in slopes[1:]:
-        intercept = below(f, derivative, pieces, slope, lower, upper)
+        slopes += _touching(f, derivative, ends, left, right)
+    # all slopes at once: the boxes are small, and every call on them costs more than its numbers
+    intercepts = below(f, derivative, pieces, torch.stack(slopes), lower, upper)
+    best_slope, best = slopes[0], intercepts[0]
+    for slope, intercept in zip(slopes[1:], intercepts[1:], strict=True):
         better = slope * middle + intercept > best_slope * middle + best
         best_slope, best = torch.where(better, slope, best_slope), torch.where(better, intercept, best)
     return best_slope, best
@@ -198,7 +199,10 @@ def below(
     lower: Tensor,
     upper: Tensor,
 ) -> Tensor:
-    """min over [l, u] of f(x) − slope·x; f is convex on `pieces` of [l, u], and concave between them."""
+    """min over [l, u] of f(x) − slope·x; f is convex on `pieces` of [l, u], and concave between them.
+
+    `slope` is shaped like the ends, or has a dimension before theirs.
+    """
     least = torch.minimum(f(lower) - slope * lower, f(upper) - slope * upper)
     for left, right in pieces:
         lo, hi = left, right
@@ -214,7 +218,10 @@ def below(
 
 
 def _touching(f: Function, derivative: Function, end: Tensor, left: Tensor, right: Tensor) -> Tensor:
-    """The slope of the line from (end, f(end)) that touches f in [left, right], nearly; any slope is sound."""
+    """The slope of the line from (end, f(end)) that touches f in [left, right], nearly; any slope is sound.
+
+    `end` is shaped like left and right, or has a dimension before theirs.
+    """
     start = f(end)
     lo, hi = left, right
     for _ in range(BISECTIONS // 2):

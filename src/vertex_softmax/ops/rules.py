@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 from enum import StrEnum
 
 from vertex_softmax.foundation.errors import InvalidValueError
@@ -65,3 +66,14 @@ class Rules:
             raise InvalidValueError("parallel rules have no free parameters; choose free=False and coupled=False")
         if not 0.0 <= self.product <= 1.0:
             raise InvalidValueError(f"product is {self.product!r}; it is a mix: choose a number from 0 to 1")
+
+
+@functools.cache
+def narrowed(rules: Rules, names: tuple[str, ...] | None) -> Rules:
+    """Rules with every field but these at its default, so that rules that differ elsewhere are equal; None: all fields.
+
+    Parallel rules are left as they are: their fields depend on each other.
+    """
+    if names is None or rules.parallel:
+        return rules
+    return Rules(**{name: getattr(rules, name) for name in names})

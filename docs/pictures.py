@@ -1,7 +1,7 @@
 """The pictures of these pages, made from numbers that this script computes: `python docs/pictures.py [NAME …]`.
 
-theorem.svg, phi.svg, walk.svg, box.svg and growth.svg take seconds; rates.svg trains a small transformer on digits and
-certifies 40 images at six ε by four methods, which takes about half a minute on one core.
+theorem.svg, phi.svg, walk.svg, box.svg, growth.svg and tightness.svg take seconds; rates.svg trains a small transformer
+on digits and certifies 40 images at six ε by four methods, which takes about half a minute on one core.
 """
 
 from __future__ import annotations
@@ -17,6 +17,8 @@ from typing import Any
 import matplotlib
 import numpy as np
 from matplotlib.figure import Figure
+from matplotlib.lines import Line2D
+from matplotlib.ticker import NullFormatter
 
 from vertex_softmax.runs.demo import demo
 from vertex_softmax.runs.demo.digits import digits
@@ -89,10 +91,51 @@ def growth() -> bytes:
     return _saved(figure)
 
 
-def _saved(figure: Any) -> bytes:
+COLOURS = {
+    "`crown`": plots.BLUE,
+    "`alpha-crown`": "tab:cyan",
+    "`vertex`": "tab:purple",
+    "`hybrid`": "tab:olive",
+    "`joint`": plots.GREEN,
+    "CROWN of auto_LiRPA": "tab:orange",
+    "α-CROWN of auto_LiRPA": "tab:red",
+    "α-CROWN with optimised boxes of auto_LiRPA": "tab:brown",
+}
+"""Of tightness.svg. Ours are circles, those of auto_LiRPA squares."""
+
+
+def tightness() -> bytes:
+    """Mean bound against median seconds, a point for each method and peer; the points are in the file as text too."""
+    sys.path.append(str(HERE.parent / "lab" / "benchmarks"))  # scripts, not a package
+    from readme_measure import RUNS
+    from readme_runs import Runs
+    from readme_tightness import points
+
+    panels = points(Runs(RUNS))
+    figure = Figure(figsize=(11, 3.6), layout="constrained")
+    for axes, (name, panel) in zip(figure.subplots(1, len(panels)), panels.items(), strict=True):
+        for method, (seconds, bound) in panel.items():
+            peer = "auto_LiRPA" in method
+            axes.semilogx(seconds, bound, "s" if peer else "o", color=COLOURS[method], ms=7)
+        axes.axhline(0, color=plots.GREY, lw=0.8)
+        axes.set_title(name, fontsize=9)
+        axes.set_xlim(min(s for s, _ in panel.values()) / 2, max(s for s, _ in panel.values()) * 2)
+        axes.xaxis.set_minor_formatter(NullFormatter())
+        axes.set_xlabel("seconds")
+        axes.grid(visible=True, alpha=0.3)
+    figure.axes[0].set_ylabel("mean lower bound of the margin")
+    marks = [
+        Line2D([], [], color=colour, marker="s" if "auto_LiRPA" in name else "o", ls="", label=name.replace("`", ""))
+        for name, colour in COLOURS.items()
+    ]
+    figure.legend(handles=marks, loc="outside lower center", ncols=4, fontsize=8, frameon=False)
+    return _saved(figure, json.dumps(panels, ensure_ascii=False))
+
+
+def _saved(figure: Any, description: str | None = None) -> bytes:
     target = io.BytesIO()
     with matplotlib.rc_context({"svg.hashsalt": "vertex", "svg.fonttype": "none"}):
-        figure.savefig(target, format="svg", metadata={"Date": None})
+        figure.savefig(target, format="svg", metadata={"Date": None, "Description": description})
     return target.getvalue()
 
 
@@ -140,7 +183,7 @@ def walk() -> bytes:
     return ("\n".join([*out, "</svg>"]) + "\n").encode()
 
 
-PICTURES: dict[str, Callable[[], bytes]] = {f.__name__: f for f in (theorem, phi, box, walk, rates, growth)}
+PICTURES: dict[str, Callable[[], bytes]] = {f.__name__: f for f in (theorem, phi, box, walk, rates, growth, tightness)}
 
 
 if __name__ == "__main__":

@@ -25,6 +25,7 @@ LONG = tuple(
         "docs",
         "planted",
         "examples",
+        "gallery",
         "build",
         "contract",
         "soundness",

@@ -24,10 +24,12 @@ from typing import Any
 import readme_families
 import readme_growth
 import readme_norms
+import readme_peers
 import readme_runs
 import readme_sets
 import readme_shared
 import readme_startup
+import readme_tightness
 from readme_measure import MEASURES, RESULTS, ROOT, RUNS, measure
 
 
@@ -176,6 +178,41 @@ def strong() -> list[str]:
     return readme_runs.table(head, rows)
 
 
+def against() -> list[str]:
+    """The head of docs/results.md; the rows about the paper are from results/."""
+    rows = []
+    for name in ("10-class, 16 tokens", "Binary, 16 tokens"):  # the best of ours beside its own, and the worst
+        row, published = Table("patch").at(benchmark=name, eps=0.03, method="Vertex")
+        ours = _cell(Table("patch"), name, 0.03, "joint (ours)")
+        rows.append(
+            readme_peers.Beside(
+                f"the paper: MNIST, {name}, ε = 0.03, images certified (the models are ours, trained as it says)",
+                f"Vertex {100 * published['Cert.']:.1f} %",
+                f"its method {100 * row['Cert.']:.1f} %, `joint` {ours} %",
+                "see `results/README.md`",
+                ("results/patch.json",),
+                "patch",
+            )
+        )
+    return readme_peers.against(readme_runs.Runs(RUNS), rows)
+
+
+def lost() -> list[str]:
+    """What we lose; of the paper: where its figure is above ours."""
+    above = []
+    for experiment, name, epsilon in PLACES:
+        found = Table(experiment)
+        theirs = [found.at(benchmark=name, eps=epsilon, method=method)[1].get("Cert.", 0.0) for method in SHOWN[:3]]
+        ours = [found.at(benchmark=name, eps=epsilon, method=method)[0]["Cert."] for method in ("Vertex", SHOWN[3])]
+        if max(theirs) > ours[1]:
+            shown = (
+                f"{100 * max(theirs):.1f} %, ours {100 * ours[0]:.1f} % by the same method and {100 * ours[1]:.1f} %"
+            )
+            above.append(f"{name}, ε = {epsilon:g} ({shown} by `joint`)")
+    text = f"**The paper.** Its certified rate is above ours in {len(above)} of {len(PLACES)} rows: {'; '.join(above)}."
+    return readme_peers.lost(readme_runs.Runs(RUNS), [text] if above else [])
+
+
 def of_runs(make: Callable[[readme_runs.Runs], list[str] | str]) -> Callable[[], list[str]]:
     """A block that is made of lab/benchmarks/runs alone."""
 
@@ -188,6 +225,10 @@ def of_runs(make: Callable[[readme_runs.Runs], list[str] | str]) -> Callable[[],
 
 BLOCKS: dict[str, Callable[[], list[str]]] = {
     "six results": six,
+    "against whom": against,
+    "every instance": of_runs(readme_peers.every_instance),
+    "what we lose": lost,
+    "tightness": of_runs(readme_tightness.tightness),
     "introduction": of_runs(readme_runs.introduction),
     "one-block models": of_runs(readme_runs.anchors),
     "vision transformers": of_runs(readme_runs.vit),

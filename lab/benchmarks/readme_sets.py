@@ -8,8 +8,6 @@ from typing import Any
 from readme_measure import MEASURES
 from readme_runs import Runs, table
 
-PUBLISHED = {"inf": 0.0192, "2": 0.191, "1": 0.668}
-"""DeepT's means over 100 images (its repository's result files)."""
 NAMES = {"inf": "ℓ∞", "2": "ℓ2", "1": "ℓ1"}
 
 
@@ -17,7 +15,7 @@ def deept(runs: Runs) -> list[str]:
     """DeepT's ViT on MNIST: mean certified ε of every method, its ratio to DeepT's, and the attack's."""
     rows = runs("deept-mnist")["rows"]
     cells = []
-    for p, published in PUBLISHED.items():
+    for p, published in runs("published")["deept"]["mnist_vit"]["mean_eps"].items():
         some = [row for row in rows if str(row["p"]) == p]
         if not some:
             continue

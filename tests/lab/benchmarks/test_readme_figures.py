@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import html
 import json
 import re
 import shutil
@@ -19,7 +20,9 @@ sys.path.append(str(ROOT / "lab" / "benchmarks"))  # scripts, not a package
 
 import readme_figures  # noqa: E402
 import readme_measure  # noqa: E402
+import readme_peers  # noqa: E402
 import readme_runs  # noqa: E402
+import readme_tightness  # noqa: E402
 from readme_measure import MEASURES, RUNS, Measure  # noqa: E402
 
 from vertex_lab.experiments import EXPERIMENTS  # noqa: E402
@@ -133,6 +136,46 @@ def test_every_single_number_of_the_soundness_row_is_noticed(tmp_path: Path) -> 
         if readme_runs.soundness(readme_runs.Runs(tmp_path)) != readme_runs.soundness(readme_runs.Runs(RUNS)):
             seen.add(place)
     assert seen == {("instances",), ("answers",), ("wrong",), ("attacked", "hat", 0), ("attacked", "hat", 1)}
+
+
+def test_what_no_command_repeats_is_marked() -> None:
+    """A row of the first table has a command, or says that it was run once; those are the rows of published.json."""
+    lines = readme_figures.BLOCKS["against whom"]()[2:]
+    once = [line for line in lines if line.endswith(f"| {readme_peers.ONCE} |")]
+    assert len(once) == 2
+    assert all("all 200" in line and "published.json" in line for line in once)
+    assert all(re.search(r"\| `(python|vertex) [^`]*` \|$", line) for line in lines if line not in once)
+
+
+def test_every_instance_of_2023_stands_once() -> None:
+    lines = readme_figures.BLOCKS["every instance"]()[2:]
+    cells = [cell for line in lines if line.startswith("|") for cell in line.split("|")[3:5]]
+    numbers = [int(number) for cell in cells for number in cell.partition(":")[2].replace(",", " ").split()]
+    counts = [int(cell.partition(":")[0]) for cell in cells]
+    assert len(numbers) == sum(counts) == len(json.loads((RUNS / "vit-verify.json").read_text())["rows"])
+
+
+def test_an_instance_that_others_decided_and_we_did_not_is_said(tmp_path: Path) -> None:
+    for path in RUNS.glob("*.json"):
+        shutil.copy(path, tmp_path)
+    data = json.loads((RUNS / "vit-verify-2024.json").read_text(encoding="utf-8"))
+    row = next(row for row in data["rows"] if row["published"] == "unsat")
+    row["result"] = "timeout"
+    (tmp_path / "vit-verify-2024.json").write_text(json.dumps(data), encoding="utf-8")
+    said = " ".join(readme_peers.lost(readme_runs.Runs(tmp_path), []))
+    assert f"had decided 1 ({Path(row['vnnlib']).stem}) of these" in " ".join(said.split())
+
+
+def test_the_picture_of_tightness_is_of_these_runs() -> None:
+    """Its points are in the file as text."""
+    svg = html.unescape((ROOT / "docs" / "tightness.svg").read_text(encoding="utf-8"))
+    kept = re.search(r"<dc:description>(.*?)</dc:description>", svg, re.DOTALL)
+    assert kept is not None
+    drawn = json.loads(kept[1])
+    now = readme_tightness.points(readme_runs.Runs(RUNS))
+    assert drawn == {panel: {name: list(at) for name, at in of.items()} for panel, of in now.items()}, (
+        "run python docs/pictures.py tightness"
+    )
 
 
 MUTATION = {"areas": {"ops": {"killed": 3, "total": 4}, "all": {"killed": 3, "total": 4}}}

@@ -20,6 +20,7 @@ import typer
 from vertex_softmax.cli import values
 from vertex_softmax.cli.common import complain, reporting, say
 from vertex_softmax.foundation.errors import InvalidValueError, VertexError
+from vertex_softmax.foundation.extras import require_proof_extra
 
 if TYPE_CHECKING:
     from vertex_softmax.certificate.checker import Finding
@@ -65,10 +66,7 @@ def check(
     for path in (certificate, model, *([] if spec is None else [spec])):
         if not path.exists():
             raise InvalidValueError(f"{path} does not exist")
-    try:
-        import flint  # noqa: F401
-    except ImportError as error:
-        raise InvalidValueError("python-flint is missing: pip install 'vertex-softmax[proof]'") from error
+    require_proof_extra()
     with _limited(timeout, as_json):
         prop = None if spec is None else _read_property(spec)
         finding, file = _replayed(certificate, timeout, jobs)

@@ -39,6 +39,7 @@ from vertex_softmax.cli.sharing import (
     sharing,
 )
 from vertex_softmax.foundation.errors import InvalidValueError, OutOfTimeError, VertexError
+from vertex_softmax.foundation.extras import require_proof_extra
 from vertex_softmax.foundation.outputs import Outputs
 from vertex_softmax.runs.memory_limit import limit_memory
 from vertex_softmax.runs.processes import CODES
@@ -200,6 +201,8 @@ def verify(
             "--certificate is for ONNX files, which `vertex check` reads; a Python model gets one from "
             "vertex_softmax.certify(…, certificate=True)"
         )
+    if certificate is not None:
+        require_proof_extra()
     if shared is not None:
         require_shareable(method, code=code, proved=certificate is not None)
     if journal is not None:

@@ -14,6 +14,7 @@ from torch import Tensor
 from vertex_softmax.bounds.coefficients import Objective
 from vertex_softmax.bounds.question import Question
 from vertex_softmax.foundation.errors import InvalidTypeError, InvalidValueError
+from vertex_softmax.foundation.extras import require_proof_extra
 from vertex_softmax.foundation.precision import full_precision
 from vertex_softmax.foundation.tolerances import VERDICT
 from vertex_softmax.graph.ir import Graph
@@ -81,6 +82,8 @@ def certify(
     _dtype(dtype)
     if proofs and dtype != torch.float64:
         raise InvalidValueError(f"dtype is {dtype}; certificates are made in torch.float64")
+    if proofs:
+        require_proof_extra()
     place = _device(device, checked(input_set))
     asked = Asked.of(label, targets, position, len(input_set))
     original = read(model)
@@ -209,10 +212,8 @@ def _proved(
     found: Certification, graph: Graph, regions: Sequence[Region], classes: Classes, ask: _How
 ) -> Certification:
     """The certification with a proof of every `verified` over all sets, on the CPU. See runs/proofs.py."""
-    try:
-        from vertex_softmax.runs.proofs import Batch, with_proofs
-    except ImportError as error:
-        raise InvalidValueError(f"{error.name} is missing: pip install 'vertex-softmax[proof]'") from error
+    from vertex_softmax.runs.proofs import Batch, with_proofs
+
     cpu = graph.to(torch.float64, torch.device("cpu"))
     batch = Batch(graph=cpu, regions=tuple(regions), classes=classes, file=ask.file)
     return with_proofs(found, batch, ask.options, rigorous=bool(ask.rigorous))

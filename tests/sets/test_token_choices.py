@@ -91,6 +91,8 @@ def test_points_are_projected_sampled_and_moved_within_the_set() -> None:
     ids = every(some)
     points = some.look_up(ids[None])
     assert torch.equal(some.ids_of(points)[0], ids)
+    assert torch.equal(some.ids_of(points[:, 3]), ids[3:4])  # one point for each sentence, as in `counterexamples`
+    assert some.ids_of(torch.full_like(points[:, 3], torch.nan)).tolist() == [[-1] * 4]
     near = points + 1e-3 * torch.randn(points.shape, generator=g, dtype=torch.float64)
     assert torch.equal(some.project(near), points)
     drawn = some.sample(200, g)

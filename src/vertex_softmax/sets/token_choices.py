@@ -163,8 +163,16 @@ class TokenChoices(InputSet):
         return self._taken(same.to(torch.int8).argmax(-1))
 
     def ids_of(self, x: Tensor) -> Tensor:
-        """The ids (batch, k, tokens) of the combinations that are nearest to points x (batch, k, tokens, d)."""
-        return self._options.unsqueeze(1).expand(-1, x.shape[1], -1, -1).gather(-1, self._nearest(x)[..., None])[..., 0]
+        """The ids (batch, k, tokens) of the combinations that are nearest to points x (batch, k, tokens, d).
+
+        x may also be one point for each sentence, (batch, tokens, d), as `counterexamples` of a result: then the ids
+        are (batch, tokens). A point with NaN, as that of a sentence without a counterexample, has the ids −1.
+        """
+        if x.dim() == 3:
+            return self.ids_of(x.unsqueeze(1))[:, 0]
+        nearest = self._nearest(x)[..., None].to(self._options.device)
+        ids = self._options.unsqueeze(1).expand(-1, x.shape[1], -1, -1).gather(-1, nearest)[..., 0]
+        return ids.masked_fill(x.isnan().any(-1).any(-1, keepdim=True).to(ids.device), -1)
 
     def project(self, x: Tensor) -> Tensor:
         """The nearest combinations to points x (batch, k, tokens, d), token by token in the Euclidean norm."""

@@ -34,6 +34,20 @@ def test_npz_and_safetensors_give_the_same(tmp_path: Path) -> None:
     assert some.clip == (0, 1)
 
 
+def test_a_file_without_inputs_says_which_arrays_it_has(tmp_path: Path) -> None:
+    np.savez(tmp_path / "a.npz", pixels=X, digit=Y)
+    save_file({"pixels": X, "digit": Y}, tmp_path / "b.safetensors")
+    for name in ("a.npz", "b.safetensors"):
+        with pytest.raises(VertexError, match=r"no array 'inputs' or .*; it has .*'pixels'"):
+            read_inputs(str(tmp_path / name))
+    np.savez(tmp_path / "c.npz", **{f"a{i}": Y for i in range(12)})
+    with pytest.raises(VertexError, match="'a7' and 4 more"):
+        read_inputs(str(tmp_path / "c.npz"))
+    np.savez(tmp_path / "d.npz")
+    with pytest.raises(VertexError, match="it has none"):
+        read_inputs(str(tmp_path / "d.npz"))
+
+
 def test_a_data_set_is_clipped_to_its_range() -> None:
     found = read_inputs("digits", count=3, first=7)
     assert found.numbers == (7, 8, 9)

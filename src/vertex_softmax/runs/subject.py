@@ -250,10 +250,21 @@ def arrays_of(path: Path, names: Sequence[Sequence[str]]) -> list[NDArray[Any]]:
             remedy = "; for token ids say which of them may move: --tokens" if IDS[0] in arrays else ""
             raise InvalidValueError(
                 f"{path} has no array {' or '.join(map(repr, accepted))}; "
-                f"it has {', '.join(map(repr, arrays)) or 'none'}{remedy}"
+                f"it has {_some_names(_names_in_npz(content) if path.suffix == '.npz' else list(arrays))}{remedy}"
             )
         chosen.append(arrays[name])
     return chosen
+
+
+def _some_names(names: Sequence[str], most: int = 8) -> str:
+    more = f" and {len(names) - most} more" if len(names) > most else ""
+    return (", ".join(repr(name[:100]) for name in names[:most]) or "none") + more
+
+
+def _names_in_npz(content: bytes) -> list[str]:
+    """The names of all arrays of an .npz file, which `_from_npz` could open."""
+    with zipfile.ZipFile(io.BytesIO(content)) as archive:
+        return [name.removesuffix(".npy") for name in archive.namelist()]
 
 
 def _from_safetensors(path: Path, content: bytes) -> dict[str, NDArray[Any]]:

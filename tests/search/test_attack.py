@@ -43,6 +43,8 @@ def test_a_linear_function_is_minimised_exactly() -> None:
     least[torch.arange(5), labels] = torch.inf
     torch.testing.assert_close(found.margins, least, rtol=0, atol=1e-12)
     assert torch.equal(found.worst, found.margins.amin(1))
+    fooled = int((least.amin(1) < 0).sum())
+    assert repr(found) == f"Attack({fooled} of 5 inputs misclassified, least margin {float(least.amin()):.4g})"
 
 
 def test_margins_belong_to_inputs_that_lie_in_the_set(network) -> None:

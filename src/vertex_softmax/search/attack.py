@@ -53,6 +53,10 @@ class Attack:
         """The inputs at which `worst` is reached, (batch, *input shape)."""
         return self.inputs[torch.arange(len(self.inputs), device=self.inputs.device), self.margins.argmin(1)]
 
+    def __repr__(self) -> str:
+        least = f", least margin {float(self.worst.amin()):.4g}" if self.margins.numel() else ""
+        return f"Attack({int((self.worst < 0).sum())} of {len(self.margins)} inputs misclassified{least})"
+
 
 # More than six parameters: a public signature, of which the last five are optional keywords.
 @full_precision()

@@ -130,6 +130,14 @@ def test_odd_arguments(arguments: dict[str, Any], match: str) -> None:
         bound(**given)
 
 
+def test_an_input_without_a_batch_is_told_to_have_one() -> None:
+    model = nn.Sequential(nn.Flatten(), nn.Linear(9, 3)).eval()
+    image = torch.rand(3, 3)
+    with pytest.raises(VertexError, match=r"shape \(1, 3\), of which the first number counts inputs \(give x\[None\]"):
+        certify(model, LinfBall(image, 0.1), 0, "ibp")
+    assert certify(model, LinfBall(image[None], 0.1), 0, "ibp").lower.shape == (1, 3)
+
+
 # Modules --------------------------------------------------------------------------------------------------------------
 
 

@@ -64,7 +64,7 @@ class LpBall(InputSet):
             if (index := first_true((point < low) | (point > high))) is not None:
                 raise InvalidValueError(
                     f"x is {point[index].item()!r} at index {index}, outside clip = {clip}; "
-                    "scale the inputs, widen clip, or pass clip=None"
+                    "scale the inputs, widen clip, or leave it out"
                 )
             lower, upper = lower.clamp(min=low), upper.clamp(max=high)
         self._set(x=point, eps=radius, p=order, clip=clip, per_token=bool(per_token), lower=lower, upper=upper)

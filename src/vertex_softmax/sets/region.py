@@ -138,6 +138,4 @@ def placed(x: Tensor, shape: Sequence[int]) -> Tensor:
         return x.unsqueeze(1)
     if tuple(x.shape) == shape:
         return x.unsqueeze(0)
-    raise InvalidValueError(
-        f"the set holds {x.shape[0]} inputs of shape {tuple(x.shape[1:])}, but the network takes {shape}"
-    )
+    raise InvalidValueError(f"each input of the set has shape {tuple(x.shape[1:])}, but the network takes {shape}")

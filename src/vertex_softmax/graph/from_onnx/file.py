@@ -105,7 +105,8 @@ class OnnxFile:
         try:
             model.ParseFromString(data)
         except DecodeError as error:
-            raise InvalidValueError(f"{name} is not an ONNX file, or it is damaged: {error}") from error
+            remedy = "; it seems to be a property: give the model first" if ".vnnlib" in name else ""
+            raise InvalidValueError(f"{name} is not an ONNX file, or it is damaged: {error}{remedy}") from error
         if not model.graph.output or not model.opset_import:
             raise InvalidValueError(f"{name} is not an ONNX file: it has no graph with outputs, or names no opset")
         model.ClearField("training_info")

@@ -394,7 +394,8 @@ def _called(who: str, module: nn.Module, x: Tensor, mode: Mode = torch.no_grad) 
             value = module(x)
         except Exception as error:
             raise UnsupportedModelError(
-                f"{who} cannot be called with {x.dtype} of shape {tuple(x.shape)}: {type(error).__name__}: {error}"
+                f"{who} cannot be called with {x.dtype} of shape {tuple(x.shape)}, of which the first number counts "
+                f"inputs (give x[None] for a single x): {type(error).__name__}: {error}"
             ) from error
     if not isinstance(value, Tensor):
         raise InvalidTypeError(f"the module returned {type(value).__name__}, not a tensor or logits")

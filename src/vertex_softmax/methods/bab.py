@@ -7,7 +7,7 @@ import dataclasses
 import torch
 
 from vertex_softmax.bounds.boxes import Boxes
-from vertex_softmax.bounds.branch_and_bound import Accept, Aim, Outcome, Search, Watchers, branch_and_bound
+from vertex_softmax.bounds.branch_and_bound import Aim, Outcome, Search, Watchers, branch_and_bound
 from vertex_softmax.bounds.coefficients import Objective
 from vertex_softmax.bounds.question import Question
 from vertex_softmax.bounds.subtrees import Subtrees
@@ -38,9 +38,9 @@ def branch(
     return branch_and_bound(question, root.boxes, aim, rules_of(options), search or options.search, watchers)
 
 
-def subtrees(question: Question, boxes: Boxes, aim: Aim, options: Options, accept: Accept | None = None) -> Subtrees:
+def subtrees(question: Question, boxes: Boxes, aim: Aim, options: Options, watchers: Watchers) -> Subtrees:
     """The same on given parts of the set, for one of several workers."""
-    return Subtrees(question, boxes, aim, rules_of(options), options.search, accept)
+    return Subtrees(question, boxes, aim, rules_of(options), options.search, watchers)
 
 
 def rules_of(options: Options) -> Rules:

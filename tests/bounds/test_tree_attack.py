@@ -42,17 +42,17 @@ def test_the_share_is_kept() -> None:
     attack = TreeAttack(0.1)
     assert not attack.is_due()
     assert not attack.is_due(last=True)
-    attack.worked = 9 * LEAST
+    attack.note_work(9 * LEAST - attack.worked)
     assert not attack.is_due()
     assert attack.is_due(last=True)
-    attack.worked = 11 * LEAST
+    attack.note_work(11 * LEAST - attack.worked)
     assert attack.is_due()
     attack.note(3 * LEAST)  # longer than it should have been
     assert attack.allowance < 0
     assert not attack.is_due(last=True)
-    attack.worked = 50 * LEAST
+    attack.note_work(50 * LEAST - attack.worked)
     assert not attack.is_due()  # another one may take as long again
-    attack.worked = 60.5 * LEAST
+    attack.note_work(60.5 * LEAST - attack.worked)
     assert attack.is_due()
 
 

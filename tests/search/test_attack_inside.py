@@ -12,15 +12,22 @@ import torch
 
 from tests.search.cascade_cases import BLIND, QUICK, VALLEY, WHOLE, ask, bent, valley
 from tests.search.small import case, conjunction, prop
+from vertex_softmax.bounds import tree_attack
 from vertex_softmax.bounds.branch_and_bound import Search
 from vertex_softmax.foundation.errors import InvalidValueError
 from vertex_softmax.methods.options import Options
 from vertex_softmax.search.cascade import Answer, Budget, verify
-from vertex_softmax.search.falsify import paused_search
+from vertex_softmax.search.falsify import Found, PausedSearch, paused_search
 from vertex_softmax.search.replay import Replay
 from vertex_softmax.specs.property import Conjunction, Inequality, Property
 
 torch.set_num_threads(1)
+
+
+@pytest.fixture(autouse=True)
+def at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """No time has to be saved up for an attack."""
+    monkeypatch.setattr(tree_attack, "LEAST", 0.0)
 
 
 def valley_spec(limit: float = 0.0, *, strict: bool = False) -> Property:
@@ -89,6 +96,8 @@ def test_what_is_excluded_has_the_same_tree_and_bounds(limit: str) -> None:
     )
     assert (with_.verdict, with_.domains, with_.bounds) == (without.verdict, without.domains, without.bounds)
     assert with_.verdict == "verified"
+    assert "attack inside" in with_.seconds
+    assert "attack inside" not in without.seconds
 
 
 def test_descents_begin_in_the_box_and_go_to_their_own_conjunction() -> None:
@@ -107,6 +116,24 @@ def test_descents_begin_in_the_box_and_go_to_their_own_conjunction() -> None:
     found = search.descend({(0, 0): outside}, time.perf_counter() + 60)
     assert found.counterexample is None
     assert found.violations[0] == pytest.approx(1 - 0.125, abs=0.05)  # it went down its own row
+
+
+def test_descents_are_for_the_conjunctions_that_are_open(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Branch and bound counts what is open: here its objective is conjunction 1 of case 1."""
+    seen: set[tuple[int, int | None]] = set()
+    real = PausedSearch.descend
+
+    def noted(self: PausedSearch, starts: dict[tuple[int, int | None], torch.Tensor], until: float) -> Found:
+        seen.update(starts)
+        assert all(points.shape[1] == 2 for points in starts.values())
+        return real(self, starts, until)
+
+    monkeypatch.setattr(PausedSearch, "descend", noted)
+    never = conjunction(({0: 1}, -5))
+    spec = prop(2, case(WHOLE, never), case(WHOLE, never, conjunction(({0: 1}, "-0.126"))))
+    options = dataclasses.replace(QUICK, search=dataclasses.replace(QUICK.search, attack=1.0))
+    assert ask(bent(), spec, options=options).verdict == "verified"
+    assert seen == {(1, 1)}
 
 
 def test_one_batch_at_least_and_no_more_after_its_time() -> None:

@@ -185,7 +185,7 @@ class BranchAndBound:
         if self.fitted and taken:  # parts of one objective share its boxes
             taken = [part for part in taken if part.objective == taken[0].objective]
         self.frontier.replace(taken, work(taken))
-        self.attack.worked += time.perf_counter() - begin
+        self.attack.note_work(time.perf_counter() - begin)
         self._attack()
         if self.watchers.progress is not None:
             left = self.frontier.open_parts()

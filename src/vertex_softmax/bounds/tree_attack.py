@@ -45,7 +45,7 @@ class TreeAttack:
 
     def is_due(self, *, last: bool = False) -> bool:
         """Whether there is time for another attack; the last one takes what is left."""
-        return self.allowance > 0 if last else self.allowance >= max(LEAST, self._last)
+        return self.allowance > 0 and (last or self.allowance >= max(LEAST, self._last))
 
     def worst(self, frontier: Frontier) -> list[Part]:
         """The worst open parts of the objective that was attacked least often, those with nothing left to split too."""
@@ -69,6 +69,10 @@ class TreeAttack:
                 self._tried.add(key)
                 chosen.append(k)
         return chosen
+
+    def note_work(self, seconds: float) -> None:
+        """The search itself has taken so long again."""
+        self.worked += seconds
 
     def note(self, seconds: float) -> None:
         """An attack has taken so long."""

@@ -32,13 +32,13 @@ from vertex_softmax.foundation.errors import InvalidValueError, OutOfTimeError
 from vertex_softmax.foundation.precision import full_precision
 from vertex_softmax.foundation.tolerances import PROPERTY
 from vertex_softmax.graph.ir import Graph
-from vertex_softmax.methods.bab import branch, rules_of
+from vertex_softmax.methods.bab import branch, root_options, rules_of
 from vertex_softmax.methods.bound import Bound
 from vertex_softmax.methods.options import Options
 from vertex_softmax.methods.registry import METHODS, Method, lower_bounds
 from vertex_softmax.methods.verdict import Verdict
 from vertex_softmax.ops.rules import Rules
-from vertex_softmax.search.branching import AFFINE, Branching, BranchRequest, question_over, root_options
+from vertex_softmax.search.branching import AFFINE, Branching, BranchRequest, question_over
 from vertex_softmax.search.falsify import Found, PausedSearch, falsify, paused_search
 from vertex_softmax.search.mixing import mix
 from vertex_softmax.search.replay import Counterexample

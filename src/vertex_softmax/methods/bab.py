@@ -26,7 +26,7 @@ from vertex_softmax.methods.options import JointParts, Options
 from vertex_softmax.ops.rules import RowRule, Rules
 
 
-class Searched(NamedTuple):
+class BranchedBound(NamedTuple):
     """Bounds, and what branch and bound had to do with them; None if there was none."""
 
     bound: Bound
@@ -38,7 +38,9 @@ def bab(question: Question, objective: Objective, options: Options) -> Bound:
     return searched(question, objective, options).bound
 
 
-def searched(question: Question, objective: Objective, options: Options, watchers: Watchers | None = None) -> Searched:
+def searched(
+    question: Question, objective: Objective, options: Options, watchers: Watchers | None = None
+) -> BranchedBound:
     """The same, and what branch and bound has found; several inputs at once are not branched.
 
     Without watchers any input at which an objective is not above its goal ends it, and where `joint` knows of one
@@ -47,18 +49,18 @@ def searched(question: Question, objective: Objective, options: Options, watcher
     by_joint = joint(question, objective, options)
     hopeless = by_joint.hopeless is not None and bool(by_joint.hopeless.any()) and watchers is None
     if question.batch != 1 or by_joint.boxes.problems or hopeless:
-        return Searched(by_joint, None)
+        return BranchedBound(by_joint, None)
     lower = by_joint.lower[0]
     goals = _goals(question, by_joint, objective, options)
     if bool((lower > goals).all()):
-        return Searched(by_joint, None)
+        return BranchedBound(by_joint, None)
     root = joint(question, objective, root_options(options))
     if root.boxes.problems:
-        return Searched(by_joint, None)
+        return BranchedBound(by_joint, None)
     known = torch.where(lower > goals, lower, root.lower[0])
     outcome = branch(question, root, Aim(objective.coefficients.A[0], goals, known), options, watchers)
     best = torch.where(lower.isnan(), outcome.bound, torch.maximum(lower, outcome.bound))
-    return Searched(dataclasses.replace(by_joint, lower=best.unsqueeze(0)), outcome)
+    return BranchedBound(dataclasses.replace(by_joint, lower=best.unsqueeze(0)), outcome)
 
 
 def _goals(question: Question, bound: Bound, objective: Objective, options: Options) -> Tensor:

@@ -6,9 +6,10 @@ values at their lower ends, to its greatest; all vertices are tried. g(a) = s·a
 is least at an end or a bend t, or, where f is smooth, where a fine search of one number finds it. So the least margin
 is known. Lines under some f and over others leave a gap, which splits close.
 
-`side` is at DISTANCES from 0, on either side. `hat` and `valley` are robust, at the same distances, but for a hat that
-attacks do not find: a hat fills less than a millionth of the set; a valley lies at one corner, and around it nothing
-leads there: only minimisers of bounds are near it.
+`side` is at DISTANCES from 0, on either side. `deep` too, with one head on another: the first adds to the values of the
+second, with weights above 0, so that all of it is least together. `hat` and `valley` are robust, at the same distances,
+but for a hat that attacks do not find: a hat fills less than a millionth of the set; a valley lies at one corner, and
+around it nothing leads there: only minimisers of bounds are near it.
 """
 
 from __future__ import annotations
@@ -29,7 +30,7 @@ from vertex_softmax.ops.contract import Op
 from vertex_softmax.ops.elementwise import Gelu, Relu, Tanh
 from vertex_softmax.sets import Box
 
-KINDS = ("side", "hat", "valley")
+KINDS = ("side", "hat", "valley", "deep")
 DISTANCES = (1e-1, 1e-2, 1e-3, 1e-5)
 """Of the least margin from 0, as a share of how far the margin ranges."""
 BENDS = 3
@@ -51,11 +52,16 @@ FUNCTIONS: dict[str, tuple[Callable[[Tensor], Tensor], Callable[[], Op]]] = {
 
 @dataclasses.dataclass
 class Head:
-    """One head and its g: a = softmax(sharp · x[:, 0]) · (values + x[:, 1]), g(a) = slope·a + Σ c·f(steep·(a − t))."""
+    """One head and its g: a = softmax(sharp · x[:, 0]) · (values + x[:, 1]), g(a) = slope·a + Σ c·f(steep·(a − t)).
+
+    On another head its values have `share` (tokens) times the other's a more.
+    """
 
     sharp: float
     values: Tensor
     """(tokens)"""
+    share: Tensor
+    """(tokens), above 0"""
     lowest: float = 0.0
     highest: float = 0.0
     """the ends of a over the box"""
@@ -64,9 +70,10 @@ class Head:
     weights: Tensor = dataclasses.field(default_factory=lambda: torch.zeros(BENDS, dtype=torch.float64))
     bends: Tensor = dataclasses.field(default_factory=lambda: torch.zeros(BENDS, dtype=torch.float64))
 
-    def read(self, x: Tensor) -> Tensor:
-        """a (batch) of the head's own numbers (batch, tokens, 2)."""
-        return ((self.sharp * x[..., 0]).softmax(-1) * (self.values + x[..., 1])).sum(-1)
+    def read(self, x: Tensor, other: Tensor | None = None) -> Tensor:
+        """a (batch) of the head's own numbers (batch, tokens, 2), and of another head's a (batch), if it is on one."""
+        values = self.values + x[..., 1] + (0 if other is None else other[..., None] * self.share)
+        return ((self.sharp * x[..., 0]).softmax(-1) * values).sum(-1)
 
     def bent(self, a: Tensor, f: Callable[[Tensor], Tensor]) -> Tensor:
         """g(a), of the same shape."""
@@ -76,11 +83,15 @@ class Head:
 class Bent(nn.Module):
     """x (batch, tokens, 2 · heads) → logits (batch, 3): the margin to class 1 is Σ g(a) + shift − height · hat."""
 
-    def __init__(self, function: str, heads: list[Head]) -> None:
+    def __init__(self, function: str, heads: list[Head], *, deep: bool) -> None:
         super().__init__()
-        self.function, self.heads = function, heads
+        self.function, self.heads, self.deep = function, heads, deep
         self.shift, self.height, self.slope = 0.0, 0.0, 0.0
         self.spot, self.places = torch.zeros(0, dtype=torch.float64), torch.zeros(0, dtype=torch.long)
+
+    def read(self, x: Tensor) -> Tensor:
+        """a (batch) of the second head, which is on the first."""
+        return self.heads[1].read(x[..., 2:4], self.heads[0].read(x[..., :2]))
 
     def hat(self, x: Tensor) -> Tensor:
         """(batch): 1 at the spot, 0 where Σ|x − spot| over the places is at least 1 / slope."""
@@ -90,7 +101,10 @@ class Bent(nn.Module):
     def forward(self, x: Tensor) -> Tensor:
         """The logits; the label's is the first."""
         f = FUNCTIONS[self.function][0]
-        each = [head.bent(head.read(x[..., 2 * i : 2 * i + 2]), f) for i, head in enumerate(self.heads)]
+        if self.deep:
+            each = [self.heads[1].bent(self.read(x), f)]
+        else:
+            each = [head.bent(head.read(x[..., 2 * i : 2 * i + 2]), f) for i, head in enumerate(self.heads)]
         y = torch.stack(each).sum(0) + self.shift
         if len(self.places):
             y = y - self.height * self.hat(x)
@@ -111,11 +125,16 @@ def graph_of(net: Bent, tokens: int) -> Graph:
     def bent(a: Node, op: Op) -> Node:
         return build.apply(op, a, name=type(op).__name__)
 
-    parts = []
+    parts, a = list[Node](), x
     for i, head in enumerate(net.heads):
         scores = build.reshape(times(build.select(x, 1, 2 * i, "score"), head.sharp), (1, tokens), "scores")
-        values = build.reshape(plus(build.select(x, 1, 2 * i + 1, "value"), head.values), (tokens, 1), "values")
+        value = plus(build.select(x, 1, 2 * i + 1, "value"), head.values)
+        if net.deep and i:
+            value = build.add(value, build.affine(a, head.share[:, None], None, "share"), "more")
+        values = build.reshape(value, (tokens, 1), "values")
         a = build.reshape(build.matmul(build.softmax(scores, -1, "rows"), values, "read"), (1,), "a")
+        if net.deep and not i:
+            continue
         wide = build.affine(
             a, torch.full((BENDS, 1), head.steep, dtype=torch.float64), -head.steep * head.bends, "wide"
         )
@@ -155,26 +174,32 @@ def bent(kind: str, seed: int) -> Instance:
     def draw(count: int) -> int:
         return int(torch.randint(count, (1,), generator=generator))
 
-    tokens, heads, radius = 2 + draw(2), 1 + draw(2), (0.1, 0.2, 0.4, 0.8)[draw(4)]
+    deep = kind == "deep"
+    tokens, heads, radius = 2 + draw(2), 2 if deep else 1 + draw(2), (0.1, 0.2, 0.4, 0.8)[draw(4)]
     function = TURNS[seed % len(TURNS)]
     centre = torch.randn(1, tokens, 2 * heads, generator=generator, dtype=torch.float64) / 2
     box = Box(centre - radius, centre + radius)
     made = [
-        Head((-8.0, -2.0, 2.0, 8.0)[draw(4)], torch.rand(tokens, generator=generator, dtype=torch.float64))
+        Head((-8.0, -2.0, 2.0, 8.0)[draw(4)], *torch.rand(2, tokens, generator=generator, dtype=torch.float64))
         for _ in range(heads)
     ]
-    module = Bent(function, made).eval()
+    module = Bent(function, made, deep=deep).eval()
     witness, least, spread = centre.clone(), 0.0, 0.0
-    for i, head in enumerate(made):
+    if deep:
+        ends = _ends_of_two(made, box.lower[0], box.upper[0])
+        witness[0], least, high = _bend(made[1], function, module.read, ends, generator)
+        spread = high - least
+    for i, head in enumerate([] if deep else made):
         own = slice(2 * i, 2 * i + 2)
-        point, low, high = _bend(head, module.function, box.lower[0, :, own], box.upper[0, :, own], generator)
-        witness[0, :, own] = point
+        ends = _ends(head, box.lower[0, :, own], box.upper[0, :, own])
+        witness[0, :, own], low, high = _bend(head, function, head.read, ends, generator)
         least, spread = least + low, spread + high - low
+    witness = torch.minimum(torch.maximum(witness, box.lower), box.upper)
     distance = DISTANCES[seed % len(DISTANCES)] * spread
-    robust = kind != "side" or seed // len(DISTANCES) % 2 == 0
+    robust = kind in ("hat", "valley") or seed // len(DISTANCES) % 2 == 0
     module.shift = (distance if robust else -distance) - least
     claimed = least + module.shift
-    if kind != "side":
+    if kind in ("hat", "valley"):
         robust, witness = False, _hatted(kind, module, box, spread, generator)
         with torch.no_grad():
             outputs = module(witness)[0]
@@ -186,26 +211,46 @@ def bent(kind: str, seed: int) -> Instance:
 
 
 def names(seeds: int, first: int = 0) -> list[str]:
-    """KIND-SEED: a side for every seed, and for one of five each a hat and a valley."""
+    """KIND-SEED: a side and a deep one for every seed, and for one of five each a hat and a valley."""
     return [
         f"{kind}-{seed}"
         for seed in range(first, first + seeds)
-        for kind, turn in (("side", seed % 5), ("hat", 1), ("valley", 3))
+        for kind, turn in (("side", seed % 5), ("deep", seed % 5), ("hat", 1), ("valley", 3))
         if seed % 5 == turn
     ]
 
 
-def _bend(
-    head: Head, function: str, lower: Tensor, upper: Tensor, generator: torch.Generator
-) -> tuple[Tensor, float, float]:
-    """Give a head its g; where in its box (tokens, 2) that is least, (tokens, 2), and its least and greatest value."""
-    ends = []
-    for values, way in ((lower[:, 1], 1), (upper[:, 1], -1)):
+Ends = tuple[Tensor, Tensor]
+
+
+def _ends(head: Head, lower: Tensor, upper: Tensor, other: Ends | None = None) -> Ends:
+    """Where in its box (tokens, 2) a head's a is least and greatest; `other`: the ends of the other head's a, (1,)."""
+    found = []
+    for k, values in enumerate((lower[:, 1], upper[:, 1])):
         choices = itertools.product(*zip(lower[:, 0].tolist(), upper[:, 0].tolist(), strict=True))
         corners = torch.tensor(list(choices), dtype=torch.float64)
         points = torch.stack([corners, values.expand(len(corners), -1)], -1)
-        ends.append(points[(way * head.read(points)).argmin()])
-    head.lowest, head.highest = (float(head.read(end[None])) for end in ends)
+        a = head.read(points, None if other is None else other[k].expand(len(corners)))
+        found.append(points[a.argmax() if k else a.argmin()])
+    return found[0], found[1]
+
+
+def _ends_of_two(heads: list[Head], lower: Tensor, upper: Tensor) -> Ends:
+    """The same of a head on another, both in their box (tokens, 4)."""
+    first = _ends(heads[0], lower[:, :2], upper[:, :2])
+    inner = heads[0].read(first[0][None]), heads[0].read(first[1][None])
+    second = _ends(heads[1], lower[:, 2:], upper[:, 2:], inner)
+    return torch.cat([first[0], second[0]], -1), torch.cat([first[1], second[1]], -1)
+
+
+def _bend(
+    head: Head, function: str, read: Callable[[Tensor], Tensor], ends: Ends, generator: torch.Generator
+) -> tuple[Tensor, float, float]:
+    """Give a head its g; where on the way between the ends of a that is least, and its least and greatest value.
+
+    read: a (batch) of numbers (batch, tokens, …), those of `ends`.
+    """
+    head.lowest, head.highest = (float(read(end[None])) for end in ends)
     reach = max(head.highest - head.lowest, 1e-6)
     shares = (0.1 + 0.8 * torch.rand(BENDS, generator=generator, dtype=torch.float64)).sort().values
     head.bends = head.lowest + reach * shares
@@ -225,12 +270,10 @@ def _bend(
     left, right = 0.0, 1.0  # along the way between the two ends a takes every value
     for _ in range(60):
         middle = (left + right) / 2
-        less = float(head.read((ends[0] + middle * (ends[1] - ends[0]))[None])) < best
+        less = float(read((ends[0] + middle * (ends[1] - ends[0]))[None])) < best
         left, right = (middle, right) if less else (left, middle)
-    point = (
-        ends[0] if best <= head.lowest else ends[1] if best >= head.highest else ends[0] + left * (ends[1] - ends[0])
-    )
-    return torch.minimum(torch.maximum(point, lower), upper), low, high
+    between = ends[0] + left * (ends[1] - ends[0])
+    return ends[0] if best <= head.lowest else ends[1] if best >= head.highest else between, low, high
 
 
 def _hatted(kind: str, module: Bent, box: Box, spread: float, generator: torch.Generator) -> Tensor:

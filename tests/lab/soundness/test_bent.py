@@ -22,14 +22,15 @@ def margin(made: Instance, x: torch.Tensor) -> torch.Tensor:
     return y[:, 0] - y[:, 1]
 
 
+@pytest.mark.parametrize("kind", ["side", "deep"])
 @pytest.mark.parametrize("seed", range(0, 44, 4))
-def test_the_least_margin_is_attained_and_no_attack_is_below_it(seed: int) -> None:
-    made = bent("side", seed)
+def test_the_least_margin_is_attained_and_no_attack_is_below_it(seed: int, kind: str) -> None:
+    made = bent(kind, seed)
     assert float(margin(made, made.witness)) == pytest.approx(made.least, abs=1e-9)
     assert made.robust == (made.least > 0)
     found = pgd(made.graph, made.box, 0, steps=20, restarts=6, targets=1)
     assert float(found.worst[0]) >= made.least - 1e-9
-    again = bent("side", seed)
+    again = bent(kind, seed)
     assert (again.least, torch.equal(again.witness, made.witness)) == (made.least, True)
 
 
@@ -47,14 +48,15 @@ def test_attacks_miss_what_is_planted(kind: str) -> None:
 
 def test_names_are_a_side_for_every_seed_and_few_hats() -> None:
     found = names(40, 3)
-    assert [name for name in found if name.startswith("side")] == [f"side-{seed}" for seed in range(3, 43)]
+    for kind in ("side", "deep"):
+        assert [name for name in found if name.startswith(kind)] == [f"{kind}-{seed}" for seed in range(3, 43)]
     assert sum(name.startswith("hat") for name in found) == sum(name.startswith("valley") for name in found) == 8
     assert names_of(("tree",), 40, 3, quick=False) == [f"tree-{name}" for name in found]
     assert len(names_of(("tree",), 40, 3, quick=True)) == len(KINDS)
     assert len(set(TURNS)) == 3
 
 
-@pytest.mark.parametrize(("kind", "seed"), [("side", 0), ("side", 7), ("valley", 13), ("hat", 1)])
+@pytest.mark.parametrize(("kind", "seed"), [("side", 0), ("side", 7), ("deep", 1), ("valley", 13), ("hat", 1)])
 def test_answers_are_judged(kind: str, seed: int) -> None:
     row = bent_judge.judged(kind, seed, 2.0)
     assert row["truth"] == ("robust" if bent(kind, seed).robust else "broken")

@@ -20,7 +20,7 @@ import torch
 from torch import Tensor
 
 from vertex_softmax.bounds.boxes import Boxes
-from vertex_softmax.bounds.branch_and_bound import Accept, Aim, BranchAndBound, Search, Watchers
+from vertex_softmax.bounds.branch_and_bound import Aim, BranchAndBound, Search, Watchers
 from vertex_softmax.bounds.choice import Choice, Multipliers
 from vertex_softmax.bounds.frontier import Frontier, Part
 from vertex_softmax.bounds.question import Question
@@ -60,11 +60,11 @@ class Grown:
 class Subtrees(BranchAndBound):
     """One search that takes up given parts again and again, and keeps what it learnt on the way."""
 
-    # Six parameters, as those of branch and bound; of its watchers only `accept` is of use here.
+    # Six parameters, as those of branch and bound; of its watchers `accept` and `attack` are of use here.
     def __init__(
-        self, question: Question, boxes: Boxes, aim: Aim, rules: Rules, search: Search, accept: Accept | None = None
+        self, question: Question, boxes: Boxes, aim: Aim, rules: Rules, search: Search, watchers: Watchers | None = None
     ) -> None:
-        super().__init__(question, boxes, aim, rules, search, Watchers(accept))
+        super().__init__(question, boxes, aim, rules, search, watchers or Watchers())
         self.goals = self.frontier.goals
         self.wholes = {part.objective: part for part in self.frontier.open_parts()}
         """by objective: the whole set, after `prepare` with its parameters"""

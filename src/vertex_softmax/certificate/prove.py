@@ -49,7 +49,7 @@ from vertex_softmax.ops.elementwise import Elementwise
 from vertex_softmax.ops.generators import Generators
 from vertex_softmax.ops.interval import Interval
 from vertex_softmax.ops.rules import RowRule, Rules
-from vertex_softmax.search.cascade import mix
+from vertex_softmax.search.mixing import mix
 from vertex_softmax.sets.region import BoxRegion, Region
 
 Array = NDArray[np.float64]

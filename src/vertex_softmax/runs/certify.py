@@ -18,7 +18,7 @@ from vertex_softmax.foundation.precision import full_precision
 from vertex_softmax.foundation.tolerances import VERDICT
 from vertex_softmax.graph.ir import Graph
 from vertex_softmax.methods.options import Options
-from vertex_softmax.methods.registry import Method, lower_bounds, method_named
+from vertex_softmax.methods.registry import Method, lower_bounds, method_named, searched_bounds
 from vertex_softmax.methods.sizing import batch_size, varying_numbers
 from vertex_softmax.methods.verdict import Verdict
 from vertex_softmax.ops.elementwise import Log
@@ -29,6 +29,7 @@ from vertex_softmax.runs.certification import Certification, in_order, together
 from vertex_softmax.runs.choices import decided_by_choices
 from vertex_softmax.runs.classes import Asked, Classes
 from vertex_softmax.runs.counterexamples import DEFAULT, Attacking, Counterexamples, attacked
+from vertex_softmax.runs.met_inside import MetInside
 from vertex_softmax.runs.unions import hull, members_of, united
 from vertex_softmax.runs.verdicts import CENTRE, Margins, require_consistent, verdicts_of, with_ties
 from vertex_softmax.sets import InputSet
@@ -107,6 +108,8 @@ class _How:
     """None: no proofs."""
     original: Loaded
     attack: Attacking | None = None
+    attacked: bool = False
+    """whether what is left was attacked before any bound"""
     file: dict[str, object] = dataclasses.field(default_factory=dict)
     """how a certificate names the file that the model was read from"""
 
@@ -145,7 +148,7 @@ def _decided_first(exact: Graph, input_set: InputSet, classes: Classes, ask: _Ho
     if not rest:
         return found
     others = classes.at(torch.tensor(rest, device=ask.device))
-    left = _bounded(exact, input_set[rest], others, dataclasses.replace(ask, attack=None))
+    left = _bounded(exact, input_set[rest], others, dataclasses.replace(ask, attacked=True))
     return together([found.at(done), left], [done, rest])
 
 
@@ -245,8 +248,14 @@ def _certified(graph: Graph, region: Region, centres: Centres, classes: Classes,
                 counterexamples=by_words.counterexample.unsqueeze(0),
             )
         ask, effort = dataclasses.replace(ask, method=Method.JOINT), by_words.effort
+    attacks = ask.attack is not None and ask.attack.targets > 0
+    inside = MetInside(centres, classes) if attacks and batch == 1 == len(centres.input_set) else None
     with torch.no_grad():
-        found = lower_bounds(question, objective, ask.method, ask.options)
+        if ask.method is Method.BAB and inside is not None:
+            found, branched = searched_bounds(question, objective, ask.options, inside.watchers())
+            effort = {} if branched is None else {"parts": branched.domains}
+        else:
+            found = lower_bounds(question, objective, ask.method, ask.options)
     positive = bool((found.lower > 0).any())
     guard = rounding(question, found, objective, ask.method, ask.options) if positive else None
     wrong = centres.misclassified(classes, (clean.amin(1) < 0) & clean.isfinite().all(1))
@@ -264,7 +273,10 @@ def _certified(graph: Graph, region: Region, centres: Centres, classes: Classes,
         counterexamples=_centres_that_are_wrong(centres, wrong),
     )
     require_consistent(margins, classes, classes.spread(clean), wrong)
-    decided, refuted = _decided(outcome, found.lower, centres, classes, ask)
+    met = None if inside is None else inside.found
+    if met is not None:
+        require_consistent(margins, classes, met.margins, met.where)
+    decided, refuted = _decided(outcome, found.lower, centres, classes, ask, met)
     require_consistent(margins, classes, refuted.margins, refuted.where)
     return with_ties(decided, torch.minimum(refuted.margins, decided.clean.double()))
 
@@ -277,21 +289,28 @@ def _centres_that_are_wrong(centres: Centres, wrong: Tensor) -> Tensor:
 
 
 def _decided(
-    outcome: Certification, order: Tensor, centres: Centres, classes: Classes, ask: _How
+    outcome: Certification,
+    order: Tensor,
+    centres: Centres,
+    classes: Classes,
+    ask: _How,
+    met: Counterexamples | None = None,
 ) -> tuple[Certification, Counterexamples]:
     """The outcome after an attack on the inputs that are unknown, and what the attack found, of all inputs.
 
-    order: (batch, T), the targets with the least of these come first.
+    order: (batch, T), the targets with the least of these come first. met: of the one input there is, a counterexample
+    that branch and bound has met: then no attack is needed. Six parameters: what is known, and how to go on.
     """
     count = len(outcome.verdicts)
     where, reached = torch.zeros(count, dtype=torch.bool, device=ask.device), outcome.clean.double().clone()
     points = outcome.counterexamples.clone()
     which = torch.tensor([i for i, verdict in enumerate(outcome.verdicts) if verdict is Verdict.UNKNOWN]).long()
-    if ask.attack is None or not len(which) or len(centres.input_set) != count:
+    idle = ask.attack is None or (ask.attacked and met is None)
+    if ask.attack is None or idle or not len(which) or len(centres.input_set) != count:
         return outcome, Counterexamples(where, points, reached)
     begin, there = time.perf_counter(), which.to(ask.device)
     some = dataclasses.replace(centres, input_set=centres.input_set[which])
-    found = attacked(some, classes.at(there), order[there], ask.attack)
+    found = met or attacked(some, classes.at(there), order[there], ask.attack)
     where[there], reached[there] = found.where, found.margins
     verdicts, reasons = list(outcome.verdicts), list(outcome.reasons)
     for j in found.where.nonzero().flatten().tolist():

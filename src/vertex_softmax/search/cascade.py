@@ -15,7 +15,7 @@ import dataclasses
 import itertools
 import math
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from enum import StrEnum
 
 import torch
@@ -32,14 +32,15 @@ from vertex_softmax.foundation.errors import InvalidValueError, OutOfTimeError
 from vertex_softmax.foundation.precision import full_precision
 from vertex_softmax.foundation.tolerances import PROPERTY
 from vertex_softmax.graph.ir import Graph
-from vertex_softmax.methods.bab import branch, rules_of
+from vertex_softmax.methods.bab import branch, root_options, rules_of
 from vertex_softmax.methods.bound import Bound
 from vertex_softmax.methods.options import Options
 from vertex_softmax.methods.registry import METHODS, Method, lower_bounds
 from vertex_softmax.methods.verdict import Verdict
 from vertex_softmax.ops.rules import Rules
-from vertex_softmax.search.branching import AFFINE, Branching, BranchRequest, question_over, root_options
+from vertex_softmax.search.branching import AFFINE, Branching, BranchRequest, question_over
 from vertex_softmax.search.falsify import Found, PausedSearch, falsify, paused_search
+from vertex_softmax.search.mixing import mix
 from vertex_softmax.search.replay import Counterexample
 from vertex_softmax.search.targets import Target, targets_of
 from vertex_softmax.search.visits import Confirm
@@ -47,8 +48,6 @@ from vertex_softmax.specs.property import Property
 
 ROWS = 1000
 """The share of PROPERTY pays for mixes of this many rows of a conjunction; of more, as much more."""
-MIXING = 40
-"""Steps that look for the mix of a conjunction's rows."""
 FIRST_BATCHES = 24
 """The batches of the attack before the first bound: the centres, and short descents and samples in turn."""
 ATTACK_SHARE = 0.5
@@ -68,6 +67,8 @@ class Stage(StrEnum):
 
 AGAIN = "attack again"
 """The name under which the time of the second attack is reported."""
+INSIDE = "attack inside"
+"""The name under which the time of descents from parts of branch and bound is reported."""
 CASCADE = tuple(Stage)
 
 
@@ -283,6 +284,14 @@ class _Cascade:
         found = falsify(self.graph, prop, self.task.confirm, seconds=seconds, seed=self.task.seed)
         self._attacked(AGAIN, begin, found)
 
+    def _attack_inside(self, targets: Sequence[tuple[int, int]], points: Tensor, until: float) -> None:
+        """Descents from points (n, *input shape) to a target each, by the case and the conjunction; raises _Found."""
+        if self.attack is None:
+            return
+        begin, starts = time.perf_counter(), points.flatten(1)
+        which = {target: [k for k, each in enumerate(targets) if each == target] for target in targets}
+        self._attacked(INSIDE, begin, self.attack.descend({t: starts[rows] for t, rows in which.items()}, until))
+
     def _attacked(self, stage: str, begin: float, found: Found) -> None:
         """Note what an attack since `begin` has found; raises _Found if it is a counterexample."""
         self._timed(stage, begin)
@@ -409,6 +418,9 @@ class _Cascade:
                 raise _Found(found, Stage.BAB)
             return False
 
+        def attack(points: Tensor, objectives: Sequence[int], until: float) -> None:
+            self._attack_inside([(i, open_[k].number) for k in objectives], points, until)
+
         share = self.budget.second / (len(self.prop.cases) - i)
         again = [time.perf_counter() + self.budget.after * seconds]  # once
 
@@ -422,7 +434,7 @@ class _Cascade:
         search = dataclasses.replace(self.options.search, seconds=seconds)
         record = Record() if self.task.recorded and self.task.branching is None else None
         if self.task.branching is None:
-            outcome = branch(question, bound, aim, self.options, Watchers(accept, progress, record), search)
+            outcome = branch(question, bound, aim, self.options, Watchers(accept, progress, record, attack), search)
         else:
             request = BranchRequest(i, question, bound.boxes, aim, search)
             outcome = self.task.branching.branch(request, accept, self._in_pieces(share, i, again))
@@ -458,30 +470,3 @@ class _Cascade:
                     self._attacked(AGAIN, now, found)
 
         return piece
-
-
-def mix(question: Question, boxes: Boxes, C: Tensor, d: Tensor) -> Tensor:
-    """Weights λ ≥ 0 of rows C (m, *output shape) with limits d (m,), by ascent on the bound of λ·C y − λ·d.
-
-    Σ λ = 1 over normed rows.
-    """
-    sizes = C.abs().flatten(1).sum(-1)
-    sizes = torch.where(sizes > 0, sizes, torch.ones_like(sizes))
-    theta = torch.zeros_like(d, requires_grad=True)
-    best, found = -math.inf, torch.full_like(d, 1 / len(d)) / sizes
-    optimiser = torch.optim.Adam([theta], lr=0.3)
-    for _ in range(MIXING):
-        with torch.enable_grad():
-            weights = theta.softmax(0) / sizes
-            mixed = torch.tensordot(weights, C, 1).reshape(1, 1, *C.shape[1:])
-            objective = Objective.dense(question.graph.output, mixed)
-            bound = lower_bound(question, boxes, objective, AFFINE).sum() - weights @ d
-        value = float(bound.detach())
-        if value > best:
-            best, found = value, weights.detach()
-        if not bound.requires_grad or not bool(bound.isfinite()):
-            break
-        optimiser.zero_grad()
-        (-bound).backward()
-        optimiser.step()
-    return found

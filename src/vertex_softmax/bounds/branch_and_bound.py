@@ -124,7 +124,7 @@ class BranchAndBound:
                         stopped = Stop.EXHAUSTED if self.frontier.exhausted else Stop.DONE
                     elif self.bounded >= search.domains:
                         stopped = Stop.DOMAINS
-                    elif self.frontier.bytes > search.memory:
+                    elif self.frontier.bytes > self.question.memory.for_parts(search.memory):
                         stopped = Stop.MEMORY
                     else:
                         if self.bounded >= search.late and not self.late:

@@ -22,7 +22,6 @@ from vertex_softmax.bounds.exact_ranges import exact_range
 from vertex_softmax.bounds.index import GraphIndex, last_norm
 from vertex_softmax.bounds.memory import (
     MOST_GENERATOR_NUMBERS,
-    MOST_PAIR_NUMBERS,
     MOST_START_NUMBERS,
     pair_numbers,
 )
@@ -62,8 +61,6 @@ ONE_BY_ONE = (Moving, Scale, Shift, Add, Subtract)
 
 ON_GPU = 32
 """How many times as many numbers a node's blocks may have on a GPU: 4 GiB in float32."""
-ALIVE = 8
-"""How many arrays of the size of a node's products are alive at once, roughly."""
 
 
 def boxes_by_zonotopes(question: Question) -> Boxes:
@@ -171,11 +168,9 @@ def input_products(question: Question) -> InputUnknowns | None:
         if others:
             return None
         balls, dimension = first.shape[1:3]
-    count, total = max(balls, dimension), question.memory.total
-    numbers = pair_numbers(question.graph, count)
-    item = question.dtype.itemsize
-    most = MOST_PAIR_NUMBERS if total is None else min(MOST_PAIR_NUMBERS, total // (4 * ALIVE * item))
-    if count < 2 or min(balls, dimension) != 1 or numbers > most:
+    count = max(balls, dimension)
+    most = question.memory.most_pairs(question.dtype.itemsize)
+    if count < 2 or min(balls, dimension) != 1 or pair_numbers(question.graph, count) > most:
         return None
     if dimension > 1:
         both = BallProducts(name, count)

@@ -7,15 +7,19 @@ All else is `unknown`, or `timeout` if the time was too short.
 What is cheap comes first: a few batches of the attack, then crown; before joint the attack goes on for half as long as
 the bounds have taken so far, and before branch and bound, or at the end, until its share is spent. So a property that
 a cheap bound decides pays for a cheap attack only, and one that stays open is attacked for the whole share.
+
+A stage that may need more memory than `Options.memory` allows is left out before it begins, and a stage whose memory is
+exhausted ends; the others still run, and what one of them decides counts. Where crown is left out, ibp is in its place.
 """
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import itertools
 import math
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from enum import StrEnum
 
 import torch
@@ -28,7 +32,7 @@ from vertex_softmax.bounds.coefficients import Objective
 from vertex_softmax.bounds.guard import terms
 from vertex_softmax.bounds.question import Question
 from vertex_softmax.bounds.record import Record
-from vertex_softmax.foundation.errors import InvalidValueError, OutOfTimeError
+from vertex_softmax.foundation.errors import InvalidValueError, NotEnoughMemoryError, OutOfTimeError, is_out_of_memory
 from vertex_softmax.foundation.precision import full_precision
 from vertex_softmax.foundation.tolerances import PROPERTY
 from vertex_softmax.graph.ir import Graph
@@ -39,16 +43,16 @@ from vertex_softmax.methods.registry import METHODS, Method, lower_bounds
 from vertex_softmax.methods.verdict import Verdict
 from vertex_softmax.ops.rules import Rules
 from vertex_softmax.search.branching import AFFINE, Branching, BranchRequest, question_over, root_options
-from vertex_softmax.search.falsify import Found, PausedSearch, falsify, paused_search
+from vertex_softmax.search.falsify import Found, PausedSearch, paused_search
+from vertex_softmax.search.mixing import mix
 from vertex_softmax.search.replay import Counterexample
+from vertex_softmax.search.stages import fitting_stages
 from vertex_softmax.search.targets import Target, targets_of
 from vertex_softmax.search.visits import Confirm
 from vertex_softmax.specs.property import Property
 
 ROWS = 1000
 """The share of PROPERTY pays for mixes of this many rows of a conjunction; of more, as much more."""
-MIXING = 40
-"""Steps that look for the mix of a conjunction's rows."""
 FIRST_BATCHES = 24
 """The batches of the attack before the first bound: the centres, and short descents and samples in turn."""
 ATTACK_SHARE = 0.5
@@ -199,6 +203,8 @@ class _Cascade:
         self.nearest = math.inf
         self.domains = 0
         self.problem = ""
+        self.short: dict[str, str] = {}
+        """by stage: why there was not enough memory for it"""
         self.searched: list[CaseSearch] = []
         self.attack: PausedSearch | None = None
         self.attack_left = min(budget.first * budget.seconds, budget.most)
@@ -229,7 +235,7 @@ class _Cascade:
         open_ = self._open()
         worst = min((target.best for target in open_), default=math.nan)
         said = f"{len(open_)} of {len(self.targets)} conjunctions are open, the worst bound is {worst:.6g}"
-        return f"{said}; {self.problem}" if self.problem else said
+        return "; ".join(text for text in (said, self.problem, *self.short.values()) if text)
 
     def _open(self, case: int | None = None) -> list[Target]:
         return [t for t in self.targets if not t.excluded and case in (None, t.case)]
@@ -262,11 +268,31 @@ class _Cascade:
         """The first batches of the attack on all cases, or all of it if there are no bounds; raises _Found."""
         self._left_seconds()
         begin = time.perf_counter()
-        self.attack = paused_search(self.graph, self.prop, self.task.confirm, seed=self.task.seed)
         batches = itertools.count(1)
         few = None if self.task.method == Stage.ATTACK else lambda: next(batches) >= FIRST_BATCHES
-        found = self.attack.resume(begin + self.attack_left, few)
-        self._attacked(Stage.ATTACK, begin, found)
+        with self._memory_of(Stage.ATTACK):
+            self.attack = self._paused_search(self.prop)
+            self._attacked(Stage.ATTACK, begin, self.attack.resume(begin + self.attack_left, few))
+
+    def _paused_search(self, prop: Property) -> PausedSearch:
+        task = self.task
+        return paused_search(self.graph, prop, task.confirm, seed=task.seed, memory=self.options.memory)
+
+    @contextlib.contextmanager
+    def _memory_of(self, stage: str) -> Iterator[None]:
+        """Note that there was not enough memory for a stage, if that is so, and go on behind it."""
+        try:
+            yield
+        except (MemoryError, RuntimeError) as error:
+            if not is_out_of_memory(error):
+                raise
+            refused = isinstance(error, NotEnoughMemoryError)
+            self._note_short(stage, str(error) if refused else f"{stage} ended as there was not enough memory")
+
+    def _note_short(self, stage: str, text: str) -> None:
+        if stage not in self.short:
+            self.short[stage] = text
+            self.say(stage, text)
 
     def _continue_attack(self, seconds: float) -> None:
         """Go on with the attack for some seconds, if its share allows it; raises _Found."""
@@ -274,14 +300,15 @@ class _Cascade:
         if self.attack is None or seconds <= 0:
             return
         begin = time.perf_counter()
-        self._attacked(Stage.ATTACK, begin, self.attack.resume(begin + seconds))
+        with self._memory_of(Stage.ATTACK):
+            self._attacked(Stage.ATTACK, begin, self.attack.resume(begin + seconds))
 
     def _attack_again(self, share: float, prop: Property) -> None:
         """Another attack, on a case that bounds left open; raises _Found."""
         seconds = min(share * self._left_seconds(), self.budget.most)
         begin = time.perf_counter()
-        found = falsify(self.graph, prop, self.task.confirm, seconds=seconds, seed=self.task.seed)
-        self._attacked(AGAIN, begin, found)
+        with self._memory_of(AGAIN):
+            self._attacked(AGAIN, begin, self._paused_search(prop).resume(begin + seconds))
 
     def _attacked(self, stage: str, begin: float, found: Found) -> None:
         """Note what an attack since `begin` has found; raises _Found if it is a counterexample."""
@@ -303,19 +330,23 @@ class _Cascade:
         until = time.perf_counter() + self._left_seconds() / waiting
         question = question_over(self.graph, case, self.options, self.deadline)
         bound: Bound | None = None
-        for stage in self._stages():
+        for stage in self._stages(question):
             if stage == Stage.BAB:
                 self._continue_attack(math.inf)
             elif bound is not None:
-                self._continue_attack(ATTACK_SHARE * self.bounding - self.seconds[Stage.ATTACK])
+                self._continue_attack(ATTACK_SHARE * self.bounding - self.seconds.get(Stage.ATTACK, 0.0))
             begin = time.perf_counter()
-            if stage == Stage.BAB and self.task.method == Stage.BAB:
-                if bound is not None and not bound.boxes.problems:
-                    self._bound_mixes(question, bound.boxes, i)
-                    self._branch(question, bound, i, until)
-            else:
-                bound = self._bound(question, i, Method(stage))
-                self.bounding += time.perf_counter() - begin
+            with self._memory_of(stage):
+                if stage == Stage.BAB and self.task.method == Stage.BAB:
+                    if bound is not None and not bound.boxes.problems:
+                        self._bound_mixes(question, bound.boxes, i)
+                        self._branch(question, bound, i, until)
+                else:
+                    bound = None  # if memory is exhausted there is none, and branch and bound has no root
+                    bound = self._bound(question, i, Method(stage))
+                    self.bounding += time.perf_counter() - begin
+            if bound is None:  # what the question keeps for later stages is of no use then
+                question = question_over(self.graph, case, self.options, self.deadline)
             self._timed(stage, begin)
             open_ = self._open(i)
             if open_ and self.task.branching is not None and stage == Stage.CROWN and self.task.method == Stage.BAB:
@@ -327,10 +358,14 @@ class _Cascade:
                 return stage
         return ""
 
-    def _stages(self) -> tuple[str, ...]:
-        """The stages after the attack: of the cascade as far as the method says, or the one method alone."""
+    def _stages(self, question: Question) -> tuple[str, ...]:
+        """The stages after the attack that fit: of the cascade as far as the method says, or the one method alone."""
         method = self.task.method
-        return CASCADE[1 : CASCADE.index(Stage(method)) + 1] if method in CASCADE else (method,)
+        wanted = CASCADE[1 : CASCADE.index(Stage(method)) + 1] if method in CASCADE else (method,)
+        found, refused = fitting_stages(question, wanted, self.options, cheapest=method in CASCADE)
+        for stage, text in refused.items():
+            self._note_short(stage, text)
+        return found
 
     def _only(self, i: int) -> Property:
         return dataclasses.replace(self.prop, cases=(self.prop.cases[i],))
@@ -449,7 +484,7 @@ class _Cascade:
             if again and now > again[0]:
                 again.clear()
                 end = now + min(share * self._left_seconds(), self.budget.most)
-                attack.append(paused_search(self.graph, self._only(i), self.task.confirm, seed=self.task.seed))
+                attack.append(self._paused_search(self._only(i)))
             if attack and now < end:
                 found = attack[0].resume(min(now + PIECE, end))
                 if found.counterexample is None and time.perf_counter() < end:
@@ -458,30 +493,3 @@ class _Cascade:
                     self._attacked(AGAIN, now, found)
 
         return piece
-
-
-def mix(question: Question, boxes: Boxes, C: Tensor, d: Tensor) -> Tensor:
-    """Weights λ ≥ 0 of rows C (m, *output shape) with limits d (m,), by ascent on the bound of λ·C y − λ·d.
-
-    Σ λ = 1 over normed rows.
-    """
-    sizes = C.abs().flatten(1).sum(-1)
-    sizes = torch.where(sizes > 0, sizes, torch.ones_like(sizes))
-    theta = torch.zeros_like(d, requires_grad=True)
-    best, found = -math.inf, torch.full_like(d, 1 / len(d)) / sizes
-    optimiser = torch.optim.Adam([theta], lr=0.3)
-    for _ in range(MIXING):
-        with torch.enable_grad():
-            weights = theta.softmax(0) / sizes
-            mixed = torch.tensordot(weights, C, 1).reshape(1, 1, *C.shape[1:])
-            objective = Objective.dense(question.graph.output, mixed)
-            bound = lower_bound(question, boxes, objective, AFFINE).sum() - weights @ d
-        value = float(bound.detach())
-        if value > best:
-            best, found = value, weights.detach()
-        if not bound.requires_grad or not bool(bound.isfinite()):
-            break
-        optimiser.zero_grad()
-        (-bound).backward()
-        optimiser.step()
-    return found

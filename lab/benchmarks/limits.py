@@ -3,9 +3,9 @@
 python lab/benchmarks/limits.py [--sections memory certify leak determinism] [--count 1000] [--out FILE]
 
 memory: `vertex verify --memory G` on networks from small to too large: the peak resident memory of the process (VmHWM,
-all of it) is at most G, or it says that there is not enough memory. certify: the same of `Memory(total=…)` in Python,
-which counts above what the process held before, and refuses beforehand; what did not end in time (--timeout) is neither
-kept nor broken. leak: --count certifications of mixed methods, sizes, imports and errors in one process: resident
+all of it) is at most G; stages that may need more are refused beforehand. certify: the same of `Memory(total=…)` in
+Python, which counts above what the process held before; what did not end in time (--timeout) is neither kept nor
+broken. leak: --count certifications of mixed methods, sizes, imports and errors in one process: resident
 memory, open files, threads and tensors after a fifth of them and at the end. determinism: the same bounds in fresh
 processes, for other hash seeds, orders of the batch and numbers of threads, and cores used (processor time over wall
 time, which says something only on an idle machine).
@@ -52,6 +52,7 @@ QUICK = Options(
 SIZES = {
     "17 tokens, 2 blocks": {"image": 16, "patch": 4, "blocks": 2, "pool": "class"},
     "64 tokens": {"image": 16, "patch": 2, "dim": 8, "heads": 1},
+    "64 tokens, LayerNorm": {"image": 16, "patch": 2, "dim": 8, "heads": 1, "norm": "layer", "activation": "gelu"},
     "256 tokens": {"image": 16, "patch": 1, "dim": 4, "heads": 1, "mlp": 4},
     "1024 tokens": {"image": 32, "patch": 1, "dim": 4, "heads": 1, "mlp": 4},
 }
@@ -151,14 +152,14 @@ def given(order: dict[str, Any]) -> dict[str, Any]:
     return {"above": status("VmHWM") - before, "peak_bytes": status("VmHWM")}
 
 
-def budgets_of_certify(limit: float) -> list[dict[str, Any]]:
+def budgets_of_certify(sizes: Sequence[str], limit: float) -> list[dict[str, Any]]:
     """Every size, batch, method and budget, in a process of its own."""
     rows = []
-    for size, shape in SIZES.items():
+    for size in sizes:
         for batch, method in ((1, "ibp"), (16, "ibp"), (1, "crown"), (8, "crown"), (1, "vertex"), (2, "joint")):
             for total in (GIB // 2, 2 * GIB):
                 order = {"size": size, "batch": batch, "method": method, "total": total}
-                row = {**order, **in_a_process({**order, "shape": shape}, limit=limit)}
+                row = {**order, **in_a_process({**order, "shape": SIZES[size]}, limit=limit)}
                 row["kept"] = None if "unfinished" in row else "refused" in row or row["above"] <= total
                 rows.append(row)
                 print(row, flush=True)
@@ -303,7 +304,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if "memory" in asked.sections:
         whole["memory"] = memory(asked.sizes, asked.budgets, asked.timeout)
     if "certify" in asked.sections:
-        whole["certify"] = budgets_of_certify(asked.timeout)
+        whole["certify"] = budgets_of_certify(asked.sizes, asked.timeout)
     broken = [f"certify {row['size']} {row['method']}" for row in whole.get("certify", []) if row["kept"] is False]
     broken += [
         f"memory {row['size']} {row['gib']} {row['method']}" for row in whole.get("memory", []) if not row["kept"]

@@ -92,7 +92,7 @@ def needed(graph: Graph, item: int, *, sets: int, linear: bool, tables: bool) ->
     if rows and tables:
         kept = [size for size in rows if size <= MOST_TABLE_NUMBERS]
         made = max(AT_ONCE["cpu"], *(node.inputs[0].shape[-1] ** 2 for node in attentions))
-        total += ROW_TABLES * min(max(rows), made) + 2 * sets * sum(kept) + 2 * max(kept, default=0)
+        total += ROW_TABLES * min(max(rows), made) + 2 * (sets + 1) * sum(kept) + 2 * max(kept, default=0)
     return item * total
 
 
@@ -109,7 +109,7 @@ def needed_once(graph: Graph, item: int, chunk: int) -> int:
 
 ROW_TABLES = 14
 """Arrays of the size of a table that are alive while the linear bounds of some rows of a softmax are made."""
-LEAST = 1 << 26
+LEAST = 1 << 25
 """What any run may take: libraries' own buffers, Python's objects."""
 MOST_FORM_NUMBERS = 1 << 26
 """Affine forms are made of nodes with at most this many numbers times inputs (half a GiB in float64)."""
@@ -124,8 +124,8 @@ MOST_START_NUMBERS = {"cpu": 1 << 28, "cuda": 1 << 31}
 MOST_PAIR_NUMBERS = 1 << 26
 """Products of the input's unknowns are kept apart if no node has more of them than this, for one input (half a GiB)."""
 
-PAIR_ARRAYS = 8
-"""How many arrays of the size of a node's products are alive at once, at most (measured: 4)."""
+PAIR_ARRAYS = 9
+"""How many arrays of the size of a node's products are alive at once, at most (measured: 7.4)."""
 
 
 def pair_numbers(graph: Graph, varying: int) -> int:

@@ -133,14 +133,14 @@ def _with_learnt(index: GraphIndex, boxes: Boxes, node: Node, zonotopes: Mapping
 def are_too_wide(question: Question) -> bool:
     """Whether the first zonotopes would take too much memory: an image of 150,000 numbers has as many unknowns."""
     box, affine = question.given.box, question.index.affine
-    if isinstance(question.given, BoxRegion) and all(_keeps_local(node.op) for node in affine if node.inputs):
+    if isinstance(question.given, BoxRegion) and all(keeps_local(node.op) for node in affine if node.inputs):
         return False
     inputs = int((box.upper > box.lower).flatten(1).sum(1).max()) if box.lower.numel() else 0
     numbers = max((math.prod(node.shape) for node in question.index.nodes if node in affine), default=0)
     return question.batch * inputs * numbers > MOST_START_NUMBERS.get(question.device.type, MOST_START_NUMBERS["cpu"])
 
 
-def _keeps_local(op: Op) -> bool:
+def keeps_local(op: Op) -> bool:
     """Whether local unknowns of an affine op's inputs stay local."""
     if isinstance(op, Linear):
         return op.weight.dim() == 2
@@ -253,7 +253,7 @@ def _affine(op: AffineOp, inputs: tuple[Zonotope, ...], origin: str) -> Zonotope
     centre = op.evaluate(*(x.centre for x in inputs))
     if isinstance(op, Sum) and len(inputs[0].centre.shape) - 2 not in op.dims:
         inputs = (inputs[0].by_rows,)
-    elif _keeps_local(op) and not isinstance(op, ONE_BY_ONE):
+    elif keeps_local(op) and not isinstance(op, ONE_BY_ONE):
         pass
     elif isinstance(op, ONE_BY_ONE):
         inputs = aligned(*inputs)

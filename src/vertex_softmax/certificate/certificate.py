@@ -147,7 +147,7 @@ def prove(
     Raises NotEnoughMemoryError before anything is computed if that may need more than `Effort.memory`.
     """
     begin, effort = time.perf_counter(), effort or Effort()
-    require_room(graph, effort.memory)
+    require_room(graph, effort.memory, forward=forward_first(graph), search=effort.search)
     try:
         provers = [_prove(graph, part, effort, report or (lambda _: None)) for part in parts]
     except checker.Rejected as error:  # the checker could not bound the network at all

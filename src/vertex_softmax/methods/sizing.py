@@ -7,7 +7,6 @@ Invariant: with `Memory.total` nothing is computed whose estimate is larger. Est
 from __future__ import annotations
 
 import dataclasses
-import math
 
 import torch
 
@@ -22,6 +21,7 @@ from vertex_softmax.bounds.memory import (
     pair_numbers,
 )
 from vertex_softmax.bounds.question import Question
+from vertex_softmax.bounds.zonotope_sizes import zonotope_numbers
 from vertex_softmax.foundation.errors import NotEnoughMemoryError
 from vertex_softmax.graph.ir import Graph
 from vertex_softmax.methods.boxes import may_use_zonotopes
@@ -29,14 +29,10 @@ from vertex_softmax.methods.crown import with_zonotopes_early
 from vertex_softmax.methods.options import Options
 from vertex_softmax.methods.registry import METHODS, Method
 from vertex_softmax.ops.normalization import Normalize
-from vertex_softmax.sets.region import Region
+from vertex_softmax.sets.region import BoxRegion, Region
 
 GENERATED = 6
 """How many arrays of the size of a node's generators are alive at once: queries, keys, values, and copies."""
-
-ZONOTOPES, REDUCED = 6, 14
-"""How many arrays of the size of the blocks of the largest zonotope are alive at once (measured: 4), and where blocks
-are reduced (measured: 13)."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -96,16 +92,6 @@ def refusal(question: Question, method: Method, options: Options) -> str:
     return ""
 
 
-def zonotope_numbers(graph: Graph, varying: int) -> int:
-    """How many numbers zonotopes may have at once for one input of which so many numbers vary.
-
-    Every op that is not affine brings an unknown for each of its numbers, at most; blocks are reduced beyond a limit.
-    """
-    curved = [math.prod(node.shape) for node in graph.nodes() if node.inputs and not node.op.affine]
-    numbers = (varying + sum(curved)) * max(curved, default=0)
-    return REDUCED * MOST_GENERATOR_NUMBERS if numbers > MOST_GENERATOR_NUMBERS else ZONOTOPES * numbers
-
-
 def varying_numbers(region: Region) -> int:
     """How many numbers of an input vary over its set, at most over the inputs of a region."""
     box = region.box
@@ -127,7 +113,7 @@ def _needed(
         early = options if method is Method.VERTEX else with_zonotopes_early(options)
         if region is not None and may_use_zonotopes(graph, region, early):
             varying = varying_numbers(region)
-            each += item * zonotope_numbers(graph, varying)
+            each += item * zonotope_numbers(graph, varying, local=isinstance(region, BoxRegion))
             products = pair_numbers(graph, varying)
             if products <= options.memory.most_pairs(item):
                 each += PAIR_ARRAYS * item * products

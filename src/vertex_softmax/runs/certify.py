@@ -221,10 +221,11 @@ def _proved(
 def _require_room_for_proofs(graph: Graph, options: Options) -> None:
     """Raise before anything is computed if proofs cannot be made: for want of a library, or of memory."""
     try:
+        from vertex_softmax.certificate.certificate import forward_first
         from vertex_softmax.certificate.room import require_room
     except ImportError as error:
         raise InvalidValueError(f"{error.name} is missing: pip install 'vertex-softmax[proof]'") from error
-    require_room(graph, options.memory)
+    require_room(graph, options.memory, forward=forward_first(graph))
 
 
 def _certified(graph: Graph, region: Region, centres: Centres, classes: Classes, ask: _How) -> Certification:

@@ -44,7 +44,7 @@ def test_the_bounds_are_the_same() -> None:
     net = network(tokens=16)
     ball = LinfBall(inputs(net, 6), 0.01)
     graph = load(net, ball)
-    tight, free = (Options(memory=Memory(total=total)) for total in (132 << 20, None))
+    tight, free = (Options(memory=Memory(total=total)) for total in (100 << 20, None))
     assert batch_size(graph, Method.CROWN, tight, CPU) < 6
     one, other = (certify(graph, ball, 0, "crown", options=options).lower for options in (tight, free))
     torch.testing.assert_close(one, other, rtol=1e-9, atol=1e-9)

@@ -71,7 +71,7 @@ def test_nothing_is_computed_that_does_not_fit(monkeypatch: pytest.MonkeyPatch) 
         answer = ask(bent(), SPEC, options=limited(100), method=method)
         assert (answer.verdict, answer.stage) == ("unknown", "")
         assert "an attack on one point may need" in answer.reason
-        assert f"{method} on one input may need 0.06 GiB" in answer.reason or "may need 0.1" in answer.reason
+        assert f"{method} on one input may need" in answer.reason
         assert "GiB more" in answer.reason
 
 
@@ -88,9 +88,7 @@ def test_a_stage_that_fits_still_decides(monkeypatch: pytest.MonkeyPatch) -> Non
     assert ask(bent(), broken, options=limited(LEAST), budget=cascade.Budget(60)).verdict == "falsified"
 
 
-@pytest.mark.parametrize(
-    "error", [MemoryError(), RuntimeError("[enforce fail] DefaultCPUAllocator: not enough memory")]
-)
+@pytest.mark.parametrize("error", [MemoryError(), RuntimeError("DefaultCPUAllocator: not enough memory")])
 @pytest.mark.parametrize("fails", ["crown", "joint"])
 def test_a_stage_whose_memory_is_exhausted_ends_alone(
     monkeypatch: pytest.MonkeyPatch, fails: str, error: Exception

@@ -158,3 +158,11 @@ def test_memory_is_limited_if_it_is_asked_for(
     told(orders["load"])
     assert limits == [3.5]
     assert "unfit" in told({**orders["load"], "memory": "much"})
+
+
+def test_memory_that_is_exhausted_is_said(orders: dict[str, dict[str, Any]], monkeypatch: pytest.MonkeyPatch) -> None:
+    def short(*_arguments: object) -> None:
+        raise MemoryError
+
+    monkeypatch.setattr("vertex_softmax.runs.shared.worker.root_boxes", short)
+    assert "not enough memory" in told(orders["load"], orders["root"])["unfit"]

@@ -19,6 +19,7 @@ import dataclasses
 import gc
 import json
 import os
+import re
 import subprocess
 import sys
 import tempfile
@@ -56,6 +57,8 @@ SIZES = {
     "256 tokens": {"image": 16, "patch": 1, "dim": 4, "heads": 1, "mlp": 4},
     "1024 tokens": {"image": 32, "patch": 1, "dim": 4, "heads": 1, "mlp": 4},
 }
+REFUSED = re.compile("memory limit leaves|before anything is read")
+"""What `vertex verify` says last if it has no answer, and a stage, or all, was refused for want of memory."""
 LEAK = 32 * MIB
 """Resident memory may grow by so much from a fifth of the certifications to the end."""
 TENSORS = 64
@@ -119,7 +122,8 @@ def verified(model: Path, spec: Path, gib: float, method: str, timeout: float) -
         time.sleep(0.02)
     out, err = process.communicate()
     said = (err.strip().splitlines() or [""])[-1]
-    return {"status": (out.split() or ["none"])[0], "code": process.returncode, "said": said[:200], "peak_bytes": peak}
+    row = {"status": (out.split() or ["none"])[0], "code": process.returncode, "said": said[:200], "peak_bytes": peak}
+    return {**row, "refused": said} if REFUSED.search(said) else row
 
 
 def memory(sizes: Sequence[str], budgets: Sequence[float], timeout: float) -> list[dict[str, Any]]:

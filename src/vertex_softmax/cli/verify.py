@@ -151,7 +151,13 @@ def verify(
     ] = "bab",
     device: Annotated[str, typer.Option(autocompletion=one_of(DEVICES), help="cpu or cuda.")] = "cpu",
     threads: Annotated[int | None, typer.Option(help="Number of threads; by default the number of cores.")] = None,
-    memory: Annotated[float | None, typer.Option(help="Memory limit of this process in GiB; by default none.")] = None,
+    memory: Annotated[
+        float | None,
+        typer.Option(
+            help="Memory limit of this process in GiB; what may need more is refused before it begins.",
+            show_default="no limit",
+        ),
+    ] = None,
     seed: Annotated[int, typer.Option(help="Seed of the attack.")] = 0,
     as_json: Annotated[
         Path | None,

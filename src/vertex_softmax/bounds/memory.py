@@ -92,7 +92,7 @@ def needed(graph: Graph, item: int, *, sets: int, linear: bool, tables: bool) ->
     if rows and tables:
         kept = [size for size in rows if size <= MOST_TABLE_NUMBERS]
         made = max(AT_ONCE["cpu"], *(node.inputs[0].shape[-1] ** 2 for node in attentions))
-        total += ROW_TABLES * min(max(rows), made) + 2 * (sets + 1) * sum(kept) + 2 * max(kept, default=0)
+        total += ROW_TABLES * min(max(rows), made) + 2 * (sets + 1) * sum(kept) + 3 * max(kept, default=0)
     return item * total
 
 

@@ -37,7 +37,7 @@ from vertex_softmax.cli import main, verify
 from vertex_softmax.runs.demo import demo
 from vertex_softmax.runs.demo.model import Architecture, PatchTransformer
 from vertex_softmax.runs.demo.training import save
-from vertex_softmax.search import cascade
+from vertex_softmax.search import answers
 
 TINY = Architecture(patch=4, dim=4, heads=1, mlp=0)
 ALL = "vertex reproduce all --quick"
@@ -113,7 +113,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def hurry(patch: pytest.MonkeyPatch) -> None:
     """The time of `vertex verify` counts from the start of the process, and this one runs all tests; short attacks."""
     patch.setattr(verify, "_since_start", lambda: 0.0)
-    patch.setattr(cascade, "Budget", functools.partial(cascade.Budget, first=1e-3))
+    patch.setattr(answers, "Budget", functools.partial(answers.Budget, first=1e-3))
 
 
 whole = bench.bench

@@ -16,7 +16,8 @@ from vertex_softmax.bounds.branch_and_bound import Search
 from vertex_softmax.methods import bab as module
 from vertex_softmax.methods.options import Options
 from vertex_softmax.runs.met_inside import REFUSALS, MetInside
-from vertex_softmax.search.cascade import Answer, verify
+from vertex_softmax.search.answers import Answer
+from vertex_softmax.search.cascade import verify
 from vertex_softmax.search.replay import Replay
 from vertex_softmax.sets.loading import read
 

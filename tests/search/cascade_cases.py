@@ -13,7 +13,8 @@ from vertex_softmax.methods.options import Options
 from vertex_softmax.methods.registry import METHODS
 from vertex_softmax.methods.verdict import Verdict
 from vertex_softmax.ops.elementwise import Relu
-from vertex_softmax.search.cascade import CASCADE, Answer, Budget, verify
+from vertex_softmax.search.answers import Answer, Budget
+from vertex_softmax.search.cascade import CASCADE, verify
 from vertex_softmax.search.replay import Replay
 from vertex_softmax.specs.property import Case, Property
 

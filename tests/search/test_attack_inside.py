@@ -16,7 +16,8 @@ from vertex_softmax.bounds import tree_attack
 from vertex_softmax.bounds.branch_and_bound import Search
 from vertex_softmax.foundation.errors import InvalidValueError
 from vertex_softmax.methods.options import Options
-from vertex_softmax.search.cascade import Answer, Budget, verify
+from vertex_softmax.search.answers import Answer, Budget
+from vertex_softmax.search.cascade import verify
 from vertex_softmax.search.falsify import Found, PausedSearch, paused_search
 from vertex_softmax.search.replay import Replay
 from vertex_softmax.specs.property import Conjunction, Inequality, Property

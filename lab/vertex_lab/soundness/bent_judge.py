@@ -25,8 +25,9 @@ from vertex_softmax.foundation.errors import VertexError
 from vertex_softmax.methods.options import JointParts, Options
 from vertex_softmax.methods.verdict import Verdict
 from vertex_softmax.runs.certify import certify
+from vertex_softmax.search.answers import Answer, Budget
 from vertex_softmax.search.attack import pgd
-from vertex_softmax.search.cascade import Answer, Budget, verify
+from vertex_softmax.search.cascade import verify
 from vertex_softmax.search.replay import Replay
 from vertex_softmax.specs.property import Case, Conjunction, Inequality, Property
 

@@ -150,7 +150,8 @@ class BranchAndBound:
             return Stop.EXHAUSTED if self.frontier.exhausted else Stop.DONE
         if self.bounded >= self.search.domains:
             return Stop.DOMAINS
-        return Stop.MEMORY if self.frontier.bytes > self.search.memory else None
+        most = self.question.memory.for_parts(self.search.memory)
+        return Stop.MEMORY if self.frontier.bytes > most else None
 
     def _resume(self, parts: Sequence[Part], goals: Sequence[float], seconds: float) -> Outcome:
         """Go on with parts that were closed, of a search that is done: they have to be above higher goals now."""

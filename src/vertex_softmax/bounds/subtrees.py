@@ -105,7 +105,9 @@ class Subtrees(BranchAndBound):
             with torch.no_grad():
                 while self.witness is None and (waiting or len(self.frontier)) and self.bounded < most:
                     self._step(waiting, late=bounded + self.bounded >= self.search.late)
-                    if time.perf_counter() >= end or self.frontier.bytes > self.search.memory:
+                    if time.perf_counter() >= end or self.frontier.bytes > self.question.memory.for_parts(
+                        self.search.memory
+                    ):
                         break
         except OutOfTimeError:
             pass
@@ -176,7 +178,7 @@ class Subtrees(BranchAndBound):
         for part in parts:
             self.kept[part.objective, part.splits] = part
         size = sum(part.choice.bytes for part in self.kept.values())
-        while size > self.search.memory:
+        while size > self.question.memory.for_parts(self.search.memory):
             size -= self.kept.popitem(last=False)[1].choice.bytes
 
     def _trees(self, given: Sequence[GivenPart], made: Iterable[Part]) -> tuple[SplitTree, ...]:

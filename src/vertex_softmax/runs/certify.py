@@ -19,7 +19,7 @@ from vertex_softmax.foundation.tolerances import VERDICT
 from vertex_softmax.graph.ir import Graph
 from vertex_softmax.methods.options import Options
 from vertex_softmax.methods.registry import Method, lower_bounds, method_named, searched_bounds
-from vertex_softmax.methods.sizing import batch_size, varying_numbers
+from vertex_softmax.methods.sizing import batch_size
 from vertex_softmax.methods.verdict import Verdict
 from vertex_softmax.ops.elementwise import Log
 from vertex_softmax.ops.interval import Interval
@@ -118,6 +118,8 @@ def _answer(graph: Graph, input_set: InputSet, asked: Asked, ask: _How) -> Certi
     """The answer for inputs that have one graph."""
     dtype, device = ask.dtype, ask.device
     exact = (graph if ask.rigorous is not None else _logits(graph)).to(torch.float64, device)
+    if ask.rigorous is not None:
+        _require_room_for_proofs(exact, ask.options)
     members = members_of(input_set)
     count = len(members[0].region(exact.input.shape, dtype, device).box.lower)
     classes = asked.classes(exact.output.shape, count, device)
@@ -178,7 +180,7 @@ def _bounded(exact: Graph, input_set: InputSet, classes: Classes, ask: _How) -> 
     graph = exact.to(ask.dtype, ask.device)
     region = input_set.region(graph.input.shape, ask.dtype, ask.device)
     count = len(region.box.lower)
-    size = batch_size(graph, ask.method, ask.options, ask.device, ask.dtype, varying_numbers(region))
+    size = batch_size(graph, ask.method, ask.options, ask.device, ask.dtype, region)
     parts = []
     for i in range(0, count, size):
         some = input_set[i : i + size] if count == len(input_set) else input_set  # else the batch is one input
@@ -212,13 +214,21 @@ def _proved(
     found: Certification, graph: Graph, regions: Sequence[Region], classes: Classes, ask: _How
 ) -> Certification:
     """The certification with a proof of every `verified` over all sets, on the CPU. See runs/proofs.py."""
-    try:
-        from vertex_softmax.runs.proofs import Batch, with_proofs
-    except ImportError as error:
-        raise InvalidValueError(f"{error.name} is missing: pip install 'vertex-softmax[proof]'") from error
+    from vertex_softmax.runs.proofs import Batch, with_proofs
+
     cpu = graph.to(torch.float64, torch.device("cpu"))
     batch = Batch(graph=cpu, regions=tuple(regions), classes=classes, file=ask.file)
     return with_proofs(found, batch, ask.options, rigorous=bool(ask.rigorous))
+
+
+def _require_room_for_proofs(graph: Graph, options: Options) -> None:
+    """Raise before anything is computed if proofs cannot be made: for want of a library, or of memory."""
+    try:
+        from vertex_softmax.certificate.certificate import forward_first
+        from vertex_softmax.certificate.room import require_room
+    except ImportError as error:
+        raise InvalidValueError(f"{error.name} is missing: pip install 'vertex-softmax[proof]'") from error
+    require_room(graph, options.memory, forward=forward_first(graph))
 
 
 def _certified(graph: Graph, region: Region, centres: Centres, classes: Classes, ask: _How) -> Certification:
@@ -356,7 +366,7 @@ def _interval(graph: Graph, input_set: InputSet, ask: _How) -> Interval:
     """The interval of every output for inputs that have one graph."""
     graph = graph.to(ask.dtype, ask.device)
     region = input_set.region(graph.input.shape, ask.dtype, ask.device)
-    size = batch_size(graph, ask.method, ask.options, ask.device, ask.dtype, varying_numbers(region))
+    size = batch_size(graph, ask.method, ask.options, ask.device, ask.dtype, region)
     count = len(region.box.lower)
     parts = [_output_interval(graph, region.at(slice(i, i + size)), ask) for i in range(0, count, size)]
     return Interval(torch.cat([part.lower for part in parts]), torch.cat([part.upper for part in parts]))

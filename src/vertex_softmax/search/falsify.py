@@ -21,6 +21,7 @@ from typing import TypeAlias
 import torch
 from torch import Tensor
 
+from vertex_softmax.bounds.memory import Memory
 from vertex_softmax.foundation.errors import InvalidValueError
 from vertex_softmax.foundation.precision import full_precision
 from vertex_softmax.graph.ir import Graph
@@ -81,14 +82,19 @@ def falsify(
     return PausedSearch(search, schedule).resume(until, stop)
 
 
-def paused_search(graph: Graph, prop: Property, confirm: Confirm, *, seed: int = 0) -> PausedSearch:
+def paused_search(
+    graph: Graph, prop: Property, confirm: Confirm, *, seed: int = 0, memory: Memory | None = None
+) -> PausedSearch:
     """The search of `falsify`, in pieces: `resume` continues where the last piece ended, and evaluates nothing twice.
+
+    memory: fewer points go through the network at once for its sake; NotEnoughMemoryError if one alone may not fit.
 
     search = paused_search(graph, prop, confirm)
     search.resume(time.perf_counter() + 0.1).counterexample      # or None; later again, with more time
     """
     prop.require(graph.input.shape, graph.output.shape)
     search = _CounterexampleSearch(graph, prop, confirm, boxes(prop, None), seed, adapt=True)
+    search.limit(memory or Memory())
     return PausedSearch(search, search.schedule(None, RESTARTS, STEPS, None))
 
 

@@ -25,7 +25,7 @@ from vertex_softmax.runs.shared.task import SharedTask
 from vertex_softmax.runs.shared.tree_journal import TreeJournal
 from vertex_softmax.runs.shared.worker import TreeWorker
 from vertex_softmax.runs.shared.workers import Event
-from vertex_softmax.search.cascade import Answer, Budget
+from vertex_softmax.search.answers import Answer, Budget
 from vertex_softmax.search.verify_files import Instance, load_instance, verify_instance
 
 OPTIONS = Options(

@@ -17,7 +17,7 @@ from vertex_softmax.foundation.errors import ClusterError
 from vertex_softmax.methods.verdict import Verdict
 from vertex_softmax.runs.shared.seals import digest_of, opened, sealed
 from vertex_softmax.runs.shared.worker import TreeWorker
-from vertex_softmax.search.cascade import Budget
+from vertex_softmax.search.answers import Budget
 from vertex_softmax.search.verify_files import load_instance
 
 TRUE = (0.01, 0.02)

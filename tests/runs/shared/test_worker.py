@@ -179,3 +179,11 @@ def test_what_descents_find_is_confirmed_by_the_workers_own_replay(tmp_path: Pat
         assert found[1] == 1
         assert instance.replay.confirms(instance.prop, found[0].numpy()) is not None
         assert float(found[0].abs().max()) <= 1
+
+
+def test_memory_that_is_exhausted_is_said(orders: dict[str, dict[str, Any]], monkeypatch: pytest.MonkeyPatch) -> None:
+    def short(*_arguments: object) -> None:
+        raise MemoryError
+
+    monkeypatch.setattr("vertex_softmax.runs.shared.worker.root_boxes", short)
+    assert "not enough memory" in told(orders["load"], orders["root"])["unfit"]

@@ -25,7 +25,7 @@ from vertex_softmax.bounds.branch_and_bound import Aim, Watchers
 from vertex_softmax.bounds.question import Question
 from vertex_softmax.bounds.split_trees import Leaf, SplitTree
 from vertex_softmax.bounds.subtrees import GivenPart, Subtrees
-from vertex_softmax.foundation.errors import InvalidValueError, OutOfTimeError, VertexError
+from vertex_softmax.foundation.errors import InvalidValueError, OutOfTimeError, VertexError, is_out_of_memory
 from vertex_softmax.foundation.precision import full_precision
 from vertex_softmax.graph.ir import Graph
 from vertex_softmax.methods.bab import rules_of, subtrees
@@ -82,6 +82,10 @@ class TreeWorker:
             if isinstance(error, OutOfTimeError) and name != "load":
                 return {"did": name, "late": True}
             return {"did": name, "unfit": str(error)}
+        except (MemoryError, RuntimeError) as error:
+            if not is_out_of_memory(error):
+                raise
+            return {"did": name, "unfit": "a worker had not enough memory; give each more by --memory"}
 
     def _load(self, order: dict[str, Plain]) -> dict[str, Plain]:
         """Read the files, and see whether they are those of the search."""

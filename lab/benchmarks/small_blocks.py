@@ -39,7 +39,7 @@ from vertex_softmax.sets import LinfBall
 
 ROOT = Path(__file__).parents[2]
 BOUNDARY = 1e-6
-LONG_ATTACK = {"steps": 100, "restarts": 32}
+LONG_ATTACK = {"steps": 40, "restarts": 8}
 Asked = TypeVar("Asked")
 Answer = dict[str, Any]
 

@@ -21,6 +21,7 @@ import torch
 from vertex_softmax.bounds.ascent import Ascent, Beginning, Goal, ascend
 from vertex_softmax.bounds.backward import Wanted, backward
 from vertex_softmax.bounds.boxes import Boxes
+from vertex_softmax.bounds.choice import Choice
 from vertex_softmax.bounds.coefficients import Objective
 from vertex_softmax.bounds.linear import LinearBound
 from vertex_softmax.bounds.question import Question
@@ -36,6 +37,8 @@ ENOUGH = 0.03
 """The narrowing ends when a round closes less than this share of what is missing to the level."""
 ROUNDS = 40
 """More rounds are not made."""
+AGAIN = 3
+"""By how much fewer and smaller the steps of an ascent are that goes on from the parameters of the last round."""
 ULPS = 16
 """By so many rounding units a narrowed end is moved outward, of the size of what it was computed from."""
 
@@ -69,10 +72,12 @@ def narrowed(
     question, the rules of the passes, and the ascent on their free parameters.
     """
     make, rules, ascent = how
-    best = Narrowed(-math.inf, question, boxes, 0)
+    again = dataclasses.replace(ascent, steps=ascent.steps // AGAIN, step_size=ascent.step_size / AGAIN)
+    best, choice = Narrowed(-math.inf, question, boxes, 0), Choice()
     try:
         for count in range(ROUNDS + 1):
-            linear, bound = _linear(question, boxes, objective, rules, ascent, level)
+            linear, bound, choice = _linear(question, boxes, objective, rules, ascent, (level, choice))
+            ascent = again
             found = Narrowed(bound, question, boxes, count)
             gained = bound - best.bound
             best = found if gained > 0 else best
@@ -92,14 +97,19 @@ def narrowed(
 
 
 def _linear(
-    question: Question, boxes: Boxes, objective: Objective, rules: Rules, ascent: Ascent, level: float
-) -> tuple[LinearBound, float]:
-    """An optimised linear bound of the objective with its size, and the best bound over the set; −inf if it is none."""
-    done = ascend(question, boxes, objective, rules, ascent, Goal(level), Beginning(best=True))
+    question: Question, boxes: Boxes, objective: Objective, rules: Rules, ascent: Ascent, aim: tuple[float, Choice]
+) -> tuple[LinearBound, float, Choice]:
+    """An optimised linear bound of the objective with its size, the best bound over the set, and the parameters.
+
+    The bound is −inf if it is none. aim: the level, and the parameters to begin with: none at first.
+    """
+    level, known = aim
+    begin = Beginning(choice=known or None, best=True)
+    done = ascend(question, boxes, objective, rules, ascent, Goal(level), begin)
     free = dataclasses.replace(rules, free=True, sums=True)
     linear = backward(question, boxes, objective, free, done.choice, Wanted(size=True))
     bounds = [float(done.bound), float(linear.least(question.region))]
-    return linear, max((bound for bound in bounds if not math.isnan(bound)), default=-math.inf)
+    return linear, max((bound for bound in bounds if not math.isnan(bound)), default=-math.inf), done.choice
 
 
 def left_over(question: Question, linear: LinearBound, level: float) -> CutRegion | None:

@@ -52,7 +52,9 @@ def test_whoever_does_it_the_answer_is_the_same() -> None:
         assert answer.verdict is alone.verdict is verdict
         assert answer.stage == alone.stage
         if verdict is Verdict.VERIFIED:
-            assert (answer.stage, answer.bounds, here.prepared) == ("bab", alone.bounds, [0])
+            assert (answer.stage, here.prepared) == ("bab", [0])
+            # alone it narrows the set first, and what it shows so is no more than was asked for
+            assert all(0 < mine <= theirs for mine, theirs in zip(alone.bounds[0], answer.bounds[0], strict=True))
             assert [request.case for request in here.requests] == [0]
 
 

@@ -39,6 +39,9 @@ class Search:
     """where splits leave an op linear on both sides (ReLUs), the parameters of a part are optimised after so many
     splits; between, only multipliers are new. After any other split they always are."""
 
+    narrowing: float = 0.8
+    """the share of the seconds in which the set may be narrowed to where an objective can still be at its goal
+    (narrowing.py), before anything is split; 0: it is not narrowed"""
     late: int = 1000
     """after bounding so many parts, the box that the last exact splits cut is optimised once for the whole set"""
     boxes: Ascent = dataclasses.field(default_factory=lambda: Ascent(steps=15, step_size=0.2, decay=0.9))
@@ -51,6 +54,8 @@ class Search:
             raise InvalidValueError(f"seconds is {self.seconds!r}; it must be at least 0, or None for no limit")
         if not 0 <= self.attack <= 1:
             raise InvalidValueError(f"attack is {self.attack!r}; it is a share, from 0 to 1")
+        if not 0 <= self.narrowing <= 1:
+            raise InvalidValueError(f"narrowing is {self.narrowing!r}; it is a share of the seconds, from 0 to 1")
         for name in ("domains", "memory", "width", "tried", "considered", "reliable", "every", "late"):
             value = getattr(self, name)
             if value is not None and value < 1:

@@ -17,13 +17,16 @@ from vertex_softmax.bounds.boxes import Boxes
 from vertex_softmax.bounds.branch_and_bound import Aim, Outcome, Search, Watchers, branch_and_bound
 from vertex_softmax.bounds.coefficients import Objective
 from vertex_softmax.bounds.guard import terms
+from vertex_softmax.bounds.narrowed_search import branch_narrowed
 from vertex_softmax.bounds.question import Question
 from vertex_softmax.bounds.subtrees import Subtrees
 from vertex_softmax.foundation.tolerances import VERDICT
 from vertex_softmax.methods.bound import Bound
+from vertex_softmax.methods.boxes import tightened_boxes
 from vertex_softmax.methods.joint import joint
 from vertex_softmax.methods.options import JointParts, Options
 from vertex_softmax.ops.rules import RowRule, Rules
+from vertex_softmax.sets.region import BoxRegion
 
 
 class BranchedBound(NamedTuple):
@@ -80,8 +83,20 @@ def branch(
     question: Question, root: Bound, aim: Aim, options: Options, watchers: Watchers | None = None,
     search: Search | None = None,
 ) -> Outcome:  # fmt: skip
-    """Branch and bound over the boxes of a bound, by the affine vertex rule; `search` in place of the options' own."""
-    return branch_and_bound(question, root.boxes, aim, rules_of(options), search or options.search, watchers)
+    """Branch and bound over the boxes of a bound, by the affine vertex rule; `search` in place of the options' own.
+
+    Before that the set is narrowed for each objective, where that is possible and no record is asked for: a record has
+    splits of the whole set alone.
+    """
+    watchers, search, rules = watchers or Watchers(), search or options.search, rules_of(options)
+    possible = question.batch == 1 and isinstance(question.given, BoxRegion) and not root.boxes.problems
+    if watchers.record is None and possible and search.narrowing > 0:
+
+        def make(narrower: Question) -> Boxes:
+            return tightened_boxes(narrower, options)
+
+        return branch_narrowed(question, root.boxes, aim, rules, search, watchers, make)
+    return branch_and_bound(question, root.boxes, aim, rules, search, watchers)
 
 
 def subtrees(question: Question, boxes: Boxes, aim: Aim, options: Options, watchers: Watchers) -> Subtrees:

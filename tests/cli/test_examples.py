@@ -46,7 +46,7 @@ ALL = "vertex reproduce all --quick"
 LONG = ("vertex bench fuzz", "vertex bench soundness")
 """Minutes to hours, as the example says."""
 RAY = "vertex sweep benchmark/instances.csv --runner ray"
-FIRST = ("vertex demo", "vertex verify", "vertex sweep")
+FIRST = ("vertex demo", "vertex verify", "vertex sweep", "vertex suite make")
 """In the slow test these come first: others read what they write."""
 SETUP = (
     "vertex verify model.onnx property.vnnlib --certificate proof.vertex",

@@ -18,13 +18,13 @@ TRAINING = {"epochs": 40, "seed": 0, "batch": 32, "lr": 2e-3, "adversarial": 0.0
 BLOCKS = (1, 2, 3, 4)
 IMAGES = 6
 TEXT = """\
-Vision transformers on scikit-learn's 8 × 8 digits (`load_digits`; the UCI set "Optical Recognition of Handwritten
-Digits", CC BY 4.0): 16 patches of 2 × 2 pixels, width 16, two heads, an MLP of 32 with GELU (erf), LayerNorm with
-variance before every part and before the classifier, the mean over tokens, 10 classes; 1, 2, 3 and 4 blocks. They are
-trained here, from seed 0, by fast adversarial training with ε = 0.05 (40 epochs of AdamW on 1,437 images; the 360
-images for evaluation are those whose SHA-256 is least). The inputs are the first of these that are classified
-correctly; the box is every pixel within ε, cut to [0, 1]. Pixels are k/16. The network of two blocks is that of
-`lab/benchmarks/radius.py`."""
+Vision transformers on scikit-learn's 8 × 8 digits (`load_digits`, which is a copy of the test set of UCI's "Optical
+Recognition of Handwritten Digits"; scikit-learn is BSD): 16 patches of 2 × 2 pixels, width 16, two heads, an MLP of
+32 with GELU (erf), LayerNorm with variance before every part and before the classifier, the mean over tokens, 10
+classes; 1, 2, 3 and 4 blocks. They are trained here, from seed 0, by fast adversarial training with ε = 0.05 (40 epochs
+of AdamW on 1,437 images; the 360 images for evaluation are those whose SHA-256 is least). The inputs are the first of
+these that are classified correctly; the box is every pixel within ε, cut to [0, 1]. Pixels are k/16. The network of
+two blocks is that of `lab/benchmarks/radius.py`."""
 
 
 def architecture(blocks: int) -> Architecture:

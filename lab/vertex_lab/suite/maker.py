@@ -22,7 +22,7 @@ from typing import Any
 
 import torch
 
-from vertex_lab.suite import digits, max_of_k
+from vertex_lab.suite import deept, digits, max_of_k, sst
 from vertex_lab.suite.family import Family, Network, Question, Request
 from vertex_lab.suite.files import exported, replayed, require_holds_at, specification
 from vertex_lab.suite.levels import Level, correct, ends_of, levels
@@ -30,7 +30,7 @@ from vertex_lab.suite.readme import readme
 from vertex_softmax.foundation.errors import InvalidValueError
 from vertex_softmax.foundation.files import read_whole, write_whole
 
-FAMILIES: Mapping[str, Family] = {family.name: family for family in (digits.FAMILY, max_of_k.FAMILY)}
+FAMILIES: Mapping[str, Family] = {each.FAMILY.name: each.FAMILY for each in (digits, max_of_k, sst, deept)}
 CHECKSUMS = "checksums.sha256"
 LINE = re.compile(r"([0-9a-f]{64})  ([\w./-]+)")
 MOST_BYTES = 1 << 24

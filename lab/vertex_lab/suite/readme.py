@@ -25,6 +25,9 @@ the batch is one. Every ONNX file was evaluated by onnxruntime, by Vertex and by
 of every box, and compared; every property was read back, its box compared bit for bit, and its centre is no
 counterexample. Only inputs that are classified correctly are asked about.
 
+Licences: the networks that are trained here are free to use as Vertex is (Apache-2.0). The inputs come from the data
+sets that each family names, whose own terms hold for them; they were not examined here.
+
 Levels: for every input, `attacked` is the largest ε at which projected gradient descent (40 steps, 3 restarts, seed 0)
 finds nothing, known to a factor of 1.1, and `certified` the largest of attacked/2, attacked/4, …, attacked/256 that
 Vertex's CROWN proves.

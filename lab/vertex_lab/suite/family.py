@@ -33,7 +33,9 @@ class Question:
     fixed: Ends | None = None
     """the only box, where there is no ε"""
     start: float = 0.01
-    """an ε to begin the search for radii with"""
+    """an ε to begin the search for the attack's radius with"""
+    divisor: int = 2
+    """bounds are asked first about the attack's radius divided by this, a power of two"""
 
 
 @dataclass(frozen=True, eq=False)

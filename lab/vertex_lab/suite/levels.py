@@ -5,7 +5,8 @@ between   √(certified · attacked): open, and the harder the further apart the
 outside   1.1 · attacked, times 1.1 again until the attack succeeds there: certainly not robust
 
 `attacked` is the largest ε at which projected gradient descent fails, known to a factor of 1.1, and `certified` the
-largest of attacked/2, attacked/4, attacked/8, … that our `crown` proves. ε is rounded to three digits, down inside and
+largest of attacked/2, attacked/4, attacked/8, … that our `crown` proves; of deep networks, whose bounds are dear, the
+larger ones are not asked about (`Question.divisor`). ε is rounded to three digits, down inside and
 up outside. Where nothing is certified there is no `inside`, and `between` is the last of those halves.
 """
 
@@ -58,7 +59,7 @@ def levels(graph: Graph, question: Question) -> list[Level]:
         return float(pgd(graph, box_of(graph, around(eps)), question.label, **ATTACK).worst[0]) > 0
 
     attacked = largest(resists, question.start)
-    halves = [rounded(attacked / 2**k, math.floor) for k in range(1, HALVES + 1)]
+    halves = [rounded(attacked / 2**k, math.floor) for k in range(1, HALVES + 1) if 2**k >= question.divisor]
     certified = next((eps for eps in halves if eps > 0 and proved(eps)), 0.0)
     found = [Level("inside", certified, certified, attacked)] if certified > 0 else []
     between = math.sqrt(certified * attacked) if certified > 0 else halves[-1]

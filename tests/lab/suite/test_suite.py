@@ -18,7 +18,7 @@ from typer.testing import CliRunner
 
 from tests.lab.suite.small import SMALL
 from vertex_lab.commands.suite import app
-from vertex_lab.suite import files, levels, maker, max_of_k, verdicts
+from vertex_lab.suite import files, levels, maker, max_of_k, page, verdicts
 from vertex_lab.suite.family import Question, Request
 from vertex_softmax.foundation.errors import InvalidValueError
 from vertex_softmax.runs.sweep.instances import read_instances
@@ -203,3 +203,25 @@ def test_verdicts_are_counted_and_contradictions_named(made: Path, tmp_path: Pat
     row["vertex"] = "sat"
     assert "sat, and its level is inside" in verdicts.contradictions(record)[0]
     assert CliRunner().invoke(app, ["verdicts", str(tmp_path)]).exit_code == 2
+
+
+def test_the_page_has_the_verdicts_that_are_kept_and_none_is_a_contradiction() -> None:
+    text = page.PAGE.read_text(encoding="utf-8")
+    assert page.with_tables(text, page.VERDICTS) == text, "run python -m vertex_lab.suite.page"
+    record = json.loads(page.VERDICTS.read_text(encoding="utf-8"))
+    listed = page.VERDICTS.with_name("checksums.sha256").read_bytes()
+    assert record["suite"] == hashlib.sha256(listed).hexdigest()
+    for who in ("vertex", *record.get("peers", {})):
+        assert verdicts.contradictions(record, who) == []
+    rows = [row for some in record["rows"].values() for row in some.values()]
+    assert {"unsat", "sat", "timeout"} <= {row["vertex"] for row in rows}
+    assert not any("wrong" in row.values() for row in rows)
+
+
+def test_what_two_verifiers_claim_does_not_clash() -> None:
+    """A peer's proof and our counterexample, or the reverse, would show that one of them is wrong."""
+    record = json.loads(page.VERDICTS.read_text(encoding="utf-8"))
+    for some in record["rows"].values():
+        for name, row in some.items():
+            said = {row["vertex"], *(row.get(who) for who in record.get("peers", {}))}
+            assert not {"sat", "unsat"} <= said, name

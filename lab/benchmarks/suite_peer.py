@@ -9,6 +9,7 @@ limit in seconds. The ONNX file is read by onnx2pytorch, as α,β-CROWN does. CH
 needs besides, without touching our environment:
   pip install --no-deps --target /tmp/deps appdirs graphviz tqdm pyyaml packaging onnx2pytorch==0.4.1
   PYTHONPATH=/tmp/deps python lab/benchmarks/suite_peer.py ...
+It has no rule for Erf, but one for GELU: the five ops of a GELU are given to it as one.
 Every bound is compared with the margins at 200 points of the box: one above them would be `wrong`, and is written so.
 """
 
@@ -27,7 +28,8 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
+from torch.nn import functional
 
 from vertex_lab.suite.verdicts import contradictions, counts
 from vertex_softmax.foundation.files import write_whole
@@ -113,7 +115,11 @@ def status_of(options: argparse.Namespace, folder: Path, network: str, name: str
     library, converter = importlib.import_module("auto_LiRPA"), importlib.import_module("onnx2pytorch")
     onnx = importlib.import_module("onnx")
     proto = onnx.load(folder / "onnx" / f"{network}.onnx")
-    net = converter.ConvertModel(proto, experimental=True).double().eval()
+    gelus = fused(proto)
+    net = converter.ConvertModel(proto, experimental=True)
+    for output in gelus:
+        setattr(net, net.mapping[output], Gelu())
+    net = net.double().eval()
     shape = [dim.dim_value for dim in proto.graph.input[0].type.tensor_type.shape.dim]
     (case,) = read_vnnlib(folder / "vnnlib" / f"{name}.vnnlib").cases
     lower, upper = (torch.from_numpy(end).reshape(shape) for end in (case.lower, case.upper))
@@ -134,6 +140,41 @@ def status_of(options: argparse.Namespace, folder: Path, network: str, name: str
         if bool((found[0] > sampled(net, lower, upper, margins) + SLACK).any()):
             return "wrong"
     return "unsat" if bool((found > 0).all()) else "unknown"
+
+
+class _Gelu(torch.autograd.Function):
+    """GELU by the name under which the library has a rule for it."""
+
+    @staticmethod
+    def symbolic(g: Any, x: Any) -> Any:
+        return g.op("custom::Gelu", x)
+
+    @staticmethod
+    def forward(ctx: Any, x: Tensor) -> Tensor:  # noqa: ARG004
+        return functional.gelu(x)
+
+
+class Gelu(nn.Module):
+    def forward(self, x: Tensor) -> Tensor:
+        return _Gelu.apply(x)  # type: ignore[no-any-return]
+
+
+def fused(proto: Any) -> list[str]:
+    """Make one node of every x · (1 + erf(x / √2)) · ½, called Erf, and return their outputs' names."""
+    nodes, found = list(proto.graph.node), []
+    users = {name: node for node in nodes for name in node.input}
+    makers = {name: node for node in nodes for name in node.output}
+    for node in nodes:
+        if node.op_type == "Erf":
+            div, add = makers[node.input[0]], users[node.output[0]]
+            by_x, half = users[add.output[0]], users[users[add.output[0]].output[0]]
+            if [n.op_type for n in (div, add, by_x, half)] != ["Div", "Add", "Mul", "Mul"]:
+                raise ValueError("an Erf that is not part of a GELU")
+            node.input[0], node.output[0] = div.input[0], half.output[0]
+            for gone in (div, add, by_x, half):
+                proto.graph.node.remove(gone)
+            found.append(node.output[0])
+    return found
 
 
 def sampled(net: Any, lower: Tensor, upper: Tensor, margins: Tensor) -> Tensor:

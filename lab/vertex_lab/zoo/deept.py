@@ -38,13 +38,11 @@ class DeepTVit(nn.Module):
 
     def _attention(self, x: Tensor) -> Tensor:
         prefix, heads = "transformer.layers.0.0.fn.fn", 4
-        q, k, v = (
-            (x @ self._weight(f"{prefix}.to_{name}.weight").transpose(-2, -1)).unflatten(-1, (heads, -1))
-            for name in "qkv"
-        )
-        q, k, v = (each.transpose(1, 2) for each in (q, k, v))
+        q, k, v = (x @ self._weight(f"{prefix}.to_{name}.weight").transpose(-2, -1) for name in "qkv")
+        split = (x.shape[0], x.shape[1], heads, q.shape[-1] // heads)
+        q, k, v = (each.reshape(split).transpose(1, 2) for each in (q, k, v))
         mixed = (q @ k.transpose(-2, -1) * q.shape[-1] ** -0.5).softmax(-1) @ v
-        return self._linear(mixed.transpose(1, 2).flatten(2), f"{prefix}.to_out.0")
+        return self._linear(mixed.transpose(1, 2).reshape(*x.shape[:2], -1), f"{prefix}.to_out.0")
 
     def forward(self, images: Tensor) -> Tensor:
         """(batch, 1, 28, 28) → (batch, 10)"""

@@ -89,6 +89,9 @@ def suite_verdicts(
     each: Annotated[
         int | None, typer.Option(min=1, help="Only so many instances of each network.", show_default="all")
     ] = None,
+    families: Annotated[
+        str | None, typer.Option(help="Only these families, with commas between.", show_default="all")
+    ] = None,
     jobs: Annotated[int, typer.Option(min=1, help="Processes at a time, each on one thread.")] = 1,
     file: Annotated[Path | None, typer.Option(help="Where the JSON goes.", show_default="OUT-verdicts.json")] = None,
 ) -> None:
@@ -100,14 +103,16 @@ def suite_verdicts(
     Examples:
         vertex suite verdicts out/suite --seconds 5 --each 1
     """
-    from vertex_lab.suite.verdicts import contradictions, verdicts
+    from vertex_lab.suite.maker import FAMILIES
+    from vertex_lab.suite.verdicts import Asked, contradictions, verdicts
 
     if not (out / "checksums.sha256").is_file():
         raise InvalidValueError(f"{out} has no checksums.sha256: make the suite first, `vertex suite make {out}`")
     values.seconds("--seconds", seconds)
     values.jobs("--jobs", jobs)
     place = out.with_name(f"{out.name}-verdicts.json") if file is None else file
-    found = verdicts(out, place, seconds=seconds, each=each, jobs=jobs, say=say)
+    names = tuple(FAMILIES) if families is None else tuple(name.strip() for name in families.split(","))
+    found = verdicts(out, place, Asked(seconds, each, jobs, names), say)
     for name, counts in found["counts"].items():
         typer.echo(f"{name}: {json.dumps(counts)}")
     say(f"written: {place}")

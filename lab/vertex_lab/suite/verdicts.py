@@ -7,6 +7,7 @@ import json
 import platform
 from collections import Counter, defaultdict
 from collections.abc import Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -24,31 +25,44 @@ FALSE = {"inside": "sat", "outside": "unsat"}
 """The answer that a level excludes: inside was proved when it was made, outside an attack had succeeded."""
 
 
-def verdicts(out: Path, file: Path, *, seconds: float, each: int | None, jobs: int, say: Say) -> dict[str, Any]:
-    """Every family's answers, written to `file`; the journals of the sweeps are beside it.
+@dataclass(frozen=True)
+class Asked:
+    """What to ask, and how."""
 
-    `each`: only the first so many instances of each network. Entries that others wrote into the file, such as the
-    answers of peers, are kept.
+    seconds: float = 20.0
+    """for each instance"""
+    each: int | None = None
+    """only the first so many instances of each network"""
+    jobs: int = 1
+    families: tuple[str, ...] = tuple(FAMILIES)
+
+
+def verdicts(out: Path, file: Path, asked: Asked, say: Say) -> dict[str, Any]:
+    """The families' answers, written to `file`; the journals of the sweeps are beside it.
+
+    What the file has of the same suite is kept: other families' answers, and entries that others wrote, such as the
+    answers of peers.
     """
     record: dict[str, Any] = {
         "suite": hashlib.sha256(read_whole(out / CHECKSUMS, MOST_BYTES, "make the suite")).hexdigest(),
         "version": __version__,
         "torch": torch.__version__,
         "machine": platform.machine(),
-        "seconds": seconds,
+        "seconds": asked.seconds,
         "threads": 1,
         "rows": {},
     }
     before = _before(file, record["suite"])
-    for name in FAMILIES:
+    record["rows"] = {name: before[name] for name in FAMILIES if name in before}
+    for name in asked.families:
         listed = out / name / "instances.csv"
         if not listed.exists():
             continue
         known = json.loads(read_whole(out / name / "facts.json", MOST_BYTES, "make the suite"))["instances"]
-        chosen = _first(read_instances(listed, seconds), each)
+        chosen = _first(read_instances(listed, asked.seconds), asked.each)
         place = file.with_name(f"{file.stem}-{name}")
         say(f"{name}: {len(chosen)} instances, journal in {place}")
-        state = sweep.run(chosen, place, Settings(method="bab", jobs=jobs, threads=1), listed=listed)
+        state = sweep.run(chosen, place, Settings(method="bab", jobs=asked.jobs, threads=1), listed=listed)
         levels = {row["vnnlib"]: row for row in known}
         rows = {}
         for instance in chosen:

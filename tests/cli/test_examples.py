@@ -26,6 +26,7 @@ import typer
 from typer.testing import CliRunner
 
 from tests import forks
+from tests.lab.suite.small import SMALL
 from tests.lab.zoo.data_files import mnist_files, registered, write
 from tests.runs import words as sentences
 from tests.search.small import network
@@ -33,6 +34,7 @@ from vertex_lab import experiments, softmax_box_bench
 from vertex_lab.fuzz import run
 from vertex_lab.fuzz.run import fuzz
 from vertex_lab.soundness import bench
+from vertex_lab.suite import max_of_k
 from vertex_softmax.cli import main, verify
 from vertex_softmax.runs.demo import demo
 from vertex_softmax.runs.demo.model import Architecture, PatchTransformer
@@ -44,12 +46,13 @@ ALL = "vertex reproduce all --quick"
 LONG = ("vertex bench fuzz", "vertex bench soundness")
 """Minutes to hours, as the example says."""
 RAY = "vertex sweep benchmark/instances.csv --runner ray"
-FIRST = ("vertex demo", "vertex verify", "vertex sweep")
+FIRST = ("vertex demo", "vertex verify", "vertex sweep", "vertex suite make")
 """In the slow test these come first: others read what they write."""
 SETUP = (
     "vertex verify model.onnx property.vnnlib --certificate proof.vertex",
     "vertex sweep benchmark/instances.csv --out out/benchmark",
     "vertex certify out/demo/model --eps 0.01 --count 1 --methods crown --out out/demo",
+    "vertex suite make out/suite --families max_of_k --quick",
 )
 """What the examples of the default run find done."""
 
@@ -114,6 +117,8 @@ def hurry(patch: pytest.MonkeyPatch) -> None:
     """The time of `vertex verify` counts from the start of the process, and this one runs all tests; short attacks."""
     patch.setattr(verify, "_since_start", lambda: 0.0)
     patch.setattr(answers, "Budget", functools.partial(answers.Budget, first=1e-3))
+    for name, value in SMALL.items():
+        patch.setattr(max_of_k, name, value)
 
 
 whole = bench.bench

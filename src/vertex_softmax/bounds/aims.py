@@ -39,7 +39,7 @@ class Search:
     """where splits leave an op linear on both sides (ReLUs), the parameters of a part are optimised after so many
     splits; between, only multipliers are new. After any other split they always are."""
 
-    narrowing: float = 0.8
+    narrowing: float = 0.3
     """the share of the seconds in which the set may be narrowed to where an objective can still be at its goal
     (narrowing.py), before anything is split; 0: it is not narrowed"""
     late: int = 1000

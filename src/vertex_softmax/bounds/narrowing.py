@@ -33,7 +33,7 @@ from vertex_softmax.sets.region import BoxRegion
 
 USELESS = 0.9
 """A cut that leaves more than this share of the way that the linear bound goes over the box is not worth new boxes."""
-ENOUGH = 0.03
+ENOUGH = 0.1
 """The narrowing ends when a round closes less than this share of what is missing to the level."""
 ROUNDS = 40
 """More rounds are not made."""

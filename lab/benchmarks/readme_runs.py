@@ -276,8 +276,8 @@ def soundness(runs: Runs) -> Row:
 def soundness_tree(runs: Runs) -> Row:
     found = runs("soundness_tree")
     return Row(
-        f"{found['instances']:,} small networks whose answers are known, near the boundary, asked of branch and bound with "
-        f"{found['seconds']:g} s each: {found['answers']:,} answers",
+        f"{found['instances']:,} small networks whose answers are known, near the boundary, asked of branch and bound "
+        f"with {found['seconds']:g} s each: {found['answers']:,} answers",
         f"{found['wrong']} wrong",
         "soundness-tree",
     )
@@ -291,7 +291,8 @@ def small_blocks(runs: Runs) -> Row:
     ]
     broken = sum(s["verified and broken"] for s in found["summary"].values())
     return Row(
-        f"the paper's small blocks by `bab`, {found['seconds']:g} s and one thread each; what is verified is attacked again",
+        f"the paper's small blocks by `bab`, {found['seconds']:g} s and one thread each; what is verified is attacked "
+        "again",
         f"{'; '.join(parts)}; {broken or 'none'} broken",
         "small-blocks",
     )

@@ -66,19 +66,21 @@ def by_verify(model: nn.Module, ball: vx.LinfBall, label: int, options: Options)
     return verify(graph, spec, lambda x: replay.confirms(spec, x), budget=BLIND, options=options)
 
 
+@pytest.mark.parametrize("narrowing", [0.0, 0.3])
 @pytest.mark.parametrize(
     ("seed", "radius", "verdict"), [(2, 0.4, "verified"), (6, 0.15, "verified"), (6, 0.2, "falsified")]
 )
-def test_it_is_the_search_of_verify(seed: int, radius: float, verdict: str) -> None:
-    """The same verdict, the same number of parts, and the same bounds of what was branched on."""
+def test_it_is_the_search_of_verify(seed: int, radius: float, verdict: str, narrowing: float) -> None:
+    """The same verdict, the same number of parts, none after narrowing, and the same bounds of what was branched on."""
     model = Block(seed)
     ball, label = vx.LinfBall(model.x, radius), int(model(model.x).argmax())
-    options = Options(search=Search(seconds=None, domains=150))
+    options = Options(search=Search(seconds=None, domains=150, narrowing=narrowing))
     mine, theirs = vx.certify(model, ball, label, "bab", options=options), by_verify(model, ball, label, options)
     assert mine.verdict == theirs.verdict == verdict
     assert theirs.stage == "bab"
     if verdict == "verified":
-        assert mine.effort["parts"] == theirs.domains > 1
+        assert mine.effort["parts"] == theirs.domains
+        assert (theirs.domains > 1) == (narrowing == 0)
         least = min(theirs.bounds[0])
         assert float(mine.worst[0]) == pytest.approx(least, abs=1e-9)
     else:

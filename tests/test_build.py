@@ -178,7 +178,16 @@ def test_nothing_of_the_laboratory_is_in_the_wheel(wheel: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    "words", ["reproduce", "reproduce all --quick", "bench softmax-box", "bench", "data list", "data fetch mnist --x=1"]
+    "words",
+    [
+        "reproduce",
+        "reproduce all --quick",
+        "bench softmax-box",
+        "bench",
+        "data list",
+        "data fetch mnist --x=1",
+        "suite make out",
+    ],
 )
 def test_without_the_laboratory_its_commands_say_how_to_get_it(vertex, words: str, tmp_path: Path) -> None:
     found = vertex(*words.split(), folder=tmp_path)

@@ -30,7 +30,8 @@ def test_help_reads_nothing_heavy() -> None:
     code = """
 from typer.testing import CliRunner
 from vertex_softmax.cli.main import app
-for command in ["", *(info.callback.__name__ for info in app.registered_commands), "data", "data list", "bench"]:
+groups = ["data", "data list", "bench", "suite", "suite make"]
+for command in ["", *(info.callback.__name__ for info in app.registered_commands), *groups]:
     assert CliRunner().invoke(app, [*command.split(), "--help"]).exit_code == 0, command
 assert CliRunner().invoke(app, ["verify", "--nonsense"]).exit_code == 2
 assert "vertex_lab" in sys.modules, "the laboratory's commands are loaded too"

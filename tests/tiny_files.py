@@ -44,8 +44,8 @@ def vertex(*arguments: str) -> Any:
     """The command, in this process and in the current folder; its time counts from now, its first attack is short."""
     from vertex_softmax.cli import verify
     from vertex_softmax.cli.main import app
-    from vertex_softmax.search import cascade
+    from vertex_softmax.search import answers
 
-    short = functools.partial(cascade.Budget, first=1e-3)
-    with mock.patch.object(verify, "_since_start", return_value=0.0), mock.patch.object(cascade, "Budget", short):
+    short = functools.partial(answers.Budget, first=1e-3)
+    with mock.patch.object(verify, "_since_start", return_value=0.0), mock.patch.object(answers, "Budget", short):
         return CliRunner().invoke(app, list(arguments))

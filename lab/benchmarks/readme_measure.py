@@ -103,6 +103,13 @@ MEASURES: dict[str, Measure] = {
     ),
     "certificates": _script("certificates", "certificates.json", needs=(ONE_BLOCK, VIT, "hours")),
     "soundness": Measure("vertex bench soundness", "--out {to}", {"soundness.json": "soundness.json"}, ("hours",)),
+    "soundness-tree": Measure(
+        "vertex bench soundness --family tree --seeds 1200 --seconds 1",
+        "--out {to}",
+        {"soundness.json": "soundness_tree.json"},
+        ("hours",),
+    ),
+    "small-blocks": _script("small_blocks", "small-blocks.json", "--heads 120 --seconds 10", ("hours",)),
     "mutation": Measure(
         "python -m tests.mutation", "--out {to}/mutation.json", {"mutation.json": "mutation.json"}, ("hours",)
     ),

@@ -32,7 +32,7 @@ from vertex_softmax.runs.shared.crew import Crew
 from vertex_softmax.runs.shared.search import SharedSearch
 from vertex_softmax.runs.shared.task import SHARED, SharedTask
 from vertex_softmax.runs.shared.workers import Event, LocalWorkers
-from vertex_softmax.search.cascade import Budget
+from vertex_softmax.search.answers import Budget
 from vertex_softmax.search.verify_files import Instance, load_instance, verify_instance
 
 ROOT = Path(__file__).parents[2]

@@ -17,16 +17,14 @@ import math
 import statistics
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-import safetensors.torch
 import torch
 
-from vertex_lab.sentences.data import PAD, UNKNOWN, Sentences, read_sentences, read_vocabulary
+from vertex_lab.sentences.data import Sentences, read_sentences, read_vocabulary
+from vertex_lab.sentences.kept import loaded, make, name_of
 from vertex_lab.sentences.model import NORMS, SentenceArchitecture, SentenceClassifier
-from vertex_lab.sentences.training import Recipe, accuracy, train
 from vertex_softmax import TokenBall, certify
 from vertex_softmax.foundation.files import write_whole
 from vertex_softmax.methods.options import Options
@@ -58,42 +56,9 @@ def main() -> None:
         for norm in options.norms:
             of = SentenceArchitecture(len(vocabulary), layers, norm)
             if options.what == "train":
-                make(of, options.data, options.models, options.device)
+                make(of, options.data, options.models, options.device, print)
             else:
                 measure(of, options)
-
-
-def name_of(of: SentenceArchitecture) -> str:
-    return f"sst-{of.layers}-{of.norm}"
-
-
-def make(of: SentenceArchitecture, data: Path, models: Path, device: str) -> None:
-    """Train one network and save it with its accuracy."""
-    vocabulary = read_vocabulary(data)
-    parts = {part: read_sentences(data, part, vocabulary) for part in ("train", "dev", "test")}
-    special = {"pad": vocabulary[PAD], "unknown": vocabulary[UNKNOWN]}
-    model, recipe, begin = SentenceClassifier(of), Recipe(), time.perf_counter()
-
-    def said(epoch: int, loss: float, reached: float) -> None:
-        seconds = time.perf_counter() - begin
-        left = seconds / (epoch + 1) * (recipe.epochs - epoch - 1)
-        print(f"{name_of(of)} epoch {epoch + 1}/{recipe.epochs} loss {loss:.3f} dev {reached:.3f} {left:.0f} s left")
-
-    dev = train(model, parts, recipe, special, said, device)
-    test = accuracy(model, parts["test"], special["pad"])
-    models.mkdir(parents=True, exist_ok=True)
-    safetensors.torch.save_file(model.state_dict(), models / f"{name_of(of)}.safetensors")
-    record = {"architecture": asdict(of), "recipe": asdict(recipe), "dev": dev, "test": test}
-    record["seconds"] = time.perf_counter() - begin
-    write_whole(models / f"{name_of(of)}.json", json.dumps(record, indent=2).encode())
-    print(f"{name_of(of)}: test accuracy {test:.4f}, {record['seconds']:.0f} s")
-
-
-def loaded(of: SentenceArchitecture, models: Path) -> SentenceClassifier:
-    """The network that `train` made."""
-    model = SentenceClassifier(of)
-    model.load_state_dict(safetensors.torch.load_file(models / f"{name_of(of)}.safetensors"))
-    return model.eval()
 
 
 def chosen(model: SentenceClassifier, some: Sentences, count: int) -> list[int]:

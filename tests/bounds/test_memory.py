@@ -23,7 +23,7 @@ def test_what_does_not_fit_is_refused_before_anything_is_computed() -> None:
     graph = load(net, ball)
     small = Options(memory=Memory(total=1 << 20))
     for method in METHODS:
-        with pytest.raises(NotEnoughMemoryError, match=r"may need .* GiB, and memory.total is 0.00"):
+        with pytest.raises(NotEnoughMemoryError, match=r"may need .* GiB, and the memory limit leaves 0.00: give"):
             certify(graph, ball, 0, method, options=small)
     with pytest.raises(MemoryError):
         bound(graph, ball, "crown", options=small)
@@ -44,7 +44,7 @@ def test_the_bounds_are_the_same() -> None:
     net = network(tokens=16)
     ball = LinfBall(inputs(net, 6), 0.01)
     graph = load(net, ball)
-    tight, free = (Options(memory=Memory(total=total)) for total in (132 << 20, None))
+    tight, free = (Options(memory=Memory(total=total)) for total in (100 << 20, None))
     assert batch_size(graph, Method.CROWN, tight, CPU) < 6
     one, other = (certify(graph, ball, 0, "crown", options=options).lower for options in (tight, free))
     torch.testing.assert_close(one, other, rtol=1e-9, atol=1e-9)
@@ -63,6 +63,6 @@ def test_1024_tokens_are_refused_under_1_gib(method: str) -> None:
     ball = LinfBall(inputs(net, 1), 1e-4)
     graph = load(net, ball)
     options = Options(memory=Memory(total=1 << 30))
-    with pytest.raises(NotEnoughMemoryError, match="ibp only boxes"):
+    with pytest.raises(NotEnoughMemoryError, match=r"GiB more, or take a method that fits: ibp"):
         certify(graph, ball, 0, method, options=options)
     assert certify(graph, ball, 0, "ibp", options=options).lower.isfinite()[:, 1:].all()

@@ -25,7 +25,7 @@ from tests.bounds.branching_cases import (
 )
 from tests.bounds.checks import Ready
 from vertex_softmax.bounds import subtrees
-from vertex_softmax.bounds.branch_and_bound import Accept, Aim, Search
+from vertex_softmax.bounds.branch_and_bound import Accept, Aim, Search, Watchers
 from vertex_softmax.bounds.frontier import Part
 from vertex_softmax.bounds.split_trees import leaves_of
 from vertex_softmax.bounds.subtrees import GivenPart, Subtrees
@@ -38,7 +38,9 @@ MANY = dataclasses.replace(QUICK, domains=10_000)
 
 def made(whole: Ready, A: Tensor, goals: Tensor, search: Search = MANY, accept: Accept | None = None) -> Subtrees:
     aim = Aim(A, goals, torch.full_like(goals, -torch.inf))
-    return Subtrees(whole.question, whole.boxes, aim, Rules(attention=RowRule.AFFINE, pieces=2), search, accept)
+    return Subtrees(
+        whole.question, whole.boxes, aim, Rules(attention=RowRule.AFFINE, pieces=2), search, Watchers(accept)
+    )
 
 
 class Shared:

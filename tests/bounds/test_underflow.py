@@ -20,7 +20,8 @@ from vertex_softmax.methods.verdict import Verdict
 from vertex_softmax.ops.elementwise import Relu
 from vertex_softmax.ops.linear import Scale, Shift
 from vertex_softmax.runs.certify import bound, certify
-from vertex_softmax.search.cascade import Budget, verify
+from vertex_softmax.search.answers import Budget
+from vertex_softmax.search.cascade import verify
 from vertex_softmax.sets import LinfBall
 from vertex_softmax.sets.loading import Loaded, read
 from vertex_softmax.specs.vnnlib import read_vnnlib

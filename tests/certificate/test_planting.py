@@ -28,7 +28,8 @@ from vertex_softmax.certificate.planting import Searched
 from vertex_softmax.certificate.prove import ForbiddenCase
 from vertex_softmax.graph import build
 from vertex_softmax.methods.options import Options
-from vertex_softmax.search.cascade import Answer, verify
+from vertex_softmax.search.answers import Answer
+from vertex_softmax.search.cascade import verify
 from vertex_softmax.specs.property import Case, Conjunction, Inequality, Property
 
 torch.set_num_threads(1)

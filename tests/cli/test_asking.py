@@ -113,7 +113,7 @@ def test_tokens_are_balls_around_embeddings(place: Path, tmp_path: Path) -> None
     called("report", tmp_path)
 
 
-@pytest.mark.parametrize("command", ["certify", "radius"])
+@pytest.mark.parametrize("command", ["certify", pytest.param("radius", marks=pytest.mark.slow)])
 def test_other_norms_weights_tokens_and_functions_are_asked_anew(place: Path, tmp_path: Path, command: str) -> None:
     eps = ("--eps", "0.05", "--verdicts-only") if command == "certify" else ("--precision", "1", "--most", "0.5")
 

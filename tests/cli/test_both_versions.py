@@ -16,7 +16,7 @@ from tests.search.small import network, run
 from tests.specs.second_version import assignment, in_version_2
 from vertex_softmax.cli import verify as cli_verify
 from vertex_softmax.cli.main import app
-from vertex_softmax.search import cascade
+from vertex_softmax.search import answers
 
 PYTHON_MODEL = """
 import torch
@@ -35,7 +35,7 @@ def net():
 def files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """Two properties in both versions; the time counts from now, and the first attack is short."""
     monkeypatch.setattr(cli_verify, "_since_start", lambda: 0.0)
-    monkeypatch.setattr(cascade, "Budget", functools.partial(cascade.Budget, first=1e-3))
+    monkeypatch.setattr(answers, "Budget", functools.partial(answers.Budget, first=1e-3))
     monkeypatch.chdir(tmp_path)
     Path("model.onnx").write_bytes(RELU)
     Path("net.py").write_text(PYTHON_MODEL)

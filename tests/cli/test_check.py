@@ -17,7 +17,7 @@ from vertex_softmax.certificate import instances
 from vertex_softmax.certificate.certificate import Proof
 from vertex_softmax.cli import verify as cli_verify
 from vertex_softmax.cli.main import app
-from vertex_softmax.search import cascade
+from vertex_softmax.search import answers
 
 FIRST = np.array([[1.0, 1.0], [1.0, -1.0]])
 RELU = network((FIRST, np.array([0.0, 0.5])), "Relu", (np.array([[1.0, 1.0]]), np.array([0.25])))
@@ -36,7 +36,7 @@ TWO_BOXES = (
 def _just_begun(monkeypatch: pytest.MonkeyPatch) -> None:
     """The time counts from the start of the process, and this one runs all tests; the first attack is short."""
     monkeypatch.setattr(cli_verify, "_since_start", lambda: 0.0)
-    monkeypatch.setattr(cascade, "Budget", functools.partial(cascade.Budget, first=1e-3))
+    monkeypatch.setattr(answers, "Budget", functools.partial(answers.Budget, first=1e-3))
 
 
 @pytest.fixture

@@ -26,6 +26,7 @@ import typer
 from typer.testing import CliRunner
 
 from tests import forks
+from tests.lab.suite.small import SMALL
 from tests.lab.zoo.data_files import mnist_files, registered, write
 from tests.runs import words as sentences
 from tests.search.small import network
@@ -33,23 +34,25 @@ from vertex_lab import experiments, softmax_box_bench
 from vertex_lab.fuzz import run
 from vertex_lab.fuzz.run import fuzz
 from vertex_lab.soundness import bench
+from vertex_lab.suite import max_of_k
 from vertex_softmax.cli import main, verify
 from vertex_softmax.runs.demo import demo
 from vertex_softmax.runs.demo.model import Architecture, PatchTransformer
 from vertex_softmax.runs.demo.training import save
-from vertex_softmax.search import cascade
+from vertex_softmax.search import answers
 
 TINY = Architecture(patch=4, dim=4, heads=1, mlp=0)
 ALL = "vertex reproduce all --quick"
 LONG = ("vertex bench fuzz", "vertex bench soundness")
 """Minutes to hours, as the example says."""
 RAY = "vertex sweep benchmark/instances.csv --runner ray"
-FIRST = ("vertex demo", "vertex verify", "vertex sweep")
+FIRST = ("vertex demo", "vertex verify", "vertex sweep", "vertex suite make")
 """In the slow test these come first: others read what they write."""
 SETUP = (
     "vertex verify model.onnx property.vnnlib --certificate proof.vertex",
     "vertex sweep benchmark/instances.csv --out out/benchmark",
     "vertex certify out/demo/model --eps 0.01 --count 1 --methods crown --out out/demo",
+    "vertex suite make out/suite --families max_of_k --quick",
 )
 """What the examples of the default run find done."""
 
@@ -113,7 +116,9 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def hurry(patch: pytest.MonkeyPatch) -> None:
     """The time of `vertex verify` counts from the start of the process, and this one runs all tests; short attacks."""
     patch.setattr(verify, "_since_start", lambda: 0.0)
-    patch.setattr(cascade, "Budget", functools.partial(cascade.Budget, first=1e-3))
+    patch.setattr(answers, "Budget", functools.partial(answers.Budget, first=1e-3))
+    for name, value in SMALL.items():
+        patch.setattr(max_of_k, name, value)
 
 
 whole = bench.bench

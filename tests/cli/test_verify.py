@@ -23,7 +23,7 @@ from tests.forks import Forked, vertex
 from tests.search.small import network, run
 from vertex_softmax.cli import verify as cli_verify
 from vertex_softmax.cli.main import app
-from vertex_softmax.search import cascade
+from vertex_softmax.search import answers
 
 RELU = network(
     (np.array([[1.0, 1.0], [1.0, -1.0]]), np.array([0.0, 0.5])), "Relu", (np.array([[1.0, 1.0]]), np.array([0.25]))
@@ -39,7 +39,7 @@ BROKEN = BOX + "(assert (<= Y_0 0.3))\n"
 def _just_begun(monkeypatch: pytest.MonkeyPatch) -> None:
     """The time counts from the start of the process, and this one runs all tests; the first attack is short."""
     monkeypatch.setattr(cli_verify, "_since_start", lambda: 0.0)
-    monkeypatch.setattr(cascade, "Budget", functools.partial(cascade.Budget, first=1e-3))
+    monkeypatch.setattr(answers, "Budget", functools.partial(answers.Budget, first=1e-3))
 
 
 @pytest.fixture
@@ -308,3 +308,41 @@ def test_too_little_memory_is_said(files: Path) -> None:
     out, error = process.communicate()
     assert (process.returncode, out) == (2, "error\n")
     assert re.search(r"memory is 0.01 GiB.* in use .* or more", error.replace("\n", " "))
+
+
+def test_the_bounds_are_given_what_the_limit_leaves(files: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    limits: list[float] = []
+    monkeypatch.setattr(cli_verify, "limit_memory", limits.append)
+    monkeypatch.setattr(cli_verify, "memory_left", lambda: 1 << 40)
+    assert verify(files, "model.onnx", "holds.vnnlib", "--memory", "3").exit_code == 0
+    assert limits == [3.0]
+    monkeypatch.setattr(cli_verify, "memory_left", lambda: 1)
+    found = verify(files, "model.onnx", "holds.vnnlib", "--memory", "3")
+    assert (found.exit_code, found.stdout) == (3, "unknown\n")
+    said = " ".join(found.stderr.split())
+    for stage in ("an attack on one point", "crown on one input", "joint on one input", "bab on one input"):
+        assert f"{stage} may need" in said
+
+
+def test_a_certificate_that_does_not_fit_is_refused(files: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def left(bytes_of: int) -> None:
+        monkeypatch.setattr(cli_verify, "limit_memory", lambda _: None)
+        monkeypatch.setattr(cli_verify, "memory_left", lambda: bytes_of)
+
+    proof = files / "proof.vertex"
+    left(1 << 40)
+    easy = BOX + "(assert (<= Y_0 -100.0))\n"
+    (files / "easy.vnnlib").write_text(easy)
+    assert verify(files, "model.onnx", "easy.vnnlib", "--memory", "3", "--certificate", str(proof)).exit_code == 0
+    proof.unlink()
+    left(36 << 20)  # enough for intervals
+    found = verify(files, "model.onnx", "easy.vnnlib", "--memory", "3", "--certificate", str(proof))
+    assert (found.exit_code, found.stdout) == (3, "unknown\n")
+    assert "not proved: a certificate may need" in " ".join(found.stderr.split())
+    assert not proof.exists()
+
+
+def test_a_limit_holds_in_a_process(files: Path) -> None:
+    process = Forked(files, vertex, "verify", "model.onnx", "holds.vnnlib", "--memory", "2", "--timeout", "30")
+    assert process.communicate()[0] == "unsat\n"
+    assert process.returncode == 0

@@ -90,7 +90,7 @@ def test_wide_inputs(monkeypatch: pytest.MonkeyPatch, blocks: int) -> None:
     assert uses_zonotopes(question, vx.Options())
     monkeypatch.setitem(memory.MOST_START_NUMBERS, "cpu", 8)
     assert uses_zonotopes(question, vx.Options())  # the unknowns of single numbers stay local
-    monkeypatch.setattr(zonotopes, "_keeps_local", lambda _op: False)
+    monkeypatch.setattr(zonotopes, "keeps_local", lambda _op: False)
     assert not uses_zonotopes(question, vx.Options())
     assert has_intervals_alone(question, vx.Options()) == (blocks > 3)
     found = vx.certify(graph, vx.LinfBall(x, 0.01), label, "crown", attack=None)

@@ -297,7 +297,7 @@ MUTANTS: list[Mutant] = [
         {
             "what the parts noted is forgotten": (
                 "combined",
-                "tuple(problem for bound in (own, *others) for problem in bound.boxes.problems)",
+                "tuple(dict.fromkeys(problem for bound in (own, *others) for problem in bound.boxes.problems))",
                 "own.boxes.problems",
             ),
             "settled if one input is": ("goal_first", "bool(settled.all())", "bool(settled.any())"),

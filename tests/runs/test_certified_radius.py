@@ -41,7 +41,7 @@ def test_radii_of_affine_networks_are_known(p: float, dual: float) -> None:
     torch.testing.assert_close(wider, gaps.gather(1, one)[:, 0].clamp(min=0), rtol=2e-3, atol=1e-6)
 
 
-@pytest.mark.parametrize("p", [1, 2, math.inf])
+@pytest.mark.parametrize("p", [pytest.param(1, marks=pytest.mark.slow), 2, math.inf])
 def test_every_radius_is_certified_and_below_the_attack(p: float) -> None:
     some, model = inputs(), read(network())
     x, labels = some.x.float(), some.labels

@@ -8,7 +8,7 @@ import sys
 import pytest
 
 from vertex_softmax.foundation.errors import InvalidValueError
-from vertex_softmax.runs.memory_limit import limit_memory
+from vertex_softmax.runs.memory_limit import limit_memory, memory_left
 
 
 def test_too_little_is_refused_with_what_is_needed() -> None:
@@ -27,3 +27,26 @@ except MemoryError:
 """
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
     assert done.stdout == f"refused {1 << 26}\n"
+
+
+def test_what_is_left_is_what_can_be_allocated() -> None:
+    program = """
+from vertex_softmax.runs.memory_limit import limit_memory, memory_left
+print(memory_left())
+limit_memory(1.0)
+left = memory_left()
+assert 0 < left < 1 << 30
+taken = bytearray(left - (1 << 24))
+assert memory_left() <= 1 << 25
+del taken
+try:
+    bytearray(left + (1 << 20))
+except MemoryError:
+    print("refused")
+"""
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+    assert done.stdout == "None\nrefused\n"
+
+
+def test_a_process_without_a_limit_has_no_end_of_it() -> None:
+    assert memory_left() is None

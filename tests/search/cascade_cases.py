@@ -13,7 +13,8 @@ from vertex_softmax.methods.options import Options
 from vertex_softmax.methods.registry import METHODS
 from vertex_softmax.methods.verdict import Verdict
 from vertex_softmax.ops.elementwise import Relu
-from vertex_softmax.search.cascade import CASCADE, Answer, Budget, verify
+from vertex_softmax.search.answers import Answer, Budget
+from vertex_softmax.search.cascade import CASCADE, verify
 from vertex_softmax.search.replay import Replay
 from vertex_softmax.specs.property import Case, Property
 
@@ -54,6 +55,23 @@ def bent() -> Graph:
 
 
 WHOLE = [(-1, 1), (-1, 1)]
+VALLEY = 24
+"""Inputs of `valley`."""
+
+
+def valley() -> tuple[Graph, torch.Tensor]:
+    """y = 0.64 + 0.015 Σ (1 + sᵢ xᵢ) − 2 (1 − k Σ |xᵢ − cᵢ|)⁺ for signs s, on [−1, 1]²⁴, and c = 0.9 s, where y < 0.
+
+    Elsewhere slopes lead to the corner −s. Of 2²⁴ corners s alone lies in the valley, with y = 0.86: it is where lines
+    under the |xᵢ − cᵢ| make bounds least.
+    """
+    s = torch.where(torch.arange(VALLEY) % 3 == 1, -1.0, 1.0).double()
+    c, eye = 0.9 * s, torch.eye(VALLEY).double()
+    first = affine(torch.cat([eye, -eye, s[None]]).tolist(), [*(-c).tolist(), *c.tolist(), VALLEY])
+    hidden = build.apply(Relu(), first, name="distances")
+    steep = 0.75 / (0.1 * VALLEY)
+    second = affine([[-steep] * (2 * VALLEY) + [0], [0] * (2 * VALLEY) + [1]], [1, 0], hidden, "inner")
+    return graph_of(affine([[-2, 0.36 / VALLEY]], [0.64], build.apply(Relu(), second, name="hat"), "out")), c
 
 
 def ask(graph: Graph, spec: Property, **more: object) -> Answer:
@@ -66,7 +84,7 @@ def ask(graph: Graph, spec: Property, **more: object) -> Answer:
         found = answer.counterexample
         y = graph.evaluate(torch.from_numpy(found.x).reshape(graph.input.shape)).numpy()
         assert spec.broken_by(found.x, y)
-        assert answer.stage in ("attack", "attack again", "bab")
+        assert answer.stage in ("attack", "attack again", "attack inside", "bab")
     else:
         assert answer.counterexample is None
     check_bounds(graph, spec, answer)

@@ -31,8 +31,10 @@ from vertex_softmax.methods.options import Options
 from vertex_softmax.ops.elementwise import Exp, Reciprocal, Relu
 from vertex_softmax.ops.interval import Interval
 from vertex_softmax.search import branching
+from vertex_softmax.search.answers import Budget
 from vertex_softmax.search.branching import question_over
-from vertex_softmax.search.cascade import Budget, _Cascade, _Task, mix, verify
+from vertex_softmax.search.cascade import _Cascade, _Task, verify
+from vertex_softmax.search.mixing import mix
 from vertex_softmax.search.replay import Replay
 from vertex_softmax.search.targets import Target
 from vertex_softmax.sets.region import Region

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import itertools
 
 import pytest
 import torch
@@ -10,6 +11,7 @@ from torch import Tensor
 
 from tests.bounds.networks import Config, transformer
 from tests.sets.choice_cases import choice_region, every
+from tests.slowly import few
 from vertex_softmax.bounds.branch_and_bound import Search
 from vertex_softmax.graph import build
 from vertex_softmax.graph.ir import Graph
@@ -29,8 +31,10 @@ def margins(graph: Graph, points: Tensor, C: Tensor) -> Tensor:
     return graph.evaluate(points) @ C.mT
 
 
-@pytest.mark.parametrize("few", [1, pytest.param(4, marks=pytest.mark.slow), 32])
-@pytest.mark.parametrize("norm", ["none", "post"])
+@pytest.mark.parametrize(
+    ("norm", "few"),
+    few(list(itertools.product(["none", "post"], [1, 4, 32])), lambda *case: case in [("none", 1), ("post", 32)]),
+)
 def test_verdicts_are_those_of_enumeration(few: int, norm: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(choices, "FEW", few)
     monkeypatch.setattr(choices, "ROUNDS", 0)

@@ -166,11 +166,10 @@ def test_one_box_of_many_breaks() -> None:
     far = conjunction(({0: 1}, "-1"))
     boxes = [case([(str(i), str(i + 1))], far) for i in range(3000)]
     boxes[1234] = case([("1234", "1235")], far, conjunction(({0: -1}, "-1234.99")), conjunction(({0: 1}, "-2")))
-    begin = time.perf_counter()
     found = attack(model, prop(1, *boxes))
     assert found.counterexample is not None
     assert found.counterexample.at == (1234, 1)
-    assert time.perf_counter() - begin < 5
+    assert found.visited < 20 * len(boxes)
 
 
 def test_a_box_that_is_a_point_is_visited_once() -> None:

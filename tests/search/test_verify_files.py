@@ -28,7 +28,7 @@ from vertex_softmax.graph.ir import Graph
 from vertex_softmax.methods.verdict import Verdict
 from vertex_softmax.ops import elementwise
 from vertex_softmax.search import verify_files
-from vertex_softmax.search.cascade import Budget
+from vertex_softmax.search.answers import Budget
 from vertex_softmax.search.replay import Replay
 from vertex_softmax.search.verify_files import load_instance, verify_instance
 

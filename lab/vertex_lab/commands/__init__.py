@@ -1,1 +1,1 @@
-"""Commands that the laboratory adds to the command line: reproduce, bench and data."""
+"""Commands that the laboratory adds to the command line: reproduce, bench, data and suite."""

@@ -110,7 +110,9 @@ def bench_soundness(
     first: Annotated[int, typer.Option("--first", min=0, help="The first seed.")] = 0,
     family: Annotated[
         list[str] | None,
-        typer.Option(autocompletion=one_of(("exact", "hat", "file")), help="exact, hat or file; all, if left out."),
+        typer.Option(
+            autocompletion=one_of(("exact", "hat", "file", "tree")), help="exact, hat, file: all, if left out; or tree."
+        ),
     ] = None,
     seconds: Annotated[float, typer.Option(min=0.1, help="Of branch and bound for each.")] = 2.0,
     jobs: Annotated[int | None, typer.Option(min=1, help="Processes; one for each core, if left out.")] = None,
@@ -122,6 +124,7 @@ def bench_soundness(
     Examples:
         vertex bench soundness --quick
         vertex bench soundness --family exact --seeds 2 --jobs 2
+        vertex bench soundness --family tree --seeds 1000
     """
     from vertex_lab.soundness.bench import FAMILIES, bench
 

@@ -73,7 +73,7 @@ def verified(
     from vertex_softmax.bounds.branch_and_bound import Search
     from vertex_softmax.certificate.certificate import Effort
     from vertex_softmax.certificate.instances import prove_instance
-    from vertex_softmax.search.cascade import Budget
+    from vertex_softmax.search.answers import Budget
     from vertex_softmax.search.verify_files import described, load_instance, verify_instance
 
     instance = load_instance(model, spec)

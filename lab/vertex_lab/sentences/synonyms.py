@@ -65,7 +65,11 @@ class SynonymClassifier(nn.Module):
 
     def forward(self, ids: Tensor) -> Tensor:
         """Logits (batch, 2)."""
-        x = self.norm(self.linear_in(self.words(ids)))
+        return self.from_embeddings(self.words(ids))
+
+    def from_embeddings(self, x: Tensor) -> Tensor:
+        """Logits from the words' vectors (batch, tokens, dim)."""
+        x = self.norm(self.linear_in(x))
         for layer in self.layers:
             x = layer(x)
         logits: Tensor = self.classifier(torch.tanh(self.pooler(x[:, 0])))

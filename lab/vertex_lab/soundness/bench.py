@@ -25,6 +25,9 @@ from vertex_softmax.runs.journal import Journal
 from vertex_softmax.runs.machine import cores
 
 FAMILIES = ("exact", "hat", "file")
+"""All that are asked about unless others are named."""
+TREE = "tree"
+"""Small networks in great number, for branch and bound alone (bent.py)."""
 SOURCES = ("soundness", *(f"fuzz/{name}.py" for name in ("attentions", "build", "layers", "recipe")))
 """What the instances are made by."""
 Say = Callable[[str], None]
@@ -44,6 +47,10 @@ def names_of(families: tuple[str, ...], seeds: int, first: int, *, quick: bool) 
         from vertex_lab.soundness.files import names
 
         found += [f"file-{name}" for name in names(seeds, first)]
+    if TREE in families:
+        from vertex_lab.soundness.bent import names as tree_names
+
+        found += [f"{TREE}-{name}" for name in tree_names(seeds, first)]
     return _one_each(found) if quick else found
 
 
@@ -69,13 +76,18 @@ def judged(name: str, seconds: float) -> dict[str, Any]:
         from vertex_lab.soundness.files import judged_file
 
         row = judged_file(rest, 2.5 * seconds)
+    elif family == TREE:
+        from vertex_lab.soundness.bent_judge import judged as judge_tree
+
+        kind, _, seed = rest.partition("-")
+        row = judge_tree(kind, int(seed), seconds)
     else:
         from vertex_lab.soundness.judge import judged as judge
         from vertex_lab.soundness.networks import Key
 
         opening, _, rest = rest.partition("-")
-        op, depth, seed = rest.rsplit("-", 2)
-        row = judge(Key(family, opening, op, int(depth), int(seed)), seconds=seconds)
+        op, depth, number = rest.rsplit("-", 2)
+        row = judge(Key(family, opening, op, int(depth), int(number)), seconds=seconds)
     return {**row, "key": name}
 
 
@@ -91,9 +103,10 @@ def bench(
     progress: Say = lambda _: None,
 ) -> dict[str, Any]:
     """Run what the journal OUT/soundness.jsonl has not; the counts are written to OUT/soundness.json, and returned."""
-    unknown = set(families) - set(FAMILIES)
+    offered = (*FAMILIES, TREE)
+    unknown = set(families) - set(offered)
     if unknown or not families:
-        raise InvalidValueError(f"family is {', '.join(unknown) or 'empty'}; choose of {', '.join(FAMILIES)}")
+        raise InvalidValueError(f"family is {', '.join(unknown) or 'empty'}; choose of {', '.join(offered)}")
     if seeds < 1 or first < 0:
         raise InvalidValueError(f"seeds is {seeds} from {first}; give at least one, from 0 on")
     names = names_of(families, seeds, first, quick=quick)

@@ -11,7 +11,7 @@ from vertex_lab.soundness.planted import KINDS, Planted, planted
 from vertex_lab.soundness.planted_nets import values
 from vertex_softmax.foundation.errors import VertexError
 from vertex_softmax.methods.verdict import Verdict
-from vertex_softmax.search.cascade import Answer, Budget
+from vertex_softmax.search.answers import Answer, Budget
 from vertex_softmax.search.verify_files import load_instance, verify_instance
 
 PLACES = (*((depth, norm) for depth in (1, 2, 3) for norm in (False, True)), (4, True), (6, True))

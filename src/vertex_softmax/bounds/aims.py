@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from enum import StrEnum
 
 from torch import Tensor
@@ -39,14 +39,23 @@ class Search:
     """where splits leave an op linear on both sides (ReLUs), the parameters of a part are optimised after so many
     splits; between, only multipliers are new. After any other split they always are."""
 
+    narrowing: float = 0.3
+    """the share of the seconds in which the set may be narrowed to where an objective can still be at its goal
+    (narrowing.py), before anything is split; 0: it is not narrowed"""
     late: int = 1000
     """after bounding so many parts, the box that the last exact splits cut is optimised once for the whole set"""
     boxes: Ascent = dataclasses.field(default_factory=lambda: Ascent(steps=15, step_size=0.2, decay=0.9))
     """the ascent of every number of that box"""
+    attack: float = 0.05
+    """the share of the time that descents from the worst open parts take at most, where someone attacks; 0: none"""
 
     def __post_init__(self) -> None:
         if self.seconds is not None and not self.seconds >= 0:
             raise InvalidValueError(f"seconds is {self.seconds!r}; it must be at least 0, or None for no limit")
+        if not 0 <= self.attack <= 1:
+            raise InvalidValueError(f"attack is {self.attack!r}; it is a share, from 0 to 1")
+        if not 0 <= self.narrowing <= 1:
+            raise InvalidValueError(f"narrowing is {self.narrowing!r}; it is a share of the seconds, from 0 to 1")
         for name in ("domains", "memory", "width", "tried", "considered", "reliable", "every", "late"):
             value = getattr(self, name)
             if value is not None and value < 1:
@@ -89,6 +98,13 @@ Progress = Callable[[float, int, int], None]
 Accept = Callable[[Tensor, int], bool]
 """Whether an input (*shape), at which an objective of this number is not above its goal, ends the search."""
 
+Attack = Callable[[Tensor, Sequence[int], float], tuple[Tensor, int] | None]
+"""Descends from inputs (n, *shape), from each for the objective of its number, until a time of `time.perf_counter`.
+
+It returns an input (*shape) that is confirmed as `Accept` confirms it, and the number of an objective that is not above
+its goal there; None if there was none. The inputs lie in the set to rounding: whoever attacks projects them.
+"""
+
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class Aim:
@@ -110,3 +126,5 @@ class Watchers:
     progress: Progress | None = None
     record: Record | None = None
     """gets every part that is closed, with its parameters: they cover the set of each objective that is closed"""
+    attack: Attack | None = None
+    """from time to time descends from the minimisers of the worst open parts (tree_attack.py)"""

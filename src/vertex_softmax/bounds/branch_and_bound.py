@@ -7,7 +7,8 @@ A part is an objective and the splits on the way to it: number k of node z is â‰
 the point c itself. The splits cut the boxes of what they are on (splits.py), their multipliers are optimised with all
 other free parameters from the parent's values on, and every box that is not cut is the whole set's.
 
-What to split is asked of the bound (candidates.py); the few most promising splits are tried.
+What to split is asked of the bound (candidates.py); the few most promising splits are tried. From time to time descents
+begin at the minimisers of the worst parts' bounds (tree_attack.py): a counterexample that is found late counts too.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from vertex_softmax.bounds.aims import Accept, Aim, Outcome, Progress, Search, Stop, Watchers
+from vertex_softmax.bounds.aims import Accept, Aim, Attack, Outcome, Progress, Search, Stop, Watchers
 from vertex_softmax.bounds.ascent import AscendedEntries, Ascent, Beginning, Goal, ascend, ascended_box
 from vertex_softmax.bounds.backward import Wanted, backward
 from vertex_softmax.bounds.boxes import Boxes
@@ -33,6 +34,7 @@ from vertex_softmax.bounds.frontier import Frontier, Part
 from vertex_softmax.bounds.gains import Gains
 from vertex_softmax.bounds.question import Question
 from vertex_softmax.bounds.splits import PartBoxes, Split, part_boxes
+from vertex_softmax.bounds.tree_attack import TreeAttack
 from vertex_softmax.foundation.errors import OutOfTimeError
 from vertex_softmax.graph.ir import Node
 from vertex_softmax.ops.contract import InnerRange, Splittable
@@ -51,7 +53,18 @@ TRIED = 4
 AGAIN = 4
 """By how much the steps of an ascent are smaller when it goes on over fitted boxes."""
 
-__all__ = ["Accept", "Aim", "Outcome", "Progress", "Search", "Stop", "Watchers", "branch_and_bound", "inner_ranges"]
+__all__ = [
+    "Accept",
+    "Aim",
+    "Attack",
+    "Outcome",
+    "Progress",
+    "Search",
+    "Stop",
+    "Watchers",
+    "branch_and_bound",
+    "inner_ranges",
+]
 
 
 def branch_and_bound(
@@ -103,42 +116,46 @@ class BranchAndBound:
         """by objective: the boxes of the whole set, fitted to it (fitting.py)"""
         self.late = False
         """whether the box was optimised that the last exact splits cut"""
+        self.attack = TreeAttack(search.attack)
         self.bounded = 0
         self.witness: Tensor | None = None
         self.broken: int | None = None
 
     def grow(self, seconds: float | None) -> Outcome:
         """Split, worst first, until nothing is open or a limit is reached."""
-        search = self.search
         own = None if seconds is None else time.perf_counter() + seconds
         ends = [end for end in (self.deadline, own) if end is not None]
         self.question = self.question.until(min(ends, default=None))
-        stopped: Stop | None = None
         try:
             with torch.no_grad():
                 self._advance(len(self.frontier), self._bound)
-                while stopped is None:
-                    if self.witness is not None:
-                        stopped = Stop.WITNESS
-                    elif not len(self.frontier):
-                        stopped = Stop.EXHAUSTED if self.frontier.exhausted else Stop.DONE
-                    elif self.bounded >= search.domains:
-                        stopped = Stop.DOMAINS
-                    elif self.frontier.bytes > search.memory:
-                        stopped = Stop.MEMORY
-                    else:
-                        if self.bounded >= search.late and not self.late:
-                            self._improve_box()
-                        self._advance(self.width, lambda parts: self._bound(self._split(parts)))
+                while (stopped := self._stopped()) is None:
+                    if self.bounded >= self.search.late and not self.late:
+                        self._improve_box()
+                    self._advance(self.width, lambda parts: self._bound(self._split(parts)))
+                if stopped not in (Stop.DONE, Stop.WITNESS):
+                    self._attack(last=True)
+                    stopped = stopped if self.witness is None else Stop.WITNESS
         except OutOfTimeError:
             stopped = Stop.SECONDS
         if self.watchers.record is not None:
             self.watchers.record.end(self.boxes, self.inner, self.frontier.open_parts(), self._resume)
         return self._outcome(stopped)
 
+    def _stopped(self) -> Stop | None:
+        """Why the search is to end now; None: it goes on."""
+        if self.witness is not None:
+            return Stop.WITNESS
+        if not len(self.frontier):
+            return Stop.EXHAUSTED if self.frontier.exhausted else Stop.DONE
+        if self.bounded >= self.search.domains:
+            return Stop.DOMAINS
+        most = self.question.memory.for_parts(self.search.memory)
+        return Stop.MEMORY if self.frontier.bytes > most else None
+
     def _resume(self, parts: Sequence[Part], goals: Sequence[float], seconds: float) -> Outcome:
         """Go on with parts that were closed, of a search that is done: they have to be above higher goals now."""
-        self.watchers = dataclasses.replace(self.watchers, accept=lambda *_: False, progress=None)
+        self.watchers = dataclasses.replace(self.watchers, accept=lambda *_: False, progress=None, attack=None)
         own = [dataclasses.replace(part, choice=part.choice.without(self.shared_names)) for part in parts]
         self.frontier.reopen(own, goals)
         return self.grow(seconds)
@@ -164,14 +181,40 @@ class BranchAndBound:
 
     def _advance(self, count: int, work: Callable[[list[Part]], list[Part]]) -> None:
         """Put what `work` makes of the worst parts in their place; if it does not come to an end, they stay."""
+        begin = time.perf_counter()
         taken = self.frontier.gather(count)
         if self.fitted and taken:  # parts of one objective share its boxes
             taken = [part for part in taken if part.objective == taken[0].objective]
         self.frontier.replace(taken, work(taken))
+        self.attack.note_work(time.perf_counter() - begin)
+        self._attack()
         if self.watchers.progress is not None:
             left = self.frontier.open_parts()
             worst = min((self.frontier.shortfall(part) for part in left), default=math.inf)
             self.watchers.progress(worst, len(left), self.bounded)
+
+    def _attack(self, *, last: bool = False) -> None:
+        """Descend from the minimisers of the worst open parts, if it is time to."""
+        attack = self.watchers.attack
+        if attack is None or self.witness is not None or not self.attack.is_due(last=last):
+            return
+        begin = time.perf_counter()
+        until = min(begin + self.attack.allowance, self.question.clock.deadline or math.inf)
+        parts = self.attack.worst(self.frontier)
+        if parts:
+            points, objectives = self._minimisers(parts), [part.objective for part in parts]
+            chosen = self.attack.fresh(points, objectives)
+            found = attack(points[chosen], [objectives[k] for k in chosen], until) if chosen else None
+            if found is not None:
+                self.witness, self.broken = found
+        self.attack.note(time.perf_counter() - begin)
+
+    def _minimisers(self, parts: list[Part]) -> Tensor:
+        """Where the bound of each part, linear in the input, is least over the whole set: (n, *input shape)."""
+        made, objective, choice = self._boxes_of(parts), self._objective(parts), self._choice_of(parts)
+        question = self.question.on_parts()
+        linear = backward(question, made.boxes, objective, self.survey_rules, choice.beside(self._shared_of(parts)))
+        return question.index.as_input(linear.minimise(question.region)[1]).squeeze(1)
 
     def _outcome(self, stopped: Stop) -> Outcome:
         bound, count = list(self.frontier.closed), [0] * len(self.frontier.closed)

@@ -7,10 +7,12 @@ import math
 
 import torch
 
-from vertex_softmax.foundation.errors import InvalidValueError, NotEnoughMemoryError
+from vertex_softmax.foundation.errors import InvalidValueError
 from vertex_softmax.graph.ir import Constant, Graph
 from vertex_softmax.ops.attention import Attention
 from vertex_softmax.ops.softmax import AT_ONCE, MOST_TABLE_NUMBERS
+
+GIB = 2**30
 
 
 @dataclasses.dataclass(frozen=True)
@@ -31,9 +33,11 @@ class Memory:
     copies: int = 8
     """how many arrays of a chunk's size are alive at once, at most, roughly"""
     total: int | None = None
-    """Bytes that a run may take beyond what the process held before it: fewer inputs go together for its sake, and if
-    one alone may need more, NotEnoughMemoryError says so before anything is computed; products of the input's unknowns
-    (docs/norms.md) are left out if they would take more than a quarter of it. None: no limit."""
+    """Bytes that a run may take beyond what the process holds before it: fewer inputs are bounded together, products
+    of the input's unknowns (docs/norms.md) are left out if they may take more than a quarter of it, branch and bound
+    keeps parts in at most a quarter of it, and what may need more for one input alone is refused before it is computed
+    (NotEnoughMemoryError). `vertex verify --memory` gives the bounds what its limit leaves once the files are read
+    (docs/scale.md). None: no limit."""
 
     def __post_init__(self) -> None:
         for name in ("bytes", "total"):
@@ -51,16 +55,27 @@ class Memory:
 
     def most_inputs(self, need: int, once: int) -> int | None:
         """How many inputs fit that need so many bytes each, beside what all need once; None if there is no limit."""
+        return None if self.total is None else max(0, (self.total - once) // max(1, need))
+
+    def refusal(self, what: str, need: int) -> str:
+        """The sentence that refuses what may need so many bytes; empty if it fits."""
+        if self.total is None or need <= self.total:
+            return ""
+        more = math.ceil(100 * (need - self.total) / GIB) / 100
+        return (
+            f"{what} may need {need / GIB:.2f} GiB, and the memory limit leaves {self.total / GIB:.2f}: "
+            f"give {more:.2f} GiB more"
+        )
+
+    def for_parts(self, asked: int) -> int:
+        """Bytes that branch and bound may keep parts in, if so many are asked for."""
+        return asked if self.total is None else max(1, min(asked, self.total // 4))
+
+    def most_pairs(self, item: int) -> int:
+        """How many coefficients of products of the input's unknowns a node may have, each of `item` bytes."""
         if self.total is None:
-            return None
-        if need + once > self.total:
-            gib = 2.0**30
-            raise NotEnoughMemoryError(
-                f"one input may need {(need + once) / gib:.2f} GiB, and memory.total is {self.total / gib:.2f}; "
-                "give more, or take a method that needs less: vertex has no tables of rows × keys² "
-                "(and is quick with Options(scores='interval')), Options(generators=False) no zonotopes, ibp only boxes"
-            )
-        return max(1, (self.total - once) // max(1, need))
+            return MOST_PAIR_NUMBERS
+        return min(MOST_PAIR_NUMBERS, self.total // (4 * PAIR_ARRAYS * item))
 
 
 def needed(graph: Graph, item: int, *, sets: int, linear: bool, tables: bool) -> int:
@@ -77,7 +92,7 @@ def needed(graph: Graph, item: int, *, sets: int, linear: bool, tables: bool) ->
     if rows and tables:
         kept = [size for size in rows if size <= MOST_TABLE_NUMBERS]
         made = max(AT_ONCE["cpu"], *(node.inputs[0].shape[-1] ** 2 for node in attentions))
-        total += ROW_TABLES * min(max(rows), made) + 2 * sets * sum(kept) + 2 * max(kept, default=0)
+        total += ROW_TABLES * min(max(rows), made) + 2 * (sets + 1) * sum(kept) + 3 * max(kept, default=0)
     return item * total
 
 
@@ -94,7 +109,7 @@ def needed_once(graph: Graph, item: int, chunk: int) -> int:
 
 ROW_TABLES = 14
 """Arrays of the size of a table that are alive while the linear bounds of some rows of a softmax are made."""
-LEAST = 1 << 26
+LEAST = 1 << 25
 """What any run may take: libraries' own buffers, Python's objects."""
 MOST_FORM_NUMBERS = 1 << 26
 """Affine forms are made of nodes with at most this many numbers times inputs (half a GiB in float64)."""
@@ -108,6 +123,9 @@ MOST_START_NUMBERS = {"cpu": 1 << 28, "cuda": 1 << 31}
 
 MOST_PAIR_NUMBERS = 1 << 26
 """Products of the input's unknowns are kept apart if no node has more of them than this, for one input (half a GiB)."""
+
+PAIR_ARRAYS = 9
+"""How many arrays of the size of a node's products are alive at once, at most (measured: 7.4)."""
 
 
 def pair_numbers(graph: Graph, varying: int) -> int:

@@ -20,7 +20,7 @@ import torch
 from torch import Tensor
 
 from vertex_softmax.bounds.boxes import Boxes
-from vertex_softmax.bounds.branch_and_bound import Accept, Aim, BranchAndBound, Search, Watchers
+from vertex_softmax.bounds.branch_and_bound import Aim, BranchAndBound, Search, Watchers
 from vertex_softmax.bounds.choice import Choice, Multipliers
 from vertex_softmax.bounds.frontier import Frontier, Part
 from vertex_softmax.bounds.question import Question
@@ -60,11 +60,11 @@ class Grown:
 class Subtrees(BranchAndBound):
     """One search that takes up given parts again and again, and keeps what it learnt on the way."""
 
-    # Six parameters, as those of branch and bound; of its watchers only `accept` is of use here.
+    # Six parameters, as those of branch and bound; of its watchers `accept` and `attack` are of use here.
     def __init__(
-        self, question: Question, boxes: Boxes, aim: Aim, rules: Rules, search: Search, accept: Accept | None = None
+        self, question: Question, boxes: Boxes, aim: Aim, rules: Rules, search: Search, watchers: Watchers | None = None
     ) -> None:
-        super().__init__(question, boxes, aim, rules, search, Watchers(accept))
+        super().__init__(question, boxes, aim, rules, search, watchers or Watchers())
         self.goals = self.frontier.goals
         self.wholes = {part.objective: part for part in self.frontier.open_parts()}
         """by objective: the whole set, after `prepare` with its parameters"""
@@ -105,7 +105,9 @@ class Subtrees(BranchAndBound):
             with torch.no_grad():
                 while self.witness is None and (waiting or len(self.frontier)) and self.bounded < most:
                     self._step(waiting, late=bounded + self.bounded >= self.search.late)
-                    if time.perf_counter() >= end or self.frontier.bytes > self.search.memory:
+                    if time.perf_counter() >= end or self.frontier.bytes > self.question.memory.for_parts(
+                        self.search.memory
+                    ):
                         break
         except OutOfTimeError:
             pass
@@ -176,7 +178,7 @@ class Subtrees(BranchAndBound):
         for part in parts:
             self.kept[part.objective, part.splits] = part
         size = sum(part.choice.bytes for part in self.kept.values())
-        while size > self.search.memory:
+        while size > self.question.memory.for_parts(self.search.memory):
             size -= self.kept.popitem(last=False)[1].choice.bytes
 
     def _trees(self, given: Sequence[GivenPart], made: Iterable[Part]) -> tuple[SplitTree, ...]:

@@ -22,7 +22,6 @@ from vertex_softmax.bounds.exact_ranges import exact_range
 from vertex_softmax.bounds.index import GraphIndex, last_norm
 from vertex_softmax.bounds.memory import (
     MOST_GENERATOR_NUMBERS,
-    MOST_PAIR_NUMBERS,
     MOST_START_NUMBERS,
     pair_numbers,
 )
@@ -62,8 +61,6 @@ ONE_BY_ONE = (Moving, Scale, Shift, Add, Subtract)
 
 ON_GPU = 32
 """How many times as many numbers a node's blocks may have on a GPU: 4 GiB in float32."""
-ALIVE = 8
-"""How many arrays of the size of a node's products are alive at once, roughly."""
 
 
 def boxes_by_zonotopes(question: Question) -> Boxes:
@@ -136,14 +133,14 @@ def _with_learnt(index: GraphIndex, boxes: Boxes, node: Node, zonotopes: Mapping
 def are_too_wide(question: Question) -> bool:
     """Whether the first zonotopes would take too much memory: an image of 150,000 numbers has as many unknowns."""
     box, affine = question.given.box, question.index.affine
-    if isinstance(question.given, BoxRegion) and all(_keeps_local(node.op) for node in affine if node.inputs):
+    if isinstance(question.given, BoxRegion) and all(keeps_local(node.op) for node in affine if node.inputs):
         return False
     inputs = int((box.upper > box.lower).flatten(1).sum(1).max()) if box.lower.numel() else 0
     numbers = max((math.prod(node.shape) for node in question.index.nodes if node in affine), default=0)
     return question.batch * inputs * numbers > MOST_START_NUMBERS.get(question.device.type, MOST_START_NUMBERS["cpu"])
 
 
-def _keeps_local(op: Op) -> bool:
+def keeps_local(op: Op) -> bool:
     """Whether local unknowns of an affine op's inputs stay local."""
     if isinstance(op, Linear):
         return op.weight.dim() == 2
@@ -171,11 +168,9 @@ def input_products(question: Question) -> InputUnknowns | None:
         if others:
             return None
         balls, dimension = first.shape[1:3]
-    count, total = max(balls, dimension), question.memory.total
-    numbers = pair_numbers(question.graph, count)
-    item = question.dtype.itemsize
-    most = MOST_PAIR_NUMBERS if total is None else min(MOST_PAIR_NUMBERS, total // (4 * ALIVE * item))
-    if count < 2 or min(balls, dimension) != 1 or numbers > most:
+    count = max(balls, dimension)
+    most = question.memory.most_pairs(question.dtype.itemsize)
+    if count < 2 or min(balls, dimension) != 1 or pair_numbers(question.graph, count) > most:
         return None
     if dimension > 1:
         both = BallProducts(name, count)
@@ -258,7 +253,7 @@ def _affine(op: AffineOp, inputs: tuple[Zonotope, ...], origin: str) -> Zonotope
     centre = op.evaluate(*(x.centre for x in inputs))
     if isinstance(op, Sum) and len(inputs[0].centre.shape) - 2 not in op.dims:
         inputs = (inputs[0].by_rows,)
-    elif _keeps_local(op) and not isinstance(op, ONE_BY_ONE):
+    elif keeps_local(op) and not isinstance(op, ONE_BY_ONE):
         pass
     elif isinstance(op, ONE_BY_ONE):
         inputs = aligned(*inputs)

@@ -19,9 +19,11 @@ from numpy.typing import NDArray
 
 from vertex_softmax.bounds.ascent import Ascent
 from vertex_softmax.bounds.branch_and_bound import Search
+from vertex_softmax.bounds.memory import Memory
 from vertex_softmax.certificate import checker
 from vertex_softmax.certificate.planting import Searched
 from vertex_softmax.certificate.prove import ForbiddenCase, Prover, written
+from vertex_softmax.certificate.room import require_room
 from vertex_softmax.foundation.errors import OutOfTimeError
 from vertex_softmax.foundation.files import write_whole
 from vertex_softmax.foundation.precision import full_precision
@@ -123,6 +125,8 @@ class Effort:
     """the limits of branch and bound, which is tried last; None: do not branch"""
     deadline: float | None = None
     """when to give up, on the clock of time.perf_counter; it is looked at between steps"""
+    memory: Memory = dataclasses.field(default_factory=Memory)
+    """what a proof may take; NotEnoughMemoryError if it may need more"""
 
 
 Report = Callable[[str], None]
@@ -138,10 +142,14 @@ def prove(
     about: dict[str, Any] | None = None,
     report: Report | None = None,
 ) -> Proof:
-    """Try to prove that no case of any part happens. `about` goes into the header: the model's hash and name."""
-    begin = time.perf_counter()
+    """Try to prove that no case of any part happens. `about` goes into the header: the model's hash and name.
+
+    Raises NotEnoughMemoryError before anything is computed if that may need more than `Effort.memory`.
+    """
+    begin, effort = time.perf_counter(), effort or Effort()
+    require_room(graph, effort.memory, forward=forward_first(graph), search=effort.search)
     try:
-        provers = [_prove(graph, part, effort or Effort(), report or (lambda _: None)) for part in parts]
+        provers = [_prove(graph, part, effort, report or (lambda _: None)) for part in parts]
     except checker.Rejected as error:  # the checker could not bound the network at all
         return Proof(None, ((-math.inf,),), {"prove": time.perf_counter() - begin}, str(error))
     margins = tuple(tuple(float(x) for x in prover.margins) for prover in provers)
@@ -170,6 +178,7 @@ def _prove(graph: Graph, part: CertificatePart, effort: Effort, report: Report) 
         if effort.deadline is not None and time.perf_counter() > effort.deadline:
             raise OutOfTimeError("the time is spent before a proof was found")
         prover = Prover(graph, part.lower, part.upper, rules, effort.deadline, region=part.region)
+        prover.memory = effort.memory
         prover.state(part.weighed())
         for rule in (RowRule.AFFINE, RowRule.VERTEX):
             prover.by_rule(rule)
@@ -213,6 +222,7 @@ def _prove_forward(graph: Graph, part: CertificatePart, effort: Effort, report: 
         prover = Prover(graph, part.lower, part.upper, deadline=effort.deadline, forward=True, region=part.region)
     except checker.Rejected:
         return None
+    prover.memory = effort.memory
     prover.state(part.weighed())
     prover.by_form()
     prover.by_last_norm()

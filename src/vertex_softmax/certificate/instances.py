@@ -24,7 +24,7 @@ from vertex_softmax.graph.ir import Graph
 from vertex_softmax.specs.property import Case, Conjunction, Inequality, Row, rounded_up, shown
 
 if TYPE_CHECKING:
-    from vertex_softmax.search.cascade import CaseSearch
+    from vertex_softmax.search.answers import CaseSearch
     from vertex_softmax.search.verify_files import Instance
 
 PLAIN = (Fraction(2) ** -500, Fraction(2) ** 500)

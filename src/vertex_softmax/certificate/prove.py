@@ -22,6 +22,7 @@ from vertex_softmax.bounds.boxes import Boxes
 from vertex_softmax.bounds.branch_and_bound import Aim, Progress, Search, Watchers
 from vertex_softmax.bounds.coefficients import Objective
 from vertex_softmax.bounds.frontier import Part
+from vertex_softmax.bounds.memory import Memory
 from vertex_softmax.bounds.question import Question
 from vertex_softmax.bounds.record import Record
 from vertex_softmax.certificate import writing
@@ -49,7 +50,7 @@ from vertex_softmax.ops.elementwise import Elementwise
 from vertex_softmax.ops.generators import Generators
 from vertex_softmax.ops.interval import Interval
 from vertex_softmax.ops.rules import RowRule, Rules
-from vertex_softmax.search.cascade import mix
+from vertex_softmax.search.mixing import mix
 from vertex_softmax.sets.region import BoxRegion, Region
 
 Array = NDArray[np.float64]
@@ -100,7 +101,7 @@ class Prover:
         }
         self.nodes = network(File({"graph": self.low.entries}, self.low.arrays))
         self.known = Known(self.nodes, given.lower, given.upper, given=given)
-        self.rules, self.deadline = rules, deadline
+        self.rules, self.deadline, self.memory = rules, deadline, Memory()
         self.planter = Planter(graph, self.low, lambda number: self.known.planes(number).exact is not None)
         self.late: list[AscendedEntries] = []
         """the boxes of searches that are proved"""
@@ -360,7 +361,7 @@ class Prover:
     def proved(self) -> Proved:
         """The question over the input set, and boxes that know what was proved."""
         known = self.known.boxes
-        question = Question.over(self.graph, self.region)
+        question = Question.over(self.graph, self.region, memory=self.memory)
         proved = {node: _box(known[number], node.shape) for node, number in self.low.number.items()}
         boxes = all_boxes(question, known=[Boxes(1, proved)])
         for node in question.index.nodes:

@@ -23,7 +23,7 @@ from typing import Annotated, Any, TypeVar
 import typer
 from rich.console import Console
 
-from vertex_softmax.foundation.errors import VertexError
+from vertex_softmax.foundation.errors import VertexError, is_out_of_memory
 
 Command = TypeVar("Command", bound=Callable[..., None])
 errors = Console(stderr=True)
@@ -35,8 +35,6 @@ Verbose = Annotated[
 ]
 Debug = Annotated[bool, typer.Option("--debug", metavar="", help="Show the traceback of an error.", **_LAST)]
 SHARED: dict[str, Any] = {"quiet": Quiet, "verbose": Verbose, "debug": Debug}
-MEMORY = ("can't allocate memory", "not enough memory", "out of memory")
-"""Texts in torch's errors, of several classes, when memory is exhausted."""
 CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f]")
 """Control characters, which could change the terminal."""
 PIPE_CLOSED = 141
@@ -163,7 +161,7 @@ def _report_error(error: BaseException) -> int:
         return 130
     if isinstance(error, VertexError):
         text = str(error)
-    elif isinstance(error, MemoryError) or (isinstance(error, RuntimeError) and any(x in str(error) for x in MEMORY)):
+    elif is_out_of_memory(error):
         text = "there is not enough memory: use a smaller problem, or a machine with more memory"
     elif isinstance(error, OSError) and error.strerror:
         text = f"{error.strerror}: {error.filename}" if error.filename else error.strerror

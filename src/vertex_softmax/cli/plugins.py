@@ -1,4 +1,4 @@
-"""Commands that other packages add: the laboratory's `reproduce`, `data` and `bench`.
+"""Commands that other packages add: the laboratory's `reproduce`, `data`, `bench` and `suite`.
 
 A package registers a command with an entry point of the group `vertex_softmax.commands`; its value is a typer app (a
 group of commands) or a function (one command). If the laboratory is not installed, its commands say how to get it. A
@@ -19,6 +19,7 @@ LABORATORY = {
     "reproduce": "Remake a table of the paper (in a clone).",
     "data": "Look for the data sets of the experiments, or fetch them (in a clone).",
     "bench": "Measure speed, fuzz, and test soundness on networks with known minima (in a clone).",
+    "suite": "Make a benchmark for other verifiers, in the layout of VNN-COMP (in a clone).",
 }
 """The help texts of the laboratory's commands where it is not installed."""
 REMEDY = "is part of the laboratory, which is not in the package: clone the project and run `pip install ./lab` there"

@@ -97,7 +97,7 @@ def shared_search(
 ) -> Iterator[SharedSearch]:  # fmt: skip
     """The shared search of an instance that was read from these files; its workers end with the context.
 
-    `options`: device, threads and memory of each worker.
+    `options`: device, threads and memory of each worker, and the options of the bounds.
     """
     from vertex_softmax.runs.shared.crew import Crew
     from vertex_softmax.runs.shared.search import SharedSearch

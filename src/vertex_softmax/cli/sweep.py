@@ -96,7 +96,7 @@ def sweep(
     memory: Annotated[
         float | None,
         typer.Option(
-            help="Memory limit of each process in GiB; only as many start as fit in the free memory.",
+            help="Memory limit of each process in GiB, as for verify; only as many start as fit in the free memory.",
             show_default="no limit",
         ),
     ] = None,

@@ -8,6 +8,7 @@ means a crash, which is not an answer.
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import functools
 import json
 import math
@@ -38,15 +39,23 @@ from vertex_softmax.cli.sharing import (
     shared_search,
     sharing,
 )
-from vertex_softmax.foundation.errors import InvalidValueError, OutOfTimeError, VertexError
+from vertex_softmax.foundation.errors import (
+    InvalidValueError,
+    NotEnoughMemoryError,
+    OutOfTimeError,
+    VertexError,
+    is_out_of_memory,
+)
 from vertex_softmax.foundation.extras import require_proof_extra
 from vertex_softmax.foundation.outputs import Outputs
-from vertex_softmax.runs.memory_limit import limit_memory
+from vertex_softmax.runs.memory_limit import limit_memory, memory_left
 from vertex_softmax.runs.processes import CODES
 
 if TYPE_CHECKING:
+    from vertex_softmax.certificate.certificate import Effort
+    from vertex_softmax.methods.options import Options
     from vertex_softmax.runs.shared.search import SharedSearch
-    from vertex_softmax.search.cascade import Answer
+    from vertex_softmax.search.answers import Answer
     from vertex_softmax.search.verify_files import Instance
 
 GRACE = 0.8
@@ -143,7 +152,13 @@ def verify(
     ] = "bab",
     device: Annotated[str, typer.Option(autocompletion=one_of(DEVICES), help="cpu or cuda.")] = "cpu",
     threads: Annotated[int | None, typer.Option(help="Number of threads; by default the number of cores.")] = None,
-    memory: Annotated[float | None, typer.Option(help="Memory limit of this process in GiB; by default none.")] = None,
+    memory: Annotated[
+        float | None,
+        typer.Option(
+            help="Memory limit of this process in GiB; what may need more is refused before it begins.",
+            show_default="no limit",
+        ),
+    ] = None,
     seed: Annotated[int, typer.Option(help="Seed of the attack.")] = 0,
     as_json: Annotated[
         Path | None,
@@ -267,7 +282,7 @@ def _answer(request: _Request, outputs: Outputs) -> _GivenAnswer:
     import torch
 
     from vertex_softmax.graph.from_onnx.file import OnnxFile, packages
-    from vertex_softmax.search.cascade import Budget
+    from vertex_softmax.search.answers import Budget
     from vertex_softmax.search.replay import counterexample_text
     from vertex_softmax.search.verify_files import described, load_instance, verify_instance
 
@@ -276,6 +291,8 @@ def _answer(request: _Request, outputs: Outputs) -> _GivenAnswer:
         torch.set_num_threads(request.threads)
     if request.memory is not None:
         packages()  # imported before the limit is set, since it counts
+        if request.proved:
+            import vertex_softmax.certificate.instances  # noqa: F401
         limit_memory(request.memory)
     if device != "cpu" and not (device.startswith("cuda") and torch.cuda.is_available()):
         raise InvalidValueError(
@@ -305,12 +322,13 @@ def _answer(request: _Request, outputs: Outputs) -> _GivenAnswer:
         if watched():
             say(f"{time.perf_counter() - begin:6.1f} s  {stage}: {text}")
 
-    with _branching(request, instance, outputs, report) as shared:
+    options = _options(request)
+    with _branching(request, options, instance, outputs, report) as shared:
         answer = verify_instance(
             instance,
             Budget(left),
             method=request.method,
-            options=None if shared is None else shared.crew.task.options,
+            options=options,
             device=device,
             seed=request.seed,
             report=report,
@@ -321,9 +339,11 @@ def _answer(request: _Request, outputs: Outputs) -> _GivenAnswer:
     if shared is not None:
         facts["parts"] = shared.parts
     if request.proved and facts["status"] == "unsat":
-        deadline = begin + loading + left
+        from vertex_softmax.certificate.certificate import Effort
+
         say_proof = functools.partial(report, "proof")
-        more, proof = _proved(instance, answer, Path(request.model), deadline, say_proof)
+        effort = Effort(deadline=begin + loading + left, memory=options.memory)
+        more, proof = _proved(instance, answer, Path(request.model), effort, say_proof)
         facts.update(more)
     facts["seconds"] = {"starting": spent, "loading": loading, **facts["seconds"]}
     facts["seconds"]["total"] = time.perf_counter() - begin + spent
@@ -334,33 +354,55 @@ def _answer(request: _Request, outputs: Outputs) -> _GivenAnswer:
     return _GivenAnswer(facts, text, proof)
 
 
+def _options(request: _Request) -> Options:
+    """The options of the bounds, with what the memory limit leaves now that the files are read.
+
+    On a GPU the numbers are in the GPU's memory, which the limit of the process does not count.
+    """
+    from vertex_softmax.bounds.memory import Memory
+    from vertex_softmax.methods.options import Options
+
+    options = Options()
+    if request.shared is not None:
+        from vertex_softmax.runs.shared.task import SHARED
+
+        options = SHARED
+    if request.memory is None or request.device != "cpu":
+        return options
+    return dataclasses.replace(options, memory=Memory(total=memory_left()))
+
+
 def _branching(
-    request: _Request, instance: Instance, outputs: Outputs, report: Callable[[str, str], None]
+    request: _Request, options: Options, instance: Instance, outputs: Outputs, report: Callable[[str, str], None]
 ) -> contextlib.AbstractContextManager[SharedSearch | None]:
     """Who does branch and bound in place of this process; None if nobody does."""
     if request.shared is None:
         return contextlib.nullcontext(None)
-    options = {"device": request.device, "threads": request.threads, "memory": request.memory}
+    each = {"device": request.device, "threads": request.threads, "memory": request.memory, "options": options}
     files = (request.model, request.spec)
-    return shared_search(instance, files, request.shared, options, outputs, lambda text: report("bab", text))
+    return shared_search(instance, files, request.shared, each, outputs, lambda text: report("bab", text))
 
 
 def _proved(
-    instance: Instance, answer: Answer, model: Path, deadline: float, report: Callable[[str], None]
+    instance: Instance, answer: Answer, model: Path, effort: Effort, report: Callable[[str], None]
 ) -> tuple[dict[str, Any], bytes | None]:
     """Try to prove an unsat: facts about the proof and its bytes; or, if there is none, the answer instead of unsat."""
     from vertex_softmax.bounds.branch_and_bound import Search
-    from vertex_softmax.certificate.certificate import Effort
     from vertex_softmax.certificate.instances import prove_instance
 
-    left = max(0.0, deadline - time.perf_counter())
-    search = Search(seconds=left / 2)
+    left = 0.0 if effort.deadline is None else max(0.0, effort.deadline - time.perf_counter())
+    effort = dataclasses.replace(effort, search=Search(seconds=left / 2))
     try:
-        effort = Effort(search=search, deadline=deadline)
         proof = prove_instance(instance, model.name, effort, report, answer.searched)
     except OutOfTimeError:
         reason = "unsat in floating point; the time was over before there was a proof"
         return {"status": "timeout", "reason": reason}, None
+    except (MemoryError, RuntimeError) as error:
+        if not is_out_of_memory(error):
+            raise
+        refused = isinstance(error, NotEnoughMemoryError)
+        why = str(error) if refused else "there was not enough memory for a proof"
+        return {"status": "unknown", "reason": f"unsat in floating point, and not proved: {why}"}, None
     if proof.certificate is None:
         said = f"unknown (proof margin {proof.margin:.3g}): unsat in floating point, and not proved"
         said += f"; {proof.reason}" if proof.reason else ""

@@ -40,3 +40,14 @@ class ClusterError(VertexError, ConnectionError):
 
 class InternalError(VertexError, RuntimeError):
     """Vertex contradicts itself. Never the caller's fault; please report it."""
+
+
+OUT_OF_MEMORY = ("not enough memory", "can't allocate memory", "out of memory", "std::bad_alloc")
+"""Texts in torch's errors, of several classes, when memory is exhausted."""
+
+
+def is_out_of_memory(error: BaseException) -> bool:
+    """Whether an error says that memory is exhausted: one of Python's, or one of torch's."""
+    if isinstance(error, RuntimeError):
+        return any(text in str(error) for text in OUT_OF_MEMORY)
+    return isinstance(error, MemoryError)

@@ -1,46 +1,107 @@
-"""`bab`: at least `joint`; where that does not decide, branch and bound over its boxes."""
+"""`bab`: at least `joint`; where that does not decide, branch and bound.
+
+Invariant: branch and bound begins the same way whoever asks: with the boxes of `joint` under `root_options`, with the
+rules of `rules_of`, and with goals that pay for rounding. What `joint` knows besides closes objectives, or is the
+larger bound in the end; it changes no tree of an objective that is open.
+"""
 
 from __future__ import annotations
 
 import dataclasses
+from typing import NamedTuple
 
 import torch
+from torch import Tensor
 
 from vertex_softmax.bounds.boxes import Boxes
-from vertex_softmax.bounds.branch_and_bound import Accept, Aim, Outcome, Search, Watchers, branch_and_bound
+from vertex_softmax.bounds.branch_and_bound import Aim, Outcome, Search, Watchers, branch_and_bound
 from vertex_softmax.bounds.coefficients import Objective
+from vertex_softmax.bounds.guard import terms
+from vertex_softmax.bounds.narrowed_search import branch_narrowed
 from vertex_softmax.bounds.question import Question
 from vertex_softmax.bounds.subtrees import Subtrees
+from vertex_softmax.foundation.tolerances import VERDICT
 from vertex_softmax.methods.bound import Bound
+from vertex_softmax.methods.boxes import tightened_boxes
 from vertex_softmax.methods.joint import joint
-from vertex_softmax.methods.options import Options
+from vertex_softmax.methods.options import JointParts, Options
 from vertex_softmax.ops.rules import RowRule, Rules
+from vertex_softmax.sets.region import BoxRegion
+
+
+class BranchedBound(NamedTuple):
+    """Bounds, and what branch and bound had to do with them; None if there was none."""
+
+    bound: Bound
+    outcome: Outcome | None
 
 
 def bab(question: Question, objective: Objective, options: Options) -> Bound:
     """The bounds of `joint`, and for what is not above the goal (0 if there is none) those of branch and bound."""
-    goal = 0.0 if options.goal is None else options.goal
+    return searched(question, objective, options).bound
+
+
+def searched(
+    question: Question, objective: Objective, options: Options, watchers: Watchers | None = None
+) -> BranchedBound:
+    """The same, and what branch and bound has found; several inputs at once are not branched.
+
+    Without watchers any input at which an objective is not above its goal ends it, and where `joint` knows of one
+    there is no search.
+    """
     by_joint = joint(question, objective, options)
-    hopeless = by_joint.hopeless is not None and bool(by_joint.hopeless.any())
-    if question.batch != 1 or by_joint.boxes.problems or hopeless or bool((by_joint.lower > goal).all()):
-        return by_joint
-    known = by_joint.lower[0]
-    aim = Aim(objective.coefficients.A[0], goals=torch.full_like(known, goal), known=known)
-    outcome = branch(question, by_joint, aim, options)
-    return dataclasses.replace(by_joint, lower=outcome.bound.unsqueeze(0))
+    hopeless = by_joint.hopeless is not None and bool(by_joint.hopeless.any()) and watchers is None
+    if question.batch != 1 or by_joint.boxes.problems or hopeless:
+        return BranchedBound(by_joint, None)
+    lower = by_joint.lower[0]
+    goals = _goals(question, by_joint, objective, options)
+    if bool((lower > goals).all()):
+        return BranchedBound(by_joint, None)
+    root = joint(question, objective, root_options(options))
+    if root.boxes.problems:
+        return BranchedBound(by_joint, None)
+    known = torch.where(lower > goals, lower, root.lower[0])
+    outcome = branch(question, root, Aim(objective.coefficients.A[0], goals, known), options, watchers)
+    best = torch.where(lower.isnan(), outcome.bound, torch.maximum(lower, outcome.bound))
+    return BranchedBound(dataclasses.replace(by_joint, lower=best.unsqueeze(0)), outcome)
+
+
+def _goals(question: Question, bound: Bound, objective: Objective, options: Options) -> Tensor:
+    """The goal for each objective of one input, (S,): above it by more than rounding adds to any of its bounds."""
+    rules = Rules(attention=RowRule.AFFINE, product=options.product, sums=True)
+    size = VERDICT[question.dtype] * terms(question, bound.boxes, objective, rules).amax(1)
+    guard = torch.where(size.isfinite(), size, torch.zeros_like(size))  # else nothing is concluded, whatever is shown
+    return (guard + (0.0 if options.goal is None else options.goal)).expand(bound.lower.shape[1]).clone()
+
+
+def root_options(options: Options) -> Options:
+    """The options of `joint` on the way to branch and bound: with its own boxes alone and without an ascent."""
+    return dataclasses.replace(options, parts=JointParts.OWN, ascent=None)
 
 
 def branch(
     question: Question, root: Bound, aim: Aim, options: Options, watchers: Watchers | None = None,
     search: Search | None = None,
 ) -> Outcome:  # fmt: skip
-    """Branch and bound over the boxes of a bound, by the affine vertex rule; `search` in place of the options' own."""
-    return branch_and_bound(question, root.boxes, aim, rules_of(options), search or options.search, watchers)
+    """Branch and bound over the boxes of a bound, by the affine vertex rule; `search` in place of the options' own.
+
+    Before that the set is narrowed for each objective, where that is possible and no record is asked for: a record has
+    splits of the whole set alone.
+    """
+    watchers, search, rules = watchers or Watchers(), search or options.search, rules_of(options)
+    possible = question.batch == 1 and isinstance(question.given, BoxRegion) and not root.boxes.problems
+    if watchers.record is None and possible and search.narrowing > 0:
+
+        def make(narrower: Question) -> Boxes:
+            return tightened_boxes(narrower, options)
+
+        return branch_narrowed(question, root.boxes, aim, rules, search, watchers, make)
+    return branch_and_bound(question, root.boxes, aim, rules, search, watchers)
 
 
-def subtrees(question: Question, boxes: Boxes, aim: Aim, options: Options, accept: Accept | None = None) -> Subtrees:
+def subtrees(question: Question, boxes: Boxes, aim: Aim, options: Options, watchers: Watchers) -> Subtrees:
     """The same on given parts of the set, for one of several workers."""
-    return Subtrees(question, boxes, aim, rules_of(options), options.search, accept)
+    return Subtrees(question, boxes, aim, rules_of(options), options.search, watchers)
 
 
 def rules_of(options: Options) -> Rules:

@@ -22,7 +22,7 @@ from vertex_softmax.ops.attention import Attention
 from vertex_softmax.ops.normalization import Normalize
 from vertex_softmax.ops.rules import RowRule, Rules
 from vertex_softmax.sets.choice_region import ChoiceRegion
-from vertex_softmax.sets.region import BoxRegion
+from vertex_softmax.sets.region import BoxRegion, Region
 
 
 class Kind(StrEnum):
@@ -45,9 +45,13 @@ def tightened_boxes(question: Question, options: Options, known: Sequence[Boxes]
 
 def uses_zonotopes(question: Question, options: Options) -> bool:
     """Whether boxes are made by zonotopes: they have the set's own unknowns, generators a box's."""
-    hard = is_hard(question.graph, options) or _has_many_scores(question.graph, options)
-    wanted = options.generators and (not question.given.unit.cube or hard)
-    return wanted and not are_too_wide(question)
+    return may_use_zonotopes(question.graph, question.given, options) and not are_too_wide(question)
+
+
+def may_use_zonotopes(graph: Graph, region: Region, options: Options) -> bool:
+    """Whether boxes are made by zonotopes if these do not take too much memory."""
+    hard = is_hard(graph, options) or _has_many_scores(graph, options)
+    return options.generators and (not region.unit.cube or hard)
 
 
 def has_intervals_alone(question: Question, options: Options) -> bool:

@@ -32,9 +32,14 @@ def crown(question: Question, objective: Objective, options: Options) -> Bound:
 def _boxes(question: Question, options: Options) -> Boxes:
     """By passes under the LSE rule; behind a first attention zonotopes are quicker, and mostly tighter."""
     if not are_too_wide(question):
-        most = min(MOST_ATTENTIONS_BY_LSE, options.attentions_by_passes)
-        options = dataclasses.replace(options, attentions_by_passes=most)
+        options = with_zonotopes_early(options)
     return boxes_by_passes(question, RowRule.LSE, options)
+
+
+def with_zonotopes_early(options: Options) -> Options:
+    """The options under which `crown` makes boxes: by zonotopes behind the first attention."""
+    most = min(MOST_ATTENTIONS_BY_LSE, options.attentions_by_passes)
+    return dataclasses.replace(options, attentions_by_passes=most)
 
 
 def alpha_crown(question: Question, objective: Objective, options: Options, boxes: Boxes | None = None) -> Bound:

@@ -6,11 +6,12 @@ import dataclasses
 from collections.abc import Callable
 from enum import StrEnum
 
+from vertex_softmax.bounds.branch_and_bound import Watchers
 from vertex_softmax.bounds.coefficients import Objective
 from vertex_softmax.bounds.question import Question
 from vertex_softmax.foundation.errors import InvalidValueError
 from vertex_softmax.foundation.precision import full_precision
-from vertex_softmax.methods.bab import bab
+from vertex_softmax.methods.bab import BranchedBound, bab, searched
 from vertex_softmax.methods.bound import Bound
 from vertex_softmax.methods.crown import alpha_crown, crown, settled_cheaply
 from vertex_softmax.methods.hybrid import hybrid
@@ -76,3 +77,10 @@ def lower_bounds(question: Question, objective: Objective, method: Method, optio
     if recipe.rule is not None and (quick := settled_cheaply(question, objective, options)) is not None:
         return quick
     return recipe.run(question, objective, options)
+
+
+@full_precision()
+def searched_bounds(question: Question, objective: Objective, options: Options, watchers: Watchers) -> BranchedBound:
+    """`lower_bounds` by `bab` of one input, with who hears of branch and bound, and with what it has found."""
+    quick = settled_cheaply(question, objective, options)
+    return searched(question, objective, options, watchers) if quick is None else BranchedBound(quick, None)

@@ -1,8 +1,12 @@
-"""How many inputs to bound together, so that they fit into the memory."""
+"""How many inputs to bound together, so that they fit into the memory; and what is refused because one does not.
+
+Invariant: with `Memory.total` nothing is computed whose estimate is larger. Estimates are what was measured, rounded up
+(lab/benchmarks/limits.py).
+"""
 
 from __future__ import annotations
 
-import math
+import dataclasses
 
 import torch
 
@@ -11,23 +15,39 @@ from vertex_softmax.bounds.memory import (
     LEAST,
     MOST_GENERATOR_NUMBERS,
     MOST_PAIR_NUMBERS,
+    PAIR_ARRAYS,
     needed,
     needed_once,
     pair_numbers,
 )
+from vertex_softmax.bounds.question import Question
+from vertex_softmax.bounds.zonotope_sizes import zonotope_numbers
+from vertex_softmax.foundation.errors import NotEnoughMemoryError
 from vertex_softmax.graph.ir import Graph
-from vertex_softmax.methods.boxes import is_hard
+from vertex_softmax.methods.boxes import may_use_zonotopes
+from vertex_softmax.methods.crown import with_zonotopes_early
 from vertex_softmax.methods.options import Options
 from vertex_softmax.methods.registry import METHODS, Method
 from vertex_softmax.ops.normalization import Normalize
-from vertex_softmax.sets.region import Region
+from vertex_softmax.sets.region import BoxRegion, Region
 
 GENERATED = 6
 """How many arrays of the size of a node's generators are alive at once: queries, keys, values, and copies."""
 
-ZONOTOPES, REDUCED = 6, 14
-"""How many arrays of the size of the blocks of the largest zonotope are alive at once (measured: 4), and where blocks
-are reduced (measured: 13)."""
+
+@dataclasses.dataclass(frozen=True)
+class Need:
+    """Bytes that a method may need."""
+
+    each: int
+    """for every input that is bounded"""
+    once: int
+    """besides, however many there are"""
+
+    @property
+    def one(self) -> int:
+        """For one input."""
+        return self.each + self.once
 
 
 def batch_size(
@@ -36,35 +56,40 @@ def batch_size(
     options: Options,
     device: torch.device,
     dtype: torch.dtype = torch.float64,
-    varying: int = 0,
+    region: Region | None = None,
 ) -> int:
     """How many inputs to bound together on a device; NotEnoughMemoryError if one alone may not fit the limit.
 
-    `varying`: how many numbers of an input vary over its set, at most; products of them are many (bounds/zonotopes.py).
-    Six parameters: what is bounded, how, where and over what.
+    `region`: the input sets, if they are bounded: the numbers that vary have unknowns, and products of these are many
+    (bounds/zonotopes.py). Six parameters: what is bounded, how, where and over what.
     """
     size = _preferred(graph, method, options, device)
-    products = pair_numbers(graph, varying)
+    products = 0 if region is None else pair_numbers(graph, varying_numbers(region))
     if 0 < products <= MOST_PAIR_NUMBERS and METHODS[method].rule is not None:
         room = MOST_PAIR_NUMBERS if device.type == "cpu" else 16 * MOST_PAIR_NUMBERS
         size = max(1, min(size, room // products))
     if options.memory.total is None:  # the usual case, for which the estimate would be wasted
         return size
-    need, once = _needed(graph, method, options, device, dtype)
-    if METHODS[method].rule is not None and options.generators and is_hard(graph, options):
-        need += dtype.itemsize * zonotope_numbers(graph, varying)
-    fitting = options.memory.most_inputs(need, once)
+    need = _needed(graph, method, options, device, dtype, region)
+    fitting = options.memory.most_inputs(need.each, need.once)
+    if fitting == 0:
+        fit = [
+            other
+            for other in METHODS
+            if not options.memory.refusal(other, _needed(graph, other, options, device, dtype, region).one)
+        ]
+        other = f", or take a method that fits: {', '.join(fit)}" if fit else ""
+        raise NotEnoughMemoryError(options.memory.refusal(f"{method} on one input", need.one) + other)
     return size if fitting is None else min(size, fitting)
 
 
-def zonotope_numbers(graph: Graph, varying: int) -> int:
-    """How many numbers zonotopes may have at once for one input of which so many numbers vary.
-
-    Every op that is not affine brings an unknown for each of its numbers, at most; blocks are reduced beyond a limit.
-    """
-    curved = [math.prod(node.shape) for node in graph.nodes() if node.inputs and not node.op.affine]
-    numbers = (varying + sum(curved)) * max(curved, default=0)
-    return REDUCED * MOST_GENERATOR_NUMBERS if numbers > MOST_GENERATOR_NUMBERS else ZONOTOPES * numbers
+def refusal(question: Question, method: Method, options: Options) -> str:
+    """Why a method is not tried on a question of one input, in words; empty if it fits the limit of the options."""
+    try:
+        batch_size(question.graph, method, options, question.device, question.dtype, question.given)
+    except NotEnoughMemoryError as error:
+        return str(error)
+    return ""
 
 
 def varying_numbers(region: Region) -> int:
@@ -74,18 +99,25 @@ def varying_numbers(region: Region) -> int:
 
 
 def _needed(
-    graph: Graph, method: Method, options: Options, device: torch.device, dtype: torch.dtype
-) -> tuple[int, int]:
-    """Bytes for every input, and once."""
+    graph: Graph, method: Method, options: Options, device: torch.device, dtype: torch.dtype, region: Region | None
+) -> Need:
+    """Bytes that a method may need; without a region those of zonotopes are left out."""
     recipe, item = METHODS[method], dtype.itemsize
     linear = recipe.rule is not None
-    need = needed(graph, item, sets=recipe.box_sets, linear=linear, tables=recipe.tables)
+    each = needed(graph, item, sets=recipe.box_sets, linear=linear, tables=recipe.tables)
     if recipe.tightened and options.generators:
-        need += GENERATED * item * most_numbers(graph)
-    once = LEAST + (options.search.memory if recipe.branches else 0)
+        each += GENERATED * item * most_numbers(graph)
+    once = LEAST + (options.memory.for_parts(options.search.memory) if recipe.branches else 0)
     if linear:
         once += needed_once(graph, item, options.memory.limit(device))
-    return need, once
+        early = options if method is Method.VERTEX else with_zonotopes_early(options)
+        if region is not None and may_use_zonotopes(graph, region, early):
+            varying = varying_numbers(region)
+            each += item * zonotope_numbers(graph, varying, local=isinstance(region, BoxRegion))
+            products = pair_numbers(graph, varying)
+            if products <= options.memory.most_pairs(item):
+                each += PAIR_ARRAYS * item * products
+    return Need(each, once)
 
 
 def _preferred(graph: Graph, method: Method, options: Options, device: torch.device) -> int:

@@ -182,9 +182,8 @@ class Curved(Elementwise):
         """With a fan of lines, if parameters are free."""
         if not context.rules.free:
             return CurvedRelaxation(lines)
-        ends = end_lines(self.evaluate, self.derivative, *self.curvature(), *context.boxes[0])
-        left, right = (end.map(beside) for end in ends)
-        return CurvedRelaxation(lines, Fan(lines, left, right))
+        left, right = end_lines(self.evaluate, self.derivative, *self.curvature(), *context.boxes[0])
+        return CurvedRelaxation(lines, Fan(lines, left.map(beside), right.map(beside)))
 
     def band(self, box: Interval, rules: Rules) -> Band:
         """The band with the slope of the chord."""

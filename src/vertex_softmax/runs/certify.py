@@ -19,8 +19,8 @@ from vertex_softmax.foundation.precision import full_precision
 from vertex_softmax.foundation.tolerances import VERDICT
 from vertex_softmax.graph.ir import Graph
 from vertex_softmax.methods.options import Options
-from vertex_softmax.methods.registry import Method, lower_bounds, method_named
-from vertex_softmax.methods.sizing import batch_size, varying_numbers
+from vertex_softmax.methods.registry import Method, lower_bounds, method_named, searched_bounds
+from vertex_softmax.methods.sizing import batch_size
 from vertex_softmax.methods.verdict import Verdict
 from vertex_softmax.ops.elementwise import Log
 from vertex_softmax.ops.interval import Interval
@@ -30,6 +30,7 @@ from vertex_softmax.runs.certification import Certification, in_order, together
 from vertex_softmax.runs.choices import decided_by_choices
 from vertex_softmax.runs.classes import Asked, Classes
 from vertex_softmax.runs.counterexamples import DEFAULT, Attacking, Counterexamples, attacked
+from vertex_softmax.runs.met_inside import MetInside
 from vertex_softmax.runs.unions import hull, members_of, united
 from vertex_softmax.runs.verdicts import CENTRE, Margins, require_consistent, verdicts_of, with_ties
 from vertex_softmax.sets import InputSet
@@ -110,6 +111,8 @@ class _How:
     """None: no proofs."""
     original: Loaded
     attack: Attacking | None = None
+    attacked: bool = False
+    """whether what is left was attacked before any bound"""
     file: dict[str, object] = dataclasses.field(default_factory=dict)
     """how a certificate names the file that the model was read from"""
 
@@ -118,6 +121,8 @@ def _answer(graph: Graph, input_set: InputSet, asked: Asked, ask: _How) -> Certi
     """The answer for inputs that have one graph."""
     dtype, device = ask.dtype, ask.device
     exact = (graph if ask.rigorous is not None else _logits(graph)).to(torch.float64, device)
+    if ask.rigorous is not None:
+        _require_room_for_proofs(exact, ask.options)
     members = members_of(input_set)
     count = len(members[0].region(exact.input.shape, dtype, device).box.lower)
     classes = asked.classes(exact.output.shape, count, device)
@@ -148,7 +153,7 @@ def _decided_first(exact: Graph, input_set: InputSet, classes: Classes, ask: _Ho
     if not rest:
         return found
     others = classes.at(torch.tensor(rest, device=ask.device))
-    left = _bounded(exact, input_set[rest], others, dataclasses.replace(ask, attack=None))
+    left = _bounded(exact, input_set[rest], others, dataclasses.replace(ask, attacked=True))
     return together([found.at(done), left], [done, rest])
 
 
@@ -178,7 +183,7 @@ def _bounded(exact: Graph, input_set: InputSet, classes: Classes, ask: _How) -> 
     graph = exact.to(ask.dtype, ask.device)
     region = input_set.region(graph.input.shape, ask.dtype, ask.device)
     count = len(region.box.lower)
-    size = batch_size(graph, ask.method, ask.options, ask.device, ask.dtype, varying_numbers(region))
+    size = batch_size(graph, ask.method, ask.options, ask.device, ask.dtype, region)
     parts = []
     for i in range(0, count, size):
         some = input_set[i : i + size] if count == len(input_set) else input_set  # else the batch is one input
@@ -219,6 +224,16 @@ def _proved(
     return with_proofs(found, batch, ask.options, rigorous=bool(ask.rigorous))
 
 
+def _require_room_for_proofs(graph: Graph, options: Options) -> None:
+    """Raise before anything is computed if proofs cannot be made: for want of a library, or of memory."""
+    try:
+        from vertex_softmax.certificate.certificate import forward_first
+        from vertex_softmax.certificate.room import require_room
+    except ImportError as error:
+        raise InvalidValueError(f"{error.name} is missing: pip install 'vertex-softmax[proof]'") from error
+    require_room(graph, options.memory, forward=forward_first(graph))
+
+
 def _certified(graph: Graph, region: Region, centres: Centres, classes: Classes, ask: _How) -> Certification:
     """The answer for inputs that are bounded together."""
     lower = region.box.lower
@@ -246,8 +261,14 @@ def _certified(graph: Graph, region: Region, centres: Centres, classes: Classes,
                 counterexamples=by_words.counterexample.unsqueeze(0),
             )
         ask, effort = dataclasses.replace(ask, method=Method.JOINT), by_words.effort
+    attacks = ask.attack is not None and ask.attack.targets > 0
+    inside = MetInside(centres, classes) if attacks and batch == 1 == len(centres.input_set) else None
     with torch.no_grad():
-        found = lower_bounds(question, objective, ask.method, ask.options)
+        if ask.method is Method.BAB and inside is not None:
+            found, branched = searched_bounds(question, objective, ask.options, inside.watchers())
+            effort = {} if branched is None else {"parts": branched.domains}
+        else:
+            found = lower_bounds(question, objective, ask.method, ask.options)
     positive = bool((found.lower > 0).any())
     guard = rounding(question, found, objective, ask.method, ask.options) if positive else None
     wrong = centres.misclassified(classes, (clean.amin(1) < 0) & clean.isfinite().all(1))
@@ -265,7 +286,10 @@ def _certified(graph: Graph, region: Region, centres: Centres, classes: Classes,
         counterexamples=_centres_that_are_wrong(centres, wrong),
     )
     require_consistent(margins, classes, classes.spread(clean), wrong)
-    decided, refuted = _decided(outcome, found.lower, centres, classes, ask)
+    met = None if inside is None else inside.found
+    if met is not None:
+        require_consistent(margins, classes, met.margins, met.where)
+    decided, refuted = _decided(outcome, found.lower, centres, classes, ask, met)
     require_consistent(margins, classes, refuted.margins, refuted.where)
     return with_ties(decided, torch.minimum(refuted.margins, decided.clean.double()))
 
@@ -278,21 +302,28 @@ def _centres_that_are_wrong(centres: Centres, wrong: Tensor) -> Tensor:
 
 
 def _decided(
-    outcome: Certification, order: Tensor, centres: Centres, classes: Classes, ask: _How
+    outcome: Certification,
+    order: Tensor,
+    centres: Centres,
+    classes: Classes,
+    ask: _How,
+    met: Counterexamples | None = None,
 ) -> tuple[Certification, Counterexamples]:
     """The outcome after an attack on the inputs that are unknown, and what the attack found, of all inputs.
 
-    order: (batch, T), the targets with the least of these come first.
+    order: (batch, T), the targets with the least of these come first. met: of the one input there is, a counterexample
+    that branch and bound has met: then no attack is needed. Six parameters: what is known, and how to go on.
     """
     count = len(outcome.verdicts)
     where, reached = torch.zeros(count, dtype=torch.bool, device=ask.device), outcome.clean.double().clone()
     points = outcome.counterexamples.clone()
     which = torch.tensor([i for i, verdict in enumerate(outcome.verdicts) if verdict is Verdict.UNKNOWN]).long()
-    if ask.attack is None or not len(which) or len(centres.input_set) != count:
+    idle = ask.attack is None or (ask.attacked and met is None)
+    if ask.attack is None or idle or not len(which) or len(centres.input_set) != count:
         return outcome, Counterexamples(where, points, reached)
     begin, there = time.perf_counter(), which.to(ask.device)
     some = dataclasses.replace(centres, input_set=centres.input_set[which])
-    found = attacked(some, classes.at(there), order[there], ask.attack)
+    found = met or attacked(some, classes.at(there), order[there], ask.attack)
     where[there], reached[there] = found.where, found.margins
     verdicts, reasons = list(outcome.verdicts), list(outcome.reasons)
     for j in found.where.nonzero().flatten().tolist():
@@ -338,7 +369,7 @@ def _interval(graph: Graph, input_set: InputSet, ask: _How) -> Interval:
     """The interval of every output for inputs that have one graph."""
     graph = graph.to(ask.dtype, ask.device)
     region = input_set.region(graph.input.shape, ask.dtype, ask.device)
-    size = batch_size(graph, ask.method, ask.options, ask.device, ask.dtype, varying_numbers(region))
+    size = batch_size(graph, ask.method, ask.options, ask.device, ask.dtype, region)
     count = len(region.box.lower)
     parts = [_output_interval(graph, region.at(slice(i, i + size)), ask) for i in range(0, count, size)]
     return Interval(torch.cat([part.lower for part in parts]), torch.cat([part.upper for part in parts]))

@@ -81,7 +81,7 @@ def attacked(centres: Centres, classes: Classes, bounds: Tensor, how: Attacking)
     descent = Descent(how.steps, restarts, None, how.seed, room)
     margins, points = descended(logits, centres.input_set, labels, aims, descent)
     worst = points[torch.arange(len(points), device=home), margins.argmin(1)]
-    chosen = _in_precision(worst, centres.input_set, centres.original.precision)
+    chosen = in_precision(worst, centres.input_set, centres.original.precision)
     return judged(centres, classes, chosen, margins.amin(1) < 0)
 
 
@@ -103,7 +103,7 @@ def judged(centres: Centres, classes: Classes, points: Tensor, suspects: Tensor)
     return Counterexamples(where, points, classes.spread(margins))
 
 
-def _in_precision(points: Tensor, input_set: InputSet, dtype: torch.dtype) -> Tensor:
+def in_precision(points: Tensor, input_set: InputSet, dtype: torch.dtype) -> Tensor:
     """The points as floats of the model's own precision, rounded towards the centre; unchanged where that leaves a set.
 
     So the user's model takes exactly the point that is reported.

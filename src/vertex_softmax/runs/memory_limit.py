@@ -1,4 +1,8 @@
-"""The limit of this process's memory, which --memory sets."""
+"""The limit of this process's memory, which --memory sets, and what of it is left for bounds.
+
+Invariant: the system refuses what goes beyond the limit; before that, bounds that are given what is left
+(`Memory.total`) refuse what may go beyond it.
+"""
 
 from __future__ import annotations
 
@@ -28,6 +32,16 @@ def limit_memory(gib: float) -> None:
     _, ceiling = resource.getrlimit(resource.RLIMIT_DATA)
     if ceiling == resource.RLIM_INFINITY or most <= ceiling:  # else the system's own limit is the smaller one
         resource.setrlimit(resource.RLIMIT_DATA, (most, most))
+
+
+def memory_left() -> int | None:
+    """Bytes that this process may still ask for under the limit that it has; None if it has none."""
+    try:
+        import resource
+    except ImportError:
+        return None
+    most, _ = resource.getrlimit(resource.RLIMIT_DATA)
+    return None if most == resource.RLIM_INFINITY else max(1, most - _in_use("VmData:"))
 
 
 def _in_use(name: str) -> int:

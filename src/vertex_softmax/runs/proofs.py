@@ -44,7 +44,7 @@ class Batch:
 def with_proofs(found: Certification, batch: Batch, options: Options, *, rigorous: bool) -> Certification:
     """The certification with a certificate for each verified input."""
     graph, classes = batch.graph, batch.classes
-    effort = Effort(options.ascent or Ascent(steps=0), options.pieces, best=rigorous)
+    effort = Effort(options.ascent or Ascent(steps=0), options.pieces, best=rigorous, memory=options.memory)
     if METHODS[method_named(found.method)].branches:
         effort = dataclasses.replace(effort, search=options.search)
     about = {"model": batch.file or {"sha256": network_hash(graph)}}

@@ -20,7 +20,7 @@ from vertex_softmax.graph.ir import Graph, Node
 from vertex_softmax.methods.boxes import tightened_boxes
 from vertex_softmax.methods.options import Options
 from vertex_softmax.methods.registry import Method
-from vertex_softmax.methods.sizing import batch_size, varying_numbers
+from vertex_softmax.methods.sizing import batch_size
 from vertex_softmax.ops.rules import RowRule, Rules
 from vertex_softmax.runs.run import AttentionHeads, OtherSlack, SlackMap
 from vertex_softmax.sets import InputSet
@@ -40,7 +40,7 @@ def slack_map(graph: Graph, input_set: InputSet, labels: Sequence[int], targets:
     """
     options = Options()
     region = input_set.region(graph.input.shape, graph.dtype, graph.device)
-    size = batch_size(graph, METHOD, options, graph.device, graph.dtype, varying_numbers(region))
+    size = batch_size(graph, METHOD, options, graph.device, graph.dtype, region)
     parts: dict[Node, Tensor] = {}
     rows: dict[Node, Tensor] = {}
     widths: dict[Node, Tensor] = {}

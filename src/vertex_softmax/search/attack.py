@@ -11,6 +11,8 @@ margin at that input, in floating point.
 from __future__ import annotations
 
 import copy
+import math
+import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TypeAlias
@@ -111,6 +113,10 @@ class Descent:
     seed: int = 0
     points: int = 0
     """the most points that go through the network at once, but for those of one input; 0: POINTS"""
+    reach: float = 1.0
+    """the set's steps are so many times as long"""
+    until: float = math.inf
+    """no further step from this time on, on the clock of time.perf_counter"""
 
 
 def descended(
@@ -131,6 +137,15 @@ def descended(
         margins.append(search.margins)
         inputs.append(search.inputs)
     return torch.cat(margins), torch.cat(inputs)
+
+
+def descended_from(
+    function: Function, input_set: InputSet, labels: Tensor, targets: Tensor, starts: Tensor, how: Descent
+) -> tuple[Tensor, Tensor]:
+    """The same from given points of the sets alone, (batch, points, *input shape), for every target."""
+    search = _MarginDescent(function, input_set, labels, targets)
+    search.descend(starts[:, None].expand(-1, targets.shape[1], *starts.shape[1:]), how)
+    return search.margins, search.inputs
 
 
 class _MarginDescent:
@@ -161,11 +176,11 @@ class _MarginDescent:
         """Take steps from x (batch, targets, restarts, *shape), points of the sets."""
         for i in range(how.steps + 1):
             gradient = self._visit(x)
-            if i == how.steps:
+            if i == how.steps or time.perf_counter() >= how.until:
                 return
             decay = 0.25 * (1 + torch.cos(torch.tensor(torch.pi * i / how.steps, dtype=torch.float64)).item())
             if how.step_size is None:
-                x = self._step(x, gradient, decay)
+                x = self._step(x, gradient, how.reach * decay)
             else:
                 away = (x - how.step_size * gradient.sign()).flatten(1, 2)
                 x = self.input_set.project(away).reshape(x.shape)

@@ -23,8 +23,9 @@ from vertex_softmax.bounds.question import Question
 from vertex_softmax.foundation.precision import full_precision
 from vertex_softmax.foundation.tolerances import COMPARISON
 from vertex_softmax.graph.ir import Graph
+from vertex_softmax.methods.bab import root_options
 from vertex_softmax.methods.boxes import tightened_boxes
-from vertex_softmax.methods.options import JointParts, Options
+from vertex_softmax.methods.options import Options
 from vertex_softmax.ops.rules import RowRule, Rules
 from vertex_softmax.sets.region import BoxRegion
 from vertex_softmax.sets.rounding import outward
@@ -69,11 +70,6 @@ def question_over(graph: Graph, case: Case, options: Options, deadline: float | 
 
     region = BoxRegion(placed(case.lower, -torch.inf), placed(case.upper, torch.inf))
     return Question.over(graph, region, memory=options.memory, deadline=deadline)
-
-
-def root_options(options: Options) -> Options:
-    """The options of `joint` on the way to branch and bound: with its own boxes alone and without an ascent."""
-    return dataclasses.replace(options, parts=JointParts.OWN, ascent=None)
 
 
 @full_precision()

@@ -7,15 +7,19 @@ All else is `unknown`, or `timeout` if the time was too short.
 What is cheap comes first: a few batches of the attack, then crown; before joint the attack goes on for half as long as
 the bounds have taken so far, and before branch and bound, or at the end, until its share is spent. So a property that
 a cheap bound decides pays for a cheap attack only, and one that stays open is attacked for the whole share.
+
+A stage that may need more memory than `Options.memory` allows is left out before it begins, and a stage whose memory is
+exhausted ends; the others still run, and what one of them decides counts. Where crown is left out, ibp is in its place.
 """
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import itertools
 import math
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Sequence
 from enum import StrEnum
 
 import torch
@@ -28,27 +32,27 @@ from vertex_softmax.bounds.coefficients import Objective
 from vertex_softmax.bounds.guard import terms
 from vertex_softmax.bounds.question import Question
 from vertex_softmax.bounds.record import Record
-from vertex_softmax.foundation.errors import InvalidValueError, OutOfTimeError
+from vertex_softmax.foundation.errors import InvalidValueError, NotEnoughMemoryError, OutOfTimeError, is_out_of_memory
 from vertex_softmax.foundation.precision import full_precision
 from vertex_softmax.foundation.tolerances import PROPERTY
 from vertex_softmax.graph.ir import Graph
-from vertex_softmax.methods.bab import branch, rules_of
+from vertex_softmax.methods.bab import branch, root_options, rules_of
 from vertex_softmax.methods.bound import Bound
 from vertex_softmax.methods.options import Options
 from vertex_softmax.methods.registry import METHODS, Method, lower_bounds
 from vertex_softmax.methods.verdict import Verdict
-from vertex_softmax.ops.rules import Rules
-from vertex_softmax.search.branching import AFFINE, Branching, BranchRequest, question_over, root_options
-from vertex_softmax.search.falsify import Found, PausedSearch, falsify, paused_search
+from vertex_softmax.search.answers import Answer, Budget, CaseSearch
+from vertex_softmax.search.branching import AFFINE, Branching, BranchRequest, question_over
+from vertex_softmax.search.falsify import Found, PausedSearch, paused_search
+from vertex_softmax.search.mixing import mix
 from vertex_softmax.search.replay import Counterexample
+from vertex_softmax.search.stages import fitting_stages
 from vertex_softmax.search.targets import Target, targets_of
 from vertex_softmax.search.visits import Confirm
 from vertex_softmax.specs.property import Property
 
 ROWS = 1000
 """The share of PROPERTY pays for mixes of this many rows of a conjunction; of more, as much more."""
-MIXING = 40
-"""Steps that look for the mix of a conjunction's rows."""
 FIRST_BATCHES = 24
 """The batches of the attack before the first bound: the centres, and short descents and samples in turn."""
 ATTACK_SHARE = 0.5
@@ -68,64 +72,9 @@ class Stage(StrEnum):
 
 AGAIN = "attack again"
 """The name under which the time of the second attack is reported."""
+INSIDE = "attack inside"
+"""The name under which the time of descents from parts of branch and bound is reported."""
 CASCADE = tuple(Stage)
-
-
-@dataclasses.dataclass(frozen=True)
-class Budget:
-    """Seconds in all, and which shares of what is left the attacks may take; the rest is for bounds."""
-
-    seconds: float = 100.0
-    first: float = 0.02
-    """of the attack before branch and bound; a part of it comes before any bound"""
-    second: float = 0.15
-    """of the attack on what bounds leave open"""
-    after: float = 0.1
-    """when that begins: after this share was spent on branch and bound, or where that ended before"""
-    most: float = 10.0
-    """seconds of one attack, at most"""
-
-    def __post_init__(self) -> None:
-        if not self.seconds > 0 or math.isinf(self.seconds):
-            raise InvalidValueError(f"the time budget is {self.seconds!r} seconds; it must be a number above 0")
-        if not (all(0 <= share <= 1 for share in (self.first, self.second, self.after)) and self.most >= 0):
-            raise InvalidValueError(f"{self}: shares are from 0 to 1")
-
-
-@dataclasses.dataclass(frozen=True)
-class Answer:
-    """What is known of a property when the time is over or the question answered."""
-
-    verdict: Verdict
-    reason: str
-    """in words, why"""
-    stage: str
-    """the stage or method that decided; empty if none did"""
-    counterexample: Counterexample | None
-    bounds: tuple[tuple[float, ...], ...]
-    """per case and conjunction: the best lower bound of λ·C y − λ·d; excluded if it clears the guard"""
-    nearest: float
-    """the least violation an attack saw: 0 or less would be a counterexample; inf if there was none"""
-    domains: int
-    seconds: dict[str, float]
-    searched: tuple[CaseSearch, ...] = ()
-    """if they were asked for, the searches of branch and bound, with the leaves of their trees"""
-
-
-@dataclasses.dataclass(frozen=True, eq=False)
-class CaseSearch:
-    """A search of branch and bound for conjunctions of one case, and the leaves it has left."""
-
-    case: int
-    numbers: tuple[int, ...]
-    """the conjunction of each objective, counted within the case"""
-    weights: tuple[Tensor, ...]
-    """the mix of the conjunction's rows that each objective is, (m,)"""
-    objectives: Tensor
-    """(n, *output shape)"""
-    question: Question
-    rules: Rules
-    record: Record
 
 
 Report = Callable[[str, str], None]
@@ -199,6 +148,8 @@ class _Cascade:
         self.nearest = math.inf
         self.domains = 0
         self.problem = ""
+        self.short: dict[str, str] = {}
+        """by stage: why there was not enough memory for it"""
         self.searched: list[CaseSearch] = []
         self.attack: PausedSearch | None = None
         self.attack_left = min(budget.first * budget.seconds, budget.most)
@@ -229,7 +180,7 @@ class _Cascade:
         open_ = self._open()
         worst = min((target.best for target in open_), default=math.nan)
         said = f"{len(open_)} of {len(self.targets)} conjunctions are open, the worst bound is {worst:.6g}"
-        return f"{said}; {self.problem}" if self.problem else said
+        return "; ".join(text for text in (said, self.problem, *self.short.values()) if text)
 
     def _open(self, case: int | None = None) -> list[Target]:
         return [t for t in self.targets if not t.excluded and case in (None, t.case)]
@@ -262,11 +213,31 @@ class _Cascade:
         """The first batches of the attack on all cases, or all of it if there are no bounds; raises _Found."""
         self._left_seconds()
         begin = time.perf_counter()
-        self.attack = paused_search(self.graph, self.prop, self.task.confirm, seed=self.task.seed)
         batches = itertools.count(1)
         few = None if self.task.method == Stage.ATTACK else lambda: next(batches) >= FIRST_BATCHES
-        found = self.attack.resume(begin + self.attack_left, few)
-        self._attacked(Stage.ATTACK, begin, found)
+        with self._memory_of(Stage.ATTACK):
+            self.attack = self._paused_search(self.prop)
+            self._attacked(Stage.ATTACK, begin, self.attack.resume(begin + self.attack_left, few))
+
+    def _paused_search(self, prop: Property) -> PausedSearch:
+        task = self.task
+        return paused_search(self.graph, prop, task.confirm, seed=task.seed, memory=self.options.memory)
+
+    @contextlib.contextmanager
+    def _memory_of(self, stage: str) -> Iterator[None]:
+        """Note that there was not enough memory for a stage, if that is so, and go on behind it."""
+        try:
+            yield
+        except (MemoryError, RuntimeError) as error:
+            if not is_out_of_memory(error):
+                raise
+            refused = isinstance(error, NotEnoughMemoryError)
+            self._note_short(stage, str(error) if refused else f"{stage} ended as there was not enough memory")
+
+    def _note_short(self, stage: str, text: str) -> None:
+        if stage not in self.short:
+            self.short[stage] = text
+            self.say(stage, text)
 
     def _continue_attack(self, seconds: float) -> None:
         """Go on with the attack for some seconds, if its share allows it; raises _Found."""
@@ -274,14 +245,23 @@ class _Cascade:
         if self.attack is None or seconds <= 0:
             return
         begin = time.perf_counter()
-        self._attacked(Stage.ATTACK, begin, self.attack.resume(begin + seconds))
+        with self._memory_of(Stage.ATTACK):
+            self._attacked(Stage.ATTACK, begin, self.attack.resume(begin + seconds))
 
     def _attack_again(self, share: float, prop: Property) -> None:
         """Another attack, on a case that bounds left open; raises _Found."""
         seconds = min(share * self._left_seconds(), self.budget.most)
         begin = time.perf_counter()
-        found = falsify(self.graph, prop, self.task.confirm, seconds=seconds, seed=self.task.seed)
-        self._attacked(AGAIN, begin, found)
+        with self._memory_of(AGAIN):
+            self._attacked(AGAIN, begin, self._paused_search(prop).resume(begin + seconds))
+
+    def _attack_inside(self, targets: Sequence[tuple[int, int]], points: Tensor, until: float) -> None:
+        """Descents from points (n, *input shape) to a target each, by the case and the conjunction; raises _Found."""
+        if self.attack is None:
+            return
+        begin, starts = time.perf_counter(), points.flatten(1)
+        which = {target: [k for k, each in enumerate(targets) if each == target] for target in targets}
+        self._attacked(INSIDE, begin, self.attack.descend({t: starts[rows] for t, rows in which.items()}, until))
 
     def _attacked(self, stage: str, begin: float, found: Found) -> None:
         """Note what an attack since `begin` has found; raises _Found if it is a counterexample."""
@@ -303,19 +283,23 @@ class _Cascade:
         until = time.perf_counter() + self._left_seconds() / waiting
         question = question_over(self.graph, case, self.options, self.deadline)
         bound: Bound | None = None
-        for stage in self._stages():
+        for stage in self._stages(question):
             if stage == Stage.BAB:
                 self._continue_attack(math.inf)
             elif bound is not None:
-                self._continue_attack(ATTACK_SHARE * self.bounding - self.seconds[Stage.ATTACK])
+                self._continue_attack(ATTACK_SHARE * self.bounding - self.seconds.get(Stage.ATTACK, 0.0))
             begin = time.perf_counter()
-            if stage == Stage.BAB and self.task.method == Stage.BAB:
-                if bound is not None and not bound.boxes.problems:
-                    self._bound_mixes(question, bound.boxes, i)
-                    self._branch(question, bound, i, until)
-            else:
-                bound = self._bound(question, i, Method(stage))
-                self.bounding += time.perf_counter() - begin
+            with self._memory_of(stage):
+                if stage == Stage.BAB and self.task.method == Stage.BAB:
+                    if bound is not None and not bound.boxes.problems:
+                        self._bound_mixes(question, bound.boxes, i)
+                        self._branch(question, bound, i, until)
+                else:
+                    bound = None  # if memory is exhausted there is none, and branch and bound has no root
+                    bound = self._bound(question, i, Method(stage))
+                    self.bounding += time.perf_counter() - begin
+            if bound is None:  # what the question keeps for later stages is of no use then
+                question = question_over(self.graph, case, self.options, self.deadline)
             self._timed(stage, begin)
             open_ = self._open(i)
             if open_ and self.task.branching is not None and stage == Stage.CROWN and self.task.method == Stage.BAB:
@@ -327,10 +311,14 @@ class _Cascade:
                 return stage
         return ""
 
-    def _stages(self) -> tuple[str, ...]:
-        """The stages after the attack: of the cascade as far as the method says, or the one method alone."""
+    def _stages(self, question: Question) -> tuple[str, ...]:
+        """The stages after the attack that fit: of the cascade as far as the method says, or the one method alone."""
         method = self.task.method
-        return CASCADE[1 : CASCADE.index(Stage(method)) + 1] if method in CASCADE else (method,)
+        wanted = CASCADE[1 : CASCADE.index(Stage(method)) + 1] if method in CASCADE else (method,)
+        found, refused = fitting_stages(question, wanted, self.options, cheapest=method in CASCADE)
+        for stage, text in refused.items():
+            self._note_short(stage, text)
+        return found
 
     def _only(self, i: int) -> Property:
         return dataclasses.replace(self.prop, cases=(self.prop.cases[i],))
@@ -409,6 +397,9 @@ class _Cascade:
                 raise _Found(found, Stage.BAB)
             return False
 
+        def attack(points: Tensor, objectives: Sequence[int], until: float) -> None:
+            self._attack_inside([(i, open_[k].number) for k in objectives], points, until)
+
         share = self.budget.second / (len(self.prop.cases) - i)
         again = [time.perf_counter() + self.budget.after * seconds]  # once
 
@@ -422,7 +413,7 @@ class _Cascade:
         search = dataclasses.replace(self.options.search, seconds=seconds)
         record = Record() if self.task.recorded and self.task.branching is None else None
         if self.task.branching is None:
-            outcome = branch(question, bound, aim, self.options, Watchers(accept, progress, record), search)
+            outcome = branch(question, bound, aim, self.options, Watchers(accept, progress, record, attack), search)
         else:
             request = BranchRequest(i, question, bound.boxes, aim, search)
             outcome = self.task.branching.branch(request, accept, self._in_pieces(share, i, again))
@@ -449,7 +440,7 @@ class _Cascade:
             if again and now > again[0]:
                 again.clear()
                 end = now + min(share * self._left_seconds(), self.budget.most)
-                attack.append(paused_search(self.graph, self._only(i), self.task.confirm, seed=self.task.seed))
+                attack.append(self._paused_search(self._only(i)))
             if attack and now < end:
                 found = attack[0].resume(min(now + PIECE, end))
                 if found.counterexample is None and time.perf_counter() < end:
@@ -458,30 +449,3 @@ class _Cascade:
                     self._attacked(AGAIN, now, found)
 
         return piece
-
-
-def mix(question: Question, boxes: Boxes, C: Tensor, d: Tensor) -> Tensor:
-    """Weights λ ≥ 0 of rows C (m, *output shape) with limits d (m,), by ascent on the bound of λ·C y − λ·d.
-
-    Σ λ = 1 over normed rows.
-    """
-    sizes = C.abs().flatten(1).sum(-1)
-    sizes = torch.where(sizes > 0, sizes, torch.ones_like(sizes))
-    theta = torch.zeros_like(d, requires_grad=True)
-    best, found = -math.inf, torch.full_like(d, 1 / len(d)) / sizes
-    optimiser = torch.optim.Adam([theta], lr=0.3)
-    for _ in range(MIXING):
-        with torch.enable_grad():
-            weights = theta.softmax(0) / sizes
-            mixed = torch.tensordot(weights, C, 1).reshape(1, 1, *C.shape[1:])
-            objective = Objective.dense(question.graph.output, mixed)
-            bound = lower_bound(question, boxes, objective, AFFINE).sum() - weights @ d
-        value = float(bound.detach())
-        if value > best:
-            best, found = value, weights.detach()
-        if not bound.requires_grad or not bool(bound.isfinite()):
-            break
-        optimiser.zero_grad()
-        (-bound).backward()
-        optimiser.step()
-    return found

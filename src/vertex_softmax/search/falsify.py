@@ -21,6 +21,7 @@ from typing import TypeAlias
 import torch
 from torch import Tensor
 
+from vertex_softmax.bounds.memory import Memory
 from vertex_softmax.foundation.errors import InvalidValueError
 from vertex_softmax.foundation.precision import full_precision
 from vertex_softmax.graph.ir import Graph
@@ -37,6 +38,10 @@ OVER = 1.05
 """By which factor a step to the zero of the linearised violation is lengthened."""
 RESTARTS, STEPS = 8, 40
 """The descents of every target, and the steps of each, unless other numbers are given."""
+LATE_STEPS = 20
+"""The steps of descents from given points that come beside the schedule (`PausedSearch.descend`)."""
+WAYS = (0, 4, 7)
+"""How each of those points moves, by the numbers of `_descend`: by signs, to the linearised zero, and by Adam."""
 FEW = 6
 """Boxes with at most this many open inputs (of positive width) are also searched by grids and Sobol points."""
 
@@ -53,17 +58,17 @@ def falsify(
     steps: int = STEPS,
     seed: int = 0,
     stop: Callable[[], bool] | None = None,
-    starts: Mapping[tuple[int, int], Tensor] | None = None,
+    starts: Mapping[tuple[int, int | None], Tensor] | None = None,
     dtype: torch.dtype | None = None,
 ) -> Found:
     """Search until `confirm` returns a counterexample for a point (inputs,); the result has the lowest violations.
 
-    The centres come first, then descents from `starts`: points (n, inputs) by (case, conjunction). Then every target,
-    the lowest violation first, gets `restarts` descents of `steps` steps, alternating with sampling and with random and
-    greedy moves to corners, which plateaus and wrong gradients do not stop. seconds: the search goes on until then, to
-    within one batch; None runs everything once, and the same seed gives the same result. `stop` is called after every
-    batch and ends the search if it returns True. dtype: the precision of the search; by default float32, or float64 if
-    an interval of a box contains no float32.
+    The centres come first, then descents from `starts`: points (n, inputs) by (case, conjunction), or by (case, None)
+    for any conjunction. Then every target, the lowest violation first, gets `restarts` descents of `steps` steps,
+    alternating with sampling and with random and greedy moves to corners, which plateaus and wrong gradients do not
+    stop. seconds: the search goes on until then, to within one batch; None runs everything once, and the same seed
+    gives the same result. `stop` is called after every batch and ends the search if it returns True. dtype: the
+    precision of the search; by default float32, or float64 if an interval of a box contains no float32.
     """
     begin = time.perf_counter()
     for name, value, least in (("steps", steps, 0), ("restarts", restarts, 1)):
@@ -77,14 +82,19 @@ def falsify(
     return PausedSearch(search, schedule).resume(until, stop)
 
 
-def paused_search(graph: Graph, prop: Property, confirm: Confirm, *, seed: int = 0) -> PausedSearch:
+def paused_search(
+    graph: Graph, prop: Property, confirm: Confirm, *, seed: int = 0, memory: Memory | None = None
+) -> PausedSearch:
     """The search of `falsify`, in pieces: `resume` continues where the last piece ended, and evaluates nothing twice.
+
+    memory: fewer points go through the network at once for its sake; NotEnoughMemoryError if one alone may not fit.
 
     search = paused_search(graph, prop, confirm)
     search.resume(time.perf_counter() + 0.1).counterexample      # or None; later again, with more time
     """
     prop.require(graph.input.shape, graph.output.shape)
     search = _CounterexampleSearch(graph, prop, confirm, boxes(prop, None), seed, adapt=True)
+    search.limit(memory or Memory())
     return PausedSearch(search, search.schedule(None, RESTARTS, STEPS, None))
 
 
@@ -104,6 +114,21 @@ class PausedSearch:
                     break
         return self._search.result()
 
+    @full_precision()
+    def descend(self, starts: Mapping[tuple[int, int | None], Tensor], until: float) -> Found:
+        """Short descents from points (n, inputs) by (case, conjunction), beside the schedule; the result of all so far.
+
+        Conjunction None: towards whichever of the case is nearest. Points beyond a box are moved into it. It takes at
+        least one batch, and no more from `until` on, on the clock of time.perf_counter.
+        """
+        search = self._search
+        given = search.placed(starts)
+        if given is not None and search.counterexample is None:
+            for _ in search.from_given(*given, LATE_STEPS, WAYS):
+                if search.counterexample is not None or time.perf_counter() >= until:
+                    break
+        return search.result()
+
 
 class _CounterexampleSearch(Visits):
     """The points that the search visits, and their order."""
@@ -114,7 +139,7 @@ class _CounterexampleSearch(Visits):
         """All stages of the search, in order; with rounds None it does not end, unless every box is a point."""
         yield from self._centres()
         if given is not None:
-            yield from self._from_given(*given, steps)
+            yield from self.from_given(*given, steps)
         if len(self._targets()[0]):
             descents, moves = self._descents(restarts, steps, rounds), self._moves(restarts, steps, rounds)
             yield from _in_turns(descents, moves, 2)
@@ -162,18 +187,20 @@ class _CounterexampleSearch(Visits):
             self.measure_rounding(case, seen.y)
             yield
 
-    def placed(self, starts: Mapping[tuple[int, int], Tensor]) -> tuple[Tensor, Tensor, Tensor] | None:
+    def placed(self, starts: Mapping[tuple[int, int | None], Tensor]) -> tuple[Tensor, Tensor, Tensor] | None:
         """The given points by case: cases (rows,), points (rows, n, inputs) and slots (rows, n).
 
-        A case with fewer than n points repeats them. None if there are no points.
+        A case with fewer than n points repeats them. None if there are no points. Of no conjunction: the slot is `any`.
         """
         found: dict[int, list[tuple[int, Tensor]]] = {}
-        for (case, slot), points in starts.items():
-            if not (0 <= case < len(self.best) and 0 <= slot < self.any and bool(self.goals.real[case, slot])):
-                raise InvalidValueError(f"starts has a target {(case, slot)} that the property does not have")
+        for (case, number), points in starts.items():
+            slot = self.any if number is None else number
+            real = self.goals.real[case] if 0 <= case < len(self.best) else self.goals.real[:0].any(0)
+            if not bool(real.any()) or not (number is None or (0 <= slot < self.any and bool(real[slot]))):
+                raise InvalidValueError(f"starts has a target {(case, number)} that the property does not have")
             if points.numel() % self.lower.shape[1]:
                 raise InvalidValueError(
-                    f"starts[{case}, {slot}] has shape {tuple(points.shape)}; it must be (n, {self.lower.shape[1]})"
+                    f"starts[{case}, {number}] has shape {tuple(points.shape)}; it must be (n, {self.lower.shape[1]})"
                 )
             flat = points.detach().cpu().to(self.lower.dtype).reshape(-1, self.lower.shape[1])
             found.setdefault(case, []).extend((slot, x) for x in flat)
@@ -185,11 +212,12 @@ class _CounterexampleSearch(Visits):
         x = torch.stack([torch.stack([x for _, x in points]) for points in full])
         return torch.tensor(list(found)), x, torch.tensor([[slot for slot, _ in points] for points in full])
 
-    def _from_given(self, case: Tensor, x: Tensor, own: Tensor, steps: int) -> Steps:
-        """Descents from given points (rows, n, inputs) towards their own slots (rows, n)."""
+    def from_given(self, case: Tensor, x: Tensor, own: Tensor, steps: int, ways: tuple[int, ...] = (0,)) -> Steps:
+        """Descents from given points (rows, n, inputs) towards their own slots (rows, n), from each in all the ways."""
+        number = torch.tensor(ways).repeat_interleave(x.shape[1])
+        x, own = x.repeat(1, len(ways), 1), own.repeat(1, len(ways))
         for rows, points in self._parts(len(case), x.shape[1], gradient=True):
-            number = torch.zeros(x[0, points].shape[0], dtype=torch.int64)
-            yield from self._descend(case[rows], x[rows, points], own[rows, points], number, steps)
+            yield from self._descend(case[rows], x[rows, points], own[rows, points], number[points], steps)
 
     def _descents(self, restarts: int, steps: int, rounds: int | None) -> Steps:
         """A few short descents per case towards any of its conjunctions, then descents for every target.

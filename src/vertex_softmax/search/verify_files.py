@@ -19,7 +19,7 @@ import torch
 from torch import Tensor
 
 from vertex_softmax.bounds.index import require_dimensions
-from vertex_softmax.foundation.errors import UnsupportedModelError
+from vertex_softmax.foundation.errors import UnsupportedModelError, is_out_of_memory
 from vertex_softmax.foundation.precision import full_precision
 from vertex_softmax.graph.from_onnx.file import OnnxFile
 from vertex_softmax.graph.from_onnx.importer import SECONDS, translated
@@ -30,14 +30,13 @@ from vertex_softmax.graph.ir import Graph
 from vertex_softmax.graph.simplify import simplify
 from vertex_softmax.methods.options import Options
 from vertex_softmax.methods.verdict import Verdict
+from vertex_softmax.search.answers import Answer, Budget
 from vertex_softmax.search.branching import Branching
-from vertex_softmax.search.cascade import Answer, Budget, Report, verify
+from vertex_softmax.search.cascade import Report, verify
 from vertex_softmax.search.replay import Replay
 from vertex_softmax.specs.property import Case, Property
 from vertex_softmax.specs.vnnlib import read_vnnlib
 
-MEMORY = ("not enough memory", "can't allocate memory", "out of memory", "std::bad_alloc")
-"""Texts in torch's errors when memory is exhausted."""
 ENDS = 256
 """The number of boxes at whose two ends, besides the middle, the graph is compared with onnxruntime."""
 NUMBERS = 1 << 20
@@ -116,7 +115,10 @@ def verify_instance(
     branching: Branching | None = None,
     recorded: bool = False,
 ) -> Answer:
-    """The answer of the cascade; if memory is exhausted, it is `unknown`. recorded: with its searches."""
+    """The answer of the cascade; if memory is exhausted outside of its stages, too, it is `unknown`.
+
+    recorded: with its searches.
+    """
     begin = time.perf_counter()
     graph = instance.graph.to(torch.float64, torch.device(device))
     confirm = lambda x: instance.replay.confirms(instance.prop, x)  # noqa: E731
@@ -133,9 +135,7 @@ def verify_instance(
             **asked,
         )
     except (MemoryError, RuntimeError) as error:
-        if not isinstance(error, MemoryError | torch.OutOfMemoryError) and not any(
-            text in str(error) for text in MEMORY
-        ):
+        if not is_out_of_memory(error):
             raise
         nothing = tuple((-math.inf,) * len(case.conjunctions) for case in instance.prop.cases)
         seconds = {"total": time.perf_counter() - begin}

@@ -22,7 +22,8 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from vertex_softmax.foundation.errors import InvalidTypeError, InvalidValueError
+from vertex_softmax.bounds.memory import Memory
+from vertex_softmax.foundation.errors import InvalidTypeError, InvalidValueError, NotEnoughMemoryError
 from vertex_softmax.foundation.tolerances import VIOLATION
 from vertex_softmax.graph.ir import Graph
 from vertex_softmax.search.replay import Counterexample, rounded_down
@@ -38,6 +39,8 @@ MOST = 4096
 """The most points of a batch."""
 NUMBERS = 2**27
 """The most numbers of a batch: its inputs and the values of all nodes."""
+ALIVE = 6
+"""How many numbers are in memory for each number of a batch: values, gradients, and what the gradient needs."""
 ASKS = 4
 """The most calls of `confirm` after one batch."""
 
@@ -175,10 +178,20 @@ class Visits:
         self.asked: dict[tuple[int, int], int] = {}
         self.generator = torch.Generator().manual_seed(seed)
         values = sum(math.prod(node.shape) for node in graph.nodes()) + 16 * prop.inputs
-        most = min(MOST, NUMBERS // (values + 4 * math.prod(self.goals.index.shape[1:])))
-        self.pace = {gradient: Pace(adapt, most) for gradient in (False, True)}
+        self.numbers, self.adapt = values + 4 * math.prod(self.goals.index.shape[1:]), adapt
+        self.pace = {gradient: Pace(adapt, min(MOST, NUMBERS // self.numbers)) for gradient in (False, True)}
         self.visited = 0
         self.counterexample: Counterexample | None = None
+
+    def limit(self, memory: Memory) -> None:
+        """Let no batch have more points than fit into the memory; raises NotEnoughMemoryError if none does."""
+        if memory.total is None:
+            return
+        need = ALIVE * self.numbers * self.lower.element_size()
+        if text := memory.refusal("an attack on one point", need):
+            raise NotEnoughMemoryError(text)
+        most = min(MOST, NUMBERS // self.numbers, memory.total // need)
+        self.pace = {gradient: Pace(self.adapt, most) for gradient in (False, True)}
 
     def result(self) -> Found:
         """The result so far."""

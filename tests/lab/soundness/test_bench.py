@@ -67,7 +67,7 @@ def test_a_wrong_answer_is_an_exit_code(tmp_path: Path, monkeypatch: pytest.Monk
 
 
 def test_a_family_that_is_none(tmp_path: Path) -> None:
-    with pytest.raises(InvalidValueError, match="choose of exact, hat, file"):
+    with pytest.raises(InvalidValueError, match="choose of exact, hat, file, tree"):
         bench.bench(tmp_path, families=("hats",))
 
 

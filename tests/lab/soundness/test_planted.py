@@ -24,7 +24,7 @@ from tests.search import small
 from tests.slowly import few
 from vertex_lab.soundness.planted import BUMPS, EXACT, Planted, planted, without_hat
 from vertex_softmax.methods.verdict import Verdict
-from vertex_softmax.search.cascade import Answer, Budget
+from vertex_softmax.search.answers import Answer, Budget
 from vertex_softmax.search.verify_files import load_instance, verify_instance
 from vertex_softmax.specs.vnnlib import read_vnnlib, write_vnnlib
 

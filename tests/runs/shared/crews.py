@@ -25,14 +25,16 @@ from vertex_softmax.runs.shared.task import SharedTask
 from vertex_softmax.runs.shared.tree_journal import TreeJournal
 from vertex_softmax.runs.shared.worker import TreeWorker
 from vertex_softmax.runs.shared.workers import Event
-from vertex_softmax.search.cascade import Answer, Budget
+from vertex_softmax.search.answers import Answer, Budget
 from vertex_softmax.search.verify_files import Instance, load_instance, verify_instance
 
 OPTIONS = Options(
     ascent=Ascent(steps=2),
-    search=Search(domains=400, width=2, every=1, root=Ascent(steps=3), ascent=Ascent(steps=25, step_size=0.1)),
+    search=Search(
+        domains=400, width=2, every=1, root=Ascent(steps=3), ascent=Ascent(steps=25, step_size=0.1), attack=0.0
+    ),
 )
-"""Weak bounds and small steps: tiny networks need dozens of parts, and workers take many turns."""
+"""Weak bounds and small steps: tiny networks need dozens of parts, and workers take many turns; none attacks."""
 BLIND = Budget(seconds=60, first=0, second=0)
 """Attacks see little more than centres: what is said comes of bounds."""
 SIZES = (2, 4, 3, 2)

@@ -26,7 +26,7 @@ from vertex_softmax.runs.shared.ray_workers import RayWorkers
 from vertex_softmax.runs.shared.seals import opened, sealed
 from vertex_softmax.runs.shared.task import SharedTask
 from vertex_softmax.runs.sweep import ray as runner_ray
-from vertex_softmax.search.cascade import Budget
+from vertex_softmax.search.answers import Budget
 
 needs_ray = pytest.mark.skipif(find_spec("ray") is None, reason="ray is not installed")
 

@@ -53,3 +53,16 @@ def test_the_identity_is_of_contents(tmp_path: Path) -> None:
     assert difference(mine, None) == "nothing is said about what it belongs to"
     assert difference(mine, {}) == ", and ".join(WORDS.values())
     assert difference(mine, dict(mine)) == ""
+
+
+def test_what_is_left_of_the_memory_is_no_part_of_the_identity(tmp_path: Path) -> None:
+    """It is another in every process; the limit that was asked for is a part of it."""
+    paths = files(tmp_path / "a", 9, 0.1, 0.2)
+    instance = load_instance(*paths)
+
+    def identity(gib: float | None, left: int | None) -> dict[str, str]:
+        options = dataclasses.replace(OPTIONS, memory=Memory(total=left))
+        return SharedTask(model="", spec="", options=options, memory=gib).identity(instance)
+
+    assert identity(2.0, 1 << 30) == identity(2.0, 3 << 28)
+    assert difference(identity(2.0, 1 << 30), identity(3.0, 1 << 30)) == WORDS["options"]

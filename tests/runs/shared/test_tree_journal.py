@@ -23,8 +23,8 @@ from vertex_softmax.runs.shared.ledger import Ledger
 from vertex_softmax.runs.shared.messages import Codec, digest_of, numbers
 from vertex_softmax.runs.shared.task import SharedTask
 from vertex_softmax.runs.shared.tree_journal import TreeJournal
+from vertex_softmax.search.answers import Budget
 from vertex_softmax.search.branching import BranchRequest
-from vertex_softmax.search.cascade import Budget
 from vertex_softmax.search.verify_files import load_instance, verify_instance
 
 TRUE, FALSE = (0.01, 0.02), (0.05, -0.01)

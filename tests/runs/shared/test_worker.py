@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import math
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +17,7 @@ from vertex_softmax.methods.options import Options
 from vertex_softmax.methods.verdict import Verdict
 from vertex_softmax.runs.shared.worker import TreeWorker
 from vertex_softmax.search.branching import root_boxes
+from vertex_softmax.search.verify_files import load_instance
 
 
 @pytest.fixture
@@ -158,3 +160,30 @@ def test_memory_is_limited_if_it_is_asked_for(
     told(orders["load"])
     assert limits == [3.5]
     assert "unfit" in told({**orders["load"], "memory": "much"})
+
+
+def test_what_descents_find_is_confirmed_by_the_workers_own_replay(tmp_path: Path) -> None:
+    """y₀ is at most its least value and a little somewhere; descents from a corner find it, time and again."""
+    workers, paths = Rehearsed(1), files(tmp_path, 9, -0.05, 0.02)
+    assert ask(paths, workers)[0].verdict is Verdict.FALSIFIED
+    orders = {order["do"]: order for order in reversed(workers.told)}
+    worker = TreeWorker()
+    start = torch.tensor([[1.0, 1.0], [-1.0, 1.0 + 1e-12], [-1.0, -1.0], [1.0, -1.0]]).double()
+    assert worker._attack(start, [0] * 4, math.inf) is None  # of nothing
+    for name in ("load", "root"):
+        assert "unfit" not in worker.answer(orders[name])
+    instance = load_instance(*paths)
+    for _ in range(2):
+        found = worker._attack(start, [1, 0, 0, 0], math.inf)
+        assert found is not None
+        assert found[1] == 1
+        assert instance.replay.confirms(instance.prop, found[0].numpy()) is not None
+        assert float(found[0].abs().max()) <= 1
+
+
+def test_memory_that_is_exhausted_is_said(orders: dict[str, dict[str, Any]], monkeypatch: pytest.MonkeyPatch) -> None:
+    def short(*_arguments: object) -> None:
+        raise MemoryError
+
+    monkeypatch.setattr("vertex_softmax.runs.shared.worker.root_boxes", short)
+    assert "not enough memory" in told(orders["load"], orders["root"])["unfit"]

@@ -54,10 +54,18 @@ class SharedTask:
             "model": instance.model_hash,
             "graph": graph_identity(instance.graph),
             "property": value_digest(instance.prop),
-            "options": digest_of(plain_options(self.options)),
+            "options": digest_of(self._asked()),
             "device": self.device.partition(":")[0],
             "source": sources.of_answers(built=False),
         }
+
+    def _asked(self) -> dict[str, Plain]:
+        """The options as they were asked for: with the memory limit, not with what this process has left of it.
+
+        That decides which products of unknowns boxes are made of, so it may change a bound, and never what it means.
+        """
+        plain = plain_options(self.options)
+        return {**plain, "memory": {**plain["memory"], "total": self.memory}}
 
 
 def difference(mine: dict[str, str], other: Plain) -> str:

@@ -13,18 +13,19 @@ from __future__ import annotations
 import os
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from functools import partial
 from pathlib import Path
 
 import torch
 from torch import Tensor
 
 from vertex_softmax.bounds.boxes import Boxes
-from vertex_softmax.bounds.branch_and_bound import Aim
+from vertex_softmax.bounds.branch_and_bound import Aim, Watchers
 from vertex_softmax.bounds.question import Question
 from vertex_softmax.bounds.split_trees import Leaf, SplitTree
 from vertex_softmax.bounds.subtrees import GivenPart, Subtrees
-from vertex_softmax.foundation.errors import InvalidValueError, OutOfTimeError, VertexError
+from vertex_softmax.foundation.errors import InvalidValueError, OutOfTimeError, VertexError, is_out_of_memory
 from vertex_softmax.foundation.precision import full_precision
 from vertex_softmax.graph.ir import Graph
 from vertex_softmax.methods.bab import rules_of, subtrees
@@ -34,6 +35,7 @@ from vertex_softmax.runs.shared.messages import Codec, count, field, number, num
 from vertex_softmax.runs.shared.seals import Plain, opened, sealed
 from vertex_softmax.runs.shared.task import SharedTask, difference, read_options
 from vertex_softmax.search.branching import are_same_bounds, question_over, root_bounds, root_boxes
+from vertex_softmax.search.falsify import PausedSearch, paused_search
 from vertex_softmax.search.verify_files import Instance, load_instance
 
 MOST = 1 << 40
@@ -60,6 +62,7 @@ class TreeWorker:
         self._case: int | None = None
         self._root: tuple[Question, Boxes] | None = None
         self._search: tuple[Subtrees, Codec] | None = None
+        self._attacker: PausedSearch | None = None
 
     @full_precision()
     def answer(self, order: dict[str, Plain]) -> dict[str, Plain]:
@@ -79,6 +82,10 @@ class TreeWorker:
             if isinstance(error, OutOfTimeError) and name != "load":
                 return {"did": name, "late": True}
             return {"did": name, "unfit": str(error)}
+        except (MemoryError, RuntimeError) as error:
+            if not is_out_of_memory(error):
+                raise
+            return {"did": name, "unfit": "a worker had not enough memory; give each more by --memory"}
 
     def _load(self, order: dict[str, Plain]) -> dict[str, Plain]:
         """Read the files, and see whether they are those of the search."""
@@ -135,7 +142,8 @@ class TreeWorker:
                 "a worker's bounds of the whole set are not those of the search: it computes differently, and its "
                 "answers would not belong to this search; take machines of one kind, or the same number of threads"
             )
-        search = subtrees(question, boxes, Aim(rows, goals, known), self._task.options, self._confirms)
+        watchers = Watchers(self._confirms, attack=self._attack)
+        search = subtrees(question, boxes, Aim(rows, goals, known), self._task.options, watchers)
         codec = Codec.over(question, boxes, rules_of(self._task.options))
         search.prepare(count({"objective": k}, "objective", n - 1) for k in field(order, "open", list))
         self._search = (search, codec)
@@ -170,6 +178,22 @@ class TreeWorker:
         if instance is None:
             return False
         return instance.replay.confirms(instance.prop, point.detach().cpu().double().reshape(-1).numpy()) is not None
+
+    def _attack(self, points: Tensor, objectives: Sequence[int], until: float) -> tuple[Tensor, int] | None:
+        """Descend from inputs (n, *shape); an input that this worker's own replay confirms, and its objective.
+
+        A worker does not know whose conjunction an objective is: descents go to whichever of the case is nearest.
+        """
+        instance, graph, case = self._instance, self._graph, self._case
+        if instance is None or graph is None or case is None:
+            return None
+        if self._attacker is None:
+            self._attacker = paused_search(graph, instance.prop, partial(instance.replay.confirms, instance.prop))
+        found = self._attacker.descend({(case, None): points.flatten(1)}, until).counterexample
+        if found is None:
+            return None
+        self._attacker = None  # it has found its own
+        return torch.from_numpy(found.x).to(points).reshape(points.shape[1:]), objectives[0]
 
 
 def _is_unchanged(tree: SplitTree, part: GivenPart) -> bool:

@@ -1,0 +1,148 @@
+"""Narrow the input set to where an objective may still be as low as a level, and bound it there.
+
+Invariant: at every input of the set that was left out on the way, the objective is above the level. So the least of the
+level and of a bound over what is left is a bound over the whole set.
+
+A linear bound says objective ≥ constant + Σ coefficients·x. Where the right side is above the level nothing has to be
+shown any more: what is left is the box cut by a half-space (sets/cut_region.py), and a smaller box. Everything is
+bounded anew over that; the closer the bound comes to the level, the less is left, and what relaxations lose shrinks
+with it, faster than the set. There is no tree. Where a bound is so far below the level that almost nothing is cut off,
+nothing is gained, and the narrowing ends at once.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from collections.abc import Callable
+
+import torch
+
+from vertex_softmax.bounds.ascent import Ascent, Beginning, Goal, ascend
+from vertex_softmax.bounds.backward import Wanted, backward
+from vertex_softmax.bounds.boxes import Boxes
+from vertex_softmax.bounds.choice import Choice
+from vertex_softmax.bounds.coefficients import Objective
+from vertex_softmax.bounds.linear import LinearBound
+from vertex_softmax.bounds.question import Question
+from vertex_softmax.foundation.errors import OutOfTimeError
+from vertex_softmax.foundation.tolerances import VERDICT
+from vertex_softmax.ops.rules import Rules
+from vertex_softmax.sets.cut_region import CutRegion
+from vertex_softmax.sets.region import BoxRegion
+
+USELESS = 0.9
+"""A cut that leaves more than this share of the way that the linear bound goes over the box is not worth new boxes."""
+ENOUGH = 0.1
+"""The narrowing ends when a round closes less than this share of what is missing to the level."""
+ROUNDS = 40
+"""More rounds are not made."""
+AGAIN = 3
+"""By how much fewer and smaller the steps of an ascent are that goes on from the parameters of the last round."""
+ULPS = 16
+"""By so many rounding units a narrowed end is moved outward, of the size of what it was computed from."""
+
+MakeBoxes = Callable[[Question], Boxes]
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class Narrowed:
+    """What is left of the set of one objective, and what is known there."""
+
+    bound: float
+    """over what is left; −inf if there is none"""
+    question: Question
+    """about what is left"""
+    boxes: Boxes
+    """over it"""
+    rounds: int
+    """how often the set was narrowed"""
+
+
+def narrowed(
+    question: Question,
+    boxes: Boxes,
+    objective: Objective,
+    level: float,
+    how: tuple[MakeBoxes, Rules, Ascent],
+) -> Narrowed:
+    """Narrow the set of a question with one input and one dense objective until the bound is above the level.
+
+    It ends earlier where that does not pay, or where the question's time is spent. how: what makes boxes of a narrower
+    question, the rules of the passes, and the ascent on their free parameters.
+    """
+    make, rules, ascent = how
+    again = dataclasses.replace(ascent, steps=ascent.steps // AGAIN, step_size=ascent.step_size / AGAIN)
+    best, choice = Narrowed(-math.inf, question, boxes, 0), Choice()
+    try:
+        for count in range(ROUNDS + 1):
+            linear, bound, choice = _linear(question, boxes, objective, rules, ascent, (level, choice))
+            ascent = again
+            found = Narrowed(bound, question, boxes, count)
+            gained = bound - best.bound
+            best = found if gained > 0 else best
+            missing = level - bound
+            if not missing > 0 or not gained >= ENOUGH * (missing + gained):
+                break
+            smaller = left_over(question, linear, level) if count < ROUNDS else None
+            if smaller is None:
+                break
+            question = question.about(smaller)
+            boxes = make(question)
+            if boxes.problems:
+                break
+    except OutOfTimeError:
+        pass
+    return best
+
+
+def _linear(
+    question: Question, boxes: Boxes, objective: Objective, rules: Rules, ascent: Ascent, aim: tuple[float, Choice]
+) -> tuple[LinearBound, float, Choice]:
+    """An optimised linear bound of the objective with its size, the best bound over the set, and the parameters.
+
+    The bound is −inf if it is none. aim: the level, and the parameters to begin with: none at first.
+    """
+    level, known = aim
+    begin = Beginning(choice=known or None, best=True)
+    done = ascend(question, boxes, objective, rules, ascent, Goal(level), begin)
+    free = dataclasses.replace(rules, free=True, sums=True)
+    linear = backward(question, boxes, objective, free, done.choice, Wanted(size=True))
+    bounds = [float(done.bound), float(linear.least(question.region))]
+    return linear, max((bound for bound in bounds if not math.isnan(bound)), default=-math.inf), done.choice
+
+
+def left_over(question: Question, linear: LinearBound, level: float) -> CutRegion | None:
+    """Where a linear bound, with its size, of one objective allows at most the level; None if that is almost all.
+
+    It is shaped like the graph's input. What the pass may have rounded is added to the level.
+    """
+    region = question.region
+    if linear.coefficients is None or linear.size is None or not isinstance(region, BoxRegion):
+        return None
+    slope, (lower, upper) = linear.coefficients[0], region.box  # (1, *shape of the start) each
+    room = level - float(linear.constant) + VERDICT[question.dtype] * float(linear.size)
+    if not bool(slope.isfinite().all()) or not math.isfinite(room):
+        return None
+    least = float(torch.where(slope > 0, slope * lower, slope * upper).sum())
+    way = float((slope.abs() * (upper - lower)).sum())
+    budget = max(0.0, room - least)
+    """how much Σ slope·x may be above its least value over the box"""
+    if not budget < USELESS * way:
+        return None
+    size = (slope.abs() * torch.maximum(lower.abs(), upper.abs())).sum()  # what the sums above may have rounded
+    unit = ULPS * torch.finfo(question.dtype).eps
+    budget += unit * slope.numel() * float(size)
+    reach = budget / torch.where(slope != 0, slope.abs(), torch.ones_like(slope))
+    reach = reach + unit * (reach + torch.maximum(lower.abs(), upper.abs()))
+    above, below = torch.minimum(upper, lower + reach), torch.maximum(lower, upper - reach)
+    cut = CutRegion(
+        torch.where(slope < 0, below, lower),
+        torch.where(slope > 0, above, upper),
+        slope,
+        slope.new_tensor([least + budget]),
+    )
+    if question.index.start is question.graph.input:
+        return cut
+    places = torch.argsort(question.index.start_numbers(slope.device).flatten())
+    return cut.rearranged(places.reshape(question.graph.input.shape))

@@ -226,12 +226,6 @@ def test_what_is_no_model_is_refused(data: bytes, message: str) -> None:
         from_onnx(data)
 
 
-def test_a_property_in_place_of_a_model_is_said_to_be_one(tmp_path: Path) -> None:
-    (tmp_path / "a.vnnlib").write_text("(declare-const X_0 Real)")
-    with pytest.raises(InvalidValueError, match=r"not an ONNX file.*a property: give the model first"):
-        from_onnx(tmp_path / "a.vnnlib")
-
-
 def test_a_damaged_model_is_a_vertex_error_whatever_the_damage() -> None:
     data = bytearray(one("Gemm", (3, 4), "x", floats(4, 5), floats(5)).SerializeToString())
     rng = np.random.default_rng(0)

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 from onnx import helper
 
 from tests.graph.onnx_models import floats, model
-from vertex_softmax.foundation.errors import UnsupportedModelError
+from vertex_softmax.foundation.errors import InvalidValueError, UnsupportedModelError
 from vertex_softmax.graph.from_onnx.hints import HINTS as ONNX_HINTS
 from vertex_softmax.graph.from_onnx.importer import from_onnx
 from vertex_softmax.graph.from_onnx.ops import TRANSLATE
@@ -56,3 +58,9 @@ def test_nodes_of_one_operator_are_one_group_with_a_count() -> None:
     assert said[2].strip().startswith("'cell 0' of inputs")
     assert said[2].endswith(" and 2 more")
     assert len(said) == 3
+
+
+def test_a_property_in_place_of_a_model_is_said_to_be_one(tmp_path: Path) -> None:
+    (tmp_path / "a.vnnlib").write_text("(declare-const X_0 Real)")
+    with pytest.raises(InvalidValueError, match=r"not an ONNX file.*a property: give the model first"):
+        from_onnx(tmp_path / "a.vnnlib")

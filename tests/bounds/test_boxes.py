@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import itertools
 from collections.abc import Callable
 
@@ -13,6 +14,7 @@ from tests.bounds.checks import QUICK, Ready, asked, by_method, objectives, tigh
 from tests.bounds.networks import Config, input_box, transformer
 from vertex_softmax.bounds.box_passes import with_centred_rows
 from vertex_softmax.bounds.boxes import Boxes
+from vertex_softmax.bounds.branch_and_bound import Search
 from vertex_softmax.bounds.generate import generate
 from vertex_softmax.graph.ir import Node
 from vertex_softmax.methods.registry import METHODS
@@ -120,6 +122,8 @@ def test_a_relaxation_is_made_from_the_facts_of_the_given_boxes() -> None:
                 assert torch.equal((made, plain, tighter)[k].bound(A, rules), fresh[k])
 
 
+UNHURRIED = dataclasses.replace(QUICK, search=Search(seconds=None, domains=50))
+"""So that no clock decides how far branch and bound goes."""
 ORDERS = [list(METHODS), list(METHODS)[::-1], ["joint", "ibp", "hybrid", "joint", "crown", "vertex", "alpha-crown"]]
 
 
@@ -127,11 +131,11 @@ ORDERS = [list(METHODS), list(METHODS)[::-1], ["joint", "ibp", "hybrid", "joint"
 def test_methods_on_one_question_give_what_they_give_on_their_own(batch: int) -> None:
     config = Config(depth=1, heads=2, norm="pre", tokens=2, seed=7)
     graph, box = transformer(config), input_box(config, batch, 0.2, 1)
-    fresh = {method: by_method(asked(graph, *box), method, QUICK) for method in METHODS}
+    fresh = {method: by_method(asked(graph, *box), method, UNHURRIED) for method in METHODS}
     for order in ORDERS:
         question = asked(graph, *box)
         for method in order:
-            found = by_method(question, method, QUICK)
+            found = by_method(question, method, UNHURRIED)
             assert torch.equal(found.lower, fresh[method].lower), (order, method)
             for node in graph.nodes():
                 for a, b in zip(found.boxes[node], fresh[method].boxes[node], strict=True):

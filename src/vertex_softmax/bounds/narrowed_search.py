@@ -36,7 +36,10 @@ def branch_narrowed(
     watchers: Watchers,
     make: MakeBoxes,
 ) -> Outcome:
-    """Bound objectives over the set of a question with one input, a box, whose boxes are made; nothing is recorded."""
+    """Bound objectives over the set of a question with one input, a box, whose boxes are made.
+
+    A record is told which objectives were decided over a narrower set, and has no leaves of these.
+    """
     begin = time.perf_counter()
     goals = torch.zeros_like(aim.objectives.flatten(1)[:, 0]) if aim.goals is None else aim.goals
     known = torch.full_like(goals, -torch.inf) if aim.known is None else aim.known.clone()
@@ -54,6 +57,8 @@ def branch_narrowed(
         known[k] = torch.maximum(known[k], known.new_tensor(min(found.bound, float(levels[k]))))
         if not bool(known[k] > goals[k]):
             left[k] = found
+        elif watchers.record is not None:
+            watchers.record.narrowed.add(k)
     open_ = (~(known > goals)).nonzero().flatten().tolist()
     spent = time.perf_counter() - begin
     rest = search if search.seconds is None else dataclasses.replace(search, seconds=max(0.0, search.seconds - spent))
@@ -73,10 +78,12 @@ def branch_narrowed(
 
 def _renumbered(watchers: Watchers, k: int) -> Watchers:
     """The watchers of a search whose only objective they know as number k."""
-    accept = watchers.accept
+    if watchers.record is not None:
+        watchers.record.narrowed.add(k)
+    accept, alone = watchers.accept, dataclasses.replace(watchers, record=None)
     if accept is None:
-        return watchers
-    return dataclasses.replace(watchers, accept=lambda point, _: accept(point, k))
+        return alone
+    return dataclasses.replace(alone, accept=lambda point, _: accept(point, k))
 
 
 def _end(question: Question, search: Search, begin: float) -> float | None:

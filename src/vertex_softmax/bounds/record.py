@@ -1,7 +1,7 @@
 """What a search leaves behind for whoever proves its result again: the parts it closed, and what it bounded them with.
 
-Invariant: the leaves of an objective with no open part cover the whole set, and each is the end of one branch of its
-tree. Numbers that several leaves have in common are stored once.
+Invariant: the leaves of an objective with no open part cover the whole set, unless that was narrowed first, and each is
+the end of one branch of its tree. Numbers that several leaves have in common are stored once.
 """
 
 from __future__ import annotations
@@ -43,6 +43,8 @@ class Record:
         """how the box was optimised that the last exact splits cut; None if it was not"""
         self.open: set[int] = set()
         """objectives of which some part is open: their leaves do not cover the set"""
+        self.narrowed: set[int] = set()
+        """objectives whose set was narrowed first (narrowed_search.py): their leaves do not cover the set"""
         self._resume: Resume | None = None
         self._stored: dict[tuple[object, ...], Tensor] = {}
 

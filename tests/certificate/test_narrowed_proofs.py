@@ -1,0 +1,291 @@
+"""Proofs in rounds: what they prove is checked again, and a chain of rounds with anything wrong in it is rejected."""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from tests.bounds.branching_cases import MARGINS, QUICK, attention, least
+from tests.certificate import exact
+from tests.certificate.exact import Written
+from tests.certificate.made import about
+from tests.certificate.tampering import judged
+from vertex_softmax.bounds.ascent import Ascent
+from vertex_softmax.bounds.branch_and_bound import Aim, Watchers
+from vertex_softmax.bounds.record import Record
+from vertex_softmax.certificate.certificate import CertificatePart, Effort, prove
+from vertex_softmax.certificate.checker import check
+from vertex_softmax.certificate.checker.file import File
+from vertex_softmax.certificate.checker.narrowing import CheckedCut, half_space, needed
+from vertex_softmax.certificate.checker.trees import passed_alone, read_packed
+from vertex_softmax.certificate.narrowed_proofs import Narrowing, by_narrowing, left_over
+from vertex_softmax.certificate.planting import Searched
+from vertex_softmax.certificate.prove import ForbiddenCase, Prover, written
+from vertex_softmax.methods.bab import branch, rules_of
+from vertex_softmax.methods.bound import Bound
+from vertex_softmax.methods.options import Options
+from vertex_softmax.ops.rules import RowRule
+
+torch.set_num_threads(1)
+RADIUS = 0.02
+HOW = Narrowing(Ascent(steps=8), 2, None)
+
+
+def cases(name: str, gap: float) -> list[ForbiddenCase]:
+    """Margins that are at most so far below the least that an attack finds."""
+    lowest, _ = least(attention(name, RADIUS), MARGINS)
+    rows = MARGINS.numpy()
+    return [ForbiddenCase(rows[i : i + 1], np.array([float(lowest[i]) - gap]), np.ones(1)) for i in range(3)]
+
+
+def prover(name: str, gap: float) -> Prover:
+    whole = attention(name, RADIUS)
+    lower, upper = (end[0].numpy() for end in whole.box)
+    found = Prover(whole.graph, lower, upper, forward=name == "norm")
+    found.state(cases(name, gap))
+    found.by_rule(RowRule.AFFINE)
+    return found
+
+
+@functools.cache
+def certificate(name: str = "gelu", gap: float = 1e-7) -> Written:
+    """All of its cases are proved in rounds; the first in several."""
+    found = prover(name, gap)
+    assert found.open() == [0, 1, 2]
+    found.header["proofs"].clear()
+    by_narrowing(found, HOW)
+    data = written([found], about())
+    verdict = check(data)
+    assert verdict.accepted, verdict.reason
+    assert 0 < verdict.margin <= found.margin * (1 + 1e-6)
+    return exact.read(data)
+
+
+def proofs(file: Written) -> list[dict[str, Any]]:
+    found: list[dict[str, Any]] = file.header["parts"][0]["proofs"]
+    return found
+
+
+def rejected(file: Written) -> str:
+    """Why a changed certificate is rejected, by one process and by two."""
+    reasons = {check(file.data(), jobs=jobs).reason for jobs in (1, 2)}
+    (reason,) = reasons
+    assert reason
+    return reason
+
+
+def with_array(file: Written, entry: dict[str, Any], name: str, value: Any) -> None:
+    """Put another array in the place of one that an entry of the header names."""
+    file.arrays["changed"] = np.asarray(value)
+    entry[name] = "changed"
+
+
+@pytest.mark.parametrize("name", ["gelu", "gated"])
+def test_rounds_prove_what_one_bound_does_not(name: str) -> None:
+    file = certificate(name)
+    assert [proof["cases"] for proof in proofs(file)] == [[0], [1], [2]]
+    assert all(proof["rounds"] for proof in proofs(file))
+
+
+@pytest.mark.parametrize("name", ["relu", "gelu", "norm", "gated"])
+def test_nothing_false_is_proved(name: str) -> None:
+    """The limits are values that the network has: the same rounds, honestly made, come to no proof."""
+    found = prover(name, -1e-9)
+    by_narrowing(found, HOW)
+    assert not (found.margins > 0).any()
+
+
+def test_what_narrowing_leaves_open_is_split_over_what_is_left() -> None:
+    found = prover("relu", 1e-5)
+    by_narrowing(found, HOW)
+    assert found.open() == [0]
+    by_narrowing(found, dataclasses.replace(HOW, search=dataclasses.replace(QUICK, domains=400)))
+    assert not found.open()
+    last = found.header["proofs"][-1]
+    assert last["cases"] == [0]
+    assert last["rounds"]
+    assert len(found.arrays[last["tree"]["node"]]) > 1
+    assert check(written([found], about())).accepted
+
+
+def test_a_search_that_narrowed_is_proved_by_rounds() -> None:
+    """A part whose search has decided over narrower sets; the proof narrows before it tries anything else."""
+    whole = attention("gelu", RADIUS)
+    lower, upper = (end[0].numpy() for end in whole.box)
+    record = Record()
+    goals = torch.tensor([float(case.bound[0]) + 1e-8 for case in cases("gelu", 1e-6)], dtype=torch.float64)
+    root = Bound(torch.full((1, 3), -torch.inf, dtype=torch.float64), whole.boxes)
+    options = Options(search=QUICK)
+    outcome = branch(whole.question, root, Aim(MARGINS, goals), options, Watchers(record=record))
+    assert outcome.open.tolist() == [0, 0, 0]
+    assert record.narrowed
+    assert not {leaf.objective for leaf in record.leaves} & record.narrowed
+    searched = Searched(whole.question.on_parts(), rules_of(options), record, {0: 0, 1: 1, 2: 2})
+    part = CertificatePart(lower, upper, cases("gelu", 1e-6), searched=searched)
+    assert part.was_narrowed
+    said: list[str] = []
+    found = prove(whole.graph, [part], Effort(ascent=Ascent(steps=8)), about=about(), report=said.append)
+    assert found.certificate is not None
+    assert found.certificate.check().accepted
+    assert said[-1].startswith("narrowed, 0 of 3")
+
+
+def test_a_file_of_an_older_format_has_no_rounds() -> None:
+    file = certificate().copy()
+    file.header["format"] = "vertex-certificate-5"
+    assert "rounds" in rejected(file)
+
+
+@pytest.mark.parametrize("change", [0.0, -1e-7, -1.0])
+def test_a_level_that_is_not_above_the_limit_proves_nothing(change: float) -> None:
+    file = certificate().copy()
+    limit = float(file.arrays[file.header["parts"][0]["property"][0]["bound"]][0])
+    with_array(file, proofs(file)[0], "level", [limit + change])
+    assert "margin" in rejected(file)
+
+
+def test_a_higher_level_needs_larger_boxes() -> None:
+    file = certificate().copy()
+    level = float(file.arrays[proofs(file)[0]["level"]][0])
+    with_array(file, proofs(file)[0], "level", [level + 1e-4])
+    assert "leaves out" in rejected(file)
+
+
+@pytest.mark.parametrize("level", [[np.nan], [np.inf], [-np.inf], [], [1.0, 2.0], 1.0])
+def test_a_level_is_one_finite_number(level: Any) -> None:
+    file = certificate().copy()
+    with_array(file, proofs(file)[0], "level", level)
+    rejected(file)
+
+
+@pytest.mark.parametrize("number", [0, 1])
+def test_a_box_that_is_a_little_too_narrow_is_rejected(number: int) -> None:
+    """By one unit in the last place, beyond what the prover has left for other machines' rounding."""
+    file = certificate()
+    first = prover("gelu", 1e-7)
+    entries = proofs(file)[0]["rounds"]
+    here, level = first, float(file.arrays[proofs(file)[0]["level"]][0])
+    for entry in entries[: number + 1]:
+        packed = read_packed(entry["cut"], here.known, 1, File(file.header, file.arrays))
+        found = passed_alone(packed, here.known, first.objectives([0])).linear_bound()
+        half = half_space(here.known.given, found, level)
+        box, given = needed(here.known.given, half), here.known.given
+        region = left_over(given, half)
+        assert region is not None
+        here = here.over(region)
+        assert isinstance(here.known.given, CheckedCut)
+    binding = {"upper": box.hi < given.upper, "lower": box.lo > given.lower}
+    assert any(where.any() for where in binding.values())
+    for end, where in binding.items():
+        for at in np.argwhere(where)[:4]:
+            changed = file.copy()
+            entry = proofs(changed)[0]["rounds"][number]
+            value = changed.arrays[entry[end]].astype(np.float64)
+            exact_end, way = (box.hi, -np.inf) if end == "upper" else (box.lo, np.inf)
+            value[tuple(at)] = np.nextafter(exact_end[tuple(at)], way)
+            with_array(changed, entry, end, value)
+            assert "leaves out" in rejected(changed)
+
+
+@pytest.mark.parametrize("wrong", [np.nan, np.inf, -np.inf, 1e300, -1e300])
+@pytest.mark.parametrize("end", ["lower", "upper"])
+def test_a_box_of_numbers_that_make_no_sense_is_rejected(end: str, wrong: float) -> None:
+    file = certificate().copy()
+    for entry in (proofs(file)[0]["rounds"][0], proofs(file)[0]["rounds"][-1]):
+        changed = file.copy()
+        value = file.arrays[entry[end]].astype(np.float64)
+        value.flat[0] = wrong
+        changed.arrays["changed"] = value
+        mine = proofs(changed)[0]["rounds"][proofs(file)[0]["rounds"].index(entry)]
+        mine[end] = "changed"
+        rejected(changed)
+
+
+def test_a_box_beyond_the_input_set_is_harmless() -> None:
+    """It says more than is needed: it is accepted if that is true, and then so is the claim."""
+    file = certificate()
+    for share in (1e-12, 1e-9, 1e-3, 10.0):
+        changed = file.copy()
+        entry = proofs(changed)[0]["rounds"][0]
+        value = changed.arrays[entry["upper"]].astype(np.float64)
+        with_array(changed, entry, "upper", value + share)
+        judged(changed.data(), changed, file, 0)
+
+
+def test_rounds_in_another_order_or_fewer_are_rejected() -> None:
+    file = certificate()
+    count = len(proofs(file)[0]["rounds"])
+    assert count > 2
+    orders = [[1, 0, *range(2, count)], list(range(count))[::-1], [*range(1, count)], [*range(count - 1)], []]
+    orders += [[k for k in range(count) if k != 1]]
+    for order in orders:
+        changed = file.copy()
+        rounds = proofs(changed)[0]["rounds"]
+        proofs(changed)[0]["rounds"] = [rounds[k] for k in order]
+        verdict = judged(changed.data(), changed, file, 0)
+        assert not verdict.accepted, order
+    twice = file.copy()
+    proofs(twice)[0]["rounds"].insert(0, proofs(file)[0]["rounds"][0])
+    assert judged(twice.data(), twice, file, 0).accepted, "the same cut once more leaves nothing else"
+
+
+def test_the_rounds_of_one_case_are_not_those_of_another() -> None:
+    file = certificate()
+    for k, other in ((0, 1), (1, 2), (2, 0)):
+        changed = file.copy()
+        proofs(changed)[k]["cases"] = [other]
+        rejected(changed)
+        changed = file.copy()
+        for name in ("rounds", "tree", "level"):
+            proofs(changed)[k][name] = proofs(file)[other][name]
+        rejected(changed)
+        changed = file.copy()
+        for mine, theirs in zip(proofs(changed)[k]["rounds"], proofs(file)[other]["rounds"], strict=False):
+            mine["cut"] = theirs["cut"]
+        judged(changed.data(), changed, file, 0)
+
+
+def test_rounds_are_of_one_case_alone() -> None:
+    file = certificate().copy()
+    proofs(file)[0]["cases"] = [0, 0]
+    assert "one alone" in rejected(file) or "fit" in rejected(file)
+
+
+def test_a_cut_is_by_one_bound_over_the_whole_set() -> None:
+    """A tree with a branching has a bound for each leaf, and none of them is one over the set."""
+    file = certificate().copy()
+    tree = proofs(file)[0]["rounds"][0]["cut"]
+    for name, value in (("node", [3, -1, -1]), ("entry", [0, 0, 0]), ("point", [0.0] * 3), ("inner", [False] * 3)):
+        file.arrays[f"changed.{name}"] = np.array(value)
+        tree[name] = f"changed.{name}"
+    for names in tree["chosen"].values():
+        for one in names.values():
+            one["which"] = "changed.which"
+    file.arrays["changed.which"] = np.zeros(2, dtype=np.int64)
+    file.arrays["changed.held"] = np.zeros(2)
+    tree["held"] = "changed.held"
+    assert "one leaf alone" in rejected(file)
+
+
+@pytest.mark.parametrize("name", ["cut", "lower", "upper", "lines", "steps"])
+def test_a_round_has_all_of_its_entries(name: str) -> None:
+    file = certificate().copy()
+    del proofs(file)[0]["rounds"][0][name]
+    rejected(file)
+
+
+def test_a_set_that_is_no_box_is_not_narrowed() -> None:
+    """A ball that holds the box of the part: the same file with it says more than was proved."""
+    file = certificate().copy()
+    part = file.header["parts"][0]
+    lower, upper = (file.arrays[part[end]].astype(np.float64) for end in ("lower", "upper"))
+    file.arrays["ball.centre"], file.arrays["ball.radius"] = lower / 2 + upper / 2, np.full(lower.shape, 1e-6)
+    file.arrays["ball.members"] = np.zeros(lower.shape, dtype=np.int64)
+    names = {name: f"ball.{name}" for name in ("centre", "radius", "members")}
+    part["set"] = {"kind": "balls", "norm": 2, **names}
+    assert "no box" in rejected(file)

@@ -15,9 +15,11 @@ from tests.certificate import exact
 from tests.certificate.exact import Written
 from tests.certificate.made import about
 from tests.certificate.tampering import judged
+from vertex_softmax.bounds import narrowing
 from vertex_softmax.bounds.ascent import Ascent
 from vertex_softmax.bounds.branch_and_bound import Aim, Watchers
 from vertex_softmax.bounds.record import Record
+from vertex_softmax.certificate import narrowed_proofs
 from vertex_softmax.certificate.certificate import CertificatePart, Effort, prove
 from vertex_softmax.certificate.checker import check
 from vertex_softmax.certificate.checker.file import File
@@ -100,11 +102,12 @@ def test_nothing_false_is_proved(name: str) -> None:
     assert not (found.margins > 0).any()
 
 
-def test_what_narrowing_leaves_open_is_split_over_what_is_left() -> None:
-    found = prover("relu", 1e-5)
-    by_narrowing(found, HOW)
+def test_what_narrowing_leaves_open_is_split_over_what_is_left(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(narrowed_proofs, "ROUNDS", 1)
+    found, how = prover("relu", 1e-4), dataclasses.replace(HOW, ascent=Ascent(steps=0))
+    by_narrowing(found, how)
     assert found.open() == [0]
-    by_narrowing(found, dataclasses.replace(HOW, search=dataclasses.replace(QUICK, domains=400)))
+    by_narrowing(found, dataclasses.replace(how, search=dataclasses.replace(QUICK, root=Ascent(steps=0))))
     assert not found.open()
     last = found.header["proofs"][-1]
     assert last["cases"] == [0]
@@ -124,7 +127,7 @@ def test_a_search_that_narrowed_is_proved_by_rounds() -> None:
     outcome = branch(whole.question, root, Aim(MARGINS, goals), options, Watchers(record=record))
     assert outcome.open.tolist() == [0, 0, 0]
     assert record.narrowed
-    assert not {leaf.objective for leaf in record.leaves} & record.narrowed
+    assert not {leaf.objective for leaf in record.leaves} & record.narrowed.keys()
     searched = Searched(whole.question.on_parts(), rules_of(options), record, {0: 0, 1: 1, 2: 2})
     part = CertificatePart(lower, upper, cases("gelu", 1e-6), searched=searched)
     assert part.was_narrowed
@@ -289,3 +292,30 @@ def test_a_set_that_is_no_box_is_not_narrowed() -> None:
     names = {name: f"ball.{name}" for name in ("centre", "radius", "members")}
     part["set"] = {"kind": "balls", "norm": 2, **names}
     assert "no box" in rejected(file)
+
+
+def test_the_tree_of_a_search_over_what_is_left_is_the_proof(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nothing is searched again: the tree that is written has the leaves of the search that decided."""
+    monkeypatch.setattr(narrowing, "ROUNDS", 1)
+    monkeypatch.setattr(narrowed_proofs, "ROUNDS", 1)
+    found, record = prover("relu", 1e-4), Record()
+    goals = torch.from_numpy(found.limits_of([0])) + 1e-5
+    quick = dataclasses.replace(QUICK, root=Ascent(steps=0))
+    question, boxes = found.proved()
+    aim, options = Aim(MARGINS[:1], goals), Options(search=quick)
+    root = Bound(torch.full((1, 1), -torch.inf, dtype=torch.float64), boxes)
+    outcome = branch(question, root, aim, options, Watchers(record=record))
+    assert outcome.open.tolist() == [0]
+    tree = record.narrowed[0]
+    assert tree is not None
+    assert len(tree.record.leaves) > 1
+    assert not record.leaves
+    searched = Searched(question.on_parts(), rules_of(options), record, {0: 0})
+    found.by_search(searched)
+    assert 0 in found.open(), "a tree over a part of the set is no tree over the whole"
+    how = Narrowing(Ascent(steps=0), options.pieces, None, searched.narrowed_trees())
+    by_narrowing(found, how)
+    (last,) = (proof for proof in found.header["proofs"] if proof["cases"] == [0] and "rounds" in proof)
+    assert int((found.arrays[last["tree"]["node"]] < 0).sum()) == len(tree.record.leaves)
+    by_narrowing(found, HOW)
+    assert check(written([found], about())).accepted

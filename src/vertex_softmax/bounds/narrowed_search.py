@@ -19,6 +19,7 @@ from vertex_softmax.bounds.coefficients import Objective
 from vertex_softmax.bounds.guard import terms
 from vertex_softmax.bounds.narrowing import MakeBoxes, Narrowed, narrowed
 from vertex_softmax.bounds.question import Question
+from vertex_softmax.bounds.record import NarrowedTree, Record
 from vertex_softmax.foundation.tolerances import VERDICT
 from vertex_softmax.ops.rules import Rules
 
@@ -38,7 +39,7 @@ def branch_narrowed(
 ) -> Outcome:
     """Bound objectives over the set of a question with one input, a box, whose boxes are made.
 
-    A record is told which objectives were decided over a narrower set, and has no leaves of these.
+    A record is told which objectives were decided over a narrower set, and has no leaves of these itself.
     """
     begin = time.perf_counter()
     goals = torch.zeros_like(aim.objectives.flatten(1)[:, 0]) if aim.goals is None else aim.goals
@@ -58,7 +59,7 @@ def branch_narrowed(
         if not bool(known[k] > goals[k]):
             left[k] = found
         elif watchers.record is not None:
-            watchers.record.narrowed.add(k)
+            watchers.record.narrowed[k] = None
     open_ = (~(known > goals)).nonzero().flatten().tolist()
     spent = time.perf_counter() - begin
     rest = search if search.seconds is None else dataclasses.replace(search, seconds=max(0.0, search.seconds - spent))
@@ -68,7 +69,7 @@ def branch_narrowed(
     part = left[k]
     own = Aim(aim.objectives[k : k + 1], goals[k : k + 1], known[k : k + 1])
     over = part.question.until(question.clock.deadline)
-    outcome = branch_and_bound(over, part.boxes, own, rules, rest, _renumbered(watchers, k))
+    outcome = branch_and_bound(over, part.boxes, own, rules, rest, _renumbered(watchers, k, part.question))
     known[k] = torch.maximum(known[k], torch.minimum(outcome.bound[0], levels[k]))
     count = torch.zeros(len(goals), dtype=torch.int64, device=goals.device)
     count[k] = outcome.open[0]
@@ -76,14 +77,16 @@ def branch_narrowed(
     return dataclasses.replace(outcome, bound=known, open=count, broken=broken)
 
 
-def _renumbered(watchers: Watchers, k: int) -> Watchers:
-    """The watchers of a search whose only objective they know as number k."""
+def _renumbered(watchers: Watchers, k: int, over: Question) -> Watchers:
+    """The watchers of a search over a narrower set, whose only objective they know as number k."""
     if watchers.record is not None:
-        watchers.record.narrowed.add(k)
-    accept, alone = watchers.accept, dataclasses.replace(watchers, record=None)
+        record = Record()
+        watchers.record.narrowed[k] = NarrowedTree(over, record)
+        watchers = dataclasses.replace(watchers, record=record)
+    accept = watchers.accept
     if accept is None:
-        return alone
-    return dataclasses.replace(alone, accept=lambda point, _: accept(point, k))
+        return watchers
+    return dataclasses.replace(watchers, accept=lambda point, _: accept(point, k))
 
 
 def _end(question: Question, search: Search, begin: float) -> float | None:

@@ -182,14 +182,14 @@ def _prove(graph: Graph, part: CertificatePart, effort: Effort, report: Report) 
         report(f"boxes proved, {len(prover.open())} of {len(part.cases)} cases open")
         _by_search(prover, part, report)
         if part.was_narrowed:
-            _by_narrowing(prover, effort, report, search=rules == RULES[-1])
+            _by_narrowing(prover, part, effort, report, search=rules == RULES[-1])
         if prover.open() or effort.best:
             prover.by_ascent(effort.ascent, effort.pieces, everything=effort.best)
         if prover.open() and not effort.best:
             longer = dataclasses.replace(effort.ascent, steps=LONGER * effort.ascent.steps)
             prover.by_ascent(longer, effort.pieces)
         if not part.was_narrowed:
-            _by_narrowing(prover, effort, report, search=rules == RULES[-1])
+            _by_narrowing(prover, part, effort, report, search=rules == RULES[-1])
         if effort.search is not None and rules == RULES[-1] and prover.open():
             report(f"branching, {len(prover.open())} of {len(part.cases)} cases open")
             prover.by_branching(effort.search, effort.pieces)
@@ -210,13 +210,14 @@ def _by_search(prover: Prover, part: CertificatePart, report: Report) -> None:
     report(f"trees proved, {len(prover.open())} of {len(part.cases)} cases open")
 
 
-def _by_narrowing(prover: Prover, effort: Effort, report: Report, *, search: bool) -> None:
-    """The cases that are open, in rounds over narrower sets; what they leave is split only if that is said."""
+def _by_narrowing(prover: Prover, part: CertificatePart, effort: Effort, report: Report, *, search: bool) -> None:
+    """The cases that are open, in rounds over narrower sets; what they leave is searched anew only if that is said."""
     if effort.search is None or not prover.open():
         return
     count = len(prover.cases)
     report(f"narrowing, {len(prover.open())} of {count} cases open")
-    by_narrowing(prover, Narrowing(effort.ascent, effort.pieces, effort.search if search else None))
+    trees = {} if part.searched is None else part.searched.narrowed_trees()
+    by_narrowing(prover, Narrowing(effort.ascent, effort.pieces, effort.search if search else None, trees))
     report(f"narrowed, {len(prover.open())} of {count} cases open")
 
 
@@ -245,7 +246,7 @@ def _prove_forward(graph: Graph, part: CertificatePart, effort: Effort, report: 
         ascent = effort.ascent if effort.best or effort.ascent.steps > 0 else BRIEF
         prover.by_ascent(ascent, effort.pieces, everything=effort.best)
     if prover.open() and effort.ascent.steps > 0 and effort.search is not None:  # not after a method of one pass
-        _by_narrowing(prover, effort, report, search=True)
+        _by_narrowing(prover, part, effort, report, search=True)
     if prover.open() and effort.ascent.steps > 0 and effort.search is not None:
         report(f"branching, {len(prover.open())} of {len(part.cases)} cases open")
         prover.by_branching(effort.search, effort.pieces)

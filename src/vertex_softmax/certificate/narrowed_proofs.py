@@ -2,13 +2,15 @@
 
 The narrowing of bounds/narrowing.py, made again with what the checker knows: each cut is by the linear bound that the
 checker's own pass gives, and the box around what is left is a little wider than the checker will find it, so that
-another machine's rounding does not matter. What narrowing leaves open is split, over what is left.
+another machine's rounding does not matter. What narrowing leaves open is split, over what is left: as the search has
+done it that decided, or anew.
 """
 
 from __future__ import annotations
 
 import dataclasses
 import math
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
@@ -44,7 +46,9 @@ class Narrowing:
     ascent: Ascent
     pieces: int
     search: Search | None
-    """of what narrowing leaves open; None: it is not split"""
+    """of what narrowing leaves open; None: there is no new search"""
+    trees: Mapping[int, Searched] = dataclasses.field(default_factory=dict)
+    """by case: a search of it over a narrower set, with case and objective 0, whose tree is proved before"""
 
 
 def by_narrowing(prover: Prover, how: Narrowing) -> None:
@@ -64,7 +68,8 @@ class _Rounds:
         self.level, self.sure = self.limit + ABOVE * unit, self.limit + unit
         self.prefix = f"proof.{len(prover.header['proofs'])}"
         self.arrays: Arrays = {}
-        self.rounds: list[dict[str, Any]] = []
+        self.rounds: list[tuple[dict[str, Any], Prover]] = []
+        """the tree of each cut, and what is proved over what it leaves"""
         self.A = prover.objectives([case])
 
     def run(self) -> None:
@@ -87,10 +92,9 @@ class _Rounds:
             here = here.over(smaller)
             here.state([self.first.cases[self.case]])
             self.arrays |= arrays
-            header = {name: here.header[name] for name in ("lower", "upper", "lines", "steps")}
-            self.rounds.append({"cut": tree, **self._adopted(header, here.arrays, f"{self.prefix}.round.{count}.")})
-        if self.rounds and self.how.search is not None:
-            self._split(here, self.how.search)
+            self.rounds.append((tree, here))
+        if self.rounds:
+            self._split(here)
 
     def _bounded(self, here: Prover, prefix: str) -> tuple[dict[str, Any], Arrays, Pass]:
         """A tree of one leaf with optimised parameters, the arrays that it names, and the checker's pass with these."""
@@ -108,13 +112,21 @@ class _Rounds:
             packed = read_packed(tree, here.known, 1, File({"format": FORMAT}, arrays))
             return tree, arrays, passed_alone(packed, here.known, self.A)
 
-    def _split(self, here: Prover, search: Search) -> None:
-        """Branch and bound over what is left."""
-        here.by_branching(search, self.how.pieces)
+    def _split(self, here: Prover) -> None:
+        """By a tree over what is left: the one that is given, or that of a new search."""
+        if self.case in self.how.trees:
+            here.by_search(self.how.trees[self.case])
+        if here.open() and self.how.search is not None:
+            here.by_branching(self.how.search, self.how.pieces)
         if here.margins[0] > 0:
             proof = here.header["proofs"][-1]
             tree = self._adopted(proof["tree"], here.arrays, f"{self.prefix}.last.")
             self._keep(tree, float(here.margins[0]) + self.limit)
+
+    def _round(self, count: int, cut: dict[str, Any], here: Prover) -> dict[str, Any]:
+        """A round in words of the header."""
+        header = {name: here.header[name] for name in ("lower", "upper", "lines", "steps")}
+        return {"cut": cut, **self._adopted(header, here.arrays, f"{self.prefix}.round.{count}.")}
 
     def _adopted(self, value: Any, arrays: Arrays, prefix: str) -> Any:
         """A part of another prover's header with longer names; the arrays that it names are kept under these."""
@@ -133,7 +145,7 @@ class _Rounds:
         if self.rounds:
             bound, name = min(bound, self.level), f"{self.prefix}.level"
             self.arrays[name] = np.array([self.level])
-            proof |= {"level": name, "rounds": self.rounds}
+            proof |= {"level": name, "rounds": [self._round(k, *each) for k, each in enumerate(self.rounds)]}
         margin = float(np.nextafter(bound - self.limit, -np.inf))
         if margin > self.first.margins[self.case]:
             self.first.margins[self.case] = margin

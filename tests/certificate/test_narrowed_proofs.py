@@ -14,7 +14,7 @@ from tests.bounds.branching_cases import MARGINS, QUICK, attention, least
 from tests.certificate import exact
 from tests.certificate.exact import Written
 from tests.certificate.made import about
-from tests.certificate.tampering import judged
+from tests.certificate.tampering import flips, header_flips, judged
 from vertex_softmax.bounds import narrowing
 from vertex_softmax.bounds.ascent import Ascent
 from vertex_softmax.bounds.branch_and_bound import Aim, Watchers
@@ -319,3 +319,21 @@ def test_the_tree_of_a_search_over_what_is_left_is_the_proof(monkeypatch: pytest
     assert int((found.arrays[last["tree"]["node"]] < 0).sum()) == len(tree.record.leaves)
     by_narrowing(found, HOW)
     assert check(written([found], about())).accepted
+
+
+@pytest.mark.parametrize(
+    ("name", "count"), [("gelu", 12), *(pytest.param(name, 400, marks=pytest.mark.slow) for name in ("gelu", "gated"))]
+)
+def test_whatever_is_changed_nothing_false_is_accepted(name: str, count: int) -> None:
+    """Numbers and entries of the header at random; what is accepted is true."""
+    file = certificate(name)
+    for found in (flips(file, count, count), header_flips(file, count, count)):
+        assert found["rejected"] > 0
+
+
+@pytest.mark.parametrize("wrong", [None, {}, "", 0, [None], [[]], [{}], ["cut"], [0]])
+def test_rounds_are_a_list_of_rounds(wrong: Any) -> None:
+    """An empty list of them is none, and the proof is the tree's alone."""
+    file = certificate().copy()
+    proofs(file)[0]["rounds"] = wrong
+    rejected(file)

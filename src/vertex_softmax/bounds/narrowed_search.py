@@ -63,7 +63,7 @@ def branch_narrowed(
     open_ = (~(known > goals)).nonzero().flatten().tolist()
     spent = time.perf_counter() - begin
     rest = search if search.seconds is None else dataclasses.replace(search, seconds=max(0.0, search.seconds - spent))
-    if len(open_) != 1 or open_[0] not in left:
+    if len(open_) != 1 or open_[0] not in left or left[open_[0]].rounds == 0:
         return branch_and_bound(question, boxes, Aim(aim.objectives, goals, known), rules, rest, watchers)
     (k,) = open_  # the tree of one objective grows over what is left of its set
     part = left[k]

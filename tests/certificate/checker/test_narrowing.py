@@ -70,6 +70,15 @@ def test_whatever_may_be_at_the_level_is_in_the_half_space(seed: int) -> None:
         assert dot(half.slope, x) <= Fraction(half.limit)
 
 
+def test_a_corner_of_a_number_that_hardly_moves() -> None:
+    """Its slope would leave every range; what it adds is at its worst."""
+    tiny = np.array([1e-200])
+    given = input_sets.CheckedBox(lower=-tiny, upper=tiny)
+    one = Drawn(given, narrowing.LinearBound(np.zeros(1), np.ones(1), 0.5), np.array([-tiny, tiny]))
+    half = narrowing.half_space(given, one.bound, float_above(value(one, -tiny)))
+    assert dot(half.slope, -tiny) <= Fraction(half.limit)
+
+
 @pytest.mark.parametrize("seed", range(40))
 def test_the_half_space_is_no_larger_than_rounding_makes_it(seed: int) -> None:
     one = drawn(seed)
@@ -143,6 +152,7 @@ def test_no_bound_over_a_cut_box_is_above_a_value(seed: int, share: float) -> No
     zero = np.zeros_like(one.bound.A)
     asked = [(one.bound.A, one.bound.deviation), (given.half.slope, zero), (-given.half.slope, zero)]
     asked += [(one.bound.A - 3 * given.half.slope, one.bound.deviation)]
+    asked += [(-factor * given.half.slope, zero) for factor in (0.7, 1.3, np.pi, 1e-3, 1e5)]  # the mix cancels
     found = given.lowest(*(np.stack(each) for each in zip(*asked, strict=True)))
     held = [x for x in one.points if dot(given.half.slope, x) <= Fraction(given.half.limit)]
     assert held

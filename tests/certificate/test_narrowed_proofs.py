@@ -21,9 +21,10 @@ from vertex_softmax.bounds.branch_and_bound import Aim, Watchers
 from vertex_softmax.bounds.record import Record
 from vertex_softmax.certificate import narrowed_proofs
 from vertex_softmax.certificate.certificate import CertificatePart, Effort, prove
-from vertex_softmax.certificate.checker import check
+from vertex_softmax.certificate.checker import check, proof
 from vertex_softmax.certificate.checker.file import File
-from vertex_softmax.certificate.checker.narrowing import CheckedCut, half_space, needed
+from vertex_softmax.certificate.checker.input_sets import CheckedSet
+from vertex_softmax.certificate.checker.narrowing import CheckedCut, HalfSpace, half_space, needed
 from vertex_softmax.certificate.checker.trees import passed_alone, read_packed
 from vertex_softmax.certificate.narrowed_proofs import Narrowing, by_narrowing, left_over
 from vertex_softmax.certificate.planting import Searched
@@ -90,8 +91,8 @@ def with_array(file: Written, entry: dict[str, Any], name: str, value: Any) -> N
 @pytest.mark.parametrize("name", ["gelu", "gated"])
 def test_rounds_prove_what_one_bound_does_not(name: str) -> None:
     file = certificate(name)
-    assert [proof["cases"] for proof in proofs(file)] == [[0], [1], [2]]
-    assert all(proof["rounds"] for proof in proofs(file))
+    assert [each["cases"] for each in proofs(file)] == [[0], [1], [2]]
+    assert all(each["rounds"] for each in proofs(file))
 
 
 @pytest.mark.parametrize("name", ["relu", "gelu", "norm", "gated"])
@@ -315,7 +316,7 @@ def test_the_tree_of_a_search_over_what_is_left_is_the_proof(monkeypatch: pytest
     assert 0 in found.open(), "a tree over a part of the set is no tree over the whole"
     how = Narrowing(Ascent(steps=0), options.pieces, None, searched.narrowed_trees())
     by_narrowing(found, how)
-    (last,) = (proof for proof in found.header["proofs"] if proof["cases"] == [0] and "rounds" in proof)
+    (last,) = (each for each in found.header["proofs"] if each["cases"] == [0] and "rounds" in each)
     assert int((found.arrays[last["tree"]["node"]] < 0).sum()) == len(tree.record.leaves)
     by_narrowing(found, HOW)
     assert check(written([found], about())).accepted
@@ -337,3 +338,33 @@ def test_rounds_are_a_list_of_rounds(wrong: Any) -> None:
     file = certificate().copy()
     proofs(file)[0]["rounds"] = wrong
     rejected(file)
+
+
+def test_a_lie_that_the_comparison_of_boxes_alone_catches(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A limit that the network does not keep, and a round whose box is one point at which it does."""
+    file = certificate().copy()
+    case, first = file.header["parts"][0]["property"][0], proofs(file)[0]["rounds"][0]
+    lowest, _ = least(attention("gelu", RADIUS), MARGINS)
+    point = (file.arrays[first["lower"]].astype(np.float64) + file.arrays[first["upper"]].astype(np.float64)) / 2
+    value = float(attention("gelu", RADIUS).graph.evaluate(torch.from_numpy(point)[None]).flatten() @ MARGINS[0])
+    wrong = float(lowest[0]) + 0.1 * (value - float(lowest[0]))
+    assert value > wrong > float(lowest[0])
+    file.arrays.update({"wrong": np.array([wrong]), "level": np.array([wrong + 1e-8]), "point": point})
+    case["bound"], proofs(file)[0]["level"] = "wrong", "level"
+    proofs(file)[0]["rounds"] = [{**first, "lower": "point", "upper": "point"}]
+    assert "leaves out" in rejected(file)
+
+    def careless(_given: CheckedSet, half: HalfSpace, lower: Any, upper: Any) -> CheckedCut:
+        return CheckedCut(lower=lower, upper=upper, half=half)
+
+    monkeypatch.setattr(proof, "narrower", careless)
+    assert check(file.data()).accepted
+
+
+def test_a_lie_that_the_level_alone_catches() -> None:
+    """Far below the limit all of the set is left out, and nothing is shown of it."""
+    file = certificate().copy()
+    with_array(file, proofs(file)[0], "level", [-1e6])
+    finding = check(file.data())
+    assert not finding.accepted
+    assert finding.margin < -1e5

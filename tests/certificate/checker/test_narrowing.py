@@ -35,7 +35,7 @@ def drawn(seed: int) -> Drawn:
     A, deviation = chance.standard_normal((2, n)) * 10.0 ** chance.integers(-3, 3, (2, n))
     A[chance.random(n) < 0.15] = 0.0
     deviation *= (chance.random(n) < 0.6) * chance.choice([0.0, 1.0])
-    bound = narrowing.LinearBound(A, deviation, float(chance.standard_normal()))
+    bound = narrowing.ProvedBound(A, deviation, float(chance.standard_normal()))
     t = chance.random((40, n))
     corners = chance.random((40, n)) < 0.5
     mixed = np.where(chance.random((40, n)) < 0.3, t, corners)
@@ -74,7 +74,7 @@ def test_a_corner_of_a_number_that_hardly_moves() -> None:
     """Its slope would leave every range; what it adds is at its worst."""
     tiny = np.array([1e-200])
     given = input_sets.CheckedBox(lower=-tiny, upper=tiny)
-    one = Drawn(given, narrowing.LinearBound(np.zeros(1), np.ones(1), 0.5), np.array([-tiny, tiny]))
+    one = Drawn(given, narrowing.ProvedBound(np.zeros(1), np.ones(1), 0.5), np.array([-tiny, tiny]))
     half = narrowing.half_space(given, one.bound, float_above(value(one, -tiny)))
     assert dot(half.slope, -tiny) <= Fraction(half.limit)
 
@@ -157,7 +157,7 @@ def test_no_bound_over_a_cut_box_is_above_a_value(seed: int, share: float) -> No
     held = [x for x in one.points if dot(given.half.slope, x) <= Fraction(given.half.limit)]
     assert held
     for (A, deviation), bound in zip(asked, found, strict=True):
-        other = one._replace(bound=narrowing.LinearBound(A, deviation, 0.0))
+        other = one._replace(bound=narrowing.ProvedBound(A, deviation, 0.0))
         assert min(value(other, x) for x in held) >= Fraction(float(bound))
     assert (found >= input_sets.CheckedBox.lowest(given, *(np.stack(e) for e in zip(*asked, strict=True)))).all()
 
@@ -195,4 +195,4 @@ def test_a_set_that_is_no_box_is_not_narrowed() -> None:
         norm=2, middle=0 * one, radius=one, members=np.zeros(2, dtype=np.int64), lower=-one, upper=one
     )
     with pytest.raises(Rejected, match="no box"):
-        narrowing.half_space(ball, narrowing.LinearBound(one, 0 * one, 0.0), 0.0)
+        narrowing.half_space(ball, narrowing.ProvedBound(one, 0 * one, 0.0), 0.0)

@@ -22,7 +22,7 @@ LEAST_REACH = 2.0**-500
 """Of a number that moves less than this, what a corner of the box adds to a bound is taken at its worst."""
 
 
-class LinearBound(NamedTuple):
+class ProvedBound(NamedTuple):
     """Σ A·x + Σ deviation·ξ + constant, a lower bound of an objective at every input x = centre + reach·ξ of a box."""
 
     A: Array
@@ -100,7 +100,7 @@ class CheckedCut(CheckedBox):
         return price
 
 
-def half_space(given: CheckedSet, bound: LinearBound, level: float) -> HalfSpace:
+def half_space(given: CheckedSet, bound: ProvedBound, level: float) -> HalfSpace:
     """Where a linear bound over a box allows at most the level.
 
     deviation·ξ is deviation/reach · (x − centre); where reach is tiny it is at least −|deviation|.

@@ -25,6 +25,7 @@ from vertex_softmax.certificate.checker import check, proof
 from vertex_softmax.certificate.checker.file import File
 from vertex_softmax.certificate.checker.input_sets import CheckedSet
 from vertex_softmax.certificate.checker.narrowing import CheckedCut, HalfSpace, half_space, needed
+from vertex_softmax.certificate.checker.network import Known
 from vertex_softmax.certificate.checker.trees import passed_alone, read_packed
 from vertex_softmax.certificate.narrowed_proofs import Narrowing, by_narrowing, left_over
 from vertex_softmax.certificate.planting import Searched
@@ -382,3 +383,33 @@ def test_a_lie_that_the_level_alone_catches() -> None:
     finding = check(file.data())
     assert not finding.accepted
     assert finding.margin < -1e5
+
+
+@pytest.mark.parametrize("name", ["gelu", "gated"])
+def test_what_is_known_in_a_round_holds_at_every_input_that_is_left(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Inputs from the corner where a cut is deepest on, as far as it goes: all boxes of all rounds hold there."""
+    file, seen, real = certificate(name), list[Known](), proof._prove_steps
+
+    def watched(known: Known, *rest: Any) -> None:
+        real(known, *rest)
+        if isinstance(known.given, CheckedCut):
+            seen.append(known)
+
+    monkeypatch.setattr(proof, "_prove_steps", watched)
+    assert check(file.data()).accepted
+    assert len(seen) == sum(len(each["rounds"]) for each in proofs(file))
+    chance = np.random.default_rng(0)
+    for known in seen:
+        given = known.given
+        assert isinstance(given, CheckedCut)
+        lower, upper = given.lower.ravel(), given.upper.ravel()
+        deepest = np.where(given.half.slope > 0, lower, upper)
+        points = lower + chance.random((60, lower.size)) * (upper - lower)
+        points = deepest + 10.0 ** chance.uniform(-4, 0, (60, 1)) * (points - deepest)
+        points = points[points @ given.half.slope <= given.half.limit]
+        assert len(points)
+        values = exact.floats(file.header, file.arrays, points.reshape(-1, *given.lower.shape))
+        for number, box in known.boxes.items():
+            spare = 1e-12 * (1 + box.size)
+            found = values[number].reshape(-1, *box.lo.shape)
+            assert ((found >= box.lo - spare) & (found <= box.hi + spare)).all(), number

@@ -189,7 +189,7 @@ class Network:
         if op in ("Add", "Multiply"):
             return np.asarray(x[0] + x[1] if op == "Add" else x[0] * x[1])
         if op in ("MatMul", "Attention"):
-            masks = {name: self.arrays[given[name]] for name in given}
+            masks = {name: self.arrays[given[name]] for name in ("mask", "penalty", "replaced") if name in given}
             left = x[0] if op == "MatMul" else _softmax(x[0], **masks)
             out = np.empty(shape, dtype=object)
             for at in itertools.product(*map(range, shape[:-2])):

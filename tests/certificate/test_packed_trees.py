@@ -293,7 +293,7 @@ def test_batches_bound_as_leaves_alone_do(seed: int) -> None:
     assert check(data).reason in ("", check(data, jobs=2).reason)
     written = Written(prover.header, prover.arrays)
     head = tree_of(Written({"parts": [prover.header]}, prover.arrays))
-    A = prover._objectives([0, 1])
+    A = prover.objectives([0, 1])
     with np.errstate(all="ignore"):
         read = trees.read_packed(head, known, 2, File({}, prover.arrays))
         together = proof.leaf_bounds(known, A, read)

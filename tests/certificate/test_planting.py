@@ -119,8 +119,9 @@ def question(name: str, radius: float, share: float, seed: int = 3) -> tuple[Net
     return net, ForbiddenCase(row, np.array([seen + (1 - share) * whole]), np.ones(1))
 
 
-def answered(net: Net, case: ForbiddenCase, search: Search) -> Answer:
-    """The cascade's answer, with its searches."""
+def answered(net: Net, case: ForbiddenCase, search: Search, *, narrowing: float = 0.0) -> Answer:
+    """The cascade's answer, with its searches: trees over the whole set, unless that may be narrowed."""
+    search = dataclasses.replace(search, narrowing=narrowing)
     row = {k: Fraction(float(c)) for k, c in enumerate(case.rows[0])}
     conjunction = Conjunction((Inequality(row, Fraction(float(case.bound[0]))),))
     lower, upper = net.lower.ravel(), net.upper.ravel()
@@ -131,6 +132,23 @@ def answered(net: Net, case: ForbiddenCase, search: Search) -> Answer:
 def searched_of(answer: Answer) -> Searched:
     (found,) = answer.searched
     return Searched(found.question, found.rules, found.record, dict(enumerate(found.numbers)))
+
+
+@pytest.mark.parametrize(("name", "radius"), [("relu", 0.6), ("causal mask", 0.3)])
+def test_a_search_that_may_narrow_is_proved(name: str, radius: float) -> None:
+    """The set is narrowed, the rest is split: the proof has rounds, and a tree over what they leave."""
+    net, case = question(name, radius, 0.4)
+    answer = answered(net, case, Search(seconds=60.0, domains=4000), narrowing=0.8)
+    assert answer.verdict == "verified"
+    searched = searched_of(answer)
+    assert 0 in searched.record.narrowed
+    part = CertificatePart(net.lower, net.upper, [case], searched=searched)
+    assert part.was_narrowed
+    found = certificate.prove(net.graph, [part], Effort(), about={"model": {"sha256": "0" * 64}})
+    assert found.certificate is not None, found.margins
+    accepted(found.certificate.data)
+    last = exact.read(found.certificate.data).header["parts"][0]["proofs"][-1]
+    assert last["rounds"]
 
 
 @pytest.mark.parametrize(("name", "radius"), [("relu", 0.6), ("causal mask", 0.3)])

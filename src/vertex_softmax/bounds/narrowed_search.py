@@ -19,6 +19,7 @@ from vertex_softmax.bounds.coefficients import Objective
 from vertex_softmax.bounds.guard import terms
 from vertex_softmax.bounds.narrowing import MakeBoxes, Narrowed, narrowed
 from vertex_softmax.bounds.question import Question
+from vertex_softmax.bounds.record import NarrowedTree, Record
 from vertex_softmax.foundation.tolerances import VERDICT
 from vertex_softmax.ops.rules import Rules
 
@@ -36,7 +37,10 @@ def branch_narrowed(
     watchers: Watchers,
     make: MakeBoxes,
 ) -> Outcome:
-    """Bound objectives over the set of a question with one input, a box, whose boxes are made; nothing is recorded."""
+    """Bound objectives over the set of a question with one input, a box, whose boxes are made.
+
+    A record is told which objectives were decided over a narrower set, and has no leaves of these itself.
+    """
     begin = time.perf_counter()
     goals = torch.zeros_like(aim.objectives.flatten(1)[:, 0]) if aim.goals is None else aim.goals
     known = torch.full_like(goals, -torch.inf) if aim.known is None else aim.known.clone()
@@ -54,16 +58,18 @@ def branch_narrowed(
         known[k] = torch.maximum(known[k], known.new_tensor(min(found.bound, float(levels[k]))))
         if not bool(known[k] > goals[k]):
             left[k] = found
+        elif watchers.record is not None:
+            watchers.record.narrowed[k] = None
     open_ = (~(known > goals)).nonzero().flatten().tolist()
     spent = time.perf_counter() - begin
     rest = search if search.seconds is None else dataclasses.replace(search, seconds=max(0.0, search.seconds - spent))
-    if len(open_) != 1 or open_[0] not in left:
+    if len(open_) != 1 or open_[0] not in left or left[open_[0]].rounds == 0:
         return branch_and_bound(question, boxes, Aim(aim.objectives, goals, known), rules, rest, watchers)
     (k,) = open_  # the tree of one objective grows over what is left of its set
     part = left[k]
     own = Aim(aim.objectives[k : k + 1], goals[k : k + 1], known[k : k + 1])
     over = part.question.until(question.clock.deadline)
-    outcome = branch_and_bound(over, part.boxes, own, rules, rest, _renumbered(watchers, k))
+    outcome = branch_and_bound(over, part.boxes, own, rules, rest, _renumbered(watchers, k, part.question))
     known[k] = torch.maximum(known[k], torch.minimum(outcome.bound[0], levels[k]))
     count = torch.zeros(len(goals), dtype=torch.int64, device=goals.device)
     count[k] = outcome.open[0]
@@ -71,9 +77,13 @@ def branch_narrowed(
     return dataclasses.replace(outcome, bound=known, open=count, broken=broken)
 
 
-def _renumbered(watchers: Watchers, k: int) -> Watchers:
-    """The watchers of a search whose only objective they know as number k."""
+def _renumbered(watchers: Watchers, k: int, over: Question) -> Watchers:
+    """The watchers of a search over a narrower set, whose only objective they know as number k."""
     accept, attack = watchers.accept, watchers.attack
+    if watchers.record is not None:
+        record = Record()
+        watchers.record.narrowed[k] = NarrowedTree(over, record)
+        watchers = dataclasses.replace(watchers, record=record)
     if accept is not None:
         watchers = dataclasses.replace(watchers, accept=lambda point, _: accept(point, k))
     if attack is not None:

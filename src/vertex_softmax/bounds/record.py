@@ -1,7 +1,7 @@
 """What a search leaves behind for whoever proves its result again: the parts it closed, and what it bounded them with.
 
-Invariant: the leaves of an objective with no open part cover the whole set, and each is the end of one branch of its
-tree. Numbers that several leaves have in common are stored once.
+Invariant: the leaves of an objective with no open part that was not decided over a narrower set cover the whole set,
+and each is the end of one branch of its tree. Numbers that several leaves have in common are stored once.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ from __future__ import annotations
 import dataclasses
 import hashlib
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 import torch
 from torch import Tensor
@@ -22,9 +22,19 @@ from vertex_softmax.ops.interval import Interval
 
 if TYPE_CHECKING:
     from vertex_softmax.bounds.aims import Outcome
+    from vertex_softmax.bounds.question import Question
 
 Resume = Callable[[Sequence[Part], Sequence[float], float], "Outcome"]
 """Opens closed parts again, with higher goals (n,), and goes on with the search for some seconds."""
+
+
+class NarrowedTree(NamedTuple):
+    """The tree of one objective over what narrowing has left of its set."""
+
+    question: Question
+    """about what is left"""
+    record: Record
+    """of a search with this objective alone, number 0"""
 
 
 class Record:
@@ -43,6 +53,8 @@ class Record:
         """how the box was optimised that the last exact splits cut; None if it was not"""
         self.open: set[int] = set()
         """objectives of which some part is open: their leaves do not cover the set"""
+        self.narrowed: dict[int, NarrowedTree | None] = {}
+        """objectives that were decided over a narrower set (narrowed_search.py), with the tree there if there is one"""
         self._resume: Resume | None = None
         self._stored: dict[tuple[object, ...], Tensor] = {}
 

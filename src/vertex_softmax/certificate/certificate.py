@@ -21,6 +21,7 @@ from vertex_softmax.bounds.ascent import Ascent
 from vertex_softmax.bounds.branch_and_bound import Search
 from vertex_softmax.bounds.memory import Memory
 from vertex_softmax.certificate import checker
+from vertex_softmax.certificate.narrowed_proofs import Narrowing, by_narrowing
 from vertex_softmax.certificate.planting import Searched
 from vertex_softmax.certificate.prove import ForbiddenCase, Prover, written
 from vertex_softmax.certificate.room import require_room
@@ -65,6 +66,11 @@ class CertificatePart:
             case._replace(weights=weights[i]) if case.weights is None and i in weights else case
             for i, case in enumerate(self.cases)
         ]
+
+    @property
+    def was_narrowed(self) -> bool:
+        """Whether the search has narrowed the set of a case: then so does the proof, before it tries anything else."""
+        return self.searched is not None and bool(self.searched.record.narrowed)
 
     @classmethod
     def over(cls, region: Region, cases: Sequence[ForbiddenCase]) -> CertificatePart:
@@ -184,11 +190,15 @@ def _prove(graph: Graph, part: CertificatePart, effort: Effort, report: Report) 
             prover.by_rule(rule)
         report(f"boxes proved, {len(prover.open())} of {len(part.cases)} cases open")
         _by_search(prover, part, report)
+        if part.was_narrowed:
+            _by_narrowing(prover, part, effort, report, search=rules == RULES[-1])
         if prover.open() or effort.best:
             prover.by_ascent(effort.ascent, effort.pieces, everything=effort.best)
         if prover.open() and not effort.best:
             longer = dataclasses.replace(effort.ascent, steps=LONGER * effort.ascent.steps)
             prover.by_ascent(longer, effort.pieces)
+        if not part.was_narrowed:
+            _by_narrowing(prover, part, effort, report, search=rules == RULES[-1])
         if effort.search is not None and rules == RULES[-1] and prover.open():
             report(f"branching, {len(prover.open())} of {len(part.cases)} cases open")
             prover.by_branching(effort.search, effort.pieces)
@@ -207,6 +217,17 @@ def _by_search(prover: Prover, part: CertificatePart, report: Report) -> None:
         return
     prover.by_search(part.searched.only(prover.open()))
     report(f"trees proved, {len(prover.open())} of {len(part.cases)} cases open")
+
+
+def _by_narrowing(prover: Prover, part: CertificatePart, effort: Effort, report: Report, *, search: bool) -> None:
+    """The cases that are open, in rounds over narrower sets; what they leave is searched anew only if that is said."""
+    if effort.search is None or not prover.open():
+        return
+    count = len(prover.cases)
+    report(f"narrowing, {len(prover.open())} of {count} cases open")
+    trees = {} if part.searched is None else part.searched.narrowed_trees()
+    by_narrowing(prover, Narrowing(effort.ascent, effort.pieces, effort.search if search else None, trees))
+    report(f"narrowed, {len(prover.open())} of {count} cases open")
 
 
 def forward_first(graph: Graph) -> bool:
@@ -235,6 +256,8 @@ def _prove_forward(graph: Graph, part: CertificatePart, effort: Effort, report: 
         ascent = effort.ascent if effort.best or effort.ascent.steps > 0 else BRIEF
         prover.by_ascent(ascent, effort.pieces, everything=effort.best)
     if prover.open() and effort.ascent.steps > 0 and effort.search is not None:  # not after a method of one pass
+        _by_narrowing(prover, part, effort, report, search=True)
+    if prover.open() and effort.ascent.steps > 0 and effort.search is not None:
         report(f"branching, {len(prover.open())} of {len(part.cases)} cases open")
         prover.by_branching(effort.search, effort.pieces)
     return prover

@@ -18,9 +18,11 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from vertex_softmax.certificate.checker.input_sets import CheckedBalls, CheckedBox, CheckedChoices, CheckedSet
+from vertex_softmax.certificate.checker.narrowing import CheckedCut, HalfSpace
 from vertex_softmax.foundation.errors import InvalidTypeError
 from vertex_softmax.ops.unit_sets import UnitBall
 from vertex_softmax.sets.choice_region import ChoiceRegion
+from vertex_softmax.sets.cut_region import CutRegion
 from vertex_softmax.sets.lp_region import LpRegion
 from vertex_softmax.sets.product_region import ProductRegion
 from vertex_softmax.sets.region import BoxRegion, Region
@@ -38,6 +40,12 @@ def checked_set(region: Region) -> CheckedSet:
 @checked_set.register
 def _(region: BoxRegion) -> CheckedSet:
     return CheckedBox(lower=_numbers(region.lower), upper=_numbers(region.upper))
+
+
+@checked_set.register
+def _(region: CutRegion) -> CheckedSet:
+    half = HalfSpace(_numbers(region.slope).ravel(), float(region.limit[0]))
+    return CheckedCut(lower=_numbers(region.lower), upper=_numbers(region.upper), half=half)
 
 
 @checked_set.register

@@ -56,6 +56,15 @@ class Searched:
     weights: Mapping[int, Array] = dataclasses.field(default_factory=dict)
     """case → the weights of its rows that make the objective"""
 
+    def narrowed_trees(self) -> dict[int, Searched]:
+        """By case: the tree over what narrowing has left of its set; there objective and case have number 0."""
+        trees = {case: self.record.narrowed.get(k) for k, case in self.cases.items()}
+        return {
+            case: Searched(tree.question.on_parts(), self.rules, tree.record, {0: 0})
+            for case, tree in trees.items()
+            if tree is not None
+        }
+
     def only(self, cases: Collection[int]) -> Searched:
         """The same for some of the cases."""
         return dataclasses.replace(self, cases={k: case for k, case in self.cases.items() if case in cases})

@@ -7,6 +7,7 @@ from branch and bound, over the proved boxes: the same functions that `certify` 
 
 from __future__ import annotations
 
+import dataclasses
 import math
 import time
 from collections.abc import Sequence
@@ -51,6 +52,7 @@ from vertex_softmax.ops.generators import Generators
 from vertex_softmax.ops.interval import Interval
 from vertex_softmax.ops.rules import RowRule, Rules
 from vertex_softmax.search.mixing import mix
+from vertex_softmax.sets.cut_region import CutRegion
 from vertex_softmax.sets.region import BoxRegion, Region
 
 Array = NDArray[np.float64]
@@ -101,7 +103,7 @@ class Prover:
         }
         self.nodes = network(File({"graph": self.low.entries}, self.low.arrays))
         self.known = Known(self.nodes, given.lower, given.upper, given=given)
-        self.rules, self.deadline, self.memory = rules, deadline, Memory()
+        self.rules, self.deadline, self.memory, self.is_forward = rules, deadline, Memory(), forward
         self.planter = Planter(graph, self.low, lambda number: self.known.planes(number).exact is not None)
         self.late: list[AscendedEntries] = []
         """the boxes of searches that are proved"""
@@ -114,7 +116,7 @@ class Prover:
 
     def _run_forward(self) -> None:
         """All boxes, and the form of the output, by one forward proof."""
-        choices = Recorded(self._keep, self._lines, self._in_time)
+        choices = Recorded(self._keep, self._lines, self.in_time)
         self.known.forward = propagation.run(self.known, choices)
         self.header["steps"].append({"kind": "forward", "choices": choices.names})
 
@@ -124,7 +126,7 @@ class Prover:
             for place, i in enumerate(node.inputs):
                 users.setdefault(i, []).append((k, place))
         for number, node in enumerate(self.nodes):
-            self._in_time()
+            self.in_time()
             self.known.reach(number)
             mine = users.get(number, [])
             if node.op not in ("Input", "Constant") and any(_bends(self.nodes[k].op) for k, _ in mine):
@@ -133,7 +135,8 @@ class Prover:
                 if self.nodes[k].op in curves.CURVES and place == 0 and isinstance(self.op_of[k], Elementwise):
                     self._lines(k, self.known.boxes[number])
 
-    def _in_time(self) -> None:
+    def in_time(self) -> None:
+        """Raise if the time is spent."""
         if self.deadline is not None and time.perf_counter() > self.deadline:
             raise OutOfTimeError("the time is spent before a proof was found")
 
@@ -250,19 +253,24 @@ class Prover:
         if self.known.before_norm is not None:
             self._try(range(len(self.cases)), None, last_norm=True)
 
+    def over(self, region: CutRegion) -> Prover:
+        """A prover of the same kind over a narrower set, (1, *input shape); it has no cases yet."""
+        lower, upper = (end[0].numpy() for end in region.box)
+        return Prover(self.graph, lower, upper, self.rules, self.deadline, forward=self.is_forward, region=region)
+
     def open(self) -> list[int]:
         """The cases that are not excluded yet."""
         return [i for i, margin in enumerate(self.margins) if not margin > 0]
 
     def by_ascent(self, ascent: Ascent, pieces: int, *, everything: bool = False) -> None:
         """All cases that are open, or all, with parameters optimised over the boxes that were proved."""
-        self._in_time()
+        self.in_time()
         which = list(range(len(self.cases))) if everything else self.open()
         if not which:
             return
         question, boxes = self.proved()
         rules = Rules(attention=RowRule.AFFINE, pieces=pieces, balls=False)
-        A = torch.from_numpy(self._objectives(which)).reshape(1, len(which), *self.graph.output.shape)
+        A = torch.from_numpy(self.objectives(which)).reshape(1, len(which), *self.graph.output.shape)
         objective = Objective.dense(self.graph.output, A)
         found = ascend(question, boxes, objective, rules, ascent, beginning=Beginning(best=True))
         record = Record()
@@ -278,10 +286,11 @@ class Prover:
         which = self.open()
         if not which:
             return
-        over, limits = self.proved(), torch.from_numpy(self._limits(which))
-        A = torch.from_numpy(self._objectives(which)).reshape(len(which), *self.graph.output.shape)
+        over, limits = self.proved(), torch.from_numpy(self.limits_of(which))
+        A = torch.from_numpy(self.objectives(which)).reshape(len(which), *self.graph.output.shape)
         goals = limits + LEAF * (1 + limits.abs())
         root = Bound(torch.full_like(limits, -torch.inf).unsqueeze(0), over.boxes)
+        search = dataclasses.replace(search, narrowing=0.0)  # whoever proves narrows by itself (narrowed_proofs.py)
         options, record = Options(pieces=pieces, search=search), Record()
         branch(over.question, root, Aim(A, goals=goals), options, Watchers(progress=report, record=record))
         self.by_search(Searched(over.question.on_parts(), rules_of(options), record, dict(enumerate(which))))
@@ -290,15 +299,15 @@ class Prover:
         """Cases that a search has excluded, by its trees; where a leaf does not prove, the search goes on."""
         self._late_box(searched)
         for objective, case in searched.cases.items():
-            if objective not in searched.record.open:
+            if objective not in searched.record.open and objective not in searched.record.narrowed:
                 self._plant(searched, objective, case)
 
     def _plant(self, searched: Searched, objective: int, case: int) -> None:
         """One case by the tree of its objective, as often as the search can go on where a leaf does not prove."""
-        record, limit = searched.record, float(self._limits([case])[0])
+        record, limit = searched.record, float(self.limits_of([case])[0])
         proved: dict[int, float] = {}
         for _ in range(ROUNDS):
-            self._in_time()
+            self.in_time()
             leaves = [leaf for leaf in record.leaves if leaf.objective == objective]
             if not leaves:
                 return
@@ -324,7 +333,7 @@ class Prover:
         self, tree: dict[str, Any], arrays: dict[str, NDArray[Any]], case: int, known: Sequence[float | None]
     ) -> list[float]:
         """The checker's bounds over all leaves of a tree, in preorder; those that are known already are not made."""
-        A = self._objectives([case])
+        A = self.objectives([case])
         with np.errstate(all="ignore"):
             packed = read_packed(tree, self.known, 1, File({"format": FORMAT}, arrays))
             missing = [k for k, bound in enumerate(known) if bound is None]
@@ -377,11 +386,12 @@ class Prover:
                 boxes = boxes.with_generators(question.index, node, Generators(*parts))
         return Proved(question, boxes)
 
-    def _objectives(self, which: Sequence[int]) -> Array:
+    def objectives(self, which: Sequence[int]) -> Array:
+        """The objectives of some cases, (S, *output shape)."""
         shape = self.nodes[-1].shape
         return np.stack([(self.cases[i].weighed() @ self.cases[i].rows).reshape(shape) for i in which])
 
-    def _limits(self, which: Sequence[int]) -> Array:
+    def limits_of(self, which: Sequence[int]) -> Array:
         """What the bounds of some cases have to exceed."""
         self.known.reach(len(self.nodes) - 1)
         with np.errstate(all="ignore"):
@@ -402,8 +412,8 @@ class Prover:
         if not which:
             return
         how = None if rule is None else PassOptions(rule=rule)
-        limits = self._limits(which)
-        bound = self._bounds(self._objectives(which), how, limits if last_norm else None)
+        limits = self.limits_of(which)
+        bound = self._bounds(self.objectives(which), how, limits if last_norm else None)
         margins = np.nextafter(bound - limits, -np.inf)
         better = [k for k, i in enumerate(which) if margins[k] > self.margins[i]]
         if not better:
@@ -417,7 +427,7 @@ class Prover:
     @property
     def sure(self) -> bool:
         """Whether every margin is larger than what another order of the same sums can change."""
-        return bool((self.margins > SURE * (1 + np.abs(self._limits(range(len(self.cases)))))).all())
+        return bool((self.margins > SURE * (1 + np.abs(self.limits_of(range(len(self.cases)))))).all())
 
     @property
     def margin(self) -> float:

@@ -85,12 +85,11 @@ def branch(
 ) -> Outcome:  # fmt: skip
     """Branch and bound over the boxes of a bound, by the affine vertex rule; `search` in place of the options' own.
 
-    Before that the set is narrowed for each objective, where that is possible and no record is asked for: a record has
-    splits of the whole set alone.
+    Before that the set is narrowed for each objective, where that is possible.
     """
     watchers, search, rules = watchers or Watchers(), search or options.search, rules_of(options)
     possible = question.batch == 1 and isinstance(question.given, BoxRegion) and not root.boxes.problems
-    if watchers.record is None and possible and search.narrowing > 0:
+    if possible and search.narrowing > 0:
 
         def make(narrower: Question) -> Boxes:
             return tightened_boxes(narrower, options)

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from tests.certificate.checker.faults import CURVES, MOVES, ROUNDING, ZONOTOPES
+from tests.certificate.checker.narrowing_faults import NARROWING
 from tests.certificate.checker.row_faults import ROWS
 from tests.certificate.checker.set_faults import DUALITY, INPUT_SETS, UNKNOWNS
 from tests.mutation.locate import Change, Sources
@@ -22,7 +23,7 @@ FOLDER = Path(__file__).parent
 SOURCE = FOLDER.parents[2] / "src" / "vertex_softmax" / "certificate" / "checker"
 FILES = (
     *("file.py", "rounding.py", "curves.py", "zonotopes.py", "rows.py", "moves.py"),
-    *("unknowns.py", "duality.py", "input_sets.py"),
+    *("unknowns.py", "duality.py", "input_sets.py", "narrowing.py"),
 )
 
 
@@ -42,6 +43,7 @@ MUTANTS = [
     for file, changes in (
         *(("rounding", ROUNDING), ("curves", CURVES), ("zonotopes", ZONOTOPES), ("rows", ROWS), ("moves", MOVES)),
         *(("unknowns", UNKNOWNS), ("duality", DUALITY), ("input_sets", INPUT_SETS)),
+        ("narrowing", NARROWING),
     )
     for name, change in changes.items()
 ]

@@ -20,6 +20,7 @@ from .cuts import Cuts
 from .file import Rejected
 from .fitted import CheckedFits, by_fitted
 from .lines import relu_lines
+from .narrowing import ProvedBound
 from .network import LOOK, ExactFactors, Known
 from .rounding import MORE, TINY, Array, ProvedInterval, down, rounding, up
 from .unknowns import kept
@@ -83,6 +84,12 @@ class Pass:
         """A lower bound of Σ A·node over the input set, (S,)."""
         self.known.charge(len(self.lo) * self.known.given.work)
         return np.asarray(down(self.lo + self.known.given.lowest(self.coefficients, self.deviation)))
+
+    def linear_bound(self) -> ProvedBound:
+        """The linear bound of an objective that is alone in the pass."""
+        if len(self.lo) != 1:
+            raise Rejected("a linear bound of several objectives where one alone is needed")
+        return ProvedBound(self.coefficients[0], self.deviation[0], float(self.lo[0]))
 
     def _add(self, lo: Array, hi: Array | None = None) -> None:
         """Add the numbers lo (S, ...) to the lower constants, and hi (or lo, if None) to the upper ones."""

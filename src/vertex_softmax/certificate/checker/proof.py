@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import functools
 import itertools
+import math
 import time
 from dataclasses import dataclass
 from typing import Any
@@ -21,16 +22,17 @@ import numpy as np
 from numpy.typing import NDArray
 
 from .claim import Claim, cases_of, claim
-from .file import BOXES, OLDER, File, Path, Rejected, checked_index, checked_word, read
+from .file import BOXES, OLDER, UNPACKED, File, Path, Rejected, checked_index, checked_word, read
 from .forward import last_norm, propagation
 from .forward.choices import Given
 from .input_sets import read_set
 from .jobs import UNREADABLE, Jobs, why
 from .model import identity_of_file
-from .network import CheckerNode, Known, network
+from .narrowing import half_space, narrower
+from .network import LOOK, CheckerNode, Known, network
 from .passes import LOST, MOST_COLUMNS, RULES, ParallelPass, Pass, PassOptions, joined, wanted
 from .rounding import MORE, Array, ProvedInterval, rounding
-from .trees import MOST_PIECES, PackedTree, TreeBounds, TreeLeaf, batches_of, read_packed
+from .trees import MOST_PIECES, PackedTree, TreeBounds, TreeLeaf, batches_of, passed_alone, read_packed
 from .zonotopes import ProvedZonotope
 
 _STATEMENT = (
@@ -149,6 +151,21 @@ def _part(
     """The margin that one part of the certificate, a set of inputs with its steps and its property, proves."""
     given = read_set(part, file, nodes[0].shape)
     known = Known(nodes, given.lower, given.upper, spent, ends, given, jobs)
+    _prove_steps(known, part, file)
+    return _property(known, part, file)
+
+
+def _ends_of(part: dict[str, Any], file: File, shape: tuple[int, ...]) -> tuple[Array, Array]:
+    """The box of a round, (*shape) each; it is not empty, or it is rejected."""
+    lower, upper = (file.numbers(part[end], shape) for end in ("lower", "upper"))
+    if not (lower <= upper).all():
+        raise Rejected("the box of a round is empty: a lower end is above its upper end")
+    return lower, upper
+
+
+def _prove_steps(known: Known, part: dict[str, Any], file: File) -> None:
+    """Prove the steps of a part or of a round over its set, and boxes of all nodes."""
+    nodes = known.nodes
     for number, names in part["lines"].items():
         shape = nodes[int(number)].shape
         shapes = [(2, *shape) if k in (1, 3, 5, 6) else shape for k in range(7)]
@@ -156,7 +173,6 @@ def _part(
     for step in part["steps"]:
         _step(known, step, file)
     known.reach(len(nodes) - 1)
-    return _property(known, part, file)
 
 
 def _step(known: Known, step: dict[str, Any], file: File) -> None:
@@ -195,7 +211,7 @@ def _chosen_of_step(known: Known, step: dict[str, Any], entries: int, file: File
     """The parameters that a step names for the passes of its entries: (2 · entries, ...) each, lower ends first."""
     if "chosen" not in step:
         return {}
-    if file.header["format"] in OLDER:
+    if file.header["format"] in UNPACKED:
         raise Rejected(f"a box with chosen parameters in a file of the format {file.header['format']}")
     return _chosen(known, step["chosen"], 2 * entries, checked_index(step["pieces"], MOST_PIECES + 1), file)
 
@@ -329,15 +345,35 @@ def _property(known: Known, part: dict[str, Any], file: File) -> float:
     for proof in part["proofs"]:
         which = [checked_index(i, len(rows)) for i in proof["cases"]]
         A, mine = np.stack([rows[i] for i in which]), np.array([limits[i] for i in which])
+        over, most = (known, math.inf) if "rounds" not in proof else _narrowed(known, A, proof, file)
         if isinstance(proof["tree"], dict):
-            if file.header["format"] in OLDER:
+            if file.header["format"] in UNPACKED:
                 raise Rejected(f"a packed tree in a file of the format {file.header['format']}")
-            bound = leaf_bounds(known, A, read_packed(proof["tree"], known, len(A), file)).min(0)
+            bound = leaf_bounds(over, A, read_packed(proof["tree"], over, len(A), file)).min(0)
         else:
-            bound = _tree(known, A, mine, proof["tree"], file)
+            bound = _tree(over, A, mine, proof["tree"], file)
+        bound = np.minimum(bound, most)
         for k, i in enumerate(which):
             margins[i] = np.fmax(margins[i], np.nextafter(bound[k] - limits[i], -np.inf))
     return float(margins.min())
+
+
+def _narrowed(known: Known, A: Array, proof: dict[str, Any], file: File) -> tuple[Known, float]:
+    """What is known over what the rounds of a proof leave of the set, and the level that all else is above.
+
+    Every round cuts the set by the linear bound of a pass, and has a box around what is left, and steps over that.
+    """
+    if file.header["format"] in OLDER:
+        raise Rejected(f"a proof in rounds in a file of the format {file.header['format']}")
+    level, nodes = float(file.numbers(proof["level"], (1,))[0]), known.nodes
+    for entry in proof["rounds"]:
+        known.charge(LOOK * len(nodes))
+        found = passed_alone(read_packed(entry["cut"], known, len(A), file), known, A)
+        half = half_space(known.given, found.linear_bound(), level)
+        given = narrower(known.given, half, *_ends_of(entry, file, nodes[0].shape))
+        known = Known(nodes, given.lower, given.upper, known.spent, known.ends, given, known.jobs)
+        _prove_steps(known, entry, file)
+    return known, level
 
 
 def limit_of(known: Known, C: Array, d: Array, omega: Array) -> float:

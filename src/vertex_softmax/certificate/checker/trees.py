@@ -189,6 +189,10 @@ class TreeBounds:
 
     def of(self, batch: list[TreeLeaf]) -> Array:
         """Lower bounds over each leaf of a batch: (leaves, S)."""
+        return self.passed(batch).bound().reshape(len(batch), len(self.A))
+
+    def passed(self, batch: list[TreeLeaf]) -> Pass:
+        """The pass over the leaves of a batch, whose objectives are those of each leaf in turn."""
         known, S, places = batch[0].known, len(self.A), [leaf.number for leaf in batch]
         chosen = {
             number: {name: _rows(each, places) for name, each in of.items()} for number, of in self.tree.chosen.items()
@@ -201,7 +205,15 @@ class TreeBounds:
         cuts: dict[int, Cuts] = {n: cut.each(S) for n, cut in gathered([leaf.cuts for leaf in batch]).items()}
         options = PassOptions(rule=self.tree.rule, chosen=chosen, cuts=cuts, fitted=self.fitted, alone=True)
         objectives = np.tile(self.A, (len(batch), *[1] * (self.A.ndim - 1)))
-        return Pass(known, len(known.nodes) - 1, objectives, options).bound().reshape(len(batch), S)
+        return Pass(known, len(known.nodes) - 1, objectives, options)
+
+
+def passed_alone(tree: PackedTree, known: Known, A: Array) -> Pass:
+    """The pass of the objectives A (S, *output shape) with the parameters of a tree that is one leaf."""
+    leaves = list(leaves_of(tree, known)) if len(tree.splits) == 1 else []
+    if len(leaves) != 1:
+        raise Rejected("a tree that cuts the set where one leaf alone is needed")
+    return TreeBounds(tree, known, A).passed(leaves)
 
 
 def _rows(parameter: LeafParameter, places: list[int]) -> Array:

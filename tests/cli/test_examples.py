@@ -138,7 +138,10 @@ def smaller(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(softmax_box_bench, "GROWTH_KEYS", (16,))
     monkeypatch.setattr(softmax_box_bench, "cpu_extra_bytes", lambda _keys: 0)
     monkeypatch.setattr(run, "fuzz", lambda _minutes, *given, **more: fuzz(0.0, *given, **more))
-    monkeypatch.setattr(bench, "names_of", lambda families, *_, **__: [f"{families[0]}-tokens-linear-1-1"])
+    first = {bench.TREE: "tree-side-1"}
+    monkeypatch.setattr(
+        bench, "names_of", lambda families, *_, **__: [first.get(families[0], f"{families[0]}-tokens-linear-1-1")]
+    )
     monkeypatch.setattr(bench, "bench", lambda *given, **more: whole(*given, **{**more, "seconds": 0.1}))
     monkeypatch.setattr(bench.multiprocessing, "get_context", lambda _kind: forks.context())
 

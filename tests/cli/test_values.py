@@ -56,13 +56,14 @@ BAD: dict[str, dict[str, tuple[str, ...]]] = {
         "--minutes": ("-1", "nan", "inf", "1e400"), "--seed": SEED, "--limit": SECONDS, "--workers": THREADS,
     },
     "bench soundness": {"--seeds": (*COUNT, HUGE), "--first": SEED, "--seconds": SECONDS, "--jobs": THREADS},
+    "suite verdicts": {"--seconds": SECONDS, "--jobs": THREADS},
 }  # fmt: skip
 """What each command must refuse, by option."""
 WORDS = {
     "--method", "--methods", "--device", "--json", "--counterexample", "--certificate", "--out", "--runner",
     "--address", "--data", "--data-dir", "--verdicts-only", "--open", "--quick", "--url", "--family", "--kinds",
     "--quiet", "--verbose", "--debug", "--help", "--weights", "--choices",
-    "--vocabulary", "--classes", "--each", "--journal",
+    "--vocabulary", "--classes", "--each", "--journal", "--families", "--against", "--file",
 }  # fmt: skip
 """Options that take no number."""
 
@@ -78,6 +79,8 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     real_benchmark(place, 1)
     np.savez(place / "inputs.npz", inputs=np.zeros((2, 2)), labels=np.zeros(2, dtype=np.int64))
     (place / "proof.vertex").write_bytes(b"nothing")
+    (place / "suite").mkdir()
+    (place / "suite" / "checksums.sha256").write_text("")
     (place / "code.py").write_text("from torch import nn\n\n\ndef f():\n    return nn.Linear(2, 2)\n")
     (place / "model.onnx").write_bytes(network((np.eye(2), np.zeros(2))))
     return place
@@ -97,6 +100,7 @@ def arguments(command: str, folder: Path, out: Path) -> list[str]:
         "data fetch": ["mnist", "--data-dir", str(out), "--url", "file:///nowhere"],
         "bench fuzz": ["--minutes", "0", "--out", str(out)],
         "bench soundness": ["--quick", "--out", str(out)],
+        "suite verdicts": [str(folder / "suite"), "--file", str(out / "verdicts.json")],
     }[command]
 
 

@@ -25,8 +25,9 @@ QUICK = Options(
     search=Search(seconds=None, domains=6, tried=2, root=Ascent(steps=2), ascent=Ascent(steps=2, step_size=0.01)),
 )
 SOME = {
-    "hybrid": tuple(FAMILIES)[1::3],
-    "alpha-crown": tuple(FAMILIES)[::5],
+    "vertex": tuple(FAMILIES)[::2],
+    "hybrid": tuple(FAMILIES)[1::6],
+    "alpha-crown": tuple(FAMILIES)[::8],
     "joint": ("encoder_relu", "encoder_padding", "decoder_by_hand", "by_hand_einsum_sum_tanh_product"),
     "bab": (
         "encoder_causal", "multihead_masked", "sdpa_boolean_mask", "attention_pooling", "vit_mean_pooling_relu",

@@ -34,7 +34,7 @@ quick: $(VENV)/.dev ## the tests that a change of a bound breaks first (about a 
 	  -k "not blocks and not [pre and not [post and not (never_above and dtype0)" \
 	  tests/ops tests/bounds tests/sets tests/softmax_box
 
-test: $(VENV)/.dev ## the tests of the product (some eight minutes on two idle cores)
+test: $(VENV)/.dev ## the tests of the product (some thirteen minutes on two idle cores)
 	$(PYTEST) --ignore tests/lab --ignore tests/mutation
 
 test-lab: $(VENV)/.dev ## the tests of what is not shipped, the laboratory and the mutants (two minutes)

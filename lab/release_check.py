@@ -30,8 +30,8 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parents[1]
 MANYLINUX = f"manylinux_2_17_{platform.machine()}"
 EXTRAS = "demo,onnx,vnnlib"
-FOR_EXAMPLES = ("ipykernel", "nbclient", "nbformat", "onnxscript")
-"""Packages that the examples need besides the extras: a notebook, and an export to ONNX."""
+FOR_EXAMPLES = ("ipykernel", "nbclient", "nbformat", "onnxscript", "transformers")
+"""Packages that the examples need besides the extras: a notebook, an export to ONNX, and a language model."""
 BARE = ("LANG", "LC_ALL", "TMPDIR")
 """The variables of this environment that a trial keeps."""
 SECONDS = 1800.0
@@ -238,10 +238,10 @@ def _verify(environment: Environment) -> None:
 
 
 def examples(folder: Path) -> list[tuple[str, ...]]:
-    """A command for every example in a folder: scripts and packages quickly, notebooks as they are."""
+    """A command for every example in a folder: scripts and packages quickly, notebooks as they are, also in folders."""
     found: list[tuple[str, ...]] = []
-    for path in sorted(folder.iterdir()):
-        name = f"{folder.name}/{path.name}"
+    for path in [*sorted(folder.iterdir()), *sorted(folder.glob("*/*.ipynb"))]:
+        name = f"{folder.name}/{path.relative_to(folder).as_posix()}"
         if path.name == "digit.py":  # it writes files, and has no other option
             found.append(("python", name, "."))
         elif path.suffix == ".py":

@@ -204,7 +204,7 @@ def _number(_header: Any, arrays: dict[str, Array], rng: random.Random) -> bool:
     flat = value.reshape(-1)
     at = rng.randrange(flat.size)
     if rng.random() < 0.4:
-        bits = flat.view(np.uint64 if flat.dtype == np.float64 else np.uint32)
+        bits = flat.view(f"u{flat.dtype.itemsize}")
         bits[at] ^= bits.dtype.type(1 << rng.randrange(bits.dtype.itemsize * 8))
     else:
         old = flat[at]
@@ -269,7 +269,7 @@ def _nudge(value: Any, rng: random.Random) -> None:
 
 def _leaves(header: Any, _arrays: Any, rng: random.Random) -> bool:
     """Leaves swapped, copied, or a whole tree replaced by one leaf."""
-    trees = [tree for tree in _trees(header) if len(tree) > 2]
+    trees = [tree for tree in _trees(header) if isinstance(tree, list) and len(tree) > 2]  # packed ones: `_number`
     if not trees:
         return False
     tree = rng.choice(trees)

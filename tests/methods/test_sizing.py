@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import re
+from types import SimpleNamespace
 
 import pytest
 import torch
@@ -18,10 +19,12 @@ from vertex_softmax.methods.options import Options
 from vertex_softmax.methods.registry import METHODS, Method
 from vertex_softmax.methods.sizing import batch_size, refusal
 from vertex_softmax.runs.certify import load
+from vertex_softmax.runs.demo.model import PatchTransformer
 from vertex_softmax.sets import LinfBall, LpBall
 from vertex_softmax.sets.region import Region
 
 CPU = torch.device("cpu")
+BALL = LinfBall(torch.rand(1, 1, 28, 28, dtype=torch.float64), 0.01)
 
 
 def limited(total: int) -> Options:
@@ -96,3 +99,16 @@ def test_branch_and_bound_keeps_parts_in_a_quarter() -> None:
     graph, region = problem(tokens=4)
     more = needed(graph, Method.BAB, region, options) - needed(graph, Method.JOINT, region, options)
     assert more == GIB // 4
+
+
+@pytest.mark.parametrize(("memory", "inputs_at_once"), [(24 << 30, 256), (40 << 30, 579), (139 << 30, 1024)])
+def test_a_larger_gpu_bounds_more_inputs_together(
+    memory: int, inputs_at_once: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The generators of one block of 16 tokens fit 579 times into 2²⁹ numbers; half of a large GPU has more room."""
+    graph = load(PatchTransformer(image=28, patch=7, dim=32, heads=4, mlp=64).double().eval(), BALL)
+    monkeypatch.setattr(torch.cuda, "get_device_properties", lambda _: SimpleNamespace(total_memory=memory))
+    gpu = torch.device("cuda")
+    assert batch_size(graph, Method.JOINT, Options(), gpu) == inputs_at_once
+    need = sizing.GENERATED * 8 * sizing.most_numbers(graph) * inputs_at_once
+    assert need <= max(memory // 2, sizing.GENERATED * 8 * (1 << 29))

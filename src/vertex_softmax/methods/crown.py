@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import dataclasses
 
+from torch import Tensor
+
 from vertex_softmax.bounds.boxes import Boxes
 from vertex_softmax.bounds.coefficients import Objective
 from vertex_softmax.bounds.question import Question
@@ -42,12 +44,21 @@ def with_zonotopes_early(options: Options) -> Options:
     return dataclasses.replace(options, attentions_by_passes=most)
 
 
-def alpha_crown(question: Question, objective: Objective, options: Options, boxes: Boxes | None = None) -> Bound:
-    """The same boxes (those of `crown`, if they are given), and the last pass optimised."""
+def alpha_crown(
+    question: Question,
+    objective: Objective,
+    options: Options,
+    boxes: Boxes | None = None,
+    known: Tensor | None = None,
+) -> Bound:
+    """The same boxes (those of `crown`, if they are given), and the last pass optimised.
+
+    With bounds (batch, S) that are known it is as good as those, and ends early where it does not come near them.
+    """
     if boxes is None:
         boxes = _boxes(question, options)
     passes = Passes(plain=(RowRule.LSE,), optimised=(RowRule.LSE,))
-    return last_pass(question, boxes, objective, passes, options)
+    return last_pass(question, boxes, objective, passes, options, known)
 
 
 def settled_cheaply(question: Question, objective: Objective, options: Options) -> Bound | None:

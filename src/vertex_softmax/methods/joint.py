@@ -1,14 +1,15 @@
-"""`joint`: at least `hybrid` and `alpha-crown`, by construction.
+"""`joint`: at least `hybrid`, by construction, and at least `alpha-crown` where that is within reach of its own ascent.
 
 Read from top to bottom:
-1. `crown` runs; `alpha-crown` runs over its boxes; `hybrid` runs, which uses them too and runs `vertex` itself.
+1. `crown` runs, and over its boxes `hybrid`, which runs `vertex` itself.
 2. Their boxes are met, and tightened under the affine vertex rule by generators, ellipsoids and centred scores
    (docs/method.md, section 8).
 3. Over those boxes one pass under the affine vertex rule and one under the vertex rule bound the objectives, and the
    free parameters of the affine vertex rule are optimised together.
-4. The largest of all bounds counts, for each objective.
+4. `alpha-crown` runs over the boxes of `crown`. Its ascent ends early where its trend leaves it below step 3.
+5. The largest of all bounds counts, for each objective.
 
-With a goal, steps 2 and 3 are done first without step 1, and are enough if they settle every objective. With
+With a goal, steps 2 and 3 are done first without the others, and are enough if they settle every objective. With
 `Options.parts` = "own" only steps 2 and 3 are done, without the boxes of other methods, with a goal or without.
 """
 
@@ -33,7 +34,7 @@ PASSES = Passes(plain=(RowRule.AFFINE, RowRule.VERTEX), optimised=(RowRule.AFFIN
 
 
 def joint(question: Question, objective: Objective, options: Options) -> Bound:
-    """All four steps; with a goal steps 2 and 3 alone first, and the rest only if they leave an objective unsettled."""
+    """All five steps; with a goal steps 2 and 3 alone first, and the rest only if they leave an objective unsettled."""
 
     def own(known: Sequence[Boxes]) -> Bound:
         boxes = tightened_boxes(question, options, known)
@@ -42,9 +43,10 @@ def joint(question: Question, objective: Objective, options: Options) -> Bound:
 
     def in_full() -> Bound:
         by_crown = crown(question, objective, options)
-        by_alpha = alpha_crown(question, objective, options, by_crown.boxes)
         by_hybrid = hybrid_over(question, objective, options, by_crown)
-        return combined(own([by_hybrid.boxes]), by_hybrid, by_alpha)
+        found = combined(own([by_hybrid.boxes]), by_hybrid)
+        by_alpha = alpha_crown(question, objective, options, by_crown.boxes, found.lower)
+        return combined(found, by_alpha)
 
     if options.parts is JointParts.OWN:
         return own(())

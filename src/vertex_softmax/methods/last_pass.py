@@ -21,9 +21,10 @@ from vertex_softmax.methods.bound import Bound, larger
 from vertex_softmax.methods.options import Options, Suffix
 from vertex_softmax.ops.rules import ReluSlope, RowRule, Rules
 
-ZONOTOPES_PATIENCE = 1 / 6
-"""After this share of its steps an ascent ends that does not reach what zonotopes know. On digits with LayerNorm, at
-three ε, no ascent brought anything; on a ViT with a class token all steps brought 2e-5 to one of nine targets."""
+OUTDONE_PATIENCE = 1 / 6
+"""After this share of its steps an ascent ends that does not reach what is known from elsewhere: from zonotopes, or in
+`joint` from its own ascent. On digits with LayerNorm, at three ε, no ascent brought anything beside zonotopes; on a ViT
+with a class token all steps brought 2e-5 to one of nine targets."""
 OBJECTIVE = "objective"
 """The stage under which the time of the last passes is reported."""
 
@@ -40,8 +41,18 @@ class Passes:
     """also bound the objective over the output's box: more than a linear pass gives where a network is saturated"""
 
 
-def last_pass(question: Question, boxes: Boxes, objective: Objective, passes: Passes, options: Options) -> Bound:
-    """The best bounds (batch, S) of dense objectives by all passes."""
+def last_pass(
+    question: Question,
+    boxes: Boxes,
+    objective: Objective,
+    passes: Passes,
+    options: Options,
+    known: Tensor | None = None,
+) -> Bound:
+    """The best bounds (batch, S) of dense objectives by all passes, and no less than what is known of them.
+
+    An ascent that does not come near what is known ends early.
+    """
     begin = time.perf_counter()
     meets_attention = question.index.has_attention(objective.node)  # without an attention all row rules are one
     slopes = tuple(ReluSlope) if options.suffix is Suffix.BEST else (ReluSlope.ADAPTIVE,)
@@ -63,10 +74,12 @@ def last_pass(question: Question, boxes: Boxes, objective: Objective, passes: Pa
     behind = behind_last_norm(question, boxes, objective)
     if behind is not None:
         bounds.append(behind.where(behind.isfinite(), -torch.inf))
+    if known is not None:
+        bounds.append(known)
     bound = Bound(larger(*bounds), boxes)
     ascended = passes.plain if options.suffix is Suffix.OPTIMISED else passes.optimised
     for rule in ascended if meets_attention else ascended[:1]:
-        bound = _ascended(question, objective, rule, options, bound)
+        bound = _ascended(question, objective, rule, options, bound, outdone=known is not None)
     question.clock.add(OBJECTIVE, begin)
     return bound
 
@@ -78,8 +91,13 @@ def by_box(boxes: Boxes, objective: Objective) -> Tensor:
     return torch.where(A >= 0, A * lower, A * upper).flatten(2).sum(-1)
 
 
-def _ascended(question: Question, objective: Objective, rule: RowRule, options: Options, known: Bound) -> Bound:
-    """The bounds after the ascent under one row rule; as they are if all are above the goal already."""
+def _ascended(
+    question: Question, objective: Objective, rule: RowRule, options: Options, known: Bound, *, outdone: bool
+) -> Bound:
+    """The bounds after the ascent under one row rule; as they are if all are above the goal already.
+
+    `outdone`: what is known is mostly out of the ascent's reach, and that shows early.
+    """
     if options.ascent is None:
         return known
     above, rules = options.goal, Rules(attention=rule, pieces=options.pieces, product=options.product)
@@ -92,8 +110,8 @@ def _ascended(question: Question, objective: Objective, rule: RowRule, options: 
         lost = (ceiling <= above).any(1)
         hopeless = lost if hopeless is None else hopeless | lost
     ascent = options.ascent
-    if objective.node in known.boxes.zonotopes:  # their bound is mostly out of the ascent's reach, and that shows early
-        ascent = dataclasses.replace(ascent, patience=min(ascent.patience, ZONOTOPES_PATIENCE))
+    if outdone or objective.node in known.boxes.zonotopes:
+        ascent = dataclasses.replace(ascent, patience=min(ascent.patience, OUTDONE_PATIENCE))
     done = ascend(question, known.boxes, objective, rules, ascent, goal, Beginning(known=known.lower))
     choice = done.choice or DEFAULT
     return Bound(larger(known.lower, done.bound), known.boxes, choice, hopeless)

@@ -128,9 +128,19 @@ def _preferred(graph: Graph, method: Method, options: Options, device: torch.dev
         return options.batch
     most = 16 if device.type == "cpu" else _most_on_gpu(graph, device)
     if recipe.tightened and options.generators:
-        room = MOST_GENERATOR_NUMBERS if device.type == "cpu" else 16 * MOST_GENERATOR_NUMBERS
-        return max(1, min(most, room // max(1, most_numbers(graph))))
+        return max(1, min(most, _generator_room(device) // max(1, most_numbers(graph))))
     return most
+
+
+def _generator_room(device: torch.device) -> int:
+    """How many numbers the generators of a node may have, for all inputs that are bounded together.
+
+    On a GPU as many as fit into half of its memory in float64, all arrays of them, but never fewer than 2²⁹.
+    """
+    if device.type == "cpu":
+        return MOST_GENERATOR_NUMBERS
+    half = torch.cuda.get_device_properties(device).total_memory // 2
+    return max(16 * MOST_GENERATOR_NUMBERS, half // (GENERATED * torch.float64.itemsize))
 
 
 ROOMY = 32 << 30

@@ -138,14 +138,28 @@ MUTANTS: list[Mutant] = [
         {
             "the constant's sign": (
                 "planes",
-                "-0.5 * (at.left.centre.unsqueeze(1) @ dy.mT + dx @ at.right.centre.unsqueeze(1).mT)",
-                "0.5 * (at.left.centre.unsqueeze(1) @ dy.mT + dx @ at.right.centre.unsqueeze(1).mT)",
+                "-0.5 * (at.left_centre @ dy.mT + dx @ at.right_centre.mT)",
+                "0.5 * (at.left_centre @ dy.mT + dx @ at.right_centre.mT)",
             ),
-            "the whole of the input's slopes": ("planes", "0.5 * own * sums", "own * sums"),
+            "the whole of the input's slopes": (
+                "planes",
+                "0.5 * rows.slopes(own, some, sums)",
+                "rows.slopes(own, some, sums)",
+            ),
             "σ of the next input": (
-                "_at",
-                "sigma.index_select(2, form.places.reshape(-1))",
-                "sigma.index_select(2, (form.places.reshape(-1) - 1).clamp(min=0))",
+                "RowInputs.at",
+                "sigma.index_select(2, self.places.reshape(-1))",
+                "sigma.index_select(2, (self.places.reshape(-1) - 1).clamp(min=0))",
+            ),
+            "heads that read other inputs take those of the first": (
+                "row_inputs",
+                "(places == first[0]) & (there == first[1])",
+                "there == first[1]",
+            ),
+            "the deviations of the first head for all": (
+                "RowInputs.deviation",
+                "self.matrix.reshape(-1, P)",
+                "self.matrix[..., :1, :, :].expand(*lead, d, P).reshape(-1, P)",
             ),
         },
     ),

@@ -11,7 +11,7 @@ from tests.ops.checks import coefficients, context
 from tests.ops.test_forms import INPUTS, Rows, at, corners, rows, widths
 from vertex_softmax.ops.bilinear import MatMul, MatrixPlanes
 from vertex_softmax.ops.contract import AffineForm, Step
-from vertex_softmax.ops.corners import Corners, planes
+from vertex_softmax.ops.corners import Corners, planes, row_inputs
 from vertex_softmax.ops.corners import corners as touching
 from vertex_softmax.ops.forms import product_radius, row_form
 from vertex_softmax.ops.interval import Interval
@@ -20,6 +20,8 @@ from vertex_softmax.ops.rules import Rules
 KINDS = ("shared", "class token")
 """Rows that share their matrix: others have no corners."""
 PAIRS = [(a, b, heads) for a in KINDS for b in KINDS for heads in ((), (2,))]
+PAIRS += [("turned", "shared", (2,)), ("class token", "turned", (2,)), ("turned", "turned", (2,))]
+"""In "turned" every head reads other inputs; in all others heads share them."""
 each = pytest.mark.parametrize(("left", "right", "heads"), PAIRS)
 N, M, D = 3, 2, 2
 
@@ -170,3 +172,25 @@ def test_a_plane_at_a_corner_can_be_far_better() -> None:
         slope = float(step.coefficients[0]) + float(step.coefficients[1]) + float(step.start) - 2
         bounds.append(float(step.constant) - abs(slope))
     assert bounds == [-3.0, -1.0]
+
+
+@pytest.mark.parametrize("kind", [*KINDS, "turned"])
+def test_heads_that_share_their_inputs_are_multiplied_at_once(kind: str) -> None:
+    """The same deviations and slopes as head by head."""
+    found = row_inputs(row_form(rows(kind, N, D, widths(), 49, (2,)).form))
+    assert found.shared == (kind != "turned")
+    size, sums = coefficients((2, N, M), 50), coefficients((2, M, found.places.shape[-1]), 51)[:, :1]
+    sigma = sigmas(size.shape[1])[0]
+    own = found.at(sigma)
+    deviation, slopes = found.deviation(own), found.slopes(own, size, sums)
+    places = found.places.expand(*own.shape[2:]).reshape(-1)
+    total = torch.zeros_like(sigma).index_add(2, places, slopes)
+    each_own, each_radius = (x.expand(*x.shape[:2], 2, *x.shape[3:]) for x in (own, found.radius))
+    wanted = torch.zeros_like(sigma)
+    for head in range(2):
+        weighted = (each_own * each_radius)[:, :, head]
+        assert torch.allclose(deviation[:, :, head], weighted @ found.matrix[head].mT, rtol=1e-13, atol=1e-14)
+        at_head = found.places.expand(2, *found.places.shape[1:])[head].reshape(-1)
+        part = each_own[:, :, head] * (size[:, :, head] @ sums[:, :, head])
+        wanted = wanted.index_add(2, at_head, part.flatten(2))
+    assert torch.allclose(total, wanted, rtol=1e-12, atol=1e-13)

@@ -35,9 +35,11 @@ def rows(kind: str, n: int, d: int, radius: Tensor, seed: int, heads: tuple[int,
     common = torch.randn(*heads, d, per, generator=g, dtype=torch.float64)
     for j in range(n):
         own = torch.randn(*heads, d, per, generator=g, dtype=torch.float64)
-        matrix[..., j, :, j * per : (j + 1) * per] = common if kind in {"shared", "class token"} else own
+        matrix[..., j, :, j * per : (j + 1) * per] = common if kind in {"shared", "class token", "turned"} else own
     if kind == "class token":
         matrix[..., 0, :, :] = 0
+    if kind == "turned" and heads:  # every head reads other inputs
+        matrix = torch.stack([one.roll(head * per, -1) for head, one in enumerate(matrix)])
     if kind == "dense":
         matrix = torch.randn(*heads, n, d, INPUTS, generator=g, dtype=torch.float64)
         matrix[..., -1, :, :3] = 0  # a row with fewer inputs

@@ -89,22 +89,24 @@ class Parameter:
     """the value that gave the best bound"""
 
     def step(self, size: float, count: int) -> None:
-        """One step up along the gradient, then back into the range; a gradient that is no number is 0."""
+        """One step up along the gradient, then back into the range; a gradient that is no number is 0.
+
+        In place, in the gradient too, which nobody else has: what a step costs is reading and writing.
+        """
         gradient = self.value.grad
         if gradient is None:
             return
-        gradient = torch.where(gradient.isfinite(), gradient, torch.zeros_like(gradient))
+        gradient.nan_to_num_(0.0, 0.0, 0.0)
         size_of = gradient.abs()
         largest = size_of.reshape(*size_of.shape[:2], -1).amax(-1)
         least = GRADIENT[gradient.dtype] * largest.reshape(*size_of.shape[:2], *[1] * (size_of.dim() - 2))
-        gradient = torch.where(size_of > least, gradient, torch.zeros_like(gradient))
-        for state, new, decay in ((self.mean, gradient, MOMENTS[0]), (self.square, gradient.square(), MOMENTS[1])):
-            state.mul_(decay).add_(new, alpha=1 - decay)
-        mean = self.mean / (1 - MOMENTS[0] ** count)
-        root = (self.square / (1 - MOMENTS[1] ** count)).sqrt()
-        move = size * self.range.rate * mean / (root + TINY)
+        gradient.mul_(size_of > least)
+        self.mean.mul_(MOMENTS[0]).add_(gradient, alpha=1 - MOMENTS[0])
+        self.square.mul_(MOMENTS[1]).add_(gradient.square_(), alpha=1 - MOMENTS[1])
+        root = (self.square / (1 - MOMENTS[1] ** count)).sqrt_().add_(TINY)
+        move = (self.mean / (1 - MOMENTS[0] ** count)).mul_(size * self.range.rate).div_(root)
         if self.scale is not None:
-            move = move * self.scale
+            move.mul_(self.scale)
         with torch.no_grad():
             self.value.add_(move).clamp_(self.range.low, self.range.high)
         self.value.grad = None

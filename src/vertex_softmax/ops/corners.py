@@ -13,6 +13,7 @@ Invariant: every σ in [−1, 1]^inputs is sound, with the error Σ |A| Σ_pq |M
 from __future__ import annotations
 
 import dataclasses
+import math
 
 import torch
 from torch import Tensor
@@ -21,11 +22,72 @@ from vertex_softmax.ops.forms import RowForm
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
+class RowInputs:
+    """Which inputs the rows of a factor depend on. A leading dimension, as that of heads, is 1 where all share them."""
+
+    places: Tensor
+    """(..., n, P): which input each of a row's is"""
+    there: Tensor
+    """(..., n, P) bool: False where a row has fewer than P"""
+    radius: Tensor
+    """(batch, 1, ..., n, P): how far each of them goes"""
+    matrix: Tensor
+    """(..., d, P): what all rows do with them; its leading dimensions are those of the factor"""
+
+    @property
+    def shared(self) -> bool:
+        """Whether all matrices are applied to the same inputs."""
+        return math.prod(self.places.shape[:-2]) == 1
+
+    def at(self, sigma: Tensor) -> Tensor:
+        """σ (batch, S, inputs) at the inputs of every row, (batch, S, ..., n, P); 0 where a row has fewer."""
+        found = sigma.index_select(2, self.places.reshape(-1)).reshape(*sigma.shape[:2], *self.places.shape)
+        return found * self.there
+
+    def deviation(self, own: Tensor) -> Tensor:
+        """G (r σ) of every row, (batch, S, ..., n, d), for σ at the rows' inputs."""
+        weighted = own * self.radius
+        if not self.shared:
+            return weighted @ self.matrix.mT
+        *lead, d, P = self.matrix.shape  # one product for all leading dimensions
+        n = weighted.shape[-2]
+        every = weighted.reshape(*weighted.shape[:2], n, P) @ self.matrix.reshape(-1, P).T
+        return every.reshape(*weighted.shape[:2], n, *lead, d).movedim(2, -2)
+
+    def slopes(self, own: Tensor, size: Tensor, sums: Tensor) -> Tensor:
+        """σ · (size @ sums) added up for every input of the rows, flat: (batch, S, numbers of `places`).
+
+        size (batch, S, ..., n, m), sums (batch, 1, ..., m, P).
+        """
+        if not self.shared:
+            return (own * (size @ sums)).flatten(2)
+        batch, objectives, n, P = *size.shape[:2], size.shape[-2], sums.shape[-1]
+        rows = size.movedim(-2, 2).reshape(batch, objectives * n, -1)  # leading dimensions and m are added up
+        added = (rows @ sums.expand(batch, *sums.shape[1:]).reshape(batch, -1, P)).reshape(batch, objectives, -1)
+        return own.flatten(2) * added
+
+
+def row_inputs(form: RowForm) -> RowInputs:
+    """Of rows that share their matrix."""
+    places, there, radius = form.places, form.there, form.radius
+    for dimension in range(places.dim() - 2):
+        first = [x.narrow(dimension, 0, 1) for x in (places, there)]
+        if places.shape[dimension] > 1 and bool(((places == first[0]) & (there == first[1])).all()):
+            places, there = first
+            radius = radius.narrow(dimension + 1, 0, 1)  # of the same inputs, so the same
+    return RowInputs(places, there, radius.unsqueeze(1), form.matrix.squeeze(-3))
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
 class Corners:
     """What the planes of a product of rows i and columns j need, beside the objectives."""
 
-    left: RowForm
-    right: RowForm
+    left: RowInputs
+    right: RowInputs
+    left_centre: Tensor
+    """(batch, 1, ..., n, d)"""
+    right_centre: Tensor
+    """(batch, 1, ..., m, d)"""
     left_sums: Tensor
     """(batch, 1, ..., m, P): Σ_q |M_pq| r_jq"""
     right_sums: Tensor
@@ -43,8 +105,10 @@ def corners(left: RowForm, right: RowForm, error: Tensor, inputs: int) -> Corner
         return None
     size = (left.matrix.squeeze(-3).mT @ right.matrix.squeeze(-3)).abs()  # (..., P, Q)
     return Corners(
-        left=left,
-        right=right,
+        left=row_inputs(left),
+        right=row_inputs(right),
+        left_centre=left.centre.unsqueeze(1),
+        right_centre=right.centre.unsqueeze(1),
         left_sums=(right.radius @ size.mT).unsqueeze(1),
         right_sums=(left.radius @ size).unsqueeze(1),
         error=error.unsqueeze(1),
@@ -58,24 +122,12 @@ def planes(A: Tensor, at: Corners, sigma: Tensor) -> tuple[Tensor, Tensor, Tenso
     A is (batch, S, ..., n, m), sigma (batch, S, inputs), or (1, 1, inputs) for one point that all share; the slopes on
     the input are on its deviation from the centre.
     """
-    left, right = _at(sigma, at.left), _at(sigma, at.right)  # (batch, S, ..., rows, P)
-    dx, dy = _deviation(left, at.left), _deviation(right, at.right)
-    constant = -0.5 * (at.left.centre.unsqueeze(1) @ dy.mT + dx @ at.right.centre.unsqueeze(1).mT)
+    left, right = at.left.at(sigma), at.right.at(sigma)  # (batch, S, ..., rows, P)
+    dx, dy = at.left.deviation(left), at.right.deviation(right)
+    constant = -0.5 * (at.left_centre @ dy.mT + dx @ at.right_centre.mT)
     size = A.abs()
     start = sigma.new_zeros(*torch.broadcast_shapes(A.shape[:2], sigma.shape[:2]), sigma.shape[2])
-    for own, sums, form in ((left, size @ at.left_sums, at.left), (right, size.mT @ at.right_sums, at.right)):
-        places = form.places.expand(*own.shape[2:]).reshape(-1)
-        start = start.index_add(2, places, (0.5 * own * sums).flatten(2))
+    for rows, own, some, sums in ((at.left, left, size, at.left_sums), (at.right, right, size.mT, at.right_sums)):
+        places = rows.places.expand(*own.shape[2:]).reshape(-1)
+        start = start.index_add(2, places, 0.5 * rows.slopes(own, some, sums))
     return 0.5 * (A @ dy), 0.5 * (A.mT @ dx), constant, start
-
-
-def _at(sigma: Tensor, form: RowForm) -> Tensor:
-    """σ at the inputs of every row, 0 where a row has fewer."""
-    found = sigma.index_select(2, form.places.reshape(-1)).reshape(*sigma.shape[:2], *form.places.shape)
-    return found * form.there
-
-
-def _deviation(own: Tensor, form: RowForm) -> Tensor:
-    """G (r σ) of every row, (batch, S, ..., n, d)."""
-    matrix = form.matrix.squeeze(-3)  # (..., d, P)
-    return (own * form.radius.unsqueeze(1)) @ matrix.mT

@@ -67,16 +67,16 @@ def require_consistent(margins: Margins, classes: Classes, reached: Tensor, wher
 
 
 def verdicts_of(margins: Margins, classes: Classes) -> tuple[tuple[Verdict, ...], tuple[str, ...]]:
-    """Verdicts and reasons, one for each input."""
+    """Verdicts and reasons, one for each input; what they need is read from the device at once, not input by input."""
     verdicts, reasons = [], []
-    bounds, guard = margins.found.lower, margins.guard
+    bounds, clean = margins.found.lower.cpu(), margins.clean.cpu()
+    guard = None if margins.guard is None else margins.guard.tolist()
+    leasts, centres, wrong = bounds.amin(1).tolist(), clean.amin(1).tolist(), margins.wrong.tolist()
+    numbers = (bounds.isfinite().all(1) & ~(clean.isposinf() | clean.isnan()).any(1)).tolist()
+    targets = classes.targets.cpu().gather(1, bounds.argmin(1, keepdim=True))[:, 0].tolist()
     for b, text in enumerate(margins.troubles()):
-        least, centre = float(bounds[b].amin()), float(margins.clean[b].amin())
-        known = bool(bounds[b].isfinite().all()) and not bool(
-            (margins.clean[b].isposinf() | margins.clean[b].isnan()).any()
-        )
-        target = int(classes.targets[b, int(bounds[b].argmin())])
-        if bool(margins.wrong[b]):
+        least, centre, known, target = leasts[b], centres[b], numbers[b], targets[b]
+        if wrong[b]:
             verdicts.append(Verdict.FALSIFIED)
             reasons.append(f"{CENTRE} (margin {centre:.6g})")
         elif text or not known:
@@ -88,11 +88,11 @@ def verdicts_of(margins: Margins, classes: Classes) -> tuple[tuple[Verdict, ...]
                 f"the margin at the centre of the set is {centre:.6g}, but it is not certain that the model itself "
                 "misclassifies it there: rounding may explain it"
             )
-        elif least > 0 and guard is not None and least > float(guard[b]):
+        elif least > 0 and guard is not None and least > guard[b]:
             verdicts.append(Verdict.VERIFIED)
             reasons.append("")
         elif least > 0:
-            needed = math.inf if guard is None else float(guard[b])
+            needed = math.inf if guard is None else guard[b]
             verdicts.append(Verdict.UNKNOWN)
             reasons.append(
                 f"the margin bound {least:.6g} to class {target} is positive, but rounding may have "
@@ -111,8 +111,8 @@ def with_ties(outcome: Certification, reached: Tensor) -> Certification:
     reached: margins at points of the sets, (batch, classes); inf at the label and at classes that do not count.
     """
     reasons = list(outcome.reasons)
-    least, nearest = outcome.lower.double().amin(1), reached.amin(1)
+    least, nearest = outcome.lower.double().amin(1).tolist(), reached.amin(1).tolist()
     for b, verdict in enumerate(outcome.verdicts):
-        if verdict is Verdict.UNKNOWN and abs(float(nearest[b])) <= TIE and float(least[b]) >= -TIE:
+        if verdict is Verdict.UNKNOWN and abs(nearest[b]) <= TIE and least[b] >= -TIE:
             reasons[b] = f"the margin is within {TIE:g} of 0: the largest outputs tie, to rounding; {reasons[b]}"
     return dataclasses.replace(outcome, reasons=tuple(reasons))

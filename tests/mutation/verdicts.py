@@ -25,8 +25,8 @@ MUTANTS: list[Mutant] = [
         {
             "the largest margin decides": (
                 "verdicts_of",
-                "float(bounds[b].amin()), float(margins.clean[b].amin())",
-                "float(bounds[b].amax()), float(margins.clean[b].amin())",
+                "bounds.amin(1).tolist()",
+                "bounds.amax(1).tolist()",
             ),
         },
         only="every_margin",

@@ -62,9 +62,10 @@ class RowInputs:
         if not self.shared:
             return (own * (size @ sums)).flatten(2)
         batch, objectives, n, P = *size.shape[:2], size.shape[-2], sums.shape[-1]
-        rows = size.movedim(-2, 2).reshape(batch, objectives * n, -1)  # leading dimensions and m are added up
-        added = (rows @ sums.expand(batch, *sums.shape[1:]).reshape(batch, -1, P)).reshape(batch, objectives, -1)
-        return own.flatten(2) * added
+        terms = math.prod(sums.shape[2:-1])  # leading dimensions and m, which are added up
+        rows = size.movedim(-2, 2).reshape(batch, objectives * n, terms)
+        added = rows @ sums.expand(batch, *sums.shape[1:]).reshape(batch, terms, P)
+        return own.flatten(2) * added.reshape(batch, objectives, n * P)
 
 
 def row_inputs(form: RowForm) -> RowInputs:

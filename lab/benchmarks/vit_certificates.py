@@ -1,25 +1,29 @@
 """`vertex verify`, the same with --certificate, and `vertex check`: what a proof of the VNN-COMP instances costs.
 
 python lab/benchmarks/vit_certificates.py [--data DIR] [--names NAME...] [--timeout S] [--threads N] [--check-jobs N]
-    [--alone] [--out FILE]
+    [--alone] [--jobs N] [--decided RUN.json...] [--out FILE]
 
-By default the instances are those that lab/benchmarks/runs/vit-verify.json has as `unsat`. Each command is a process of
-its own, one after the other, so that times are comparable. --out is rewritten after every instance, and instances that
-it has already are not run again. --alone runs `vertex verify` without a certificate, too. Exit status 1 if an instance
-that is `unsat` has no accepted certificate.
+By default the instances are those that lab/benchmarks/runs/vit-verify.json has as `unsat`; --decided names other runs
+of vit_verify.py. Each command is a process of its own; --jobs instances are measured at a time, by default one, so that
+times are comparable. --out is rewritten after every instance, and instances that it has already are not run again.
+--alone runs `vertex verify` without a certificate, too. Exit status 1 if an instance that is `unsat` has no accepted
+certificate.
 """
 
 from __future__ import annotations
 
 import argparse
 import json
+import math
 import os
-import resource
+import platform
 import statistics
 import subprocess
 import sys
 import tempfile
 import time
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor, as_completed
 from pathlib import Path
 from typing import Any
 
@@ -30,29 +34,36 @@ ROOT = Path(__file__).parents[2]
 DECIDED = Path(__file__).parent / "runs" / "vit-verify.json"
 
 
-def decided() -> list[str]:
-    """The names of the instances that are `unsat`, those of few seconds first."""
-    rows = [row for row in json.loads(DECIDED.read_text())["rows"] if row["result"] == "unsat"]
-    return [Path(row["vnnlib"]).stem for row in sorted(rows, key=lambda row: row["seconds"])]
+def decided(runs: Sequence[Path]) -> list[str]:
+    """The names of the instances that are `unsat` in some run, each once, those of few seconds first."""
+    rows = [row for run in runs for row in json.loads(run.read_text())["rows"] if row["result"] == "unsat"]
+    names = (Path(row["vnnlib"].removesuffix(".gz")).stem for row in sorted(rows, key=lambda row: row["seconds"]))
+    return list(dict.fromkeys(names))
 
 
 def run(words: list[str], threads: int) -> tuple[dict[str, Any], dict[str, float]]:
     """The JSON that a command prints, and its seconds; a command that prints none has the status `crash`."""
     environment = {**os.environ, "OMP_NUM_THREADS": str(threads)}
-    begin, before = time.perf_counter(), _processor()
-    command = [sys.executable, "-m", "vertex_softmax", *words]
+    begin = time.perf_counter()
+    command = [sys.executable, "-c", TIMED, *words]
     done = subprocess.run(command, check=False, env=environment, capture_output=True, text=True)
-    took = {"wall": time.perf_counter() - begin, "cpu": _processor() - before}
+    took = {"wall": time.perf_counter() - begin}
+    said, _, cpu = done.stderr.rpartition("\ncpu ")
+    took["cpu"] = float(cpu) if said or cpu else math.nan
     try:
         return json.loads(done.stdout), took
     except json.JSONDecodeError:
-        return {"status": "crash", "reason": done.stderr[-500:], "accepted": False}, took
+        return {"status": "crash", "reason": said[-500:], "accepted": False}, took
 
 
-def _processor() -> float:
-    """Seconds of processors that commands have used so far; on a machine with other work they vary less than time."""
-    used = resource.getrusage(resource.RUSAGE_CHILDREN)
-    return used.ru_utime + used.ru_stime
+TIMED = """
+import resource, subprocess, sys
+done = subprocess.run([sys.executable, "-m", "vertex_softmax", *sys.argv[1:]], check=False)
+used = resource.getrusage(resource.RUSAGE_CHILDREN)
+print(f"\\ncpu {used.ru_utime + used.ru_stime}", file=sys.stderr, end="")
+sys.exit(done.returncode)
+"""
+"""Runs one command and says the seconds of processors that it used, its own children included."""
 
 
 def measure(name: str, arguments: argparse.Namespace, folder: Path) -> dict[str, Any]:
@@ -109,18 +120,21 @@ def main(words: list[str] | None = None) -> int:
     parser.add_argument("--threads", type=int, default=1)
     parser.add_argument("--check-jobs", type=int)
     parser.add_argument("--alone", action="store_true")
+    parser.add_argument("--jobs", type=int, default=1)
+    parser.add_argument("--decided", type=Path, nargs="+", default=[DECIDED])
     parser.add_argument("--keep", type=Path, help="folder in which the certificates are kept")
     parser.add_argument("--out", type=Path, default=Path("out/vit-certificates.json"))
     arguments = parser.parse_args(words)
     rows = json.loads(arguments.out.read_text())["rows"] if arguments.out.exists() else []
-    with tempfile.TemporaryDirectory() as folder:
-        for name in arguments.names or decided():
-            if any(row["name"] == name for row in rows):
-                continue
-            rows.append(measure(name, arguments, arguments.keep or Path(folder)))
+    names = [n for n in arguments.names or decided(arguments.decided) if all(row["name"] != n for row in rows)]
+    with tempfile.TemporaryDirectory() as folder, ThreadPoolExecutor(arguments.jobs) as pool:
+        asked = [pool.submit(measure, name, arguments, arguments.keep or Path(folder)) for name in names]
+        for done in as_completed(asked):
+            rows.append(done.result())
             print(json.dumps(rows[-1]), flush=True)
             content = {"command": "python lab/benchmarks/vit_certificates.py", "timeout": arguments.timeout}
-            content |= {"threads": arguments.threads, "versions": versions(), "summary": summary(rows), "rows": rows}
+            content |= {"threads": arguments.threads, "jobs": arguments.jobs, "machine": platform.machine()}
+            content |= {"versions": versions(), "summary": summary(rows), "rows": rows}
             arguments.out.parent.mkdir(parents=True, exist_ok=True)
             write_whole(arguments.out, json.dumps(content, indent=1).encode())
     print(json.dumps(summary(rows)))

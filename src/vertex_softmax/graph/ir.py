@@ -117,9 +117,15 @@ class Graph:
         return Graph(new[self.input], new[self.output])
 
     def to(self, dtype: torch.dtype, device: torch.device | str = "cpu") -> Graph:
-        """The graph with its floating-point constants in this precision and all constants on this device."""
+        """The graph with its floating-point constants in this precision and all constants on this device.
+
+        Itself where they are.
+        """
         target = torch.device(device)
-        return self.map(lambda node, inputs: Node(node.name, moved(node.op, dtype, target), inputs, node.shape))
+        ops = {node: moved(node.op, dtype, target) for node in self.nodes()}
+        if all(op is node.op for node, op in ops.items()):
+            return self
+        return self.map(lambda node, inputs: Node(node.name, ops[node], inputs, node.shape))
 
     def __str__(self) -> str:
         """One line per node: its number, op, settings, inputs, shape and name."""

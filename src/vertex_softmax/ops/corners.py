@@ -13,6 +13,7 @@ Invariant: every σ in [−1, 1]^inputs is sound, with the error Σ |A| Σ_pq |M
 from __future__ import annotations
 
 import dataclasses
+import functools
 
 import torch
 from torch import Tensor
@@ -26,13 +27,19 @@ class Corners:
 
     left: RowForm
     right: RowForm
-    left_sums: Tensor
-    """(batch, 1, ..., m, P): Σ_q |M_pq| r_jq"""
-    right_sums: Tensor
-    """(batch, 1, ..., n, Q): Σ_p |M_pq| r_ip"""
     error: Tensor
     """(batch, 1, ..., n, m): Σ_pq |M_pq| r_ip r_jq"""
     inputs: int
+
+    @functools.cached_property
+    def sums(self) -> tuple[Tensor, Tensor]:
+        """Σ_q |M_pq| r_jq, (batch, 1, ..., m, P), and Σ_p |M_pq| r_ip, (batch, 1, ..., n, Q).
+
+        Made when somebody chooses a corner: a pass with the planes at the centre needs neither.
+        """
+        left, right = self.left, self.right
+        size = (left.matrix.squeeze(-3).mT @ right.matrix.squeeze(-3)).abs()  # (..., P, Q)
+        return (right.radius @ size.mT).unsqueeze(1), (left.radius @ size).unsqueeze(1)
 
 
 def corners(left: RowForm, right: RowForm, error: Tensor, inputs: int) -> Corners | None:
@@ -41,15 +48,7 @@ def corners(left: RowForm, right: RowForm, error: Tensor, inputs: int) -> Corner
         return None
     if left.matrix.shape[-3] != 1 or right.matrix.shape[-3] != 1:
         return None
-    size = (left.matrix.squeeze(-3).mT @ right.matrix.squeeze(-3)).abs()  # (..., P, Q)
-    return Corners(
-        left=left,
-        right=right,
-        left_sums=(right.radius @ size.mT).unsqueeze(1),
-        right_sums=(left.radius @ size).unsqueeze(1),
-        error=error.unsqueeze(1),
-        inputs=inputs,
-    )
+    return Corners(left=left, right=right, error=error.unsqueeze(1), inputs=inputs)
 
 
 def planes(A: Tensor, at: Corners, sigma: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor]:
@@ -63,7 +62,8 @@ def planes(A: Tensor, at: Corners, sigma: Tensor) -> tuple[Tensor, Tensor, Tenso
     constant = -0.5 * (at.left.centre.unsqueeze(1) @ dy.mT + dx @ at.right.centre.unsqueeze(1).mT)
     size = A.abs()
     start = sigma.new_zeros(*torch.broadcast_shapes(A.shape[:2], sigma.shape[:2]), sigma.shape[2])
-    for own, sums, form in ((left, size @ at.left_sums, at.left), (right, size.mT @ at.right_sums, at.right)):
+    left_sums, right_sums = at.sums
+    for own, sums, form in ((left, size @ left_sums, at.left), (right, size.mT @ right_sums, at.right)):
         places = form.places.expand(*own.shape[2:]).reshape(-1)
         start = start.index_add(2, places, (0.5 * own * sums).flatten(2))
     return 0.5 * (A @ dy), 0.5 * (A.mT @ dx), constant, start

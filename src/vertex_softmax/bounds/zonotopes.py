@@ -34,11 +34,13 @@ from vertex_softmax.ops.interval import Interval
 from vertex_softmax.ops.lengths import norm
 from vertex_softmax.ops.linear import Add, Convolution, Linear, Scale, Shift, Subtract, Sum
 from vertex_softmax.ops.shape import Concat, Moving
+from vertex_softmax.ops.spans import WIDE, spanned
 from vertex_softmax.ops.unknowns import (
     BallProducts,
     InputUnknowns,
     LocalUnknowns,
     Pairs,
+    SpannedUnknowns,
     Unknowns,
     in_numbers,
     spread_numbers,
@@ -89,7 +91,7 @@ def _made(question: Question) -> Boxes:
             if (exact := exact_range(question, node)) is not None:
                 boxes = boxes.tightened(node, exact)
             boxes = _with_learnt(index, boxes, node, zonotopes)
-            found = propagated(node, zonotopes, boxes.intervals)
+            found = propagated(node, zonotopes, boxes.intervals, alone=_only_reader(question, node))
             if left[node] > 1:  # what several nodes read they read with the same unknowns
                 found = merged(found, most * 3 // 4, f"ops before {node.name}")
             zonotopes[node] = reduced(found, most, f"ops before {node.name}", rows=not isinstance(node.op, MatMul))
@@ -186,7 +188,7 @@ def lowest(zonotope: Zonotope, A: Tensor) -> Tensor:
     for unknowns, columns in zonotope.blocks.items():
         along = A @ columns.flatten(3).flatten(1, 2).mT  # (batch, S, balls · dimension)
         along = along.unflatten(-1, columns.shape[1:3])
-        if isinstance(unknowns, Pairs | BallProducts):
+        if isinstance(unknowns, Pairs | BallProducts | SpannedUnknowns):
             found = found - reach_of(unknowns, along.movedim(1, -1), tight=True)
         else:
             found = found - norm(along, (-1,)).sum(-1)
@@ -215,8 +217,22 @@ def input_zonotope(region: Region, name: str) -> Zonotope:
     return Zonotope(region.middle, {Unknowns(name): columns for columns in region.blocks()}, None, slack)
 
 
-def propagated(node: Node, zonotopes: Mapping[Node, Zonotope], boxes: Mapping[Node, Interval]) -> Zonotope:
-    """The zonotope of a node from those of its inputs, and within its box."""
+def _only_reader(question: Question, node: Node) -> bool:
+    """Whether all that depends on the input depends on this node: nothing else reads the input, or what is above."""
+    while node.inputs:
+        (*_, node), others = node.inputs, node.inputs[:-1]
+        if others or len(question.index.users(node)) != 1:
+            return False
+    return node is question.graph.input
+
+
+def propagated(
+    node: Node, zonotopes: Mapping[Node, Zonotope], boxes: Mapping[Node, Interval], *, alone: bool = False
+) -> Zonotope:
+    """The zonotope of a node from those of its inputs, and within its box.
+
+    `alone`: no other node reads the unknowns of its input, which may then be spanned (`SpannedUnknowns`).
+    """
     op, box = node.op, boxes[node]
     inputs = tuple(zonotopes[i] for i in node.inputs)
     if isinstance(op, Constant):
@@ -225,7 +241,7 @@ def propagated(node: Node, zonotopes: Mapping[Node, Zonotope], boxes: Mapping[No
     if isinstance(op, Moving) and len(inputs) == 1:
         return inputs[0].rearranged(op.linear)
     if isinstance(op, AffineOp):
-        found = _affine(op, inputs, node.inputs[0].name)  # numbers' own unknowns are the input's
+        found = _affine(op, inputs, node.inputs[0].name, alone=alone)  # numbers' own unknowns are the input's
     elif isinstance(op, Propagating):
         found = op.propagate(inputs, tuple(boxes[i] for i in node.inputs), node.name)
     else:
@@ -248,7 +264,7 @@ def _within(found: Zonotope, box: Interval) -> Zonotope:
     return Zonotope(torch.where(fine, found.centre, box.centre), blocks, own, torch.where(fine, found.slack, zero))
 
 
-def _affine(op: AffineOp, inputs: tuple[Zonotope, ...], origin: str) -> Zonotope:
+def _affine(op: AffineOp, inputs: tuple[Zonotope, ...], origin: str, *, alone: bool = False) -> Zonotope:
     """The image, exact but for rounding and for what numbers have for themselves."""
     centre = op.evaluate(*(x.centre for x in inputs))
     if isinstance(op, Sum) and len(inputs[0].centre.shape) - 2 not in op.dims:
@@ -263,6 +279,8 @@ def _affine(op: AffineOp, inputs: tuple[Zonotope, ...], origin: str) -> Zonotope
     for unknowns in dict.fromkeys(u for x in inputs for u in x.blocks):
         if isinstance(unknowns, LocalUnknowns) and isinstance(op, Sum):
             blocks.update([unknowns.folded(inputs[0].blocks[unknowns], op.dims)])
+        elif alone and isinstance(op, Linear) and (radius := _intervals(unknowns, inputs[0], op)) is not None:
+            blocks.update([spanned(radius, op.weight, unknowns.origin)])
         elif isinstance(unknowns, LocalUnknowns) and isinstance(op, Linear):
             blocks.update([unknowns.times(inputs[0].blocks[unknowns], op.weight)])
         elif isinstance(unknowns, LocalUnknowns) and isinstance(op, Convolution):
@@ -284,6 +302,16 @@ def _affine(op: AffineOp, inputs: tuple[Zonotope, ...], origin: str) -> Zonotope
     if share > 0:
         slack = slack + share * (centre.abs() + _sizes(op, tuple(x.centre.abs() + x.rough_radius for x in inputs)))
     return Zonotope(centre, blocks, own, slack)
+
+
+def _intervals(unknowns: Unknowns, x: Zonotope, op: Linear) -> Tensor | None:
+    """How far each number moves, (batch, rows..., d), if it does so by itself, and a linear op makes few of many."""
+    columns = x.blocks[unknowns]
+    if not isinstance(unknowns, LocalUnknowns) or unknowns.ids.shape[0] != 1 or columns.shape[2] != 1:
+        return None
+    many = op.weight.dim() == 2 and len(op.weight) >= WIDE * op.weight.shape[1]
+    own = len(x.blocks) == 1 and unknowns.count == int((columns != 0).any(0).sum())
+    return columns[:, 0, 0] if many and own and not unknowns.in_rows else None
 
 
 def _through(op: AffineOp, inputs: tuple[Zonotope, ...], unknowns: Unknowns) -> Tensor:
@@ -371,7 +399,7 @@ def reduced(zonotope: Zonotope, most: int, origin: str = "", *, rows: bool = Fal
     whole = sum(sizes.values())
     if whole <= most:
         return zonotope
-    reach = {unknowns: zonotope.reach_of_block(unknowns, Care.ROUGH) for unknowns in sizes}
+    reach = {unknowns: zonotope.reach_of_block(unknowns, Care.PLAIN) for unknowns in sizes}
     chosen: list[Unknowns] = []
     for unknowns in sorted(reach, key=lambda u: float(reach[u].sum())):
         if whole <= most:

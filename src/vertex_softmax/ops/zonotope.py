@@ -22,11 +22,11 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from vertex_softmax.ops import pairs
+from vertex_softmax.ops import pairs, spans
 from vertex_softmax.ops.generators import most_eigenvalue, raised, root
 from vertex_softmax.ops.interval import Interval
 from vertex_softmax.ops.lengths import lengths, norm, pieces, sum_of_lengths
-from vertex_softmax.ops.unknowns import BallProducts, InputUnknowns, LocalUnknowns, Pairs, Unknowns, in_rows
+from vertex_softmax.ops.unknowns import BallProducts, InputUnknowns, LocalUnknowns, Pairs, Unknowns, in_rows, span_of
 
 
 class Ellipse(NamedTuple):
@@ -94,7 +94,8 @@ class RowShape:
 
 
 class Care(Enum):
-    """How carefully products of the input's unknowns are bounded; of other blocks the reach is known exactly."""
+    """How carefully products of the input's unknowns are bounded, and unknowns that many intervals span; of other
+    blocks the reach is known exactly."""
 
     ROUGH = "as one ball"
     PLAIN = "by the Frobenius norm"
@@ -121,14 +122,17 @@ class KnownReaches:
 
     def of(self, unknowns: Unknowns, columns: Tensor, care: Care) -> Tensor:
         """The reach of a block."""
-        if care is not Care.ROUGH and not isinstance(unknowns, Pairs | BallProducts):
+        spanned = span_of(unknowns) is not None
+        if spanned:
+            care = Care.ROUGH if care is Care.ROUGH else Care.PLAIN
+        elif care is not Care.ROUGH and not isinstance(unknowns, Pairs | BallProducts):
             care = Care.ROUGH
-        if care is Care.PLAIN and not isinstance(unknowns, Pairs):
+        elif care is Care.PLAIN and not isinstance(unknowns, Pairs):
             care = Care.ROUGH
         known = self._found.get((unknowns, care))
         if known is None or known.columns() is not columns or known.version != columns._version:
             if care is Care.ROUGH:
-                reach = sum_of_lengths(columns)
+                reach = spans.rough_reach(unknowns, columns) if spanned else sum_of_lengths(columns)
             else:
                 reach = reach_of(unknowns, columns, tight=care is Care.TIGHT)
             known = Reach(weakref.ref(columns), columns._version, reach)
@@ -227,7 +231,8 @@ class Zonotope:
             return self.by_rows.reach(eta)
         found = (eta.abs() * self.loose).sum(-1)
         for unknowns, columns in self.blocks.items():
-            found = found + reach_of(unknowns, (columns * eta[:, None, None]).sum(-1), tight=True)
+            along = (columns * eta[:, None, None]).sum(-1, keepdim=True)
+            found = found + reach_of(unknowns, along, tight=True).squeeze(-1)
         return found
 
     @functools.cached_property
@@ -307,7 +312,7 @@ class Zonotope:
                 size = size + length
                 count += columns.shape[2]
                 continue
-            for piece in pieces(columns, 1):
+            for piece in pieces(spans.written_out(unknowns, columns)[1], 1):
                 length = lengths(piece, also_last=True)  # (batch, balls, rows...)
                 scale = torch.where(length > 0, length, torch.ones_like(length)).sqrt()
                 flat = (piece / scale[:, :, None, ..., None]).flatten(1, 2).movedim(1, -1)  # (batch, rows..., d, P)
@@ -376,6 +381,8 @@ def _renamed(zonotope: Zonotope, chosen: Mapping[Unknowns, Unknowns]) -> Zonotop
 
 def reach_of(unknowns: Unknowns, columns: Tensor, *, tight: bool = False) -> Tensor:
     """How far a block moves each number: (batch, balls, k, *shape) → (batch, *shape)."""
+    if span_of(unknowns) is not None:
+        return spans.reach(unknowns, columns)
     if isinstance(unknowns, Pairs):
         return (pairs.tight_reach if tight else pairs.reach)(columns, unknowns.count)
     if tight and isinstance(unknowns, BallProducts):

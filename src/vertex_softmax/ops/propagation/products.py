@@ -21,11 +21,10 @@ from torch import Tensor
 
 from vertex_softmax.ops import pairs
 from vertex_softmax.ops.generators import Ellipsoid, product_radius
-from vertex_softmax.ops.lengths import sum_of_lengths
 from vertex_softmax.ops.propagation.rounding import rounded
 from vertex_softmax.ops.propagation.second_order import linear_columns, with_products
 from vertex_softmax.ops.unknowns import LocalUnknowns, Unknowns, spread_numbers
-from vertex_softmax.ops.zonotope import Ellipse, RowShape, Zonotope, aligned, ellipsoid_balls, times_right
+from vertex_softmax.ops.zonotope import Ellipse, RowShape, Zonotope, aligned, ellipsoid_balls, reach_of, times_right
 
 MOST_SPREAD_NUMBERS = {"cpu": 1 << 26, "cuda": 1 << 31}
 """A block of local unknowns is spread over all products of rows and columns if it has at most so many numbers then, for
@@ -63,7 +62,7 @@ def _by_rows(x: Zonotope, right: Tensor) -> tuple[dict[Unknowns, Tensor], Tensor
         found, name = times_right(columns, right), unknowns
         if isinstance(unknowns, LocalUnknowns):
             if unknowns.alone or spread_numbers(unknowns, found) > most:
-                own = own + sum_of_lengths(found)
+                own = own + reach_of(unknowns, found)
                 continue
             found, name = unknowns.spread(found), unknowns.everywhere
         blocks[name] = blocks[name] + found if name in blocks else found

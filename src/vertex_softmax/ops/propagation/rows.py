@@ -24,6 +24,7 @@ from vertex_softmax.ops.generators import raised
 from vertex_softmax.ops.interval import Interval
 from vertex_softmax.ops.lengths import lengths, norm
 from vertex_softmax.ops.propagation.rounding import rounded
+from vertex_softmax.ops.spans import written_out
 from vertex_softmax.ops.unknowns import LocalUnknowns, Unknowns
 from vertex_softmax.ops.zonotope import Ellipse, Segments, Zonotope, error_blocks, reach_of, times_left, times_rows
 
@@ -73,7 +74,7 @@ def centred_scores(scores: Zonotope, masked: Tensor) -> CentredScores:
     own = torch.where(present, _others(weights) * loose + rest, torch.zeros_like(weights))
     # of a key with nearly all the weight, t is the small difference of large numbers
     rounding = OUTWARD.get(weights.dtype, 0.0) or 8 * torch.finfo(weights.dtype).eps
-    own = own + torch.where(present, rounding * scores.radius, torch.zeros_like(weights))
+    own = own + torch.where(present, rounding * scores.rough_radius, torch.zeros_like(weights))
     reach = own
     for unknowns, columns in blocks.items():
         reach = reach + reach_of(unknowns, columns, tight=True)
@@ -208,8 +209,9 @@ SHARE_OF_SCORES = 1.0
 def products(t: CentredScores, values: Zonotope) -> Products:
     """(g·ξ)(h·ξ) lies in U (g·h ± |g||h|) / 2 over the ball, in the inner product with 1/u."""
     none = torch.zeros_like(values.centre[..., 0])
-    by_values = {unknowns: lengths(columns, also_last=True) for unknowns, columns in values.blocks.items()}
-    by_scores = {unknowns: norm(columns, (2, -2)) for unknowns, columns in t.blocks.items()}
+    of_values, of_t = ({u: x for u, x in (written_out(*block) for block in b.items())} for b in (values.blocks, t.blocks))
+    by_values = {unknowns: lengths(columns, also_last=True) for unknowns, columns in of_values.items()}
+    by_scores = {unknowns: norm(columns, (2, -2)) for unknowns, columns in of_t.items()}
     plain = sum((length.sum(1) for length in by_values.values()), none)  # (batch, ..., K)
     of_scores = sum((length.sum(1) for length in by_scores.values()), none)
     scale = torch.where(of_scores > 0, SHARE_OF_SCORES * plain / torch.where(of_scores > 0, of_scores, 1.0), 0.0)
@@ -218,8 +220,8 @@ def products(t: CentredScores, values: Zonotope) -> Products:
     shift = values.centre.new_zeros(*t.reach.shape, d)
     square = torch.zeros_like(t.reach)
     dims = 0
-    names = {_everywhere(unknowns): unknowns for unknowns in values.blocks}
-    for whole in dict.fromkeys([*names, *t.blocks]):
+    names = {_everywhere(unknowns): unknowns for unknowns in of_values}
+    for whole in dict.fromkeys([*names, *of_t]):
         own = names.get(whole)
         local = own if isinstance(own, LocalUnknowns) else None
         u = none.unsqueeze(1) if own is None else by_values[own]
@@ -228,10 +230,10 @@ def products(t: CentredScores, values: Zonotope) -> Products:
         if whole in by_scores:
             u = u + scale.unsqueeze(1) * by_scores[whole]
         inverse = torch.where(u > 0, 1 / torch.where(u > 0, u, torch.ones_like(u)), torch.zeros_like(u))
-        if whole in t.blocks:
-            square = square + (t.blocks[whole] * inverse.sqrt()[:, :, None, ..., None, :]).square().sum((1, 2))
+        if whole in of_t:
+            square = square + (of_t[whole] * inverse.sqrt()[:, :, None, ..., None, :]).square().sum((1, 2))
         if own is not None:
-            columns, moved = values.blocks[own], t.blocks.get(whole)
+            columns, moved = of_values[own], of_t.get(whole)
             if local is not None:
                 inverse = local.picked(inverse[:, :, None, ..., None]).squeeze((2, -1))
                 moved = None if moved is None else local.picked(moved.movedim(-2, -1)).movedim(-1, -2)

@@ -26,7 +26,8 @@ from vertex_softmax.bounds.memory import (
     pair_numbers,
 )
 from vertex_softmax.bounds.question import Question
-from vertex_softmax.foundation.tolerances import OUTWARD
+from vertex_softmax.bounds.rough_ranges import RoughRanges
+from vertex_softmax.foundation.tolerances import ONE_TERM, OUTWARD
 from vertex_softmax.graph.ir import Constant, Node
 from vertex_softmax.ops.bilinear import MatMul
 from vertex_softmax.ops.contract import AffineOp, Op, Propagating, Summarising
@@ -47,6 +48,7 @@ from vertex_softmax.ops.unknowns import (
 )
 from vertex_softmax.ops.zonotope import (
     Care,
+    KnownReaches,
     Segments,
     Zonotope,
     aligned,
@@ -61,6 +63,8 @@ ONE_BY_ONE = (Moving, Scale, Shift, Add, Subtract)
 """Affine ops of which each number of the output is made of one number of each input."""
 
 
+ROUNDINGS = 64
+"""Up to so many times the share that boxes are widened by, what a number moves is no unknown but slack."""
 ON_GPU = 32
 """How many times as many numbers a node's blocks may have on a GPU: 4 GiB in float32."""
 
@@ -81,24 +85,25 @@ def _made(question: Question) -> Boxes:
         most = MOST_GENERATOR_NUMBERS * (max(ON_GPU, question.batch) if on_gpu else question.batch)
     start = input_zonotope(question.given, question.graph.input.name)
     zonotopes = {question.graph.input: _with_products(start, question)}
+    ranges = RoughRanges(question.graph.input)
     left = Counter(i for node in index.nodes for i in node.inputs)
     norm, output = last_norm(question.graph), question.graph.output
     kept = [output] if norm is None else [output, norm.inputs[0]]
     for node in index.nodes:
         question.clock.check()
         if node is not question.graph.input:
+            boxes = ranges.before(node, boxes, zonotopes)
             boxes = boxes.with_interval(node, by_intervals(node, boxes.intervals))
             if (exact := exact_range(question, node)) is not None:
                 boxes = boxes.tightened(node, exact)
             boxes = _with_learnt(index, boxes, node, zonotopes)
             found = propagated(node, zonotopes, boxes.intervals, alone=_only_reader(question, node))
+            origin, whole = f"ops before {node.name}", found
             if left[node] > 1:  # what several nodes read they read with the same unknowns
-                found = merged(found, most * 3 // 4, f"ops before {node.name}")
-            zonotopes[node] = reduced(found, most, f"ops before {node.name}", rows=not isinstance(node.op, MatMul))
-            if not isinstance(node.op, Moving):  # then the box is the input's, moved
-                found = zonotopes[node]
-                careful = node is question.graph.output or node in curved
-                boxes = boxes.tightened(node, found.tight_box if careful else found.rough_box)
+                found = merged(found, most * 3 // 4, origin)
+            zonotopes[node] = found = reduced(found, most, origin, rows=not isinstance(node.op, MatMul))
+            careful = node is question.graph.output or node in curved
+            boxes = ranges.after(node, boxes, found, careful=careful, whole=found is whole)
         for i in node.inputs:
             left[i] -= 1
             if left[i] == 0 and i not in kept:
@@ -260,8 +265,11 @@ def _within(found: Zonotope, box: Interval) -> Zonotope:
     blocks = {
         unknowns: torch.where(keep, columns, torch.zeros_like(columns)) for unknowns, columns in found.blocks.items()
     }
-    own = torch.where(fine, zero if found.own is None else found.own, box.radius)
-    return Zonotope(torch.where(fine, found.centre, box.centre), blocks, own, torch.where(fine, found.slack, zero))
+    centre, slack = torch.where(fine, found.centre, box.centre), torch.where(fine, found.slack, zero)
+    apart = torch.where(fine, zero, box.radius)
+    if found.own is None and bool((apart <= ROUNDINGS * OUTWARD.get(zero.dtype, 0.0) * centre.abs()).all()):
+        return Zonotope(centre, blocks, None, slack + apart)  # constants: unknowns for what they are rounded by are many
+    return Zonotope(centre, blocks, torch.where(fine, zero if found.own is None else found.own, apart), slack)
 
 
 def _affine(op: AffineOp, inputs: tuple[Zonotope, ...], origin: str, *, alone: bool = False) -> Zonotope:
@@ -276,11 +284,12 @@ def _affine(op: AffineOp, inputs: tuple[Zonotope, ...], origin: str, *, alone: b
     else:
         inputs = tuple(x.spread for x in inputs)
     blocks: dict[Unknowns, Tensor] = {}
+    wide = _intervals(inputs[0], op) if alone and isinstance(op, Linear) else None
     for unknowns in dict.fromkeys(u for x in inputs for u in x.blocks):
         if isinstance(unknowns, LocalUnknowns) and isinstance(op, Sum):
             blocks.update([unknowns.folded(inputs[0].blocks[unknowns], op.dims)])
-        elif alone and isinstance(op, Linear) and (radius := _intervals(unknowns, inputs[0], op)) is not None:
-            blocks.update([spanned(radius, op.weight, unknowns.origin)])
+        elif wide is not None:
+            continue
         elif isinstance(unknowns, LocalUnknowns) and isinstance(op, Linear):
             blocks.update([unknowns.times(inputs[0].blocks[unknowns], op.weight)])
         elif isinstance(unknowns, LocalUnknowns) and isinstance(op, Convolution):
@@ -298,20 +307,31 @@ def _affine(op: AffineOp, inputs: tuple[Zonotope, ...], origin: str, *, alone: b
         else:
             own = _sizes(op, ones)
     slack = _sizes(op, tuple(x.slack for x in inputs))
-    share = OUTWARD.get(centre.dtype, 0.0)
+    share = (ONE_TERM if isinstance(op, ONE_BY_ONE) else OUTWARD).get(centre.dtype, 0.0)
     if share > 0:
         slack = slack + share * (centre.abs() + _sizes(op, tuple(x.centre.abs() + x.rough_radius for x in inputs)))
-    return Zonotope(centre, blocks, own, slack)
+    if wide is not None and isinstance(op, Linear):  # what was rounded is some more intervals beside so many
+        blocks.update([spanned(wide, op.weight, slack, origin)])
+        slack = torch.zeros_like(slack)
+    return Zonotope(centre, blocks, own, slack, _known_reaches(op, inputs, blocks))
 
 
-def _intervals(unknowns: Unknowns, x: Zonotope, op: Linear) -> Tensor | None:
+def _known_reaches(op: AffineOp, inputs: tuple[Zonotope, ...], blocks: Mapping[Unknowns, Tensor]) -> KnownReaches:
+    """How far blocks reach behind an op that multiplies each number, or leaves some blocks as they are."""
+    if isinstance(op, Scale):
+        size = op.factor.abs()
+        return inputs[0].reaches.changed(inputs[0].blocks, blocks, {u: u for u in blocks}, lambda reach: reach * size)
+    return inputs[0].reaches.beside(*(x.reaches for x in inputs[1:]))
+
+
+def _intervals(x: Zonotope, op: Linear) -> Tensor | None:
     """How far each number moves, (batch, rows..., d), if it does so by itself, and a linear op makes few of many."""
-    columns = x.blocks[unknowns]
-    if not isinstance(unknowns, LocalUnknowns) or unknowns.ids.shape[0] != 1 or columns.shape[2] != 1:
+    if len(x.blocks) != 1 or x.own is not None or op.weight.dim() != 2 or len(op.weight) < WIDE * op.weight.shape[1]:
         return None
-    many = op.weight.dim() == 2 and len(op.weight) >= WIDE * op.weight.shape[1]
-    own = len(x.blocks) == 1 and unknowns.count == int((columns != 0).any(0).sum())
-    return columns[:, 0, 0] if many and own and not unknowns.in_rows else None
+    ((unknowns, columns),) = x.blocks.items()
+    if not isinstance(unknowns, LocalUnknowns) or unknowns.in_rows or columns.shape[1:3] != (1, 1):
+        return None
+    return columns[:, 0, 0] if unknowns.count == int((columns != 0).any(0).sum()) else None
 
 
 def _through(op: AffineOp, inputs: tuple[Zonotope, ...], unknowns: Unknowns) -> Tensor:

@@ -27,10 +27,17 @@ WIDE = 4
 """Unknowns are spanned if each stands for at least so many intervals."""
 
 
-def spanned(radius: Tensor, weight: Tensor, origin: str) -> tuple[LocalUnknowns, Tensor]:
-    """rows ξ·radius @ weight, |ξ| ≤ 1: radius (batch, rows..., m), weight (m, k) → a block (batch, 1, k, rows..., k)."""
+def spanned(radius: Tensor, weight: Tensor, slack: Tensor, origin: str) -> tuple[LocalUnknowns, Tensor]:
+    """Rows ξ·radius @ weight + ν·slack, |ξ|, |ν| ≤ 1, as a block (batch, 1, k, rows..., k).
+
+    radius (batch, rows..., m), weight (m, k), slack (batch, rows..., k).
+    """
     shape, k = radius.shape[1:-1], weight.shape[-1]
-    span = (radius.flatten(1, -2) if shape else radius.unsqueeze(1)).unsqueeze(-1) * weight  # (batch, rows, m, k)
+    if not shape:
+        radius, slack = radius.unsqueeze(1), slack.unsqueeze(1)
+    span = radius.flatten(1, -2).unsqueeze(-1) * weight
+    if bool(slack.any()):
+        span = torch.cat([span, torch.diag_embed(slack.flatten(1, -2))], -2)  # (batch, rows, m + k, k)
     length = norm(span, (-1,))  # (batch, rows, m)
     unit = span / torch.where(length > 0, length, torch.ones_like(length)).unsqueeze(-1)
     size = length.sum(-1).sqrt()[..., None, None]

@@ -139,6 +139,13 @@ class KnownReaches:
             self._found[unknowns, care] = known
         return known.reach
 
+    def beside(self, *others: KnownReaches) -> KnownReaches:
+        """All that is known; of a block with other columns nothing is."""
+        found = dict(self._found)
+        for other in others:
+            found.update(other._found)
+        return KnownReaches(found)
+
     def changed(
         self,
         old: Mapping[Unknowns, Tensor],

@@ -15,6 +15,7 @@ The second sum is Σ p_j^c v'_j and an error (p_j − p_j^c) v'_j in the shape o
 from __future__ import annotations
 
 import dataclasses
+import weakref
 
 import torch
 from torch import Tensor
@@ -54,8 +55,20 @@ class Weights:
     """of p_j"""
 
 
+_known: weakref.WeakKeyDictionary[Zonotope, tuple[Tensor, CentredScores]] = weakref.WeakKeyDictionary()
+"""Of scores that are alive, with the centre that they were made for: boxes and rows both ask for them."""
+
+
 def centred_scores(scores: Zonotope, masked: Tensor) -> CentredScores:
-    """`masked`: the centre of the scores with −inf where a key is masked."""
+    """`masked`: the centre of the scores with −inf where a key is masked. Made once."""
+    known = _known.get(scores)
+    if known is None or not torch.equal(known[0], masked):
+        known = masked, _centred_scores(scores, masked)
+        _known[scores] = known
+    return known[1]
+
+
+def _centred_scores(scores: Zonotope, masked: Tensor) -> CentredScores:
     scores = scores.spread
     log_weights = masked.log_softmax(-1)
     present = masked > -torch.inf
@@ -316,8 +329,11 @@ def attended(scores: Zonotope, masked: Tensor, values: Zonotope, origin: str) ->
     if values.alone.blocks:
         shape = values.alone.row_shape
         errors.append(over_keys(at.abs() * shape.size.sqrt().unsqueeze(-2), shape.matrix))
+    loose, none = (at.abs() + off) @ values.loose, torch.zeros_like(row)
+    if values.own is None:  # rounding: as intervals it would grow from layer to layer
+        errors.append(Ellipse(torch.diag_embed(loose), loose.sum(-1).sqrt()))
     blocks.update(error_blocks(errors, origin))
     centre = row + (middle.unsqueeze(-1) * away).sum(-2) + shift
-    found = Zonotope(centre, blocks, (at.abs() + off) @ values.loose, torch.zeros_like(centre))
+    found = Zonotope(centre, blocks, None if values.own is None else loose, none)
     most = (values.centre.abs() + values.rough_radius).amax(-2, keepdim=True)
     return rounded(found, found.rough_radius + 2 * most.expand_as(centre))

@@ -8,6 +8,7 @@ op needs to know which dimension is the batch.
 from __future__ import annotations
 
 import dataclasses
+import functools
 from collections.abc import Callable, Iterator, Mapping
 
 import torch
@@ -69,7 +70,11 @@ class Graph:
 
     def nodes(self) -> list[Node]:
         """The input and every node the output depends on, in an order where inputs come first."""
-        return order(self.output, self.input)
+        return list(self._ordered)
+
+    @functools.cached_property
+    def _ordered(self) -> tuple[Node, ...]:
+        return tuple(order(self.output, self.input))
 
     def constants(self) -> Iterator[Tensor]:
         """Every tensor that is a field of a node's op, in the order of `nodes`."""

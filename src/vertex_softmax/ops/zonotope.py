@@ -26,7 +26,11 @@ from vertex_softmax.ops import pairs, spans
 from vertex_softmax.ops.generators import most_eigenvalue, raised, root
 from vertex_softmax.ops.interval import Interval
 from vertex_softmax.ops.lengths import lengths, norm, pieces, sum_of_lengths
-from vertex_softmax.ops.unknowns import BallProducts, InputUnknowns, LocalUnknowns, Pairs, Unknowns, in_rows, span_of
+from vertex_softmax.ops.unknowns import BallProducts, InputUnknowns, LocalUnknowns, Pairs, Unknowns, in_rows, span_of, spread_numbers
+
+
+MOST_WRITTEN_NUMBERS = 1 << 20
+"""Blocks of spanned unknowns are kept written out if they have at most so many numbers (8 MiB)."""
 
 
 class Ellipse(NamedTuple):
@@ -129,15 +133,22 @@ class KnownReaches:
             care = Care.ROUGH
         elif care is Care.PLAIN and not isinstance(unknowns, Pairs):
             care = Care.ROUGH
-        known = self._found.get((unknowns, care))
-        if known is None or known.columns() is not columns or known.version != columns._version:
+        if not self.knows(unknowns, columns, care):
             if care is Care.ROUGH:
                 reach = spans.rough_reach(unknowns, columns) if spanned else sum_of_lengths(columns)
             else:
                 reach = reach_of(unknowns, columns, tight=care is Care.TIGHT)
-            known = Reach(weakref.ref(columns), columns._version, reach)
-            self._found[unknowns, care] = known
-        return known.reach
+            self.note(unknowns, columns, care, reach)
+        return self._found[unknowns, care].reach
+
+    def knows(self, unknowns: Unknowns, columns: Tensor, care: Care) -> bool:
+        """Whether the reach of a block with these columns is known."""
+        known = self._found.get((unknowns, care))
+        return known is not None and known.columns() is columns and known.version == columns._version
+
+    def note(self, unknowns: Unknowns, columns: Tensor, care: Care, reach: Tensor) -> None:
+        """Keep the reach of a block."""
+        self._found[unknowns, care] = Reach(weakref.ref(columns), columns._version, reach)
 
     def beside(self, *others: KnownReaches) -> KnownReaches:
         """All that is known; of a block with other columns nothing is."""
@@ -179,6 +190,8 @@ class Zonotope:
     """how far the blocks reach, where it has been computed: the same numbers as without"""
     _local: Zonotope | None = dataclasses.field(default=None, init=False, repr=False)
     """what this is the `spread` of, if it was made so; not kept by `dataclasses.replace`"""
+    _written: dict[Unknowns, tuple[Unknowns, Tensor]] = dataclasses.field(default_factory=dict, init=False, repr=False)
+    """blocks of spanned unknowns written out, where that was done"""
 
     @functools.cached_property
     def radius(self) -> Tensor:
@@ -200,12 +213,35 @@ class Zonotope:
     def _radius(self, care: Care) -> Tensor:
         found = self.loose
         for unknowns in self.blocks:
+            if care is not Care.ROUGH and span_of(unknowns) is not None:
+                self._write_out(unknowns)
             found = found + self.reach_of_block(unknowns, care)
         return found
 
     def reach_of_block(self, unknowns: Unknowns, care: Care) -> Tensor:
         """How far a block moves each number, (batch, *shape); computed once."""
         return self.reaches.of(unknowns, self.blocks[unknowns], care)
+
+    def _write_out(self, unknowns: Unknowns) -> None:
+        """Keep a block written out, if it is small: then its reach is known too, and its shape costs less."""
+        columns = self.blocks[unknowns]
+        if isinstance(unknowns, LocalUnknowns) or spread_numbers(unknowns, columns) > MOST_WRITTEN_NUMBERS:
+            return
+        if not self.reaches.knows(unknowns, columns, Care.PLAIN):
+            reach = sum_of_lengths(self.written_out(unknowns)[1])
+            self.reaches.note(unknowns, columns, Care.PLAIN, reach)
+
+    def written_out(self, unknowns: Unknowns) -> tuple[Unknowns, Tensor]:
+        """A block with a column for each interval that spans its unknowns; as it is if they are not spanned."""
+        columns = self.blocks[unknowns]
+        if span_of(unknowns) is None:
+            return unknowns, columns
+        known = self._written.get(unknowns)
+        if known is None:
+            known = spans.written_out(unknowns, columns)
+            if known[1].numel() <= MOST_WRITTEN_NUMBERS:
+                self._written[unknowns] = known
+        return known
 
     @property
     def box(self) -> Interval:
@@ -319,7 +355,7 @@ class Zonotope:
                 size = size + length
                 count += columns.shape[2]
                 continue
-            for piece in pieces(spans.written_out(unknowns, columns)[1], 1):
+            for piece in pieces(self.written_out(unknowns)[1], 1):
                 length = lengths(piece, also_last=True)  # (batch, balls, rows...)
                 scale = torch.where(length > 0, length, torch.ones_like(length)).sqrt()
                 flat = (piece / scale[:, :, None, ..., None]).flatten(1, 2).movedim(1, -1)  # (batch, rows..., d, P)
@@ -349,7 +385,11 @@ class Zonotope:
         blocks = {names[unknowns]: change(columns) for unknowns, columns in self.blocks.items()}
         own = None if self.own is None else change(self.own)
         reaches = self.reaches.changed(self.blocks, blocks, names, change)
-        return Zonotope(change(self.centre), blocks, own, change(self.slack), reaches)
+        found = Zonotope(change(self.centre), blocks, own, change(self.slack), reaches)
+        for unknowns, (name, columns) in self._written.items():
+            if not isinstance(unknowns, LocalUnknowns):
+                found._written[unknowns] = name, change(columns)
+        return found
 
 
 def aligned(*zonotopes: Zonotope) -> tuple[Zonotope, ...]:

@@ -222,7 +222,8 @@ SHARE_OF_SCORES = 1.0
 def products(t: CentredScores, values: Zonotope) -> Products:
     """(g·ξ)(h·ξ) lies in U (g·h ± |g||h|) / 2 over the ball, in the inner product with 1/u."""
     none = torch.zeros_like(values.centre[..., 0])
-    of_values, of_t = ({u: x for u, x in (written_out(*block) for block in b.items())} for b in (values.blocks, t.blocks))
+    of_values = dict(values.written_out(unknowns) for unknowns in values.blocks)
+    of_t = dict(written_out(*block) for block in t.blocks.items())
     by_values = {unknowns: lengths(columns, also_last=True) for unknowns, columns in of_values.items()}
     by_scores = {unknowns: norm(columns, (2, -2)) for unknowns, columns in of_t.items()}
     plain = sum((length.sum(1) for length in by_values.values()), none)  # (batch, ..., K)

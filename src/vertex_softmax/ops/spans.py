@@ -44,6 +44,7 @@ def spanned(radius: Tensor, weight: Tensor, slack: Tensor, origin: str) -> tuple
     whole = SpannedUnknowns(
         origin,
         every=Unknowns(origin),
+        count=int((radius != 0).any(0).sum()),
         span=span,
         root=(size * root(raised(unit.mT @ span, span.shape[-2]))).mT,
         ranges=span.abs().sum(-2, keepdim=True) / PARTS,

@@ -72,6 +72,8 @@ class SpannedUnknowns(Unknowns):
 
     every: Unknowns
     """the intervals themselves"""
+    count: int
+    """how many of them there are that are no rounding"""
     span: Tensor
     """(batch, balls, m, k)"""
     root: Tensor
@@ -178,9 +180,9 @@ class LocalUnknowns(Unknowns):
 
 def spread_numbers(unknowns: Unknowns, columns: Tensor) -> int:
     """How many numbers a block has once its unknowns are not local, and written out."""
-    span = span_of(unknowns)
-    if span is not None:
-        return columns.numel() // (columns.shape[1] * columns.shape[2]) * span.shape[1] * span.shape[2]
+    whole = unknowns.everywhere if isinstance(unknowns, LocalUnknowns) else unknowns
+    if isinstance(whole, SpannedUnknowns):
+        return columns.numel() // (columns.shape[1] * columns.shape[2]) * whole.count
     if not isinstance(unknowns, LocalUnknowns) or unknowns.alone:
         return columns.numel()
     return columns.numel() // columns.shape[1] * unknowns.count

@@ -221,7 +221,7 @@ MUTANTS: list[Mutant] = [
     ),
     *mutants(
         "relaxations",
-        "ops/zonotope.py",
+        "ops/reaches.py",
         "ops/test_unknowns.py",
         {
             "local: the reach of another block is kept": (

@@ -2,8 +2,8 @@
 
 Invariant: the boxes of nodes that ops read which are not affine are those that exact ranges everywhere would give.
 
-Let a node be *plain* if no interval is tighter than its zonotope anywhere. Behind plain nodes an affine op's interval is
-no tighter than its zonotope: |W| times ranges is at least the range of W y. So it is plain too, and as no later box
+Let a node be *plain* if no interval is tighter than its zonotope anywhere. Behind plain nodes an affine op's interval
+is no tighter than its zonotope: |W| times ranges is at least the range of W y. So it is plain too, and as no later box
 comes from its interval, it does not matter by how much its box is too wide. Where an interval is tighter somewhere, as
 that of a ReLU is, whatever is combined with it needs its exact range.
 """

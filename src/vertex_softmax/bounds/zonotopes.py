@@ -34,6 +34,7 @@ from vertex_softmax.ops.contract import AffineOp, Op, Propagating, Summarising
 from vertex_softmax.ops.interval import Interval
 from vertex_softmax.ops.lengths import norm
 from vertex_softmax.ops.linear import Add, Convolution, Linear, Scale, Shift, Subtract, Sum
+from vertex_softmax.ops.reaches import Care, KnownReaches, reach_of
 from vertex_softmax.ops.shape import Concat, Moving
 from vertex_softmax.ops.spans import WIDE, spanned
 from vertex_softmax.ops.unknowns import (
@@ -47,15 +48,12 @@ from vertex_softmax.ops.unknowns import (
     spread_numbers,
 )
 from vertex_softmax.ops.zonotope import (
-    Care,
-    KnownReaches,
     Segments,
     Zonotope,
     aligned,
     ellipsoid_balls,
     error_blocks,
     of_box,
-    reach_of,
 )
 from vertex_softmax.sets.region import BoxRegion, Region
 
@@ -268,7 +266,7 @@ def _within(found: Zonotope, box: Interval) -> Zonotope:
     centre, slack = torch.where(fine, found.centre, box.centre), torch.where(fine, found.slack, zero)
     apart = torch.where(fine, zero, box.radius)
     if found.own is None and bool((apart <= ROUNDINGS * OUTWARD.get(zero.dtype, 0.0) * centre.abs()).all()):
-        return Zonotope(centre, blocks, None, slack + apart)  # constants: unknowns for what they are rounded by are many
+        return Zonotope(centre, blocks, None, slack + apart)  # of constants: rounding is no unknown
     return Zonotope(centre, blocks, torch.where(fine, zero if found.own is None else found.own, apart), slack)
 
 

@@ -24,7 +24,7 @@ class Bound:
     choice: Choice = DEFAULT
     """the free parameters after the last ascent, for the objectives that were not settled before"""
     terms: Mapping[Rules, Tensor] = dataclasses.field(default_factory=dict)
-    """the terms (batch, S) of last passes over these boxes by their rules, where they are known (`bounds.guard.terms`)"""
+    """the terms (batch, S) of last passes over these boxes by their rules (`bounds.guard.terms`), where known"""
     hopeless: Tensor | None = None
     """(batch,) bool, if there is a goal: inputs with an objective known not to be above it somewhere in the set"""
 

@@ -95,13 +95,14 @@ def reach(unknowns: Unknowns, columns: Tensor) -> Tensor:
     if isinstance(unknowns, LocalUnknowns):
         unknowns, columns = unknowns.by_rows(columns)
         span, flat = _by_row(unknowns, columns)
-        return _sums(span, flat).unflatten(1, unknowns.ids.shape[:-1]).sum(1)
+        moved: Tensor = _sums(span, flat).unflatten(1, unknowns.ids.shape[:-1]).sum(1)
+        return moved
     flat = columns.flatten(3) if columns.dim() > 3 else columns.unsqueeze(-1)
     return _sums(_whole(unknowns).span, flat).sum(1).reshape(columns.shape[0], *columns.shape[3:])
 
 
 def _sums(span: Tensor, columns: Tensor) -> Tensor:
-    """Σ_p |(S L)_p|: (batch, balls, m, k), (batch, balls, k, N) → (batch, balls, N), in pieces that stay in the cache."""
+    """Σ_p |(S L)_p|: (batch, balls, m, k), (batch, balls, k, N) → (batch, balls, N), in pieces for the cache."""
     batch, balls, m, _ = span.shape
     n = columns.shape[-1]
     if span.device.type != "cpu" or batch * balls * m * n <= PIECE:
@@ -121,7 +122,8 @@ def rough_reach(unknowns: Unknowns, columns: Tensor) -> Tensor:
         unknowns, columns = unknowns.by_rows(columns)
         which = unknowns.ids.flatten()
         found = _around(whole.root.index_select(1, which), whole.ranges.index_select(1, which), _rows(columns))
-        return found.unflatten(1, unknowns.ids.shape[:-1]).sum(1)
+        moved: Tensor = found.unflatten(1, unknowns.ids.shape[:-1]).sum(1)
+        return moved
     flat = columns.flatten(3) if columns.dim() > 3 else columns.unsqueeze(-1)
     return _around(whole.root, whole.ranges, flat).sum(1).reshape(columns.shape[0], *columns.shape[3:])
 

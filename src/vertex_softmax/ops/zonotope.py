@@ -14,9 +14,7 @@ from __future__ import annotations
 import dataclasses
 import functools
 import math
-import weakref
 from collections.abc import Callable, Iterable, Mapping
-from enum import Enum
 from typing import NamedTuple
 
 import torch
@@ -26,8 +24,17 @@ from vertex_softmax.ops import pairs, spans
 from vertex_softmax.ops.generators import most_eigenvalue, raised, root
 from vertex_softmax.ops.interval import Interval
 from vertex_softmax.ops.lengths import lengths, norm, pieces, sum_of_lengths
-from vertex_softmax.ops.unknowns import BallProducts, InputUnknowns, LocalUnknowns, Pairs, Unknowns, in_rows, span_of, spread_numbers
-
+from vertex_softmax.ops.reaches import Care, KnownReaches, reach_of
+from vertex_softmax.ops.unknowns import (
+    BallProducts,
+    InputUnknowns,
+    LocalUnknowns,
+    Pairs,
+    Unknowns,
+    in_rows,
+    span_of,
+    spread_numbers,
+)
 
 MOST_WRITTEN_NUMBERS = 1 << 20
 """Blocks of spanned unknowns are kept written out if they have at most so many numbers (8 MiB)."""
@@ -95,83 +102,6 @@ class RowShape:
     def farthest(self) -> Tensor:
         """|y'|² at most, (batch, rows...)."""
         return most_eigenvalue(self.matrix) * self.size
-
-
-class Care(Enum):
-    """How carefully products of the input's unknowns are bounded, and unknowns that many intervals span; of other
-    blocks the reach is known exactly."""
-
-    ROUGH = "as one ball"
-    PLAIN = "by the Frobenius norm"
-    TIGHT = "by the spectral norm"
-
-
-class Reach(NamedTuple):
-    """How far columns move each number."""
-
-    columns: weakref.ReferenceType[Tensor]
-    version: int
-    """of the columns: another one if somebody has changed them in place"""
-    reach: Tensor
-
-
-class KnownReaches:
-    """How far blocks reach, computed once. Each belongs to one tensor of columns, and is gone with it.
-
-    A zonotope made by `dataclasses.replace` may share it: blocks with other columns are not mistaken for these.
-    """
-
-    def __init__(self, found: dict[tuple[Unknowns, Care], Reach] | None = None) -> None:
-        self._found = {} if found is None else found
-
-    def of(self, unknowns: Unknowns, columns: Tensor, care: Care) -> Tensor:
-        """The reach of a block."""
-        spanned = span_of(unknowns) is not None
-        if spanned:
-            care = Care.ROUGH if care is Care.ROUGH else Care.PLAIN
-        elif care is not Care.ROUGH and not isinstance(unknowns, Pairs | BallProducts):
-            care = Care.ROUGH
-        elif care is Care.PLAIN and not isinstance(unknowns, Pairs):
-            care = Care.ROUGH
-        if not self.knows(unknowns, columns, care):
-            if care is Care.ROUGH:
-                reach = spans.rough_reach(unknowns, columns) if spanned else sum_of_lengths(columns)
-            else:
-                reach = reach_of(unknowns, columns, tight=care is Care.TIGHT)
-            self.note(unknowns, columns, care, reach)
-        return self._found[unknowns, care].reach
-
-    def knows(self, unknowns: Unknowns, columns: Tensor, care: Care) -> bool:
-        """Whether the reach of a block with these columns is known."""
-        known = self._found.get((unknowns, care))
-        return known is not None and known.columns() is columns and known.version == columns._version
-
-    def note(self, unknowns: Unknowns, columns: Tensor, care: Care, reach: Tensor) -> None:
-        """Keep the reach of a block."""
-        self._found[unknowns, care] = Reach(weakref.ref(columns), columns._version, reach)
-
-    def beside(self, *others: KnownReaches) -> KnownReaches:
-        """All that is known; of a block with other columns nothing is."""
-        found = dict(self._found)
-        for other in others:
-            found.update(other._found)
-        return KnownReaches(found)
-
-    def changed(
-        self,
-        old: Mapping[Unknowns, Tensor],
-        new: Mapping[Unknowns, Tensor],
-        names: Mapping[Unknowns, Unknowns],
-        change: Callable[[Tensor], Tensor] = lambda reach: reach,
-    ) -> KnownReaches:
-        """Those of blocks under new names whose numbers were moved, or which are stored otherwise and reach as far."""
-        found = {}
-        for (unknowns, care), known in self._found.items():
-            columns, name = old.get(unknowns), names.get(unknowns)
-            if columns is None or name is None or known.columns() is not columns or known.version != columns._version:
-                continue
-            found[name, care] = Reach(weakref.ref(new[name]), new[name]._version, change(known.reach))
-        return KnownReaches(found)
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -424,17 +354,6 @@ def _renamed(zonotope: Zonotope, chosen: Mapping[Unknowns, Unknowns]) -> Zonotop
             names[unknowns], blocks[name] = name, wide
     reaches = zonotope.reaches.changed(zonotope.blocks, blocks, names)
     return Zonotope(zonotope.centre, blocks, zonotope.own, zonotope.slack, reaches)
-
-
-def reach_of(unknowns: Unknowns, columns: Tensor, *, tight: bool = False) -> Tensor:
-    """How far a block moves each number: (batch, balls, k, *shape) → (batch, *shape)."""
-    if span_of(unknowns) is not None:
-        return spans.reach(unknowns, columns)
-    if isinstance(unknowns, Pairs):
-        return (pairs.tight_reach if tight else pairs.reach)(columns, unknowns.count)
-    if tight and isinstance(unknowns, BallProducts):
-        return pairs.ball_reach(columns, unknowns.count)
-    return sum_of_lengths(columns)
 
 
 def times_right(columns: Tensor, right: Tensor) -> Tensor:

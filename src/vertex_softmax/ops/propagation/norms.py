@@ -70,7 +70,8 @@ def _to_first_order(y: Zonotope, eps: float, origin: str) -> Zonotope:
     factor, pull = rho * (1 + middle).unsqueeze(-1), c / whole.unsqueeze(-1)
     # what is not in the blocks goes through the same affine map, by its size
     loose = factor * y.loose + (rho * c).abs() * (pull.abs() * y.loose).sum(-1, keepdim=True)
-    error = (Ellipse(shape.matrix, rho.squeeze(-1) * times), Segments(along_c.unsqueeze(-2)), *_rounding(y, loose))
+    error: list[Ellipse | Segments] = [Ellipse(shape.matrix, rho.squeeze(-1) * times), Segments(along_c.unsqueeze(-2))]
+    error += _rounding(y, loose)
     blocks = {
         unknowns: torch.addcmul(
             factor[:, None, None] * columns, along(columns, pull), (rho * c)[:, None, None], value=-1
@@ -131,12 +132,12 @@ def _to_second_order(y: Zonotope, eps: float, origin: str, inputs: InputUnknowns
     factor = (rho * (1 + middle)).unsqueeze(-1)
     pull, back = c / safe.unsqueeze(-1), (rho * kappa).unsqueeze(-1) * c
     loose = factor * across.loose + back.abs() * (pull.abs() * y.loose).sum(-1, keepdim=True)
-    errors = (
+    errors: list[Ellipse | Segments] = [
         Ellipse(shape.matrix, rho * (A_rest + half) * shape.size.sqrt()),
         Ellipse(of_rest.matrix, rho * A_line * of_rest.size.sqrt()),
         Segments((rho * (e_high - e_low) / 2)[..., None, None] * c.unsqueeze(-2)),
         *_rounding(y, loose),
-    )
+    ]
     blocks = {
         unknowns: factor[:, None, None] * columns
         + (y.blocks[unknowns] * pull[:, None, None]).sum(-1, keepdim=True) * back[:, None, None]

@@ -24,8 +24,9 @@ from vertex_softmax.ops import pairs
 from vertex_softmax.ops.generators import Ellipsoid, product_radius
 from vertex_softmax.ops.propagation.rounding import rounded
 from vertex_softmax.ops.propagation.second_order import linear_columns, with_products
+from vertex_softmax.ops.reaches import reach_of
 from vertex_softmax.ops.unknowns import LocalUnknowns, Unknowns, spread_numbers
-from vertex_softmax.ops.zonotope import Ellipse, RowShape, Zonotope, aligned, ellipsoid_balls, reach_of, times_right
+from vertex_softmax.ops.zonotope import Ellipse, RowShape, Zonotope, aligned, ellipsoid_balls, times_right
 
 MOST_SPREAD_NUMBERS = {"cpu": 1 << 26, "cuda": 1 << 31}
 """A block of local unknowns is spread over all products of rows and columns if it has at most so many numbers then, for

@@ -25,9 +25,10 @@ from vertex_softmax.ops.generators import raised
 from vertex_softmax.ops.interval import Interval
 from vertex_softmax.ops.lengths import lengths, norm
 from vertex_softmax.ops.propagation.rounding import rounded
+from vertex_softmax.ops.reaches import reach_of
 from vertex_softmax.ops.spans import written_out
 from vertex_softmax.ops.unknowns import LocalUnknowns, Unknowns
-from vertex_softmax.ops.zonotope import Ellipse, Segments, Zonotope, error_blocks, reach_of, times_left, times_rows
+from vertex_softmax.ops.zonotope import Ellipse, Segments, Zonotope, error_blocks, times_left, times_rows
 
 
 @dataclasses.dataclass(frozen=True, eq=False)

@@ -40,6 +40,15 @@ MOST_WRITTEN_NUMBERS = 1 << 20
 """Blocks of spanned unknowns are kept written out if they have at most so many numbers (8 MiB)."""
 
 
+class Written(NamedTuple):
+    """A block of spanned unknowns, written out."""
+
+    unknowns: Unknowns
+    columns: Tensor
+    version: int
+    """of the block that was: another one if somebody has changed it in place"""
+
+
 class Ellipse(NamedTuple):
     """Errors e of each row of d numbers, |η·e|² ≤ scale² · ηᵀ matrix η: so nothing is the square of small numbers."""
 
@@ -120,7 +129,7 @@ class Zonotope:
     """how far the blocks reach, where it has been computed: the same numbers as without"""
     _local: Zonotope | None = dataclasses.field(default=None, init=False, repr=False)
     """what this is the `spread` of, if it was made so; not kept by `dataclasses.replace`"""
-    _written: dict[Unknowns, tuple[Unknowns, Tensor]] = dataclasses.field(default_factory=dict, init=False, repr=False)
+    _written: dict[Unknowns, Written] = dataclasses.field(default_factory=dict, init=False, repr=False)
     """blocks of spanned unknowns written out, where that was done"""
 
     @functools.cached_property
@@ -167,11 +176,11 @@ class Zonotope:
         if span_of(unknowns) is None:
             return unknowns, columns
         known = self._written.get(unknowns)
-        if known is None:
-            known = spans.written_out(unknowns, columns)
-            if known[1].numel() <= MOST_WRITTEN_NUMBERS:
+        if known is None or known.version != columns._version:
+            known = Written(*spans.written_out(unknowns, columns), columns._version)
+            if known.columns.numel() <= MOST_WRITTEN_NUMBERS:
                 self._written[unknowns] = known
-        return known
+        return known.unknowns, known.columns
 
     @property
     def box(self) -> Interval:
@@ -316,9 +325,10 @@ class Zonotope:
         own = None if self.own is None else change(self.own)
         reaches = self.reaches.changed(self.blocks, blocks, names, change)
         found = Zonotope(change(self.centre), blocks, own, change(self.slack), reaches)
-        for unknowns, (name, columns) in self._written.items():
-            if not isinstance(unknowns, LocalUnknowns):
-                found._written[unknowns] = name, change(columns)
+        for unknowns, known in self._written.items():
+            if not isinstance(unknowns, LocalUnknowns) and known.version == self.blocks[unknowns]._version:
+                version = found.blocks[unknowns]._version
+                found._written[unknowns] = Written(known.unknowns, change(known.columns), version)
         return found
 
 

@@ -35,7 +35,9 @@ def drawn(seed: int = 0, rows: tuple[int, ...] = (4,), *, mixed: bool = False) -
     zero = torch.zeros(2, *rows, FEW, dtype=torch.float64)
     columns = columns @ normal(generator, FEW, FEW)
     if mixed:
-        return through(LeftLinear(normal(generator, rows[-1], rows[-1])), (Zonotope(zero, {unknowns: columns}, None, zero),))
+        return through(
+            LeftLinear(normal(generator, rows[-1], rows[-1])), (Zonotope(zero, {unknowns: columns}, None, zero),)
+        )
     other = {Unknowns("other"): 0.1 * normal(generator, 2, 4, 1, *rows, FEW)}
     return Zonotope(normal(generator, 2, *rows, FEW), {unknowns: columns, **other}, None, zero)
 

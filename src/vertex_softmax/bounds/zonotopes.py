@@ -375,8 +375,8 @@ def merged(zonotope: Zonotope, most: int, origin: str) -> Zonotope:
     """With blocks taken together, one ball for each row, if there are more numbers than that: until fewer are left.
 
     A few at a time: eight blocks of d 48 at ε .0005 have .01500 so, and .01485 if half of the numbers go at once, which
-    takes longer too. An ellipsoid for each row keeps the directions of its errors; what is lost is that several rows share errors. The
-    blocks that reach least are taken, but not the input's: the first, and those of its other parts.
+    takes longer too. An ellipsoid for each row keeps the directions of its errors; what is lost is that several rows
+    share errors. The blocks that reach least are taken, but not the input's: the first, and those of its other parts.
     """
     sizes = _sizes_of_blocks(zonotope)
     whole = sum(sizes.values())

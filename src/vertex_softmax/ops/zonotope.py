@@ -325,10 +325,10 @@ class Zonotope:
         own = None if self.own is None else change(self.own)
         reaches = self.reaches.changed(self.blocks, blocks, names, change)
         found = Zonotope(change(self.centre), blocks, own, change(self.slack), reaches)
-        for unknowns, known in self._written.items():
-            if not isinstance(unknowns, LocalUnknowns) and known.version == self.blocks[unknowns]._version:
+        for unknowns, kept in self._written.items():
+            if not isinstance(unknowns, LocalUnknowns) and kept.version == self.blocks[unknowns]._version:
                 version = found.blocks[unknowns]._version
-                found._written[unknowns] = Written(known.unknowns, change(known.columns), version)
+                found._written[unknowns] = Written(kept.unknowns, change(kept.columns), version)
         return found
 
 

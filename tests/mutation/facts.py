@@ -46,9 +46,9 @@ MUTANTS: list[Mutant] = [
             "facts without the summary": ("Boxes.facts", "self.summaries.get(node)", "None"),
             "facts without the inner range": ("Boxes.facts", "self.inner.get(node)", "None"),
             "a first interval may cross itself": (
-                "Boxes.with_interval",
-                "(*self.problems, *problems)",
-                "self.problems",
+                "Boxes._with_met",
+                "(both.lower > both.upper).any()",
+                "old is not new and (both.lower > both.upper).any()",
             ),
             "centred rows may cross": ("Boxes.with_centred", "(*self.problems, *problems)", "self.problems"),
             "centred rows that are not bounded above": (
@@ -80,7 +80,7 @@ MUTANTS: list[Mutant] = [
         "bounds/boxes.py",
         "bounds/test_backward.py",
         {
-            "what crosses is no problem": ("Boxes.tightened", "(*self.problems, *problems)", "self.problems"),
+            "what crosses is no problem": ("Boxes._with_met", "(*self.problems, *problems)", "self.problems"),
         },
         only="cross",
     ),

@@ -138,8 +138,8 @@ MUTANTS: list[Mutant] = [
         {
             "the constant's sign": (
                 "planes",
-                "-0.5 * (at.left_centre @ dy.mT + dx @ at.right_centre.mT)",
-                "0.5 * (at.left_centre @ dy.mT + dx @ at.right_centre.mT)",
+                "-0.5 * (x @ dy.mT + dx @ y.mT)",
+                "0.5 * (x @ dy.mT + dx @ y.mT)",
             ),
             "the whole of the input's slopes": (
                 "planes",

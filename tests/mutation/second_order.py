@@ -108,8 +108,8 @@ MUTANTS: list[Mutant] = [
             ),
             "second norms: numbers' own unknowns forgotten": (
                 "_to_second_order",
-                "Zonotope(centre, blocks, loose, torch.zeros_like(c))",
-                "Zonotope(centre, blocks, None, torch.zeros_like(c))",
+                "None if y.own is None else loose",
+                "None",
             ),
             "second norms: a product with eps of a third": (
                 "_products",

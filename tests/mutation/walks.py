@@ -25,7 +25,11 @@ MUTANTS: list[Mutant] = [
                 "(gap > CROSSING[gap.dtype] * size).flatten(1).any(1)",
                 "(gap > CROSSING[gap.dtype] * size).flatten(1).all(1)",
             ),
-            "no intersection": ("Boxes.tightened", "old.meet(interval)", "interval"),
+            "no intersection": (
+                "Boxes._with_met",
+                "Interval(torch.maximum(old.lower, new.lower), torch.minimum(old.upper, new.upper))",
+                "new",
+            ),
         },
         only="one_end or cross or tighten",
     ),

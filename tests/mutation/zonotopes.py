@@ -26,8 +26,8 @@ MUTANTS: list[Mutant] = [
             ),
             "norm: numbers' own unknowns forgotten": (
                 "_to_first_order",
-                "Zonotope(centre, blocks, loose, torch.zeros_like(c))",
-                "Zonotope(centre, blocks, None, torch.zeros_like(c))",
+                "None if y.own is None else loose",
+                "None",
             ),
             "norm: useful beyond overflow": (
                 "_to_first_order",
@@ -221,7 +221,7 @@ MUTANTS: list[Mutant] = [
     ),
     *mutants(
         "relaxations",
-        "ops/zonotope.py",
+        "ops/reaches.py",
         "ops/test_unknowns.py",
         {
             "local: the reach of another block is kept": (
@@ -230,6 +230,79 @@ MUTANTS: list[Mutant] = [
                 "False",
             ),
         },
+    ),
+    *mutants(
+        "relaxations",
+        "ops/spans.py",
+        "ops/test_spans.py",
+        {
+            "spans: what was rounded is forgotten": ("spanned", "slack.any()", "False"),
+            "spans: intervals cancel": ("_sums", "(span @ columns).abs_().sum(2)", "(span @ columns).sum(2).abs_()"),
+            "spans: rounding of what cancels is forgotten": (
+                "_around",
+                "torch.maximum(norm(root_ @ columns, (2,)), (ranges @ columns.abs()).squeeze(2))",
+                "norm(root_ @ columns, (2,))",
+            ),
+            "spans: the rough reach is what rounding is a share of": (
+                "_around",
+                "torch.maximum(norm(root_ @ columns, (2,)), (ranges @ columns.abs()).squeeze(2))",
+                "(ranges @ columns.abs()).squeeze(2)",
+            ),
+            "spans: the ellipsoid without its size": ("spanned", "length.sum(-1).sqrt()", "length.amax(-1).sqrt()"),
+            "spans: intervals of another ball": (
+                "written_out",
+                "unknowns.ids.unsqueeze(1) * m + each",
+                "unknowns.ids.unsqueeze(1) + each",
+            ),
+        },
+    ),
+    *mutants(
+        "relaxations",
+        "ops/zonotope.py",
+        "ops/test_spans.py",
+        {
+            "spans: what was written out before": (
+                "Zonotope.written_out",
+                "known is None or known.version != columns._version",
+                "known is None",
+            ),
+        },
+    ),
+    *mutants(
+        "walks",
+        "bounds/rough_ranges.py",
+        "bounds/test_rough_ranges.py",
+        {
+            "ranges: rough beside what is not plain": ("RoughRanges.before", "i in self.rough", "False"),
+            "ranges: every node is plain": (
+                "RoughRanges.after",
+                "inherits or _within(found.rough_box, boxes[node])",
+                "True",
+            ),
+        },
+        only="exact_ranges",
+    ),
+    *mutants(
+        "walks",
+        "bounds/zonotopes.py",
+        "bounds/test_rough_ranges.py",
+        {
+            "spans: who else reads the input is not asked": (
+                "_only_reader",
+                "others or len(question.index.users(node)) != 1",
+                "others",
+            ),
+        },
+        only="twice",
+    ),
+    *mutants(
+        "relaxations",
+        "ops/forms.py",
+        "ops/test_forms.py",
+        {
+            "forms: the last piece of a product alone": ("_weighed_sizes", "found.add_(part)", "part"),
+        },
+        only="pieces",
     ),
     *mutants(
         "relaxations",
@@ -254,7 +327,7 @@ MUTANTS: list[Mutant] = [
         "ops/propagation/products.py",
         "ops/test_unknowns.py",
         {
-            "products: factors that stand alone forgotten": ("_by_rows", "own + sum_of_lengths(found)", "own"),
+            "products: factors that stand alone forgotten": ("_by_rows", "own + reach_of(unknowns, found)", "own"),
         },
     ),
     *mutants(

@@ -11,6 +11,7 @@ from torch import Tensor
 
 from tests.ops.cases import BATCH, Case, generator
 from tests.ops.checks import backward, check_backward, concrete
+from vertex_softmax.ops import forms
 from vertex_softmax.ops.attention import Attention
 from vertex_softmax.ops.bilinear import MatMul
 from vertex_softmax.ops.contract import AffineForm
@@ -244,3 +245,14 @@ def test_rows_of_almost_the_same_radius_take_the_largest() -> None:
         form = AffineForm(torch.zeros(1, 2, 1).double(), matrix, torch.tensor([[1.0, other]], dtype=torch.float64))
         found = functional_radius(torch.ones(1, 1, 1, 1).double(), row_form(form)).flatten()
         assert (found >= torch.tensor([1.0, other], dtype=torch.float64)).all()
+
+
+@pytest.mark.parametrize("piece", [1, 5, 1 << 17])
+def test_products_in_pieces_are_those_of_all_at_once(piece: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of rows that share their matrices: Σ_pq r_p |(Gᵀ G')_pq| r'_q."""
+    radius = torch.rand(BATCH, INPUTS, generator=generator(1), dtype=torch.float64)
+    x, y = (row_form(rows("shared", 3, 4, radius, seed, (2,)).form) for seed in (2, 3))
+    assert x.matrix.shape[-3] == y.matrix.shape[-3] == 1
+    monkeypatch.setattr(forms, "PIECE", piece)
+    cross = (x.matrix.squeeze(-3).mT @ y.matrix.squeeze(-3)).abs()
+    torch.testing.assert_close(product_radius(x, y), x.radius @ cross @ y.radius.mT, rtol=1e-13, atol=0)

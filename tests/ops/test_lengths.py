@@ -9,8 +9,9 @@ import torch
 
 from vertex_softmax.ops import lengths as module
 from vertex_softmax.ops.lengths import lengths, norm, sum_of_lengths
+from vertex_softmax.ops.reaches import Care, reach_of
 from vertex_softmax.ops.unknowns import Pairs, Unknowns
-from vertex_softmax.ops.zonotope import Care, Zonotope, reach_of
+from vertex_softmax.ops.zonotope import Zonotope
 
 
 @pytest.mark.parametrize("k", [1, 4])

@@ -51,6 +51,13 @@ def all_boxes(
     return boxes
 
 
+def inspected_boxes(question: Question, boxes: Boxes) -> Boxes:
+    """Boxes of all nodes with a problem noted wherever they are not finite."""
+    for node in question.index.nodes:
+        boxes = boxes.inspected(node)
+    return boxes
+
+
 def box_by_pass(question: Question, boxes: Boxes, node: Node, rules: Rules, *, everywhere: bool = False) -> Interval:
     """The node's box by a backward pass with every entry that some op wants tighter, and its negative.
 

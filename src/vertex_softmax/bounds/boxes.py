@@ -73,25 +73,18 @@ class Boxes:
 
     def with_interval(self, node: Node, interval: Interval) -> Boxes:
         """With the first interval of a node; ends that rounding crossed change places."""
-        problems = self._crossing(node, interval, interval)
-        return dataclasses.replace(
-            self,
-            intervals={**self.intervals, node: interval.meet(interval)},
-            problems=(*self.problems, *problems),
-        )
+        return self._with_met(node, interval, interval)
 
     def tightened(self, node: Node, interval: Interval) -> Boxes:
         """With a node's interval met with another sound one; it never widens. NaN in either gives NaN."""
-        old = self.intervals[node]
-        problems = self._crossing(node, old, interval)
-        return dataclasses.replace(
-            self, intervals={**self.intervals, node: old.meet(interval)}, problems=(*self.problems, *problems)
-        )
+        return self._with_met(node, self.intervals[node], interval)
 
     def inspected(self, node: Node) -> Boxes:
         """With a problem noted for every input whose interval at a node is not finite."""
         found = []
         lower, upper = self.intervals[node]
+        if bool((upper - lower).isfinite().all()):  # then both are
+            return self
         for text, test in (("NaN", torch.isnan), ("infinite", torch.isinf)):
             bad = (test(lower) | test(upper)).flatten(1).any(1)
             if bool(bad.any()):
@@ -154,6 +147,16 @@ class Boxes:
             intervals={**self.intervals, **intervals},
             inner={**self.inner, **inner},
             whole=self,
+        )
+
+    def _with_met(self, node: Node, old: Interval, new: Interval) -> Boxes:
+        """With the intersection of two intervals of a node, and a problem if they cross by more than rounding."""
+        both = new if old is new else Interval(torch.maximum(old.lower, new.lower), torch.minimum(old.upper, new.upper))
+        if not bool((both.lower > both.upper).any()):  # nothing crosses; NaN stays
+            return dataclasses.replace(self, intervals={**self.intervals, node: both})
+        problems = self._crossing(node, old, new)
+        return dataclasses.replace(
+            self, intervals={**self.intervals, node: old.meet(new)}, problems=(*self.problems, *problems)
         )
 
     def _crossing(self, node: Node, old: Interval, new: Interval) -> tuple[Problem, ...]:

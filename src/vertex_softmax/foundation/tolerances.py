@@ -16,6 +16,10 @@ So no rounding of a sum decides the sign of a pre-activation. In single precisio
 is not done there, and a box is then claimed only up to single-precision rounding.
 """
 
+ONE_TERM = {torch.float64: 1e-14, torch.float32: 0.0}
+"""The same for what adds up one or two terms: some ninety roundings, far more than these and than what sums of the
+columns of many unknowns round."""
+
 CROSSING = {torch.float64: 1e-7, torch.float32: 1e-2}
 """Two sound boxes of one node overlap. Where they are apart by more than this share of their size (or of 1, if that is
 larger), the cause is not rounding but an overflow or a fault: no answer is given for that input."""

@@ -8,6 +8,7 @@ op needs to know which dimension is the batch.
 from __future__ import annotations
 
 import dataclasses
+import functools
 from collections.abc import Callable, Iterator, Mapping
 
 import torch
@@ -69,7 +70,11 @@ class Graph:
 
     def nodes(self) -> list[Node]:
         """The input and every node the output depends on, in an order where inputs come first."""
-        return order(self.output, self.input)
+        return list(self._ordered)
+
+    @functools.cached_property
+    def _ordered(self) -> tuple[Node, ...]:
+        return tuple(order(self.output, self.input))
 
     def constants(self) -> Iterator[Tensor]:
         """Every tensor that is a field of a node's op, in the order of `nodes`."""
@@ -117,9 +122,15 @@ class Graph:
         return Graph(new[self.input], new[self.output])
 
     def to(self, dtype: torch.dtype, device: torch.device | str = "cpu") -> Graph:
-        """The graph with its floating-point constants in this precision and all constants on this device."""
+        """The graph with its floating-point constants in this precision and all constants on this device.
+
+        Itself where they are.
+        """
         target = torch.device(device)
-        return self.map(lambda node, inputs: Node(node.name, moved(node.op, dtype, target), inputs, node.shape))
+        ops = {node: moved(node.op, dtype, target) for node in self.nodes()}
+        if all(op is node.op for node, op in ops.items()):
+            return self
+        return self.map(lambda node, inputs: Node(node.name, ops[node], inputs, node.shape))
 
     def __str__(self) -> str:
         """One line per node: its number, op, settings, inputs, shape and name."""

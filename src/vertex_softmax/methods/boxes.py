@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from enum import StrEnum
 
 from vertex_softmax.bounds.ascent import ascended_box
-from vertex_softmax.bounds.box_passes import Refine, all_boxes, box_by_pass, with_centred_rows
+from vertex_softmax.bounds.box_passes import Refine, all_boxes, box_by_pass, inspected_boxes, with_centred_rows
 from vertex_softmax.bounds.boxes import Boxes, by_intervals
 from vertex_softmax.bounds.generate import generate
 from vertex_softmax.bounds.index import GraphIndex
@@ -117,6 +117,8 @@ class _Recipe:
         learnt = boxes_by_zonotopes(self.question)
         if not self.options.centred:
             learnt = dataclasses.replace(learnt, centred={})
+        if refine is None and not known:  # all are met with their intervals, and nothing more is known
+            return with_underflow(self.question, inspected_boxes(self.question, learnt))
         return with_underflow(self.question, all_boxes(self.question, refine, known, learnt))
 
     def refine(self, boxes: Boxes, node: Node) -> Boxes:

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import dataclasses
+import itertools
 import time
 
 import torch
 from torch import Tensor
 
 from vertex_softmax.bounds.ascent import Beginning, Goal, ascend
-from vertex_softmax.bounds.backward import lower_bound
+from vertex_softmax.bounds.backward import Wanted, backward
 from vertex_softmax.bounds.boxes import Boxes
 from vertex_softmax.bounds.choice import DEFAULT
 from vertex_softmax.bounds.coefficients import Objective
@@ -59,12 +60,13 @@ def last_pass(
     # over a large ball the ball rule may be the worse one
     balls = (True,) if question.region.unit.cube or not meets_attention else (True, False)
     asked = Rules(product=options.product, sums=True)
-    bounds = [
-        lower_bound(question, boxes, objective, dataclasses.replace(asked, attention=rule, relu=relu, balls=by_ball))
-        for rule in (passes.plain if meets_attention else passes.plain[:1])
-        for relu in slopes
-        for by_ball in balls
-    ]
+    terms: dict[Rules, Tensor] = {}
+    bounds = []
+    for rule, relu, by_ball in itertools.product(passes.plain if meets_attention else passes.plain[:1], slopes, balls):
+        rules = dataclasses.replace(asked, attention=rule, relu=relu, balls=by_ball)
+        bound = backward(question, boxes, objective, rules, DEFAULT, Wanted(size=True))
+        bounds.append(bound.least(question.region))
+        terms[rules] = torch.zeros_like(bounds[-1]) if bound.size is None else bound.size
     if passes.by_box:
         found = by_box(boxes, objective)
         bounds.append(found.where(found.isfinite(), -torch.inf))
@@ -76,12 +78,12 @@ def last_pass(
         bounds.append(behind.where(behind.isfinite(), -torch.inf))
     if known is not None:
         bounds.append(known)
-    bound = Bound(larger(*bounds), boxes)
+    best = Bound(larger(*bounds), boxes, terms=terms)
     ascended = passes.plain if options.suffix is Suffix.OPTIMISED else passes.optimised
     for rule in ascended if meets_attention else ascended[:1]:
-        bound = _ascended(question, objective, rule, options, bound, outdone=known is not None)
+        best = _ascended(question, objective, rule, options, best, outdone=known is not None)
     question.clock.add(OBJECTIVE, begin)
-    return bound
+    return best
 
 
 def by_box(boxes: Boxes, objective: Objective) -> Tensor:
@@ -114,4 +116,4 @@ def _ascended(
         ascent = dataclasses.replace(ascent, patience=min(ascent.patience, OUTDONE_PATIENCE))
     done = ascend(question, known.boxes, objective, rules, ascent, goal, Beginning(known=known.lower))
     choice = done.choice or DEFAULT
-    return Bound(larger(known.lower, done.bound), known.boxes, choice, hopeless)
+    return Bound(larger(known.lower, done.bound), known.boxes, choice, known.terms, hopeless)

@@ -13,6 +13,7 @@ Invariant: every σ in [−1, 1]^inputs is sound, with the error Σ |A| Σ_pq |M
 from __future__ import annotations
 
 import dataclasses
+import functools
 import math
 
 import torch
@@ -81,21 +82,39 @@ def row_inputs(form: RowForm) -> RowInputs:
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class Corners:
-    """What the planes of a product of rows i and columns j need, beside the objectives."""
+    """What the planes of a product of rows i and columns j need, beside the objectives.
 
-    left: RowInputs
-    right: RowInputs
-    left_centre: Tensor
-    """(batch, 1, ..., n, d)"""
-    right_centre: Tensor
-    """(batch, 1, ..., m, d)"""
-    left_sums: Tensor
-    """(batch, 1, ..., m, P): Σ_q |M_pq| r_jq"""
-    right_sums: Tensor
-    """(batch, 1, ..., n, Q): Σ_p |M_pq| r_ip"""
+    Made when somebody chooses a corner: a pass with the planes at the centre needs nothing but the error.
+    """
+
+    forms: tuple[RowForm, RowForm]
+    """of the rows, and of the columns"""
     error: Tensor
     """(batch, 1, ..., n, m): Σ_pq |M_pq| r_ip r_jq"""
     inputs: int
+
+    @functools.cached_property
+    def left(self) -> RowInputs:
+        """The inputs of the rows."""
+        return row_inputs(self.forms[0])
+
+    @functools.cached_property
+    def right(self) -> RowInputs:
+        """The inputs of the columns."""
+        return row_inputs(self.forms[1])
+
+    @property
+    def centres(self) -> tuple[Tensor, Tensor]:
+        """Of the rows, (batch, 1, ..., n, d), and of the columns, (batch, 1, ..., m, d)."""
+        left, right = self.forms
+        return left.centre.unsqueeze(1), right.centre.unsqueeze(1)
+
+    @functools.cached_property
+    def sums(self) -> tuple[Tensor, Tensor]:
+        """Σ_q |M_pq| r_jq, (batch, 1, ..., m, P), and Σ_p |M_pq| r_ip, (batch, 1, ..., n, Q)."""
+        left, right = self.forms
+        size = (left.matrix.squeeze(-3).mT @ right.matrix.squeeze(-3)).abs()  # (..., P, Q)
+        return (right.radius @ size.mT).unsqueeze(1), (left.radius @ size).unsqueeze(1)
 
 
 def corners(left: RowForm, right: RowForm, error: Tensor, inputs: int) -> Corners | None:
@@ -104,17 +123,7 @@ def corners(left: RowForm, right: RowForm, error: Tensor, inputs: int) -> Corner
         return None
     if left.matrix.shape[-3] != 1 or right.matrix.shape[-3] != 1:
         return None
-    size = (left.matrix.squeeze(-3).mT @ right.matrix.squeeze(-3)).abs()  # (..., P, Q)
-    return Corners(
-        left=row_inputs(left),
-        right=row_inputs(right),
-        left_centre=left.centre.unsqueeze(1),
-        right_centre=right.centre.unsqueeze(1),
-        left_sums=(right.radius @ size.mT).unsqueeze(1),
-        right_sums=(left.radius @ size).unsqueeze(1),
-        error=error.unsqueeze(1),
-        inputs=inputs,
-    )
+    return Corners((left, right), error.unsqueeze(1), inputs)
 
 
 def planes(A: Tensor, at: Corners, sigma: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor]:
@@ -125,10 +134,11 @@ def planes(A: Tensor, at: Corners, sigma: Tensor) -> tuple[Tensor, Tensor, Tenso
     """
     left, right = at.left.at(sigma), at.right.at(sigma)  # (batch, S, ..., rows, P)
     dx, dy = at.left.deviation(left), at.right.deviation(right)
-    constant = -0.5 * (at.left_centre @ dy.mT + dx @ at.right_centre.mT)
+    (x, y), (left_sums, right_sums) = at.centres, at.sums
+    constant = -0.5 * (x @ dy.mT + dx @ y.mT)
     size = A.abs()
     start = sigma.new_zeros(*torch.broadcast_shapes(A.shape[:2], sigma.shape[:2]), sigma.shape[2])
-    for rows, own, some, sums in ((at.left, left, size, at.left_sums), (at.right, right, size.mT, at.right_sums)):
+    for rows, own, some, sums in ((at.left, left, size, left_sums), (at.right, right, size.mT, right_sums)):
         places = rows.places.expand(*own.shape[2:]).reshape(-1)
         start = start.index_add(2, places, 0.5 * rows.slopes(own, some, sums))
     return 0.5 * (A @ dy), 0.5 * (A.mT @ dx), constant, start

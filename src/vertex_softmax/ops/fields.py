@@ -17,10 +17,12 @@ def settings(op: Op) -> dict[str, object]:
 
 
 def moved(op: Op, dtype: torch.dtype, device: torch.device) -> Op:
-    """The same op with its floating-point constants in another precision or on another device."""
+    """The same op with its floating-point constants in another precision or on another device; itself if they are."""
     changes: dict[str, Tensor] = {}
     for field in dataclasses.fields(op):  # type: ignore[arg-type]
         value = getattr(op, field.name)
         if isinstance(value, Tensor):
-            changes[field.name] = value.to(device, dtype if value.is_floating_point() else value.dtype)
+            there = value.to(device, dtype if value.is_floating_point() else value.dtype)
+            if there is not value:
+                changes[field.name] = there
     return dataclasses.replace(op, **changes) if changes else op  # type: ignore[type-var]

@@ -12,6 +12,7 @@ no unknown in common share its radius: |z||z'| ≤ (|z|² + |z'|²)/2 ≤ 1/2, a
 from __future__ import annotations
 
 import dataclasses
+import math
 
 import torch
 from torch import Tensor
@@ -21,6 +22,7 @@ from vertex_softmax.ops.contract import AffineForm
 from vertex_softmax.ops.generators import Ellipsoid, raised, squares
 from vertex_softmax.ops.generators import product_radius as ellipsoids_product_radius
 from vertex_softmax.ops.interval import Interval
+from vertex_softmax.ops.lengths import PIECE
 from vertex_softmax.ops.unit_sets import UnitBall, UnitSet
 
 
@@ -170,8 +172,7 @@ def product_radius(left: RowForm, right: RowForm) -> Tensor:
     if not left.unit.cube:
         return _product_radius_over_balls(left, right)
     if left.matrix.shape[-3] == 1 and right.matrix.shape[-3] == 1:
-        cross = (left.matrix.squeeze(-3).mT @ right.matrix.squeeze(-3)).abs()
-        return left.radius @ cross @ right.radius.mT
+        return _weighed_sizes(left, right) @ right.radius.mT
     rows = []
     for i in range(left.radius.shape[-2]):
         g = left.matrix[..., min(i, left.matrix.shape[-3] - 1), :, :]
@@ -179,6 +180,21 @@ def product_radius(left: RowForm, right: RowForm) -> Tensor:
         weighed = (left.radius[..., i, :].unsqueeze(-2).unsqueeze(-2) @ cross).squeeze(-2)  # (batch, ..., 1 or m, Q)
         rows.append((weighed * right.radius).sum(-1))
     return torch.stack(rows, -2)
+
+
+def _weighed_sizes(left: RowForm, right: RowForm) -> Tensor:
+    """Σ_p r_ip |(Gᵀ G')_pq| for rows that share their matrices, (batch, ..., n, Q); some of p at a time, in the cache.
+
+    All of it has as many numbers as two tokens have pairs of pixels: most of the time went into fresh memory for them.
+    """
+    g, other = left.matrix.squeeze(-3).mT, right.matrix.squeeze(-3)  # (..., P, d), (..., d, Q)
+    per_input = math.prod(g.shape[:-2]) * other.shape[-1]
+    step = g.shape[-2] if g.device.type != "cpu" else max(1, PIECE // max(1, per_input))
+    found: Tensor | None = None
+    for some, radius in zip(g.split(step, -2), left.radius.split(step, -1), strict=True):
+        part = radius @ (some @ other).abs_()
+        found = part if found is None else found.add_(part)
+    return left.radius @ g.new_zeros(*g.shape[:-1], other.shape[-1]) if found is None else found
 
 
 def _product_radius_over_balls(left: RowForm, right: RowForm) -> Tensor:

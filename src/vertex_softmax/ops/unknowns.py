@@ -63,6 +63,26 @@ class InputUnknowns(Unknowns):
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
+class SpannedUnknowns(Unknowns):
+    """Unknowns that are linear functions of many intervals: those of a ball are spanᵀ ξ, ξ in [−1, 1]^m.
+
+    A patch of 768 pixels that an embedding makes 48 numbers of is 48 unknowns and not 768. Nothing is lost: how far
+    columns reach is that of the intervals, written out (`ops/spans.py`).
+    """
+
+    every: Unknowns
+    """the intervals themselves"""
+    count: int
+    """how many of them there are that are no rounding"""
+    span: Tensor
+    """(batch, balls, m, k)"""
+    root: Tensor
+    """(batch, balls, k, k): no columns L of a ball reach farther than |root L|"""
+    ranges: Tensor
+    """(batch, balls, 1, k): of which rounding is a share, times |L|"""
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
 class LocalUnknowns(Unknowns):
     """Unknowns of which every number has only a few, which may be others than those of the number beside it.
 
@@ -159,10 +179,19 @@ class LocalUnknowns(Unknowns):
 
 
 def spread_numbers(unknowns: Unknowns, columns: Tensor) -> int:
-    """How many numbers a block has once its unknowns are not local."""
+    """How many numbers a block has once its unknowns are not local, and written out."""
+    whole = unknowns.everywhere if isinstance(unknowns, LocalUnknowns) else unknowns
+    if isinstance(whole, SpannedUnknowns):
+        return columns.numel() // (columns.shape[1] * columns.shape[2]) * whole.count
     if not isinstance(unknowns, LocalUnknowns) or unknowns.alone:
         return columns.numel()
     return columns.numel() // columns.shape[1] * unknowns.count
+
+
+def span_of(unknowns: Unknowns) -> Tensor | None:
+    """What spanned unknowns, local or not, are made of; None of others."""
+    whole = unknowns.everywhere if isinstance(unknowns, LocalUnknowns) else unknowns
+    return whole.span if isinstance(whole, SpannedUnknowns) else None
 
 
 def in_rows(origin: str, columns: Tensor, *, alone: bool = False) -> tuple[LocalUnknowns, Tensor]:

@@ -14,19 +14,39 @@ from __future__ import annotations
 import dataclasses
 import functools
 import math
-import weakref
 from collections.abc import Callable, Iterable, Mapping
-from enum import Enum
 from typing import NamedTuple
 
 import torch
 from torch import Tensor
 
-from vertex_softmax.ops import pairs
+from vertex_softmax.ops import pairs, spans
 from vertex_softmax.ops.generators import most_eigenvalue, raised, root
 from vertex_softmax.ops.interval import Interval
 from vertex_softmax.ops.lengths import lengths, norm, pieces, sum_of_lengths
-from vertex_softmax.ops.unknowns import BallProducts, InputUnknowns, LocalUnknowns, Pairs, Unknowns, in_rows
+from vertex_softmax.ops.reaches import Care, KnownReaches, reach_of
+from vertex_softmax.ops.unknowns import (
+    BallProducts,
+    InputUnknowns,
+    LocalUnknowns,
+    Pairs,
+    Unknowns,
+    in_rows,
+    span_of,
+    spread_numbers,
+)
+
+MOST_WRITTEN_NUMBERS = 1 << 20
+"""Blocks of spanned unknowns are kept written out if they have at most so many numbers (8 MiB)."""
+
+
+class Written(NamedTuple):
+    """A block of spanned unknowns, written out."""
+
+    unknowns: Unknowns
+    columns: Tensor
+    version: int
+    """of the block that was: another one if somebody has changed it in place"""
 
 
 class Ellipse(NamedTuple):
@@ -93,65 +113,6 @@ class RowShape:
         return most_eigenvalue(self.matrix) * self.size
 
 
-class Care(Enum):
-    """How carefully products of the input's unknowns are bounded; of other blocks the reach is known exactly."""
-
-    ROUGH = "as one ball"
-    PLAIN = "by the Frobenius norm"
-    TIGHT = "by the spectral norm"
-
-
-class Reach(NamedTuple):
-    """How far columns move each number."""
-
-    columns: weakref.ReferenceType[Tensor]
-    version: int
-    """of the columns: another one if somebody has changed them in place"""
-    reach: Tensor
-
-
-class KnownReaches:
-    """How far blocks reach, computed once. Each belongs to one tensor of columns, and is gone with it.
-
-    A zonotope made by `dataclasses.replace` may share it: blocks with other columns are not mistaken for these.
-    """
-
-    def __init__(self, found: dict[tuple[Unknowns, Care], Reach] | None = None) -> None:
-        self._found = {} if found is None else found
-
-    def of(self, unknowns: Unknowns, columns: Tensor, care: Care) -> Tensor:
-        """The reach of a block."""
-        if care is not Care.ROUGH and not isinstance(unknowns, Pairs | BallProducts):
-            care = Care.ROUGH
-        if care is Care.PLAIN and not isinstance(unknowns, Pairs):
-            care = Care.ROUGH
-        known = self._found.get((unknowns, care))
-        if known is None or known.columns() is not columns or known.version != columns._version:
-            if care is Care.ROUGH:
-                reach = sum_of_lengths(columns)
-            else:
-                reach = reach_of(unknowns, columns, tight=care is Care.TIGHT)
-            known = Reach(weakref.ref(columns), columns._version, reach)
-            self._found[unknowns, care] = known
-        return known.reach
-
-    def changed(
-        self,
-        old: Mapping[Unknowns, Tensor],
-        new: Mapping[Unknowns, Tensor],
-        names: Mapping[Unknowns, Unknowns],
-        change: Callable[[Tensor], Tensor] = lambda reach: reach,
-    ) -> KnownReaches:
-        """Those of blocks under new names whose numbers were moved, or which are stored otherwise and reach as far."""
-        found = {}
-        for (unknowns, care), known in self._found.items():
-            columns, name = old.get(unknowns), names.get(unknowns)
-            if columns is None or name is None or known.columns() is not columns or known.version != columns._version:
-                continue
-            found[name, care] = Reach(weakref.ref(new[name]), new[name]._version, change(known.reach))
-        return KnownReaches(found)
-
-
 @dataclasses.dataclass(frozen=True, eq=False)
 class Zonotope:
     """The values of a node over the input set; `shape` is the node's."""
@@ -168,6 +129,8 @@ class Zonotope:
     """how far the blocks reach, where it has been computed: the same numbers as without"""
     _local: Zonotope | None = dataclasses.field(default=None, init=False, repr=False)
     """what this is the `spread` of, if it was made so; not kept by `dataclasses.replace`"""
+    _written: dict[Unknowns, Written] = dataclasses.field(default_factory=dict, init=False, repr=False)
+    """blocks of spanned unknowns written out, where that was done"""
 
     @functools.cached_property
     def radius(self) -> Tensor:
@@ -189,12 +152,35 @@ class Zonotope:
     def _radius(self, care: Care) -> Tensor:
         found = self.loose
         for unknowns in self.blocks:
+            if care is not Care.ROUGH and span_of(unknowns) is not None:
+                self._write_out(unknowns)
             found = found + self.reach_of_block(unknowns, care)
         return found
 
     def reach_of_block(self, unknowns: Unknowns, care: Care) -> Tensor:
         """How far a block moves each number, (batch, *shape); computed once."""
         return self.reaches.of(unknowns, self.blocks[unknowns], care)
+
+    def _write_out(self, unknowns: Unknowns) -> None:
+        """Keep a block written out, if it is small: then its reach is known too, and its shape costs less."""
+        columns = self.blocks[unknowns]
+        if isinstance(unknowns, LocalUnknowns) or spread_numbers(unknowns, columns) > MOST_WRITTEN_NUMBERS:
+            return
+        if not self.reaches.knows(unknowns, columns, Care.PLAIN):
+            reach = sum_of_lengths(self.written_out(unknowns)[1])
+            self.reaches.note(unknowns, columns, Care.PLAIN, reach)
+
+    def written_out(self, unknowns: Unknowns) -> tuple[Unknowns, Tensor]:
+        """A block with a column for each interval that spans its unknowns; as it is if they are not spanned."""
+        columns = self.blocks[unknowns]
+        if span_of(unknowns) is None:
+            return unknowns, columns
+        known = self._written.get(unknowns)
+        if known is None or known.version != columns._version:
+            known = Written(*spans.written_out(unknowns, columns), columns._version)
+            if known.columns.numel() <= MOST_WRITTEN_NUMBERS:
+                self._written[unknowns] = known
+        return known.unknowns, known.columns
 
     @property
     def box(self) -> Interval:
@@ -227,7 +213,8 @@ class Zonotope:
             return self.by_rows.reach(eta)
         found = (eta.abs() * self.loose).sum(-1)
         for unknowns, columns in self.blocks.items():
-            found = found + reach_of(unknowns, (columns * eta[:, None, None]).sum(-1), tight=True)
+            along = (columns * eta[:, None, None]).sum(-1, keepdim=True)
+            found = found + reach_of(unknowns, along, tight=True).squeeze(-1)
         return found
 
     @functools.cached_property
@@ -307,7 +294,7 @@ class Zonotope:
                 size = size + length
                 count += columns.shape[2]
                 continue
-            for piece in pieces(columns, 1):
+            for piece in pieces(self.written_out(unknowns)[1], 1):
                 length = lengths(piece, also_last=True)  # (batch, balls, rows...)
                 scale = torch.where(length > 0, length, torch.ones_like(length)).sqrt()
                 flat = (piece / scale[:, :, None, ..., None]).flatten(1, 2).movedim(1, -1)  # (batch, rows..., d, P)
@@ -337,7 +324,12 @@ class Zonotope:
         blocks = {names[unknowns]: change(columns) for unknowns, columns in self.blocks.items()}
         own = None if self.own is None else change(self.own)
         reaches = self.reaches.changed(self.blocks, blocks, names, change)
-        return Zonotope(change(self.centre), blocks, own, change(self.slack), reaches)
+        found = Zonotope(change(self.centre), blocks, own, change(self.slack), reaches)
+        for unknowns, kept in self._written.items():
+            if not isinstance(unknowns, LocalUnknowns) and kept.version == self.blocks[unknowns]._version:
+                version = found.blocks[unknowns]._version
+                found._written[unknowns] = Written(kept.unknowns, change(kept.columns), version)
+        return found
 
 
 def aligned(*zonotopes: Zonotope) -> tuple[Zonotope, ...]:
@@ -372,15 +364,6 @@ def _renamed(zonotope: Zonotope, chosen: Mapping[Unknowns, Unknowns]) -> Zonotop
             names[unknowns], blocks[name] = name, wide
     reaches = zonotope.reaches.changed(zonotope.blocks, blocks, names)
     return Zonotope(zonotope.centre, blocks, zonotope.own, zonotope.slack, reaches)
-
-
-def reach_of(unknowns: Unknowns, columns: Tensor, *, tight: bool = False) -> Tensor:
-    """How far a block moves each number: (batch, balls, k, *shape) → (batch, *shape)."""
-    if isinstance(unknowns, Pairs):
-        return (pairs.tight_reach if tight else pairs.reach)(columns, unknowns.count)
-    if tight and isinstance(unknowns, BallProducts):
-        return pairs.ball_reach(columns, unknowns.count)
-    return sum_of_lengths(columns)
 
 
 def times_right(columns: Tensor, right: Tensor) -> Tensor:

@@ -32,7 +32,9 @@ def rounding(question: Question, found: Bound, objective: Objective, method: Met
     """How far above 0 the bounds of objectives must be, (batch,): more than rounding can have added to any of them."""
     rule = METHODS[method].rule
     rules = None if rule is None else Rules(attention=rule, product=options.product, sums=True)  # the last pass's
-    return VERDICT[question.dtype] * terms(question, found.boxes, objective, rules).amax(1)
+    known = None if rules is None else found.terms.get(rules)
+    size = terms(question, found.boxes, objective, rules) if known is None else known
+    return VERDICT[question.dtype] * size.amax(1)
 
 
 @dataclasses.dataclass(frozen=True, eq=False)

@@ -16,8 +16,9 @@ import torch
 from torch import Tensor
 
 from vertex_softmax.ops import pairs
+from vertex_softmax.ops.reaches import reach_of
 from vertex_softmax.ops.unknowns import InputUnknowns, Pairs, Unknowns
-from vertex_softmax.ops.zonotope import Zonotope, reach_of
+from vertex_softmax.ops.zonotope import Zonotope
 
 Values = dict[Unknowns, Tensor]
 """Values of unknowns, (points, balls, dimension)."""

@@ -10,8 +10,9 @@ from vertex_softmax.ops.lengths import norm
 from vertex_softmax.ops.propagation.norms import inner, normalized
 from vertex_softmax.ops.propagation.products import matrix_product
 from vertex_softmax.ops.propagation.rows import attended
+from vertex_softmax.ops.reaches import reach_of
 from vertex_softmax.ops.unknowns import InputUnknowns, Pairs, Unknowns
-from vertex_softmax.ops.zonotope import RowShape, Zonotope, reach_of
+from vertex_softmax.ops.zonotope import RowShape, Zonotope
 
 TINY = [(torch.float64, 1e-80), (torch.float64, 1e-140), (torch.float32, 1e-12), (torch.float64, 1.0)]
 

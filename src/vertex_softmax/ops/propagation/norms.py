@@ -67,8 +67,11 @@ def _to_first_order(y: Zonotope, eps: float, origin: str) -> Zonotope:
     rho = variance.rsqrt().unsqueeze(-1)
     centre = rho * (c * (1 + middle).unsqueeze(-1) + shift)
     along_c = rho * c * half.unsqueeze(-1)
-    error = (Ellipse(shape.matrix, rho.squeeze(-1) * times), Segments(along_c.unsqueeze(-2)))
     factor, pull = rho * (1 + middle).unsqueeze(-1), c / whole.unsqueeze(-1)
+    # what is not in the blocks goes through the same affine map, by its size
+    loose = factor * y.loose + (rho * c).abs() * (pull.abs() * y.loose).sum(-1, keepdim=True)
+    error: list[Ellipse | Segments] = [Ellipse(shape.matrix, rho.squeeze(-1) * times), Segments(along_c.unsqueeze(-2))]
+    error += _rounding(y, loose)
     blocks = {
         unknowns: torch.addcmul(
             factor[:, None, None] * columns, along(columns, pull), (rho * c)[:, None, None], value=-1
@@ -76,11 +79,14 @@ def _to_first_order(y: Zonotope, eps: float, origin: str) -> Zonotope:
         for unknowns, columns in y.blocks.items()
     }
     blocks.update(error_blocks(error, origin))
-    # what is not in the blocks goes through the same affine map, by its size
-    loose = factor * y.loose + (rho * c).abs() * (pull.abs() * y.loose).sum(-1, keepdim=True)
-    found = Zonotope(centre, blocks, loose, torch.zeros_like(c))
+    found = Zonotope(centre, blocks, None if y.own is None else loose, torch.zeros_like(c))
     fits = useful & (found.radius.mean(-1) <= d**0.5) & centre.isfinite().all(-1)
     return _on_sphere(rounded(found, found.centre.abs() + found.radius), fits, origin)
+
+
+def _rounding(y: Zonotope, loose: Tensor) -> tuple[Ellipse, ...]:
+    """What is loose, if y has slack alone: rounding, which as intervals would grow from layer to layer."""
+    return (Ellipse(torch.diag_embed(loose), loose.sum(-1).sqrt()),) if y.own is None else ()
 
 
 def along(columns: Tensor, direction: Tensor) -> Tensor:
@@ -123,22 +129,23 @@ def _to_second_order(y: Zonotope, eps: float, origin: str, inputs: InputUnknowns
     e_high = more + B * (1 - few) / 2 - kappa * cubic_low.clamp(max=0) / 2 + psi
     middle, half = (k_low + k_high) / 2, (k_high - k_low) / 2
     rho = (d / whole).sqrt()
-    errors = (
+    factor = (rho * (1 + middle)).unsqueeze(-1)
+    pull, back = c / safe.unsqueeze(-1), (rho * kappa).unsqueeze(-1) * c
+    loose = factor * across.loose + back.abs() * (pull.abs() * y.loose).sum(-1, keepdim=True)
+    errors: list[Ellipse | Segments] = [
         Ellipse(shape.matrix, rho * (A_rest + half) * shape.size.sqrt()),
         Ellipse(of_rest.matrix, rho * A_line * of_rest.size.sqrt()),
         Segments((rho * (e_high - e_low) / 2)[..., None, None] * c.unsqueeze(-2)),
-    )
-    factor = (rho * (1 + middle)).unsqueeze(-1)
-    pull, back = c / safe.unsqueeze(-1), (rho * kappa).unsqueeze(-1) * c
+        *_rounding(y, loose),
+    ]
     blocks = {
         unknowns: factor[:, None, None] * columns
         + (y.blocks[unknowns] * pull[:, None, None]).sum(-1, keepdim=True) * back[:, None, None]
         for unknowns, columns in across.blocks.items()
     }
     blocks.update(error_blocks(errors, origin))
-    loose = factor * across.loose + back.abs() * (pull.abs() * y.loose).sum(-1, keepdim=True)
     centre = (rho * (1 + (e_low + e_high) / 2)).unsqueeze(-1) * c
-    found = Zonotope(centre, blocks, loose, torch.zeros_like(c))
+    found = Zonotope(centre, blocks, None if y.own is None else loose, torch.zeros_like(c))
     found = with_products(found, inputs, _products((y, across), inputs, pull, whole, kappa, rho))
     found = rounded(found, found.centre.abs() + found.rough_radius)
     return found, useful & found.centre.isfinite().all(-1) & (found.radius.mean(-1) <= d**0.5)

@@ -14,6 +14,7 @@ only ℓ_x r_y + r_x y' has to be bounded, in the same ways. Where r is as large
 from __future__ import annotations
 
 import math
+import weakref
 from collections.abc import Sequence
 
 import torch
@@ -21,9 +22,9 @@ from torch import Tensor
 
 from vertex_softmax.ops import pairs
 from vertex_softmax.ops.generators import Ellipsoid, product_radius
-from vertex_softmax.ops.lengths import sum_of_lengths
 from vertex_softmax.ops.propagation.rounding import rounded
 from vertex_softmax.ops.propagation.second_order import linear_columns, with_products
+from vertex_softmax.ops.reaches import reach_of
 from vertex_softmax.ops.unknowns import LocalUnknowns, Unknowns, spread_numbers
 from vertex_softmax.ops.zonotope import Ellipse, RowShape, Zonotope, aligned, ellipsoid_balls, times_right
 
@@ -63,15 +64,27 @@ def _by_rows(x: Zonotope, right: Tensor) -> tuple[dict[Unknowns, Tensor], Tensor
         found, name = times_right(columns, right), unknowns
         if isinstance(unknowns, LocalUnknowns):
             if unknowns.alone or spread_numbers(unknowns, found) > most:
-                own = own + sum_of_lengths(found)
+                own = own + reach_of(unknowns, found)
                 continue
             found, name = unknowns.spread(found), unknowns.everywhere
         blocks[name] = blocks[name] + found if name in blocks else found
     return blocks, own
 
 
+_known: weakref.WeakKeyDictionary[Zonotope, tuple[weakref.ref[Zonotope], Tensor]] = weakref.WeakKeyDictionary()
+"""Of factors that are alive, with the other one: boxes and zonotopes both ask for what is of second order."""
+
+
 def second_order(x: Zonotope, y: Zonotope) -> Tensor:
-    """|Σ_k x'_ik y'_kj| at most, (batch, ..., n, m)."""
+    """|Σ_k x'_ik y'_kj| at most, (batch, ..., n, m). Made once."""
+    known = _known.get(x)
+    if known is None or known[0]() is not y:
+        known = weakref.ref(y), _second_order(x, y)
+        _known[x] = known
+    return known[1]
+
+
+def _second_order(x: Zonotope, y: Zonotope) -> Tensor:
     plain = x.radius @ y.radius
     round_ = product_radius(_ellipsoid(x.row_shape), _ellipsoid(y.transposed.row_shape))
     return torch.where(round_ < plain, round_, plain)

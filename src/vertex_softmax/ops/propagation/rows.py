@@ -15,6 +15,7 @@ The second sum is Σ p_j^c v'_j and an error (p_j − p_j^c) v'_j in the shape o
 from __future__ import annotations
 
 import dataclasses
+import weakref
 
 import torch
 from torch import Tensor
@@ -24,8 +25,10 @@ from vertex_softmax.ops.generators import raised
 from vertex_softmax.ops.interval import Interval
 from vertex_softmax.ops.lengths import lengths, norm
 from vertex_softmax.ops.propagation.rounding import rounded
+from vertex_softmax.ops.reaches import reach_of
+from vertex_softmax.ops.spans import written_out
 from vertex_softmax.ops.unknowns import LocalUnknowns, Unknowns
-from vertex_softmax.ops.zonotope import Ellipse, Segments, Zonotope, error_blocks, reach_of, times_left, times_rows
+from vertex_softmax.ops.zonotope import Ellipse, Segments, Zonotope, error_blocks, times_left, times_rows
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -53,8 +56,20 @@ class Weights:
     """of p_j"""
 
 
+_known: weakref.WeakKeyDictionary[Zonotope, tuple[Tensor, CentredScores]] = weakref.WeakKeyDictionary()
+"""Of scores that are alive, with the centre that they were made for: boxes and rows both ask for them."""
+
+
 def centred_scores(scores: Zonotope, masked: Tensor) -> CentredScores:
-    """`masked`: the centre of the scores with −inf where a key is masked."""
+    """`masked`: the centre of the scores with −inf where a key is masked. Made once."""
+    known = _known.get(scores)
+    if known is None or not torch.equal(known[0], masked):
+        known = masked, _centred_scores(scores, masked)
+        _known[scores] = known
+    return known[1]
+
+
+def _centred_scores(scores: Zonotope, masked: Tensor) -> CentredScores:
     scores = scores.spread
     log_weights = masked.log_softmax(-1)
     present = masked > -torch.inf
@@ -73,7 +88,7 @@ def centred_scores(scores: Zonotope, masked: Tensor) -> CentredScores:
     own = torch.where(present, _others(weights) * loose + rest, torch.zeros_like(weights))
     # of a key with nearly all the weight, t is the small difference of large numbers
     rounding = OUTWARD.get(weights.dtype, 0.0) or 8 * torch.finfo(weights.dtype).eps
-    own = own + torch.where(present, rounding * scores.radius, torch.zeros_like(weights))
+    own = own + torch.where(present, rounding * scores.rough_radius, torch.zeros_like(weights))
     reach = own
     for unknowns, columns in blocks.items():
         reach = reach + reach_of(unknowns, columns, tight=True)
@@ -208,8 +223,10 @@ SHARE_OF_SCORES = 1.0
 def products(t: CentredScores, values: Zonotope) -> Products:
     """(g·ξ)(h·ξ) lies in U (g·h ± |g||h|) / 2 over the ball, in the inner product with 1/u."""
     none = torch.zeros_like(values.centre[..., 0])
-    by_values = {unknowns: lengths(columns, also_last=True) for unknowns, columns in values.blocks.items()}
-    by_scores = {unknowns: norm(columns, (2, -2)) for unknowns, columns in t.blocks.items()}
+    of_values = dict(values.written_out(unknowns) for unknowns in values.blocks)
+    of_t = dict(written_out(*block) for block in t.blocks.items())
+    by_values = {unknowns: lengths(columns, also_last=True) for unknowns, columns in of_values.items()}
+    by_scores = {unknowns: norm(columns, (2, -2)) for unknowns, columns in of_t.items()}
     plain = sum((length.sum(1) for length in by_values.values()), none)  # (batch, ..., K)
     of_scores = sum((length.sum(1) for length in by_scores.values()), none)
     scale = torch.where(of_scores > 0, SHARE_OF_SCORES * plain / torch.where(of_scores > 0, of_scores, 1.0), 0.0)
@@ -218,8 +235,8 @@ def products(t: CentredScores, values: Zonotope) -> Products:
     shift = values.centre.new_zeros(*t.reach.shape, d)
     square = torch.zeros_like(t.reach)
     dims = 0
-    names = {_everywhere(unknowns): unknowns for unknowns in values.blocks}
-    for whole in dict.fromkeys([*names, *t.blocks]):
+    names = {_everywhere(unknowns): unknowns for unknowns in of_values}
+    for whole in dict.fromkeys([*names, *of_t]):
         own = names.get(whole)
         local = own if isinstance(own, LocalUnknowns) else None
         u = none.unsqueeze(1) if own is None else by_values[own]
@@ -228,10 +245,10 @@ def products(t: CentredScores, values: Zonotope) -> Products:
         if whole in by_scores:
             u = u + scale.unsqueeze(1) * by_scores[whole]
         inverse = torch.where(u > 0, 1 / torch.where(u > 0, u, torch.ones_like(u)), torch.zeros_like(u))
-        if whole in t.blocks:
-            square = square + (t.blocks[whole] * inverse.sqrt()[:, :, None, ..., None, :]).square().sum((1, 2))
+        if whole in of_t:
+            square = square + (of_t[whole] * inverse.sqrt()[:, :, None, ..., None, :]).square().sum((1, 2))
         if own is not None:
-            columns, moved = values.blocks[own], t.blocks.get(whole)
+            columns, moved = of_values[own], of_t.get(whole)
             if local is not None:
                 inverse = local.picked(inverse[:, :, None, ..., None]).squeeze((2, -1))
                 moved = None if moved is None else local.picked(moved.movedim(-2, -1)).movedim(-1, -2)
@@ -314,8 +331,11 @@ def attended(scores: Zonotope, masked: Tensor, values: Zonotope, origin: str) ->
     if values.alone.blocks:
         shape = values.alone.row_shape
         errors.append(over_keys(at.abs() * shape.size.sqrt().unsqueeze(-2), shape.matrix))
+    loose, none = (at.abs() + off) @ values.loose, torch.zeros_like(row)
+    if values.own is None:  # rounding: as intervals it would grow from layer to layer
+        errors.append(Ellipse(torch.diag_embed(loose), loose.sum(-1).sqrt()))
     blocks.update(error_blocks(errors, origin))
     centre = row + (middle.unsqueeze(-1) * away).sum(-2) + shift
-    found = Zonotope(centre, blocks, (at.abs() + off) @ values.loose, torch.zeros_like(centre))
+    found = Zonotope(centre, blocks, None if values.own is None else loose, none)
     most = (values.centre.abs() + values.rough_radius).amax(-2, keepdim=True)
     return rounded(found, found.rough_radius + 2 * most.expand_as(centre))

@@ -1,0 +1,103 @@
+"""How far blocks of unknowns move each number, with more care or less, and what is known of it already.
+
+Invariant: a reach is at least as far as the block moves the number, to rounding; one that is kept is that of the very
+columns it is asked for.
+"""
+
+from __future__ import annotations
+
+import weakref
+from collections.abc import Callable, Mapping
+from enum import Enum
+from typing import NamedTuple
+
+from torch import Tensor
+
+from vertex_softmax.ops import pairs, spans
+from vertex_softmax.ops.lengths import sum_of_lengths
+from vertex_softmax.ops.unknowns import BallProducts, Pairs, Unknowns, span_of
+
+
+class Care(Enum):
+    """How carefully products of the input's unknowns are bounded, and spanned ones; others' reach is known exactly."""
+
+    ROUGH = "as one ball"
+    PLAIN = "by the Frobenius norm"
+    TIGHT = "by the spectral norm"
+
+
+class Reach(NamedTuple):
+    """How far columns move each number."""
+
+    columns: weakref.ReferenceType[Tensor]
+    version: int
+    """of the columns: another one if somebody has changed them in place"""
+    reach: Tensor
+
+
+class KnownReaches:
+    """How far blocks reach, computed once. Each belongs to one tensor of columns, and is gone with it.
+
+    A zonotope made by `dataclasses.replace` may share it: blocks with other columns are not mistaken for these.
+    """
+
+    def __init__(self, found: dict[tuple[Unknowns, Care], Reach] | None = None) -> None:
+        self._found = {} if found is None else found
+
+    def of(self, unknowns: Unknowns, columns: Tensor, care: Care) -> Tensor:
+        """The reach of a block."""
+        spanned = span_of(unknowns) is not None
+        if spanned and care is Care.TIGHT:
+            care = Care.PLAIN
+        if not spanned and not isinstance(unknowns, Pairs if care is Care.PLAIN else Pairs | BallProducts):
+            care = Care.ROUGH
+        if not self.knows(unknowns, columns, care):
+            if care is Care.ROUGH:
+                reach = spans.rough_reach(unknowns, columns) if spanned else sum_of_lengths(columns)
+            else:
+                reach = reach_of(unknowns, columns, tight=care is Care.TIGHT)
+            self.note(unknowns, columns, care, reach)
+        return self._found[unknowns, care].reach
+
+    def knows(self, unknowns: Unknowns, columns: Tensor, care: Care) -> bool:
+        """Whether the reach of a block with these columns is known."""
+        known = self._found.get((unknowns, care))
+        return known is not None and known.columns() is columns and known.version == columns._version
+
+    def note(self, unknowns: Unknowns, columns: Tensor, care: Care, reach: Tensor) -> None:
+        """Keep the reach of a block."""
+        self._found[unknowns, care] = Reach(weakref.ref(columns), columns._version, reach)
+
+    def beside(self, *others: KnownReaches) -> KnownReaches:
+        """All that is known; of a block with other columns nothing is."""
+        found = dict(self._found)
+        for other in others:
+            found.update(other._found)
+        return KnownReaches(found)
+
+    def changed(
+        self,
+        old: Mapping[Unknowns, Tensor],
+        new: Mapping[Unknowns, Tensor],
+        names: Mapping[Unknowns, Unknowns],
+        change: Callable[[Tensor], Tensor] = lambda reach: reach,
+    ) -> KnownReaches:
+        """Those of blocks under new names whose numbers were moved, or which are stored otherwise and reach as far."""
+        found = {}
+        for (unknowns, care), known in self._found.items():
+            columns, name = old.get(unknowns), names.get(unknowns)
+            if columns is None or name is None or known.columns() is not columns or known.version != columns._version:
+                continue
+            found[name, care] = Reach(weakref.ref(new[name]), new[name]._version, change(known.reach))
+        return KnownReaches(found)
+
+
+def reach_of(unknowns: Unknowns, columns: Tensor, *, tight: bool = False) -> Tensor:
+    """How far a block moves each number: (batch, balls, k, *shape) → (batch, *shape)."""
+    if span_of(unknowns) is not None:
+        return spans.reach(unknowns, columns)
+    if isinstance(unknowns, Pairs):
+        return (pairs.tight_reach if tight else pairs.reach)(columns, unknowns.count)
+    if tight and isinstance(unknowns, BallProducts):
+        return pairs.ball_reach(columns, unknowns.count)
+    return sum_of_lengths(columns)

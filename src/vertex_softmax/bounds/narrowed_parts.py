@@ -183,8 +183,8 @@ class NarrowedParts:
             tree = PartTree(rest, self.aim, self.rules, self.search, self.watchers)
             self.attack.note_work(time.perf_counter() - begin)
             tree.attack = self.attack
-            for piece in tree.pieces(DEEPER if rest.part.splits else WHOLE):
-                pieces.append(Rest(rest.question, tree.boxes_of(piece), tree.complete(piece)))
+            left = tree.pieces(DEEPER if rest.part.splits else WHOLE)
+            pieces = [Rest(rest.question, tree.boxes_of(piece), tree.complete(piece)) for piece in left]
             self.bounded += max(1, tree.bounded)
             self.closed = min(self.closed, tree.frontier.closed[0])
             self.witness = tree.witness

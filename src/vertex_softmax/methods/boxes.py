@@ -38,9 +38,7 @@ def boxes_by_passes(question: Question, rule: RowRule, options: Options, known: 
     return _Recipe(question, rule, options, known, tightened=False).boxes()
 
 
-def tightened_boxes(
-    question: Question, options: Options, known: Sequence[Boxes] = (), *, again: bool = False
-) -> Boxes:
+def tightened_boxes(question: Question, options: Options, known: Sequence[Boxes] = (), *, again: bool = False) -> Boxes:
     """The same under the affine vertex rule, with the tightenings of docs/method.md, section 8, that options allow.
 
     `again`: the known boxes are of a larger set, and passes that they had are made again over this one.

@@ -17,7 +17,6 @@ from torch import Tensor
 
 from vertex_softmax.sets.region import BoxRegion
 
-
 BINS = 512
 """Into so many bins bends are counted where they are not sorted."""
 SORTED = 1 << 16

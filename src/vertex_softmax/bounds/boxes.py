@@ -81,12 +81,16 @@ class Boxes:
         )
 
     def tightened(self, node: Node, interval: Interval) -> Boxes:
-        """With a node's interval met with another sound one; it never widens. NaN in either gives NaN."""
+        """With a node's interval met with another sound one; it never widens. NaN in either gives NaN.
+
+        Where the other one is what is left, it is taken itself: relaxations that were made from it can be used again.
+        """
         old = self.intervals[node]
         problems = self._crossing(node, old, interval)
-        return dataclasses.replace(
-            self, intervals={**self.intervals, node: old.meet(interval)}, problems=(*self.problems, *problems)
-        )
+        met = old.meet(interval)
+        if all(torch.equal(*ends) for ends in zip(met, interval, strict=True)):
+            met = interval
+        return dataclasses.replace(self, intervals={**self.intervals, node: met}, problems=(*self.problems, *problems))
 
     def inspected(self, node: Node) -> Boxes:
         """With a problem noted for every input whose interval at a node is not finite."""

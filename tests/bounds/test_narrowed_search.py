@@ -127,28 +127,48 @@ def test_each_open_objective_is_searched_over_what_is_left_of_its_own_set(
         return real(parts, rest)
 
     monkeypatch.setattr(narrowed_search.NarrowedParts, "run", watched)
-    record = Record()
-    found = search(whole, goals, dataclasses.replace(QUICK, domains=12), Watchers(lambda *_: False, record=record))
+    found = search(whole, goals, dataclasses.replace(QUICK, domains=12), Watchers(lambda *_: False))
     assert given
     assert all(any(bool((own == row).all()) for row in MARGINS) for own, _ in given)
     assert bool((found.bound <= lowest + 1e-12).all())
     assert bool((found.open > 0)[goals >= lowest].all())
-    assert not {k for k in record.narrowed if goals[k] >= lowest[k]}, "it is said to be decided"
     assert found.stopped is Stop.DOMAINS
 
 
-def test_an_objective_whose_parts_are_narrowed_is_decided_without_leaves(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("recorded", [False, True])
+def test_what_parts_decide_is_decided_without_leaves(recorded: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where somebody records, a tree over given boxes comes first; here it does not end in time."""
     monkeypatch.setattr(narrowing, "ROUNDS", 1)
+    trees = []
+
+    def late(_question, _boxes, aim, *_):  # type: ignore[no-untyped-def]
+        trees.append(aim)
+        return Outcome(aim.known, torch.ones(len(aim.objectives)), 1, Stop.SECONDS)
+
+    monkeypatch.setattr(narrowed_search, "branch_and_bound", late)
     whole, record = attention("relu", 0.1), Record()
     lowest, _ = least(whole, MARGINS)
     goals = lowest - torch.tensor([1e-4, 1.0, 1.0]).double()
-    found = search(whole, goals, dataclasses.replace(QUICK, domains=600), Watchers(lambda *_: False, record=record))
+    how = dataclasses.replace(QUICK, domains=600, seconds=1e6)
+    found = search(whole, goals, how, Watchers(lambda *_: False, record=record if recorded else None))
+    assert len(trees) == recorded
     assert found.stopped is Stop.DONE
     assert found.domains > 0
     assert bool((found.bound > goals).all())
     assert bool((found.bound <= lowest).all())
-    assert record.narrowed[0] is None
     assert not record.leaves
+    assert not recorded or record.narrowed[0] is None
+
+
+def test_what_a_recorded_tree_decides_is_its_proof(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(narrowing, "ROUNDS", 1)
+    whole, record = attention("relu", 0.1), Record()
+    lowest, _ = least(whole, MARGINS)
+    goals = lowest - torch.tensor([1e-2, 1.0, 1.0]).double()
+    found = search(whole, goals, dataclasses.replace(QUICK, domains=600), Watchers(lambda *_: False, record=record))
+    assert found.stopped is Stop.DONE
+    tree = record.narrowed[0]
+    assert tree is None or not tree.record.open
 
 
 def test_a_share_of_the_seconds_is_a_share() -> None:

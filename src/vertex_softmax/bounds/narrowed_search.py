@@ -24,6 +24,7 @@ from vertex_softmax.bounds.narrowed_parts import NarrowedParts, Rest
 from vertex_softmax.bounds.narrowing import MakeBoxes, Narrowed, narrowed
 from vertex_softmax.bounds.question import Question
 from vertex_softmax.bounds.record import NarrowedTree, Record
+from vertex_softmax.foundation.errors import InternalError
 from vertex_softmax.foundation.tolerances import VERDICT
 from vertex_softmax.ops.rules import Rules
 
@@ -72,11 +73,50 @@ def branch_narrowed(
     spent = time.perf_counter() - begin
     rest = search if search.seconds is None else dataclasses.replace(search, seconds=max(0.0, search.seconds - spent))
     aim = Aim(aim.objectives, goals, known)
-    if open_ and all(k in left for k in open_) and timed.allows(rest):
-        return _branch_parts(question, left, aim, levels, (rules, rest, watchers, make))
+    how = (rules, rest, watchers, make)
+    if not (open_ and all(k in left for k in open_) and timed.allows(rest)):
+        return _branch_trees(question, boxes, left, aim, levels, how)
+    if watchers.record is None:
+        return _branch_parts(question, left, aim, levels, how)
+    return _recorded_first(question, boxes, left, aim, levels, how)
+
+
+How = tuple[Rules, Search, Watchers, MakeBoxes]
+"""The rules, how far to go, who hears of it, and what makes boxes over a narrower set."""
+
+
+# Six parameters, as those of `branch_narrowed`, with what it has found.
+def _recorded_first(
+    question: Question, boxes: Boxes, left: Mapping[int, Narrowed], aim: Aim, levels: Tensor, how: How
+) -> Outcome:
+    """Trees over given boxes for half of the time, because a certificate can have these; then parts are narrowed too.
+
+    What is decided only then is in the record as decided over a narrower set, without a tree.
+    """
+    rules, search, watchers, make = how
+    begin = time.perf_counter()
+    half = search if search.seconds is None else dataclasses.replace(search, seconds=search.seconds / 2)
+    first = _branch_trees(question, boxes, left, aim, levels, (rules, half, watchers, make))
+    if first.stopped not in (Stop.SECONDS, Stop.EXHAUSTED, Stop.MEMORY):
+        return first
+    seconds = None if search.seconds is None else max(0.0, search.seconds - (time.perf_counter() - begin))
+    rest = dataclasses.replace(search, seconds=seconds, domains=max(1, search.domains - first.domains))
+    still = {k: left[k] for k in left if bool(first.open[k] > 0)}
+    aim = Aim(aim.objectives, aim.goals, first.bound)
+    outcome = _branch_parts(question, still, aim, levels, (rules, rest, watchers, make))
+    return dataclasses.replace(outcome, domains=first.domains + outcome.domains)
+
+
+def _branch_trees(
+    question: Question, boxes: Boxes, left: Mapping[int, Narrowed], aim: Aim, levels: Tensor, how: How
+) -> Outcome:
+    """Trees over the boxes of the whole set; that of an objective that is left alone over what is left of it."""
+    rules, rest, watchers, _ = how
+    goals, known = _given(aim.goals), _given(aim.known).clone()
+    open_ = (~(known > goals)).nonzero().flatten().tolist()
     if len(open_) != 1 or open_[0] not in left or left[open_[0]].rounds == 0:
         return branch_and_bound(question, boxes, aim, rules, rest, watchers)
-    (k,) = open_  # the tree of one objective grows over what is left of its set
+    (k,) = open_
     part = left[k]
     own = Aim(aim.objectives[k : k + 1], goals[k : k + 1], known[k : k + 1])
     over = part.question.until(question.clock.deadline)
@@ -88,20 +128,14 @@ def branch_narrowed(
     return dataclasses.replace(outcome, bound=known, open=count, broken=broken)
 
 
-def _branch_parts(
-    question: Question,
-    left: Mapping[int, Narrowed],
-    aim: Aim,
-    levels: Tensor,
-    how: tuple[Rules, Search, Watchers, MakeBoxes],
-) -> Outcome:
+def _branch_parts(question: Question, left: Mapping[int, Narrowed], aim: Aim, levels: Tensor, how: How) -> Outcome:
     """Each open objective over what is left of its own set, its parts narrowed too, those nearest to the goal first."""
     rules, search, watchers, make = how
     end = question.clock.deadline
     if search.seconds is not None:
         end = min(time.perf_counter() + search.seconds, math.inf if end is None else end)
-    goals, known = (torch.empty(0) if each is None else each for each in (aim.goals, aim.known))
-    known, domains, stopped = known.clone(), 0, Stop.DONE
+    goals, known = _given(aim.goals), _given(aim.known).clone()
+    domains, stopped = 0, Stop.DONE
     open_ = (~(known > goals)).to(torch.int64)
     witness, broken = None, None
     for k in sorted(left, key=lambda k: float(goals[k] - known[k])):
@@ -121,6 +155,12 @@ def _branch_parts(
         if outcome.stopped in (Stop.WITNESS, Stop.SECONDS, Stop.DOMAINS):
             break
     return Outcome(known, open_, domains, stopped, witness, broken)
+
+
+def _given(numbers: Tensor | None) -> Tensor:
+    if numbers is None:
+        raise InternalError("the goals and what is known were not filled in")
+    return numbers
 
 
 class _Timed:

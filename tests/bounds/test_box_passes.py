@@ -10,7 +10,9 @@ from hypothesis import strategies as st
 from tests.bounds.checks import asked, bounded, check_boxes, hard_points
 from tests.bounds.networks import input_box, transformer
 from tests.bounds.test_backward import CONFIGS, Config, configs, usable
+from vertex_softmax.bounds import box_passes
 from vertex_softmax.bounds.box_passes import all_boxes
+from vertex_softmax.ops.rules import RowRule, Rules
 
 
 @pytest.mark.parametrize("name", CONFIGS)
@@ -50,3 +52,22 @@ def test_a_larger_set_has_larger_boxes() -> None:
     for node in graph.nodes():
         assert (large[node].lower <= small[node].lower + 1e-9).all()
         assert (large[node].upper >= small[node].upper - 1e-9).all()
+
+
+@pytest.mark.parametrize("name", ["two blocks", "class token"])
+def test_few_entries_have_the_boxes_that_all_have(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """One objective for each wanted entry, or one for all along a dimension."""
+    config = CONFIGS.get(name, next(iter(CONFIGS.values())))
+    graph = transformer(config)
+    question = asked(graph, *input_box(config, 2, 0.1))
+    boxes = all_boxes(question)
+    nodes = [n for n in question.index.nodes if question.index.has_attention(n) and question.index.read_by_someone(n)]
+    assert nodes
+    for node in nodes:
+        made = []
+        for few in (0.0, 2.0):
+            monkeypatch.setattr(box_passes, "FEW", few)
+            made.append(box_passes.box_by_pass(question, boxes, node, Rules(attention=RowRule.AFFINE, exact=False)))
+        wanted = box_passes.undecided(question, boxes, node)
+        for along, apart in zip(*made, strict=True):
+            torch.testing.assert_close(along[:, wanted], apart[:, wanted], rtol=1e-12, atol=1e-12)

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import dataclasses
 import itertools
+import math
+from collections.abc import Sequence
 
 import pytest
 import torch
@@ -12,9 +14,12 @@ from torch import Tensor
 from tests.bounds.branching_cases import CONFIGS, MARGINS, QUICK, attention, least
 from tests.bounds.checks import Ready
 from tests.slowly import few
-from vertex_softmax.bounds import narrowed_search
+from vertex_softmax.bounds import narrowed_search, narrowing
+from vertex_softmax.bounds.boxes import Boxes
 from vertex_softmax.bounds.branch_and_bound import Aim, Outcome, Search, Stop, Watchers
 from vertex_softmax.bounds.narrowed_search import branch_narrowed
+from vertex_softmax.bounds.question import Question
+from vertex_softmax.bounds.record import Record
 from vertex_softmax.foundation.errors import InvalidValueError
 from vertex_softmax.methods.boxes import tightened_boxes
 from vertex_softmax.methods.options import Options
@@ -28,9 +33,11 @@ NO_TREE = dataclasses.replace(QUICK, domains=1)
 
 def search(whole: Ready, goals: Tensor, how: Search = QUICK, watchers: Watchers | None = None) -> Outcome:
     aim = Aim(MARGINS, goals)
-    return branch_narrowed(
-        whole.question, whole.boxes, aim, RULES, how, watchers or Watchers(), lambda q: tightened_boxes(q, Options())
-    )
+    return branch_narrowed(whole.question, whole.boxes, aim, RULES, how, watchers or Watchers(), make)
+
+
+def make(question: Question, known: Sequence[Boxes]) -> Boxes:
+    return tightened_boxes(question, Options(), known, again=True)
 
 
 @pytest.mark.parametrize(
@@ -87,6 +94,8 @@ def test_a_witness_is_told_by_the_number_of_its_objective() -> None:
 
 
 def test_the_tree_of_an_objective_that_is_left_alone_grows_over_what_is_left(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where there is no time to narrow parts."""
+    monkeypatch.setattr(narrowed_search, "BOXES", math.inf)
     whole, given = attention("gated", RADIUS), []
     lowest, _ = least(whole, MARGINS)
     real = narrowed_search.branch_and_bound
@@ -97,11 +106,69 @@ def test_the_tree_of_an_objective_that_is_left_alone_grows_over_what_is_left(mon
 
     monkeypatch.setattr(narrowed_search, "branch_and_bound", watched)
     goals = lowest - torch.tensor([1e-3, 0.0, 1e-3])
-    found = search(whole, goals, NO_TREE, Watchers(accept=lambda *_: False))
+    found = search(whole, goals, dataclasses.replace(NO_TREE, seconds=1e9), Watchers(accept=lambda *_: False))
     (part,) = given
     assert float((part.upper - part.lower).sum()) <= float((whole.box.upper - whole.box.lower).sum())
     assert found.open.tolist()[0] == found.open.tolist()[2] == 0 < found.open.tolist()[1]
     assert float(found.bound[1]) <= float(lowest[1]) + 1e-12
+
+
+@pytest.mark.parametrize("over", [[1e-6, 1e-6, -1e-3], [1e-3, 1e-6, 1e-3]])
+def test_each_open_objective_is_searched_over_what_is_left_of_its_own_set(
+    over: list[float], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    whole, given = attention("gated", 0.1), []
+    lowest, _ = least(whole, MARGINS)
+    goals = lowest + torch.tensor(over).double()
+    real = narrowed_search.NarrowedParts.run
+
+    def watched(parts, rest):  # type: ignore[no-untyped-def]
+        given.append((parts.aim.objectives, rest.question.given))
+        return real(parts, rest)
+
+    monkeypatch.setattr(narrowed_search.NarrowedParts, "run", watched)
+    found = search(whole, goals, dataclasses.replace(QUICK, domains=12), Watchers(lambda *_: False))
+    assert given
+    assert all(any(bool((own == row).all()) for row in MARGINS) for own, _ in given)
+    assert bool((found.bound <= lowest + 1e-12).all())
+    assert bool((found.open > 0)[goals >= lowest].all())
+    assert found.stopped is Stop.DOMAINS
+
+
+@pytest.mark.parametrize("recorded", [False, True])
+def test_what_parts_decide_is_decided_without_leaves(recorded: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where somebody records, a tree over given boxes comes first; here it does not end in time."""
+    monkeypatch.setattr(narrowing, "ROUNDS", 1)
+    trees = []
+
+    def late(_question, _boxes, aim, *_):  # type: ignore[no-untyped-def]
+        trees.append(aim)
+        return Outcome(aim.known, torch.ones(len(aim.objectives)), 1, Stop.SECONDS)
+
+    monkeypatch.setattr(narrowed_search, "branch_and_bound", late)
+    whole, record = attention("relu", 0.1), Record()
+    lowest, _ = least(whole, MARGINS)
+    goals = lowest - torch.tensor([1e-4, 1.0, 1.0]).double()
+    how = dataclasses.replace(QUICK, domains=600, seconds=1e6)
+    found = search(whole, goals, how, Watchers(lambda *_: False, record=record if recorded else None))
+    assert len(trees) == recorded
+    assert found.stopped is Stop.DONE
+    assert found.domains > 0
+    assert bool((found.bound > goals).all())
+    assert bool((found.bound <= lowest).all())
+    assert not record.leaves
+    assert not recorded or record.narrowed[0] is None
+
+
+def test_what_a_recorded_tree_decides_is_its_proof(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(narrowing, "ROUNDS", 1)
+    whole, record = attention("relu", 0.1), Record()
+    lowest, _ = least(whole, MARGINS)
+    goals = lowest - torch.tensor([1e-2, 1.0, 1.0]).double()
+    found = search(whole, goals, dataclasses.replace(QUICK, domains=600), Watchers(lambda *_: False, record=record))
+    assert found.stopped is Stop.DONE
+    tree = record.narrowed[0]
+    assert tree is None or not tree.record.open
 
 
 def test_a_share_of_the_seconds_is_a_share() -> None:

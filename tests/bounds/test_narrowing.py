@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Sequence
 from fractions import Fraction
 
 import pytest
@@ -35,8 +36,8 @@ class Watched:
     def __init__(self) -> None:
         self.made: list[tuple[CutRegion, Boxes]] = []
 
-    def __call__(self, question: Question) -> Boxes:
-        boxes = tightened_boxes(question, Options())
+    def __call__(self, question: Question, known: Sequence[Boxes]) -> Boxes:
+        boxes = tightened_boxes(question, Options(), known)
         assert isinstance(question.given, CutRegion)
         self.made.append((question.given, boxes))
         return boxes

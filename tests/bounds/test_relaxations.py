@@ -19,6 +19,8 @@ from vertex_softmax.ops.contract import CentredRows
 from vertex_softmax.ops.elementwise import Relu
 from vertex_softmax.ops.interval import Interval
 from vertex_softmax.ops.rules import ReluSlope, RowRule, Rules
+from vertex_softmax.sets.cut_region import CutRegion
+from vertex_softmax.sets.region import BoxRegion
 
 torch.set_num_threads(1)
 AFFINE = Rules(attention=RowRule.AFFINE)
@@ -127,3 +129,26 @@ def test_the_first_interval_may_not_cross_itself(way: str) -> None:
         (problem,) = boxes.with_centred(scores, node, CentredRows(good.lower.softmax(-1), bad)).problems
     assert problem.node is scores
     assert problem.where.tolist() == [False, True]
+
+
+def test_over_a_cut_box_what_depends_on_the_box_alone_is_used_again() -> None:
+    question, boxes, node = made()
+    (lower, upper), first = question.given.box, question.relaxations.of(node, boxes, AFFINE)
+    slope, limit = torch.ones_like(lower), lower.flatten(1).sum(-1) + 1.0
+    cut = question.about(CutRegion(lower.clone(), upper.clone(), slope, limit))
+    assert cut.relaxations.of(node, boxes, AFFINE) is first
+    narrower = boxes.tightened(node.inputs[0], half(boxes[node.inputs[0]]))
+    assert cut.relaxations.of(node, narrower, AFFINE) is not first
+    assert question.relaxations.of(node, boxes, AFFINE) is first
+    for smaller in (BoxRegion(lower, upper - 1e-9), CutRegion(lower + 1e-9, upper, slope, limit)):
+        assert question.about(smaller).relaxations.of(node, boxes, AFFINE) is not first, "forms are of the box"
+
+
+def test_an_interval_that_nothing_narrows_stays_the_same_object() -> None:
+    _, boxes, node = made()
+    source = node.inputs[0]
+    wider = Interval(boxes[source].lower - 1, boxes[source].upper + 1)
+    assert boxes.tightened(source, half(boxes[source]))[source] is not boxes[source]
+    inner = half(boxes[source])
+    assert boxes.tightened(source, inner)[source] is inner
+    assert boxes.tightened(source, wider)[source] is not wider

@@ -29,6 +29,33 @@ MUTANTS: list[Mutant] = [
     ),
     *mutants(
         "search",
+        "bounds/narrowed_parts.py",
+        "bounds/test_narrowed_parts.py",
+        {
+            "a piece of what is open is dropped": (
+                "NarrowedParts._take_up",
+                "self.waiting += sorted(pieces, key=lambda piece: -piece.part.bound)",
+                "self.waiting += sorted(pieces, key=lambda piece: -piece.part.bound)[1:]",
+            ),
+            "what is at the goal is closed": (
+                "NarrowedParts._take_up",
+                "rest.part.bound > self.goal",
+                "rest.part.bound > self.goal - 1e-2",
+            ),
+            "open parts do not count in the end": (
+                "NarrowedParts._outcome",
+                "min([self.closed, self.level, *(part.bound for part in open_)])",
+                "min([self.closed, self.level])",
+            ),
+            "what is left is cut at a lower level": (
+                "NarrowedParts._narrowed",
+                "left_over(question, linear, self.level)",
+                "left_over(question, linear, self.level - 0.05)",
+            ),
+        },
+    ),
+    *mutants(
+        "search",
         "bounds/branch_and_bound.py",
         "bounds/test_branch_and_bound.py bounds/test_branch_and_bound_limits.py",
         {

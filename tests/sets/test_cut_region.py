@@ -8,6 +8,7 @@ import torch
 from scipy.optimize import linprog
 
 from tests.sets.test_region import box, coefficients, drawn
+from vertex_softmax.sets import cut_region
 from vertex_softmax.sets.cut_region import CutRegion
 from vertex_softmax.sets.region import BoxRegion
 
@@ -84,3 +85,34 @@ def test_some_inputs_and_another_order() -> None:
     moved = region.rearranged(order)
     assert isinstance(moved, CutRegion)
     torch.testing.assert_close(moved.support(A.flatten(2)[..., order]), region.support(A))
+
+
+@pytest.mark.parametrize("share", [0.0, 1e-9, 0.03, 0.4, 0.97, 1.0, 1.5])
+@pytest.mark.parametrize("scale", [1e-6, 1.0, 1e6])
+def test_bins_give_almost_the_least_value_and_never_more(
+    share: float, scale: float, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    region = cut(share, 10)
+    A = coefficients(3) * scale
+    A[0, 0], A[1, 1] = 0.0, region.slope[1] * scale
+    A[2, 2] = -region.slope[2] * scale
+    exact = region.support(A)
+    monkeypatch.setattr(cut_region, "SORTED", 0)
+    found = region.support(A)
+    size = (A.abs() * torch.maximum(region.lower.abs(), region.upper.abs()).unsqueeze(1)).flatten(2).sum(-1)
+    assert bool((found <= exact + 1e-12 * size).all())  # multipliers are up to BINS times the coefficients
+    assert bool((found >= exact - 5e-3 * size).all())
+    assert bool((found >= BoxRegion(*region.box).support(A) - 5e-3 * size).all())
+
+
+def test_bins_have_numbers_where_coefficients_are_none(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Infinite coefficients, and a slope of 0: no multiplier is better than a NaN."""
+    monkeypatch.setattr(cut_region, "SORTED", 0)
+    region = cut(0.3)
+    flat = CutRegion(*region.box, torch.zeros_like(region.slope), region.limit * 0)
+    A = coefficients(3)
+    torch.testing.assert_close(flat.support(A), BoxRegion(*region.box).support(A))
+    A[0, 0].view(-1)[0] = torch.inf
+    found = region.support(A)
+    assert not bool(found[1:].isnan().any())
+    assert not bool(found[0, 1:].isnan().any())

@@ -21,6 +21,9 @@ from vertex_softmax.ops.contract import CentredRows, Centring, Shape
 from vertex_softmax.ops.interval import Interval
 from vertex_softmax.ops.rules import Rules
 
+FEW = 0.7
+"""Entries are few if they are less than this share of those that are bounded with them along a dimension."""
+
 Refine = Callable[[Boxes, Node], Boxes]
 """Boxes in which a node's interval may be tighter."""
 
@@ -61,20 +64,25 @@ def inspected_boxes(question: Question, boxes: Boxes) -> Boxes:
 def box_by_pass(question: Question, boxes: Boxes, node: Node, rules: Rules, *, everywhere: bool = False) -> Interval:
     """The node's box by a backward pass with every entry that some op wants tighter, and its negative.
 
-    `everywhere`: with every entry.
+    `everywhere`: with every entry. Behind an attention few entries have objectives of their own: there coefficients do
+    not stay diagonal, and along a dimension others would be bounded with them.
     """
     lower, upper = (end.expand(question.batch, *node.shape).clone() for end in boxes[node])
     wanted = undecided(question, boxes, node)
     if everywhere:
         wanted = torch.ones_like(wanted)
-    return _by_passes(question, boxes, Interval(lower, upper), node, rules, wanted)
+    diagonal = diagonal_dimension(node.shape)
+    if diagonal is not None and question.index.has_attention(node):
+        along = int(wanted.any(diagonal).sum()) * node.shape[diagonal]
+        diagonal = None if int(wanted.sum()) < FEW * along else diagonal
+    return _by_passes(question, boxes, Interval(lower, upper), node, rules, (wanted, diagonal))
 
 
 def centred_box(question: Question, boxes: Boxes, node: Node, rules: Rules, weights: Tensor) -> Interval:
     """The box of each entry of a node less the mean of its row by weights ω, (batch, *shape)."""
     unknown = Interval(*(torch.full_like(weights, end) for end in (-torch.inf, torch.inf)))
     everything = torch.ones(node.shape, dtype=torch.bool, device=question.device)
-    return _by_passes(question, boxes, unknown, node, rules, everything, weights)
+    return _by_passes(question, boxes, unknown, node, rules, (everything, diagonal_dimension(node.shape)), weights)
 
 
 def with_centred_rows(question: Question, boxes: Boxes, node: Node, rules: Rules) -> Boxes:
@@ -94,11 +102,14 @@ def _by_passes(
     box: Interval,
     node: Node,
     rules: Rules,
-    wanted: Tensor,
+    which: tuple[Tensor, int | None],
     weights: Tensor | None = None,
 ) -> Interval:  # seven parameters: what is asked (question … rules), where, and about which mean
-    """A box with the wanted entries, less their rows' means if there are weights, replaced by what passes give."""
-    diagonal = diagonal_dimension(node.shape)
+    """A box with the wanted entries, less their rows' means if there are weights, replaced by what passes give.
+
+    which: the wanted entries (*shape), and the dimension along which one objective stands for all entries.
+    """
+    wanted, diagonal = which
     for units in unit_objectives(question, node, diagonal, wanted):
         A = units.A if weights is None else units.A - units.A.sum(-1, keepdim=True) * weights.unsqueeze(1)
         objective = Objective(node, Coefficients(torch.cat([A, -A], 1), diagonal))

@@ -76,7 +76,10 @@ class Boxes:
         return self._with_met(node, interval, interval)
 
     def tightened(self, node: Node, interval: Interval) -> Boxes:
-        """With a node's interval met with another sound one; it never widens. NaN in either gives NaN."""
+        """With a node's interval met with another sound one; it never widens. NaN in either gives NaN.
+
+        Where the other one is what is left, it is taken itself: relaxations that were made from it can be used again.
+        """
         return self._with_met(node, self.intervals[node], interval)
 
     def inspected(self, node: Node) -> Boxes:
@@ -153,6 +156,8 @@ class Boxes:
         """With the intersection of two intervals of a node, and a problem if they cross by more than rounding."""
         both = new if old is new else Interval(torch.maximum(old.lower, new.lower), torch.minimum(old.upper, new.upper))
         if not bool((both.lower > both.upper).any()):  # nothing crosses; NaN stays
+            if all(torch.equal(*ends) for ends in zip(both, new, strict=True)):
+                both = new
             return dataclasses.replace(self, intervals={**self.intervals, node: both})
         problems = self._crossing(node, old, new)
         return dataclasses.replace(

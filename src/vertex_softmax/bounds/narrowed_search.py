@@ -9,22 +9,30 @@ from __future__ import annotations
 import dataclasses
 import math
 import time
+from collections.abc import Mapping, Sequence
 
 import torch
+from torch import Tensor
 
-from vertex_softmax.bounds.aims import Aim, Outcome, Search, Watchers
+from vertex_softmax.bounds.aims import Aim, Outcome, Search, Stop, Watchers
 from vertex_softmax.bounds.boxes import Boxes
 from vertex_softmax.bounds.branch_and_bound import branch_and_bound
 from vertex_softmax.bounds.coefficients import Objective
+from vertex_softmax.bounds.frontier import Part
 from vertex_softmax.bounds.guard import terms
+from vertex_softmax.bounds.narrowed_parts import NarrowedParts, Rest
 from vertex_softmax.bounds.narrowing import MakeBoxes, Narrowed, narrowed
 from vertex_softmax.bounds.question import Question
 from vertex_softmax.bounds.record import NarrowedTree, Record
+from vertex_softmax.foundation.errors import InternalError
 from vertex_softmax.foundation.tolerances import VERDICT
 from vertex_softmax.ops.rules import Rules
 
 ABOVE = 4.0
 """How far a level is above its goal, in units of what rounding can have added to a bound."""
+
+BOXES = 40
+"""Parts are narrowed too where there is time to make boxes so often."""
 
 
 # Seven parameters: those of `branch_and_bound`, and what makes boxes over a narrower set.
@@ -46,6 +54,7 @@ def branch_narrowed(
     known = torch.full_like(goals, -torch.inf) if aim.known is None else aim.known.clone()
     levels = goals + ABOVE * _rounding(question, boxes, aim, rules)
     left: dict[int, Narrowed] = {}
+    timed = _Timed(make)
     for k in (goals - known).argsort().tolist():
         if bool(known[k] > goals[k]) or not math.isfinite(levels[k]):
             continue
@@ -54,7 +63,7 @@ def branch_narrowed(
             break
         objective = Objective.dense(question.graph.output, aim.objectives[None, k : k + 1])
         with torch.no_grad():
-            found = narrowed(question.until(end), boxes, objective, float(levels[k]), (make, rules, search.root))
+            found = narrowed(question.until(end), boxes, objective, float(levels[k]), (timed, rules, search.root))
         known[k] = torch.maximum(known[k], known.new_tensor(min(found.bound, float(levels[k]))))
         if not bool(known[k] > goals[k]):
             left[k] = found
@@ -63,9 +72,51 @@ def branch_narrowed(
     open_ = (~(known > goals)).nonzero().flatten().tolist()
     spent = time.perf_counter() - begin
     rest = search if search.seconds is None else dataclasses.replace(search, seconds=max(0.0, search.seconds - spent))
+    aim = Aim(aim.objectives, goals, known)
+    how = (rules, rest, watchers, make)
+    if not (open_ and all(k in left for k in open_) and timed.allows(rest)):
+        return _branch_trees(question, boxes, left, aim, levels, how)
+    if watchers.record is None:
+        return _branch_parts(question, left, aim, levels, how)
+    return _recorded_first(question, boxes, left, aim, levels, how)
+
+
+How = tuple[Rules, Search, Watchers, MakeBoxes]
+"""The rules, how far to go, who hears of it, and what makes boxes over a narrower set."""
+
+
+# Six parameters, as those of `branch_narrowed`, with what it has found.
+def _recorded_first(
+    question: Question, boxes: Boxes, left: Mapping[int, Narrowed], aim: Aim, levels: Tensor, how: How
+) -> Outcome:
+    """Trees over given boxes for half of the time, because a certificate can have these; then parts are narrowed too.
+
+    What is decided only then is in the record as decided over a narrower set, without a tree.
+    """
+    rules, search, watchers, make = how
+    begin = time.perf_counter()
+    half = search if search.seconds is None else dataclasses.replace(search, seconds=search.seconds / 2)
+    first = _branch_trees(question, boxes, left, aim, levels, (rules, half, watchers, make))
+    if first.stopped not in (Stop.SECONDS, Stop.EXHAUSTED, Stop.MEMORY):
+        return first
+    seconds = None if search.seconds is None else max(0.0, search.seconds - (time.perf_counter() - begin))
+    rest = dataclasses.replace(search, seconds=seconds, domains=max(1, search.domains - first.domains))
+    still = {k: left[k] for k in left if bool(first.open[k] > 0)}
+    aim = Aim(aim.objectives, aim.goals, first.bound)
+    outcome = _branch_parts(question, still, aim, levels, (rules, rest, watchers, make))
+    return dataclasses.replace(outcome, domains=first.domains + outcome.domains)
+
+
+def _branch_trees(
+    question: Question, boxes: Boxes, left: Mapping[int, Narrowed], aim: Aim, levels: Tensor, how: How
+) -> Outcome:
+    """Trees over the boxes of the whole set; that of an objective that is left alone over what is left of it."""
+    rules, rest, watchers, _ = how
+    goals, known = _given(aim.goals), _given(aim.known).clone()
+    open_ = (~(known > goals)).nonzero().flatten().tolist()
     if len(open_) != 1 or open_[0] not in left or left[open_[0]].rounds == 0:
-        return branch_and_bound(question, boxes, Aim(aim.objectives, goals, known), rules, rest, watchers)
-    (k,) = open_  # the tree of one objective grows over what is left of its set
+        return branch_and_bound(question, boxes, aim, rules, rest, watchers)
+    (k,) = open_
     part = left[k]
     own = Aim(aim.objectives[k : k + 1], goals[k : k + 1], known[k : k + 1])
     over = part.question.until(question.clock.deadline)
@@ -77,10 +128,69 @@ def branch_narrowed(
     return dataclasses.replace(outcome, bound=known, open=count, broken=broken)
 
 
-def _renumbered(watchers: Watchers, k: int, over: Question) -> Watchers:
-    """The watchers of a search over a narrower set, whose only objective they know as number k."""
+def _branch_parts(question: Question, left: Mapping[int, Narrowed], aim: Aim, levels: Tensor, how: How) -> Outcome:
+    """Each open objective over what is left of its own set, its parts narrowed too, those nearest to the goal first."""
+    rules, search, watchers, make = how
+    end = question.clock.deadline
+    if search.seconds is not None:
+        end = min(time.perf_counter() + search.seconds, math.inf if end is None else end)
+    goals, known = _given(aim.goals), _given(aim.known).clone()
+    domains, stopped = 0, Stop.DONE
+    open_ = (~(known > goals)).to(torch.int64)
+    witness, broken = None, None
+    for k in sorted(left, key=lambda k: float(goals[k] - known[k])):
+        own = Aim(aim.objectives[k : k + 1], goals[k : k + 1], known[k : k + 1])
+        few = dataclasses.replace(search, domains=max(1, search.domains - domains))
+        found = NarrowedParts(own, float(levels[k]), rules, few, _renumbered(watchers, k, None), make)
+        outcome = found.run(Rest(left[k].question.until(end), left[k].boxes, Part(0, bound=float(known[k]))))
+        domains += outcome.domains
+        known[k] = torch.maximum(known[k], outcome.bound[0])
+        open_[k] = outcome.open[0]
+        if outcome.stopped is Stop.DONE and watchers.record is not None:
+            watchers.record.narrowed[k] = None
+        if outcome.stopped is not Stop.DONE:
+            stopped = outcome.stopped
+        if outcome.witness is not None:
+            witness, broken = outcome.witness, k
+        if outcome.stopped in (Stop.WITNESS, Stop.SECONDS, Stop.DOMAINS):
+            break
+    return Outcome(known, open_, domains, stopped, witness, broken)
+
+
+def _given(numbers: Tensor | None) -> Tensor:
+    if numbers is None:
+        raise InternalError("the goals and what is known were not filled in")
+    return numbers
+
+
+class _Timed:
+    """What makes boxes, and how long that takes."""
+
+    def __init__(self, make: MakeBoxes) -> None:
+        self.make = make
+        self.seconds: float | None = None
+        """for the boxes that took longest; None: none were made"""
+
+    def __call__(self, question: Question, known: Sequence[Boxes]) -> Boxes:
+        begin = time.perf_counter()
+        made = self.make(question, known)
+        self.seconds = max(self.seconds or 0.0, time.perf_counter() - begin)
+        return made
+
+    def allows(self, search: Search) -> bool:
+        """Whether there is time for enough boxes that parts can be narrowed."""
+        if self.seconds is None:
+            return False
+        return search.seconds is None or search.seconds >= BOXES * self.seconds
+
+
+def _renumbered(watchers: Watchers, k: int, over: Question | None) -> Watchers:
+    """The watchers of a search over a narrower set, whose only objective they know as number k.
+
+    A record hears of its tree if that is over one set.
+    """
     accept, attack = watchers.accept, watchers.attack
-    if watchers.record is not None:
+    if watchers.record is not None and over is not None:
         record = Record()
         watchers.record.narrowed[k] = NarrowedTree(over, record)
         watchers = dataclasses.replace(watchers, record=record)

@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import dataclasses
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 import torch
 
@@ -42,7 +42,8 @@ AGAIN = 3
 ULPS = 16
 """By so many rounding units a narrowed end is moved outward, of the size of what it was computed from."""
 
-MakeBoxes = Callable[[Question], Boxes]
+MakeBoxes = Callable[[Question, Sequence[Boxes]], Boxes]
+"""Makes boxes of a question; those given, if any, hold there too."""
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -88,7 +89,7 @@ def narrowed(
             if smaller is None:
                 break
             question = question.about(smaller)
-            boxes = make(question)
+            boxes = make(question, ())
             if boxes.problems:
                 break
     except OutOfTimeError:

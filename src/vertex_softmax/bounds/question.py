@@ -70,8 +70,7 @@ class Question:
         start = region
         if self.index.start is not self.graph.input:
             start = region.rearranged(self.index.start_numbers(region.box.lower.device))
-        relaxations = Relaxations(self.index, start)
-        return Question(self.index, region, start, self.memory, self.clock, relaxations)
+        return Question(self.index, region, start, self.memory, self.clock, self.relaxations.over(start))
 
     @property
     def graph(self) -> Graph:

@@ -21,7 +21,7 @@ from vertex_softmax.ops.bilinear import MatMul
 from vertex_softmax.ops.choice_rows import ChoiceForm
 from vertex_softmax.ops.contract import AffineForm, AffineOp, Context, Relaxation
 from vertex_softmax.ops.rules import Rules, narrowed
-from vertex_softmax.sets.region import Region
+from vertex_softmax.sets.region import BoxRegion, Region
 
 
 class Relaxations:
@@ -31,6 +31,15 @@ class Relaxations:
         self.index, self.region, self.whole = index, region, whole
         self._made: dict[tuple[Node, Rules], tuple[tuple[object, ...], Relaxation]] = {}
         self._forms: dict[Node, AffineForm | ChoiceForm | None] = {} if whole is None else whole._forms
+
+    def over(self, region: Region) -> Relaxations:
+        """For another region: with what was made so far, where nothing but `support` tells it from this one."""
+        found = Relaxations(self.index, region)
+        boxes = [each.box for each in (self.region, region) if isinstance(each, BoxRegion)]
+        if len(boxes) == 2 and all(torch.equal(*ends) for ends in zip(*boxes, strict=True)):
+            found._made.update(self._made)
+            found._forms.update(self._forms)
+        return found
 
     def of_parts(self) -> Relaxations:
         """For boxes of parts of the set: what a part shares with the whole is taken from here."""

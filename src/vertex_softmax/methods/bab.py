@@ -8,13 +8,15 @@ larger bound in the end; it changes no tree of an objective that is open.
 from __future__ import annotations
 
 import dataclasses
+import math
+from collections.abc import Sequence
 from typing import NamedTuple
 
 import torch
 from torch import Tensor
 
 from vertex_softmax.bounds.boxes import Boxes
-from vertex_softmax.bounds.branch_and_bound import Aim, Outcome, Search, Watchers, branch_and_bound
+from vertex_softmax.bounds.branch_and_bound import SMALL, Aim, Outcome, Search, Watchers, branch_and_bound
 from vertex_softmax.bounds.coefficients import Objective
 from vertex_softmax.bounds.guard import terms
 from vertex_softmax.bounds.narrowed_search import branch_narrowed
@@ -91,8 +93,9 @@ def branch(
     possible = question.batch == 1 and isinstance(question.given, BoxRegion) and not root.boxes.problems
     if possible and search.narrowing > 0:
 
-        def make(narrower: Question) -> Boxes:
-            return tightened_boxes(narrower, options)
+        def make(narrower: Question, known: Sequence[Boxes]) -> Boxes:
+            again = sum(math.prod(node.shape) for node in narrower.index.nodes) <= SMALL
+            return tightened_boxes(narrower, options, known, again=again)
 
         return branch_narrowed(question, root.boxes, aim, rules, search, watchers, make)
     return branch_and_bound(question, root.boxes, aim, rules, search, watchers)

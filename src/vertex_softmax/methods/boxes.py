@@ -38,9 +38,12 @@ def boxes_by_passes(question: Question, rule: RowRule, options: Options, known: 
     return _Recipe(question, rule, options, known, tightened=False).boxes()
 
 
-def tightened_boxes(question: Question, options: Options, known: Sequence[Boxes] = ()) -> Boxes:
-    """The same under the affine vertex rule, with the tightenings of docs/method.md, section 8, that options allow."""
-    return _Recipe(question, RowRule.AFFINE, options, known, tightened=True).boxes()
+def tightened_boxes(question: Question, options: Options, known: Sequence[Boxes] = (), *, again: bool = False) -> Boxes:
+    """The same under the affine vertex rule, with the tightenings of docs/method.md, section 8, that options allow.
+
+    `again`: the known boxes are of a larger set, and passes that they had are made again over this one.
+    """
+    return _Recipe(question, RowRule.AFFINE, options, known, tightened=True, again=again).boxes()
 
 
 def uses_zonotopes(question: Question, options: Options) -> bool:
@@ -83,10 +86,19 @@ class _Recipe:
     """How one set of boxes is made."""
 
     def __init__(
-        self, question: Question, rule: RowRule, options: Options, known: Sequence[Boxes], *, tightened: bool
+        self,
+        question: Question,
+        rule: RowRule,
+        options: Options,
+        known: Sequence[Boxes],
+        *,
+        tightened: bool,
+        again: bool = False,
     ) -> None:
         self.question, self.rule, self.options, self.known = question, rule, options, known
         self.tightened = tightened
+        self.first = again or not known
+        """whether passes without an attention on the way are of use"""
         self.refined: set[Node] = set()
         other = not question.given.unit.cube
         self.zonotopes = uses_zonotopes(question, options)
@@ -155,7 +167,7 @@ class _Recipe:
                 ):  # of whose hulls unknowns in balls know less than a pass
                     return boxes
         # without an attention on the way all row rules are one, and whoever made the known boxes has done it
-        if meets_attention or not self.known:
+        if meets_attention or self.first:
             rules = Rules(attention=self.rule, product=options.product, exact=False)
             boxes = boxes.tightened(node, box_by_pass(question, boxes, node, rules, everywhere=everywhere))
         if self.tightened and options.centred and not self.zonotopes:  # zonotopes know them

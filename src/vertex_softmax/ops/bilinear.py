@@ -179,6 +179,7 @@ class MatMul(Summarising, Propagating):
     reads = (0, 1)
     form_inputs = (0, 1)
     generator_inputs = (0, 1)
+    rules_read = ("product",)
     has_parallel_rule = True
 
     def evaluate(self, *xs: Tensor) -> Tensor:

@@ -4,7 +4,8 @@ A set is all x with lower ≤ x ≤ upper and Σ slope·x ≤ limit. For every �
   −λ·limit + the least value of Σ (A + λ·slope)·x over the box
 (weak duality: so rounding of λ costs tightness and never soundness). That is concave in λ, and bends where a number of
 A + λ·slope changes its sign: the best λ is found by sorting these. Everything else that a region is asked, its box and
-its unknowns, is the box's own: they know nothing of the cut, and hold for all of the box.
+its unknowns, is the box's own: they know nothing of the cut, and hold for all of the box. Where so many functions are
+asked for that sorting takes longest, the bends are counted in bins instead, and λ is taken within the best bin.
 """
 
 from __future__ import annotations
@@ -15,6 +16,11 @@ import torch
 from torch import Tensor
 
 from vertex_softmax.sets.region import BoxRegion
+
+BINS = 512
+"""Into so many bins bends are counted where they are not sorted."""
+SORTED = 1 << 16
+"""At most so many bends are sorted at once."""
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -28,7 +34,7 @@ class CutRegion(BoxRegion):
 
     def support(self, A: Tensor, constant: Tensor | float = 0.0) -> Tensor:
         """By the dual value at the best multiplier, which is fixed in the gradient: that is a point of the box."""
-        price = self._price(A)
+        price = self._price(A) if A.numel() <= SORTED else self._price_by_bins(A)
         mixed = A + price.reshape(*price.shape, *[1] * (A.dim() - 2)) * self.slope.unsqueeze(1)
         return super().support(mixed, constant - price * self.limit.unsqueeze(1))
 
@@ -70,19 +76,46 @@ class CutRegion(BoxRegion):
     @torch.no_grad()
     def _price(self, A: Tensor) -> Tensor:
         """The best multipliers λ ≥ 0 of the half-space, (batch, S), among 0 and the bends."""
-        flat, slope = A.flatten(2), self.slope.flatten(1).unsqueeze(1)
-        width = (self.upper - self.lower).flatten(1).unsqueeze(1)
-        falls = torch.where(flat != 0, torch.sign(flat), torch.sign(slope))  # of A + λ·slope for the least λ > 0
-        corner = torch.where(falls > 0, self.lower.flatten(1).unsqueeze(1), self.upper.flatten(1).unsqueeze(1))
-        rise = (slope * corner).sum(-1) - self.limit.unsqueeze(1)  # of the dual value, at λ = 0
+        flat = A.flatten(2)
+        rise, falls = self._rise(flat), self._falls()
         ordered, order = self._bends(flat).sort(-1)
-        steps = (slope.abs() * width).expand_as(flat).gather(-1, order)
+        steps = falls.expand_as(flat).gather(-1, order)
         rises = rise.unsqueeze(-1) - steps.cumsum(-1)  # behind each bend
         finite = ordered.isfinite()
         count = ((rises > 0) & finite).sum(-1, keepdim=True)  # so many bends are before the best one
         most = (finite.sum(-1, keepdim=True) - 1).clamp(min=0)
         best = ordered.gather(-1, torch.minimum(count, most)).squeeze(-1)
         return torch.where((rise > 0) & best.isfinite(), best, torch.zeros_like(best))
+
+    @torch.no_grad()
+    def _price_by_bins(self, A: Tensor) -> Tensor:
+        """Almost the best multipliers λ ≥ 0, (batch, S): bends are counted by λ/(λ + scale), in equal bins."""
+        flat, falls = A.flatten(2), self._falls()
+        rise, bends = self._rise(flat), self._bends(flat)
+        size = (self.slope.flatten(1).abs().sum(-1)).unsqueeze(1)
+        scale = (flat.abs().sum(-1) / torch.where(size > 0, size, torch.ones_like(size))).unsqueeze(-1)
+        place = (BINS * bends / (bends + scale)).nan_to_num(nan=BINS - 1, posinf=BINS - 1)
+        steps = torch.where(bends.isfinite(), falls, torch.zeros_like(falls))
+        counted = torch.zeros(*flat.shape[:2], BINS, dtype=flat.dtype, device=flat.device)
+        counted.scatter_add_(-1, place.to(torch.int64).clamp(0, BINS - 1), steps)
+        rises = rise.unsqueeze(-1) - counted.cumsum(-1)  # behind each bin
+        best = (rises > 0).sum(-1, keepdim=True).clamp(max=BINS - 2)
+        fall = counted.gather(-1, best)
+        share = rises.gather(-1, best) / torch.where(fall > 0, fall, torch.ones_like(fall)) + 1
+        where = (best + share.nan_to_num(0.0).clamp(0, 1)) / BINS
+        price = (scale * where / (1 - where)).squeeze(-1)
+        return torch.where((rise > 0) & price.isfinite(), price, torch.zeros_like(price))
+
+    def _rise(self, flat: Tensor) -> Tensor:
+        """How fast the dual value rises with λ, at λ = 0: (batch, S)."""
+        slope = self.slope.flatten(1).unsqueeze(1)
+        way = torch.where(flat != 0, torch.sign(flat), torch.sign(slope))  # of A + λ·slope for the least λ > 0
+        corner = torch.where(way > 0, self.lower.flatten(1).unsqueeze(1), self.upper.flatten(1).unsqueeze(1))
+        return (slope * corner).sum(-1) - self.limit.unsqueeze(1)
+
+    def _falls(self) -> Tensor:
+        """By how much the rise falls at the bend of each number: (batch, 1, numbers)."""
+        return (self.slope.abs() * (self.upper - self.lower)).flatten(1).unsqueeze(1)
 
     def _bends(self, flat: Tensor) -> Tensor:
         """The λ > 0 at which each number of A + λ·slope changes its sign; inf where there is none. Like A, flat."""

@@ -1,0 +1,255 @@
+"""Branch and bound whose parts are narrowed too: a part gets boxes of its own, over what is left of the set in it.
+
+Invariant: what was cut off from a part is above the level there, the pieces of a part cover what is left of it, and the
+boxes of a rest hold at every input of its set whose numbers lie where its splits say. So the least of the level and of
+the bounds of all parts is a bound over the whole set at any time.
+
+A linear bound on a part says where the objective may still be at the level in that part, as it does on the whole set
+(narrowing.py): each part has a half-space of its own. Boxes that are made anew over what is left know the half-space
+and the splits; the bound over them is much better, and leaves less. That takes as long as hundreds of parts of a tree
+over given boxes. So a tree over the boxes of a rest is tried first, as long as it promises to end soon; what it leaves
+open is a few pieces, and each of these is narrowed. The last piece is taken up first, with all that is made of it: so
+few boxes are alive at once.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+import time
+from collections.abc import Callable, Sequence
+
+import torch
+from torch import Tensor
+
+from vertex_softmax.bounds.aims import Aim, Outcome, Search, Stop, Watchers
+from vertex_softmax.bounds.ascent import Ascent, Beginning, Goal, ascend
+from vertex_softmax.bounds.backward import Wanted, backward
+from vertex_softmax.bounds.boxes import Boxes
+from vertex_softmax.bounds.branch_and_bound import BranchAndBound, inner_ranges
+from vertex_softmax.bounds.choice import Choice
+from vertex_softmax.bounds.coefficients import Objective
+from vertex_softmax.bounds.frontier import Part
+from vertex_softmax.bounds.linear import LinearBound
+from vertex_softmax.bounds.narrowing import ROUNDS, MakeBoxes, left_over
+from vertex_softmax.bounds.question import Question
+from vertex_softmax.bounds.splits import PartBoxes, part_boxes
+from vertex_softmax.bounds.tree_attack import TreeAttack
+from vertex_softmax.foundation.errors import OutOfTimeError
+from vertex_softmax.ops.rules import Rules
+
+ENOUGH = 0.06
+"""A rest is narrowed again while a round closes this share of what is missing to the level."""
+ASCENT = Ascent(steps=10, step_size=0.05, decay=0.95)
+"""of the parameters of a rest, from those of the part or of the round before"""
+
+
+@dataclasses.dataclass(frozen=True)
+class TreeSize:
+    """How large the tree over the boxes of one rest may become."""
+
+    pieces: int
+    """about how many pieces are narrowed of what it leaves open"""
+    first: int
+    """how many parts are bounded at least"""
+    most: int
+    """how many parts are bounded at most: so many only if, by the last doubling, that promises to be enough"""
+
+
+WHOLE = TreeSize(pieces=32, first=128, most=4096)
+"""over what is left of the whole set"""
+DEEPER = TreeSize(pieces=4, first=32, most=512)
+"""over what is left of a part"""
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class Rest:
+    """What is left of a part of the set of one objective, and what is known there."""
+
+    question: Question
+    """about a set with all that is left"""
+    boxes: Boxes
+    """of one input: they hold where the part's splits do"""
+    part: Part
+    """with all splits from the whole set on, its parameters, and a bound over what is left"""
+
+
+class PartTree(BranchAndBound):
+    """A tree over the boxes of one rest, from its part on."""
+
+    def __init__(self, rest: Rest, aim: Aim, rules: Rules, search: Search, watchers: Watchers) -> None:
+        super().__init__(rest.question, rest.boxes, aim, rules, search, watchers)
+        if rest.part.splits:
+            self.shared[0] = rest.part.choice.only(self.shared_names)
+            own = dataclasses.replace(rest.part, choice=rest.part.choice.without(self.shared_names))
+            begin = self._stored([each.with_choice() for each in self._surveyed([own])])
+            self.frontier.replace(self.frontier.gather(1), begin)
+        else:
+            self._advance(1, self._bound)
+
+    def pieces(self, size: TreeSize) -> list[Part]:
+        """Parts that cover what the tree leaves open, each with the least bound in it.
+
+        Their parameters are those that they had when they were made.
+        """
+        self._grow(lambda: len(self.frontier) >= size.pieces or self.bounded >= size.first)
+        found = self.frontier.open_parts()
+        limit, before = size.first, self._shortfall()
+        while len(self.frontier) and self.witness is None and limit <= size.most:
+            self._grow(lambda limit=limit: self.bounded >= limit)  # type: ignore[misc]
+            now = self._shortfall()
+            if not now - before > 0 or -now > (now - before) * math.log2(size.most / limit):
+                break
+            limit, before = 2 * limit, now
+        return open_pieces(found, self.frontier.open_parts())
+
+    def boxes_of(self, piece: Part) -> Boxes:
+        """The boxes of one of its parts, as those of one input."""
+        return dataclasses.replace(self._boxes_of([piece]).boxes, whole=None)
+
+    def complete(self, piece: Part) -> Part:
+        """One of its parts with what it shares with the others among its parameters."""
+        return self._complete(piece)
+
+    def _grow(self, is_enough: Callable[[], bool]) -> None:
+        """Split the worst parts, the more at a time the more there are."""
+        while len(self.frontier) and self.witness is None and not is_enough():
+            width = min(self.width, max(1, len(self.frontier) // 4))
+            self._advance(width, lambda parts: self._bound(self._split(parts)))
+
+    def _shortfall(self) -> float:
+        """The worst open part's bound less its goal."""
+        return min((self.frontier.shortfall(part) for part in self.frontier.open_parts()), default=math.inf)
+
+
+def open_pieces(pieces: Sequence[Part], leaves: Sequence[Part]) -> list[Part]:
+    """Those of the pieces in which a leaf lies, with the least bound of their leaves; each leaf lies in one of them."""
+    least: dict[int, float] = {}
+    for leaf in leaves:
+        (mine,) = (k for k, piece in enumerate(pieces) if leaf.splits[: len(piece.splits)] == piece.splits)
+        least[mine] = min(least.get(mine, math.inf), leaf.bound)
+    return [dataclasses.replace(pieces[k], bound=max(pieces[k].bound, bound)) for k, bound in least.items()]
+
+
+class NarrowedParts:
+    """The search for one objective under way."""
+
+    def __init__(
+        self, aim: Aim, level: float, rules: Rules, search: Search, watchers: Watchers, make: MakeBoxes
+    ) -> None:
+        self.aim, self.level, self.search, self.make = aim, level, search, make
+        self.rules = dataclasses.replace(rules, free=True)
+        self.watchers, self.progress = dataclasses.replace(watchers, progress=None, record=None), watchers.progress
+        self.goal = 0.0 if aim.goals is None else float(aim.goals[0])
+        self.waiting: list[Rest] = []
+        """what is open, the next one last"""
+        self.stuck: list[Part] = []
+        """open parts with nothing left to split"""
+        self.closed = math.inf
+        """the least bound of what is closed"""
+        self.attack = TreeAttack(search.attack)
+        self.bounded = 0
+        self.witness: Tensor | None = None
+
+    def run(self, whole: Rest) -> Outcome:
+        """Narrow and split, until nothing is open or a limit is reached."""
+        self.waiting = [whole]
+        stopped: Stop | None = None
+        try:
+            with torch.no_grad():
+                while self.waiting and stopped is None:
+                    self._take_up(self.waiting[-1])
+                    self._report()
+                    if self.witness is not None:
+                        stopped = Stop.WITNESS
+                    elif self.waiting and self.bounded >= self.search.domains:
+                        stopped = Stop.DOMAINS
+        except OutOfTimeError:
+            stopped = Stop.SECONDS
+        if stopped is None:
+            stopped = Stop.EXHAUSTED if self.stuck else Stop.DONE
+        return self._outcome(stopped)
+
+    def _take_up(self, rest: Rest) -> None:
+        """Put what becomes of the last rest in its place: nothing, if it is closed."""
+        begin = time.perf_counter()
+        if rest.part.splits:
+            rest = self._narrowed(rest)
+        pieces: list[Rest] = []
+        if rest.part.bound > self.goal:
+            self.bounded += 1
+            self.closed = min(self.closed, rest.part.bound)
+        else:
+            tree = PartTree(rest, self.aim, self.rules, self.search, self.watchers)
+            self.attack.note_work(time.perf_counter() - begin)
+            tree.attack = self.attack
+            left = tree.pieces(DEEPER if rest.part.splits else WHOLE)
+            pieces = [Rest(rest.question, tree.boxes_of(piece), tree.complete(piece)) for piece in left]
+            self.bounded += max(1, tree.bounded)
+            self.closed = min(self.closed, tree.frontier.closed[0])
+            self.witness = tree.witness
+        self.waiting.pop()
+        if len(pieces) == 1 and pieces[0].part.splits == rest.part.splits:
+            self.stuck.append(pieces[0].part)
+        else:
+            self.waiting += sorted(pieces, key=lambda piece: -piece.part.bound)
+
+    def _narrowed(self, rest: Rest) -> Rest:
+        """The rest narrowed, as long as that pays; boxes that contradict each other are not taken."""
+        best = rest
+        question, boxes, part = rest.question, rest.boxes, rest.part
+        for count in range(ROUNDS):
+            before = part.bound
+            linear, bound, choice = self._linear(question, boxes, part)
+            part = dataclasses.replace(part, choice=choice, bound=max(part.bound, bound))
+            best = Rest(question, boxes, part)
+            missing, gained = self.level - bound, bound - before
+            if not missing > 0 or (count > 0 and not gained >= ENOUGH * (missing + gained)):
+                break
+            smaller = left_over(question, linear, self.level)
+            if smaller is None:
+                break
+            question = question.about(smaller)
+            boxes = self.make(question, [boxes])
+            if boxes.problems:
+                break
+        return best
+
+    def _linear(self, question: Question, boxes: Boxes, part: Part) -> tuple[LinearBound, float, Choice]:
+        """An optimised linear bound on a part with its size, the best bound over it, and the parameters.
+
+        The bound is −inf if it is none.
+        """
+        objective = Objective.dense(question.graph.output, self.aim.objectives[None])
+        made = self._with_cuts(question, boxes, part)
+        choice = part.choice.map(lambda value: value.to(question.dtype))
+        begin = Beginning(choice=choice or None, cuts=made.cuts, best=True)
+        done = ascend(question, made.boxes, objective, self.rules, ASCENT, Goal(self.level), begin)
+        sums = dataclasses.replace(self.rules, sums=True)
+        linear = backward(question, made.boxes, objective, sums, done.choice, Wanted(size=True))
+        bounds = [float(done.bound), float(linear.least(question.region))]
+        return linear, max((bound for bound in bounds if not math.isnan(bound)), default=-math.inf), done.choice
+
+    def _with_cuts(self, question: Question, boxes: Boxes, part: Part) -> PartBoxes:
+        """The boxes of a rest, and where its splits have multipliers."""
+        inner = inner_ranges(question, boxes, self.rules) if any(split.inner for split in part.splits) else {}
+        return part_boxes(boxes, inner, [part.splits], (question.graph.input, question.index.start))
+
+    def _open(self) -> list[Part]:
+        return [rest.part for rest in self.waiting] + self.stuck
+
+    def _report(self) -> None:
+        if self.progress is not None:
+            worst = min((part.bound - self.goal for part in self._open()), default=math.inf)
+            self.progress(worst, len(self._open()), self.bounded)
+
+    def _outcome(self, stopped: Stop) -> Outcome:
+        like, open_ = self.aim.objectives, self._open()
+        return Outcome(
+            bound=like.new_tensor([min([self.closed, self.level, *(part.bound for part in open_)])]),
+            open=torch.tensor([len(open_)], device=like.device),
+            domains=self.bounded,
+            stopped=stopped,
+            witness=self.witness,
+            broken=None if self.witness is None else 0,
+        )

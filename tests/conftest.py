@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import gc
 import os
 import signal
@@ -104,6 +105,17 @@ def _exports_are_quick() -> Iterator[None]:
     from tests.quick_export import quick_export
 
     with quick_export():
+        yield
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _commands_are_read_once() -> Iterator[None]:
+    """typer makes all commands anew from the signatures of their functions whenever a test calls one: ten ms each."""
+    import typer.testing
+
+    with pytest.MonkeyPatch.context() as patch:
+        if read := getattr(typer.testing, "_get_command", None):
+            patch.setattr(typer.testing, "_get_command", functools.cache(read))
         yield
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import functools
 import gc
 import os
@@ -141,10 +142,11 @@ def _sigint_is_not_ignored() -> Iterator[None]:
 
 @pytest.fixture(scope="module")
 def exported_once() -> Iterator[None]:
-    """One torch.export per module, its weights as they are, shape and kind of perturbation: the slowest part of asking.
+    """One torch.export per state of a module, shape and kind of perturbation: the slowest part of asking.
 
-    Everything else is done anew whenever the module is read: its copy, the translation at its ids, the comparison with
-    it. Modules with further arguments are exported every time.
+    A state is all that a module computes with: its classes, their code, its weights and settings. Everything else is
+    done anew whenever a module is read: its copy, the translation at its ids, the comparison with it. Modules with
+    further arguments are exported every time.
     """
     from vertex_softmax.graph.from_torch import importer
     from vertex_softmax.graph.from_torch.state import state_of
@@ -154,10 +156,13 @@ def exported_once() -> Iterator[None]:
     def program(original, x, perturb):
         if original.rest or original.keywords:
             return real(original, x, perturb)
-        key = (id(original.own), state_of(original.own).digest, tuple(x.shape), x.dtype, perturb)
+        state = state_of(original.own)
+        key = (state.digest, tuple(x.shape), x.dtype, perturb)
         if key not in kept:
-            kept[key] = original.own, real(original, x, perturb)  # the module, as its id is nobody else's then
-        return kept[key][1]
+            kept[key] = state.objects, real(original, x, perturb)  # the objects, as their ids are nobody else's then
+        found = copy.copy(kept[key][1])
+        found.original = original
+        return found
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(importer, "Program", program)

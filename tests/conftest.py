@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import copy
+import functools
 import gc
 import os
 import signal
@@ -21,26 +23,44 @@ hypothesis.settings.load_profile("vertex")
 LONG = tuple(
     f"test_{name}.py"
     for name in [
-        "families",
         "docs",
         "planted",
+        "search",
+        "families",
+        "asking",
         "examples",
         "gallery",
         "build",
-        "contract",
-        "soundness",
-        "token_ids",
         "backward",
+        "contract",
+        "narrowed_proofs",
+        "token_ids",
+        "packed_trees",
+        "soundness",
+        "product",
+        "broken",
+        "workers",
+        "generators",
+        "boxes",
+        "token_choices",
+        "met_inside",
+        "competition",
+        "decisions",
+        "planting",
+        "affine",
+        "tampering_proofs",
         "mutation",
         "reproduce",
         "every",
         "regimes",
-        "broken",
-        "generators",
-        "learned",
-        "affine",
         "underflow",
+        "certified_radius",
+        "worker",
+        "counterexamples",
         "order",
+        "choices",
+        "tree_journal",
+        "learned",
         "ray",
         "browser",
         "verify",
@@ -50,7 +70,6 @@ LONG = tuple(
         "limits",
         "branch_and_bound",
         "networks",
-        "tampering_proofs",
         "verifier_benchmarks",
         "sweep",
         "runner",
@@ -61,7 +80,6 @@ LONG = tuple(
         "values",
         "common",
         "house",
-        "competition",
         "identity",
     ]
 )
@@ -107,6 +125,17 @@ def _exports_are_quick() -> Iterator[None]:
         yield
 
 
+@pytest.fixture(scope="session", autouse=True)
+def _commands_are_read_once() -> Iterator[None]:
+    """typer makes all commands anew from the signatures of their functions whenever a test calls one: ten ms each."""
+    import typer.testing
+
+    with pytest.MonkeyPatch.context() as patch:
+        if read := getattr(typer.testing, "_get_command", None):
+            patch.setattr(typer.testing, "_get_command", functools.cache(read))
+        yield
+
+
 @pytest.fixture(scope="module", autouse=True)
 def _curved_lines_are_found_once() -> Iterator[None]:
     """The same lines over the same box: a fifth of the time of the tests of bounds otherwise."""
@@ -129,10 +158,11 @@ def _sigint_is_not_ignored() -> Iterator[None]:
 
 @pytest.fixture(scope="module")
 def exported_once() -> Iterator[None]:
-    """One torch.export per module, its weights as they are, shape and kind of perturbation: the slowest part of asking.
+    """One torch.export per state of a module, shape and kind of perturbation: the slowest part of asking.
 
-    Everything else is done anew whenever the module is read: its copy, the translation at its ids, the comparison with
-    it. Modules with further arguments are exported every time.
+    A state is all that a module computes with: its classes, their code, its weights and settings. Everything else is
+    done anew whenever a module is read: its copy, the translation at its ids, the comparison with it. Modules with
+    further arguments are exported every time.
     """
     from vertex_softmax.graph.from_torch import importer
     from vertex_softmax.graph.from_torch.state import state_of
@@ -142,10 +172,13 @@ def exported_once() -> Iterator[None]:
     def program(original, x, perturb):
         if original.rest or original.keywords:
             return real(original, x, perturb)
-        key = (id(original.own), state_of(original.own).digest, tuple(x.shape), x.dtype, perturb)
+        state = state_of(original.own)
+        key = (state.digest, tuple(x.shape), x.dtype, perturb)
         if key not in kept:
-            kept[key] = original.own, real(original, x, perturb)  # the module, as its id is nobody else's then
-        return kept[key][1]
+            kept[key] = state.objects, real(original, x, perturb)  # the objects, as their ids are nobody else's then
+        found = copy.copy(kept[key][1])
+        found.original = original
+        return found
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(importer, "Program", program)

@@ -24,7 +24,7 @@ from tests.certificate.tampering import (
 )
 from vertex_softmax.certificate.checker import check
 
-FLIPS = 40
+FLIPS = 20
 """Of each certificate, in the default run."""
 
 

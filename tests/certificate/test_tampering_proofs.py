@@ -45,7 +45,7 @@ def other_shapes(name: str, share: float) -> None:
 
 @pytest.mark.parametrize("name", NAMES)
 def test_choices_must_have_their_shape(name: str) -> None:
-    other_shapes(name, 0.1)
+    other_shapes(name, 0.05)
 
 
 @pytest.mark.slow
@@ -142,7 +142,7 @@ def random_packed(
 
 @pytest.mark.parametrize("name", NAMES)
 def test_no_choice_proves_what_is_false(name: str) -> None:
-    random_proofs(name, 25, 0)
+    random_proofs(name, 12, 0)
 
 
 @pytest.mark.slow
@@ -186,7 +186,7 @@ def sharp(name: str) -> Written:
 
 @pytest.mark.parametrize("name", NAMES)
 def test_one_number_changed_where_little_is_left(name: str) -> None:
-    flips(sharp(name), 20, 0)
+    flips(sharp(name), 10, 0)
 
 
 @pytest.mark.slow
@@ -222,7 +222,7 @@ def spoilt_proofs(name: str, count: int, seed: int) -> None:
 
 @pytest.mark.parametrize("name", NAMES)
 def test_no_change_of_a_proof_proves_what_is_false(name: str) -> None:
-    spoilt_proofs(name, 20, 0)
+    spoilt_proofs(name, 10, 0)
 
 
 @pytest.mark.slow
@@ -246,7 +246,7 @@ def single_choices(name: str, share: float) -> None:
 
 @pytest.mark.parametrize("name", NAMES)
 def test_no_single_choice_proves_what_is_false(name: str) -> None:
-    single_choices(name, 0.05)
+    single_choices(name, 0.025)
 
 
 @pytest.mark.slow

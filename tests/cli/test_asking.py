@@ -17,6 +17,7 @@ import vertex_softmax as vx
 from tests.runs.made import inputs, network
 from tests.runs.words import IDS, words, written
 from tests.search.small import network as small
+from tests.slowly import few
 from vertex_softmax.cli import verify
 from vertex_softmax.cli.main import app
 from vertex_softmax.runs.demo.training import save
@@ -80,7 +81,7 @@ def test_certify_in_a_norm_is_certify_of_that_ball(place: Path, tmp_path: Path, 
 def test_radii_in_other_norms(place: Path, tmp_path: Path) -> None:
     found = {}
     for norm in ("inf", "2", "1"):
-        said = ("radius", place / "model", "--data", place / "data.npz", "--methods", "crown", "--precision", "0.3")
+        said = ("radius", place / "model", "--data", place / "data.npz", "--methods", "crown", "--precision", "0.9")
         told = json.loads(called(*said, "--norm", norm, "--out", tmp_path, "--json").stdout)
         found[norm] = [row["certified"] for row in told["radii"]]
         before = lines(tmp_path)
@@ -93,8 +94,8 @@ def test_radii_in_other_norms(place: Path, tmp_path: Path) -> None:
             if eps:
                 ball = LpBall(some.x[i : i + 1], eps, float(norm))
                 assert bool(vx.certify(network(), ball, some.labels[i : i + 1], "crown").certified.all())
-    assert all(a <= 1.31 * b for a, b in zip(found["inf"], found["2"], strict=True))
-    assert all(a <= 1.31 * b for a, b in zip(found["2"], found["1"], strict=True))
+    assert all(a <= 1.91 * b for a, b in zip(found["inf"], found["2"], strict=True))
+    assert all(a <= 1.91 * b for a, b in zip(found["2"], found["1"], strict=True))
     assert found["inf"] != found["2"]
 
 
@@ -113,8 +114,12 @@ def test_tokens_are_balls_around_embeddings(place: Path, tmp_path: Path) -> None
     called("report", tmp_path)
 
 
-@pytest.mark.parametrize("command", ["certify", pytest.param("radius", marks=pytest.mark.slow)])
-def test_other_norms_weights_tokens_and_functions_are_asked_anew(place: Path, tmp_path: Path, command: str) -> None:
+@pytest.mark.parametrize(
+    ("command", "every"), few([("certify", False), ("certify", True), ("radius", True)], lambda _, every: not every)
+)
+def test_other_norms_weights_tokens_and_functions_are_asked_anew(
+    place: Path, tmp_path: Path, command: str, every: bool
+) -> None:
     eps = ("--eps", "0.05", "--verdicts-only") if command == "certify" else ("--precision", "1", "--most", "0.5")
 
     def asked(*model: object, tokens: str = "1", norm: str = "2") -> int:
@@ -135,6 +140,8 @@ def test_other_norms_weights_tokens_and_functions_are_asked_anew(place: Path, tm
         (python(place, "other"), {}),
         (python(place, "double"), {}),
     ]
+    if command == "certify" and not every:
+        ways = ways[::3] + ways[-2:]
     assert [asked(*model, **more) > 0 for model, more in ways] == [True] * len(ways)
     assert [asked(*model, **more) for model, more in ways] == [0] * len(ways)
 

@@ -71,7 +71,7 @@ def test_saturated_rows_stay_in_the_hull_of_the_values() -> None:
         assert (wider >= 1.5 * wide.clamp(max=0) - 1).all(), method
 
 
-@pytest.mark.parametrize("tokens", [48, pytest.param(256, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("tokens", [24, *(pytest.param(tokens, marks=pytest.mark.slow) for tokens in (48, 256))])
 def test_many_tokens(tokens: int) -> None:
     """Sound and in order."""
     net = network(tokens=tokens, dim=4, heads=1, mlp=4)

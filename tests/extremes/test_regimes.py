@@ -49,8 +49,7 @@ REGIMES: dict[str, Regime] = {
     "saturated by 1e100": ({**NORM}, 1e100),
 }  # fmt: skip
 NOW = (
-    "scores of 1e4", "values of 1e6", "one key seen", "every token three times", "saturated by 10",
-    "saturated by 1e100",
+    "scores of 1e4", "values of 1e6", "every token three times", "saturated by 1e100",
 )  # fmt: skip
 
 

@@ -115,8 +115,8 @@ FAST = (
     *cases("legacy", 14, *MODELS[::2]),
     *cases("legacy", 17, "encoder_pre_norm_gelu", "sdpa_float_mask"),
     *cases("dynamo", 18, "decoder_by_hand"),
-    *cases("dynamo", 20, "vit_mean_pooling_relu", "by_hand_filled_pow_quick"),
-    *cases("dynamo", 23, "vit_grouped_queries", "sdpa_float_mask"),
+    *cases("dynamo", 20, "by_hand_filled_pow_quick"),
+    *cases("dynamo", 23, "sdpa_float_mask"),
 )
 SLOW = (
     *cases("legacy", 9, "by_hand_exp_pow_erf", "by_hand_transposed_moments_tanh", "attention_pooling"),

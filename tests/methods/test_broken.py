@@ -77,8 +77,12 @@ PLACES: dict[str, tuple[type, str]] = {
 }
 
 
-def quick(method: str, where: str, _kind: str) -> bool:
-    return where == "attention" or method not in {"joint", "bab"}
+def quick(method: str, where: str, kind: str) -> bool:
+    """Every method in every place, and with everything that is broken; not each with each."""
+    if method in {"joint", "bab"}:
+        return where == "attention"
+    numbers = (list(METHODS).index(method), list(PLACES).index(where), list(BROKEN).index(kind))
+    return where == "attention" or sum(numbers) % 3 == 0
 
 
 @pytest.mark.parametrize(("method", "where", "kind"), few(itertools.product(METHODS, PLACES, BROKEN), quick))

@@ -61,7 +61,7 @@ def check_order(
     return found
 
 
-@settings(max_examples=4)
+@settings(max_examples=3)
 @given(config=configs.filter(usable), radius=radii)
 def test_the_order_on_random_networks(config: Config, radius: float) -> None:
     box = input_box(config, 2, radius, config.seed)
@@ -95,7 +95,7 @@ def test_the_order_with_other_options(name: str, options: Options) -> None:
 GOALS = {"plain": 0.05, "two blocks": 0.03, "pre norm": 0.02, "class token": 0.1, "gated": 0.1}
 """The radii of sets some of which are verified."""
 EVERY_GOAL = [(method, *goal) for method in ("alpha-crown", "hybrid", "joint") for goal in GOALS.items()]
-NOW = {("alpha-crown", "two blocks"), ("hybrid", "pre norm"), ("hybrid", "gated"), ("joint", "class token")}
+NOW = {("alpha-crown", "two blocks"), ("hybrid", "pre norm"), ("hybrid", "gated")}
 """Beside `plain`, which every method tries."""
 
 

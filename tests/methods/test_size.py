@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import itertools
+
 import pytest
 import torch
 from torch import Tensor
 
 import vertex_softmax as vx
+from tests.slowly import few
 from vertex_softmax.bounds import memory, zonotopes
 from vertex_softmax.bounds.question import Question
 from vertex_softmax.graph.ir import Graph
@@ -43,8 +46,13 @@ def worst_of(graph: Graph, x: Tensor, label: Tensor, eps: float) -> Tensor:
     return (y[:, label] - y).amin(0)
 
 
-@pytest.mark.parametrize("method", ["crown", "vertex", "joint"])
-@pytest.mark.parametrize("eps", [0.001, 0.01, 0.03, 0.1])
+NOW = {(0.001, "joint"), (0.01, "vertex"), (0.03, "joint"), (0.03, "crown"), (0.1, "crown")}
+
+
+@pytest.mark.parametrize(
+    ("eps", "method"),
+    few(itertools.product([0.001, 0.01, 0.03, 0.1], ["crown", "vertex", "joint"]), lambda *case: case in NOW),
+)
 def test_a_goal_is_settled_by_the_cheapest(method: str, eps: float) -> None:
     """With a goal the verdict is that of the best bounds, and no bound is above what a point reaches."""
     graph, x, label = network()

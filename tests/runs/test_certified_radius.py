@@ -11,6 +11,7 @@ from torch import nn
 import vertex_softmax as vx
 from tests.runs.made import inputs, network
 from tests.runs.test_counterexamples import IDS, Sentence
+from tests.slowly import few
 from vertex_softmax.foundation.errors import InvalidTypeError, InvalidValueError
 from vertex_softmax.runs.bisection import Bisection
 from vertex_softmax.sets.loading import read
@@ -41,7 +42,7 @@ def test_radii_of_affine_networks_are_known(p: float, dual: float) -> None:
     torch.testing.assert_close(wider, gaps.gather(1, one)[:, 0].clamp(min=0), rtol=2e-3, atol=1e-6)
 
 
-@pytest.mark.parametrize("p", [pytest.param(1, marks=pytest.mark.slow), 2, math.inf])
+@pytest.mark.parametrize("p", few([1, 2, math.inf], lambda p: p == 2))
 def test_every_radius_is_certified_and_below_the_attack(p: float) -> None:
     some, model = inputs(), read(network())
     x, labels = some.x.float(), some.labels

@@ -14,6 +14,7 @@ from torch import Tensor, nn
 
 from tests.graph.onnx_models import model as onnx_model
 from tests.runs.made import inputs, network
+from tests.slowly import few
 from vertex_softmax.bounds.branch_and_bound import Search
 from vertex_softmax.bounds.memory import Memory
 from vertex_softmax.foundation.errors import InternalError, InvalidTypeError, InvalidValueError
@@ -58,17 +59,23 @@ def check(found: Certification, model: nn.Module, some: InputSet, labels: Tensor
         assert found.reasons[i]
 
 
-def sets(x: Tensor) -> list[InputSet]:
+SIZES = (0.0, 1e-300, 1e-9, 0.02, 0.3, 1e4)
+
+
+def sets(x: Tensor, sizes: tuple[float, ...] = SIZES) -> list[InputSet]:
     found: list[InputSet] = []
-    for size in (0.0, 1e-300, 1e-9, 0.02, 0.3, 1e4):
+    for size in sizes:
         found += [LinfBall(x, size), LinfBall(x, size, clip=(0, 1)), Box(x - size, x + 2 * size, reference=x)]
         found += [LpBall(x, 3 * size, p, clip=clip) for p in (1, 2, math.inf) for clip in (None, (0, 1))]
         found += [LpBall(x, torch.tensor([0.0, size, 2 * size, size, 1e-17]), 2, per_token=True)]
     return found
 
 
-@pytest.mark.parametrize("dtype", [torch.float64, pytest.param(torch.float32, marks=pytest.mark.slow)])
-def test_no_counterexample_is_false(dtype: torch.dtype) -> None:
+@pytest.mark.parametrize(
+    ("dtype", "sizes"),
+    few([(DOUBLE, SIZES[1:5:3]), (DOUBLE, SIZES), (torch.float32, SIZES)], lambda _, sizes: sizes != SIZES),
+)
+def test_no_counterexample_is_false(dtype: torch.dtype, sizes: tuple[float, ...]) -> None:
     some = inputs()
     model = (
         ONCE
@@ -80,7 +87,7 @@ def test_no_counterexample_is_false(dtype: torch.dtype) -> None:
         module.load_state_dict({name: value.float() for name, value in network().state_dict().items()})
         model = read(module)
     falsified = 0
-    for each in sets(some.x):
+    for each in sets(some.x, sizes):
         found = certify(model, each, some.labels, "crown")
         check(found, module, each, some.labels)
         assert found.verdicts[-1] is Verdict.FALSIFIED  # the centre itself is wrong
@@ -90,7 +97,7 @@ def test_no_counterexample_is_false(dtype: torch.dtype) -> None:
         assert torch.equal(off.lower, found.lower)
         for a, b in zip(off.verdicts, found.verdicts, strict=True):
             assert a is b or (a is Verdict.UNKNOWN and b is Verdict.FALSIFIED)
-    assert falsified > 2 * len(sets(some.x))
+    assert falsified > 2 * len(sets(some.x, sizes))
 
 
 def test_a_float32_model_takes_the_very_point() -> None:

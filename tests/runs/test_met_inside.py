@@ -11,6 +11,7 @@ from torch import Tensor, nn
 import vertex_softmax as vx
 from tests.search.cascade_cases import BLIND, VALLEY
 from tests.search.small import case, conjunction, prop
+from tests.slowly import few
 from vertex_softmax.bounds import tree_attack
 from vertex_softmax.bounds.branch_and_bound import Search
 from vertex_softmax.methods import bab as module
@@ -66,9 +67,14 @@ def by_verify(model: nn.Module, ball: vx.LinfBall, label: int, options: Options)
     return verify(graph, spec, lambda x: replay.confirms(spec, x), budget=BLIND, options=options)
 
 
-@pytest.mark.parametrize("narrowing", [0.0, 0.3])
+SEARCHED = [(2, 0.4, "verified"), (6, 0.15, "verified"), (6, 0.2, "falsified")]
+
+
 @pytest.mark.parametrize(
-    ("seed", "radius", "verdict"), [(2, 0.4, "verified"), (6, 0.15, "verified"), (6, 0.2, "falsified")]
+    ("seed", "radius", "verdict", "narrowing"),
+    few(
+        [(*case, share) for case in SEARCHED for share in (0.0, 0.3)], lambda seed, *rest: (seed == 2) == (rest[-1] > 0)
+    ),
 )
 def test_it_is_the_search_of_verify(seed: int, radius: float, verdict: str, narrowing: float) -> None:
     """The same verdict, the same number of parts, none after narrowing, and the same bounds of what was branched on."""

@@ -141,8 +141,8 @@ def test_no_bound_is_above_an_attack(p: int, method: str) -> None:
         least = margins.amin(1)
         others = torch.arange(3) != labels[:, None]
         assert bool((result.lower[others] <= least[others] + 1e-9).all())
-        boxed = vx.certify(model, TokenBall.of(model, ids, eps, tokens), labels, method, attack=None)
         if method == "crown":
+            boxed = vx.certify(model, TokenBall.of(model, ids, eps, tokens), labels, method, attack=None)
             assert bool((result.lower[others] >= boxed.lower[others] - 1e-9).all())
 
 

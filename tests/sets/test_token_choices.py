@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from functools import cache
 
 import numpy as np
@@ -179,16 +180,18 @@ def test_verdicts_are_those_of_enumeration(seed: int) -> None:
             assert "misclassified" in found.reasons[0]
 
 
-@pytest.mark.parametrize("method", METHODS)
-def test_every_method_bounds_all_combinations(method: str) -> None:
-    for seed in range(3):
-        some = words(seed)
-        with torch.no_grad():
-            logits = ready(Plain(), seed)(every(some))
-        found = bound(plain(seed), some, method)
-        assert bool((logits >= found.lower - 1e-9).all() & (logits <= found.upper + 1e-9).all())
-        least = (logits[:, :1] - logits)[:, 1:].amin(0)
-        assert bool((certify(plain(seed), some, 0, method).lower[0, 1:] <= least + 1e-9).all())
+@pytest.mark.parametrize(
+    ("method", "seed"),
+    few(itertools.product(METHODS, range(3)), lambda method, seed: seed == 0 or method in ("ibp", "crown", "vertex")),
+)
+def test_every_method_bounds_all_combinations(method: str, seed: int) -> None:
+    some = words(seed)
+    with torch.no_grad():
+        logits = ready(Plain(), seed)(every(some))
+    found = bound(plain(seed), some, method)
+    assert bool((logits >= found.lower - 1e-9).all() & (logits <= found.upper + 1e-9).all())
+    least = (logits[:, :1] - logits)[:, 1:].amin(0)
+    assert bool((certify(plain(seed), some, 0, method).lower[0, 1:] <= least + 1e-9).all())
 
 
 def test_ids_that_are_read_elsewhere_too_are_refused_where_that_matters() -> None:

@@ -274,11 +274,11 @@ def test_a_sweep_gives_the_answers_of_new_processes(
     begun = []
     make = Worker.__init__
     monkeypatch.setattr(Worker, "__init__", lambda self, *given: begun.append(self) or make(self, *given))
-    sweep.run(instances, tmp_path / "forked", ONE)
-    assert len(begun) == 1  # for four instances
+    sweep.run(instances[:2], tmp_path / "forked", ONE)
+    assert len(begun) == 1  # for two instances
     assert begun[0].process.returncode is not None  # and it has ended with the sweep
-    sweep.run(instances, tmp_path / "new", ONE, begin=lambda *given: Local(*given, command=VERIFY))
+    sweep.run(instances[:2], tmp_path / "new", ONE, begin=lambda *given: Local(*given, command=VERIFY))
     assert len(begun) == 1
     assert answers(tmp_path / "forked") == answers(tmp_path / "new")
-    assert rows(tmp_path / "forked") == {"p0": "unsat", "p1": "sat", "p2": "unsat", "p3": "sat"}
+    assert rows(tmp_path / "forked") == {"p0": "unsat", "p1": "sat"}
     assert PARENT not in os.environ

@@ -125,7 +125,8 @@ def test_boxes_hold_in_every_rest(name: str) -> None:
 
 
 def a_part_is_dropped(pieces: Sequence[Part], leaves: Sequence[Part]) -> list[Part]:
-    return open_pieces(pieces, leaves)[1:]
+    """The one in which the least values are thought to be."""
+    return sorted(open_pieces(pieces, leaves), key=lambda piece: piece.bound)[1:]
 
 
 def sides_are_swapped(pieces: Sequence[Part], leaves: Sequence[Part]) -> list[Part]:

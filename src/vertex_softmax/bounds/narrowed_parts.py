@@ -77,7 +77,9 @@ class Rest:
 class PartTree(BranchAndBound):
     """A tree over the boxes of one rest, from its part on."""
 
-    def __init__(self, rest: Rest, aim: Aim, rules: Rules, search: Search, watchers: Watchers) -> None:
+    def __init__(
+        self, rest: Rest, aim: Aim, rules: Rules, search: Search, watchers: Watchers, attack: TreeAttack
+    ) -> None:
         super().__init__(rest.question, rest.boxes, aim, rules, search, watchers)
         if rest.part.splits:
             self.shared[0] = rest.part.choice.only(self.shared_names)
@@ -86,6 +88,7 @@ class PartTree(BranchAndBound):
             self.frontier.replace(self.frontier.gather(1), begin)
         else:
             self._advance(1, self._bound)
+        self.attack = attack  # one for all rests: from here on its time counts for all of them
 
     def pieces(self, size: TreeSize) -> list[Part]:
         """Parts that cover what the tree leaves open, each with the least bound in it.
@@ -180,9 +183,8 @@ class NarrowedParts:
             self.bounded += 1
             self.closed = min(self.closed, rest.part.bound)
         else:
-            tree = PartTree(rest, self.aim, self.rules, self.search, self.watchers)
+            tree = PartTree(rest, self.aim, self.rules, self.search, self.watchers, self.attack)
             self.attack.note_work(time.perf_counter() - begin)
-            tree.attack = self.attack
             left = tree.pieces(DEEPER if rest.part.splits else WHOLE)
             pieces = [Rest(rest.question, tree.boxes_of(piece), tree.complete(piece)) for piece in left]
             self.bounded += max(1, tree.bounded)

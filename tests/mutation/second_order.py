@@ -108,7 +108,7 @@ MUTANTS: list[Mutant] = [
             ),
             "second norms: numbers' own unknowns forgotten": (
                 "_to_second_order",
-                "None if y.own is None else loose",
+                "None if _bare(y) else loose",
                 "None",
             ),
             "second norms: a product with eps of a third": (

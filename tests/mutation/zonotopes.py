@@ -26,7 +26,7 @@ MUTANTS: list[Mutant] = [
             ),
             "norm: numbers' own unknowns forgotten": (
                 "_to_first_order",
-                "None if y.own is None else loose",
+                "None if _bare(y) else loose",
                 "None",
             ),
             "norm: useful beyond overflow": (

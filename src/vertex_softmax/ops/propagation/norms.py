@@ -79,14 +79,19 @@ def _to_first_order(y: Zonotope, eps: float, origin: str) -> Zonotope:
         for unknowns, columns in y.blocks.items()
     }
     blocks.update(error_blocks(error, origin))
-    found = Zonotope(centre, blocks, None if y.own is None else loose, torch.zeros_like(c))
+    found = Zonotope(centre, blocks, None if _bare(y) else loose, torch.zeros_like(c))
     fits = useful & (found.radius.mean(-1) <= d**0.5) & centre.isfinite().all(-1)
     return _on_sphere(rounded(found, found.centre.abs() + found.radius), fits, origin)
 
 
 def _rounding(y: Zonotope, loose: Tensor) -> tuple[Ellipse, ...]:
     """What is loose, if y has slack alone: rounding, which as intervals would grow from layer to layer."""
-    return (Ellipse(torch.diag_embed(loose), loose.sum(-1).sqrt()),) if y.own is None else ()
+    return (Ellipse(torch.diag_embed(loose), loose.sum(-1).sqrt()),) if _bare(y) else ()
+
+
+def _bare(y: Zonotope) -> bool:
+    """Whether what is loose is rounding alone; to second order numbers keep unknowns of their own for it."""
+    return y.own is None and y.inputs is None
 
 
 def along(columns: Tensor, direction: Tensor) -> Tensor:
@@ -145,7 +150,7 @@ def _to_second_order(y: Zonotope, eps: float, origin: str, inputs: InputUnknowns
     }
     blocks.update(error_blocks(errors, origin))
     centre = (rho * (1 + (e_low + e_high) / 2)).unsqueeze(-1) * c
-    found = Zonotope(centre, blocks, None if y.own is None else loose, torch.zeros_like(c))
+    found = Zonotope(centre, blocks, None if _bare(y) else loose, torch.zeros_like(c))
     found = with_products(found, inputs, _products((y, across), inputs, pull, whole, kappa, rho))
     found = rounded(found, found.centre.abs() + found.rough_radius)
     return found, useful & found.centre.isfinite().all(-1) & (found.radius.mean(-1) <= d**0.5)

@@ -332,10 +332,11 @@ def attended(scores: Zonotope, masked: Tensor, values: Zonotope, origin: str) ->
         shape = values.alone.row_shape
         errors.append(over_keys(at.abs() * shape.size.sqrt().unsqueeze(-2), shape.matrix))
     loose, none = (at.abs() + off) @ values.loose, torch.zeros_like(row)
-    if values.own is None:  # rounding: as intervals it would grow from layer to layer
+    bare = values.own is None and values.inputs is None
+    if bare:  # rounding: as intervals it would grow from layer to layer
         errors.append(Ellipse(torch.diag_embed(loose), loose.sum(-1).sqrt()))
     blocks.update(error_blocks(errors, origin))
     centre = row + (middle.unsqueeze(-1) * away).sum(-2) + shift
-    found = Zonotope(centre, blocks, None if values.own is None else loose, none)
+    found = Zonotope(centre, blocks, None if bare else loose, none)
     most = (values.centre.abs() + values.rough_radius).amax(-2, keepdim=True)
     return rounded(found, found.rough_radius + 2 * most.expand_as(centre))

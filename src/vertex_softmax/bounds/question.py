@@ -52,6 +52,8 @@ class Question:
     """boxes that several methods need, made once (`once`)"""
     products: bool = True
     """whether zonotopes may have products of the input's unknowns (docs/norms.md): tighter, and many times the work"""
+    triples: bool = False
+    """whether they may have products of three of them besides"""
     numbers: int | None = None
     """how many numbers the blocks of a node's zonotope may have for each input; None: what bounds/memory.py allows"""
 

@@ -175,7 +175,8 @@ def input_products(question: Question) -> InputUnknowns | None:
     if dimension > 1:
         both = BallProducts(name, count)
         return InputUnknowns(name, count, both, both)
-    return InputUnknowns(name, count, Unknowns(name), Pairs(name, count))
+    triples = Unknowns(name) if question.triples else None
+    return InputUnknowns(name, count, Unknowns(name), Pairs(name, count), triples)
 
 
 def lowest(zonotope: Zonotope, A: Tensor) -> Tensor:
@@ -353,7 +354,7 @@ def merged(zonotope: Zonotope, most: int, origin: str) -> Zonotope:
 def _sizes_of_blocks(zonotope: Zonotope) -> dict[Unknowns, int]:
     """How many numbers each block has, but for products of the input's unknowns, which have a limit of their own."""
     inputs = zonotope.inputs
-    products = () if inputs is None else (inputs.pairs, inputs.squares)
+    products = () if inputs is None else (inputs.pairs, inputs.squares, inputs.triples)
     return {
         unknowns: spread_numbers(unknowns, columns)
         for unknowns, columns in zonotope.blocks.items()

@@ -55,6 +55,8 @@ class InputUnknowns(Unknowns):
     """over a cube ζ_i in [−1, 1] with ξ_i² = (1 + ζ_i) / 2; over a ball those of `pairs`"""
     pairs: Unknowns
     """over a cube a `Pairs`, over a ball a `BallProducts`"""
+    triples: Unknowns | None = None
+    """products of three, each as an unknown of its own (ops/triples.py), where these are kept too: over a cube alone"""
 
     @property
     def ball(self) -> bool:

@@ -254,6 +254,19 @@ class Zonotope:
         return Zonotope(torch.zeros_like(self.centre), blocks, self.own, self.slack)
 
     @functools.cached_property
+    def quadratic(self) -> Zonotope:
+        """What is a product of two of the input's unknowns, around 0."""
+        zero, inputs = torch.zeros_like(self.centre), self.inputs
+        known = () if inputs is None else (inputs.pairs, inputs.squares)
+        return Zonotope(zero, {unknowns: self.blocks[unknowns] for unknowns in known if unknowns in self.blocks}, None, zero)
+
+    @functools.cached_property
+    def third(self) -> Zonotope:
+        """What is neither `linear` nor `quadratic`, around 0."""
+        blocks = {unknowns: columns for unknowns, columns in self.rest.blocks.items() if unknowns not in self.quadratic.blocks}
+        return Zonotope(torch.zeros_like(self.centre), blocks, self.own, self.slack)
+
+    @functools.cached_property
     def spread(self) -> Zonotope:
         """The same without local unknowns: all balls of a block stand at every number; itself where there are none."""
         whole: dict[Unknowns, Unknowns] = {u: u.everywhere for u in self.blocks if isinstance(u, LocalUnknowns)}

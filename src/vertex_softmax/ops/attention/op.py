@@ -33,6 +33,7 @@ from vertex_softmax.ops.interval import Interval
 from vertex_softmax.ops.propagation.rows import attended, centred_scores
 from vertex_softmax.ops.propagation.second_order import chosen
 from vertex_softmax.ops.propagation.second_rows import attended_to_second_order
+from vertex_softmax.ops.propagation.third_rows import attended_to_third_order
 from vertex_softmax.ops.registry import register
 from vertex_softmax.ops.rules import RowRule
 from vertex_softmax.ops.softmax import MaskedSoftmax, linear_rows, probabilities
@@ -108,6 +109,11 @@ class Attention(MaskedSoftmax, Summarising, Propagating, Centring, Splittable):
         centre, unknowns = self._centre(scores, boxes[0]), scores.inputs or values.inputs
         if unknowns is None:
             return attended(scores, centre, values, origin)
+        if unknowns.triples is not None:
+            third, error = attended_to_third_order(scores, centre, values, unknowns, origin)
+            if __import__("os").environ.get("DBG"):
+                print("rows", float(error.max()))
+            return third
         second, useful = attended_to_second_order(scores, centre, values, unknowns, origin)
         if bool(useful.all()):
             return second

@@ -1,0 +1,56 @@
+"""Smooth functions of one number to third order in the input's unknowns (third_order.py).
+
+With |x'| ≤ h, x' = ℓ + q + s and r = q + s, by Taylor's polynomial with a bound F of |f''''|:
+  f(c + x') = f + f' x' + f'' x'²/2 + f''' x'³/6 ± F h⁴/24,
+  x'² = ℓ² + 2ℓq + (ℓ s + s x' + q r),
+  x'³ = ℓ³ + m r,  m = x'² + x' ℓ + ℓ² between 0 and M = h² + h|ℓ| + |ℓ|².
+ℓ², ℓ q and ℓ³ are kept; m r is M/2 · r to within M/2 · |r|.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+
+import torch
+from torch import Tensor
+
+from vertex_softmax.ops import triples
+from vertex_softmax.ops.propagation.curves import Derivatives
+from vertex_softmax.ops.propagation.products import product_errors
+from vertex_softmax.ops.propagation.rounding import rounded
+from vertex_softmax.ops.propagation.second_order import linear_columns
+from vertex_softmax.ops.propagation.third_order import quadratic_columns, with_cubic, with_quadratic
+from vertex_softmax.ops.unknowns import InputUnknowns, Unknowns
+from vertex_softmax.ops.zonotope import Zonotope
+
+
+def bent_to_third_order(
+    x: Zonotope, at: Derivatives, h: Tensor, inputs: InputUnknowns, origin: str
+) -> tuple[Zonotope, Tensor]:
+    """f(x), and how large the errors of each row are (batch, rows...), in the mean over directions."""
+    line, rest = x.linear.radius, x.rest.tight_radius
+    most = h.square() + h * line + line.square()  # M
+    bow, third = at.second / 2, at.third / 6
+    own, balls = product_errors([(x.linear, x.third), (x.third, x), (x.quadratic, x.rest)], origin, bow)
+    own = own + third.abs() * most / 2 * rest + at.fourth * h**4 / 24
+    slope = at.first + third * most / 2  # of r
+    blocks: dict[Unknowns, Tensor] = {
+        u: columns * (at.first if u is inputs else slope)[:, None, None] for u, columns in x.blocks.items()
+    }
+    length = torch.zeros_like(own[..., 0])
+    if balls is not None:
+        blocks[balls[0]] = balls[1]
+        length = balls[1].square().sum((2, -1)).sqrt().sum(1)
+    error = length + math.sqrt(2 / math.pi) * own.sum(-1)
+    found = Zonotope(at.value, blocks, own + slope.abs() * x.loose, torch.zeros_like(own))
+    of_x, form = linear_columns(x, inputs), quadratic_columns(x, inputs)
+    constant, square = triples.squared(of_x, of_x)
+    found = with_quadratic(found, inputs, bow * constant, bow[:, None] * square)
+    cubic = triples.times(of_x, at.second[:, None] * form + third[:, None] * square)
+    line = cubic.line + (third * constant)[:, None] * of_x
+    found = with_cubic(found, inputs, triples.Cubic(line, cubic.products))
+    reach = x.centre.abs() + x.rough_radius
+    size = at.value.abs() + (1 + slope.abs() + at.first.abs()) * reach
+    size = size + bow.abs() * reach.square() + third.abs() * reach**3
+    return rounded(found, size + found.rough_radius), error

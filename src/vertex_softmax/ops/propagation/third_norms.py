@@ -1,0 +1,108 @@
+"""The normalisation to third order in the input's unknowns (third_order.py), with the words of norms.py.
+
+With b = |y⊥|²/W, (1 + a)⁻² = 1 − 2a + φ, φ ≥ 0, and (1 + s)^{−1/2} = 1 − β/2 + E, where β = b (1 + a)⁻² and E is of
+fourth order but for eps, exactly
+  y/(ρσ) = c + y⊥ − a y⊥ + a² y⊥ − a³/(1 + a) y⊥ − (b/2)(1 − 2a + φ) c − (b/2)(1 + a)⁻³ y⊥ + E (c + y⊥/(1 + a)).
+Every deviation is ℓ + q + s, r = q + s, and b_ℓ = |ℓ⊥|²/W. Products of two of the input's unknowns are −a_ℓ ℓ⊥ and
+−b_ℓ/2 c, products of three
+  (a_ℓ² − a_q − b_ℓ/2) ℓ⊥ − a_ℓ q⊥ + (a_ℓ b_ℓ − ℓ⊥·q⊥/W) c.
+What is left is of fourth order: multiples of y⊥, of ℓ⊥, of r⊥ and of s⊥, each in its own shape, and of c.
+"""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from vertex_softmax.ops import triples
+from vertex_softmax.ops.propagation.norms import across_centre, inner
+from vertex_softmax.ops.propagation.rounding import rounded
+from vertex_softmax.ops.propagation.second_order import linear_columns
+from vertex_softmax.ops.propagation.third_order import quadratic_columns, with_cubic, with_quadratic
+from vertex_softmax.ops.unknowns import InputUnknowns
+from vertex_softmax.ops.zonotope import Ellipse, Segments, Zonotope, error_blocks
+
+
+def normalized_to_third_order(y: Zonotope, eps: float, origin: str, inputs: InputUnknowns) -> tuple[Zonotope, Tensor]:
+    """The rows of y, (batch, rows..., d), and in which of them (batch, rows...) that may be used."""
+    c = y.centre
+    d = c.shape[-1]
+    square = c.square().sum(-1)
+    whole = square + d * eps
+    limits = torch.finfo(c.dtype)
+    safe = torch.where(square > limits.tiny / limits.eps, square, torch.ones_like(square))
+    A, A_line, A_form, A_third, A_rest = (x.reach(c) / safe for x in (y, y.linear, y.quadratic, y.third, y.rest))
+    useful = (A < 1) & whole.isfinite() & (square > limits.tiny / limits.eps)
+    across = across_centre(y, c, safe)
+    of_all, of_line, of_rest, of_third = (
+        x.row_shape for x in (across, across.linear, across.rest, across.third)
+    )
+    B, B_rest = of_all.farthest() / whole, of_rest.farthest() / whole
+    mixed, far = inner(of_line, of_rest) / whole, inner(of_line, of_third) / whole
+    A, A_line, A_form, A_third, A_rest, B, B_rest, mixed, far = (
+        torch.where(useful, x, torch.zeros_like(x))
+        for x in (A, A_line, A_form, A_third, A_rest, B, B_rest, mixed, far)
+    )
+    few, many = (1 + A).pow(-2), (1 - A).pow(-2)  # the range of (1 + a)⁻²
+    kappa = d * eps / whole
+    s_low, s_high = kappa * (few - 1), B * many + kappa * (many - 1)
+    psi = torch.maximum((1 + s_high).rsqrt() - 1 + s_high / 2, (1 + s_low).rsqrt() - 1 + s_low / 2).clamp(min=0)
+    e_low, e_high = -kappa * (many - 1) / 2, kappa * (1 - few) / 2 + psi
+    spread = torch.maximum(-e_low, e_high)
+    other = 2 * mixed + B_rest  # |b − b_ℓ|
+    c_low = e_low - B * (many - 1 - 2 * A) / 2
+    apart = (2 * far + B_rest) / 2 + A_rest * B + A_line * other
+    # multiples of y⊥, ℓ⊥, r⊥ and s⊥
+    of_y = A_third + A**3 / (1 - A) + B * ((1 - A).pow(-3) - 1) / 2 + spread / (1 - A)
+    of_l = A_rest * (A + A_line) + other / 2
+    of_r, middle = A_form + A.square() / 2 + B / 4, A.square() / 2 - B / 4
+    rho = (d / whole).sqrt()
+    errors = (
+        Ellipse(of_all.matrix, rho * of_y * of_all.size.sqrt()),
+        Ellipse(of_line.matrix, rho * of_l * of_line.size.sqrt()),
+        Ellipse(of_rest.matrix, rho * of_r * of_rest.size.sqrt()),
+        Ellipse(of_third.matrix, rho * A_line * of_third.size.sqrt()),
+        Segments((rho * ((e_high - c_low) / 2 + apart))[..., None, None] * c.unsqueeze(-2)),
+    )
+    factor = (rho * (1 + middle)).unsqueeze(-1)
+    blocks = {
+        unknowns: (rho.unsqueeze(-1) if unknowns is inputs else factor)[:, None, None] * columns
+        for unknowns, columns in across.blocks.items()
+    }
+    blocks.update(error_blocks(errors, origin))
+    centre = (rho * (1 + (e_high + c_low) / 2)).unsqueeze(-1) * c
+    found = Zonotope(centre, blocks, factor.abs() * across.loose, torch.zeros_like(c))
+    found = _with_products(found, y, across, inputs, safe, whole, rho)
+    found = rounded(found, found.centre.abs() + found.rough_radius)
+    return found, useful & found.centre.isfinite().all(-1) & (found.radius.mean(-1) <= d**0.5)
+
+
+def _with_products(
+    found: Zonotope, y: Zonotope, across: Zonotope, inputs: InputUnknowns, square: Tensor, whole: Tensor, rho: Tensor
+) -> Zonotope:
+    """The products of two and of three of the input's unknowns."""
+    c, scale = y.centre, rho.unsqueeze(-1)
+    pull = c / square.unsqueeze(-1)
+    line, form = linear_columns(across, inputs), quadratic_columns(across, inputs)
+    a_line = (linear_columns(y, inputs) * pull[:, None]).sum(-1)  # (batch, n, rows...)
+    a_form = (quadratic_columns(y, inputs) * pull[:, None]).sum(-1)
+    b_constant, b_form = triples.quadratic(torch.einsum("bi...d,bj...d->bij...", line, line))
+    b_constant, b_form = b_constant / whole, b_form / whole[:, None]
+    a_constant, a_square = triples.squared(a_line, a_line)
+    # −a_ℓ ℓ⊥ − b_ℓ/2 c
+    constant, square_form = triples.squared(a_line.unsqueeze(-1), line)
+    constant = -constant - (b_constant / 2).unsqueeze(-1) * c
+    square_form = -square_form - (b_form / 2).unsqueeze(-1) * c[:, None]
+    found = with_quadratic(found, inputs, scale * constant, scale[:, None] * square_form)
+    # (a_ℓ² − a_q − b_ℓ/2) ℓ⊥ − a_ℓ q⊥
+    factor, factor_constant = a_square - a_form - b_form / 2, a_constant - b_constant / 2
+    one = triples.times(line, factor.unsqueeze(-1))
+    two = triples.times(a_line.unsqueeze(-1), form)
+    # (a_ℓ b_ℓ − ℓ⊥·q⊥/W) c
+    along = triples.times(a_line, b_form)
+    turned = triples.packed(torch.einsum("bi...d,bm...d->bim...", line, form / whole[:, None, ..., None]))
+    c_line = along.line + b_constant[:, None] * a_line - turned.line
+    c_products = along.products - turned.products
+    lines = one.line + factor_constant[:, None, ..., None] * line - two.line + c_line.unsqueeze(-1) * c[:, None]
+    products = one.products.sub_(two.products).addcmul_(c_products.unsqueeze(-1), c[:, None])
+    return with_cubic(found, inputs, triples.Cubic(scale[:, None] * lines, products.mul_(scale[:, None])))

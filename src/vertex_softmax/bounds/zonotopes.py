@@ -39,6 +39,7 @@ from vertex_softmax.ops.unknowns import (
     InputUnknowns,
     LocalUnknowns,
     Pairs,
+    Triples,
     Unknowns,
     in_numbers,
     spread_numbers,
@@ -175,7 +176,7 @@ def input_products(question: Question) -> InputUnknowns | None:
     if dimension > 1:
         both = BallProducts(name, count)
         return InputUnknowns(name, count, both, both)
-    triples = Unknowns(name) if question.triples else None
+    triples = Triples(name, count) if question.triples else None
     return InputUnknowns(name, count, Unknowns(name), Pairs(name, count), triples)
 
 
@@ -187,7 +188,7 @@ def lowest(zonotope: Zonotope, A: Tensor) -> Tensor:
     for unknowns, columns in zonotope.blocks.items():
         along = A @ columns.flatten(3).flatten(1, 2).mT  # (batch, S, balls · dimension)
         along = along.unflatten(-1, columns.shape[1:3])
-        if isinstance(unknowns, Pairs | BallProducts):
+        if isinstance(unknowns, Pairs | BallProducts | Triples):
             found = found - reach_of(unknowns, along.movedim(1, -1), tight=True)
         else:
             found = found - norm(along, (-1,)).sum(-1)

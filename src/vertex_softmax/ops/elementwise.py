@@ -89,7 +89,7 @@ class Elementwise(Splittable, Propagating):
         band = self.band(box, Rules(attention=RowRule.AFFINE, parallel=True))
         if x.inputs is not None and x.inputs.triples is not None and (at := self.derivatives(x.centre)) is not None:
             away = torch.maximum(box.upper - x.centre, x.centre - box.lower)
-            h = torch.minimum(x.tight_radius, away).clamp(min=0)
+            h = torch.minimum(x.tightest_radius, away).clamp(min=0)
             return bent_to_third_order(x, at, h, x.inputs, origin)[0]
         parabola = None if x.inputs is None else self.parabola(x, box)
         return bent(x, band) if parabola is None else bent_to_second_order(x, band, parabola, origin)

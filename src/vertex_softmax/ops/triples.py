@@ -4,7 +4,11 @@ Over the cube |ξ_i| ≤ 1 let ζ_i = 2ξ_i² − 1, which lies in [−1, 1] lik
 coefficients (batch, n(n−1)/2 + n, *shape) of ξ_i ξ_j, i < j, and then of ζ_i. A form of third degree is a linear one and
 coefficients (batch, `size(n)`, *shape) of ξ_i ξ_j ξ_k, i < j < k, and then of ζ_i ξ_k for all i and k, in rows i:
   ξ_i² ξ_k = (ξ_k + ζ_i ξ_k) / 2,
-so that half of it is linear. Each of these products is taken as an unknown of its own: Σ |coefficients| is its reach.
+so that half of it is linear.
+
+A form of third degree is at most Σ |coefficients|. Or, with the matrix A_km of the coefficients of ξ_k times product m
+of two (a third of that of ξ_i ξ_j ξ_k stands at each of its three places) and any weights u, v > 0, since all factors
+are in [−1, 1], at most √(Σ u Σ v) times the spectral norm of u^{−1/2} A v^{−1/2}; u and v are the sums of |A| over rows and columns.
 """
 
 from __future__ import annotations
@@ -91,11 +95,11 @@ def times(a: Tensor, form: Tensor) -> Cubic:
 
 def packed(full: Tensor) -> Cubic:
     """Of coefficients of ξ_k times (pairs, then ζ_i): (batch, n, n(n−1)/2 + n, *shape)."""
-    count = full.shape[1]
-    at = places(count, full.device)
-    triple = full[:, at.first, at.without_first]
-    triple += full[:, at.second, at.without_second]
-    triple += full[:, at.third, at.without_third]
+    count, wide = full.shape[1], full.shape[2]
+    at, flat = places(count, full.device), full.flatten(1, 2)
+    triple = flat.index_select(1, at.first * wide + at.without_first)
+    triple += flat.index_select(1, at.second * wide + at.without_second)
+    triple += flat.index_select(1, at.third * wide + at.without_third)
     first, second = pairs.places(count, full.device)
     pair = torch.arange(len(first), device=full.device)
     half = full.new_zeros(full.shape[0], count, count, *full.shape[3:])
@@ -104,3 +108,61 @@ def packed(full: Tensor) -> Cubic:
     line = half.sum(1)
     mixed = half + full[:, :, len(first) :].transpose(1, 2)
     return Cubic(line, torch.cat([triple, mixed.flatten(1, 2)], 1))
+
+
+MOST_NUMBERS = 1 << 23
+"""Matrices are made for at most this many numbers at a time (64 MiB in float64)."""
+SQUARINGS = 3
+"""The largest eigenvalue of a matrix is bounded by the p-norm of all, p = 2^(SQUARINGS + 1)."""
+
+
+@functools.lru_cache(maxsize=8)
+def _spots(count: int, device: torch.device) -> tuple[Tensor, Tensor]:
+    """For each place of A, (n, n(n−1)/2 + n) flat, the coefficient that stands there, and its share of that; 0 is none."""
+    at, few = places(count, device), count * (count - 1) // 2
+    where = torch.zeros(count, few + count, dtype=torch.int64, device=device)
+    share = torch.zeros(count, few + count, dtype=torch.float64, device=device)
+    every = torch.arange(len(at.first), device=device)
+    for row, pair in ((0, 3), (1, 4), (2, 5)):
+        where[at[row], at[pair]] = every
+        share[at[row], at[pair]] = 1 / 3
+    where[:, few:] = len(every) + torch.arange(count * count, device=device).reshape(count, count).T
+    share[:, few:] = 1
+    return where.flatten(), share.flatten()
+
+
+def tight_reach(columns: Tensor, count: int) -> Tensor:
+    """How far forms of third degree reach, by their sums or by spectral norms: (batch, size, 1, *shape) → (batch, *shape)."""
+    shape = columns.shape[3:]
+    flat = columns.flatten(1, 2)
+    flat = flat.flatten(2) if shape else flat.unsqueeze(-1)  # (batch, size, numbers)
+    step = max(1, MOST_NUMBERS // (count * (count * (count + 1) // 2) * columns.shape[0]))
+    parts = [_reach(flat[..., i : i + step], count) for i in range(0, flat.shape[-1], step)]
+    return torch.cat(parts, -1).reshape(columns.shape[0], *shape)
+
+
+def _reach(columns: Tensor, count: int) -> Tensor:
+    """(batch, size, numbers) → (batch, numbers)."""
+    where, share = _spots(count, columns.device)
+    plain = columns.abs().sum(1)
+    most = columns.abs().amax(1)
+    most = torch.where(most > 0, most, torch.ones_like(most))
+    packed_ = (columns / most.unsqueeze(1)).mT.contiguous()  # (batch, numbers, size)
+    matrix_ = (packed_[..., where] * share.to(columns.dtype)).unflatten(-1, (count, -1))
+    sizes = matrix_.abs()
+    u, v = sizes.sum(-1), sizes.sum(-2)
+    matrix_.mul_(_inverse_roots(u).unsqueeze(-1)).mul_(_inverse_roots(v).unsqueeze(-2))
+    gram = matrix_ @ matrix_.mT
+    size_ = gram.square().sum((-2, -1)).sqrt()
+    power = gram / torch.where(size_ > 0, size_, torch.ones_like(size_))[..., None, None]
+    for _ in range(SQUARINGS):
+        power = power @ power
+    norm = power.square().sum((-2, -1)).pow(0.5 ** (SQUARINGS + 1)) * size_
+    grown = 1 + 8 * where.numel() * torch.finfo(columns.dtype).eps
+    found = (norm * u.sum(-1) * v.sum(-1)).sqrt() * most
+    return torch.minimum(found, plain) * grown
+
+
+def _inverse_roots(u: Tensor) -> Tensor:
+    """1/√u, and 0 where u = 0: those rows are 0."""
+    return torch.where(u > 0, torch.where(u > 0, u, torch.ones_like(u)).rsqrt(), torch.zeros_like(u))

@@ -22,11 +22,11 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from vertex_softmax.ops import pairs
+from vertex_softmax.ops import pairs, triples
 from vertex_softmax.ops.generators import most_eigenvalue, raised, root
 from vertex_softmax.ops.interval import Interval
 from vertex_softmax.ops.lengths import lengths, norm, pieces, sum_of_lengths
-from vertex_softmax.ops.unknowns import BallProducts, InputUnknowns, LocalUnknowns, Pairs, Unknowns, in_rows
+from vertex_softmax.ops.unknowns import BallProducts, InputUnknowns, LocalUnknowns, Pairs, Triples, Unknowns, in_rows
 
 
 class Ellipse(NamedTuple):
@@ -99,6 +99,7 @@ class Care(Enum):
     ROUGH = "as one ball"
     PLAIN = "by the Frobenius norm"
     TIGHT = "by the spectral norm"
+    TIGHTEST = "products of three by the spectral norm too"
 
 
 class Reach(NamedTuple):
@@ -121,7 +122,9 @@ class KnownReaches:
 
     def of(self, unknowns: Unknowns, columns: Tensor, care: Care) -> Tensor:
         """The reach of a block."""
-        if care is not Care.ROUGH and not isinstance(unknowns, Pairs | BallProducts):
+        if care is Care.TIGHTEST and not isinstance(unknowns, Triples):
+            care = Care.TIGHT
+        if care is Care.TIGHT and not isinstance(unknowns, Pairs | BallProducts):
             care = Care.ROUGH
         if care is Care.PLAIN and not isinstance(unknowns, Pairs):
             care = Care.ROUGH
@@ -130,7 +133,7 @@ class KnownReaches:
             if care is Care.ROUGH:
                 reach = sum_of_lengths(columns)
             else:
-                reach = reach_of(unknowns, columns, tight=care is Care.TIGHT)
+                reach = reach_of(unknowns, columns, tight=care is not Care.PLAIN)
             known = Reach(weakref.ref(columns), columns._version, reach)
             self._found[unknowns, care] = known
         return known.reach
@@ -185,6 +188,11 @@ class Zonotope:
         if not any(isinstance(unknowns, Pairs | BallProducts) for unknowns in self.blocks):
             return self.radius
         return torch.minimum(self._radius(Care.TIGHT), self.radius)
+
+    @functools.cached_property
+    def tightest_radius(self) -> Tensor:
+        """The same with products of three bounded by spectral norms too, which takes longer still."""
+        return torch.minimum(self._radius(Care.TIGHTEST), self.tight_radius)
 
     def _radius(self, care: Care) -> Tensor:
         found = self.loose
@@ -244,27 +252,29 @@ class Zonotope:
     def linear(self) -> Zonotope:
         """What is linear in the input's unknowns, around 0; nothing where products of them are not known."""
         zero, inputs = torch.zeros_like(self.centre), self.inputs
-        return Zonotope(zero, {} if inputs is None else {inputs: self.blocks[inputs]}, None, zero)
+        return Zonotope(zero, {} if inputs is None else {inputs: self.blocks[inputs]}, None, zero, self.reaches)
 
     @functools.cached_property
     def rest(self) -> Zonotope:
         """What is not `linear`, around 0."""
         inputs = self.inputs
         blocks = {unknowns: columns for unknowns, columns in self.blocks.items() if unknowns is not inputs}
-        return Zonotope(torch.zeros_like(self.centre), blocks, self.own, self.slack)
+        return Zonotope(torch.zeros_like(self.centre), blocks, self.own, self.slack, self.reaches)
 
     @functools.cached_property
     def quadratic(self) -> Zonotope:
         """What is a product of two of the input's unknowns, around 0."""
         zero, inputs = torch.zeros_like(self.centre), self.inputs
         known = () if inputs is None else (inputs.pairs, inputs.squares)
-        return Zonotope(zero, {unknowns: self.blocks[unknowns] for unknowns in known if unknowns in self.blocks}, None, zero)
+        blocks = {unknowns: self.blocks[unknowns] for unknowns in known if unknowns in self.blocks}
+        return Zonotope(zero, blocks, None, zero, self.reaches)
 
     @functools.cached_property
     def third(self) -> Zonotope:
         """What is neither `linear` nor `quadratic`, around 0."""
-        blocks = {unknowns: columns for unknowns, columns in self.rest.blocks.items() if unknowns not in self.quadratic.blocks}
-        return Zonotope(torch.zeros_like(self.centre), blocks, self.own, self.slack)
+        known = self.quadratic.blocks
+        blocks = {unknowns: columns for unknowns, columns in self.rest.blocks.items() if unknowns not in known}
+        return Zonotope(torch.zeros_like(self.centre), blocks, self.own, self.slack, self.reaches)
 
     @functools.cached_property
     def spread(self) -> Zonotope:
@@ -393,6 +403,8 @@ def reach_of(unknowns: Unknowns, columns: Tensor, *, tight: bool = False) -> Ten
         return (pairs.tight_reach if tight else pairs.reach)(columns, unknowns.count)
     if tight and isinstance(unknowns, BallProducts):
         return pairs.ball_reach(columns, unknowns.count)
+    if tight and isinstance(unknowns, Triples):
+        return triples.tight_reach(columns, unknowns.count)
     return sum_of_lengths(columns)
 
 

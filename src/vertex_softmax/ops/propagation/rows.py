@@ -25,7 +25,7 @@ from vertex_softmax.ops.interval import Interval
 from vertex_softmax.ops.lengths import lengths, norm
 from vertex_softmax.ops.propagation.rounding import rounded
 from vertex_softmax.ops.unknowns import LocalUnknowns, Unknowns
-from vertex_softmax.ops.zonotope import Ellipse, Segments, Zonotope, error_blocks, reach_of, times_left, times_rows
+from vertex_softmax.ops.zonotope import Care, Ellipse, Segments, Zonotope, error_blocks, times_left, times_rows
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -40,6 +40,8 @@ class CentredScores:
     """what is not in the blocks"""
     reach: Tensor
     """τ, |t| at most"""
+    deviation: Zonotope
+    """t itself, around 0"""
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -53,7 +55,7 @@ class Weights:
     """of p_j"""
 
 
-def centred_scores(scores: Zonotope, masked: Tensor) -> CentredScores:
+def centred_scores(scores: Zonotope, masked: Tensor, care: Care = Care.TIGHT) -> CentredScores:
     """`masked`: the centre of the scores with −inf where a key is masked."""
     scores = scores.spread
     log_weights = masked.log_softmax(-1)
@@ -74,10 +76,11 @@ def centred_scores(scores: Zonotope, masked: Tensor) -> CentredScores:
     # of a key with nearly all the weight, t is the small difference of large numbers
     rounding = OUTWARD.get(weights.dtype, 0.0) or 8 * torch.finfo(weights.dtype).eps
     own = own + torch.where(present, rounding * scores.radius, torch.zeros_like(weights))
+    deviation = Zonotope(torch.zeros_like(weights), blocks, None, own)
     reach = own
-    for unknowns, columns in blocks.items():
-        reach = reach + reach_of(unknowns, columns, tight=True)
-    return CentredScores(log_weights=log_weights, blocks=blocks, loose=own, reach=reach)
+    for unknowns in blocks:
+        reach = reach + deviation.reach_of_block(unknowns, care)
+    return CentredScores(log_weights=log_weights, blocks=blocks, loose=own, reach=reach, deviation=deviation)
 
 
 def _others(x: Tensor) -> Tensor:

@@ -29,7 +29,7 @@ def bent_to_third_order(
     x: Zonotope, at: Derivatives, h: Tensor, inputs: InputUnknowns, origin: str
 ) -> tuple[Zonotope, Tensor]:
     """f(x), and how large the errors of each row are (batch, rows...), in the mean over directions."""
-    line, rest = x.linear.radius, x.rest.tight_radius
+    line, rest = x.linear.radius, x.rest.tightest_radius
     most = h.square() + h * line + line.square()  # M
     bow, third = at.second / 2, at.third / 6
     own, balls = product_errors([(x.linear, x.third), (x.third, x), (x.quadratic, x.rest)], origin, bow)

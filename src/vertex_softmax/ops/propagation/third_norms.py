@@ -11,6 +11,8 @@ What is left is of fourth order: multiples of y⊥, of ℓ⊥, of r⊥ and of s�
 
 from __future__ import annotations
 
+import dataclasses
+
 import torch
 from torch import Tensor
 
@@ -38,7 +40,13 @@ def normalized_to_third_order(y: Zonotope, eps: float, origin: str, inputs: Inpu
         x.row_shape for x in (across, across.linear, across.rest, across.third)
     )
     B, B_rest = of_all.farthest() / whole, of_rest.farthest() / whole
-    mixed, far = inner(of_line, of_rest) / whole, inner(of_line, of_third) / whole
+    far = inner(of_line, of_third) / whole
+    forms = _forms(y, across, inputs, safe, whole)
+    turned = triples.tight_reach(forms.turned.products.unsqueeze(2), inputs.count) + forms.turned.line.abs().sum(1)
+    mixed = torch.minimum(inner(of_line, of_rest) / whole, turned + far)
+    of_square = Zonotope(torch.zeros_like(square), {}, None, torch.zeros_like(square))
+    of_square = with_quadratic(of_square, inputs, forms.b_constant, forms.b_form)
+    B = torch.minimum(B, of_square.centre + of_square.tight_radius + 2 * mixed + B_rest)
     A, A_line, A_form, A_third, A_rest, B, B_rest, mixed, far = (
         torch.where(useful, x, torch.zeros_like(x))
         for x in (A, A_line, A_form, A_third, A_rest, B, B_rest, mixed, far)
@@ -50,10 +58,10 @@ def normalized_to_third_order(y: Zonotope, eps: float, origin: str, inputs: Inpu
     e_low, e_high = -kappa * (many - 1) / 2, kappa * (1 - few) / 2 + psi
     spread = torch.maximum(-e_low, e_high)
     other = 2 * mixed + B_rest  # |b − b_ℓ|
-    c_low = e_low - B * (many - 1 - 2 * A) / 2
-    apart = (2 * far + B_rest) / 2 + A_rest * B + A_line * other
+    c_low = e_low - B * (many - 1 - 2 * A) / 2 - B_rest / 2
+    apart = far + A_rest * B + A_line * other
     # multiples of y⊥, ℓ⊥, r⊥ and s⊥
-    of_y = A_third + A**3 / (1 - A) + B * ((1 - A).pow(-3) - 1) / 2 + spread / (1 - A)
+    of_y = A_third + torch.maximum(A**3 / (1 - A), B * ((1 - A).pow(-3) - 1) / 2) + spread / (1 - A)
     of_l = A_rest * (A + A_line) + other / 2
     of_r, middle = A_form + A.square() / 2 + B / 4, A.square() / 2 - B / 4
     rho = (d / whole).sqrt()
@@ -72,37 +80,57 @@ def normalized_to_third_order(y: Zonotope, eps: float, origin: str, inputs: Inpu
     blocks.update(error_blocks(errors, origin))
     centre = (rho * (1 + (e_high + c_low) / 2)).unsqueeze(-1) * c
     found = Zonotope(centre, blocks, factor.abs() * across.loose, torch.zeros_like(c))
-    found = _with_products(found, y, across, inputs, safe, whole, rho)
+    found = _with_products(found, y.centre, forms, inputs, rho)
     found = rounded(found, found.centre.abs() + found.rough_radius)
     return found, useful & found.centre.isfinite().all(-1) & (found.radius.mean(-1) <= d**0.5)
 
 
-def _with_products(
-    found: Zonotope, y: Zonotope, across: Zonotope, inputs: InputUnknowns, square: Tensor, whole: Tensor, rho: Tensor
-) -> Zonotope:
-    """The products of two and of three of the input's unknowns."""
-    c, scale = y.centre, rho.unsqueeze(-1)
-    pull = c / square.unsqueeze(-1)
+@dataclasses.dataclass(frozen=True, eq=False)
+class Forms:
+    """ℓ⊥ and q⊥, (batch, ·, rows..., d), and what of a and b are forms, (batch, ·, rows...)."""
+
+    line: Tensor
+    form: Tensor
+    a_line: Tensor
+    a_form: Tensor
+    b_constant: Tensor
+    b_form: Tensor
+    turned: triples.Cubic
+    """ℓ⊥·q⊥/W"""
+
+
+def _forms(y: Zonotope, across: Zonotope, inputs: InputUnknowns, square: Tensor, whole: Tensor) -> Forms:
+    pull = (y.centre / square.unsqueeze(-1))[:, None]
     line, form = linear_columns(across, inputs), quadratic_columns(across, inputs)
-    a_line = (linear_columns(y, inputs) * pull[:, None]).sum(-1)  # (batch, n, rows...)
-    a_form = (quadratic_columns(y, inputs) * pull[:, None]).sum(-1)
-    b_constant, b_form = triples.quadratic(torch.einsum("bi...d,bj...d->bij...", line, line))
-    b_constant, b_form = b_constant / whole, b_form / whole[:, None]
+    constant, b_form = triples.quadratic(torch.einsum("bi...d,bj...d->bij...", line, line))
+    return Forms(
+        line=line,
+        form=form,
+        a_line=(linear_columns(y, inputs) * pull).sum(-1),
+        a_form=(quadratic_columns(y, inputs) * pull).sum(-1),
+        b_constant=constant / whole,
+        b_form=b_form / whole[:, None],
+        turned=triples.packed(torch.einsum("bi...d,bm...d->bim...", line, form / whole[:, None, ..., None])),
+    )
+
+
+def _with_products(found: Zonotope, c: Tensor, of: Forms, inputs: InputUnknowns, rho: Tensor) -> Zonotope:
+    """The products of two and of three of the input's unknowns."""
+    scale, a_line = rho.unsqueeze(-1), of.a_line
     a_constant, a_square = triples.squared(a_line, a_line)
     # −a_ℓ ℓ⊥ − b_ℓ/2 c
-    constant, square_form = triples.squared(a_line.unsqueeze(-1), line)
-    constant = -constant - (b_constant / 2).unsqueeze(-1) * c
-    square_form = -square_form - (b_form / 2).unsqueeze(-1) * c[:, None]
+    constant, square_form = triples.squared(a_line.unsqueeze(-1), of.line)
+    constant = -constant - (of.b_constant / 2).unsqueeze(-1) * c
+    square_form = -square_form - (of.b_form / 2).unsqueeze(-1) * c[:, None]
     found = with_quadratic(found, inputs, scale * constant, scale[:, None] * square_form)
     # (a_ℓ² − a_q − b_ℓ/2) ℓ⊥ − a_ℓ q⊥
-    factor, factor_constant = a_square - a_form - b_form / 2, a_constant - b_constant / 2
-    one = triples.times(line, factor.unsqueeze(-1))
-    two = triples.times(a_line.unsqueeze(-1), form)
+    factor, factor_constant = a_square - of.a_form - of.b_form / 2, a_constant - of.b_constant / 2
+    one = triples.times(of.line, factor.unsqueeze(-1))
+    two = triples.times(a_line.unsqueeze(-1), of.form)
     # (a_ℓ b_ℓ − ℓ⊥·q⊥/W) c
-    along = triples.times(a_line, b_form)
-    turned = triples.packed(torch.einsum("bi...d,bm...d->bim...", line, form / whole[:, None, ..., None]))
-    c_line = along.line + b_constant[:, None] * a_line - turned.line
-    c_products = along.products - turned.products
-    lines = one.line + factor_constant[:, None, ..., None] * line - two.line + c_line.unsqueeze(-1) * c[:, None]
+    along = triples.times(a_line, of.b_form)
+    c_line = along.line + of.b_constant[:, None] * a_line - of.turned.line
+    c_products = along.products - of.turned.products
+    lines = one.line + factor_constant[:, None, ..., None] * of.line - two.line + c_line.unsqueeze(-1) * c[:, None]
     products = one.products.sub_(two.products).addcmul_(c_products.unsqueeze(-1), c[:, None])
     return with_cubic(found, inputs, triples.Cubic(scale[:, None] * lines, products.mul_(scale[:, None])))

@@ -18,8 +18,7 @@ def cubic_product(x: Zonotope, y: Zonotope, inputs: InputUnknowns) -> triples.Cu
     y_line, y_form = linear_columns(y, inputs), quadratic_columns(y, inputs)
     parts = []
     for row in range(x.centre.shape[-2]):  # a row at a time, for memory's sake
-        one = slice(row, row + 1)
-        full = x_line[..., one, :][:, :, None] @ y_form[:, None]
-        full += (x_form[..., one, :][:, None] @ y_line[:, :, None])
+        full = torch.einsum("bp...k,bq...km->bpq...m", x_line[..., row, :], y_form)
+        full = full + torch.einsum("bq...k,bp...km->bpq...m", x_form[..., row, :], y_line)
         parts.append(triples.packed(full))
-    return triples.Cubic(*(torch.cat(each, -2) for each in zip(*parts, strict=True)))
+    return triples.Cubic(*(torch.stack(each, -2) for each in zip(*parts, strict=True)))

@@ -29,7 +29,7 @@ from vertex_softmax.ops.propagation.second_order import linear_columns
 from vertex_softmax.ops.propagation.second_rows import parabolas
 from vertex_softmax.ops.propagation.third_order import quadratic_columns, with_cubic, with_quadratic
 from vertex_softmax.ops.unknowns import InputUnknowns, Unknowns
-from vertex_softmax.ops.zonotope import Ellipse, Segments, Zonotope, error_blocks, times_left, times_rows
+from vertex_softmax.ops.zonotope import Care, Ellipse, Segments, Zonotope, error_blocks, times_left, times_rows
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -110,18 +110,18 @@ def attended_to_third_order(
 ) -> tuple[Zonotope, Tensor]:
     """softmax(scores) @ values, and how large the errors of each row are (batch, ..., n)."""
     values = values.spread
-    t = centred_scores(scores, masked)
+    t = centred_scores(scores, masked, Care.TIGHTEST)
     weights = t.log_weights.exp()
     row = weights @ values.centre
     away = values.centre.unsqueeze(-3) - row.unsqueeze(-2)  # w, (batch, ..., n, K, d)
     away = torch.nn.functional.pad(away, (0, 1), value=1.0)
-    deviation = Zonotope(torch.zeros_like(weights), {inputs: _none(weights, inputs), **t.blocks}, None, t.loose)
+    deviation = t.deviation
     sizes = Sizes(
         whole=t.reach,
         line=deviation.linear.radius,
         form=deviation.quadratic.tight_radius,
-        third=deviation.third.radius,
-        rest=deviation.rest.tight_radius,
+        third=deviation.third.tightest_radius,
+        rest=deviation.rest.tightest_radius,
     )
     numerator, first = _along(deviation, sizes, weights, away, inputs, origin)
     moved, second = _moved(deviation, sizes, weights, values, inputs, origin)
@@ -130,10 +130,6 @@ def attended_to_third_order(
     found = dataclasses.replace(found, centre=row + found.centre)
     most = (values.centre.abs() + values.rough_radius).amax(-2, keepdim=True)
     return rounded(found, found.rough_radius + 2 * most.expand_as(found.centre)), first + second + third
-
-
-def _none(weights: Tensor, inputs: InputUnknowns) -> Tensor:
-    return weights.new_zeros(()).expand(weights.shape[0], inputs.count, 1, *weights.shape[1:])
 
 
 def _sum(a: Zonotope, b: Zonotope) -> Zonotope:
@@ -159,15 +155,16 @@ def _along(
     blocks: dict[Unknowns, Tensor] = {
         u: times_rows(x, (beta if u is inputs else slope).unsqueeze(-1) * away) for u, x in t.blocks.items()
     }
-    own, balls = product_errors([(t.linear, t.third), (t.third, t), (t.quadratic, t.rest)], origin, gamma)
+    own, balls = product_errors([(t.linear, t.third)], origin, 2 * gamma)
+    bent = gamma * sizes.rest.square() / 2  # of γ r², between 0 and γ |r|²
     length = torch.zeros_like(own[..., 0])
     if balls is not None:
         columns = times_rows(balls[1], away)
         blocks[balls[0]] = columns
         length = columns.square().sum((2, -1)).sqrt().sum(1)
-    errors = Segments((own + mu * most / 2 * sizes.rest + delta + slope * t.loose).unsqueeze(-1) * away)
+    errors = Segments((own + bent + mu * most / 2 * sizes.rest + delta + slope * t.loose).unsqueeze(-1) * away)
     blocks.update(error_blocks([errors], origin))
-    centre = (alpha.unsqueeze(-1) * away).sum(-2)
+    centre = ((alpha + bent).unsqueeze(-1) * away).sum(-2)
     zero = torch.zeros_like(centre)
     found = Zonotope(centre, blocks, None, zero)
     line, form = linear_columns(t, inputs), quadratic_columns(t, inputs)
@@ -244,14 +241,14 @@ def _divided(
     top, z = part(slice(None, -1)), part(slice(-1, None))
     tau = sizes.whole
     most = 1 + (weights * (torch.expm1(tau) - tau)).sum(-1, keepdim=True)
-    low = torch.maximum(-z.tight_radius, 1 / whole - 1)  # Z ≥ 1
-    high = torch.minimum(z.tight_radius, most / whole - 1)
+    low = torch.maximum(-z.tightest_radius, 1 / whole - 1)  # Z ≥ 1
+    high = torch.minimum(z.tightest_radius, most / whole - 1)
     bow = torch.maximum(low.square() / (1 + low), high.square() / (1 + high))  # z²/(1 + z) is convex, 0 at 0
     over, under = 1 / (1 + low), 1 / (1 + high)
     middle, half = (over + under) / 2, (over - under) / 2
     of_line, of_rest = top.linear.row_shape, top.rest.row_shape
     errors: list[Ellipse | Segments] = [
-        Ellipse(of_line.matrix, (bow / 2 + z.third.radius).squeeze(-1) * of_line.size.sqrt()),
+        Ellipse(of_line.matrix, (bow / 2 + z.third.tightest_radius).squeeze(-1) * of_line.size.sqrt()),
         Ellipse(of_rest.matrix, half.squeeze(-1) * of_rest.size.sqrt()),
         Segments((bow / 2 * top.centre).unsqueeze(-2)),
     ]

@@ -84,9 +84,9 @@ def times(a: Tensor, form: Tensor) -> Cubic:
     """Σ a_k ξ_k times a quadratic form without its constant: (batch, n, *shape), (batch, n(n−1)/2 + n, *shape)."""
     count = a.shape[1]
     at = places(count, a.device)
-    triple = a[:, at.first] * form[:, at.without_first]
-    triple.addcmul_(a[:, at.second], form[:, at.without_second])
-    triple.addcmul_(a[:, at.third], form[:, at.without_third])
+    triple = a.index_select(1, at.first) * form.index_select(1, at.without_first)
+    triple.addcmul_(a.index_select(1, at.second), form.index_select(1, at.without_second))
+    triple.addcmul_(a.index_select(1, at.third), form.index_select(1, at.without_third))
     half = a.unsqueeze(2) * (matrix(form, count) / 2)
     line = half.sum(1)
     mixed = half.addcmul_(form[:, -count:].unsqueeze(2), a.unsqueeze(1))
@@ -148,7 +148,7 @@ def _reach(columns: Tensor, count: int) -> Tensor:
     most = columns.abs().amax(1)
     most = torch.where(most > 0, most, torch.ones_like(most))
     packed_ = (columns / most.unsqueeze(1)).mT.contiguous()  # (batch, numbers, size)
-    matrix_ = (packed_[..., where] * share.to(columns.dtype)).unflatten(-1, (count, -1))
+    matrix_ = packed_.index_select(-1, where).mul_(share.to(columns.dtype)).unflatten(-1, (count, -1))
     sizes = matrix_.abs()
     u, v = sizes.sum(-1), sizes.sum(-2)
     matrix_.mul_(_inverse_roots(u).unsqueeze(-1)).mul_(_inverse_roots(v).unsqueeze(-2))

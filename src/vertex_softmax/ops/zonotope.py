@@ -102,6 +102,10 @@ class Care(Enum):
     TIGHTEST = "products of three by the spectral norm too"
 
 
+SMALL = 0.005
+"""Products of three that reach less far than this share of the whole are bounded by their sum."""
+
+
 class Reach(NamedTuple):
     """How far columns move each number."""
 
@@ -175,30 +179,38 @@ class Zonotope:
     @functools.cached_property
     def radius(self) -> Tensor:
         """How far each number is from its centre, (batch, *shape)."""
-        return self._radius(Care.PLAIN)
+        return self.radius_by(Care.PLAIN)
 
     @functools.cached_property
     def rough_radius(self) -> Tensor:
         """Products of inputs as one ball: quick, for what need not be exact, such as rounding."""
-        return self._radius(Care.ROUGH)
+        return self.radius_by(Care.ROUGH)
 
     @functools.cached_property
     def tight_radius(self) -> Tensor:
         """The same with the products of inputs bounded by spectral norms, which takes longer: for what curves read."""
         if not any(isinstance(unknowns, Pairs | BallProducts) for unknowns in self.blocks):
             return self.radius
-        return torch.minimum(self._radius(Care.TIGHT), self.radius)
+        return torch.minimum(self.radius_by(Care.TIGHT), self.radius)
 
     @functools.cached_property
     def tightest_radius(self) -> Tensor:
         """The same with products of three bounded by spectral norms too, which takes longer still."""
-        return torch.minimum(self._radius(Care.TIGHTEST), self.tight_radius)
+        return torch.minimum(self.radius_by(Care.TIGHTEST), self.tight_radius)
 
-    def _radius(self, care: Care) -> Tensor:
+    def radius_by(self, care: Care) -> Tensor:
+        """How far each number is from its centre, (batch, *shape), with some care."""
         found = self.loose
         for unknowns in self.blocks:
-            found = found + self.reach_of_block(unknowns, care)
+            found = found + self.reach_of_block(unknowns, care if self._worth(unknowns, care) else Care.TIGHT)
         return found
+
+    def _worth(self, unknowns: Unknowns, care: Care) -> bool:
+        """Whether products of three are so large that more care pays."""
+        if care is not Care.TIGHTEST or not isinstance(unknowns, Triples):
+            return True
+        few = self.reach_of_block(unknowns, Care.ROUGH).amax()
+        return bool(few > SMALL * self.tight_radius.amax())
 
     def reach_of_block(self, unknowns: Unknowns, care: Care) -> Tensor:
         """How far a block moves each number, (batch, *shape); computed once."""

@@ -77,9 +77,7 @@ def centred_scores(scores: Zonotope, masked: Tensor, care: Care = Care.TIGHT) ->
     rounding = OUTWARD.get(weights.dtype, 0.0) or 8 * torch.finfo(weights.dtype).eps
     own = own + torch.where(present, rounding * scores.radius, torch.zeros_like(weights))
     deviation = Zonotope(torch.zeros_like(weights), blocks, None, own)
-    reach = own
-    for unknowns in blocks:
-        reach = reach + deviation.reach_of_block(unknowns, care)
+    reach = deviation.radius_by(care)
     return CentredScores(log_weights=log_weights, blocks=blocks, loose=own, reach=reach, deviation=deviation)
 
 

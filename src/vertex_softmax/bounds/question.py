@@ -117,6 +117,11 @@ class Question:
         relaxations = Relaxations(self.index, self.region)
         return dataclasses.replace(self, relaxations=relaxations, kept={}, products=False, numbers=numbers)
 
+    def to_third_order(self, deadline: float | None) -> Question:
+        """The same question with products of three of the input's unknowns, until a deadline; its boxes are made anew."""
+        relaxations = Relaxations(self.index, self.region)
+        return dataclasses.replace(self.until(deadline), relaxations=relaxations, kept={}, triples=True)
+
     def on_parts(self) -> Question:
         """The same question for boxes of parts of the set (`Boxes.parts`).
 

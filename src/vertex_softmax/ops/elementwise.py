@@ -39,6 +39,7 @@ from vertex_softmax.ops.propagation.curves import (
     relu_parabola,
     taylor,
 )
+from vertex_softmax.ops.propagation.third_curves import bent_by_best
 from vertex_softmax.ops.registry import register
 from vertex_softmax.ops.rules import ReluSlope, RowRule, Rules
 from vertex_softmax.ops.tensors import beside, spread
@@ -87,12 +88,11 @@ class Elementwise(Splittable, Propagating):
         x, box = inputs[0], boxes[0]
         box = box if x.inputs is None else box.meet(x.tight_box)
         band = self.band(box, Rules(attention=RowRule.AFFINE, parallel=True))
-        if x.inputs is not None and x.inputs.triples is not None and (at := self.derivatives(x.centre)) is not None:
-            away = torch.maximum(box.upper - x.centre, x.centre - box.lower)
-            h = torch.minimum(x.tightest_radius, away).clamp(min=0)
-            return bent_to_third_order(x, at, h, x.inputs, origin)[0]
         parabola = None if x.inputs is None else self.parabola(x, box)
-        return bent(x, band) if parabola is None else bent_to_second_order(x, band, parabola, origin)
+        found = bent(x, band) if parabola is None else bent_to_second_order(x, band, parabola, origin)
+        triples = x.inputs is not None and x.inputs.triples is not None
+        at = self.derivatives(x.centre) if triples else None
+        return found if at is None else bent_by_best(x, at, box, found, origin)
 
     def parabola(self, x: Zonotope, box: Interval) -> Parabola | None:
         """About the centre of x, for all numbers of x in a box; None if there is none."""
@@ -124,7 +124,6 @@ class Elementwise(Splittable, Propagating):
         return spread(A * self.evaluate(x) - slope * x for x in points)
 
 
-from vertex_softmax.ops.propagation.third_curves import bent_to_third_order
 @register
 @dataclasses.dataclass(frozen=True)
 class Relu(Elementwise):

@@ -1,14 +1,15 @@
 """Products of three unknowns of the input: Σ a_k ξ_k times a quadratic form, in a basis of numbers in [−1, 1].
 
-Over the cube |ξ_i| ≤ 1 let ζ_i = 2ξ_i² − 1, which lies in [−1, 1] like every ξ_i ξ_j. A quadratic form is a constant and
-coefficients (batch, n(n−1)/2 + n, *shape) of ξ_i ξ_j, i < j, and then of ζ_i. A form of third degree is a linear one and
-coefficients (batch, `size(n)`, *shape) of ξ_i ξ_j ξ_k, i < j < k, and then of ζ_i ξ_k for all i and k, in rows i:
+Over the cube |ξ_i| ≤ 1 let ζ_i = 2ξ_i² − 1, which lies in [−1, 1] like every ξ_i ξ_j. A quadratic form is a constant
+and coefficients (batch, n(n−1)/2 + n, *shape) of ξ_i ξ_j, i < j, and then of ζ_i. A form of third degree is a linear one
+and coefficients (batch, `size(n)`, *shape) of ξ_i ξ_j ξ_k, i < j < k, and then of ζ_i ξ_k for all i and k, in rows i:
   ξ_i² ξ_k = (ξ_k + ζ_i ξ_k) / 2,
 so that half of it is linear.
 
 A form of third degree is at most Σ |coefficients|. Or, with the matrix A_km of the coefficients of ξ_k times product m
 of two (a third of that of ξ_i ξ_j ξ_k stands at each of its three places) and any weights u, v > 0, since all factors
-are in [−1, 1], at most √(Σ u Σ v) times the spectral norm of u^{−1/2} A v^{−1/2}; u and v are the sums of |A| over rows and columns.
+are in [−1, 1], at most √(Σ u Σ v) times the spectral norm of u^{−1/2} A v^{−1/2}; u and v are the sums of |A| over rows
+and over columns.
 """
 
 from __future__ import annotations
@@ -118,7 +119,7 @@ SQUARINGS = 3
 
 @functools.lru_cache(maxsize=8)
 def _spots(count: int, device: torch.device) -> tuple[Tensor, Tensor]:
-    """For each place of A, (n, n(n−1)/2 + n) flat, the coefficient that stands there, and its share of that; 0 is none."""
+    """For each place of A, (n, n(n−1)/2 + n) flat, which coefficient stands there, and what share of it; 0 is none."""
     at, few = places(count, device), count * (count - 1) // 2
     where = torch.zeros(count, few + count, dtype=torch.int64, device=device)
     share = torch.zeros(count, few + count, dtype=torch.float64, device=device)
@@ -132,7 +133,7 @@ def _spots(count: int, device: torch.device) -> tuple[Tensor, Tensor]:
 
 
 def tight_reach(columns: Tensor, count: int) -> Tensor:
-    """How far forms of third degree reach, by their sums or by spectral norms: (batch, size, 1, *shape) → (batch, *shape)."""
+    """How far forms reach, by their sums or by spectral norms: (batch, size, 1, *shape) → (batch, *shape)."""
     shape = columns.shape[3:]
     flat = columns.flatten(1, 2)
     flat = flat.flatten(2) if shape else flat.unsqueeze(-1)  # (batch, size, numbers)

@@ -202,15 +202,10 @@ class Zonotope:
         """How far each number is from its centre, (batch, *shape), with some care."""
         found = self.loose
         for unknowns in self.blocks:
-            found = found + self.reach_of_block(unknowns, care if self._worth(unknowns, care) else Care.TIGHT)
+            few = care is Care.TIGHTEST and isinstance(unknowns, Triples)  # of which care pays only if they are not
+            few = few and bool(self.reach_of_block(unknowns, Care.ROUGH).amax() < SMALL * self.tight_radius.amax())
+            found = found + self.reach_of_block(unknowns, Care.TIGHT if few else care)
         return found
-
-    def _worth(self, unknowns: Unknowns, care: Care) -> bool:
-        """Whether products of three are so large that more care pays."""
-        if care is not Care.TIGHTEST or not isinstance(unknowns, Triples):
-            return True
-        few = self.reach_of_block(unknowns, Care.ROUGH).amax()
-        return bool(few > SMALL * self.tight_radius.amax())
 
     def reach_of_block(self, unknowns: Unknowns, care: Care) -> Tensor:
         """How far a block moves each number, (batch, *shape); computed once."""

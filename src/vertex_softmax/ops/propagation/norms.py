@@ -42,8 +42,7 @@ def normalized(y: Zonotope, eps: float, origin: str) -> Zonotope:
         return first
     second, useful = _to_second_order(y, eps, origin, inputs)
     better = useful & (second.radius.sum(-1) < first.radius.sum(-1))
-    found = chosen(better.unsqueeze(-1), second, first)
-    return found
+    return chosen(better.unsqueeze(-1), second, first)
 
 
 def _to_first_order(y: Zonotope, eps: float, origin: str) -> Zonotope:

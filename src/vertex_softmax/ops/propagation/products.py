@@ -24,8 +24,7 @@ from vertex_softmax.ops.generators import Ellipsoid, product_radius
 from vertex_softmax.ops.lengths import sum_of_lengths
 from vertex_softmax.ops.propagation.rounding import rounded
 from vertex_softmax.ops.propagation.second_order import linear_columns, with_products
-from vertex_softmax.ops.propagation.third_order import with_cubic
-from vertex_softmax.ops.propagation.third_products import cubic_product
+from vertex_softmax.ops.propagation.third_order import cubic_product, with_cubic
 from vertex_softmax.ops.unknowns import LocalUnknowns, Unknowns, spread_numbers
 from vertex_softmax.ops.zonotope import Ellipse, RowShape, Zonotope, aligned, ellipsoid_balls, times_right
 

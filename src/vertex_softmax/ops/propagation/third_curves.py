@@ -9,26 +9,33 @@ With |x'| ≤ h, x' = ℓ + q + s and r = q + s, by Taylor's polynomial with a b
 
 from __future__ import annotations
 
-import dataclasses
-import math
-
 import torch
 from torch import Tensor
 
 from vertex_softmax.ops import triples
+from vertex_softmax.ops.interval import Interval
 from vertex_softmax.ops.propagation.curves import Derivatives
 from vertex_softmax.ops.propagation.products import product_errors
 from vertex_softmax.ops.propagation.rounding import rounded
-from vertex_softmax.ops.propagation.second_order import linear_columns
+from vertex_softmax.ops.propagation.second_order import chosen, linear_columns
 from vertex_softmax.ops.propagation.third_order import quadratic_columns, with_cubic, with_quadratic
 from vertex_softmax.ops.unknowns import InputUnknowns, Unknowns
 from vertex_softmax.ops.zonotope import Zonotope
 
 
-def bent_to_third_order(
-    x: Zonotope, at: Derivatives, h: Tensor, inputs: InputUnknowns, origin: str
-) -> tuple[Zonotope, Tensor]:
-    """f(x), and how large the errors of each row are (batch, rows...), in the mean over directions."""
+def bent_by_best(x: Zonotope, at: Derivatives, box: Interval, other: Zonotope, origin: str) -> Zonotope:
+    """f(x) for x in a box: to third order in the rows where that reaches less far, as `other` elsewhere."""
+    inputs = x.inputs
+    if inputs is None or x.centre.dim() < 3:
+        return other
+    away = torch.maximum(box.upper - x.centre, x.centre - box.lower).clamp(min=0)
+    found = bent_to_third_order(x, at, torch.minimum(x.tightest_radius, away), inputs, origin)
+    better = found.radius.sum(-1) < other.radius.sum(-1)
+    return chosen(better.unsqueeze(-1), found, other)
+
+
+def bent_to_third_order(x: Zonotope, at: Derivatives, h: Tensor, inputs: InputUnknowns, origin: str) -> Zonotope:
+    """f(x) for |x'| ≤ h."""
     line, rest = x.linear.radius, x.rest.tightest_radius
     most = h.square() + h * line + line.square()  # M
     bow, third = at.second / 2, at.third / 6
@@ -38,11 +45,8 @@ def bent_to_third_order(
     blocks: dict[Unknowns, Tensor] = {
         u: columns * (at.first if u is inputs else slope)[:, None, None] for u, columns in x.blocks.items()
     }
-    length = torch.zeros_like(own[..., 0])
     if balls is not None:
         blocks[balls[0]] = balls[1]
-        length = balls[1].square().sum((2, -1)).sqrt().sum(1)
-    error = length + math.sqrt(2 / math.pi) * own.sum(-1)
     found = Zonotope(at.value, blocks, own + slope.abs() * x.loose, torch.zeros_like(own))
     of_x, form = linear_columns(x, inputs), quadratic_columns(x, inputs)
     constant, square = triples.squared(of_x, of_x)
@@ -53,4 +57,4 @@ def bent_to_third_order(
     reach = x.centre.abs() + x.rough_radius
     size = at.value.abs() + (1 + slope.abs() + at.first.abs()) * reach
     size = size + bow.abs() * reach.square() + third.abs() * reach**3
-    return rounded(found, size + found.rough_radius), error
+    return rounded(found, size + found.rough_radius)

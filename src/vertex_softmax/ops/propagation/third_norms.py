@@ -17,12 +17,22 @@ import torch
 from torch import Tensor
 
 from vertex_softmax.ops import triples
-from vertex_softmax.ops.propagation.norms import across_centre, inner
+from vertex_softmax.ops.propagation.norms import across_centre, inner, normalized
 from vertex_softmax.ops.propagation.rounding import rounded
-from vertex_softmax.ops.propagation.second_order import linear_columns
+from vertex_softmax.ops.propagation.second_order import chosen, linear_columns
 from vertex_softmax.ops.propagation.third_order import quadratic_columns, with_cubic, with_quadratic
 from vertex_softmax.ops.unknowns import InputUnknowns
 from vertex_softmax.ops.zonotope import Ellipse, Segments, Zonotope, error_blocks
+
+
+def normalized_by_best(y: Zonotope, eps: float, origin: str) -> Zonotope:
+    """The rows of y, (batch, rows..., d), divided by √(mean of their squares + eps), each by the order that is best."""
+    found, inputs = normalized(y, eps, origin), y.inputs
+    if inputs is None or inputs.triples is None:
+        return found
+    third, useful = normalized_to_third_order(y.by_rows, eps, origin, inputs)
+    better = useful & (third.radius.sum(-1) < found.radius.sum(-1))
+    return chosen(better.unsqueeze(-1), third, found)
 
 
 def normalized_to_third_order(y: Zonotope, eps: float, origin: str, inputs: InputUnknowns) -> tuple[Zonotope, Tensor]:
@@ -36,9 +46,7 @@ def normalized_to_third_order(y: Zonotope, eps: float, origin: str, inputs: Inpu
     A, A_line, A_form, A_third, A_rest = (x.reach(c) / safe for x in (y, y.linear, y.quadratic, y.third, y.rest))
     useful = (A < 1) & whole.isfinite() & (square > limits.tiny / limits.eps)
     across = across_centre(y, c, safe)
-    of_all, of_line, of_rest, of_third = (
-        x.row_shape for x in (across, across.linear, across.rest, across.third)
-    )
+    of_all, of_line, of_rest, of_third = (x.row_shape for x in (across, across.linear, across.rest, across.third))
     B, B_rest = of_all.farthest() / whole, of_rest.farthest() / whole
     far = inner(of_line, of_third) / whole
     forms = _forms(y, across, inputs, safe, whole)
@@ -48,8 +56,7 @@ def normalized_to_third_order(y: Zonotope, eps: float, origin: str, inputs: Inpu
     of_square = with_quadratic(of_square, inputs, forms.b_constant, forms.b_form)
     B = torch.minimum(B, of_square.centre + of_square.tight_radius + 2 * mixed + B_rest)
     A, A_line, A_form, A_third, A_rest, B, B_rest, mixed, far = (
-        torch.where(useful, x, torch.zeros_like(x))
-        for x in (A, A_line, A_form, A_third, A_rest, B, B_rest, mixed, far)
+        torch.where(useful, x, torch.zeros_like(x)) for x in (A, A_line, A_form, A_third, A_rest, B, B_rest, mixed, far)
     )
     few, many = (1 + A).pow(-2), (1 - A).pow(-2)  # the range of (1 + a)⁻²
     kappa = d * eps / whole
@@ -81,7 +88,7 @@ def normalized_to_third_order(y: Zonotope, eps: float, origin: str, inputs: Inpu
     centre = (rho * (1 + (e_high + c_low) / 2)).unsqueeze(-1) * c
     found = Zonotope(centre, blocks, factor.abs() * across.loose, torch.zeros_like(c))
     found = _with_products(found, y.centre, forms, inputs, rho)
-    found = rounded(found, found.centre.abs() + found.rough_radius)
+    found = rounded(found, found.centre.abs() + (1 + B).unsqueeze(-1) * found.rough_radius)
     return found, useful & found.centre.isfinite().all(-1) & (found.radius.mean(-1) <= d**0.5)
 
 

@@ -3,15 +3,16 @@
 With |t| ≤ τ, by Chebyshev's polynomials of t⁴ and t⁵ and what the series has beyond,
   e^t = α + β t + γ t² + μ t³ ± δ,  α = 1 − τ⁴/192,  β = 1 − τ⁴/384,  γ = ½ + τ²/24,  μ = 1/6 + τ²/96,
   δ = τ⁴/192 + τ⁵/1920 + (τ⁶/720 + τ⁷/5040) cosh τ.
-A key whose rest is large takes a parabola (μ = 0) or a line (γ = μ = 0). With t = ℓ + q + s, r = q + s, of N are products
-of inputs γ ℓ_t² w + β ℓ_t ℓ_v, and of three of them γ (2 ℓ_t q_t w + ℓ_t² ℓ_v) + μ ℓ_t³ w + β (ℓ_t q_v + q_t ℓ_v). Errors:
-- along w_j: δ, γ (2 ℓ_t s_t + r_t²) and μ r_t (t² + t ℓ_t + ℓ_t²);
-- β ℓ_t in the shape of s_v, β q_t in that of r_v, β s_t + μ t³ and δ in that of v', γ (t² − ℓ_t²) in that of ℓ_v,
-  γ (t² − τ²/2) in that of r_v.
+A key whose rest is large takes a parabola (μ = 0) or a line (γ = μ = 0). With t = ℓ + q + s and r = q + s,
+  t² = ℓ² + 2ℓq + (2ℓs + r²),  t³ = ℓ³ + m r,  0 ≤ m ≤ M = τ² + τ|ℓ| + |ℓ|²:
+of Σ ω e^t w, β t, γ (ℓ² + 2ℓq) and μ ℓ³ are kept, r² is half of its most to within that, and m is M/2 to within M/2.
 
-S = Σ ω (e^t − 1 − t) = S₂ + S_r with S₂ = Σ ω ℓ_t²/2, a quadratic form s₀ + s. With z = (s + S_r)/(1 + s₀) and M = N/(1 + s₀),
-  N / (1 + S) = M (1 − z + z²/(1 + z)),
-of which −M_ℓ s/(1 + s₀) and −M_c s/(1 + s₀) are products of inputs.
+In Σ ω e^t v' a parabola or a line is enough: α v', β (ℓ ℓ_v + ℓ q_v + q ℓ_v) and γ ℓ² ℓ_v are kept. Errors are β ℓ in the
+shape of s_v, β q in that of r_v, β s and δ in that of v', γ (t² − ℓ²) in that of ℓ_v, γ (t² − τ²/2) in that of r_v.
+
+Z = Σ ω e^t is one more column of N, whose w are all 1 and whose v' are 0: so it has the same products and the same errors.
+With M = N/Z_c and z = Z/Z_c − 1 a row is v̄ + M / (1 + z). Of M_ℓ (1 − z + z²/(1 + z)) the products M_ℓ z_ℓ and M_ℓ z_q are
+kept, of M_c (1 − z + …) all of M_c z; and what is not linear in M is multiplied by 1/(1 + z), which lies in its range.
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ from torch import Tensor
 from vertex_softmax.ops import triples
 from vertex_softmax.ops.propagation.products import product_errors
 from vertex_softmax.ops.propagation.rounding import rounded
-from vertex_softmax.ops.propagation.rows import CentredScores, centred_scores, over_keys
+from vertex_softmax.ops.propagation.rows import centred_scores, over_keys
 from vertex_softmax.ops.propagation.second_order import linear_columns
 from vertex_softmax.ops.propagation.second_rows import parabolas
 from vertex_softmax.ops.propagation.third_order import quadratic_columns, with_cubic, with_quadratic
@@ -94,8 +95,7 @@ def cubics(t: Sizes) -> Cubics:
     high = torch.maximum(cosh, tau.exp() - slope * tau)
     low = torch.minimum(slope - slope * slope.log(), high)
     first = Cubics(alpha=(high + low) / 2, beta=slope, gamma=zero, mu=zero, delta=(high - low) / 2)
-    found = _better(_better(third, second, t), first, t)
-    return found
+    return _better(_better(third, second, t), first, t)
 
 
 def _better(a: Cubics, b: Cubics, t: Sizes) -> Cubics:
@@ -108,7 +108,7 @@ def _better(a: Cubics, b: Cubics, t: Sizes) -> Cubics:
 def attended_to_third_order(
     scores: Zonotope, masked: Tensor, values: Zonotope, inputs: InputUnknowns, origin: str
 ) -> tuple[Zonotope, Tensor]:
-    """softmax(scores) @ values, and how large the errors of each row are (batch, ..., n)."""
+    """softmax(scores) @ values, and the rows (batch, ..., n) where the errors are less than what is linear."""
     values = values.spread
     t = centred_scores(scores, masked, Care.TIGHTEST)
     weights = t.log_weights.exp()
@@ -129,7 +129,9 @@ def attended_to_third_order(
     found, third = _divided(numerator, sizes, weights, inputs, origin)
     found = dataclasses.replace(found, centre=row + found.centre)
     most = (values.centre.abs() + values.rough_radius).amax(-2, keepdim=True)
-    return rounded(found, found.rough_radius + 2 * most.expand_as(found.centre)), first + second + third
+    size = found.rough_radius + 4 * sizes.whole.amax(-1, keepdim=True).exp() * most
+    line = torch.linalg.vector_norm(linear_columns(found, inputs), dim=-1).sum(1)
+    return rounded(found, size), first + second + third < line
 
 
 def _sum(a: Zonotope, b: Zonotope) -> Zonotope:
@@ -172,7 +174,10 @@ def _along(
     cubic = triples.times(line, 2 * gamma[:, None] * form + mu[:, None] * square)
     more = cubic.line + (mu * constant)[:, None] * line
     found = with_quadratic(
-        found, inputs, _mixed(gamma.unsqueeze(1) * constant.unsqueeze(1), away).squeeze(1), _mixed(gamma.unsqueeze(1) * square, away)
+        found,
+        inputs,
+        _mixed(gamma.unsqueeze(1) * constant.unsqueeze(1), away).squeeze(1),
+        _mixed(gamma.unsqueeze(1) * square, away),
     )
     found = with_cubic(found, inputs, triples.Cubic(_mixed(more, away), _mixed(cubic.products, away)))
     return found, length + errors.length
@@ -236,7 +241,12 @@ def _divided(
 
     def part(which: slice) -> Zonotope:
         blocks = {u: x[..., which] / whole[:, None, None] for u, x in both.blocks.items()}
-        return Zonotope(both.centre[..., which] / whole, blocks, both.loose[..., which] / whole, torch.zeros_like(both.centre[..., which]))
+        return Zonotope(
+            both.centre[..., which] / whole,
+            blocks,
+            both.loose[..., which] / whole,
+            torch.zeros_like(both.centre[..., which]),
+        )
 
     top, z = part(slice(None, -1)), part(slice(-1, None))
     tau = sizes.whole
@@ -259,7 +269,9 @@ def _divided(
         for unknowns, columns in top.blocks.items()
     }
     blocks.update(error_blocks(errors, origin))
-    found = Zonotope(factor * top.centre, blocks, middle * top.loose + top.centre.abs() * z.loose, torch.zeros_like(top.centre))
+    found = Zonotope(
+        factor * top.centre, blocks, middle * top.loose + top.centre.abs() * z.loose, torch.zeros_like(top.centre)
+    )
     line = linear_columns(top, inputs)
     constant, square = triples.squared(line, -linear_columns(z, inputs))
     found = with_quadratic(found, inputs, constant, square)

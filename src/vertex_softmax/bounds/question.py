@@ -118,7 +118,10 @@ class Question:
         return dataclasses.replace(self, relaxations=relaxations, kept={}, products=False, numbers=numbers)
 
     def to_third_order(self, deadline: float | None) -> Question:
-        """The same question with products of three of the input's unknowns, until a deadline; its boxes are made anew."""
+        """The same question with products of three of the input's unknowns, until a deadline.
+
+        Its boxes are made anew.
+        """
         relaxations = Relaxations(self.index, self.region)
         return dataclasses.replace(self.until(deadline), relaxations=relaxations, kept={}, triples=True)
 

@@ -18,19 +18,19 @@ from vertex_softmax.ops.propagation.curves import Derivatives
 from vertex_softmax.ops.propagation.products import product_errors
 from vertex_softmax.ops.propagation.rounding import rounded
 from vertex_softmax.ops.propagation.second_order import chosen, linear_columns
-from vertex_softmax.ops.propagation.third_order import quadratic_columns, with_cubic, with_quadratic
+from vertex_softmax.ops.propagation.third_order import errors_of_rows, quadratic_columns, with_cubic, with_quadratic
 from vertex_softmax.ops.unknowns import InputUnknowns, Unknowns
 from vertex_softmax.ops.zonotope import Zonotope
 
 
 def bent_by_best(x: Zonotope, at: Derivatives, box: Interval, other: Zonotope, origin: str) -> Zonotope:
-    """f(x) for x in a box: to third order in the rows where that reaches less far, as `other` elsewhere."""
+    """f(x) for x in a box: to third order in the rows where errors are less, as `other` elsewhere."""
     inputs = x.inputs
     if inputs is None or x.centre.dim() < 3:
         return other
     away = torch.maximum(box.upper - x.centre, x.centre - box.lower).clamp(min=0)
     found = bent_to_third_order(x, at, torch.minimum(x.tightest_radius, away), inputs, origin)
-    better = found.radius.sum(-1) < other.radius.sum(-1)
+    better = errors_of_rows(found) < errors_of_rows(other)
     return chosen(better.unsqueeze(-1), found, other)
 
 

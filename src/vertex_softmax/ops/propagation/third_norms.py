@@ -20,7 +20,7 @@ from vertex_softmax.ops import triples
 from vertex_softmax.ops.propagation.norms import across_centre, inner, normalized
 from vertex_softmax.ops.propagation.rounding import rounded
 from vertex_softmax.ops.propagation.second_order import chosen, linear_columns
-from vertex_softmax.ops.propagation.third_order import quadratic_columns, with_cubic, with_quadratic
+from vertex_softmax.ops.propagation.third_order import errors_of_rows, quadratic_columns, with_cubic, with_quadratic
 from vertex_softmax.ops.unknowns import InputUnknowns
 from vertex_softmax.ops.zonotope import Ellipse, Segments, Zonotope, error_blocks
 
@@ -31,7 +31,7 @@ def normalized_by_best(y: Zonotope, eps: float, origin: str) -> Zonotope:
     if inputs is None or inputs.triples is None:
         return found
     third, useful = normalized_to_third_order(y.by_rows, eps, origin, inputs)
-    better = useful & (third.radius.sum(-1) < found.radius.sum(-1))
+    better = useful & (errors_of_rows(third) < errors_of_rows(found))
     return chosen(better.unsqueeze(-1), third, found)
 
 

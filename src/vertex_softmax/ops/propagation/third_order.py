@@ -15,7 +15,7 @@ from torch import Tensor
 from vertex_softmax.ops import pairs, triples
 from vertex_softmax.ops.propagation.second_order import linear_columns
 from vertex_softmax.ops.triples import Cubic
-from vertex_softmax.ops.unknowns import InputUnknowns, Unknowns
+from vertex_softmax.ops.unknowns import InputUnknowns, Triples, Unknowns
 from vertex_softmax.ops.zonotope import Zonotope
 
 
@@ -53,6 +53,12 @@ def _with(y: Zonotope, constant: Tensor, more: Mapping[Unknowns, Tensor]) -> Zon
     for unknowns, columns in more.items():
         blocks[unknowns] = blocks[unknowns] + columns if unknowns in blocks else columns
     return Zonotope(y.centre + constant, blocks, y.own, y.slack)
+
+
+def errors_of_rows(y: Zonotope) -> Tensor:
+    """How far what is no product of the input's unknowns moves the numbers of each row, added up, (batch, rows...)."""
+    blocks = {unknowns: columns for unknowns, columns in y.third.blocks.items() if not isinstance(unknowns, Triples)}
+    return Zonotope(y.centre, blocks, y.own, y.slack, y.reaches).radius.sum(-1)
 
 
 def cubic_product(x: Zonotope, y: Zonotope, inputs: InputUnknowns) -> Cubic:

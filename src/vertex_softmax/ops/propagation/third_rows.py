@@ -7,12 +7,12 @@ A key whose rest is large takes a parabola (μ = 0) or a line (γ = μ = 0). Wit
   t² = ℓ² + 2ℓq + (2ℓs + r²),  t³ = ℓ³ + m r,  0 ≤ m ≤ M = τ² + τ|ℓ| + |ℓ|²:
 of Σ ω e^t w, β t, γ (ℓ² + 2ℓq) and μ ℓ³ are kept, r² is half of its most to within that, and m is M/2 to within M/2.
 
-In Σ ω e^t v' a parabola or a line is enough: α v', β (ℓ ℓ_v + ℓ q_v + q ℓ_v) and γ ℓ² ℓ_v are kept. Errors are β ℓ in the
-shape of s_v, β q in that of r_v, β s and δ in that of v', γ (t² − ℓ²) in that of ℓ_v, γ (t² − τ²/2) in that of r_v.
+In Σ ω e^t v' a parabola or a line is enough: α v', β (ℓ ℓ_v + ℓ q_v + q ℓ_v) and γ ℓ² ℓ_v are kept. Errors are β ℓ in
+the shape of s_v, β q in that of r_v, β s and δ in that of v', γ (t² − ℓ²) in that of ℓ_v, γ (t² − τ²/2) in that of r_v.
 
-Z = Σ ω e^t is one more column of N, whose w are all 1 and whose v' are 0: so it has the same products and the same errors.
-With M = N/Z_c and z = Z/Z_c − 1 a row is v̄ + M / (1 + z). Of M_ℓ (1 − z + z²/(1 + z)) the products M_ℓ z_ℓ and M_ℓ z_q are
-kept, of M_c (1 − z + …) all of M_c z; and what is not linear in M is multiplied by 1/(1 + z), which lies in its range.
+Z = Σ ω e^t is one more column of N, whose w are all 1 and whose v' are 0: it has the same products and the same errors.
+With M = N/Z_c and z = Z/Z_c − 1 a row is v̄ + M / (1 + z). Of M_ℓ (1 − z + z²/(1 + z)) the products M_ℓ z_ℓ and M_ℓ z_q
+are kept, of M_c (1 − z + …) all of M_c z; what is not linear in M is multiplied by 1/(1 + z), which lies in its range.
 """
 
 from __future__ import annotations

@@ -2,7 +2,7 @@
 
 Over the cube |ξ_i| ≤ 1 let ζ_i = 2ξ_i² − 1, which lies in [−1, 1] like every ξ_i ξ_j. A quadratic form is a constant
 and coefficients (batch, n(n−1)/2 + n, *shape) of ξ_i ξ_j, i < j, and then of ζ_i. A form of third degree is a linear
-one and coefficients (batch, `size(n)`, *shape) of ξ_i ξ_j ξ_k, i < j < k, and then of ζ_i ξ_k for all i and k, in rows i:
+one and coefficients (batch, `size(n)`, *shape) of ξ_i ξ_j ξ_k, i < j < k, and then of ζ_i ξ_k for all i and k (row i):
   ξ_i² ξ_k = (ξ_k + ζ_i ξ_k) / 2,
 so that half of it is linear.
 

@@ -2,7 +2,8 @@
 
 With b = |y⊥|²/W, (1 + a)⁻² = 1 − 2a + φ, φ ≥ 0, and (1 + s)^{−1/2} = 1 − β/2 + E, where β = b (1 + a)⁻² and E is of
 fourth order but for eps, exactly
-  y/(ρσ) = c + y⊥ − a y⊥ + a² y⊥ − a³/(1 + a) y⊥ − (b/2)(1 − 2a + φ) c − (b/2)(1 + a)⁻³ y⊥ + E (c + y⊥/(1 + a)).
+  y/(ρσ) = c + y⊥ − a y⊥ + a² y⊥ − a³/(1 + a) y⊥ − (b/2)(1 − 2a + φ) c − (b/2)(1 + a)⁻³ y⊥ + E (c + y⊥/(1 + a)),
+E = −κ/2 + ψ = κ₀ (a − φ/2) + ψ.
 Every deviation is ℓ + q + s, r = q + s, and b_ℓ = |ℓ⊥|²/W. Products of two of the input's unknowns are −a_ℓ ℓ⊥ and
 −b_ℓ/2 c, products of three
   (a_ℓ² − a_q − b_ℓ/2) ℓ⊥ − a_ℓ q⊥ + (a_ℓ b_ℓ − ℓ⊥·q⊥/W) c.
@@ -17,7 +18,7 @@ import torch
 from torch import Tensor
 
 from vertex_softmax.ops import triples
-from vertex_softmax.ops.propagation.norms import across_centre, inner, normalized
+from vertex_softmax.ops.propagation.norms import across_centre, along, inner, normalized
 from vertex_softmax.ops.propagation.rounding import rounded
 from vertex_softmax.ops.propagation.second_order import chosen, linear_columns
 from vertex_softmax.ops.propagation.third_order import errors_of_rows, quadratic_columns, with_cubic, with_quadratic
@@ -65,7 +66,8 @@ def normalized_to_third_order(y: Zonotope, eps: float, origin: str, inputs: Inpu
     e_low, e_high = -kappa * (many - 1) / 2, kappa * (1 - few) / 2 + psi
     spread = torch.maximum(-e_low, e_high)
     other = 2 * mixed + B_rest  # |b − b_ℓ|
-    c_low = e_low - B * (many - 1 - 2 * A) / 2 - B_rest / 2
+    phi = many - 1 - 2 * A
+    c_low, c_high = -kappa * phi / 2 - B * phi / 2 - B_rest / 2, psi
     apart = far + A_rest * B + A_line * other
     # multiples of y⊥, ℓ⊥, r⊥ and s⊥
     of_y = A_third + torch.maximum(A**3 / (1 - A), B * ((1 - A).pow(-3) - 1) / 2) + spread / (1 - A)
@@ -77,16 +79,19 @@ def normalized_to_third_order(y: Zonotope, eps: float, origin: str, inputs: Inpu
         Ellipse(of_line.matrix, rho * of_l * of_line.size.sqrt()),
         Ellipse(of_rest.matrix, rho * of_r * of_rest.size.sqrt()),
         Ellipse(of_third.matrix, rho * A_line * of_third.size.sqrt()),
-        Segments((rho * ((e_high - c_low) / 2 + apart))[..., None, None] * c.unsqueeze(-2)),
+        Segments((rho * ((c_high - c_low) / 2 + apart))[..., None, None] * c.unsqueeze(-2)),
     )
     factor = (rho * (1 + middle)).unsqueeze(-1)
+    pull, back = c / safe.unsqueeze(-1), (rho * kappa).unsqueeze(-1) * c  # of κ₀ a c
     blocks = {
         unknowns: (rho.unsqueeze(-1) if unknowns is inputs else factor)[:, None, None] * columns
+        + along(y.blocks[unknowns], pull) * back[:, None, None]
         for unknowns, columns in across.blocks.items()
     }
     blocks.update(error_blocks(errors, origin))
-    centre = (rho * (1 + (e_high + c_low) / 2)).unsqueeze(-1) * c
-    found = Zonotope(centre, blocks, factor.abs() * across.loose, torch.zeros_like(c))
+    centre = (rho * (1 + (c_high + c_low) / 2)).unsqueeze(-1) * c
+    loose = factor.abs() * across.loose + back.abs() * (pull.abs() * y.loose).sum(-1, keepdim=True)
+    found = Zonotope(centre, blocks, loose, torch.zeros_like(c))
     found = _with_products(found, y.centre, forms, inputs, rho)
     found = rounded(found, found.centre.abs() + (1 + B).unsqueeze(-1) * found.rough_radius)
     return found, useful & found.centre.isfinite().all(-1) & (found.radius.mean(-1) <= d**0.5)
@@ -135,9 +140,9 @@ def _with_products(found: Zonotope, c: Tensor, of: Forms, inputs: InputUnknowns,
     one = triples.times(of.line, factor.unsqueeze(-1))
     two = triples.times(a_line.unsqueeze(-1), of.form)
     # (a_ℓ b_ℓ − ℓ⊥·q⊥/W) c
-    along = triples.times(a_line, of.b_form)
-    c_line = along.line + of.b_constant[:, None] * a_line - of.turned.line
-    c_products = along.products - of.turned.products
+    bent = triples.times(a_line, of.b_form)
+    c_line = bent.line + of.b_constant[:, None] * a_line - of.turned.line
+    c_products = bent.products - of.turned.products
     lines = one.line + factor_constant[:, None, ..., None] * of.line - two.line + c_line.unsqueeze(-1) * c[:, None]
     products = one.products.sub_(two.products).addcmul_(c_products.unsqueeze(-1), c[:, None])
     return with_cubic(found, inputs, triples.Cubic(scale[:, None] * lines, products.mul_(scale[:, None])))

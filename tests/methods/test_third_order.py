@@ -82,7 +82,7 @@ def test_it_is_not_asked_where_it_does_not_pay() -> None:
 
 
 def test_it_ends_when_the_time_is_spent(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(third_order, "SECONDS", 0.0)
+    monkeypatch.setattr(third_order, "A_SECOND", 1e30)
     _, question, objective = asked(CONFIG, 0.1)
     assert to_third_order(question, objective, OPTIONS, 1e-9) is None
 

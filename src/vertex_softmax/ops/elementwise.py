@@ -31,14 +31,7 @@ from vertex_softmax.ops.lines import (
     negated,
     relu_lines,
 )
-from vertex_softmax.ops.propagation.curves import (
-    Derivatives,
-    Parabola,
-    bent,
-    bent_to_second_order,
-    relu_parabola,
-    taylor,
-)
+from vertex_softmax.ops.propagation.curves import Derivatives, Parabola, bent_by_parabola, relu_parabola, taylor
 from vertex_softmax.ops.propagation.third_curves import bent_by_best
 from vertex_softmax.ops.registry import register
 from vertex_softmax.ops.rules import ReluSlope, RowRule, Rules
@@ -89,10 +82,8 @@ class Elementwise(Splittable, Propagating):
         box = box if x.inputs is None else box.meet(x.tight_box)
         band = self.band(box, Rules(attention=RowRule.AFFINE, parallel=True))
         parabola = None if x.inputs is None else self.parabola(x, box)
-        found = bent(x, band) if parabola is None else bent_to_second_order(x, band, parabola, origin)
-        triples = x.inputs is not None and x.inputs.triples is not None
-        at = self.derivatives(x.centre) if triples else None
-        return found if at is None else bent_by_best(x, at, box, found, origin)
+        other = bent_by_parabola(x, band, parabola, origin)
+        return bent_by_best(x, self.derivatives, box, other, origin)
 
     def parabola(self, x: Zonotope, box: Interval) -> Parabola | None:
         """About the centre of x, for all numbers of x in a box; None if there is none."""

@@ -14,6 +14,7 @@ and over columns.
 
 from __future__ import annotations
 
+import dataclasses
 import functools
 from typing import NamedTuple
 
@@ -23,7 +24,8 @@ from torch import Tensor
 from vertex_softmax.ops import pairs
 
 
-class Places(NamedTuple):
+@dataclasses.dataclass(frozen=True, eq=False)
+class Places:
     """Of all i < j < k: the three indices, and where the pairs (j, k), (i, k) and (i, j) are among packed pairs."""
 
     first: Tensor
@@ -124,9 +126,13 @@ def _spots(count: int, device: torch.device) -> tuple[Tensor, Tensor]:
     where = torch.zeros(count, few + count, dtype=torch.int64, device=device)
     share = torch.zeros(count, few + count, dtype=torch.float64, device=device)
     every = torch.arange(len(at.first), device=device)
-    for row, pair in ((0, 3), (1, 4), (2, 5)):
-        where[at[row], at[pair]] = every
-        share[at[row], at[pair]] = 1 / 3
+    for row, pair in (
+        (at.first, at.without_first),
+        (at.second, at.without_second),
+        (at.third, at.without_third),
+    ):
+        where[row, pair] = every
+        share[row, pair] = 1 / 3
     where[:, few:] = len(every) + torch.arange(count * count, device=device).reshape(count, count).T
     share[:, few:] = 1
     return where.flatten(), share.flatten()

@@ -9,6 +9,8 @@ With |x'| ≤ h, x' = ℓ + q + s and r = q + s, by Taylor's polynomial with a b
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import torch
 from torch import Tensor
 
@@ -22,11 +24,17 @@ from vertex_softmax.ops.propagation.third_order import errors_of_rows, quadratic
 from vertex_softmax.ops.unknowns import InputUnknowns, Unknowns
 from vertex_softmax.ops.zonotope import Zonotope
 
+Differentiate = Callable[[Tensor], Derivatives | None]
+"""A function and its derivatives at some numbers; None if it is not smooth."""
 
-def bent_by_best(x: Zonotope, at: Derivatives, box: Interval, other: Zonotope, origin: str) -> Zonotope:
+
+def bent_by_best(x: Zonotope, of: Differentiate, box: Interval, other: Zonotope, origin: str) -> Zonotope:
     """f(x) for x in a box: to third order in the rows where errors are less, as `other` elsewhere."""
     inputs = x.inputs
-    if inputs is None or x.centre.dim() < 3:
+    if inputs is None or inputs.triples is None or x.centre.dim() < 3:
+        return other
+    at = of(x.centre)
+    if at is None:
         return other
     away = torch.maximum(box.upper - x.centre, x.centre - box.lower).clamp(min=0)
     found = bent_to_third_order(x, at, torch.minimum(x.tightest_radius, away), inputs, origin)

@@ -132,7 +132,7 @@ MUTANTS: list[Mutant] = [
                 "scale * (product + part.unsqueeze(-1) * c[:, None])",
             ),
             "second norms: own unknowns only across": (
-                "_across",
+                "across_centre",
                 "y.loose + unit.abs() * (c.abs() * y.loose).sum(-1, keepdim=True)",
                 "y.loose",
             ),

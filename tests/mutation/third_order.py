@@ -28,8 +28,6 @@ MUTANTS: list[Mutant] = [
         "ops/propagation/third_rows.py",
         "ops/propagation/test_third_order.py",
         {
-            "third rows: no cubic error": ("_along", "own + bent + mu * most / 2 * sizes.rest", "own + bent"),
-            "third rows: r² without its half": ("_along", "gamma * sizes.rest.square() / 2", "0 * gamma"),
             "third rows: z without errors": ("_divided", "bow / 2 + z.third.tightest_radius", "bow / 2"),
             "third rows: 1/Z in a narrower range": ("_divided", "(over - under) / 2", "(over - under) / 8"),
         },

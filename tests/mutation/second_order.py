@@ -328,8 +328,8 @@ MUTANTS: list[Mutant] = [
         {
             "zonotopes: the rest without own unknowns": (
                 "Zonotope.rest",
-                "Zonotope(torch.zeros_like(self.centre), blocks, self.own, self.slack)",
-                "Zonotope(torch.zeros_like(self.centre), blocks, None, self.slack)",
+                "Zonotope(torch.zeros_like(self.centre), blocks, self.own, self.slack, self.reaches)",
+                "Zonotope(torch.zeros_like(self.centre), blocks, None, self.slack, self.reaches)",
             ),
             "zonotopes: products without their size": ("Zonotope._row_shape", "size + length", "size"),
             "zonotopes: the rest without its size": ("Zonotope.row_shape", "line.size + other.size", "line.size"),

@@ -10,7 +10,7 @@ from torch import Tensor
 
 from tests.ops.propagation.second_order_checks import Case, beside, case, has_products, overshoot, scaled
 from vertex_softmax.ops.normalization import Normalize
-from vertex_softmax.ops.propagation.norms import across_centre, _to_second_order, inner, normalized
+from vertex_softmax.ops.propagation.norms import _to_second_order, across_centre, inner, normalized
 from vertex_softmax.ops.zonotope import Zonotope
 
 EPSILONS = [0.0, 1e-12, 1e-5, 0.1, 1.0]

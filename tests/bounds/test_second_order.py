@@ -6,6 +6,7 @@ to lie in what is said of errors alone, far less than the whole range: a wrong c
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import NamedTuple
 
 import pytest
@@ -81,12 +82,16 @@ class Limits(NamedTuple):
     rows: Tensor | None
 
 
-def limits(found: dict[Node, Zonotope], inputs: InputUnknowns) -> dict[Node, Limits]:
+def limits(
+    found: dict[Node, Zonotope],
+    inputs: InputUnknowns,
+    alone: Callable[[Zonotope, InputUnknowns], Zonotope] = errors_alone,
+) -> dict[Node, Limits]:
     """Of all nodes, each with a functional of its own."""
     generator = torch.Generator().manual_seed(3)
     most = {}
     for node, zonotope in found.items():
-        errors = errors_alone(zonotope, inputs)
+        errors = alone(zonotope, inputs)
         eta = torch.randn(zonotope.centre.shape, generator=generator, dtype=torch.float64)
         most[node] = Limits(errors.radius, eta, errors.reach(eta) if zonotope.centre.dim() > 2 else None)
     return most

@@ -22,6 +22,7 @@ from tests.mutation import (
     several_inputs,
     sharing,
     specs,
+    third_order,
     verdicts,
     walks,
     zonotopes,
@@ -29,7 +30,19 @@ from tests.mutation import (
 from tests.mutation.mutant import Mutant
 
 PARTS = (
-    *(relaxations, products, zonotopes, second_order, walks, facts, primitive, kernel, verdicts, identities),
+    *(
+        relaxations,
+        products,
+        zonotopes,
+        second_order,
+        third_order,
+        walks,
+        facts,
+        primitive,
+        kernel,
+        verdicts,
+        identities,
+    ),
     *(balls, choices, search, sharing, specs, importers, onnx_edge, proofs, forward, forward_rules, several_inputs),
 )
 AREAS = (

@@ -132,7 +132,7 @@ MUTANTS: list[Mutant] = [
                 "scale * (product + part.unsqueeze(-1) * c[:, None])",
             ),
             "second norms: own unknowns only across": (
-                "_across",
+                "across_centre",
                 "y.loose + unit.abs() * (c.abs() * y.loose).sum(-1, keepdim=True)",
                 "y.loose",
             ),
@@ -328,8 +328,8 @@ MUTANTS: list[Mutant] = [
         {
             "zonotopes: the rest without own unknowns": (
                 "Zonotope.rest",
-                "Zonotope(torch.zeros_like(self.centre), blocks, self.own, self.slack)",
-                "Zonotope(torch.zeros_like(self.centre), blocks, None, self.slack)",
+                "Zonotope(torch.zeros_like(self.centre), blocks, self.own, self.slack, self.reaches)",
+                "Zonotope(torch.zeros_like(self.centre), blocks, None, self.slack, self.reaches)",
             ),
             "zonotopes: products without their size": ("Zonotope._row_shape", "size + length", "size"),
             "zonotopes: the rest without its size": ("Zonotope.row_shape", "line.size + other.size", "line.size"),

@@ -11,6 +11,7 @@ from vertex_softmax.foundation.errors import InvalidValueError
 from vertex_softmax.graph.ir import Constant, Graph
 from vertex_softmax.ops.attention import Attention
 from vertex_softmax.ops.softmax import AT_ONCE, MOST_TABLE_NUMBERS
+from vertex_softmax.ops.triples import size
 
 GIB = 2**30
 
@@ -131,3 +132,8 @@ PAIR_ARRAYS = 9
 def pair_numbers(graph: Graph, varying: int) -> int:
     """How many coefficients of products the largest node has, for one input of which so many numbers vary."""
     return varying * (varying - 1) // 2 * max(math.prod(node.shape) for node in graph.nodes())
+
+
+def triple_numbers(graph: Graph, varying: int) -> int:
+    """The same for products of three."""
+    return size(varying) * max(math.prod(node.shape) for node in graph.nodes())

@@ -52,6 +52,8 @@ class Question:
     """boxes that several methods need, made once (`once`)"""
     products: bool = True
     """whether zonotopes may have products of the input's unknowns (docs/norms.md): tighter, and many times the work"""
+    triples: bool = False
+    """whether they may have products of three of them besides"""
     numbers: int | None = None
     """how many numbers the blocks of a node's zonotope may have for each input; None: what bounds/memory.py allows"""
 
@@ -113,6 +115,14 @@ class Question:
         """
         relaxations = Relaxations(self.index, self.region)
         return dataclasses.replace(self, relaxations=relaxations, kept={}, products=False, numbers=numbers)
+
+    def to_third_order(self, deadline: float | None) -> Question:
+        """The same question with products of three of the input's unknowns, until a deadline.
+
+        Its boxes are made anew.
+        """
+        relaxations = Relaxations(self.index, self.region)
+        return dataclasses.replace(self.until(deadline), relaxations=relaxations, kept={}, triples=True)
 
     def on_parts(self) -> Question:
         """The same question for boxes of parts of the set (`Boxes.parts`).

@@ -43,6 +43,7 @@ from vertex_softmax.ops.unknowns import (
     LocalUnknowns,
     Pairs,
     SpannedUnknowns,
+    Triples,
     Unknowns,
     in_numbers,
     spread_numbers,
@@ -180,7 +181,8 @@ def input_products(question: Question) -> InputUnknowns | None:
     if dimension > 1:
         both = BallProducts(name, count)
         return InputUnknowns(name, count, both, both)
-    return InputUnknowns(name, count, Unknowns(name), Pairs(name, count))
+    triples = Triples(name, count) if question.triples else None
+    return InputUnknowns(name, count, Unknowns(name), Pairs(name, count), triples)
 
 
 def lowest(zonotope: Zonotope, A: Tensor) -> Tensor:
@@ -191,7 +193,7 @@ def lowest(zonotope: Zonotope, A: Tensor) -> Tensor:
     for unknowns, columns in zonotope.blocks.items():
         along = A @ columns.flatten(3).flatten(1, 2).mT  # (batch, S, balls · dimension)
         along = along.unflatten(-1, columns.shape[1:3])
-        if isinstance(unknowns, Pairs | BallProducts | SpannedUnknowns):
+        if isinstance(unknowns, Pairs | BallProducts | SpannedUnknowns | Triples):
             found = found - reach_of(unknowns, along.movedim(1, -1), tight=True)
         else:
             found = found - norm(along, (-1,)).sum(-1)
@@ -400,7 +402,7 @@ def merged(zonotope: Zonotope, most: int, origin: str) -> Zonotope:
 def _sizes_of_blocks(zonotope: Zonotope) -> dict[Unknowns, int]:
     """How many numbers each block has, but for products of the input's unknowns, which have a limit of their own."""
     inputs = zonotope.inputs
-    products = () if inputs is None else (inputs.pairs, inputs.squares)
+    products = () if inputs is None else (inputs.pairs, inputs.squares, inputs.triples)
     return {
         unknowns: spread_numbers(unknowns, columns)
         for unknowns, columns in zonotope.blocks.items()

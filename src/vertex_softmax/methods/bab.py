@@ -2,13 +2,15 @@
 
 Invariant: branch and bound begins the same way whoever asks: with the boxes of `joint` under `root_options`, with the
 rules of `rules_of`, and with goals that pay for rounding. What `joint` knows besides closes objectives, or is the
-larger bound in the end; it changes no tree of an objective that is open.
+larger bound in the end; it changes no tree of an objective that is open. So does what zonotopes to third order know
+(third_order.py), which are made before any split.
 """
 
 from __future__ import annotations
 
 import dataclasses
 import math
+import time
 from collections.abc import Sequence
 from typing import NamedTuple
 
@@ -27,6 +29,7 @@ from vertex_softmax.methods.bound import Bound
 from vertex_softmax.methods.boxes import tightened_boxes
 from vertex_softmax.methods.joint import joint
 from vertex_softmax.methods.options import JointParts, Options
+from vertex_softmax.methods.third_order import to_third_order
 from vertex_softmax.ops.rules import RowRule, Rules
 from vertex_softmax.sets.region import BoxRegion
 
@@ -59,6 +62,15 @@ def searched(
     goals = _goals(question, by_joint, objective, options)
     if bool((lower > goals).all()):
         return BranchedBound(by_joint, None)
+    begin, seconds = time.perf_counter(), options.search.seconds
+    if (third := to_third_order(question, objective, options, seconds)) is not None:
+        lower = torch.maximum(lower, third[0])
+        by_joint = dataclasses.replace(by_joint, lower=lower.unsqueeze(0))
+        if bool((lower > goals).all()):
+            return BranchedBound(by_joint, None)
+    if seconds is not None:
+        seconds = max(0.0, seconds - (time.perf_counter() - begin))
+        options = dataclasses.replace(options, search=dataclasses.replace(options.search, seconds=seconds))
     root = joint(question, objective, root_options(options))
     if root.boxes.problems:
         return BranchedBound(by_joint, None)

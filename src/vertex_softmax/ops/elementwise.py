@@ -31,14 +31,8 @@ from vertex_softmax.ops.lines import (
     negated,
     relu_lines,
 )
-from vertex_softmax.ops.propagation.curves import (
-    Derivatives,
-    Parabola,
-    bent,
-    bent_to_second_order,
-    relu_parabola,
-    taylor,
-)
+from vertex_softmax.ops.propagation.curves import Derivatives, Parabola, bent_by_parabola, relu_parabola, taylor
+from vertex_softmax.ops.propagation.third_curves import bent_by_best
 from vertex_softmax.ops.registry import register
 from vertex_softmax.ops.rules import ReluSlope, RowRule, Rules
 from vertex_softmax.ops.tensors import beside, spread
@@ -88,7 +82,8 @@ class Elementwise(Splittable, Propagating):
         box = box if x.inputs is None else box.meet(x.tight_box)
         band = self.band(box, Rules(attention=RowRule.AFFINE, parallel=True))
         parabola = None if x.inputs is None else self.parabola(x, box)
-        return bent(x, band) if parabola is None else bent_to_second_order(x, band, parabola, origin)
+        other = bent_by_parabola(x, band, parabola, origin)
+        return bent_by_best(x, self.derivatives, box, other, origin)
 
     def parabola(self, x: Zonotope, box: Interval) -> Parabola | None:
         """About the centre of x, for all numbers of x in a box; None if there is none."""

@@ -30,7 +30,7 @@ from vertex_softmax.ops.contract import (
 )
 from vertex_softmax.ops.generators import Ellipsoid, Generators, ellipsoid, functional_radius, most_eigenvalue
 from vertex_softmax.ops.interval import Interval
-from vertex_softmax.ops.propagation.norms import normalized
+from vertex_softmax.ops.propagation.third_norms import normalized_by_best
 from vertex_softmax.ops.registry import register
 from vertex_softmax.ops.tensors import beside
 from vertex_softmax.ops.zonotope import Zonotope
@@ -188,7 +188,7 @@ class Normalize(Summarising, Propagating, InnerRange):
     def propagate(self, inputs: tuple[Zonotope, ...], boxes: tuple[Interval, ...], origin: str) -> Zonotope:
         """By the rows (ops/propagation/norms.py)."""
         shape = inputs[0].centre.shape[1:]
-        found = normalized(self._row_zonotope(inputs[0]), self.eps, origin)
+        found = normalized_by_best(self._row_zonotope(inputs[0]), self.eps, origin)
         return found.rearranged(lambda x: x.reshape(*x.shape[: x.dim() - len(shape) + self.count - 1], *shape))
 
     def learnt(self, inputs: tuple[Zonotope, ...]) -> NormSummary:

@@ -13,9 +13,9 @@ from typing import NamedTuple
 
 from torch import Tensor
 
-from vertex_softmax.ops import pairs, spans
+from vertex_softmax.ops import pairs, spans, triples
 from vertex_softmax.ops.lengths import sum_of_lengths
-from vertex_softmax.ops.unknowns import BallProducts, Pairs, Unknowns, span_of
+from vertex_softmax.ops.unknowns import BallProducts, Pairs, Triples, Unknowns, span_of
 
 
 class Care(Enum):
@@ -24,6 +24,16 @@ class Care(Enum):
     ROUGH = "as one ball"
     PLAIN = "by the Frobenius norm"
     TIGHT = "by the spectral norm"
+    TIGHTEST = "products of three by the spectral norm too"
+
+
+WITH_CARE: dict[Care, tuple[type[Unknowns], ...]] = {
+    Care.ROUGH: (),
+    Care.PLAIN: (Pairs,),
+    Care.TIGHT: (Pairs, BallProducts),
+    Care.TIGHTEST: (Triples,),
+}
+"""Of which unknowns care changes the reach; of all others it is the sum of lengths."""
 
 
 class Reach(NamedTuple):
@@ -47,15 +57,17 @@ class KnownReaches:
     def of(self, unknowns: Unknowns, columns: Tensor, care: Care) -> Tensor:
         """The reach of a block."""
         spanned = span_of(unknowns) is not None
+        if care is Care.TIGHTEST and not isinstance(unknowns, Triples):
+            care = Care.TIGHT
         if spanned and care is Care.TIGHT:
             care = Care.PLAIN
-        if not spanned and not isinstance(unknowns, Pairs if care is Care.PLAIN else Pairs | BallProducts):
+        if not spanned and not isinstance(unknowns, WITH_CARE[care]):
             care = Care.ROUGH
         if not self.knows(unknowns, columns, care):
             if care is Care.ROUGH:
                 reach = spans.rough_reach(unknowns, columns) if spanned else sum_of_lengths(columns)
             else:
-                reach = reach_of(unknowns, columns, tight=care is Care.TIGHT)
+                reach = reach_of(unknowns, columns, tight=care is not Care.PLAIN)
             self.note(unknowns, columns, care, reach)
         return self._found[unknowns, care].reach
 
@@ -100,4 +112,6 @@ def reach_of(unknowns: Unknowns, columns: Tensor, *, tight: bool = False) -> Ten
         return (pairs.tight_reach if tight else pairs.reach)(columns, unknowns.count)
     if tight and isinstance(unknowns, BallProducts):
         return pairs.ball_reach(columns, unknowns.count)
+    if tight and isinstance(unknowns, Triples):
+        return triples.tight_reach(columns, unknowns.count)
     return sum_of_lengths(columns)

@@ -42,6 +42,13 @@ class BallProducts(Unknowns):
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
+class Triples(Unknowns):
+    """Products of three of `count` unknowns in [−1, 1] (ops/triples.py), each in an interval of its own."""
+
+    count: int
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
 class InputUnknowns(Unknowns):
     """One unknown ξ_i for each number of the input that varies, and the unknowns of their products.
 
@@ -55,6 +62,8 @@ class InputUnknowns(Unknowns):
     """over a cube ζ_i in [−1, 1] with ξ_i² = (1 + ζ_i) / 2; over a ball those of `pairs`"""
     pairs: Unknowns
     """over a cube a `Pairs`, over a ball a `BallProducts`"""
+    triples: Triples | None = None
+    """products of three of them, where these are kept too: over a cube alone"""
 
     @property
     def ball(self) -> bool:

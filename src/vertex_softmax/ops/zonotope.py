@@ -30,6 +30,7 @@ from vertex_softmax.ops.unknowns import (
     InputUnknowns,
     LocalUnknowns,
     Pairs,
+    Triples,
     Unknowns,
     in_rows,
     span_of,
@@ -47,6 +48,10 @@ class Written(NamedTuple):
     columns: Tensor
     version: int
     """of the block that was: another one if somebody has changed it in place"""
+
+
+SMALL = 0.005
+"""Products of three that reach less far than this share of the whole are bounded by their sum."""
 
 
 class Ellipse(NamedTuple):
@@ -135,26 +140,34 @@ class Zonotope:
     @functools.cached_property
     def radius(self) -> Tensor:
         """How far each number is from its centre, (batch, *shape)."""
-        return self._radius(Care.PLAIN)
+        return self.radius_by(Care.PLAIN)
 
     @functools.cached_property
     def rough_radius(self) -> Tensor:
         """Products of inputs as one ball: quick, for what need not be exact, such as rounding."""
-        return self._radius(Care.ROUGH)
+        return self.radius_by(Care.ROUGH)
 
     @functools.cached_property
     def tight_radius(self) -> Tensor:
         """The same with the products of inputs bounded by spectral norms, which takes longer: for what curves read."""
         if not any(isinstance(unknowns, Pairs | BallProducts) for unknowns in self.blocks):
             return self.radius
-        return torch.minimum(self._radius(Care.TIGHT), self.radius)
+        return torch.minimum(self.radius_by(Care.TIGHT), self.radius)
 
-    def _radius(self, care: Care) -> Tensor:
+    @functools.cached_property
+    def tightest_radius(self) -> Tensor:
+        """The same with products of three bounded by spectral norms too, which takes longer still."""
+        return torch.minimum(self.radius_by(Care.TIGHTEST), self.tight_radius)
+
+    def radius_by(self, care: Care) -> Tensor:
+        """How far each number is from its centre, (batch, *shape), with some care."""
         found = self.loose
         for unknowns in self.blocks:
             if care is not Care.ROUGH and span_of(unknowns) is not None:
                 self._write_out(unknowns)
-            found = found + self.reach_of_block(unknowns, care)
+            few = care is Care.TIGHTEST and isinstance(unknowns, Triples)  # of which care pays only if they are not
+            few = few and bool(self.reach_of_block(unknowns, Care.ROUGH).amax() < SMALL * self.tight_radius.amax())
+            found = found + self.reach_of_block(unknowns, Care.TIGHT if few else care)
         return found
 
     def reach_of_block(self, unknowns: Unknowns, care: Care) -> Tensor:
@@ -231,14 +244,29 @@ class Zonotope:
     def linear(self) -> Zonotope:
         """What is linear in the input's unknowns, around 0; nothing where products of them are not known."""
         zero, inputs = torch.zeros_like(self.centre), self.inputs
-        return Zonotope(zero, {} if inputs is None else {inputs: self.blocks[inputs]}, None, zero)
+        return Zonotope(zero, {} if inputs is None else {inputs: self.blocks[inputs]}, None, zero, self.reaches)
 
     @functools.cached_property
     def rest(self) -> Zonotope:
         """What is not `linear`, around 0."""
         inputs = self.inputs
         blocks = {unknowns: columns for unknowns, columns in self.blocks.items() if unknowns is not inputs}
-        return Zonotope(torch.zeros_like(self.centre), blocks, self.own, self.slack)
+        return Zonotope(torch.zeros_like(self.centre), blocks, self.own, self.slack, self.reaches)
+
+    @functools.cached_property
+    def quadratic(self) -> Zonotope:
+        """What is a product of two of the input's unknowns, around 0."""
+        zero, inputs = torch.zeros_like(self.centre), self.inputs
+        known = () if inputs is None else (inputs.pairs, inputs.squares)
+        blocks = {unknowns: self.blocks[unknowns] for unknowns in known if unknowns in self.blocks}
+        return Zonotope(zero, blocks, None, zero, self.reaches)
+
+    @functools.cached_property
+    def third(self) -> Zonotope:
+        """What is neither `linear` nor `quadratic`, around 0."""
+        known = self.quadratic.blocks
+        blocks = {unknowns: columns for unknowns, columns in self.rest.blocks.items() if unknowns not in known}
+        return Zonotope(torch.zeros_like(self.centre), blocks, self.own, self.slack, self.reaches)
 
     @functools.cached_property
     def spread(self) -> Zonotope:

@@ -9,15 +9,16 @@ is left as large as they can. In float64 there is no tolerance: results have sla
 from __future__ import annotations
 
 import dataclasses
+import itertools
 import math
 from collections.abc import Callable, Sequence
 
 import torch
 from torch import Tensor
 
-from vertex_softmax.ops import pairs
+from vertex_softmax.ops import pairs, triples
 from vertex_softmax.ops.reaches import reach_of
-from vertex_softmax.ops.unknowns import InputUnknowns, Pairs, Unknowns
+from vertex_softmax.ops.unknowns import InputUnknowns, Pairs, Triples, Unknowns
 from vertex_softmax.ops.zonotope import Zonotope
 
 Values = dict[Unknowns, Tensor]
@@ -32,18 +33,24 @@ def normal(generator: torch.Generator, *shape: int) -> Tensor:
     return torch.randn(*shape, generator=generator, dtype=torch.float64)
 
 
-def inputs_like(count: int) -> InputUnknowns:
-    return InputUnknowns("input", count, Unknowns("input"), Pairs("input", count))
+def inputs_like(count: int, *, third: bool = False) -> InputUnknowns:
+    both = Triples("input", count) if third else None
+    return InputUnknowns("input", count, Unknowns("input"), Pairs("input", count), both)
 
 
 def products_at(inputs: InputUnknowns, xi: Tensor) -> Values:
     """The input's unknowns ξ (points, n) and their products, as blocks have them."""
     first, second = pairs.places(inputs.count, xi.device)
-    return {
+    found: Values = {
         inputs: xi.unsqueeze(2),
         inputs.squares: (2 * xi.square() - 1).unsqueeze(2),
         inputs.pairs: (xi[:, first] * xi[:, second] / pairs.unit(inputs.count)).unsqueeze(1),
     }
+    if inputs.triples is not None:
+        three = [xi[:, list(each)].prod(1) for each in itertools.combinations(range(inputs.count), 3)]
+        mixed = (2 * xi.square() - 1).unsqueeze(2) * xi.unsqueeze(1)
+        found[inputs.triples] = torch.cat([torch.stack(three, 1), mixed.flatten(1)], 1).unsqueeze(2)
+    return found
 
 
 def known_part(zonotope: Zonotope, values: Values) -> Tensor:
@@ -72,7 +79,7 @@ class Case:
 
     def old(self) -> list[Unknowns]:
         """Unknowns that have values when the inputs have."""
-        known: list[Unknowns] = [self.inputs, self.inputs.squares, self.inputs.pairs]
+        known = self._products()
         return list(dict.fromkeys([*known, *(u for x in self.zonotopes for u in x.blocks)]))
 
     def drawn(self, corner: bool) -> list[Tensor]:
@@ -93,14 +100,24 @@ class Case:
         return values, [known_part(x, values) + x.loose * nu for x, nu in zip(self.zonotopes, own, strict=True)]
 
     def _others(self) -> dict[Unknowns, Tensor]:
-        products = (self.inputs, self.inputs.squares, self.inputs.pairs)
+        products = self._products()
         return {u: columns for x in self.zonotopes for u, columns in x.blocks.items() if u not in products}
 
+    def _products(self) -> list[Unknowns]:
+        known: list[Unknowns] = [self.inputs, self.inputs.squares, self.inputs.pairs]
+        return known if self.inputs.triples is None else [*known, self.inputs.triples]
 
-def case(shapes: Sequence[tuple[int, ...]], size: float, seed: int, *, rest: float = 1.0, centre: float = 1.0) -> Case:
-    """Deviations of about `size` linear in the input, and `rest`·size² of products, other unknowns and own errors."""
+
+def case(
+    shapes: Sequence[tuple[int, ...]], size: float, seed: int, *, rest: float = 1.0, centre: float = 1.0,
+    third: bool = False,
+) -> Case:  # fmt: skip
+    """Deviations of about `size` linear in the input, and `rest`·size² of products, other unknowns and own errors.
+
+    `third`: the other unknowns and own errors are of size³, and there are products of three.
+    """
     generator = torch.Generator().manual_seed(seed)
-    inputs, other = inputs_like(COUNT), Unknowns("other")
+    inputs, other = inputs_like(COUNT, third=third), Unknowns("other")
     zonotopes = []
     for shape in shapes:
         more = rest * size * size / 4
@@ -109,6 +126,9 @@ def case(shapes: Sequence[tuple[int, ...]], size: float, seed: int, *, rest: flo
         if rest > 0:
             blocks[inputs.squares] = more * normal(generator, 1, COUNT, 1, *shape)
             blocks[inputs.pairs] = more * normal(generator, 1, 1, COUNT * (COUNT - 1) // 2, *shape)
+            if inputs.triples is not None:
+                more = more * size
+                blocks[inputs.triples] = more * normal(generator, 1, triples.size(COUNT), 1, *shape)
             blocks[other] = more * normal(generator, 1, 2, 3, *shape)
             own = more / 4 * normal(generator, 1, *shape).abs()
         middle = centre * normal(generator, 1, *shape)

@@ -10,7 +10,7 @@ from torch import Tensor
 
 from tests.ops.propagation.second_order_checks import Case, beside, case, has_products, overshoot, scaled
 from vertex_softmax.ops.normalization import Normalize
-from vertex_softmax.ops.propagation.norms import _across, _to_second_order, inner, normalized
+from vertex_softmax.ops.propagation.norms import _to_second_order, across_centre, inner, normalized
 from vertex_softmax.ops.zonotope import Zonotope
 
 EPSILONS = [0.0, 1e-12, 1e-5, 0.1, 1.0]
@@ -98,7 +98,7 @@ def test_across_is_orthogonal_and_holds_own_errors() -> None:
     drawn = case([(3, 4)], 0.3, 5)
     (y,) = drawn.zonotopes
     c = y.centre
-    found = _across(y, c, c.square().sum(-1))
+    found = across_centre(y, c, c.square().sum(-1))
     for unknowns, columns in found.blocks.items():
         assert float((columns * c[:, None, None]).sum(-1).abs().max()) < 1e-14
         whole = y.blocks[unknowns]

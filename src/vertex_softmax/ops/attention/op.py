@@ -33,10 +33,12 @@ from vertex_softmax.ops.interval import Interval
 from vertex_softmax.ops.propagation.rows import attended, centred_scores
 from vertex_softmax.ops.propagation.second_order import chosen
 from vertex_softmax.ops.propagation.second_rows import attended_to_second_order
+from vertex_softmax.ops.propagation.third_rows import attended_to_third_order
 from vertex_softmax.ops.registry import register
 from vertex_softmax.ops.rules import RowRule
 from vertex_softmax.ops.softmax import MaskedSoftmax, linear_rows, probabilities
 from vertex_softmax.ops.tensors import spread
+from vertex_softmax.ops.unknowns import InputUnknowns
 from vertex_softmax.ops.zonotope import Zonotope
 from vertex_softmax.softmax_box import softmax_box_max, softmax_box_min
 
@@ -108,6 +110,20 @@ class Attention(MaskedSoftmax, Summarising, Propagating, Centring, Splittable):
         centre, unknowns = self._centre(scores, boxes[0]), scores.inputs or values.inputs
         if unknowns is None:
             return attended(scores, centre, values, origin)
+        if unknowns.triples is None:
+            return self._to_second_order(scores, centre, values, unknowns, origin)
+        third, useful = attended_to_third_order(scores, centre, values, unknowns, origin)
+        if bool(useful.all()):
+            return third
+        second = self._to_second_order(scores, centre, values, unknowns, origin)
+        better = useful | (third.radius.sum(-1) < second.radius.sum(-1))
+        return chosen(better.unsqueeze(-1), third, second)
+
+    @staticmethod
+    def _to_second_order(
+        scores: Zonotope, centre: Tensor, values: Zonotope, unknowns: InputUnknowns, origin: str
+    ) -> Zonotope:
+        """Each row to second order, or to first order where that is better."""
         second, useful = attended_to_second_order(scores, centre, values, unknowns, origin)
         if bool(useful.all()):
             return second

@@ -141,3 +141,8 @@ def bent_to_second_order(x: Zonotope, band: Band, parabola: Parabola, origin: st
     better = length + share * own.sum(-1) < share * band.half.sum(-1)
     usable = (parabola.finite & own.isfinite()).all(-1)
     return chosen((better & usable).unsqueeze(-1), found, first)
+
+
+def bent_by_parabola(x: Zonotope, band: Band, parabola: Parabola | None, origin: str) -> Zonotope:
+    """To second order if there is a parabola, else by the band."""
+    return bent(x, band) if parabola is None else bent_to_second_order(x, band, parabola, origin)

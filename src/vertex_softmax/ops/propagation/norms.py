@@ -110,7 +110,7 @@ def _to_second_order(y: Zonotope, eps: float, origin: str, inputs: InputUnknowns
     safe = torch.where(square > limits.tiny / limits.eps, square, torch.ones_like(square))
     A, A_line, A_rest = (x.reach(c) / safe for x in (y, y.linear, y.rest))
     useful = (A < 1) & whole.isfinite() & (square > limits.tiny / limits.eps)
-    across = _across(y, c, safe)
+    across = across_centre(y, c, safe)
     shape, of_line, of_rest = across.row_shape, across.linear.row_shape, across.rest.row_shape
     B, B_rest = shape.farthest() / whole, of_rest.farthest() / whole
     mixed = inner(of_line, of_rest) / whole
@@ -156,7 +156,7 @@ def _to_second_order(y: Zonotope, eps: float, origin: str, inputs: InputUnknowns
     return found, useful & found.centre.isfinite().all(-1) & (found.radius.mean(-1) <= d**0.5)
 
 
-def _across(y: Zonotope, c: Tensor, square: Tensor) -> Zonotope:
+def across_centre(y: Zonotope, c: Tensor, square: Tensor) -> Zonotope:
     """y⊥ = y' − (c·y'/|c|²) c around 0."""
     unit = c / square.unsqueeze(-1)
 

@@ -20,10 +20,11 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
-from vertex_softmax.ops import pairs
+from vertex_softmax.ops import pairs, triples
 from vertex_softmax.ops.generators import Ellipsoid, product_radius
 from vertex_softmax.ops.propagation.rounding import rounded
 from vertex_softmax.ops.propagation.second_order import linear_columns, with_products
+from vertex_softmax.ops.propagation.third_order import cubic_product, with_cubic
 from vertex_softmax.ops.reaches import reach_of
 from vertex_softmax.ops.unknowns import LocalUnknowns, Unknowns, spread_numbers
 from vertex_softmax.ops.zonotope import Ellipse, RowShape, Zonotope, aligned, ellipsoid_balls, times_right
@@ -42,8 +43,14 @@ def matrix_product(x: Zonotope, y: Zonotope) -> Zonotope:
         blocks[unknowns] = blocks[unknowns] + more if unknowns in blocks else more
     second, inputs = second_order(x, y), x.inputs or y.inputs
     kept: Tensor | None = None
+    cubic: triples.Cubic | None = None
     if inputs is not None:
         third = second_order(x.linear, y.rest) + second_order(x.rest, y)
+        if inputs.triples is not None:
+            fourth = second_order(x.linear, y.third) + second_order(x.quadratic, y.rest) + second_order(x.third, y)
+            known = (fourth < third) & (fourth < second)
+            cubic = cubic_product(x, y, inputs)
+            third = torch.where(known, fourth, third)
         kept = third < second
         second = torch.where(kept, third, second)
     own = own + of_columns.mT + second + x.loose @ y.centre.abs() + x.centre.abs() @ y.loose
@@ -52,6 +59,8 @@ def matrix_product(x: Zonotope, y: Zonotope) -> Zonotope:
         full = linear_columns(x, inputs)[:, :, None] @ linear_columns(y, inputs)[:, None]
         pair, square = pairs.packed(full)
         found = with_products(found, inputs, (pair * kept[:, None], square * kept[:, None]))
+    if inputs is not None and cubic is not None:
+        found = with_cubic(found, inputs, triples.Cubic(*(part * known[:, None] for part in cubic)))
     return rounded(found, (x.centre.abs() + x.rough_radius) @ (y.centre.abs() + y.rough_radius))
 
 

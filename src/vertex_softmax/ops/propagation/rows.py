@@ -25,7 +25,7 @@ from vertex_softmax.ops.generators import raised
 from vertex_softmax.ops.interval import Interval
 from vertex_softmax.ops.lengths import lengths, norm
 from vertex_softmax.ops.propagation.rounding import rounded
-from vertex_softmax.ops.reaches import reach_of
+from vertex_softmax.ops.reaches import Care
 from vertex_softmax.ops.spans import written_out
 from vertex_softmax.ops.unknowns import LocalUnknowns, Unknowns
 from vertex_softmax.ops.zonotope import Ellipse, Segments, Zonotope, error_blocks, times_left, times_rows
@@ -43,6 +43,8 @@ class CentredScores:
     """what is not in the blocks"""
     reach: Tensor
     """τ, |t| at most"""
+    deviation: Zonotope
+    """t itself, around 0"""
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -56,20 +58,20 @@ class Weights:
     """of p_j"""
 
 
-_known: weakref.WeakKeyDictionary[Zonotope, tuple[Tensor, CentredScores]] = weakref.WeakKeyDictionary()
-"""Of scores that are alive, with the centre that they were made for: boxes and rows both ask for them."""
+_known: weakref.WeakKeyDictionary[Zonotope, tuple[Tensor, Care, CentredScores]] = weakref.WeakKeyDictionary()
+"""Of scores that are alive, with the centre and the care that they were made for: boxes and rows both ask for them."""
 
 
-def centred_scores(scores: Zonotope, masked: Tensor) -> CentredScores:
+def centred_scores(scores: Zonotope, masked: Tensor, care: Care = Care.TIGHT) -> CentredScores:
     """`masked`: the centre of the scores with −inf where a key is masked. Made once."""
     known = _known.get(scores)
-    if known is None or not torch.equal(known[0], masked):
-        known = masked, _centred_scores(scores, masked)
+    if known is None or known[1] is not care or not torch.equal(known[0], masked):
+        known = masked, care, _centred_scores(scores, masked, care)
         _known[scores] = known
-    return known[1]
+    return known[2]
 
 
-def _centred_scores(scores: Zonotope, masked: Tensor) -> CentredScores:
+def _centred_scores(scores: Zonotope, masked: Tensor, care: Care) -> CentredScores:
     scores = scores.spread
     log_weights = masked.log_softmax(-1)
     present = masked > -torch.inf
@@ -89,10 +91,9 @@ def _centred_scores(scores: Zonotope, masked: Tensor) -> CentredScores:
     # of a key with nearly all the weight, t is the small difference of large numbers
     rounding = OUTWARD.get(weights.dtype, 0.0) or 8 * torch.finfo(weights.dtype).eps
     own = own + torch.where(present, rounding * scores.rough_radius, torch.zeros_like(weights))
-    reach = own
-    for unknowns, columns in blocks.items():
-        reach = reach + reach_of(unknowns, columns, tight=True)
-    return CentredScores(log_weights=log_weights, blocks=blocks, loose=own, reach=reach)
+    deviation = Zonotope(torch.zeros_like(weights), blocks, None, own)
+    reach = deviation.radius_by(care)
+    return CentredScores(log_weights=log_weights, blocks=blocks, loose=own, reach=reach, deviation=deviation)
 
 
 def _others(x: Tensor) -> Tensor:

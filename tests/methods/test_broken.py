@@ -24,6 +24,7 @@ from vertex_softmax.foundation.errors import InvalidValueError, VertexError
 from vertex_softmax.graph import build
 from vertex_softmax.graph.ir import Graph
 from vertex_softmax.methods import boxes as box_recipes
+from vertex_softmax.methods import last_pass
 from vertex_softmax.methods.bound import Bound
 from vertex_softmax.methods.registry import METHODS
 from vertex_softmax.ops import attention, elementwise, linear
@@ -49,7 +50,7 @@ def spoil(value: float) -> Callable[[Interval], Interval]:
     """One entry's upper end of the second input of the batch."""
 
     def change(box: Interval) -> Interval:
-        upper = box.upper.clone()
+        upper = box.upper.contiguous().clone()  # of other layouts `reshape` would change a copy
         upper[1 % len(upper)].reshape(-1)[0] = value
         return Interval(box.lower, upper)
 
@@ -58,7 +59,7 @@ def spoil(value: float) -> Callable[[Interval], Interval]:
 
 def cross(box: Interval) -> Interval:
     """Its ends change places, far apart."""
-    lower, upper = (x.clone() for x in box)
+    lower, upper = (x.contiguous().clone() for x in box)
     lower[1 % len(lower)].reshape(-1)[0] = 5.0
     upper[1 % len(upper)].reshape(-1)[0] = -5.0
     return Interval(lower, upper)
@@ -156,7 +157,7 @@ def test_an_infinite_margin_is_never_verified(monkeypatch: pytest.MonkeyPatch, g
         found = real(*args, **options)
         return dataclasses.replace(found, constant=torch.full_like(found.constant, sign * torch.inf))
 
-    for module in (backward_module, branch_and_bound, generate, guard, slack):
+    for module in (backward_module, branch_and_bound, generate, guard, last_pass, slack):
         monkeypatch.setattr(module, "backward", overflowing)
     found = certify(graph, LinfBall(x, 1e-6), labels(graph, x), "crown")
     assert "verified" not in found.verdicts

@@ -15,6 +15,7 @@ The second sum is Σ p_j^c v'_j and an error (p_j − p_j^c) v'_j in the shape o
 from __future__ import annotations
 
 import dataclasses
+import functools
 import weakref
 
 import torch
@@ -43,8 +44,11 @@ class CentredScores:
     """what is not in the blocks"""
     reach: Tensor
     """τ, |t| at most"""
-    deviation: Zonotope
-    """t itself, around 0"""
+
+    @functools.cached_property
+    def deviation(self) -> Zonotope:
+        """t itself, around 0."""
+        return Zonotope(torch.zeros_like(self.loose), self.blocks, None, self.loose)
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -91,9 +95,8 @@ def _centred_scores(scores: Zonotope, masked: Tensor, care: Care) -> CentredScor
     # of a key with nearly all the weight, t is the small difference of large numbers
     rounding = OUTWARD.get(weights.dtype, 0.0) or 8 * torch.finfo(weights.dtype).eps
     own = own + torch.where(present, rounding * scores.rough_radius, torch.zeros_like(weights))
-    deviation = Zonotope(torch.zeros_like(weights), blocks, None, own)
-    reach = deviation.radius_by(care)
-    return CentredScores(log_weights=log_weights, blocks=blocks, loose=own, reach=reach, deviation=deviation)
+    reach = Zonotope(torch.zeros_like(weights), blocks, None, own).radius_by(care)
+    return CentredScores(log_weights=log_weights, blocks=blocks, loose=own, reach=reach)
 
 
 def _others(x: Tensor) -> Tensor:

@@ -60,7 +60,7 @@ def test_known_reaches() -> None:
     z, plain, products = zonotope()
     same(z)
     for care in Care:
-        tight = care is Care.TIGHT
+        tight = care in (Care.TIGHT, Care.TIGHTEST)
         expected = z.blocks[products].flatten(0, 2).norm(dim=0)[None] if care is Care.ROUGH else None
         found = z.reach_of_block(products, care)
         if expected is None:

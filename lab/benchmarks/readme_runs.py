@@ -230,7 +230,7 @@ def vit_peer(runs: Runs) -> Row | None:
 def certificates(runs: Runs) -> Row:
     found = runs("certificates")
     groups, rows = found["summary"], [row for row in found["rows"] if row.get("accepted")]
-    verified = sum(s["verified"] for s in groups)
+    verified, vit = sum(s["verified"] for s in groups), runs("vit-certificates")["summary"]
     return Row(
         f"certificates of all {verified} instances that `joint` verifies among the one-block models, the ViTs and "
         "digits",
@@ -238,7 +238,8 @@ def certificates(runs: Runs) -> Row:
         f"{min(row['margin'] for row in rows):.2g}; a file has {span((row['bytes'] / 1e6 for row in rows), 2)} MB; "
         f"checking takes {span((s['check_over_joint_median'] for s in groups), 1)} times as long as bounding (median "
         f"by family; at most {max(s['check_over_joint_most'] for s in groups):.0f} times). One thread each; "
-        f"{machines(found['versions'])}",
+        f"{machines(found['versions'])}. Besides, `vit_certificates.py` asked for certificates of {vit['instances']} "
+        f"instances of `vit` that `vertex verify` answers `unsat`: {vit['accepted']} were made and accepted",
         "certificates",
     )
 

@@ -30,6 +30,16 @@ MUTANTS: list[Mutant] = [
         {
             "third rows: z without errors": ("_divided", "bow / 2 + z.third.tightest_radius", "bow / 2"),
             "third rows: 1/Z in a narrower range": ("_divided", "(over - under) / 2", "(over - under) / 8"),
+            "third rows: no error of m r": (
+                "_along",
+                "own + bent + mu * most / 2 * sizes.rest + delta",
+                "own + bent + delta",
+            ),
+            "third rows: no error of r²": (
+                "_along",
+                "own + bent + mu * most / 2 * sizes.rest + delta",
+                "own + mu * most / 2 * sizes.rest + delta",
+            ),
         },
     ),
     *mutants(

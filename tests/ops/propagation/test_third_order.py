@@ -10,7 +10,16 @@ import pytest
 import torch
 from torch import Tensor
 
-from tests.ops.propagation.second_order_checks import Case, case, overshoot
+from tests.ops.propagation.second_order_checks import (
+    Case,
+    case,
+    errors_alone,
+    inputs_like,
+    known_part,
+    overshoot,
+    products_at,
+)
+from vertex_softmax.ops import pairs
 from vertex_softmax.ops.attention import Attention
 from vertex_softmax.ops.bilinear import MatMul, Multiply
 from vertex_softmax.ops.contract import Propagating
@@ -18,7 +27,7 @@ from vertex_softmax.ops.elementwise import Elementwise, Gelu, Relu, Sigmoid, Sil
 from vertex_softmax.ops.normalization import Normalize
 from vertex_softmax.ops.propagation.third_curves import bent_to_third_order
 from vertex_softmax.ops.propagation.third_norms import normalized_to_third_order
-from vertex_softmax.ops.propagation.third_rows import Sizes, attended_to_third_order, cubics
+from vertex_softmax.ops.propagation.third_rows import Sizes, _along, attended_to_third_order, cubics
 from vertex_softmax.ops.zonotope import Zonotope
 
 CURVES: list[Elementwise] = [Gelu(), Gelu(tanh=True), Silu(), Tanh(), Sigmoid()]
@@ -178,3 +187,27 @@ def test_the_order_of_a_batch_does_not_matter() -> None:
     alone = Attention().propagate(drawn.zonotopes, tuple(x.tight_box for x in drawn.zonotopes), "the op")
     torch.testing.assert_close(found.centre[1:], alone.centre)
     torch.testing.assert_close(found.tightest_radius[1:], alone.tightest_radius)
+
+
+@pytest.mark.parametrize("sign", [1.0, -1.0])
+@pytest.mark.parametrize(("tau", "rest"), [(0.1, 6e-4), (0.2, 2e-3), (0.05, 1e-4)])
+def test_every_error_of_a_cubic_is_needed(tau: float, rest: float, sign: float) -> None:
+    """One key, t = ±ℓ ξ₁ + r ξ₁ ξ₂: at ξ = (1, 1) the errors of e^t, of γ r² and of μ m r have one sign and add up."""
+    inputs = inputs_like(3, third=True)  # the last one moves nothing
+    shape = (1, 1)  # one row, one key
+    pair = torch.tensor([rest * pairs.unit(3), 0.0, 0.0], dtype=torch.float64).reshape(1, 1, 3, *shape)
+    line = torch.tensor([sign * (tau - rest), 0.0, 0.0], dtype=torch.float64).reshape(1, 3, 1, *shape)
+    zero = torch.zeros(1, *shape, dtype=torch.float64)
+    t = Zonotope(zero, {inputs: line, inputs.pairs: pair}, None, zero)
+    one = torch.ones_like(zero)
+    reach = Sizes(whole=tau * one, line=(tau - rest) * one, form=rest * one, third=zero, rest=rest * one)
+    assert float(cubics(reach).mu) > 0
+    found, _ = _along(t, reach, one, torch.ones(1, 1, 1, dtype=torch.float64), inputs, "the op")
+    xi = torch.tensor([[a, b, 1.0] for a in (-1.0, 1.0) for b in (-1.0, 0.0, 1.0)], dtype=torch.float64)
+    values = products_at(inputs, xi)
+    true = known_part(t, values).exp()
+    off = (true - known_part(found, values)).abs()
+    allowed = errors_alone(found, list(values)).radius
+    assert (off <= allowed).all()
+    if sign > 0:  # nearly attained, so that each of the three is needed
+        assert float(off.max()) > 0.99 * float(allowed)

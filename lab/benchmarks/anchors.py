@@ -176,12 +176,13 @@ class Peer:
     def version(self) -> str:
         return str(self.library.__version__)
 
-    def worst(self, lower: Tensor, upper: Tensor, label: int, classes: int, steps: int = 0) -> float:
-        """The least margin bound over one box: by CROWN, or by α-CROWN with some steps."""
-        others = [j for j in range(classes) if j != label]
-        C = torch.zeros(1, classes - 1, classes, dtype=lower.dtype)
-        C[0, :, label] = 1
-        C[0, range(classes - 1), others] = -1
+    def worst(self, lower: Tensor, upper: Tensor, label: int | Sequence[int], classes: int, steps: int = 0) -> float:
+        """The least margin bound over boxes with a label each: by CROWN, or by α-CROWN with some steps."""
+        labels = [label] if isinstance(label, int) else label
+        C = torch.zeros(len(labels), classes - 1, classes, dtype=lower.dtype)
+        for i, own in enumerate(labels):
+            C[i, :, own] = 1
+            C[i, range(classes - 1), [j for j in range(classes) if j != own]] = -1
         perturbation = self.library.PerturbationLpNorm(norm=math.inf, x_L=lower, x_U=upper)
         x = self.library.BoundedTensor((lower + upper) / 2, perturbation)
         method = "CROWN-Optimized" if steps else "CROWN"

@@ -87,7 +87,10 @@ MEASURES: dict[str, Measure] = {
     ),
     "vit": _script("vit", "vit.json", needs=(VIT, ONE_BLOCK, "hours")),
     "vit-peer": _script(
-        "vit", "vit-peer.json", "--instances 3 --methods crown --peer CHECKOUT", (VIT, ONE_BLOCK, "peer")
+        "vit",
+        "vit-peer.json",
+        "--instances 2 --methods crown --peer-instances 2 --repeats 2 --peer CHECKOUT",
+        (VIT, ONE_BLOCK, "peer"),
     ),
     "vit-verify": Measure(
         "python lab/benchmarks/vit_verify.py",

@@ -221,9 +221,17 @@ def vit_beside(runs: Runs) -> Row:
 def vit_peer(runs: Runs) -> Row | None:
     if not runs.has("vit-peer"):
         return None
-    sides = [side for side in runs("vit-peer")["side_by_side"] if side["dtype"] == "float32"]
-    parts = [f"{VIT[s['model']]} {s['ratio']:.1f}× ({s['user_ratio']:.1f}× outside the system)" for s in sides]
-    what = "time of the peer's CROWN on these instances divided by the time of `crown`, side by side in float32"
+    sides = runs("vit-peer")["side_by_side"]
+    parts = []
+    for model, dtype in dict.fromkeys((side["model"], side["dtype"]) for side in sides):
+        own = [side for side in sides if (side["model"], side["dtype"]) == (model, dtype)]
+        ratios = " and ".join(f"{side['processor_ratio']:.1f}×" for side in own)
+        parts.append(f"{VIT[model]} in {dtype} {ratios}")
+    forms = " and ".join(dict.fromkeys(side["form"] for side in sides))
+    what = (
+        "processor time of the peer's CROWN on these instances divided by that of `crown`, side by side, with the "
+        f"network {forms} for the peer (patches cut and BatchNorms folded beforehand)"
+    )
     return Row(what, ", ".join(parts), "vit-peer")
 
 

@@ -14,22 +14,24 @@ the system does not let a process lower that mark, it is the highest since the s
 
 --peer CHECKOUT (of auto_LiRPA 0.7.1; see anchors.py for what it needs) times its CROWN with the LSE softmax on the
 first --peer-instances of each model, alternating with ours in this process, in float32 and in float64, on one thread.
-It reads the network as a PyTorch module made of the ONNX file's weights, on patches, the BatchNorms folded into the
-next linear maps; that module is first compared with the imported graph.
+It reads the network as a PyTorch module made of the ONNX file's weights, in two forms (vit_module.py): op by op as the
+file has it, and made easy for it, on patches with the BatchNorms folded into the next linear maps. Each module is first
+compared with the imported graph. --peer-batch N gives both sides N instances in one call.
 """
 
 from __future__ import annotations
 
 import argparse
-import copy
+import dataclasses
 import gzip
+import itertools
 import json
 import math
 import re
 import resource
 import statistics
 import sys
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -37,7 +39,7 @@ import torch
 from anchors import Peer, alternate, facts, fingerprint, paired, side_by_side
 from rich.console import Console
 from rich.table import Table
-from torch import Tensor, nn
+from vit_module import FileViT, ViT
 
 from vertex_softmax.bounds.ascent import Ascent
 from vertex_softmax.foundation.files import write_whole
@@ -212,88 +214,8 @@ def violations(rows: Sequence[dict[str, Any]], recorded: dict[str, dict[str, Any
     return broken
 
 
-class Block(nn.Module):
-    """x + out(attention(x)), then x + f2(relu(f1(x))); 1/√width is folded into the queries."""
-
-    def __init__(self, dim: int, heads: int, hidden: int) -> None:
-        super().__init__()
-        self.heads, self.width = heads, dim // heads
-        self.q, self.k, self.v, self.out = (nn.Linear(dim, dim) for _ in range(4))
-        self.f1, self.f2 = nn.Linear(dim, hidden), nn.Linear(hidden, dim)
-
-    def forward(self, x: Tensor) -> Tensor:
-        batch, tokens, dim = x.shape
-        split = (batch, tokens, self.heads, self.width)
-        q, k, v = (f(x).reshape(split).transpose(1, 2) for f in (self.q, self.k, self.v))
-        rows = torch.softmax(q @ k.transpose(-1, -2), dim=-1) @ v
-        x = x + self.out(rows.transpose(1, 2).reshape(batch, tokens, dim))
-        return x + self.f2(torch.relu(self.f1(x)))
-
-
-class ViT(nn.Module):
-    """The network of an ONNX file of this benchmark on patches, BatchNorms folded into the linear maps after them.
-
-    The convolution that cuts the patches is a linear map of them: the peer spends three quarters of its time in that
-    convolution's transpose otherwise (float32, torch 2.13).
-    """
-
-    def __init__(self, path: Path, heads: int = 3) -> None:
-        super().__init__()
-        import onnx
-        from onnx import numpy_helper
-
-        file = onnx.load_from_string(gzip.decompress(path.read_bytes()))
-        weights = {i.name: torch.tensor(numpy_helper.to_array(i)).double() for i in file.graph.initializer}
-        products = iter(weights[n.input[1]] for n in _products(file.graph.node, weights))
-        dim, patch = weights["0.cls_token"].shape[0], weights["0.projection.weight"].shape[-1]
-        self.patch, self.embed = patch, nn.Linear(3 * patch * patch, dim)
-        _set(self.embed, weights["0.projection.weight"].flatten(1).T, weights["0.projection.bias"])
-        self.register_buffer("first", weights["0.cls_token"].reshape(1, 1, dim))
-        self.register_buffer("position", weights["0.positions"])
-        self.blocks = nn.Sequential()
-
-        def norm(name: str) -> tuple[Tensor, Tensor]:
-            scale = weights[f"{name}.weight"] / torch.sqrt(weights[f"{name}.running_var"] + 9.999999747378752e-06)
-            return scale, weights[f"{name}.bias"] - weights[f"{name}.running_mean"] * scale
-
-        for i in range(sum(bool(re.fullmatch(r"1\.\d+\.0\.fn\.1\.query\.bias", name)) for name in weights)):
-            attention, mlp = f"1.{i}.0.fn", f"1.{i}.1.fn"
-            block = Block(dim, heads, weights[f"{mlp}.1.0.bias"].shape[0])
-            before, after = norm(f"{attention}.0.norm"), norm(f"{mlp}.0.norm")
-            root = 1 / math.sqrt(dim // heads)
-            _set(block.q, next(products), weights[f"{attention}.1.query.bias"], before, root)
-            _set(block.k, next(products), weights[f"{attention}.1.key.bias"], before)
-            _set(block.v, next(products), weights[f"{attention}.1.value.bias"], before)
-            _set(block.out, next(products), weights[f"{attention}.1.out.bias"])
-            _set(block.f1, next(products), weights[f"{mlp}.1.0.bias"], after)
-            _set(block.f2, next(products), weights[f"{mlp}.1.3.bias"])
-            self.blocks.append(block)
-        self.classifier = nn.Linear(dim, 10)
-        _set(self.classifier, weights["2.2.weight"].T, weights["2.2.bias"], norm("2.1"))
-        self.eval().requires_grad_(False)
-
-    def patches(self, x: Tensor) -> Tensor:
-        """Images (batch, 3, 32, 32) to (batch, patches, 3 patch²)."""
-        side = x.shape[-1] // self.patch
-        cut = x.reshape(x.shape[0], 3, side, self.patch, side, self.patch).permute(0, 2, 4, 1, 3, 5)
-        return cut.reshape(x.shape[0], side * side, -1)
-
-    def forward(self, patches: Tensor) -> Tensor:
-        x = self.embed(patches)
-        x = torch.cat([self.first.expand(x.shape[0], -1, -1), x], dim=1) + self.position
-        return self.classifier(self.blocks(x).mean(dim=1))
-
-
-def _products(nodes: Any, weights: dict[str, Tensor]) -> Iterator[Any]:
-    return (n for n in nodes if n.op_type == "MatMul" and n.input[1] in weights)
-
-
-def _set(layer: nn.Linear, W: Tensor, b: Tensor, norm: tuple[Tensor, Tensor] | None = None, scale: float = 1.0) -> None:
-    """layer(x) = scale · ((x · g + c) W + b) with norm = (g, c)."""
-    if norm is not None:
-        g, c = norm
-        W, b = g[:, None] * W, b + c @ W
-    layer.weight.data, layer.bias.data = (W.T * scale).contiguous(), b * scale
+FORMS: dict[str, type[FileViT | ViT]] = {"as in the file": FileViT, "made easy": ViT}
+"""The networks that the peer is given."""
 
 
 def run_peer(
@@ -302,38 +224,57 @@ def run_peer(
     chosen: Sequence[tuple[str, str]],
     count: int,
     repeats: int,
+    batch: int,
     note: Callable[[str], None],
 ) -> list[dict[str, Any]]:
-    """The first `count` instances of each model beside the peer, in both precisions."""
+    """The first `count` instances of each model beside the peer, `batch` in a call, in both forms and precisions."""
     found = []
     for model in dict.fromkeys(model for model, _ in chosen):
-        graph, module = read_model(data, model), ViT(data / "onnx" / f"{model}.onnx.gz")
-        specs = {name: read_spec(data, name) for of, name in [c for c in chosen if c[0] == model][:count]}
-        centre = next(iter(specs.values()))[0].centre
-        off = float((module(module.patches(centre)) - graph.evaluate(centre[0].reshape(graph.input.shape))).abs().max())
-        if not off < 1e-6:
-            raise ValueError(f"{model}: the module given to the peer differs from the graph by {off}")
-        for dtype in (torch.float32, torch.float64):
-            peer = Peer(checkout, copy.deepcopy(module).to(dtype), module.patches(centre).to(dtype))
+        graph = read_model(data, model)
+        names = [name for of, name in chosen if of == model][:count]
+        together = [_together(data, names[i : i + batch]) for i in range(0, len(names), batch)]
+        for form, dtype in itertools.product(FORMS, (torch.float32, torch.float64)):
+            module = FORMS[form](data / "onnx" / f"{model}.onnx.gz")
+            centre = together[0].box.centre
+            off = float((module(module.given(centre)) - graph.evaluate(centre)).abs().max())
+            if not off < 1e-6:
+                raise ValueError(f"{model}, {form}: the module given to the peer differs from the graph by {off}")
+            peer = Peer(checkout, module.to(dtype), module.given(centre).to(dtype))
             rows = []
-            for name, (box, label) in specs.items():
-                note(f"{name} beside auto_LiRPA {peer.version}, {dtype}")
-                rows.append({"instance": name, **beside(graph, module, peer, box, label, dtype, repeats)})
-            kind = {"model": model, "dtype": str(dtype).removeprefix("torch."), "peer": f"auto_LiRPA {peer.version}"}
-            found.append({**kind, **paired(rows), "rows": rows})
+            for some in together:
+                note(f"{some.names[0]} beside auto_LiRPA {peer.version}, {form}, {dtype}")
+                rows.append({"instances": list(some.names), **beside(graph, module, peer, some, dtype, repeats)})
+            kind = {"model": model, "form": form, "dtype": str(dtype).removeprefix("torch."), "batch": batch}
+            found.append({**kind, "peer": f"auto_LiRPA {peer.version}", **paired(rows), "rows": rows})
     return found
 
 
+@dataclasses.dataclass(frozen=True)
+class Together:
+    """Instances of one model that both sides are given in one call."""
+
+    names: tuple[str, ...]
+    box: Box
+    labels: list[int]
+
+
+def _together(data: Path, names: Sequence[str]) -> Together:
+    boxes, labels = zip(*(read_spec(data, name) for name in names), strict=True)
+    whole = Box(torch.cat([box.lower for box in boxes]), torch.cat([box.upper for box in boxes]))
+    return Together(tuple(names), whole, list(labels))
+
+
 def beside(
-    graph: Graph, module: ViT, peer: Peer, box: Box, label: int, dtype: torch.dtype, repeats: int
+    graph: Graph, module: FileViT | ViT, peer: Peer, some: Together, dtype: torch.dtype, repeats: int
 ) -> dict[str, Any]:
-    """One instance by our crown and the peer's, both in `dtype`."""
-    lower, upper = module.patches(box.lower).to(dtype), module.patches(box.upper).to(dtype)
+    """Some instances in one call of our crown and of the peer's, both in `dtype`; the least bound of each."""
+    lower, upper = (module.given(end.to(dtype)) for end in (some.box.lower, some.box.upper))
+    labels = torch.tensor(some.labels)
 
     def ours() -> float:
-        return certify(graph, box, label, "crown", dtype=dtype, attack=None).worst.item()
+        return certify(graph, some.box, labels, "crown", dtype=dtype, attack=None).worst.min().item()
 
-    return {"ours": ours(), **alternate(ours, lambda: peer.worst(lower, upper, label, 10), repeats)}
+    return {"ours": ours(), **alternate(ours, lambda: peer.worst(lower, upper, some.labels, 10), repeats)}
 
 
 def show(summary: Sequence[dict[str, Any]], console: Console) -> None:
@@ -394,6 +335,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--journal", type=Path, default=ROOT / "out" / "vit-journal.jsonl")
     parser.add_argument("--peer", type=Path, metavar="CHECKOUT", help="a checkout of auto_LiRPA to time beside ours")
     parser.add_argument("--peer-instances", type=int, default=3, metavar="N")
+    parser.add_argument("--peer-batch", type=int, default=1, metavar="N", help="instances in one call of either side")
     parser.add_argument("--repeats", type=int, default=3, help="timings of each side per instance, with --peer")
     asked = parser.parse_args(arguments)
     torch.set_num_threads(1)
@@ -404,14 +346,16 @@ def main(arguments: Sequence[str] | None = None) -> int:
     with Console(stderr=True).status("reading") as status:
         rows = run(asked.data, chosen, asked.methods, Journal(asked.journal), status.update)
         peers = (
-            run_peer(asked.peer, asked.data, chosen, asked.peer_instances, asked.repeats, status.update)
+            run_peer(
+                asked.peer, asked.data, chosen, asked.peer_instances, asked.repeats, asked.peer_batch, status.update
+            )
             if asked.peer
             else []
         )
     summary, broken = summarise(rows, recorded), violations(rows, recorded)
     show(summary, console)
     for side in peers:
-        console.print(f"{side['model']}, {side['dtype']}: {side_by_side(side['peer'], side)}")
+        console.print(f"{side['model']}, {side['form']}, {side['dtype']}: {side_by_side(side['peer'], side)}")
     console.print(f"violations: {len(broken)}", *broken, sep="\n  ")
     whole = {
         "benchmark": "vit",

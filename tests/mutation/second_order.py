@@ -324,8 +324,9 @@ MUTANTS: list[Mutant] = [
     *mutants(
         "relaxations",
         "ops/zonotope.py",
-        "bounds/test_second_order_parts.py ops/test_pairs.py",
+        "bounds/test_second_order_parts.py ops/test_pairs.py ops/test_zonotope.py",
         {
+            "zonotopes: rounding of few columns": ("Zonotope._row_shape", "flat.shape[-2]", "flat.shape[-1]"),
             "zonotopes: the rest without own unknowns": (
                 "Zonotope.rest",
                 "Zonotope(torch.zeros_like(self.centre), blocks, self.own, self.slack, self.reaches)",

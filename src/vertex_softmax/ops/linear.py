@@ -13,7 +13,7 @@ from vertex_softmax.foundation.tolerances import OUTWARD
 from vertex_softmax.ops.contract import AffineOp, Shape, Step
 from vertex_softmax.ops.interval import Interval
 from vertex_softmax.ops.registry import register
-from vertex_softmax.ops.tensors import sum_to
+from vertex_softmax.ops.tensors import sum_to, times
 
 
 def image(box: Interval, middle: Callable[[Tensor], Tensor], spread: Callable[[Tensor], Tensor]) -> Interval:
@@ -35,21 +35,21 @@ class Linear(AffineOp):
 
     def evaluate(self, *xs: Tensor) -> Tensor:
         """(..., in) → (..., out)"""
-        y = xs[0] @ self.weight
+        y = times(xs[0], self.weight)
         return y if self.bias is None else y + self.bias
 
     def linear(self, *xs: Tensor) -> Tensor:
         """(..., in) → (..., out)"""
-        return xs[0] @ self.weight
+        return times(xs[0], self.weight)
 
     def interval(self, *boxes: Interval) -> Interval:
         """The exact range of each output."""
-        return image(boxes[0], self.evaluate, lambda r: r @ self.weight.abs())
+        return image(boxes[0], self.evaluate, lambda r: times(r, self.weight.abs()))
 
     def backward(self, A: Tensor, diagonal: int | None = None) -> Step:
         """A Wᵀ, and A·bias."""
         constant = None if self.bias is None else sum_to(A * self.bias, diagonal)
-        return Step((A @ self.weight.mT,), constant)
+        return Step((times(A, self.weight.mT),), constant)
 
     def carries_diagonal(self, dimension: int, shape: Shape) -> tuple[int | None, ...] | None:
         """Every dimension but the last."""

@@ -14,6 +14,17 @@ def sum_to(term: Tensor, diagonal: int | None = None) -> Tensor:
     return term.sum(dims) if dims else term
 
 
+def times(x: Tensor, weight: Tensor) -> Tensor:
+    """x @ weight: (..., in), (..., in, out) → (..., out), in one product of all rows if the weight has two dimensions.
+
+    torch makes a product for each row of a tensor whose strides it cannot join, in three times the time of a copy.
+    """
+    if weight.dim() != 2 or x.dim() < 3:
+        return x @ weight
+    rows = x.reshape(-1, x.shape[-1]) if x.numel() else x.new_zeros(x.shape[:-1].numel(), x.shape[-1])
+    return (rows @ weight).reshape(*x.shape[:-1], weight.shape[1])
+
+
 def beside(box: Tensor) -> Tensor:
     """(batch, *shape) → (batch, 1, *shape): what all objectives share, beside the objectives."""
     return box.unsqueeze(1)

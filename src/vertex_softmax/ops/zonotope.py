@@ -325,10 +325,10 @@ class Zonotope:
             for piece in pieces(self.written_out(unknowns)[1], 1):
                 length = lengths(piece, also_last=True)  # (batch, balls, rows...)
                 scale = torch.where(length > 0, length, torch.ones_like(length)).sqrt()
-                flat = (piece / scale[:, :, None, ..., None]).flatten(1, 2).movedim(1, -1)  # (batch, rows..., d, P)
-                matrix = matrix + flat @ flat.mT
+                flat = (piece / scale[:, :, None, ..., None]).flatten(1, 2).movedim(1, -2)  # (batch, rows..., P, d)
+                matrix = matrix + flat.mT @ flat
                 size = size + length.sum(1)
-                count += flat.shape[-1]
+                count += flat.shape[-2]
         return RowShape(raised(matrix, count), size)
 
     @functools.cached_property

@@ -256,12 +256,12 @@ def products(t: CentredScores, values: Zonotope) -> Products:
             if local is not None:
                 inverse = local.picked(inverse[:, :, None, ..., None]).squeeze((2, -1))
                 moved = None if moved is None else local.picked(moved.movedim(-2, -1)).movedim(-1, -2)
-            scaled = (columns * inverse[:, :, None, ..., None]).flatten(1, 2).movedim(1, -1)  # (batch, ..., K, d, P)
-            shape = shape + scaled @ columns.flatten(1, 2).movedim(1, -1).mT
-            dims += scaled.shape[-1]
+            scaled = (columns * inverse[:, :, None, ..., None]).flatten(1, 2).movedim(1, -2)  # (batch, ..., K, P, d)
+            shape = shape + scaled.mT @ columns.flatten(1, 2).movedim(1, -2)
+            dims += scaled.shape[-2]
             if moved is not None:
                 scores = moved.flatten(1, 2).movedim(1, -1)  # (batch, ..., n, K, P)
-                shift = shift + (scores.transpose(-3, -2) @ scaled.mT).transpose(-3, -2)
+                shift = shift + (scores.transpose(-3, -2) @ scaled).transpose(-3, -2)
     most = (1 + SHARE_OF_SCORES) * plain
     half = most / 2
     return Products(

@@ -221,18 +221,11 @@ def vit_beside(runs: Runs) -> Row:
 def vit_peer(runs: Runs) -> Row | None:
     if not runs.has("vit-peer"):
         return None
-    sides = runs("vit-peer")["side_by_side"]
-    parts = []
-    for model, dtype in dict.fromkeys((side["model"], side["dtype"]) for side in sides):
-        own = [side for side in sides if (side["model"], side["dtype"]) == (model, dtype)]
-        ratios = " and ".join(f"{side['processor_ratio']:.1f}×" for side in own)
-        parts.append(f"{VIT[model]} in {dtype} {ratios}")
-    forms = " and ".join(dict.fromkeys(side["form"] for side in sides))
-    what = (
-        "processor time of the peer's CROWN on these instances divided by that of `crown`, side by side, with the "
-        f"network {forms} for the peer (patches cut and BatchNorms folded beforehand)"
-    )
-    return Row(what, ", ".join(parts), "vit-peer")
+    ratios: dict[str, list[str]] = {}
+    for side in runs("vit-peer")["side_by_side"]:
+        ratios.setdefault(f"{VIT[side['model']]} in {side['dtype']}", []).append(f"{side['processor_ratio']:.1f}×")
+    what = "the peer's CROWN given the file's network, and given patches and folded norms: its processor time over ours"
+    return Row(what, ", ".join(f"{kind} {' and '.join(found)}" for kind, found in ratios.items()), "vit-peer")
 
 
 def certificates(runs: Runs) -> Row:

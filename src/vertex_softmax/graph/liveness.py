@@ -79,14 +79,14 @@ def selected_first(node: Node, view: View) -> Node | None:
     base = node.inputs[0]
     if not 0 < len(index) < op.size or not view.sole(base):
         return None
-    found = _through(base, Selection(op.dim, index, node.name))
+    found = through(base, Selection(op.dim, index, node.name))
     if found is None:
         return None
     new, inputs = found
     return Node(base.name, new, inputs, node.shape)
 
 
-def _through(base: Node, part: Selection) -> tuple[Op, tuple[Node, ...]] | None:
+def through(base: Node, part: Selection) -> tuple[Op, tuple[Node, ...]] | None:
     """The op that computes the part of a node, and its inputs; None if the op does not handle rows for themselves."""
     op, inputs, rank = base.op, base.inputs, len(base.shape)
     if isinstance(op, BY_NUMBER):

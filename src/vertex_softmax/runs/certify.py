@@ -13,6 +13,7 @@ from torch import Tensor
 
 from vertex_softmax.bounds.coefficients import Objective
 from vertex_softmax.bounds.question import Question
+from vertex_softmax.bounds.still_rows import without_still_rows
 from vertex_softmax.foundation.errors import InvalidTypeError, InvalidValueError
 from vertex_softmax.foundation.extras import require_proof_extra
 from vertex_softmax.foundation.precision import full_precision
@@ -239,8 +240,9 @@ def _certified(graph: Graph, region: Region, centres: Centres, classes: Classes,
     lower = region.box.lower
     batch, size = lower.shape[0], math.prod(graph.output.shape)
     C = classes.objectives(size, lower)
-    question = Question.over(graph, region, memory=ask.options.memory)
-    objective = Objective.dense(graph.output, C.reshape(batch, -1, *graph.output.shape))
+    bounded = without_still_rows(graph, region, ask.options.memory)
+    question = Question.over(bounded, region, memory=ask.options.memory)
+    objective = Objective.dense(bounded.output, C.reshape(batch, -1, *graph.output.shape))
     with torch.no_grad():
         centre = centres.points.to(lower)
         clean = (C @ graph.evaluate(centre).reshape(batch, size, 1)).squeeze(-1)
@@ -380,9 +382,10 @@ def _output_interval(graph: Graph, region: Region, ask: _How) -> Interval:
     batch, size, shape = len(region.box.lower), math.prod(graph.output.shape), graph.output.shape
     eye = torch.eye(size, dtype=ask.dtype, device=ask.device)
     C = torch.cat([eye, -eye]).reshape(1, 2 * size, *shape).expand(batch, -1, *shape)
-    question = Question.over(graph, region, memory=ask.options.memory)
+    bounded = without_still_rows(graph, region, ask.options.memory)
+    question = Question.over(bounded, region, memory=ask.options.memory)
     with torch.no_grad():
-        bound = lower_bounds(question, Objective.dense(graph.output, C), ask.method, ask.options)
+        bound = lower_bounds(question, Objective.dense(bounded.output, C), ask.method, ask.options)
     found = bound.lower
     for problem in bound.boxes.problems:
         found = torch.where(problem.where[:, None], torch.full_like(found, torch.nan), found)

@@ -1,0 +1,64 @@
+"""Faults in what counts as a row that does not move, and in what stands in its place."""
+
+from __future__ import annotations
+
+from tests.mutation.mutant import Mutant, mutants
+
+MUTANTS: list[Mutant] = [
+    *mutants(
+        "relaxations",
+        "bounds/dependence.py",
+        "bounds/test_dependence.py",
+        {
+            "dependence: values are not read": ("_of", "scores | values", "scores"),
+            "dependence: scores are not read": ("_of", "scores | values", "values"),
+            "dependence: the left factor alone": ("_of", "left | right", "left"),
+            "dependence: penalties hide": ("_seen", "op.mask & (op.penalty == 0)", "op.mask"),
+            "dependence: a linear map keeps numbers apart": (
+                "_of",
+                "given[0].any(-1, keepdim=True).expand(node.shape)",
+                "given[0].all(-1, keepdim=True).expand(node.shape)",
+            ),
+            "dependence: what has no rule is still": (
+                "_of",
+                "torch.ones(node.shape, dtype=torch.bool, device=moves.device)",
+                "torch.zeros(node.shape, dtype=torch.bool, device=moves.device)",
+            ),
+        },
+    ),
+    *mutants(
+        "relaxations",
+        "bounds/still_rows.py",
+        "bounds/test_still_rows.py",
+        {
+            "still rows: the order of rows is lost": (
+                "_Rebuilding._joined",
+                "torch.argsort(torch.cat([others, part.index]))",
+                "torch.cat([others, part.index])",
+            ),
+            "still rows: a batch has the rows of its first": (
+                "without_still_rows",
+                "isinstance(region, ChoiceRegion) or lower.shape[0] != 1",
+                "isinstance(region, ChoiceRegion)",
+            ),
+            "still rows: overflow is known": (
+                "_finite_where_still",
+                "bool((fine | moves).all())",
+                "True",
+            ),
+        },
+    ),
+    *mutants(
+        "relaxations",
+        "ops/enclosed.py",
+        "ops/test_enclosed.py",
+        {
+            "enclosed: the middle alone": ("EnclosedBound.backward", "constant - error", "constant"),
+            "enclosed: one end is not reached": (
+                "Enclosed._ball",
+                "torch.maximum(self.upper - middle, middle - self.lower)",
+                "(self.upper - middle) / 2",
+            ),
+        },
+    ),
+]

@@ -241,6 +241,7 @@ BLOCKS: dict[str, Callable[[], list[str]]] = {
     "balls and boxes": of_runs(readme_sets.balls),
     "start-up": of_runs(readme_startup.startup),
     "growth": of_runs(readme_growth.growth),
+    "still rows": of_runs(readme_growth.still_rows),
     "shared tree": of_runs(readme_shared.shared_tree),
     "norms on digits": of_runs(readme_norms.digits),
     "language models": of_runs(readme_norms.language),

@@ -50,3 +50,23 @@ def _cells(before: dict[str, Any] | None, now: dict[str, Any]) -> tuple[str, ...
 
 def _failure(row: dict[str, Any]) -> str:
     return "out of memory" if "OutOfMemory" in row["failed"] else f"> {row['limit']:g}"
+
+
+def still_rows(runs: Runs) -> list[str]:
+    """One token free: with all rows, and without those that cannot move."""
+    found = runs("still-rows")
+    cells: dict[int, dict[str, dict[str, Any]]] = {}
+    for row in found["rows"]:
+        cells.setdefault(row["token"], {})[row["rows"]] = row
+    rows = []
+    for token, pair in cells.items():
+        old, new = pair["all rows"], pair["without still rows"]
+        seconds = (f"{old['processor_s']:.1f}", f"{new['processor_s']:.1f}")
+        ratio = f"**{old['processor_s'] / new['processor_s']:.1f}×**"
+        rows.append((f"token {token + 1} of {found['tokens']}", *seconds, ratio, f"{new['bound'] - old['bound']:+.0e}"))
+    head = ("stories260K, the token that is free", "CPU seconds, all rows", "without still ones", "ratio", "bound")
+    said = (
+        f"`crown` on one thread, ε = {found['epsilon']:g}, both in turn on two shared cores; the last column is by how "
+        "much the bound changes."
+    )
+    return [*table(head, rows), "", filled(said), "", f"Command: `{MEASURES['still-rows'].command}`"]

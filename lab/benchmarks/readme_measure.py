@@ -117,6 +117,7 @@ MEASURES: dict[str, Measure] = {
         "python -m tests.mutation", "--out {to}/mutation.json", {"mutation.json": "mutation.json"}, ("hours",)
     ),
     "growth": _script("growth", "growth.json"),
+    "still-rows": _script("still_rows", "still-rows.json", needs=("shared/data/stories260K",)),
     "startup": _script("startup", "startup.json", needs=(VIT,)),
     "shared-tree": _script("shared_tree", "shared-tree.json", "--instances 1367 --workers 0 1 2", (VIT,)),
     "limits": _script("limits", "limits.json", needs=("hours",)),

@@ -112,8 +112,9 @@ def replay(
                     ratios.add(name, exact[node], rough[twin[node]], theirs[name])
             for rounded in given:
                 ratios.add_excess(rounded, exact, rough[twin[rounded.inputs[0]]])
-            last_rough = last.values(x.float(), {last_twin[node]: value for node, value in last_given.items()})
-            ratios.add(output, final.values(x, last_given)[final.output], last_rough[last.output], theirs[output])
+            if final is not graph:
+                last_rough = last.values(x.float(), {last_twin[node]: value for node, value in last_given.items()})
+                ratios.add(output, final.values(x, last_given)[final.output], last_rough[last.output], theirs[output])
             for name, optimised in ((ITSELF, False), (OPTIMISED, True)):
                 if optimised and quantised:
                     continue  # fused operators round activations to integers, which the file does not say
@@ -282,9 +283,8 @@ class _Ratios:
                 "please report this model"
             )
         self.double = self.double and theirs.dtype == torch.float64
-        finite = exact.isfinite()
-        size = float(exact[finite].abs().max()) if bool(finite.any()) else 0.0
-        self.finite = self.finite or (name == self.output and bool(finite.all()))
+        size = _largest(exact)
+        self.finite = self.finite or (name == self.output and bool(exact.isfinite().all()))
         self.difference[name] = max(self.difference.get(name, 0.0), _relative(exact, theirs.double(), size))
         self.rounding[name] = max(self.rounding.get(name, 0.0), _relative(exact, rough.double(), size))
 
@@ -324,10 +324,21 @@ class _Ratios:
 
 def _relative(exact: Tensor, other: Tensor, size: float) -> float:
     """max |exact − other| / size; infinite if only one is finite somewhere, or if they are different infinities."""
-    same = (exact == other) | (exact.isnan() & other.isnan())
-    gap = torch.where(same, 0.0, (exact - other).abs().nan_to_num(torch.inf, torch.inf))
-    worst = float(gap.max()) if gap.numel() else 0.0
+    apart = (exact - other).abs()
+    worst = float(apart.max()) if apart.numel() else 0.0
+    if not math.isfinite(worst):  # the maximum of a tensor with a NaN is NaN
+        same = (exact == other) | (exact.isnan() & other.isnan())
+        worst = float(torch.where(same, 0.0, apart.nan_to_num(torch.inf, torch.inf)).max())
     return worst / size if size > 0 else (0.0 if worst == 0 else torch.inf)
+
+
+def _largest(x: Tensor) -> float:
+    """max |x| over the finite numbers of x; 0 if there are none."""
+    largest = float(x.abs().max()) if x.numel() else 0.0
+    if math.isfinite(largest):
+        return largest
+    finite = x.isfinite()
+    return float(x[finite].abs().max()) if bool(finite.any()) else 0.0
 
 
 def _same_constant(name: str, ours: Tensor, theirs: Any) -> None:

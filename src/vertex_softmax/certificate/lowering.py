@@ -20,7 +20,10 @@ from torch import Tensor
 from vertex_softmax.foundation.errors import UnsupportedModelError
 from vertex_softmax.graph.ir import Constant, Graph, Node
 from vertex_softmax.ops import activations, attention, bilinear, elementwise, linear, normalization, shape, softmax
+from vertex_softmax.ops.rounding import Round
 
+THRESHOLD = 20.0
+"""Of torch's softplus: the only one that the checker has."""
 MOST_NUMBERS = 1 << 25
 """The most entries of a node, and of a matrix that an op is written as."""
 MOVES = (shape.Reshape, shape.Permute, shape.Slice, shape.Take, shape.Expand, shape.Concat)
@@ -125,12 +128,32 @@ def _lower(found: Lowered, node: Node) -> int:
         precision = "Single" if op.single else "Double" if op.double else ""
         return found.add(f"GeluTanh{precision}" if op.tanh else "Gelu", x, dims)
     if isinstance(op, activations.Softplus) and op.threshold < math.inf:
-        return found.add("SoftplusWithThreshold", x, dims)  # torch's own; the checker has none
+        if op.threshold != THRESHOLD:
+            raise UnsupportedModelError(
+                f"no certificate: the checker has Softplus with torch's threshold of {THRESHOLD:g} alone, and "
+                f"{node.name} has {op.threshold:g}"
+            )
+        return found.add("SoftplusTorch", x, dims)
+    if isinstance(op, Round):
+        found.at[node] = found.add("Round", (_cut(found, op, x[0], dims),), dims)
+        return found.at[node]
     if isinstance(op, activations.HardSwish) and op.single:
         return found.add("HardSwishSingle", x, dims)
     if isinstance(op, elementwise.Elementwise | bilinear.Multiply | bilinear.MatMul | linear.Add):
         return found.add(type(op).__name__, x, dims)
     raise UnsupportedModelError(f"no certificate: the checker has no {type(op).__name__} ({node.name})")
+
+
+def _cut(found: Lowered, op: Round, x: int, dims: tuple[int, ...]) -> int:
+    """Add clamp(x): least + max(x − least, 0), then most − max(most − that, 0), as far as the range has ends."""
+    for end, side in ((op.least, 1.0), (op.most, -1.0)):
+        if math.isfinite(end):
+            ends = torch.full(dims, end, dtype=torch.float64)
+            signs = torch.full(dims, side, dtype=torch.float64)
+            beyond = found.add("Scale", (found.plus(x, dims, -ends),), dims, factor=signs)
+            beyond = found.add("Relu", (beyond,), dims)
+            x = found.plus(found.add("Scale", (beyond,), dims, factor=signs), dims, ends)
+    return x
 
 
 def _linear(found: Lowered, node: Node, x: int) -> int:

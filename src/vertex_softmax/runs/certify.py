@@ -225,12 +225,14 @@ def _proved(
 
 
 def _require_room_for_proofs(graph: Graph, options: Options) -> None:
-    """Raise before anything is computed if proofs cannot be made: for want of a library, or of memory."""
+    """Raise before anything is computed if proofs cannot be made: for want of a library, of an op of the checker, or of memory."""
     try:
         from vertex_softmax.certificate.certificate import forward_first
+        from vertex_softmax.certificate.lowering import require_lowerable
         from vertex_softmax.certificate.room import require_room
     except ImportError as error:
         raise InvalidValueError(f"{error.name} is missing: pip install 'vertex-softmax[proof]'") from error
+    require_lowerable(graph)
     require_room(graph, options.memory, forward=forward_first(graph))
 
 

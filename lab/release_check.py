@@ -247,7 +247,9 @@ def examples(folder: Path) -> list[tuple[str, ...]]:
         elif path.suffix == ".py":
             found.append(("python", name, "--quick"))
         elif path.suffix == ".ipynb":
-            where = {"metadata": {"path": Path(name).parent.as_posix()}}  # as Jupyter does: in the notebook's own folder
+            where = {
+                "metadata": {"path": Path(name).parent.as_posix()}
+            }  # as Jupyter does: in the notebook's own folder
             client = f"nbclient.NotebookClient(nbformat.read({name!r}, 4), timeout=600, resources={where!r})"
             code = f"import nbclient, nbformat; {client}.execute()"
             found.append(("python", "-c", code))

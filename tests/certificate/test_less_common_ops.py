@@ -1,4 +1,4 @@
-"""Certificates of networks with ELU, hardswish, torch's softplus, maxima and quantised activations, from import to check."""
+"""Certificates of networks with ELU, hardswish, torch's softplus, maxima and roundings, from import to check."""
 
 from __future__ import annotations
 

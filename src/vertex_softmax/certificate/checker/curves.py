@@ -11,13 +11,13 @@ form of gelu, with g = k (x + c x³) and y = c x², f'' has the sign of 1 + 6 y 
 softplus'' = σ(x) σ(−x). mish'', with u = 1 + eˣ and q = 1 + u², has the sign of 2 u q + x ((eˣ + u) q − 4 u² eˣ). It is
 nearly 4 + 2 x far to the left and, over e³ˣ, nearly 2 − 2 x far to the right; between, its two roots are isolated by
 interval arithmetic (tests/certificate/checker/test_curves.py).
-ELU is convex: its derivative, eˣ below 0 and 1 above, grows. Hardswish is x (x + 3)/6 on [−3, 3], 0 to the left and x to
-the right: convex in the middle, and straight outside. A kink is treated as an inflection: the pieces end at the floats
-next to it, and each has its own slope there.
+ELU is convex: its derivative, eˣ below 0 and 1 above, grows. Hardswish is x (x + 3)/6 on [−3, 3], 0 to the left and x
+to the right: convex in the middle, and straight outside. A kink is treated as an inflection: the pieces end at the
+floats next to it, and each has its own slope there.
 
-Two functions are no curves, and have floors of their own. "SoftplusTorch" is log(1 + eˣ), and x itself above 20, which is
-less by log(1 + e⁻ˣ) at most. "Round" stands for every whole number within ½ + SLACK max(1, |x|) of x, so that it does not
-matter which way a tie, or a number next to one, is rounded.
+Two functions are no curves, and have floors of their own. "SoftplusTorch" is log(1 + eˣ), and x itself above 20, which
+is less by log(1 + e⁻ˣ) at most. "Round" stands for every whole number within ½ + SLACK max(1, |x|) of x, so that it
+does not matter which way a tie, or a number next to one, is rounded.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ from .rounding import Array, ProvedInterval, down, enclose, up
 
 INFINITY = math.inf
 SLACK = 2.0**-20
-"""The share of a number by which it may lie beyond a tie and still be rounded to the other side: 16 roundings of float32."""
+"""The share of a number by which it may lie beyond a tie and be rounded across it: 16 roundings of float32."""
 THRESHOLD = 20.0
 """Above it "SoftplusTorch" is x."""
 Pieces = tuple[tuple[float, float], ...]

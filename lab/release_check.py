@@ -247,9 +247,11 @@ def examples(folder: Path) -> list[tuple[str, ...]]:
         elif path.suffix == ".py":
             found.append(("python", name, "--quick"))
         elif path.suffix == ".ipynb":
-            code = (
-                f"import nbclient, nbformat; nbclient.NotebookClient(nbformat.read({name!r}, 4), timeout=600).execute()"
-            )
+            where = {
+                "metadata": {"path": Path(name).parent.as_posix()}
+            }  # as Jupyter does: in the notebook's own folder
+            client = f"nbclient.NotebookClient(nbformat.read({name!r}, 4), timeout=600, resources={where!r})"
+            code = f"import nbclient, nbformat; {client}.execute()"
             found.append(("python", "-c", code))
         elif (path / "__main__.py").is_file():
             found.append(("python", "-m", f"{folder.name}.{path.name}", "--quick"))

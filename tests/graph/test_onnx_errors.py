@@ -325,7 +325,7 @@ def test_every_unsupported_node_is_listed_in_one_error() -> None:
     for line in (
         "1 × Sinh: the operator is not supported",
         "'first' of inputs ([2, 3])",
-        "1 × TopK: an index that depends on the network's input",
+        "1 × TopK: an index that depends on the input",
         "'second' of inputs (?, [1])",
         "1 × com.microsoft.FastGelu: a fused operator of onnxruntime",
         "'third' of inputs ([2, 3])",

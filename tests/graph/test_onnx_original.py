@@ -143,6 +143,19 @@ def test_overflow_in_float32_hides_nothing() -> None:
         require_same(original, graph, torch.full((1, 1, 4), 95.0, dtype=torch.float64))
 
 
+def test_a_sigmoid_of_large_negative_numbers_is_compared_as_what_lies_between_0_and_1() -> None:
+    """onnxruntime has 0 where it is 4e-18: found with the detectors of PP-OCR, whose last op it is."""
+    constants = {"c": np.float32(-40.0), "d": np.float32(2.0)}
+    nodes = [node("Add", ["x", "c"], "h"), node("Sigmoid", ["h"], "s"), node("Reshape", ["s", "shape"], "y")]
+    data = model(nodes, (), {**constants, "shape": np.array([4, 1])}).SerializeToString()
+    original, graph = OriginalFile(data), from_onnx(data)
+    require_same(original, graph, points(3, 1, 4))
+    require_same(original, simplify(graph), points(3, 1, 4))
+    less = build.apply(elementwise.Sigmoid(), build.reshape(graph.input, (4, 1), "r"), name="s")
+    with pytest.raises(UnsupportedModelError):
+        require_same(original, Graph(graph.input, less), points(3, 1, 4))
+
+
 def test_a_graph_that_has_no_value_in_float32_is_not_excused() -> None:
     """It is y + 1, by way of e^(y + 95) less itself: infinite less infinite in float32."""
     data = RELU.SerializeToString()

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from pathlib import Path
 
-from vertex_softmax.runs.progress import Progress, silent
+from vertex_softmax.foundation.progress import Progress, silent
 
 __all__ = ["Progress", "Request", "silent"]
 

@@ -55,6 +55,8 @@ def tables(record: Mapping[str, Any]) -> list[str]:
     said = (
         f"Vertex {record['version']}, {record['seconds']:g} s for each instance, one thread, torch {record['torch']}."
     )
+    for family, of in record.get("apart", {}).items():
+        said += f" `{family}` was made apart: {of['seconds']:g} s, torch {of['torch']}."
     return [*lines, "", said]
 
 

@@ -44,13 +44,13 @@ class FromEmbeddings(nn.Module):
         return self.model.from_embeddings(x)
 
 
-def networks(request: Request) -> Iterator[Network]:
+def networks(request: Request, depths: Sequence[int] | None = None, norms: Sequence[str] = NORMS) -> Iterator[Network]:
     """One for each depth and norm; what is not in the folder of weights is trained."""
     data = request.data / "deept" / "sst"
     vocabulary = read_vocabulary(data)
     some = read_sentences(data, "test", vocabulary)
-    for layers in LAYERS[:1] if request.quick else LAYERS:
-        for norm in NORMS:
+    for layers in depths or (LAYERS[:1] if request.quick else LAYERS):
+        for norm in norms:
             of = SentenceArchitecture(len(vocabulary), layers, norm)
             kept = request.weights / f"{name_of(of)}.json"
             if not kept.exists():

@@ -43,15 +43,7 @@ def verdicts(out: Path, file: Path, asked: Asked, say: Say) -> dict[str, Any]:
     What the file has of the same suite is kept: other families' answers, and entries that others wrote, such as the
     answers of peers.
     """
-    record: dict[str, Any] = {
-        "suite": hashlib.sha256(read_whole(out / CHECKSUMS, MOST_BYTES, "make the suite")).hexdigest(),
-        "version": __version__,
-        "torch": torch.__version__,
-        "machine": platform.machine(),
-        "seconds": asked.seconds,
-        "threads": 1,
-        "rows": {},
-    }
+    record = about(out, asked.seconds)
     before = _before(file, record["suite"])
     record["rows"] = {name: before[name] for name in FAMILIES if name in before}
     for name in asked.families:
@@ -66,22 +58,37 @@ def verdicts(out: Path, file: Path, asked: Asked, say: Say) -> dict[str, Any]:
         levels = {row["vnnlib"]: row for row in known}
         rows = {}
         for instance in chosen:
-            line: Mapping[str, Any] = state.line(instance) or {}
-            kept = levels[instance.spec]
-            key = instance.spec.removeprefix("vnnlib/").removesuffix(".vnnlib")
-            rows[key] = {
-                **before.get(name, {}).get(key, {}),
-                "network": kept["network"],
-                "level": kept["level"],
-                "eps": kept["eps"],
-                "vertex": line.get("status", "error"),
-                "stage": line.get("stage", ""),
-                "seconds": round(float(line.get("run_time") or 0.0), 2),
-            }
+            key, row = row_of(levels[instance.spec], state.line(instance) or {})
+            rows[key] = {**before.get(name, {}).get(key, {}), **row}
         record["rows"][name] = rows
         record["counts"] = counts(record["rows"])
         write_whole(file, (json.dumps(record, indent=1) + "\n").encode())
     return record
+
+
+def about(out: Path, seconds: float) -> dict[str, Any]:
+    """What a record says of its suite and of the program that answers; it has no rows yet."""
+    return {
+        "suite": hashlib.sha256(read_whole(out / CHECKSUMS, MOST_BYTES, "make the suite")).hexdigest(),
+        "version": __version__,
+        "torch": torch.__version__,
+        "machine": platform.machine(),
+        "seconds": seconds,
+        "threads": 1,
+        "rows": {},
+    }
+
+
+def row_of(known: Mapping[str, Any], line: Mapping[str, Any]) -> tuple[str, dict[str, Any]]:
+    """(key, row) of an instance: what is known of it, and the answer."""
+    return known["vnnlib"].removeprefix("vnnlib/").removesuffix(".vnnlib"), {
+        "network": known["network"],
+        "level": known["level"],
+        "eps": known["eps"],
+        "vertex": line.get("status", "error"),
+        "stage": line.get("stage", ""),
+        "seconds": round(float(line.get("run_time") or 0.0), 2),
+    }
 
 
 def _before(file: Path, suite: str) -> dict[str, dict[str, dict[str, Any]]]:

@@ -235,6 +235,7 @@ def ascend(
                 break
         if ascent.seconds is not None and time.perf_counter() - begin > ascent.seconds:
             break
+        question.clock.tell("ascent", count, ascent.steps)
         with torch.enable_grad():
             found = bounded(active, rules, _choice(free))
             if not found.requires_grad:  # no parameter enters: the rule stops before them

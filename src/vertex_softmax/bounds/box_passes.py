@@ -40,7 +40,7 @@ def all_boxes(
     if learnt is not None:
         boxes, known = boxes.with_learnt(learnt), (*known, learnt)
     index = question.index
-    for node in index.nodes:
+    for done, node in enumerate(index.nodes, start=1):
         if node is not question.graph.input:
             interval = by_intervals(node, boxes.intervals)
             boxes = boxes.with_interval(node, interval)
@@ -51,6 +51,7 @@ def all_boxes(
             if refine is not None and not isinstance(node.op, Constant) and index.read_by_someone(node):
                 boxes = refine(boxes, node)
         boxes = boxes.inspected(node)
+        question.clock.tell("boxes", done, len(index.nodes))
     return boxes
 
 

@@ -13,6 +13,7 @@ from vertex_softmax.bounds.index import GraphIndex
 from vertex_softmax.bounds.memory import Memory
 from vertex_softmax.bounds.relaxations import Relaxations
 from vertex_softmax.foundation.errors import OutOfTimeError
+from vertex_softmax.foundation.progress import Progress
 from vertex_softmax.graph.ir import Graph
 from vertex_softmax.sets.region import Region
 
@@ -25,11 +26,18 @@ class Stopwatch:
     """on time.perf_counter's clock: a backward pass that is under way then raises OutOfTimeError"""
     seconds: dict[str, float] = dataclasses.field(default_factory=dict)
     """by stage"""
+    progress: Progress | None = None
+    """who is told of the stages that take long"""
 
     def check(self) -> None:
         """Raise if the deadline has passed."""
         if self.deadline is not None and time.perf_counter() > self.deadline:
             raise OutOfTimeError("the time is spent")
+
+    def tell(self, stage: str, done: int, total: int) -> None:
+        """Tell whoever listens how much of a stage is done."""
+        if self.progress is not None:
+            self.progress(stage, done, total)
 
     def add(self, stage: str, begin: float) -> None:
         """Add the time since `begin` to a stage."""
@@ -58,13 +66,20 @@ class Question:
     """how many numbers the blocks of a node's zonotope may have for each input; None: what bounds/memory.py allows"""
 
     @staticmethod
-    def over(graph: Graph, region: Region, *, memory: Memory | None = None, deadline: float | None = None) -> Question:
+    def over(
+        graph: Graph,
+        region: Region,
+        *,
+        memory: Memory | None = None,
+        deadline: float | None = None,
+        progress: Progress | None = None,
+    ) -> Question:
         """The question about a graph over a region, (batch, *input shape), in the precision of both."""
         index = GraphIndex(graph)
         start = region
         if index.start is not graph.input:
             start = region.rearranged(index.start_numbers(region.box.lower.device))
-        clock = Stopwatch(deadline)
+        clock = Stopwatch(deadline, progress=progress)
         return Question(index, region, start, memory or Memory(), clock, Relaxations(index, start))
 
     def about(self, region: Region) -> Question:
@@ -106,7 +121,7 @@ class Question:
 
     def until(self, deadline: float | None) -> Question:
         """The same question with another deadline; times are still added to the same stages."""
-        return dataclasses.replace(self, clock=Stopwatch(deadline, self.clock.seconds))
+        return dataclasses.replace(self, clock=Stopwatch(deadline, self.clock.seconds, self.clock.progress))
 
     def to_first_order(self, numbers: int | None = None) -> Question:
         """The same question without products of the input's unknowns, and at most so many numbers for a node's blocks.

@@ -88,8 +88,9 @@ def _made(question: Question) -> Boxes:
     left = Counter(i for node in index.nodes for i in node.inputs)
     norm, output = last_norm(question.graph), question.graph.output
     kept = [output] if norm is None else [output, norm.inputs[0]]
-    for node in index.nodes:
+    for done, node in enumerate(index.nodes):
         question.clock.check()
+        question.clock.tell("zonotopes", done, len(index.nodes))
         if node is not question.graph.input:
             boxes = ranges.before(node, boxes, zonotopes)
             boxes = boxes.with_interval(node, by_intervals(node, boxes.intervals))

@@ -19,11 +19,47 @@ from torch import Tensor
 
 from vertex_softmax.foundation.errors import UnsupportedModelError
 from vertex_softmax.graph.ir import Constant, Graph, Node
-from vertex_softmax.ops import activations, attention, bilinear, elementwise, linear, normalization, shape, softmax
+from vertex_softmax.ops import (
+    activations,
+    attention,
+    bilinear,
+    elementwise,
+    linear,
+    normalization,
+    shape,
+    softmax,
+)
+from vertex_softmax.ops.maximum import Maximum
+from vertex_softmax.ops.rounding import Round
 
+THRESHOLD = 20.0
+"""Of torch's softplus: the only one that the checker has."""
 MOST_NUMBERS = 1 << 25
 """The most entries of a node, and of a matrix that an op is written as."""
+OWN = "vertex_softmax.ops."
+"""The modules whose functions of one number the checker has."""
 MOVES = (shape.Reshape, shape.Permute, shape.Slice, shape.Take, shape.Expand, shape.Concat)
+
+LOWERED = (
+    *MOVES,
+    Constant,
+    linear.Linear,
+    linear.LeftLinear,
+    linear.Convolution,
+    linear.Sum,
+    linear.Scale,
+    linear.Shift,
+    linear.Add,
+    linear.Subtract,
+    bilinear.Multiply,
+    bilinear.MatMul,
+    attention.Attention,
+    softmax.Softmax,
+    normalization.Normalize,
+    Maximum,
+    elementwise.Elementwise,
+)
+"""The ops that have a translation."""
 
 
 @dataclasses.dataclass
@@ -92,8 +128,40 @@ def lowered(graph: Graph) -> Lowered:
     return found
 
 
+def require_lowerable(graph: Graph) -> None:
+    """Raise as `lowered` would, by looking at the ops and their sizes alone: before anything is computed."""
+    for node in graph.nodes():
+        if node is not graph.input:
+            _require_lowerable(node)
+
+
+def _require_lowerable(node: Node) -> None:
+    """Raise if the checker has no such op, or if it would be too large."""
+    op = node.op
+    if not isinstance(op, LOWERED) or (isinstance(op, elementwise.Elementwise) and not _known(op)):
+        raise UnsupportedModelError(f"no certificate: the checker has no {type(op).__name__} ({node.name})")
+    if isinstance(op, activations.Softplus) and op.threshold not in (THRESHOLD, math.inf):
+        raise UnsupportedModelError(
+            f"no certificate: the checker has Softplus with torch's threshold of {THRESHOLD:g} alone, and "
+            f"{node.name} has {op.threshold:g}"
+        )
+    if math.prod(node.shape) > MOST_NUMBERS:
+        raise UnsupportedModelError(
+            f"no certificate: {type(op).__name__} of shape {list(node.shape)} is larger than the checker accepts"
+        )
+    whole = isinstance(op, linear.Convolution | linear.Sum)
+    if whole and math.prod(node.inputs[0].shape) * math.prod(node.shape) > MOST_NUMBERS:
+        raise UnsupportedModelError(f"no certificate: {node.name} is too large to be written as one matrix")
+
+
+def _known(op: elementwise.Elementwise) -> bool:
+    """Whether the checker has a function of one number, under whatever name: never one that a third party has added."""
+    return type(op).__module__.startswith(OWN)
+
+
 def _lower(found: Lowered, node: Node) -> int:
     """Add the nodes that compute a graph node; the number of the one that has its value."""
+    _require_lowerable(node)
     op, dims = node.op, node.shape
     x = tuple(found.number[i] for i in node.inputs)
     if isinstance(op, Constant):
@@ -125,12 +193,44 @@ def _lower(found: Lowered, node: Node) -> int:
         precision = "Single" if op.single else "Double" if op.double else ""
         return found.add(f"GeluTanh{precision}" if op.tanh else "Gelu", x, dims)
     if isinstance(op, activations.Softplus) and op.threshold < math.inf:
-        return found.add("SoftplusWithThreshold", x, dims)  # torch's own; the checker has none
+        return found.add("SoftplusTorch", x, dims)
+    if isinstance(op, Maximum):
+        return _maximum(found, x[0], node.inputs[0].shape)
+    if isinstance(op, Round):
+        found.at[node] = found.add("Round", (_cut(found, op, x[0], dims),), dims)
+        return found.at[node]
     if isinstance(op, activations.HardSwish) and op.single:
         return found.add("HardSwishSingle", x, dims)
-    if isinstance(op, elementwise.Elementwise | bilinear.Multiply | bilinear.MatMul | linear.Add):
-        return found.add(type(op).__name__, x, dims)
-    raise UnsupportedModelError(f"no certificate: the checker has no {type(op).__name__} ({node.name})")
+    return found.add(type(op).__name__, x, dims)
+
+
+def _maximum(found: Lowered, x: int, dims: tuple[int, ...]) -> int:
+    """Add the maximum over the last dimension, pair by pair: max(a, b) = a + max(b − a, 0)."""
+    while (n := dims[-1]) > 1:
+        index = torch.arange(math.prod(dims)).reshape(dims)
+        half = (*dims[:-1], n // 2)
+        a, b = (found.move((x,), index[..., k * (n // 2) : (k + 1) * (n // 2)]) for k in (0, 1))
+        minus = found.add("Scale", (a,), half, factor=-torch.ones(half))
+        more = found.add("Relu", (found.add("Add", (b, minus), half),), half)
+        y = found.add("Add", (a, more), half)
+        if n % 2:
+            count = math.prod(half)
+            both = torch.cat([torch.arange(count).reshape(half), count + index[..., n - 1 :]], -1)
+            y = found.move((y, x), both)
+        x, dims = y, (*dims[:-1], (n + 1) // 2)
+    return x
+
+
+def _cut(found: Lowered, op: Round, x: int, dims: tuple[int, ...]) -> int:
+    """Add clamp(x): least + max(x − least, 0), then most − max(most − that, 0), as far as the range has ends."""
+    for end, side in ((op.least, 1.0), (op.most, -1.0)):
+        if math.isfinite(end):
+            ends = torch.full(dims, end, dtype=torch.float64)
+            signs = torch.full(dims, side, dtype=torch.float64)
+            beyond = found.add("Scale", (found.plus(x, dims, -ends),), dims, factor=signs)
+            beyond = found.add("Relu", (beyond,), dims)
+            x = found.plus(found.add("Scale", (beyond,), dims, factor=signs), dims, ends)
+    return x
 
 
 def _linear(found: Lowered, node: Node, x: int) -> int:
@@ -149,8 +249,6 @@ def _linear(found: Lowered, node: Node, x: int) -> int:
         weight = found.add("Constant", (), (*dims[:-1], before[-2]), value=op.weight.expand(*dims[:-2], -1, -1))
         return found.add("MatMul", (weight, x), dims)
     size, out_size = math.prod(before), math.prod(dims)
-    if size * out_size > MOST_NUMBERS:
-        raise UnsupportedModelError(f"no certificate: {node.name} is too large to be written as one matrix")
     flat = found.reshaped(x, (size,))
     bias = getattr(op, "bias", None)
     plain = dataclasses.replace(op, bias=None) if isinstance(op, linear.Convolution) else op

@@ -132,7 +132,7 @@ class Prover:
             if node.op not in ("Input", "Constant") and any(_bends(self.nodes[k].op) for k, _ in mine):
                 self._refine(number, [(self.nodes[k].op, k, place) for k, place in mine])
             for k, place in mine:
-                if self.nodes[k].op in curves.CURVES and place == 0 and isinstance(self.op_of[k], Elementwise):
+                if self.nodes[k].op in curves.FUNCTIONS and place == 0 and isinstance(self.op_of[k], Elementwise):
                     self._lines(k, self.known.boxes[number])
 
     def in_time(self) -> None:
@@ -467,4 +467,4 @@ def _box(box: ProvedInterval, shape: tuple[int, ...]) -> Interval:
 
 
 def _bends(op: str) -> bool:
-    return op in ("Relu", "MatMul", "Multiply", "Attention", "Normalize") or op in curves.CURVES
+    return op in ("Relu", "MatMul", "Multiply", "Attention", "Normalize") or op in curves.FUNCTIONS

@@ -13,8 +13,8 @@ BISECTIONS = 60
 
 def touching(name: str, op: Elementwise, sign: int, slope: Tensor, lower: Tensor, upper: Tensor) -> Tensor:
     """Where sign·(f(x) − slope·x) is least on the first and on the last piece where sign·f is convex, (2, *shape)."""
-    curve = curves.CURVES[name]
-    pieces = curve.convex if sign > 0 else curve.concave
+    curve = curves.CURVES.get("Softplus" if name == "SoftplusTorch" else name)
+    pieces = () if curve is None else curve.convex if sign > 0 else curve.concave
     found = []
     for start, stop in (pieces[0], pieces[-1]) if pieces else ():
         lo, hi = lower.clamp(min=start), upper.clamp(max=stop)

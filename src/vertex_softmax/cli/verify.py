@@ -312,6 +312,10 @@ def _answer(request: _Request, outputs: Outputs) -> _GivenAnswer:
             instance = load_instance(file, request.spec)
     except MemoryError as error:
         raise InvalidValueError("there is not enough memory to read the files; give more by --memory") from error
+    if request.proved:
+        from vertex_softmax.certificate.lowering import require_lowerable
+
+        require_lowerable(instance.graph)
     loading = time.perf_counter() - begin
     left = timeout - spent - loading - min(RESERVE, 0.05 * timeout)
     if left <= 0:

@@ -5,6 +5,9 @@ The message names what is wrong, where it is, and what to do about it.
 
 from __future__ import annotations
 
+import contextlib
+from collections.abc import Iterator
+
 
 class VertexError(Exception):
     """The root of every error that Vertex raises on purpose."""
@@ -31,7 +34,7 @@ class OutOfTimeError(VertexError, TimeoutError):
 
 
 class NotEnoughMemoryError(VertexError, MemoryError):
-    """A run may need more memory than it was given; nothing has been computed yet."""
+    """A run needs, or may need, more memory than it was given; what it was about has not been computed."""
 
 
 class ClusterError(VertexError, ConnectionError):
@@ -44,6 +47,17 @@ class InternalError(VertexError, RuntimeError):
 
 OUT_OF_MEMORY = ("not enough memory", "can't allocate memory", "out of memory", "std::bad_alloc")
 """Texts in torch's errors, of several classes, when memory is exhausted."""
+
+
+@contextlib.contextmanager
+def memory_explained(advice: str) -> Iterator[None]:
+    """A context, or with `@` a function, in which Python's and torch's errors of memory say what helps."""
+    try:
+        yield
+    except (MemoryError, RuntimeError) as error:
+        if isinstance(error, VertexError) or not is_out_of_memory(error):
+            raise
+        raise NotEnoughMemoryError(f"there is not enough memory: {advice}") from error
 
 
 def is_out_of_memory(error: BaseException) -> bool:

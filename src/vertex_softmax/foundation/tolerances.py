@@ -55,6 +55,10 @@ COMPARISON = {torch.float64: 1e-9, torch.float32: 1e-3}
 """Where a bound is compared with a margin that an attack reached, or with another method's bound, both in floating
 point: a contradiction is more than this share of their size (or of 1, if that is larger)."""
 
+SIMPLIFIED = 1e-9
+"""A graph that a user gives is bounded simplified only if that changes its outputs by no more than this share of the
+largest of them; else it is bounded as it is."""
+
 VIOLATION = 2.0**-17
 """A violation of a property up to this share of the size of its terms may be rounding of the search's single precision:
 the replay on the original model decides."""

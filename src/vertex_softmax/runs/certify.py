@@ -14,9 +14,10 @@ from torch import Tensor
 from vertex_softmax.bounds.coefficients import Objective
 from vertex_softmax.bounds.question import Question
 from vertex_softmax.bounds.still_rows import without_still_rows
-from vertex_softmax.foundation.errors import InvalidTypeError, InvalidValueError
+from vertex_softmax.foundation.errors import InvalidTypeError, InvalidValueError, memory_explained
 from vertex_softmax.foundation.extras import require_proof_extra
 from vertex_softmax.foundation.precision import full_precision
+from vertex_softmax.foundation.progress import Progress
 from vertex_softmax.foundation.tolerances import VERDICT
 from vertex_softmax.graph.ir import Graph
 from vertex_softmax.methods.options import Options
@@ -32,6 +33,7 @@ from vertex_softmax.runs.choices import decided_by_choices
 from vertex_softmax.runs.classes import Asked, Classes
 from vertex_softmax.runs.counterexamples import DEFAULT, Attacking, Counterexamples, attacked
 from vertex_softmax.runs.met_inside import MetInside
+from vertex_softmax.runs.told import Told
 from vertex_softmax.runs.unions import hull, members_of, united
 from vertex_softmax.runs.verdicts import CENTRE, Margins, require_consistent, verdicts_of, with_ties
 from vertex_softmax.sets import InputSet
@@ -41,7 +43,16 @@ from vertex_softmax.sets.region import Region
 
 __all__ = ["Model", "bound", "certify", "load"]
 
+ADVICE = (
+    "take a cheaper method (`crown`, `ibp`), fewer inputs or targets at once, or a machine with more; with "
+    "Options(memory=Memory(total=…)) of vertex_softmax.bounds.memory it is said beforehand what fits"
+)
+"""What helps where memory is exhausted."""
+OUTPUTS = 1 << 25
+"""The most coefficients of the objectives by which `bound` asks for outputs at once."""
 
+
+@memory_explained(ADVICE)
 @full_precision()
 def certify(
     model: Model,
@@ -57,6 +68,7 @@ def certify(
     targets: int | Sequence[int] | Tensor | None = None,
     position: int | None = None,
     attack: Attacking | None = DEFAULT,
+    progress: Progress | None = None,
 ) -> Certification:
     """Is the label the largest output for every input of the set? One answer per input of the batch.
 
@@ -76,7 +88,8 @@ def certify(
     last. `attack`: inputs that are not verified are attacked, shortly; a point of the set that the model itself
     misclassifies beyond rounding is in `Certification.counterexamples`, and the verdict is `falsified`. With
     `Options.goal` the attack comes first, and what it falsifies has no bounds (−inf). None: only the centre of the set
-    may falsify.
+    may falsify. `progress` is called again and again, with the name of a stage, how much of it is done and how much
+    there is: "reading the model", "boxes", "zonotopes", "ascent", "parts", "attack", "proofs", "inputs".
     """
     begin = time.perf_counter()
     options, chosen = _options(options), method_named(method)
@@ -88,11 +101,14 @@ def certify(
         require_proof_extra()
     place = _device(device, checked(input_set))
     asked = Asked.of(label, targets, position, len(input_set))
+    told = Told(progress, len(input_set) * len(members_of(input_set)))
+    told.stage("reading the model", 0, 1)
     original = read(model)
     groups = original.groups(input_set)
+    told.stage("reading the model", 1, 1)
     seconds = {"import": time.perf_counter() - begin}
     peak = _PeakMemory(place)
-    how = _How(chosen, options, dtype, place, rigorous if proofs else None, original, _attacking(attack))
+    how = _How(chosen, options, dtype, place, rigorous if proofs else None, original, _attacking(attack), told=told)
     parts = [_answer(group.graph, input_set[list(group.which)], asked.at(list(group.which)), how) for group in groups]
     found = together(parts, [group.which for group in groups])
     seconds = {**seconds, **found.seconds}
@@ -116,6 +132,7 @@ class _How:
     """whether what is left was attacked before any bound"""
     file: dict[str, object] = dataclasses.field(default_factory=dict)
     """how a certificate names the file that the model was read from"""
+    told: Told = dataclasses.field(default_factory=lambda: Told(None, 0))
 
 
 def _answer(graph: Graph, input_set: InputSet, asked: Asked, ask: _How) -> Certification:
@@ -151,6 +168,7 @@ def _decided_first(exact: Graph, input_set: InputSet, classes: Classes, ask: _Ho
     found = together(parts, [tuple(which.tolist()) for which in torch.arange(count).split(size)])
     done = [i for i, verdict in enumerate(found.verdicts) if verdict is Verdict.FALSIFIED]
     rest = [i for i, verdict in enumerate(found.verdicts) if verdict is not Verdict.FALSIFIED]
+    ask.told.inputs_answered(len(done))
     if not rest:
         return found
     others = classes.at(torch.tensor(rest, device=ask.device))
@@ -190,6 +208,7 @@ def _bounded(exact: Graph, input_set: InputSet, classes: Classes, ask: _How) -> 
         some = input_set[i : i + size] if count == len(input_set) else input_set  # else the batch is one input
         centres = Centres(exact, some, ask.original, ask.method, ask.options)
         parts.append(_certified(graph, region.at(slice(i, i + size)), centres, classes.at(slice(i, i + size)), ask))
+        ask.told.inputs_answered(len(parts[-1].verdicts))
     return together(parts, [tuple(which.tolist()) for which in torch.arange(count).split(size)])
 
 
@@ -222,16 +241,18 @@ def _proved(
 
     cpu = graph.to(torch.float64, torch.device("cpu"))
     batch = Batch(graph=cpu, regions=tuple(regions), classes=classes, file=ask.file)
-    return with_proofs(found, batch, ask.options, rigorous=bool(ask.rigorous))
+    return with_proofs(found, batch, ask.options, ask.told, rigorous=bool(ask.rigorous))
 
 
 def _require_room_for_proofs(graph: Graph, options: Options) -> None:
-    """Raise before anything is computed if proofs cannot be made: for want of a library, or of memory."""
+    """Raise before anything is computed if proofs cannot be made: for want of a library, of an op, or of memory."""
     try:
         from vertex_softmax.certificate.certificate import forward_first
+        from vertex_softmax.certificate.lowering import require_lowerable
         from vertex_softmax.certificate.room import require_room
     except ImportError as error:
         raise InvalidValueError(f"{error.name} is missing: pip install 'vertex-softmax[proof]'") from error
+    require_lowerable(graph)
     require_room(graph, options.memory, forward=forward_first(graph))
 
 
@@ -241,7 +262,7 @@ def _certified(graph: Graph, region: Region, centres: Centres, classes: Classes,
     batch, size = lower.shape[0], math.prod(graph.output.shape)
     C = classes.objectives(size, lower)
     bounded = without_still_rows(graph, region, ask.options.memory)
-    question = Question.over(bounded, region, memory=ask.options.memory)
+    question = Question.over(bounded, region, memory=ask.options.memory, progress=ask.told.progress)
     objective = Objective.dense(bounded.output, C.reshape(batch, -1, *graph.output.shape))
     with torch.no_grad():
         centre = centres.points.to(lower)
@@ -267,7 +288,7 @@ def _certified(graph: Graph, region: Region, centres: Centres, classes: Classes,
     inside = MetInside(centres, classes) if attacks and batch == 1 == len(centres.input_set) else None
     with torch.no_grad():
         if ask.method is Method.BAB and inside is not None:
-            found, branched = searched_bounds(question, objective, ask.options, inside.watchers())
+            found, branched = searched_bounds(question, objective, ask.options, inside.watchers(ask.told.of_search()))
             effort = {} if branched is None else {"parts": branched.domains}
         else:
             found = lower_bounds(question, objective, ask.method, ask.options)
@@ -324,6 +345,7 @@ def _decided(
     if ask.attack is None or idle or not len(which) or len(centres.input_set) != count:
         return outcome, Counterexamples(where, points, reached)
     begin, there = time.perf_counter(), which.to(ask.device)
+    ask.told.stage("attack", 0, len(which))
     some = dataclasses.replace(centres, input_set=centres.input_set[which])
     found = met or attacked(some, classes.at(there), order[there], ask.attack)
     where[there], reached[there] = found.where, found.margins
@@ -342,6 +364,7 @@ def _decided(
     return decided, Counterexamples(where, points, reached)
 
 
+@memory_explained(ADVICE)
 @full_precision()
 def bound(
     model: Model,
@@ -380,16 +403,25 @@ def _interval(graph: Graph, input_set: InputSet, ask: _How) -> Interval:
 def _output_interval(graph: Graph, region: Region, ask: _How) -> Interval:
     """The interval of every output for inputs that are bounded together."""
     batch, size, shape = len(region.box.lower), math.prod(graph.output.shape), graph.output.shape
-    eye = torch.eye(size, dtype=ask.dtype, device=ask.device)
-    C = torch.cat([eye, -eye]).reshape(1, 2 * size, *shape).expand(batch, -1, *shape)
     bounded = without_still_rows(graph, region, ask.options.memory)
     question = Question.over(bounded, region, memory=ask.options.memory)
+    some = max(1, OUTPUTS // (2 * size * batch))
+    parts = [_some_outputs(question, range(i, min(i + some, size)), ask) for i in range(0, size, some)]
+    return Interval(*(torch.cat(ends, 1).reshape(batch, *shape) for ends in zip(*parts, strict=True)))
+
+
+def _some_outputs(question: Question, which: range, ask: _How) -> tuple[Tensor, Tensor]:
+    """Both ends (batch, outputs) of some outputs, by their numbers."""
+    top = question.graph.output
+    unit = torch.zeros(len(which), math.prod(top.shape), dtype=ask.dtype, device=ask.device)
+    unit[torch.arange(len(which)), torch.tensor(which)] = 1
+    C = torch.cat([unit, -unit]).reshape(1, -1, *top.shape).expand(question.batch, -1, *top.shape)
     with torch.no_grad():
-        bound = lower_bounds(question, Objective.dense(bounded.output, C), ask.method, ask.options)
+        bound = lower_bounds(question, Objective.dense(top, C), ask.method, ask.options)
     found = bound.lower
     for problem in bound.boxes.problems:
         found = torch.where(problem.where[:, None], torch.full_like(found, torch.nan), found)
-    return Interval(found[:, :size].reshape(batch, *shape), -found[:, size:].reshape(batch, *shape))
+    return found[:, : len(which)], -found[:, len(which) :]
 
 
 def _attacking(attack: object) -> Attacking | None:

@@ -57,6 +57,8 @@ PIECE = 16
 TOGETHER = 256
 """Inputs that the network evaluates at once."""
 ROUNDING = COMPARISON[torch.float64]
+SLACK_OF = ("joint", "bab")
+"""The methods with which a run has a slack map, which takes about as long as `joint`."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -68,7 +70,7 @@ class Plan:
     attack_steps: int = 40
     attack_restarts: int = 4
     slack_inputs: int = 16
-    """over how many inputs the slack map is averaged; 0: there is none"""
+    """over how many inputs the slack map is averaged, if the last method is one of SLACK_OF; 0: there is none"""
     search: Options = dataclasses.field(default_factory=Options)
     """the options of `certify`"""
     title: str = ""
@@ -400,10 +402,13 @@ class _Evaluation:
         return {"attacks": lines, "seconds": time.perf_counter() - begin}
 
     def slack(self, answers: Sequence[RunAnswer], eps: Sequence[float]) -> SlackMap | None:
-        """The slack map of the last method at the largest ε with best bounds; None if there is nothing to average."""
-        if not self.plan.slack_inputs:
+        """The slack map of `joint` at the largest ε with best bounds; None if there is nothing to average.
+
+        Nor is there one if the last method is a cheaper one: whoever asks for `crown` alone does not wait for `joint`.
+        """
+        if not self.plan.slack_inputs or not answers or answers[-1].method not in SLACK_OF:
             return None
-        last = answers[-1].method if answers else ""
+        last = answers[-1].method
         e = max(self.plan.bounds_at or eps)
         chosen = [a for a in answers if a.method == last and a.eps == e and a.verdict != "falsified"]
         chosen = chosen[: self.plan.slack_inputs]

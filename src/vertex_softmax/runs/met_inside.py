@@ -14,6 +14,7 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
+from vertex_softmax.bounds.aims import Progress
 from vertex_softmax.bounds.branch_and_bound import Watchers
 from vertex_softmax.runs.centres import Centres
 from vertex_softmax.runs.classes import Classes
@@ -38,9 +39,9 @@ class MetInside:
         """of the one input"""
         self._refused = 0
 
-    def watchers(self) -> Watchers:
+    def watchers(self, progress: Progress | None = None) -> Watchers:
         """Who hears of the search."""
-        return Watchers(accept=self.accept, attack=self.attack)
+        return Watchers(accept=self.accept, attack=self.attack, progress=progress)
 
     def accept(self, point: Tensor, _objective: int) -> bool:
         """Whether an input (*graph input shape) ends the search."""

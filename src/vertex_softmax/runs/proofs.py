@@ -23,6 +23,7 @@ from vertex_softmax.methods.registry import METHODS, method_named
 from vertex_softmax.methods.verdict import Verdict
 from vertex_softmax.runs.certification import Certification
 from vertex_softmax.runs.classes import Classes
+from vertex_softmax.runs.told import Told
 from vertex_softmax.sets.region import Region
 
 
@@ -41,7 +42,7 @@ class Batch:
     the model is not a file"""
 
 
-def with_proofs(found: Certification, batch: Batch, options: Options, *, rigorous: bool) -> Certification:
+def with_proofs(found: Certification, batch: Batch, options: Options, told: Told, *, rigorous: bool) -> Certification:
     """The certification with a certificate for each verified input."""
     graph, classes = batch.graph, batch.classes
     effort = Effort(options.ascent or Ascent(steps=0), options.pieces, best=rigorous, memory=options.memory)
@@ -52,6 +53,7 @@ def with_proofs(found: Certification, batch: Batch, options: Options, *, rigorou
     seconds = dict(found.seconds)
     certificates: list[Certificate | None] = [None] * len(verdicts)
     for b, verdict in enumerate(found.verdicts):
+        told.stage("proofs", b, len(found.verdicts))
         if verdict is not Verdict.VERIFIED and not (rigorous and verdict is Verdict.UNKNOWN):
             if rigorous:
                 bounds[b] = torch.where(bounds[b] == math.inf, math.inf, -math.inf)

@@ -31,6 +31,7 @@ from vertex_softmax.graph.identity import graph_identity
 from vertex_softmax.graph.input_layout import InputLayout
 from vertex_softmax.graph.ir import Graph
 from vertex_softmax.sets.base import InputSet
+from vertex_softmax.sets.given_graph import GivenGraph
 from vertex_softmax.sets.product import Product
 from vertex_softmax.sets.region import placed
 from vertex_softmax.sets.token_choices import TokenChoices
@@ -172,14 +173,15 @@ def _side_by_side(first: Sequence[Group], other: Sequence[Group]) -> list[tuple[
 
 
 class _Graph(Loaded):
-    """A graph given by the user; it is the model itself, so there is no original to compare it with."""
+    """A graph given by the user; it is the model itself, and compared with what it is simplified to."""
 
     def __init__(self, graph: Graph) -> None:
-        self._graph = graph
+        self._graph = GivenGraph(graph)
 
     def _groups(self, input_set: InputSet) -> list[Group]:
         _refuse_ids(input_set, "a Graph is fixed at the ids it was read at, and does not know them")
-        return [Group(tuple(range(len(input_set))), self._graph)]
+        points = points_of(input_set, self._graph.given.input.shape).flatten(0, 1)
+        return [Group(tuple(range(len(input_set))), self._graph.at(points))]
 
 
 def _refuse_ids(input_set: InputSet, reason: str) -> None:

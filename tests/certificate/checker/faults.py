@@ -223,6 +223,22 @@ CURVES: Changes = {
         "np.maximum(lo, start), np.minimum(hi, stop)",
         "lo, np.minimum(hi, stop)",
     ),
+    "a rounding that goes half as far": ("_rounded", "0.5", "0.25"),
+    "a rounding that never crosses a tie": (
+        "_rounded",
+        "SLACK * np.maximum(np.maximum(np.abs(lo), np.abs(hi)), 1)",
+        "0 * np.maximum(np.maximum(np.abs(lo), np.abs(hi)), 1)",
+    ),
+    "a rounding up": ("_rounded", "np.ceil(down(lo - half))", "np.ceil(down(lo - half)) + 1"),
+    "the larger end beside a rounding": (
+        "_rounded",
+        "np.minimum((slope * lo).lo, (slope * hi).lo)",
+        "np.maximum((slope * lo).lo, (slope * hi).lo)",
+    ),
+    "the smaller end of k x beside a whole number": ("_rounded", "np.maximum(*ends)", "np.minimum(*ends)"),
+    "softplus without its step": ("floor", "(hi > THRESHOLD) & (sign > 0)", "(hi > THRESHOLD) & (sign > 1)"),
+    "ELU with a slope of 1 below 0": ("_elu_slope", "arb(1) if x > 0 else x.exp()", "arb(1)"),
+    "hardswish bent everywhere": ("_hardswish.slope", "abs(x) > end", "abs(x) > 2 * end"),
     "the larger end of a tangent": ("_above_tangent", "np.minimum(*ends)", "np.maximum(*ends)"),
     "the upper end of a tangent": (
         "_above_tangent",

@@ -18,7 +18,7 @@ from typer.testing import CliRunner
 
 from tests.lab.suite.small import SMALL
 from vertex_lab.commands.suite import app
-from vertex_lab.suite import files, levels, maker, max_of_k, page, verdicts
+from vertex_lab.suite import files, levels, maker, max_of_k, merging, page, verdicts
 from vertex_lab.suite.family import Question, Request
 from vertex_softmax.foundation.errors import InvalidValueError
 from vertex_softmax.runs.sweep.instances import read_instances
@@ -225,3 +225,26 @@ def test_what_two_verifiers_claim_does_not_clash() -> None:
         for name, row in some.items():
             said = {row["vertex"], *(row.get(who) for who in record.get("peers", {}))}
             assert not {"sat", "unsat"} <= said, name
+
+
+def test_a_family_that_was_made_apart_replaces_what_the_lists_had_of_it(tmp_path: Path) -> None:
+    made, kept = tmp_path / "made", tmp_path / "kept"
+    made.mkdir()
+    shutil.copytree(merging.VERDICTS.parent, kept)
+    row = {"network": "sst-12-standard", "level": "inside", "eps": 0.002, "vertex": "unsat", "seconds": 30.0}
+    (made / "sst-checksums.sha256").write_text(f"{'a' * 64}  sst/onnx/sst-12-standard.onnx\n{'b' * 64}  README.md\n")
+    record = {**verdicts.about(kept, 40.0), "rows": {"sst": {"sst-12-standard_sentence1_inside": row}}}
+    (made / "sst-verdicts.json").write_text(json.dumps(record))
+    merging.merge("sst", made, kept)
+    lines = (kept / "checksums.sha256").read_text().splitlines()
+    assert [line for line in lines if "  sst/" in line] == [f"{'a' * 64}  sst/onnx/sst-12-standard.onnx"]
+    assert not any("README" in line for line in lines)
+    before = (merging.VERDICTS.parent / "checksums.sha256").read_text().splitlines()
+    assert {line for line in before if "/" in line and "  sst/" not in line} < set(lines)
+    found = json.loads((kept / "verdicts.json").read_text())
+    assert found["counts"]["sst"] == {"unsat": 1}
+    assert found["rows"]["digits"] == json.loads(merging.VERDICTS.read_text())["rows"]["digits"]
+    assert "`sst` was made apart: 40 s" in page.tables(found)[-1]
+    (made / "deept-checksums.sha256").write_text("")
+    with pytest.raises(InvalidValueError, match="no checksums of deept"):
+        merging.merge("deept", made, kept)

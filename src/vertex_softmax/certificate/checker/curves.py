@@ -11,6 +11,13 @@ form of gelu, with g = k (x + c x³) and y = c x², f'' has the sign of 1 + 6 y 
 softplus'' = σ(x) σ(−x). mish'', with u = 1 + eˣ and q = 1 + u², has the sign of 2 u q + x ((eˣ + u) q − 4 u² eˣ). It is
 nearly 4 + 2 x far to the left and, over e³ˣ, nearly 2 − 2 x far to the right; between, its two roots are isolated by
 interval arithmetic (tests/certificate/checker/test_curves.py).
+ELU is convex: its derivative, eˣ below 0 and 1 above, grows. Hardswish is x (x + 3)/6 on [−3, 3], 0 to the left and x
+to the right: convex in the middle, and straight outside. A kink is treated as an inflection: the pieces end at the
+floats next to it, and each has its own slope there.
+
+Two functions are no curves, and have floors of their own. "SoftplusTorch" is log(1 + eˣ), and x itself above 20, which
+is less by log(1 + e⁻ˣ) at most. "Round" stands for every whole number within ½ + SLACK max(1, |x|) of x, so that it
+does not matter which way a tie, or a number next to one, is rounded.
 """
 
 from __future__ import annotations
@@ -23,9 +30,13 @@ import numpy as np
 from flint import arb
 
 from .file import Rejected
-from .rounding import Array, ProvedInterval, down, enclose
+from .rounding import Array, ProvedInterval, down, enclose, up
 
 INFINITY = math.inf
+SLACK = 2.0**-20
+"""The share of a number by which it may lie beyond a tie and be rounded across it: 16 roundings of float32."""
+THRESHOLD = 20.0
+"""Above it "SoftplusTorch" is x."""
 Pieces = tuple[tuple[float, float], ...]
 REAL: Pieces = ((-INFINITY, INFINITY),)
 
@@ -87,6 +98,32 @@ def _mish_slope(x: arb) -> arb:
     return e * (e + 2) / q + x * 4 * u * e / (q * q)
 
 
+def _elu(x: arb) -> arb:
+    return x if x > 0 else x.expm1()
+
+
+def _elu_slope(x: arb) -> arb:
+    return arb(1) if x > 0 else x.exp()
+
+
+def _hardswish(steepness: Callable[[], arb], end: float) -> Curve:
+    """x min(max(k x + ½, 0), 1); `end` is the largest float that is not above 1/(2k), where the middle ends."""
+
+    def f(x: arb) -> arb:
+        if abs(x) > end:
+            return x if x > 0 else arb(0)
+        return x * (steepness() * x + arb(1) / 2)
+
+    def slope(x: arb) -> arb:
+        if abs(x) > end:
+            return arb(1) if x > 0 else arb(0)
+        return 2 * steepness() * x + arb(1) / 2
+
+    beyond = math.nextafter(end, INFINITY)
+    outside = ((-INFINITY, -beyond), (beyond, INFINITY))
+    return Curve(f=f, slope=slope, convex=((-end, end),), concave=outside, least=-end / 2)
+
+
 def _bump(inflection: float, f: Callable[[arb], arb], slope: Callable[[arb], arb], least: float) -> Curve:
     """A curve that is convex between −i and i and concave outside; `inflection` is the largest float below i."""
     beyond = math.nextafter(inflection, INFINITY)
@@ -142,6 +179,9 @@ CURVES: dict[str, Curve] = {
         concave=((-INFINITY, -2.2563763963607935), (1.4905711794854286, INFINITY)),
         least=-1.1924312145154952,
     ),
+    "Elu": Curve(f=_elu, slope=_elu_slope, convex=REAL, concave=(), least=-INFINITY),
+    "HardSwish": _hardswish(lambda: arb(1) / 6, 3.0),
+    "HardSwishSingle": _hardswish(lambda: arb(11184811) / 2**26, 2.999999910593035),
     "Tanh": _rising(arb.tanh, lambda x: 1 / x.cosh() ** 2),
     "Sigmoid": _rising(_sigmoid, lambda x: _sigmoid(x) * _sigmoid(-x)),
     "Erf": _rising(arb.erf, lambda x: 2 / arb.pi().sqrt() * (-x * x).exp()),
@@ -174,6 +214,10 @@ CURVES: dict[str, Curve] = {
     "Reciprocal": Curve(f=lambda x: 1 / x, slope=lambda x: -1 / (x * x), convex=ABOVE, concave=BELOW, least=INFINITY),
 }
 """The curves by the names of their ops; the constants of "GeluTanhDouble" and "GeluTanhSingle" are rounded numbers."""
+NO_CURVES = ("Round", "SoftplusTorch")
+"""Functions of one number that are not continuous."""
+FUNCTIONS = (*CURVES, *NO_CURVES)
+"""The names of all functions of one number that `floor` and `image` know."""
 
 
 def floor(name: str, sign: int, k: Array, touch: Sequence[Array] | Array, lo: Array, hi: Array) -> Array:
@@ -181,6 +225,12 @@ def floor(name: str, sign: int, k: Array, touch: Sequence[Array] | Array, lo: Ar
 
     `touch` lists points of tangency to try where sign·f is convex; every choice is sound.
     """
+    if name == "Round":
+        return _rounded(sign, k, lo, hi)
+    if name == "SoftplusTorch":  # between log(1 + eˣ) and that less its step
+        least = floor("Softplus", sign, k, touch, lo, hi)
+        step = enclose(lambda x: (-x).exp().log1p(), np.array(THRESHOLD)).hi
+        return np.asarray(np.where((hi > THRESHOLD) & (sign > 0), down(least - step), least))
     curve = CURVES[name]
     inside = (lo >= curve.domain[0]) & (hi <= curve.domain[1]) & (lo <= hi)
     if name == "Reciprocal":
@@ -210,6 +260,19 @@ def floor(name: str, sign: int, k: Array, touch: Sequence[Array] | Array, lo: Ar
     return np.asarray(np.where(np.isfinite(least), least, -np.inf))
 
 
+def _rounded(sign: int, k: Array, lo: Array, hi: Array) -> Array:
+    """`floor` of "Round": y ≥ x − h and y ≥ ⌈lo − h⌉, and y ≤ x + h and y ≤ ⌊hi + h⌋, whichever says more."""
+    if not (lo <= hi).all():
+        raise Rejected("Round is not defined on all of an interval over which a bound is needed")
+    half = up(0.5 + up(SLACK * np.maximum(np.maximum(np.abs(lo), np.abs(hi)), 1)))
+    slope = ProvedInterval(float(sign)) - ProvedInterval(k)
+    near = down(np.minimum((slope * lo).lo, (slope * hi).lo) - half)
+    ends = [(ProvedInterval(k) * end).hi for end in (lo, hi)]
+    whole = np.ceil(down(lo - half)) if sign > 0 else -np.floor(up(hi + half))
+    least = np.fmax(near, down(whole - np.maximum(*ends)))
+    return np.asarray(np.where(np.isfinite(least), least, -np.inf))
+
+
 def _above_tangent(value: ProvedInterval, slope: ProvedInterval, t: Array, left: Array, right: Array) -> Array:
     """A lower bound on [left, right] of a convex function, from its value and slope at t: its tangent's least value."""
     ends = [(slope * (ProvedInterval(end) - t)).lo for end in (left, right)]
@@ -218,7 +281,7 @@ def _above_tangent(value: ProvedInterval, slope: ProvedInterval, t: Array, left:
 
 def image(name: str, lo: Array, hi: Array) -> ProvedInterval:
     """An enclosure of the range of f over [lo, hi]; same shape."""
-    zero, least = np.zeros_like(lo), CURVES[name].least
+    zero, least = np.zeros_like(lo), CURVES[name].least if name in CURVES else -INFINITY
     points = [np.full_like(lo, end) for end in (-INFINITY, INFINITY)]
     bottom = [*points, np.full_like(lo, least)] if math.isfinite(least) else points
     return ProvedInterval(floor(name, 1, zero, bottom, lo, hi), -floor(name, -1, zero, points, lo, hi))

@@ -61,7 +61,7 @@ class CheckerNode:
 
 ARRAYS = {"Constant": "value", "Move": "index", "Linear": "weight", "Scale": "factor"}
 """The ops with one constant array, and its name."""
-PLAIN = ("Input", "Add", "Relu", "MatMul", "Multiply", "Attention", "Normalize", *curves.CURVES)
+PLAIN = ("Input", "Add", "Relu", "MatMul", "Multiply", "Attention", "Normalize", *curves.FUNCTIONS)
 """The other ops."""
 
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 from vertex_softmax.graph.problems import hint_for
 
 HINTS = {
-    "an index that depends on the network's input: export the scores themselves, the property compares them": (
+    "an index that depends on the input; if it is the answer, export the scores: the property compares them": (
         "ArgMax ArgMin TopK NonMaxSuppression"
     ),
     "control flow: export the model with fixed sizes and without branches": "If Loop Scan",

@@ -69,8 +69,8 @@ def from_onnx(
     the first of the model. `check` compares the graph with onnxruntime at random points (drawn with `seed`) and at
     `points`, tensors of the graph's input's shape. After `seconds` an OutOfTimeError is raised; None means no limit.
 
-    The graph has the file's own nodes. `certify` simplifies a file that it is given by its path; give it this graph as
-    `simplify(graph)`, since bounds of nodes that stand for one attention or norm are sound but useless.
+    The graph has the file's own nodes. `certify` and `bound` simplify it; so must whoever gives it to a method, since
+    bounds of several nodes that stand for one attention or norm are sound but useless.
     """
     clock = Clock(seconds)
     original = OriginalFile(source, output=output, inputs=inputs, shapes=shapes)

@@ -9,8 +9,9 @@ in float32, and its own distance from float64, relative to the tensor's largest 
 on this tensor at these points. A tensor may differ by MARGIN times that (another order of summation, another e^x), or
 by FLOOR if the graph happens to round less: FLOOR is for sums of 16 terms, and grows with the square root of the
 longest sum in the model (observed: 2.3e-6 after a convolution of 768 terms, where torch had rounded by 1.6e-7). Wrong
-axes, transposes, masks and scales differ by orders of magnitude more. If all tensors that onnxruntime returns are
-float64, the tolerance is DOUBLE times the largest number.
+axes, transposes, masks and scales differ by orders of magnitude more. A sigmoid is compared relative to 1 where all its
+numbers are smaller: onnxruntime computes it by a formula of absolute accuracy, and sigmoid(−40) is 0. If all tensors
+that onnxruntime returns are float64, the tolerance is DOUBLE times the largest number.
 
 Quantised models (QDQ) are compared with onnxruntime's unoptimised run alone, which computes what the file says. With
 its optimisations onnxruntime may replace a product of a weight of 8 bits by one that rounds the activations to 8 bits
@@ -36,8 +37,10 @@ from vertex_softmax.graph.from_onnx.original import session as opened
 from vertex_softmax.graph.from_onnx.roundings import Roundings, cut
 from vertex_softmax.graph.from_onnx.time_limit import Clock
 from vertex_softmax.graph.ir import Graph, Node
+from vertex_softmax.ops.elementwise import Sigmoid
 from vertex_softmax.ops.linear import Convolution, LeftLinear, Linear
 from vertex_softmax.ops.rounding import Round
+from vertex_softmax.ops.shape import Moving
 
 if TYPE_CHECKING:
     import onnx
@@ -109,16 +112,18 @@ def replay(
                 if value is not None:
                     _same_constant(name, value, theirs[name])
                 elif node in exact:
-                    ratios.add(name, exact[node], rough[twin[node]], theirs[name])
+                    ratios.add(name, exact[node], rough[twin[node]], theirs[name], _unit(node))
             for rounded in given:
                 ratios.add_excess(rounded, exact, rough[twin[rounded.inputs[0]]])
-            last_rough = last.values(x.float(), {last_twin[node]: value for node, value in last_given.items()})
-            ratios.add(output, final.values(x, last_given)[final.output], last_rough[last.output], theirs[output])
+            if final is not graph:
+                last_rough = last.values(x.float(), {last_twin[node]: value for node, value in last_given.items()})
+                mine = final.values(x, last_given)[final.output]
+                ratios.add(output, mine, last_rough[last.output], theirs[output], _unit(final.output))
             for name, optimised in ((ITSELF, False), (OPTIMISED, True)):
                 if optimised and quantised:
                     continue  # fused operators round activations to integers, which the file does not say
                 itself = original.run(feed, optimised=optimised, options=options)
-                ratios.add(name, exact[graph.output], rough[single.output], itself)
+                ratios.add(name, exact[graph.output], rough[single.output], itself, _unit(graph.output))
     ratios.judge()
 
 
@@ -173,7 +178,8 @@ def _require_same_roundings(original: OriginalFile, graph: Graph, points: Tensor
             rough = single.values(point.float(), {twin[node]: value for node, value in given.items()})
             for node in given:
                 ratios.add_excess(node, exact, rough[twin[node.inputs[0]]])
-            ratios.add(original.output, exact[graph.output], rough[single.output], theirs[original.output])
+            mine, unit = exact[graph.output], _unit(graph.output)
+            ratios.add(original.output, mine, rough[single.output], theirs[original.output], unit)
     ratios.judge()
 
 
@@ -188,7 +194,7 @@ class _Judge:
         self.graph, self.single, self.x, self.clock = graph.to(torch.float64), graph.to(torch.float32), x, clock
         self.double, self.least = double, DOUBLE if double else floor(graph)
         self.exact, self.rounding = self._measured(x)
-        self.size = torch.where(self.exact.isfinite(), self.exact, 0.0).abs().amax(1)
+        self.size = torch.where(self.exact.isfinite(), self.exact, 0.0).abs().amax(1).clamp(min=_unit(graph.output))
         self.usual = float(self.size.median())
 
     def _measured(self, x: Tensor) -> tuple[Tensor, Tensor]:
@@ -273,8 +279,11 @@ class _Ratios:
         self.finite = False
         self.double = True
 
-    def add(self, name: str, exact: Tensor, rough: Tensor, value: Any) -> None:
-        """Record a tensor at one point: the graph's value in float64 and float32, and onnxruntime's value."""
+    def add(self, name: str, exact: Tensor, rough: Tensor, value: Any, unit: float) -> None:
+        """Record a tensor at one point: the graph's value in float64 and float32, and onnxruntime's value.
+
+        Differences are relative to the tensor's largest number, or to `unit` if that is larger.
+        """
         theirs = torch.from_numpy(np.asarray(value))
         if tuple(theirs.shape) != tuple(exact.shape):
             raise InvalidValueError(
@@ -282,9 +291,8 @@ class _Ratios:
                 "please report this model"
             )
         self.double = self.double and theirs.dtype == torch.float64
-        finite = exact.isfinite()
-        size = float(exact[finite].abs().max()) if bool(finite.any()) else 0.0
-        self.finite = self.finite or (name == self.output and bool(finite.all()))
+        size = max(_largest(exact), unit)
+        self.finite = self.finite or (name == self.output and bool(exact.isfinite().all()))
         self.difference[name] = max(self.difference.get(name, 0.0), _relative(exact, theirs.double(), size))
         self.rounding[name] = max(self.rounding.get(name, 0.0), _relative(exact, rough.double(), size))
 
@@ -324,10 +332,28 @@ class _Ratios:
 
 def _relative(exact: Tensor, other: Tensor, size: float) -> float:
     """max |exact − other| / size; infinite if only one is finite somewhere, or if they are different infinities."""
-    same = (exact == other) | (exact.isnan() & other.isnan())
-    gap = torch.where(same, 0.0, (exact - other).abs().nan_to_num(torch.inf, torch.inf))
-    worst = float(gap.max()) if gap.numel() else 0.0
+    apart = (exact - other).abs()
+    worst = float(apart.max()) if apart.numel() else 0.0
+    if not math.isfinite(worst):  # the maximum of a tensor with a NaN is NaN
+        same = (exact == other) | (exact.isnan() & other.isnan())
+        worst = float(torch.where(same, 0.0, apart.nan_to_num(torch.inf, torch.inf)).max())
     return worst / size if size > 0 else (0.0 if worst == 0 else torch.inf)
+
+
+def _unit(node: Node) -> float:
+    """The size to which the numbers of a node are compared where all are smaller: 1 for a sigmoid, moved or not."""
+    while isinstance(node.op, Moving) and len(node.inputs) == 1:
+        node = node.inputs[0]
+    return 1.0 if isinstance(node.op, Sigmoid) else 0.0
+
+
+def _largest(x: Tensor) -> float:
+    """max |x| over the finite numbers of x; 0 if there are none."""
+    largest = float(x.abs().max()) if x.numel() else 0.0
+    if math.isfinite(largest):
+        return largest
+    finite = x.isfinite()
+    return float(x[finite].abs().max()) if bool(finite.any()) else 0.0
 
 
 def _same_constant(name: str, ours: Tensor, theirs: Any) -> None:

@@ -7,7 +7,9 @@ from __future__ import annotations
 
 HINTS = {
     "a branch on perturbed values: use relu, clamp or a constant mask": "gt lt ge le eq ne logical_not",
-    "an index that depends on perturbed values: return logits, the property compares them": "argmax argmin topk sort",
+    "an index that depends on perturbed values; if it is the answer, return logits: the property compares them": (
+        "argmax argmin topk sort"
+    ),
     "only sines and cosines of constants can be read, such as those of positions": "sin cos",
     "it is not continuous": "floor ceil round sign trunc fmod remainder",
     "ids that are perturbed: use perturb='embedding'": "embedding",

@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 
 from vertex_softmax.bounds.ascent import Ascent
+from vertex_softmax.foundation.progress import Progress
 from vertex_softmax.methods.options import Options
 from vertex_softmax.runs.certify import certify
 from vertex_softmax.runs.demo.baselines.simplex import ibp_min, simplex_min
@@ -19,7 +20,6 @@ from vertex_softmax.runs.demo.digits import digits
 from vertex_softmax.runs.demo.model import Architecture
 from vertex_softmax.runs.demo.training import one_thread, prepared
 from vertex_softmax.runs.evaluate import ROUNDING, Plan, Watch, contradictions, evaluate
-from vertex_softmax.runs.progress import Progress
 from vertex_softmax.runs.run import Run
 from vertex_softmax.runs.subject import read_inputs, read_model
 from vertex_softmax.softmax_box import (

@@ -31,7 +31,7 @@ from vertex_softmax.certificate import writing
 from vertex_softmax.certificate.checker import curves, passes, proof
 from vertex_softmax.certificate.checker.file import FORMAT, File
 from vertex_softmax.certificate.checker.forward import propagation
-from vertex_softmax.certificate.checker.network import Known, network, ordered
+from vertex_softmax.certificate.checker.network import Known, network
 from vertex_softmax.certificate.checker.passes import PassOptions
 from vertex_softmax.certificate.checker.rounding import ProvedInterval
 from vertex_softmax.certificate.checker.trees import read_packed
@@ -196,7 +196,7 @@ class Prover:
         if not self.claims:
             self.header["steps"].append({"kind": kind, "node": number, **more})
             if kind != "centred":
-                self.known.boxes[number] = ordered(box.meet(self.known.boxes[number]))
+                self.known.boxes[number] = box.meet(self.known.boxes[number]).ordered()
                 self.known.forget(number)
             return box
         spare = CLAIM * np.maximum(np.abs(box.lo), np.abs(box.hi)) + 1e-300

@@ -7,7 +7,8 @@ the level.
 Nothing is searched again. Every linear bound of the search is made once more by the checker's pass, with the
 parameters of the search; what it leaves is cut, and boxes are proved over that. The checker's boxes are a little wider
 than those of the search. So where a leaf or a rest does not prove, its last bound cuts the set once more, as often as
-that pays: what is left is small, and there little is lost. Only if that does not help, parameters are optimised anew.
+that pays: what is left is small, and there little is lost. Only if that does not help, parameters are optimised anew,
+and if that does not either, such a rest has a new tree.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ import torch
 from numpy.typing import NDArray
 
 from vertex_softmax.bounds.ascent import Ascent, Beginning, Goal, ascend
-from vertex_softmax.bounds.branch_and_bound import inner_ranges
+from vertex_softmax.bounds.branch_and_bound import Search, inner_ranges
 from vertex_softmax.bounds.choice import Choice
 from vertex_softmax.bounds.coefficients import Objective
 from vertex_softmax.bounds.frontier import Part
@@ -35,7 +36,7 @@ from vertex_softmax.certificate.checker.narrowing import HalfSpace, half_space, 
 from vertex_softmax.certificate.checker.passes import Pass
 from vertex_softmax.certificate.checker.trees import PackedTree, leaves_of, passed_alone, read_packed
 from vertex_softmax.certificate.planting import Searched, preorder
-from vertex_softmax.certificate.prove import Prover
+from vertex_softmax.certificate.prove import ForbiddenCase, Prover
 from vertex_softmax.graph.ir import Node
 from vertex_softmax.ops.attention import Attention
 from vertex_softmax.ops.bilinear import MatMul
@@ -70,8 +71,11 @@ class RestAim(NamedTuple):
     """what is left out is above"""
     sure: float
     """bounds that are above this count as proved"""
+    case: ForbiddenCase
     ascent: Ascent
     pieces: int
+    search: Search | None
+    """of a rest that does not prove; None: there is none"""
     prefix: str
     """of the names of arrays"""
 
@@ -125,7 +129,20 @@ class RestProofs:
                 choice, optimised = self._optimised(here, splits, choice), True
                 continue
             here, missing, optimised = smaller, now, False
-        raise Unproved
+        return self._searched_again(here, rounds)
+
+    def _searched_again(self, here: Prover, rounds: list[dict[str, Any]]) -> RestEntry:
+        """The entry of a rest by a new tree over what was proved."""
+        if self.aim.search is None:
+            raise Unproved
+        inner = here.inside(here.known, None)
+        inner.state([self.aim.case])
+        inner.by_branching(self.aim.search, self.aim.pieces)
+        if inner.open():
+            raise Unproved
+        tree = adopted(inner.header["proofs"][-1]["tree"], inner.arrays, f"{self._name()}.", self.arrays)
+        bound = float(inner.margins[0] + inner.limits_of([0])[0])
+        return RestEntry({"rounds": rounds, "tree": tree, "rests": []}, min(bound, self.aim.level))
 
     def _split(self, here: Prover, record: RestRecord, rounds: list[dict[str, Any]]) -> RestEntry:
         """The entry of a rest by a tree over what is left; its pieces, and leaves that do not prove, are rests."""

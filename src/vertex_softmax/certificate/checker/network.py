@@ -223,7 +223,7 @@ class Known:
             self.charge(LOOK)
             self.boxes[k] = self.image(k)
             if k in self.within:
-                self.boxes[k] = ordered(self.boxes[k].meet(self.within[k]))
+                self.boxes[k] = self.boxes[k].meet(self.within[k]).ordered()
 
     def image(self, number: int) -> ProvedInterval:
         """The range of a node, (*shape), from the boxes of its inputs."""
@@ -280,7 +280,7 @@ class Known:
             raise Rejected("a branching at a point that is not finite, or at the input, on whose box zonotopes depend")
         end, best = (hi, min) if left else (lo, max)
         end.flat[entry] = best(end.flat[entry], point)
-        narrower = ordered(ProvedInterval(lo, hi))
+        narrower = ProvedInterval(lo, hi).ordered()
         if inner:
             branch.sigma = {**self.sigma, number: narrower}
         else:
@@ -405,11 +405,6 @@ def _cost(node: CheckerNode, nodes: list[CheckerNode]) -> int:
     """The work of a pass of one objective at a node, roughly, in multiplications."""
     inner = nodes[node.inputs[0]].shape[-1] if node.op in ("Linear", "MatMul", "Attention") else 8
     return math.prod(node.shape) * (2 * inner + 8)
-
-
-def ordered(box: ProvedInterval) -> ProvedInterval:
-    """A range that was cut or met with another; where its ends cross no input is left, and any range holds."""
-    return ProvedInterval(np.minimum(box.lo, box.hi), np.maximum(box.lo, box.hi))
 
 
 def _stored(value: Array) -> ProvedInterval:

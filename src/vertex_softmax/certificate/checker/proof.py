@@ -30,7 +30,7 @@ from .input_sets import read_set
 from .jobs import UNREADABLE, Jobs, why
 from .model import identity_of_file
 from .narrowing import half_space, narrower, needed
-from .network import LOOK, CheckerNode, Known, network, ordered
+from .network import LOOK, CheckerNode, Known, network
 from .passes import LOST, MOST_COLUMNS, RULES, ParallelPass, Pass, PassOptions, joined, wanted
 from .rounding import MORE, Array, ProvedInterval, rounding
 from .trees import MOST_PIECES, PackedTree, TreeBounds, TreeLeaf, batches_of, leaves_of, passed_alone, read_packed
@@ -204,7 +204,7 @@ def _step(known: Known, step: dict[str, Any], file: File) -> None:
     if claimed is not None and not ((box.lo >= claimed.lo) & (box.hi <= claimed.hi)).all():
         raise Rejected(f"node {target}: the claimed box ({kind}) does not contain the range that was proved")
     if weights is None:
-        known.boxes[target] = ordered(box.meet(old)) if claimed is None else claimed.meet(old)
+        known.boxes[target] = box.meet(old).ordered() if claimed is None else claimed.meet(old)
     known.forget(target)
 
 

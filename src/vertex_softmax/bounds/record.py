@@ -52,7 +52,7 @@ class RestRecord:
     """on the way from the whole set to the part"""
     cuts: list[Choice] = dataclasses.field(default_factory=list)
     """the parameters of the linear bounds by which it was narrowed, each over what the one before has left"""
-    last: Choice = dataclasses.field(default_factory=lambda: Choice())
+    last: Choice = dataclasses.field(default_factory=Choice)
     """those of the last bound over what is left"""
     tree: Record | None = None
     """the closed leaves of a tree over what is left, with their splits from the whole set on; None: `last` closed it"""

@@ -81,7 +81,14 @@ class _Rounds:
     def run_as(self, searched: Searched, record: RestRecord) -> bool:
         """What a search has done, proved with its own parameters; whether that is a proof."""
         aim = RestAim(
-            self.A, self.level, self.sure, self.first.cases[self.case], self.how.ascent, self.how.pieces, self.how.search, self.prefix
+            self.A,
+            self.level,
+            self.sure,
+            self.first.cases[self.case],
+            self.how.ascent,
+            self.how.pieces,
+            self.how.search,
+            self.prefix,
         )
         proofs = RestProofs(self.first, searched, aim)
         try:

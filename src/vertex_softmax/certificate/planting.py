@@ -130,9 +130,9 @@ class Planter:
         tree |= {name: f"{prefix}.{name}" for name in arrays}
         tree |= {"chosen": {}, "fitted": {}}
         if outer:
-            names = _outer(ordered, outer, values)
-            arrays |= {f"outer.{name}": array for name, array in names.items()}
-            tree["outer"] = {name: f"{prefix}.outer.{name}" for name in names}
+            before = _outer(ordered, outer, values)
+            arrays |= {f"outer.{name}": array for name, array in before.items()}
+            tree["outer"] = {name: f"{prefix}.outer.{name}" for name in before}
         chosen = _unique([self._values(searched, leaf, at) for leaf in ordered])
         for (node, name), (numbers, which) in chosen.items():
             names = {"values": f"{node}.{name}.values", "which": f"{node}.{name}.which"}

@@ -129,7 +129,7 @@ class Prover:
         inner = copy.copy(self)
         inner.known, inner.region, inner.claims, inner.late, inner.arrays = known, region or self.region, False, [], {}
         inner.header = {"lines": {}, "steps": [], "property": [], "proofs": []}
-        inner.planter = Planter(self.graph, self.low, lambda number: inner.known.planes(number).exact is not None)
+        inner.planter = Planter(self.graph, self.low, lambda number: known.planes(number).exact is not None)
         if region is not None:
             inner._prove_boxes()
         return inner

@@ -176,9 +176,7 @@ class RestProofs:
             found = [(leaf.number, leaf.part()) for leaf in leaves_of(packed, here.known) if leaf.number in which]
         return [(number, here.inside(known, None)) for number, known in found]
 
-    def _passed(
-        self, here: Prover, splits: tuple[Split, ...], choice: Choice
-    ) -> tuple[dict[str, Any], Arrays, Pass]:
+    def _passed(self, here: Prover, splits: tuple[Split, ...], choice: Choice) -> tuple[dict[str, Any], Arrays, Pass]:
         """A tree of one leaf with given parameters, the arrays that it names, and the checker's pass with these."""
         self.prover.in_time()
         leaf = Part(0, splits, choice=choice)
@@ -198,8 +196,9 @@ class RestProofs:
                 return None
             box = needed(known.given, half)
             given = narrower(known.given, half, box.lo, box.hi)
-            ends = (torch.from_numpy(np.array(x)[None]) for x in (box.lo, box.hi, half.slope.reshape(box.lo.shape)))
-            region = CutRegion(*ends, torch.tensor([half.limit], dtype=torch.float64))
+            slope = half.slope.reshape(box.lo.shape)
+            least, most, slopes = (torch.from_numpy(np.array(x)[None]) for x in (box.lo, box.hi, slope))
+            region = CutRegion(least, most, slopes, torch.tensor([half.limit], dtype=torch.float64))
             inner = here.inside(known.over(given), region)
         prefix = f"{self._name()}."
         header = {name: inner.header[name] for name in ("lines", "steps")}
@@ -286,4 +285,3 @@ def _number(found: Pass) -> float:
     with np.errstate(all="ignore"):
         bound = float(found.bound()[0])
     return -math.inf if math.isnan(bound) else bound
-

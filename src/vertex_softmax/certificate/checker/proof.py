@@ -306,11 +306,14 @@ def box_by_pass(
         if weights is not None:  # the coefficients 1 − ω are rounded
             A = A - A.sum(-1, keepdims=True) * weights
             lost = rounding(2) * (np.abs(A) * known.boxes[number].size).reshape(len(A), -1).sum(-1) * MORE
-        found = [
-            Pass(known, number, sign * A, _options(rule, chosen, parts[k], first)).bound() - lost
-            for sign, first in ((1, 0), (-1, len(entries)))
-        ]
-        return np.stack([found[0], -found[1]])
+        if 2 * len(A) <= size and not chosen:
+            found = (
+                Pass(known, number, np.concatenate([A, -A]), PassOptions(rule=rule, groups=2)).bound().reshape(2, -1)
+            )
+        else:
+            options = [_options(rule, chosen, parts[k], first) for first in (0, len(entries))]
+            found = np.stack([Pass(known, number, sign * A, each).bound() for sign, each in zip((1, -1), options, strict=True)])
+        return np.stack([found[0] - lost, lost - found[1]])
 
     for part, found in zip(parts, known.jobs.run(ends, len(parts), known.spent), strict=True):
         lo[entries[part]] = np.fmax(lo[entries[part]], found[0])
@@ -434,7 +437,7 @@ def _with_rests(known: Known, A: Array, proof: dict[str, Any], level: float, fil
     bounds[places] = [each.item() for each in found]
     if np.isnan(bounds).any():
         raise Rejected("a leaf of a tree has no bound")
-    return np.minimum(bounds.min(keepdims=True), level)
+    return np.asarray(np.minimum(bounds.min(keepdims=True), level))
 
 
 def limit_of(known: Known, C: Array, d: Array, omega: Array) -> float:

@@ -58,13 +58,11 @@ class CheckedCut(CheckedBox):
 
     def lowest(self, A: Array, deviation: Array) -> Array:
         """The better of the box's own and −λ·limit + that of A + λ·slope: a lower bound for every λ ≥ 0."""
+        found = super().lowest(A, deviation)
         price = self._price(A, deviation)
-        some, rest = np.flatnonzero(price > 0), np.flatnonzero(~(price > 0))
+        some = np.flatnonzero(price > 0)
         if not len(some):
-            return super().lowest(A, deviation)
-        found = np.full(len(A), -np.inf)
-        if len(rest):
-            found[rest] = super().lowest(A[rest], deviation[rest])
+            return found
         slope, size, n = self.half.slope, self.box.size.ravel(), self.lower.size
         each, of = price[some], A[some]
         mixed = of + each[:, None] * slope

@@ -312,7 +312,9 @@ def box_by_pass(
             )
         else:
             options = [_options(rule, chosen, parts[k], first) for first in (0, len(entries))]
-            found = np.stack([Pass(known, number, sign * A, each).bound() for sign, each in zip((1, -1), options, strict=True)])
+            found = np.stack(
+                [Pass(known, number, sign * A, each).bound() for sign, each in zip((1, -1), options, strict=True)]
+            )
         return np.stack([found[0] - lost, lost - found[1]])
 
     for part, found in zip(parts, known.jobs.run(ends, len(parts), known.spent), strict=True):

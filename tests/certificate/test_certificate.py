@@ -82,6 +82,18 @@ def test_positive_in_floating_point_alone_is_unknown(case, monkeypatch: pytest.M
     found = vx.certify(model, vx.LinfBall(x, 1e-3), labels, certificate=True)
     assert set(found.verdicts) == {vx.Verdict.UNKNOWN}
     assert found.reasons[0].startswith("unknown (proof margin -3e-09)")
+    assert "third order" not in found.reasons[0]
+
+
+def test_where_third_order_may_be_needed_it_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of networks with norms, after branch and bound; `joint` has no third order."""
+    torch.manual_seed(0)
+    model = nn.Sequential(nn.LayerNorm(3), nn.Linear(3, 2)).double().eval().requires_grad_(requires_grad=False)
+    x = torch.rand(1, 3, dtype=torch.float64)
+    monkeypatch.setattr(proofs, "prove", lambda *_, **__: Proof(None, ((-3e-9,),), {"prove": 0.0}))
+    for method, said in (("bab", True), ("joint", False)):
+        found = vx.certify(model, vx.LinfBall(x, 1e-4), model(x).argmax(-1), method, certificate=True)
+        assert ("third order" in found.reasons[0]) is said
 
 
 @pytest.mark.parametrize(("proved", "bound"), [((0.125,), 0.125), ((-3e-9,), -3e-9), ((), -math.inf)])

@@ -16,10 +16,10 @@ from tests.certificate.exact import Written
 from tests.certificate.made import about
 from tests.certificate.tampering import flips, header_flips, judged
 from tests.slowly import few
-from vertex_softmax.bounds import narrowing
+from vertex_softmax.bounds import narrowed_search, narrowing
 from vertex_softmax.bounds.ascent import Ascent
 from vertex_softmax.bounds.branch_and_bound import Aim, Watchers
-from vertex_softmax.bounds.record import Record
+from vertex_softmax.bounds.record import NarrowedTree, Record
 from vertex_softmax.certificate import narrowed_proofs
 from vertex_softmax.certificate.certificate import CertificatePart, Effort, prove
 from vertex_softmax.certificate.checker import check, proof
@@ -315,6 +315,7 @@ def test_the_tree_of_a_search_over_what_is_left_is_the_proof(monkeypatch: pytest
     """Nothing is searched again: the tree that is written has the leaves of the search that decided."""
     monkeypatch.setattr(narrowing, "ROUNDS", 1)
     monkeypatch.setattr(narrowed_proofs, "ROUNDS", 1)
+    monkeypatch.setattr(narrowed_search._Timed, "allows", lambda *_: False)  # there is no time to narrow parts
     found, record = prover("gelu", 2e-5), Record()
     goals = torch.from_numpy(found.limits_of([0])) + 2e-6
     quick = dataclasses.replace(QUICK, root=Ascent(steps=0), domains=300, seconds=None)
@@ -324,7 +325,8 @@ def test_the_tree_of_a_search_over_what_is_left_is_the_proof(monkeypatch: pytest
     outcome = branch(question, root, aim, options, Watchers(record=record))
     assert outcome.open.tolist() == [0]
     tree = record.narrowed[0]
-    assert tree is not None
+    assert isinstance(tree, NarrowedTree)
+    assert tree.cuts
     assert len(tree.record.leaves) > 1
     assert not record.leaves
     searched = Searched(question.on_parts(), rules_of(options), record, {0: 0})
@@ -335,6 +337,12 @@ def test_the_tree_of_a_search_over_what_is_left_is_the_proof(monkeypatch: pytest
     (last,) = (each for each in found.header["proofs"] if each["cases"] == [0] and "rounds" in each)
     assert int((found.arrays[last["tree"]["node"]] < 0).sum()) == len(tree.record.leaves)
     by_narrowing(found, HOW)
+    assert check(written([found], about())).accepted
+    found.margins[0] = -np.inf
+    by_narrowing(found, dataclasses.replace(how, searched=searched))
+    last = found.header["proofs"][-1]
+    assert last["cases"] == [0], "with the cuts of the search too"
+    assert int((found.arrays[last["tree"]["node"]] < 0).sum()) == len(tree.record.leaves)
     assert check(written([found], about())).accepted
 
 

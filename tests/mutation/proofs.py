@@ -41,6 +41,54 @@ MUTANTS: list[Mutant] = [
     ),
     *mutants(
         "proofs",
+        "certificate/checker/proof.py",
+        "certificate/test_rest_proofs.py",
+        {
+            "a bound over rests above the level": (
+                "_with_rests",
+                "np.minimum(bounds.min(keepdims=True), level)",
+                "bounds.min(keepdims=True)",
+            ),
+            "the best leaf counts": ("_with_rests", "bounds.min(keepdims=True)", "bounds.max(keepdims=True)"),
+            "every rest is the first leaf's": ("_with_rests", "leaves[places[k]].part()", "leaves[places[0]].part()"),
+            "a round is cut at a lower level": (
+                "_round",
+                "half_space(known.given, found.linear_bound(), level)",
+                "half_space(known.given, found.linear_bound(), level - 0.05)",
+            ),
+            "the box of a round is that of another half-space": (
+                "_round",
+                "needed(known.given, half)",
+                "needed(known.given, half._replace(slope=-half.slope))",
+            ),
+            "claims of steps are not compared": (
+                "_step",
+                "claimed is not None and (not ((box.lo >= claimed.lo) & (box.hi <= claimed.hi)).all())",
+                "False",
+            ),
+            "an older format may have rests": ("_with_rests", 'file.header["format"] in OLDER', "False"),
+            "an older format may leave boxes out": ("_round", 'file.header["format"] in OLDER', "False"),
+        },
+    ),
+    *mutants(
+        "proofs",
+        "certificate/checker/trees.py",
+        "certificate/test_rest_proofs.py",
+        {
+            "the upper side of a cut is the lower": (
+                "TreeLeaf.part",
+                "found.part((number, entry, hi, False), left=True)",
+                "found.part((number, entry, hi, False), left=False)",
+            ),
+            "a cut is deeper than it was": (
+                "TreeLeaf.part",
+                "found.part((number, entry, lo, False), left=False)",
+                "found.part((number, entry, lo + 0.1, False), left=False)",
+            ),
+        },
+    ),
+    *mutants(
+        "proofs",
         "certificate/lowering.py",
         "certificate/test_lowering.py",
         {

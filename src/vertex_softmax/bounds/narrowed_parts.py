@@ -33,6 +33,7 @@ from vertex_softmax.bounds.frontier import Part
 from vertex_softmax.bounds.linear import LinearBound
 from vertex_softmax.bounds.narrowing import ROUNDS, MakeBoxes, left_over
 from vertex_softmax.bounds.question import Question
+from vertex_softmax.bounds.record import Record, RestRecord
 from vertex_softmax.bounds.splits import PartBoxes, part_boxes
 from vertex_softmax.bounds.tree_attack import TreeAttack
 from vertex_softmax.foundation.errors import OutOfTimeError
@@ -72,6 +73,8 @@ class Rest:
     """of one input: they hold where the part's splits do"""
     part: Part
     """with all splits from the whole set on, its parameters, and a bound over what is left"""
+    record: RestRecord | None = None
+    """hears of all that becomes of it"""
 
 
 class PartTree(BranchAndBound):
@@ -183,10 +186,17 @@ class NarrowedParts:
             self.bounded += 1
             self.closed = min(self.closed, rest.part.bound)
         else:
-            tree = PartTree(rest, self.aim, self.rules, self.search, self.watchers, self.attack)
+            watchers = dataclasses.replace(self.watchers, record=None if rest.record is None else Record())
+            tree = PartTree(rest, self.aim, self.rules, self.search, watchers, self.attack)
             self.attack.note_work(time.perf_counter() - begin)
             left = tree.pieces(DEEPER if rest.part.splits else WHOLE)
-            pieces = [Rest(rest.question, tree.boxes_of(piece), tree.complete(piece)) for piece in left]
+            records: list[RestRecord | None] = [None] * len(left)
+            if rest.record is not None and watchers.record is not None:
+                records = list(rest.record.split(watchers.record, left))
+            pieces = [
+                Rest(rest.question, tree.boxes_of(piece), tree.complete(piece), record)
+                for piece, record in zip(left, records, strict=True)
+            ]
             self.bounded += max(1, tree.bounded)
             self.closed = min(self.closed, tree.frontier.closed[0])
             self.witness = tree.witness
@@ -204,7 +214,9 @@ class NarrowedParts:
             before = part.bound
             linear, bound, choice = self._linear(question, boxes, part)
             part = dataclasses.replace(part, choice=choice, bound=max(part.bound, bound))
-            best = Rest(question, boxes, part)
+            best = Rest(question, boxes, part, rest.record)
+            if rest.record is not None:
+                rest.record.bound(choice)
             missing, gained = self.level - bound, bound - before
             if not missing > 0 or (count > 0 and not gained >= ENOUGH * (missing + gained)):
                 break
@@ -215,6 +227,8 @@ class NarrowedParts:
             boxes = self.make(question, [boxes])
             if boxes.problems:
                 break
+            if rest.record is not None:
+                rest.record.cut(choice)
         return best
 
     def _linear(self, question: Question, boxes: Boxes, part: Part) -> tuple[LinearBound, float, Choice]:

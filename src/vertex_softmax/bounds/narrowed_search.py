@@ -23,7 +23,7 @@ from vertex_softmax.bounds.guard import terms
 from vertex_softmax.bounds.narrowed_parts import NarrowedParts, Rest
 from vertex_softmax.bounds.narrowing import MakeBoxes, Narrowed, narrowed
 from vertex_softmax.bounds.question import Question
-from vertex_softmax.bounds.record import NarrowedTree, Record
+from vertex_softmax.bounds.record import NarrowedTree, Record, RestRecord
 from vertex_softmax.foundation.errors import InternalError
 from vertex_softmax.foundation.tolerances import VERDICT
 from vertex_softmax.ops.rules import Rules
@@ -68,43 +68,28 @@ def branch_narrowed(
         if not bool(known[k] > goals[k]):
             left[k] = found
         elif watchers.record is not None:
-            watchers.record.narrowed[k] = None
+            watchers.record.narrowed[k] = _noted(found)
     open_ = (~(known > goals)).nonzero().flatten().tolist()
     spent = time.perf_counter() - begin
     rest = search if search.seconds is None else dataclasses.replace(search, seconds=max(0.0, search.seconds - spent))
     aim = Aim(aim.objectives, goals, known)
     how = (rules, rest, watchers, make)
-    if not (open_ and all(k in left for k in open_) and timed.allows(rest)):
-        return _branch_trees(question, boxes, left, aim, levels, how)
-    if watchers.record is None:
+    if open_ and all(k in left for k in open_) and timed.allows(rest):
         return _branch_parts(question, left, aim, levels, how)
-    return _recorded_first(question, boxes, left, aim, levels, how)
+    return _branch_trees(question, boxes, left, aim, levels, how)
+
+
+def _noted(found: Narrowed) -> RestRecord:
+    """How a set was narrowed, for a record."""
+    noted = RestRecord()
+    for choice in found.cuts:
+        noted.cut(choice)
+    noted.bound(found.choice)
+    return noted
 
 
 How = tuple[Rules, Search, Watchers, MakeBoxes]
 """The rules, how far to go, who hears of it, and what makes boxes over a narrower set."""
-
-
-# Six parameters, as those of `branch_narrowed`, with what it has found.
-def _recorded_first(
-    question: Question, boxes: Boxes, left: Mapping[int, Narrowed], aim: Aim, levels: Tensor, how: How
-) -> Outcome:
-    """Trees over given boxes for half of the time, because a certificate can have these; then parts are narrowed too.
-
-    What is decided only then is in the record as decided over a narrower set, without a tree.
-    """
-    rules, search, watchers, make = how
-    begin = time.perf_counter()
-    half = search if search.seconds is None else dataclasses.replace(search, seconds=search.seconds / 2)
-    first = _branch_trees(question, boxes, left, aim, levels, (rules, half, watchers, make))
-    if first.stopped not in (Stop.SECONDS, Stop.EXHAUSTED, Stop.MEMORY):
-        return first
-    seconds = None if search.seconds is None else max(0.0, search.seconds - (time.perf_counter() - begin))
-    rest = dataclasses.replace(search, seconds=seconds, domains=max(1, search.domains - first.domains))
-    still = {k: left[k] for k in left if bool(first.open[k] > 0)}
-    aim = Aim(aim.objectives, aim.goals, first.bound)
-    outcome = _branch_parts(question, still, aim, levels, (rules, rest, watchers, make))
-    return dataclasses.replace(outcome, domains=first.domains + outcome.domains)
 
 
 def _branch_trees(
@@ -120,7 +105,7 @@ def _branch_trees(
     part = left[k]
     own = Aim(aim.objectives[k : k + 1], goals[k : k + 1], known[k : k + 1])
     over = part.question.until(question.clock.deadline)
-    outcome = branch_and_bound(over, part.boxes, own, rules, rest, _renumbered(watchers, k, part.question))
+    outcome = branch_and_bound(over, part.boxes, own, rules, rest, _renumbered(watchers, k, part))
     known[k] = torch.maximum(known[k], torch.minimum(outcome.bound[0], levels[k]))
     count = torch.zeros(len(goals), dtype=torch.int64, device=goals.device)
     count[k] = outcome.open[0]
@@ -142,12 +127,14 @@ def _branch_parts(question: Question, left: Mapping[int, Narrowed], aim: Aim, le
         own = Aim(aim.objectives[k : k + 1], goals[k : k + 1], known[k : k + 1])
         few = dataclasses.replace(search, domains=max(1, search.domains - domains))
         found = NarrowedParts(own, float(levels[k]), rules, few, _renumbered(watchers, k, None), make)
-        outcome = found.run(Rest(left[k].question.until(end), left[k].boxes, Part(0, bound=float(known[k]))))
+        noted = None if watchers.record is None else _noted(left[k])
+        whole = Part(0, bound=float(known[k]))
+        outcome = found.run(Rest(left[k].question.until(end), left[k].boxes, whole, noted))
         domains += outcome.domains
         known[k] = torch.maximum(known[k], outcome.bound[0])
         open_[k] = outcome.open[0]
-        if outcome.stopped is Stop.DONE and watchers.record is not None:
-            watchers.record.narrowed[k] = None
+        if outcome.stopped is Stop.DONE and watchers.record is not None and noted is not None:
+            watchers.record.narrowed[k] = noted
         if outcome.stopped is not Stop.DONE:
             stopped = outcome.stopped
         if outcome.witness is not None:
@@ -184,7 +171,7 @@ class _Timed:
         return search.seconds is None or search.seconds >= BOXES * self.seconds
 
 
-def _renumbered(watchers: Watchers, k: int, over: Question | None) -> Watchers:
+def _renumbered(watchers: Watchers, k: int, over: Narrowed | None) -> Watchers:
     """The watchers of a search over a narrower set, whose only objective they know as number k.
 
     A record hears of its tree if that is over one set.
@@ -192,7 +179,7 @@ def _renumbered(watchers: Watchers, k: int, over: Question | None) -> Watchers:
     accept, attack = watchers.accept, watchers.attack
     if watchers.record is not None and over is not None:
         record = Record()
-        watchers.record.narrowed[k] = NarrowedTree(over, record)
+        watchers.record.narrowed[k] = NarrowedTree(over.question, record, tuple(_noted(over).cuts))
         watchers = dataclasses.replace(watchers, record=record)
     if accept is not None:
         watchers = dataclasses.replace(watchers, accept=lambda point, _: accept(point, k))

@@ -56,8 +56,15 @@ class Narrowed:
     """about what is left"""
     boxes: Boxes
     """over it"""
-    rounds: int
-    """how often the set was narrowed"""
+    cuts: tuple[Choice, ...]
+    """the parameters of the linear bounds by which the set was narrowed, one round after the other"""
+    choice: Choice
+    """those of the bound over what is left"""
+
+    @property
+    def rounds(self) -> int:
+        """How often the set was narrowed."""
+        return len(self.cuts)
 
 
 def narrowed(
@@ -74,12 +81,13 @@ def narrowed(
     """
     make, rules, ascent = how
     again = dataclasses.replace(ascent, steps=ascent.steps // AGAIN, step_size=ascent.step_size / AGAIN)
-    best, choice = Narrowed(-math.inf, question, boxes, 0), Choice()
+    best, choice = Narrowed(-math.inf, question, boxes, (), Choice()), Choice()
+    cuts: tuple[Choice, ...] = ()
     try:
         for count in range(ROUNDS + 1):
             linear, bound, choice = _linear(question, boxes, objective, rules, ascent, (level, choice))
             ascent = again
-            found = Narrowed(bound, question, boxes, count)
+            found = Narrowed(bound, question, boxes, cuts, choice)
             gained = bound - best.bound
             best = found if gained > 0 else best
             missing = level - bound
@@ -88,7 +96,7 @@ def narrowed(
             smaller = left_over(question, linear, level) if count < ROUNDS else None
             if smaller is None:
                 break
-            question = question.about(smaller)
+            question, cuts = question.about(smaller), (*cuts, choice)
             boxes = make(question, ())
             if boxes.problems:
                 break

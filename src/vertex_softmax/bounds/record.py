@@ -16,7 +16,9 @@ from torch import Tensor
 
 from vertex_softmax.bounds.ascent import AscendedEntries
 from vertex_softmax.bounds.boxes import Boxes
+from vertex_softmax.bounds.choice import Choice
 from vertex_softmax.bounds.frontier import Part
+from vertex_softmax.bounds.splits import Split
 from vertex_softmax.graph.ir import Node
 from vertex_softmax.ops.interval import Interval
 
@@ -35,6 +37,50 @@ class NarrowedTree(NamedTuple):
     """about what is left"""
     record: Record
     """of a search with this objective alone, number 0"""
+    cuts: tuple[Choice, ...] = ()
+    """as `RestRecord.cuts`"""
+
+
+@dataclasses.dataclass(eq=False)
+class RestRecord:
+    """How a part of the set of one objective, or all of it, was decided: it was cut, then bounded or split.
+
+    Parameters are in single precision: whatever they are is sound.
+    """
+
+    splits: tuple[Split, ...] = ()
+    """on the way from the whole set to the part"""
+    cuts: list[Choice] = dataclasses.field(default_factory=list)
+    """the parameters of the linear bounds by which it was narrowed, each over what the one before has left"""
+    last: Choice = dataclasses.field(default_factory=Choice)
+    """those of the last bound over what is left"""
+    tree: Record | None = None
+    """the closed leaves of a tree over what is left, with their splits from the whole set on; None: `last` closed it"""
+    pieces: list[RestRecord] = dataclasses.field(default_factory=list)
+    """the leaves of that tree that were narrowed themselves"""
+
+    def cut(self, choice: Choice) -> None:
+        """Note that it was narrowed by a linear bound with these parameters."""
+        self.cuts.append(single(choice))
+
+    def bound(self, choice: Choice) -> None:
+        """Note the parameters of a bound over what is left."""
+        self.last = single(choice)
+
+    def split(self, tree: Record, pieces: Sequence[Part]) -> list[RestRecord]:
+        """Note the tree over what is left, and which of its parts are narrowed themselves: a record for each."""
+        tree.leaves = [
+            leaf
+            for leaf in tree.leaves
+            if not any(leaf.splits[: len(piece.splits)] == piece.splits for piece in pieces)
+        ]
+        self.tree, self.pieces = tree, [RestRecord(piece.splits) for piece in pieces]
+        return self.pieces
+
+
+def single(choice: Choice) -> Choice:
+    """The same in single precision, apart from the batch it was computed in."""
+    return choice.map(lambda value: value.detach().to(torch.float32, copy=True))
 
 
 class Record:
@@ -53,8 +99,8 @@ class Record:
         """how the box was optimised that the last exact splits cut; None if it was not"""
         self.open: set[int] = set()
         """objectives of which some part is open: their leaves do not cover the set"""
-        self.narrowed: dict[int, NarrowedTree | None] = {}
-        """objectives that were decided over a narrower set (narrowed_search.py), with the tree there if there is one"""
+        self.narrowed: dict[int, NarrowedTree | RestRecord] = {}
+        """objectives that were decided over a narrower set (narrowed_search.py), and how"""
         self._resume: Resume | None = None
         self._stored: dict[tuple[object, ...], Tensor] = {}
 

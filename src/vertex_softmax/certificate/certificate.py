@@ -226,7 +226,8 @@ def _by_narrowing(prover: Prover, part: CertificatePart, effort: Effort, report:
     count = len(prover.cases)
     report(f"narrowing, {len(prover.open())} of {count} cases open")
     trees = {} if part.searched is None else part.searched.narrowed_trees()
-    by_narrowing(prover, Narrowing(effort.ascent, effort.pieces, effort.search if search else None, trees))
+    own = effort.search if search else None
+    by_narrowing(prover, Narrowing(effort.ascent, effort.pieces, own, trees, part.searched))
     report(f"narrowed, {len(prover.open())} of {count} cases open")
 
 

@@ -21,15 +21,16 @@ from vertex_softmax.bounds.ascent import Ascent, Beginning, Goal, ascend
 from vertex_softmax.bounds.branch_and_bound import Search
 from vertex_softmax.bounds.coefficients import Objective
 from vertex_softmax.bounds.frontier import Part
-from vertex_softmax.bounds.narrowing import ENOUGH, ROUNDS, USELESS
-from vertex_softmax.bounds.record import Record
-from vertex_softmax.certificate.checker.file import FORMAT, File
+from vertex_softmax.bounds.narrowing import ENOUGH, ROUNDS
+from vertex_softmax.bounds.record import Record, RestRecord
+from vertex_softmax.certificate.checker.file import FORMAT, File, Rejected
 from vertex_softmax.certificate.checker.input_sets import CheckedBox, CheckedSet
 from vertex_softmax.certificate.checker.narrowing import HalfSpace, half_space, needed
 from vertex_softmax.certificate.checker.passes import Pass
 from vertex_softmax.certificate.checker.trees import passed_alone, read_packed
 from vertex_softmax.certificate.planting import Searched
 from vertex_softmax.certificate.prove import Prover
+from vertex_softmax.certificate.rest_proofs import RestAim, RestProofs, Unproved, adopted, is_useless
 from vertex_softmax.foundation.tolerances import CLAIM, SURE
 from vertex_softmax.ops.rules import RowRule, Rules
 from vertex_softmax.sets.cut_region import CutRegion
@@ -49,13 +50,18 @@ class Narrowing:
     """of what narrowing leaves open; None: there is no new search"""
     trees: Mapping[int, Searched] = dataclasses.field(default_factory=dict)
     """by case: a search of it over a narrower set, with case and objective 0, whose tree is proved before"""
+    searched: Searched | None = None
+    """the search that has narrowed the sets of some cases: what it has done is proved before anything else"""
 
 
 def by_narrowing(prover: Prover, how: Narrowing) -> None:
     """All cases that are open over a box, each by rounds of its own; a proof is kept where it excludes its case."""
     if isinstance(prover.known.given, CheckedBox):
+        rests = {} if how.searched is None else how.searched.rests()
         for case in prover.open():
-            _Rounds(prover, case, how).run()
+            rounds = _Rounds(prover, case, how)
+            if how.searched is None or case not in rests or not rounds.run_as(how.searched, rests[case]):
+                rounds.run()
 
 
 class _Rounds:
@@ -71,6 +77,29 @@ class _Rounds:
         self.rounds: list[tuple[dict[str, Any], Prover]] = []
         """the tree of each cut, and what is proved over what it leaves"""
         self.A = prover.objectives([case])
+
+    def run_as(self, searched: Searched, record: RestRecord) -> bool:
+        """What a search has done, proved with its own parameters; whether that is a proof."""
+        aim = RestAim(
+            self.A,
+            self.level,
+            self.sure,
+            self.first.cases[self.case],
+            self.how.ascent,
+            self.how.pieces,
+            self.how.search,
+            self.prefix,
+        )
+        proofs = RestProofs(self.first, searched, aim)
+        try:
+            found = proofs.whole(record)
+        except (Unproved, Rejected):
+            return False
+        name, margin = f"{self.prefix}.level", float(np.nextafter(found.bound - self.limit, -np.inf))
+        self.first.arrays |= {**proofs.arrays, name: np.array([self.level])}
+        self.first.header["proofs"].append({"cases": [self.case], "level": name, **found.header})
+        self.first.margins[self.case] = max(margin, self.first.margins[self.case])
+        return True
 
     def run(self) -> None:
         """Narrow until the bound over what is left is above the limit; what narrowing leaves open is split."""
@@ -120,24 +149,13 @@ class _Rounds:
             here.by_branching(self.how.search, self.how.pieces)
         if here.margins[0] > 0:
             proof = here.header["proofs"][-1]
-            tree = self._adopted(proof["tree"], here.arrays, f"{self.prefix}.last.")
+            tree = adopted(proof["tree"], here.arrays, f"{self.prefix}.last.", self.arrays)
             self._keep(tree, float(here.margins[0]) + self.limit)
 
     def _round(self, count: int, cut: dict[str, Any], here: Prover) -> dict[str, Any]:
         """A round in words of the header."""
         header = {name: here.header[name] for name in ("lower", "upper", "lines", "steps")}
-        return {"cut": cut, **self._adopted(header, here.arrays, f"{self.prefix}.round.{count}.")}
-
-    def _adopted(self, value: Any, arrays: Arrays, prefix: str) -> Any:
-        """A part of another prover's header with longer names; the arrays that it names are kept under these."""
-        if isinstance(value, dict):
-            return {key: self._adopted(item, arrays, prefix) for key, item in value.items()}
-        if isinstance(value, list | tuple):
-            return [self._adopted(item, arrays, prefix) for item in value]
-        if isinstance(value, str) and value in arrays:
-            self.arrays[prefix + value] = arrays[value]
-            return prefix + value
-        return value
+        return {"cut": cut, **adopted(header, here.arrays, f"{self.prefix}.round.{count}.", self.arrays)}
 
     def _keep(self, tree: Any, bound: float) -> None:
         """The proof goes into the certificate."""
@@ -157,9 +175,7 @@ def left_over(given: CheckedSet, half: HalfSpace) -> CutRegion | None:
     """What a half-space leaves of a set, in a box wider than it has to be; None if that is almost all."""
     box, shape = given.box, given.lower.shape
     lower, upper, slope = box.lo.ravel(), box.hi.ravel(), half.slope
-    way = (np.abs(slope) * (upper - lower)).sum()
-    least = np.where(slope > 0, slope * lower, slope * upper).sum()
-    if not half.limit - least < USELESS * way:
+    if is_useless(lower, upper, half):
         return None
     spare = CLAIM * float(np.abs(slope) @ box.size.ravel())
     large = np.abs(slope) > CLAIM * np.abs(slope).max()

@@ -23,7 +23,7 @@ from vertex_softmax.bounds.ascent import AscendedEntries
 from vertex_softmax.bounds.boxes import Boxes
 from vertex_softmax.bounds.frontier import Part
 from vertex_softmax.bounds.question import Question
-from vertex_softmax.bounds.record import Record
+from vertex_softmax.bounds.record import NarrowedTree, Record, RestRecord
 from vertex_softmax.bounds.splits import Split, part_boxes
 from vertex_softmax.certificate.lowering import Lowered
 from vertex_softmax.certificate.touching import touching
@@ -62,8 +62,19 @@ class Searched:
         return {
             case: Searched(tree.question.on_parts(), self.rules, tree.record, {0: 0})
             for case, tree in trees.items()
-            if tree is not None
+            if isinstance(tree, NarrowedTree)
         }
+
+    def rests(self) -> dict[int, RestRecord]:
+        """By case: how its set was narrowed, and split where that was not enough."""
+        found: dict[int, RestRecord] = {}
+        for k, case in self.cases.items():
+            each = self.record.narrowed.get(k)
+            if isinstance(each, RestRecord):
+                found[case] = each
+            elif each is not None and each.record.leaves and not each.record.open:
+                found[case] = RestRecord(cuts=list(each.cuts), tree=each.record)
+        return found
 
     def only(self, cases: Collection[int]) -> Searched:
         """The same for some of the cases."""
@@ -81,21 +92,27 @@ class Planter:
 
     def at(self, question: Question) -> dict[Node, int]:
         """The numbers of the checker's nodes with the ops of a search's graph, which may be a copy of this one."""
-        return {other: self.low.at[own] for other, own in self._pairs(question)}
+        return {other: self.low.at[own] for other, own in self.pairs(question)}
 
     def number(self, question: Question) -> dict[Node, int]:
         """The numbers of the checker's nodes with the values of a search's nodes."""
-        return {other: self.low.number[own] for other, own in self._pairs(question)}
+        return {other: self.low.number[own] for other, own in self.pairs(question)}
 
-    def _pairs(self, question: Question) -> Iterable[tuple[Node, Node]]:
+    def pairs(self, question: Question) -> Iterable[tuple[Node, Node]]:
+        """The nodes of a search's graph, which may be a copy of this one, and this graph's."""
         theirs, ours = question.graph.nodes(), self.graph.nodes()
         if [(type(node.op), node.shape) for node in theirs] != [(type(node.op), node.shape) for node in ours]:
             raise InternalError("a search was about another network")
         return zip(theirs, ours, strict=True)
 
-    def tree(self, searched: Searched, leaves: Sequence[Part], prefix: str) -> tuple[dict[str, Any], dict[str, Any]]:
-        """The packed tree of one objective, in words of the header, and the arrays that it names."""
-        entries, ordered = preorder(leaves)
+    def tree(
+        self, searched: Searched, leaves: Sequence[Part], prefix: str, outer: int = 0
+    ) -> tuple[dict[str, Any], dict[str, Any]]:
+        """The packed tree of one objective, in words of the header, and the arrays that it names.
+
+        outer: so many splits at the beginning are those of the set that the tree is over, and not its own.
+        """
+        entries, ordered = preorder(leaves, outer)
         at, values = self.at(searched.question), self.number(searched.question)
         splits = [
             (-1, 0, 0.0, False) if s is None else ((at if s.inner else values)[s.node], s.place, s.point, s.inner)
@@ -107,11 +124,15 @@ class Planter:
             "entry": entry.astype(np.int64),
             "point": point.astype(np.float64),
             "inner": inner.astype(bool),
-            "held": np.concatenate([np.zeros(0), *(_held(leaf) for leaf in ordered)]).astype(np.float32),
+            "held": np.concatenate([np.zeros(0), *(_held(leaf)[outer:] for leaf in ordered)]).astype(np.float32),
         }
         tree: dict[str, Any] = {"rule": RowRule.AFFINE.value, "pieces": searched.rules.pieces}
         tree |= {name: f"{prefix}.{name}" for name in arrays}
         tree |= {"chosen": {}, "fitted": {}}
+        if outer:
+            before = _outer(ordered, outer, values)
+            arrays |= {f"outer.{name}": array for name, array in before.items()}
+            tree["outer"] = {name: f"{prefix}.outer.{name}" for name in before}
         chosen = _unique([self._values(searched, leaf, at) for leaf in ordered])
         for (node, name), (numbers, which) in chosen.items():
             names = {"values": f"{node}.{name}.values", "which": f"{node}.{name}.which"}
@@ -190,14 +211,14 @@ class Planter:
         return found
 
 
-def preorder(leaves: Sequence[Part]) -> tuple[list[Split | None], list[Part]]:
+def preorder(leaves: Sequence[Part], outer: int = 0) -> tuple[list[Split | None], list[Part]]:
     """The tree with these leaves in preorder, a branching before its left and then its right branch; and its leaves.
 
-    An entry is one side of the branching, or None for a leaf. Left is at most.
+    An entry is one side of the branching, or None for a leaf. Left is at most. outer: how many splits come before it.
     """
     entries: list[Split | None] = []
     ordered: list[Part] = []
-    waiting = [(list(leaves), 0)]
+    waiting = [(list(leaves), outer)]
     while waiting:  # not by recursion: a tree may be of any depth
         mine, depth = waiting.pop()
         if len(mine) == 1 and len(mine[0].splits) == depth:
@@ -209,6 +230,18 @@ def preorder(leaves: Sequence[Part]) -> tuple[list[Split | None], list[Part]]:
         sides = [[leaf for leaf in mine if leaf.splits[depth].at_least is right] for right in (True, False)]
         waiting += [(side, depth + 1) for side in sides]  # the last is taken first
     return entries, ordered
+
+
+def _outer(leaves: Sequence[Part], outer: int, number: Mapping[Node, int]) -> dict[str, NDArray[Any]]:
+    """Where the first splits of all leaves cut, and each leaf's multipliers there, (leaves, P)."""
+    first = leaves[0].splits[:outer]
+    where = {(split.node, split.place): k for k, split in enumerate(first) if not split.inner}  # the last of each
+    held = np.stack([_held(leaf)[list(where.values())] for leaf in leaves])
+    return {
+        "node": np.array([number[node] for node, _ in where], dtype=np.int64),
+        "entry": np.array([place for _, place in where], dtype=np.int64),
+        "held": held.astype(np.float32),
+    }
 
 
 def _held(leaf: Part) -> Array:

@@ -7,6 +7,7 @@ from branch and bound, over the proved boxes: the same functions that `certify` 
 
 from __future__ import annotations
 
+import copy
 import dataclasses
 import math
 import time
@@ -104,15 +105,34 @@ class Prover:
         self.nodes = network(File({"graph": self.low.entries}, self.low.arrays))
         self.known = Known(self.nodes, given.lower, given.upper, given=given)
         self.rules, self.deadline, self.memory, self.is_forward = rules, deadline, Memory(), forward
+        self.claims = True
+        """whether steps claim ranges, a little wider than what was proved; else what is proved is known"""
         self.planter = Planter(graph, self.low, lambda number: self.known.planes(number).exact is not None)
         self.late: list[AscendedEntries] = []
         """the boxes of searches that are proved"""
         self.op_of = {number: node.op for node, number in self.low.at.items()}
+        self._prove_boxes()
+
+    def _prove_boxes(self) -> None:
+        """Boxes of all nodes over the set."""
         with np.errstate(all="ignore"):
-            if forward:
+            if self.is_forward:
                 self._run_forward()
             else:
                 self._run()
+
+    def inside(self, known: Known, region: Region | None) -> Prover:
+        """A prover of the same kind over a part of this set, of which something is known; its steps claim nothing.
+
+        region: the part as bounds see it; None: it is this set but for cuts, and no steps are proved.
+        """
+        inner = copy.copy(self)
+        inner.known, inner.region, inner.claims, inner.late, inner.arrays = known, region or self.region, False, [], {}
+        inner.header = {"lines": {}, "steps": [], "property": [], "proofs": []}
+        inner.planter = Planter(self.graph, self.low, lambda number: known.planes(number).exact is not None)
+        if region is not None:
+            inner._prove_boxes()
+        return inner
 
     def _run_forward(self) -> None:
         """All boxes, and the form of the output, by one forward proof."""
@@ -154,7 +174,7 @@ class Prover:
         entries = np.arange(size)
         if all(op == "Relu" for op, _, _ in users if _bends(op)):
             entries = np.flatnonzero((box.lo < 0) & (box.hi > 0))
-        for rule in self.rules:
+        for rule in self.rules if len(entries) or self.claims else ():
             found_box = proof.box_by_pass(self.known, number, entries, rule)
             self._claim(
                 "box", number, found_box, rule=rule, entries=self._keep(f"box.{number}.{rule}.entries", entries)
@@ -165,14 +185,20 @@ class Prover:
 
     def _centre(self, number: int, user: int) -> None:
         """The scores less their mean by the softmax at the centre."""
-        weights = self.known.softmax_rows(user).middle
+        weights = self.known.softmax_rows(user).middle.astype(np.float32).astype(np.float64)
         box = proof.box_by_pass(self.known, number, np.arange(weights.size), self.rules[0], weights)
         name = self._keep(f"centred.{user}.weights", weights)
         self.known.centred[user] = (weights, self._claim("centred", user, box, rule=self.rules[0], weights=name))
         self.known.forget(number)
 
     def _claim(self, kind: str, number: int, box: ProvedInterval, **more: Any) -> ProvedInterval:
-        """Write down a step, and take its claim as known."""
+        """Write down a step, and take its claim, or what was proved, as known."""
+        if not self.claims:
+            self.header["steps"].append({"kind": kind, "node": number, **more})
+            if kind != "centred":
+                self.known.boxes[number] = box.meet(self.known.boxes[number]).ordered()
+                self.known.forget(number)
+            return box
         spare = CLAIM * np.maximum(np.abs(box.lo), np.abs(box.hi)) + 1e-300
         wider = ProvedInterval(box.lo - spare, box.hi + spare)
         count = len(self.header["steps"])

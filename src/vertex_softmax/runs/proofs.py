@@ -21,10 +21,17 @@ from vertex_softmax.graph.ir import Graph
 from vertex_softmax.methods.options import Options
 from vertex_softmax.methods.registry import METHODS, method_named
 from vertex_softmax.methods.verdict import Verdict
+from vertex_softmax.ops.normalization import Normalize
 from vertex_softmax.runs.certification import Certification
 from vertex_softmax.runs.classes import Classes
 from vertex_softmax.runs.told import Told
 from vertex_softmax.sets.region import Region
+
+THIRD_ORDER = (
+    "in networks with norms bab may need zonotopes to third order, and the checker has them to second order "
+    "(docs/limits.md): a smaller set may have a certificate"
+)
+"""What is said where a network with norms has no proof after branch and bound."""
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -48,6 +55,8 @@ def with_proofs(found: Certification, batch: Batch, options: Options, told: Told
     effort = Effort(options.ascent or Ascent(steps=0), options.pieces, best=rigorous, memory=options.memory)
     if METHODS[method_named(found.method)].branches:
         effort = dataclasses.replace(effort, search=options.search)
+    normal = any(isinstance(node.op, Normalize) for node in graph.nodes())
+    may_be_third = normal and METHODS[method_named(found.method)].branches
     about = {"model": batch.file or {"sha256": network_hash(graph)}}
     bounds, verdicts, reasons = found.lower.clone(), list(found.verdicts), list(found.reasons)
     seconds = dict(found.seconds)
@@ -72,6 +81,8 @@ def with_proofs(found: Certification, batch: Batch, options: Options, told: Told
             bounds[b, others] = torch.tensor(proved, dtype=bounds.dtype, device=bounds.device)
         certificates[b] = proof.certificate
         verdicts[b], reasons[b] = _judged(proof, verdict, reasons[b])
+        if verdict is Verdict.VERIFIED and proof.certificate is None and may_be_third:
+            reasons[b] = f"{reasons[b]}; {THIRD_ORDER}"
     seconds["total"] = found.seconds.get("total", 0.0) + seconds.get("proofs", 0.0)
     changed = {"lower": bounds, "verdicts": tuple(verdicts), "reasons": tuple(reasons), "seconds": seconds}
     return dataclasses.replace(found, certificates=tuple(certificates), **changed)  # type: ignore[arg-type]

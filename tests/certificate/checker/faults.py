@@ -303,7 +303,7 @@ ZONOTOPES: Changes = {
         "np.sqrt(np.square(u[..., ball.places]).sum(-1, keepdims=True))",
         "u[..., ball.places]",
     ),
-    "balls of columns that are left out": ("by_columns", "kept(rows.balls, used)", "rows.balls[:1]"),
+    "balls of columns that are left out": ("ProvedZonotope.used_rows", "kept(self.balls, used)", "self.balls[:1]"),
     "small columns forgotten": ("ellipsoid", "rows.error + np.abs(rows.columns - g).sum(-1)", "rows.error"),
     "weights twice": ("ellipsoid", "g / u[..., None, :]", "g / u[..., None, :] / u[..., None, :]"),
     "C is not raised": ("ellipsoid", "(2 * rounding(count + 4) + 8 * d * rounding(d + 4)) * trace + TINY", "trace * 0"),
@@ -327,13 +327,13 @@ ZONOTOPES: Changes = {
     ),
     "functionals without rounding": (
         "by_columns",
-        "rounding(d) * (size @ np.abs(G).sum(-1, keepdims=True))[..., 0] + TINY * (count + d)",
+        "rounding(d) * (size @ total)[..., 0] + TINY * (count + d)",
         "TINY * (count + d)",
     ),
     "functionals without TINY": (
         "by_columns",
-        "rounding(d) * (size @ np.abs(G).sum(-1, keepdims=True))[..., 0] + TINY * (count + d)",
-        "rounding(d) * (size @ np.abs(G).sum(-1, keepdims=True))[..., 0]",
+        "rounding(d) * (size @ total)[..., 0] + TINY * (count + d)",
+        "rounding(d) * (size @ total)[..., 0]",
     ),
     "the largest column only": ("by_columns", "reach(eta @ G, of)", "np.abs(eta @ G).max(-1, initial=0)"),
     "columns that cancel": ("by_columns", "reach(eta @ G, of)", "np.abs((eta @ G).sum(-1))"),
@@ -400,10 +400,10 @@ ZONOTOPES: Changes = {
         "rounding(d) * (reach @ end) + TINY * (M.size + d)",
         "rounding(d) * (reach @ end)",
     ),
-    "the largest product only": ("exact_products", "M.sum() + errors", "M.max(initial=0) + errors"),
+    "the largest product only": ("exact_products", "each.sum() + errors", "M.max(initial=0) + errors"),
     "sums of rows only": (
         "exact_products",
-        "sums[*index, i, j][used_y] += M.sum(0)",
+        "sums[*index, i, j][used_y] += np.ones(len(M)) @ M",
         "sums[*index, i, j][used_y] += 0",
     ),
 }

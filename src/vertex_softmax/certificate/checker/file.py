@@ -22,14 +22,16 @@ MOST_HEADER = 1 << 26
 """The largest JSON header of a certificate, in bytes."""
 TYPES = {"F64": "<f8", "F32": "<f4", "F16": "<f2", "I64": "<i8", "I32": "<i4", "I16": "<i2", "BOOL": "u1"}
 """Names of element types in safetensors → numpy's."""
-FORMAT = "vertex-certificate-6"
-"""The format that is written. It has what the older ones have, and proofs in rounds over narrower sets."""
+FORMAT = "vertex-certificate-7"
+"""The format that is written. It has what the older ones have, and rests of leaves (rests.py)."""
 BOXES = ("vertex-certificate-2", "vertex-certificate-3")
 """Formats whose input sets are boxes; the second has forward proofs, the first has none."""
 UNPACKED = (*BOXES, "vertex-certificate-4")
 """Formats without packed trees and without boxes with chosen parameters; the last has input sets that are no boxes."""
-OLDER = (*UNPACKED, "vertex-certificate-5")
-"""The formats that are read as well: the last has packed trees, and no proofs in rounds."""
+WITHOUT_ROUNDS = (*UNPACKED, "vertex-certificate-5")
+"""Formats without proofs in rounds over narrower sets; the last has packed trees."""
+OLDER = (*WITHOUT_ROUNDS, "vertex-certificate-6")
+"""The formats that are read as well: the last has proofs in rounds, and no rests of leaves."""
 Path = str | os.PathLike[str]
 
 

@@ -124,9 +124,12 @@ class CheckedBox(CheckedSet):
 
     def lowest(self, A: Array, deviation: Array) -> Array:
         """A·centre − Σ |A·reach + deviation|."""
-        n = len(self.centre)
-        bound = A @ self.centre - np.abs(A * self.reach + deviation).sum(-1)
-        size = np.abs(A) @ (np.abs(self.centre) + self.reach) + np.abs(deviation).sum(-1)
+        n, size_of = len(self.centre), np.abs(A)
+        if deviation.any():
+            bound = A @ self.centre - np.abs(A * self.reach + deviation).sum(-1)
+        else:
+            bound = A @ self.centre - size_of @ self.reach
+        size = size_of @ (np.abs(self.centre) + self.reach) + np.abs(deviation).sum(-1)
         return np.asarray(down(bound - rounding(2 * n + 6) * size * MORE - TINY * 2 * n))
 
 

@@ -79,23 +79,22 @@ class CheckedCut(CheckedBox):
         The dual value, with ξ in [−1, 1] for each number, is λ (slope·centre − limit) − Σ |b + λ·g|: concave, with
         bends at −b/g.
         """
-        g = self.half.slope * self.reach
-        used = np.flatnonzero(g != 0)
-        g, b = g[used], (A * self.reach + deviation)[:, used]
-        offset = self.half.slope @ self.centre - self.half.limit
-        rise = offset - (np.where(b != 0, np.sign(b), np.sign(g)) * g).sum(-1)
-        price = np.zeros(len(A))
-        some = np.flatnonzero(rise > 0)
-        if not len(some) or not len(used):
+        g, price = self.half.slope * self.reach, np.zeros(len(A))
+        if not g.any():
             return price
-        bends = -b[some] / g
-        bends = np.where(bends > 0, bends, np.inf)
+        inverse = np.where(g != 0, -1 / np.where(g != 0, g, 1.0), 0.0)
+        bends = A * (self.reach * inverse) + deviation * inverse
+        ahead, size = bends > 0, np.abs(g)
+        offset = self.half.slope @ self.centre - self.half.limit
+        rise = offset - size.sum() + 2 * (ahead @ size)  # at the least λ > 0
+        some = np.flatnonzero(rise > 0)
+        if not len(some):
+            return price
+        bends = np.where(ahead[some], bends[some], np.inf)
         order = np.argsort(bends, -1)
-        ordered = np.take_along_axis(bends, order, -1)
-        rises = rise[some, None] - np.cumsum(2 * np.abs(g)[order], -1)
-        finite = np.isfinite(ordered)
-        count = ((rises > 0) & finite).sum(-1)
-        best = np.take_along_axis(ordered, np.minimum(count, np.maximum(finite.sum(-1) - 1, 0))[:, None], -1)[:, 0]
+        rises = rise[some, None] - np.cumsum((2 * size)[order], -1)
+        count = np.minimum((rises > 0).sum(-1), np.maximum(ahead[some].sum(-1) - 1, 0))
+        best = bends[np.arange(len(some)), order[np.arange(len(some)), count]]
         price[some] = np.where(np.isfinite(best), best, 0.0)
         return price
 

@@ -178,6 +178,8 @@ class Known:
         jobs: Jobs | None = None,
     ) -> None:
         self.nodes = nodes
+        self.within: dict[int, ProvedInterval] = {}
+        """Node → a range that is known beforehand: that of a larger set (`over`)."""
         self.jobs = jobs or Jobs()
         """Where independent tasks are run."""
         self.given = CheckedBox(lower=lower, upper=upper) if given is None else given
@@ -220,6 +222,8 @@ class Known:
         for k in range(len(self.boxes), number + 1):
             self.charge(LOOK)
             self.boxes[k] = self.image(k)
+            if k in self.within:
+                self.boxes[k] = self.boxes[k].meet(self.within[k]).ordered()
 
     def image(self, number: int) -> ProvedInterval:
         """The range of a node, (*shape), from the boxes of its inputs."""
@@ -276,13 +280,23 @@ class Known:
             raise Rejected("a branching at a point that is not finite, or at the input, on whose box zonotopes depend")
         end, best = (hi, min) if left else (lo, max)
         end.flat[entry] = best(end.flat[entry], point)
-        narrower = ProvedInterval(np.minimum(lo, hi), np.maximum(lo, hi))  # crossed: the branch is empty, any box holds
+        narrower = ProvedInterval(lo, hi).ordered()
         if inner:
             branch.sigma = {**self.sigma, number: narrower}
         else:
             branch.boxes = {**self.boxes, number: narrower}
         branch.forget(number)
         return branch
+
+    def over(self, given: CheckedSet) -> Known:
+        """What is known over a part of this set: boxes of all nodes, before anything is proved there.
+
+        All that is known here holds for every input of the part; so do the cuts on the way to here.
+        """
+        self.reach(len(self.nodes) - 1)
+        inner = Known(self.nodes, given.lower, given.upper, self.spent, self.ends, given, self.jobs)
+        inner.within, inner.sigma = {k: box for k, box in self.boxes.items() if k}, dict(self.sigma)
+        return inner
 
     def _once(self, number: int, what: str, compute: Callable[[], T], pieces: int = 1) -> T:
         """The object `what` derived for a node, computed on first use."""

@@ -58,6 +58,8 @@ class PassOptions:
     """node that ReLUs alone read → narrower ranges of its entries, for some of the objectives"""
     fitted: dict[int, CheckedFits] = field(default_factory=dict)
     """attention → ellipsoids of its values, fitted to its functionals"""
+    groups: int = 1
+    """of how many passes that are made at once the objectives are: what is chosen by their number is each one's own"""
     alone: bool = False
     """whether sums over columns are used where one objective's are short enough, however many objectives there are"""
 
@@ -394,7 +396,8 @@ class Functionals:
         self.by_sums = False
         if self.z is not None:
             each = eta[0].size * known.used_columns(self.number)
-            self.by_sums = self.fitted is None and each * (1 if options.alone else len(eta)) <= MOST_EXACT
+            counted = 1 if options.alone else len(eta) // options.groups
+            self.by_sums = self.fitted is None and each * counted <= MOST_EXACT
             known.charge(each * len(eta) if self.by_sums else eta.size * self.z.columns.shape[-3] * eta.shape[-1])
 
     def of(self, eta: Array, index: tuple[int, ...] = ()) -> ProvedInterval:

@@ -11,6 +11,7 @@ by the form of the output or by that of what the last norm reads: over the whole
 
 from __future__ import annotations
 
+import copy
 import functools
 import itertools
 import math
@@ -22,17 +23,17 @@ import numpy as np
 from numpy.typing import NDArray
 
 from .claim import Claim, cases_of, claim
-from .file import BOXES, OLDER, UNPACKED, File, Path, Rejected, checked_index, checked_word, read
+from .file import BOXES, OLDER, UNPACKED, WITHOUT_ROUNDS, File, Path, Rejected, checked_index, checked_word, read
 from .forward import last_norm, propagation
 from .forward.choices import Given
 from .input_sets import read_set
 from .jobs import UNREADABLE, Jobs, why
 from .model import identity_of_file
-from .narrowing import half_space, narrower
+from .narrowing import half_space, narrower, needed
 from .network import LOOK, CheckerNode, Known, network
 from .passes import LOST, MOST_COLUMNS, RULES, ParallelPass, Pass, PassOptions, joined, wanted
 from .rounding import MORE, Array, ProvedInterval, rounding
-from .trees import MOST_PIECES, PackedTree, TreeBounds, TreeLeaf, batches_of, passed_alone, read_packed
+from .trees import MOST_PIECES, PackedTree, TreeBounds, TreeLeaf, batches_of, leaves_of, passed_alone, read_packed
 from .zonotopes import ProvedZonotope
 
 _STATEMENT = (
@@ -188,23 +189,32 @@ def _step(known: Known, step: dict[str, Any], file: File) -> None:
     shape = known.nodes[target].shape
     known.reach(target)
     old, weights = known.boxes[target], None
-    claimed = ProvedInterval(*(file.numbers(step[end], shape) for end in ("lower", "upper")))
+    claimed = _claimed(step, shape, file)
     if kind == "zonotope":
         known.zonotopes[target] = zonotope(known, target)
         box = known.zonotopes[target].box().meet(old)
     elif kind == "centred":
         weights = file.numbers(step["weights"], shape)
-        box = box_by_pass(known, target, np.arange(claimed.lo.size), checked_word(step["rule"], RULES), weights)
-        known.centred[number] = (weights, claimed)
+        box = box_by_pass(known, target, np.arange(weights.size), checked_word(step["rule"], RULES), weights)
+        known.centred[number] = (weights, claimed or box)
     else:
         entries = file.array(step["entries"], "i").ravel()
         chosen = _chosen_of_step(known, step, len(entries), file)
         box = box_by_pass(known, target, entries, checked_word(step["rule"], RULES), chosen=chosen)
-    if not ((box.lo >= claimed.lo) & (box.hi <= claimed.hi)).all():
+    if claimed is not None and not ((box.lo >= claimed.lo) & (box.hi <= claimed.hi)).all():
         raise Rejected(f"node {target}: the claimed box ({kind}) does not contain the range that was proved")
     if weights is None:
-        known.boxes[target] = claimed.meet(old)
+        known.boxes[target] = box.meet(old).ordered() if claimed is None else claimed.meet(old)
     known.forget(target)
+
+
+def _claimed(step: dict[str, Any], shape: tuple[int, ...], file: File) -> ProvedInterval | None:
+    """The range that a step claims; None if it claims none: then what is proved is what is known."""
+    if "lower" not in step and "upper" not in step:
+        if file.header["format"] in OLDER:
+            raise Rejected(f"a step without a claim in a file of the format {file.header['format']}")
+        return None
+    return ProvedInterval(*(file.numbers(step[end], shape) for end in ("lower", "upper")))
 
 
 def _chosen_of_step(known: Known, step: dict[str, Any], entries: int, file: File) -> dict[int, dict[str, Array]]:
@@ -296,11 +306,16 @@ def box_by_pass(
         if weights is not None:  # the coefficients 1 − ω are rounded
             A = A - A.sum(-1, keepdims=True) * weights
             lost = rounding(2) * (np.abs(A) * known.boxes[number].size).reshape(len(A), -1).sum(-1) * MORE
-        found = [
-            Pass(known, number, sign * A, _options(rule, chosen, parts[k], first)).bound() - lost
-            for sign, first in ((1, 0), (-1, len(entries)))
-        ]
-        return np.stack([found[0], -found[1]])
+        if 2 * len(A) <= size and not chosen:
+            found = (
+                Pass(known, number, np.concatenate([A, -A]), PassOptions(rule=rule, groups=2)).bound().reshape(2, -1)
+            )
+        else:
+            options = [_options(rule, chosen, parts[k], first) for first in (0, len(entries))]
+            found = np.stack(
+                [Pass(known, number, sign * A, each).bound() for sign, each in zip((1, -1), options, strict=True)]
+            )
+        return np.stack([found[0] - lost, lost - found[1]])
 
     for part, found in zip(parts, known.jobs.run(ends, len(parts), known.spent), strict=True):
         lo[entries[part]] = np.fmax(lo[entries[part]], found[0])
@@ -346,7 +361,9 @@ def _property(known: Known, part: dict[str, Any], file: File) -> float:
         which = [checked_index(i, len(rows)) for i in proof["cases"]]
         A, mine = np.stack([rows[i] for i in which]), np.array([limits[i] for i in which])
         over, most = (known, math.inf) if "rounds" not in proof else _narrowed(known, A, proof, file)
-        if isinstance(proof["tree"], dict):
+        if "rests" in proof:
+            bound = _with_rests(over, A, proof, _level(proof, file), file)
+        elif isinstance(proof["tree"], dict):
             if file.header["format"] in UNPACKED:
                 raise Rejected(f"a packed tree in a file of the format {file.header['format']}")
             bound = leaf_bounds(over, A, read_packed(proof["tree"], over, len(A), file)).min(0)
@@ -363,17 +380,66 @@ def _narrowed(known: Known, A: Array, proof: dict[str, Any], file: File) -> tupl
 
     Every round cuts the set by the linear bound of a pass, and has a box around what is left, and steps over that.
     """
-    if file.header["format"] in OLDER:
+    if file.header["format"] in WITHOUT_ROUNDS:
         raise Rejected(f"a proof in rounds in a file of the format {file.header['format']}")
-    level, nodes = float(file.numbers(proof["level"], (1,))[0]), known.nodes
+    level = _level(proof, file)
     for entry in proof["rounds"]:
-        known.charge(LOOK * len(nodes))
-        found = passed_alone(read_packed(entry["cut"], known, len(A), file), known, A)
-        half = half_space(known.given, found.linear_bound(), level)
-        given = narrower(known.given, half, *_ends_of(entry, file, nodes[0].shape))
-        known = Known(nodes, given.lower, given.upper, known.spent, known.ends, given, known.jobs)
-        _prove_steps(known, entry, file)
+        known = _round(known, A, entry, level, file)
     return known, level
+
+
+def _level(proof: dict[str, Any], file: File) -> float:
+    """What the objective of a proof is above wherever a round leaves an input out."""
+    return float(file.numbers(proof["level"], (1,))[0])
+
+
+def _round(known: Known, A: Array, entry: dict[str, Any], level: float, file: File) -> Known:
+    """What is known over what one round leaves: of a claimed box, or, without a claim, of the box that is needed.
+
+    Without a claim all that is known before is known there too, and with it the cuts on the way.
+    """
+    known.charge(LOOK * len(known.nodes))
+    found = passed_alone(read_packed(entry["cut"], known, len(A), file), known, A)
+    half = half_space(known.given, found.linear_bound(), level)
+    if "lower" in entry or "upper" in entry:
+        given = narrower(known.given, half, *_ends_of(entry, file, known.nodes[0].shape))
+        inner = Known(known.nodes, given.lower, given.upper, known.spent, known.ends, given, known.jobs)
+    elif file.header["format"] in OLDER:
+        raise Rejected(f"a round without a box in a file of the format {file.header['format']}")
+    else:
+        box = needed(known.given, half)
+        inner = known.over(narrower(known.given, half, box.lo, box.hi))
+    _prove_steps(inner, entry, file)
+    return inner
+
+
+def _with_rests(known: Known, A: Array, proof: dict[str, Any], level: float, file: File) -> Array:
+    """A bound of one objective over all leaves of a tree, (1,): those in `rests` have rounds and trees of their own.
+
+    It is never above the level, which the objective is above wherever a round leaves an input out.
+    """
+    if file.header["format"] in OLDER:
+        raise Rejected(f"rests of leaves in a file of the format {file.header['format']}")
+    tree, rests = read_packed(proof["tree"], known, len(A), file), proof["rests"]
+    places = [checked_index(rest["leaf"], tree.leaves) for rest in rests]
+    if len(A) != 1 or len(set(places)) != len(places):
+        raise Rejected("rests of the leaves of several objectives, or two of one leaf")
+    bounds = leaf_bounds(known, A, tree, set(range(tree.leaves)) - set(places))[:, 0]
+    leaves = {leaf.number: leaf for leaf in leaves_of(tree, known) if leaf.number in places}
+    apart = len(rests) >= known.jobs.count
+
+    def rest_bound(k: int) -> Array:
+        over = copy.copy(leaves[places[k]].part())
+        over.jobs = Jobs() if apart else known.jobs
+        for entry in rests[k]["rounds"]:
+            over = _round(over, A, entry, level, file)
+        return _with_rests(over, A, rests[k], level, file)
+
+    found = known.jobs.run(rest_bound, len(rests), known.spent) if apart else map(rest_bound, range(len(rests)))
+    bounds[places] = [each.item() for each in found]
+    if np.isnan(bounds).any():
+        raise Rejected("a leaf of a tree has no bound")
+    return np.asarray(np.minimum(bounds.min(keepdims=True), level))
 
 
 def limit_of(known: Known, C: Array, d: Array, omega: Array) -> float:

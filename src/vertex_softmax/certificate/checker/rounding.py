@@ -124,6 +124,10 @@ class ProvedInterval:
         """The intersection: an enclosure of every number that lies in both intervals."""
         return ProvedInterval(np.maximum(self.lo, other.lo), np.minimum(self.hi, other.hi))
 
+    def ordered(self) -> ProvedInterval:
+        """What was cut or met with another; where the ends cross no input is left, and any interval encloses that."""
+        return ProvedInterval(np.minimum(self.lo, self.hi), np.maximum(self.lo, self.hi))
+
     def middle(self) -> Array:
         """The midpoint, rounded. Soundness does not depend on its exact position."""
         return np.asarray(self.lo / 2 + self.hi / 2)

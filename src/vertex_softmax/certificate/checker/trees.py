@@ -22,7 +22,7 @@ from numpy.typing import NDArray
 
 from . import fitted
 from .cuts import Cut, Cuts, checked_cut, gathered
-from .file import File, Rejected, checked_index, checked_word
+from .file import OLDER, File, Rejected, checked_index, checked_word
 from .network import LOOK, Known
 from .passes import RULES, Pass, PassOptions, wanted
 from .rounding import Array
@@ -40,6 +40,15 @@ class LeafParameter(NamedTuple):
     """(leaves,)"""
 
 
+class OuterMultipliers(NamedTuple):
+    """Multipliers of some entries of a node in every leaf; of an entry that occurs twice the last counts."""
+
+    entries: NDArray[np.int64]
+    """(P,)"""
+    held: Array
+    """(leaves, P)"""
+
+
 @dataclass(frozen=True, kw_only=True, eq=False)
 class PackedTree:
     """A packed tree, as a file has it, but for what `Leaves` finds out."""
@@ -53,6 +62,8 @@ class PackedTree:
     """for each leaf in turn, a multiplier of every cut on the way to it"""
     fitted: dict[int, Array]
     """attention → the functionals that the ellipsoids of its values are fitted to"""
+    outer: dict[int, OuterMultipliers]
+    """node → multipliers of entries that were cut on the way to the set of this tree"""
 
     @property
     def leaves(self) -> int:
@@ -72,6 +83,17 @@ class TreeLeaf:
     """these: node and entry → the range that is left, and its multiplier"""
     held: dict[int, Array]
     """node → multipliers of the other cuts, (*shape)"""
+
+    def part(self) -> Known:
+        """What is known on its branch, all cuts on the way counted."""
+        found = self.known
+        for (number, entry), (lo, hi, _) in self.cuts.items():
+            box = self.known.boxes[number]
+            if hi < box.hi.flat[entry]:
+                found = found.part((number, entry, hi, False), left=True)
+            if lo > box.lo.flat[entry]:
+                found = found.part((number, entry, lo, False), left=False)
+        return found
 
 
 def read_packed(tree: dict[str, Any], known: Known, S: int, file: File) -> PackedTree:
@@ -106,7 +128,26 @@ def read_packed(tree: dict[str, Any], known: Known, S: int, file: File) -> Packe
         chosen=chosen,
         held=file.numbers(tree["held"]).ravel(),
         fitted=to_fit,
+        outer={} if "outer" not in tree else _outer(tree["outer"], known, leaves, file),
     )
+
+
+def _outer(names: dict[str, Any], known: Known, leaves: int, file: File) -> dict[int, OuterMultipliers]:
+    """The multipliers of entries that were cut before, by node; rejected unless they are entries of the network."""
+    if file.header["format"] in OLDER:
+        raise Rejected(f"multipliers of outer cuts in a file of the format {file.header['format']}")
+    numbers, entries = (file.array(names[name], "i").astype(np.int64) for name in ("node", "entry"))
+    held = file.numbers(names["held"], (leaves, len(numbers)))
+    if numbers.ndim != 1 or entries.shape != numbers.shape:
+        raise Rejected("the multipliers of outer cuts do not have one node and one entry each")
+    found = {}
+    for number in sorted(set(numbers.tolist())):
+        mine = entries[numbers == number]
+        size = math.prod(known.nodes[checked_index(number, len(known.nodes))].shape)
+        if not ((mine >= 0) & (mine < size)).all():
+            raise Rejected(f"the multiplier of an outer cut at an entry that node {number} does not have")
+        found[number] = OuterMultipliers(mine, held[:, numbers == number])
+    return found
 
 
 def leaves_of(tree: PackedTree, known: Known) -> Iterator[TreeLeaf]:
@@ -202,6 +243,11 @@ class TreeBounds:
             each = np.stack([leaf.held.get(number, np.zeros(shape)) for leaf in batch])
             mine = chosen.setdefault(number, {})
             mine["held"] = np.repeat(each, S, 0) + mine.get("held", 0.0)
+        for number, (entries, held) in self.tree.outer.items():
+            shape, mine = known.nodes[number].shape, chosen.setdefault(number, {})
+            each = np.zeros((len(batch), math.prod(shape)))
+            each[:, entries] = held[places]
+            mine["held"] = np.repeat(each.reshape(len(batch), *shape), S, 0) + mine.get("held", 0.0)
         cuts: dict[int, Cuts] = {n: cut.each(S) for n, cut in gathered([leaf.cuts for leaf in batch]).items()}
         options = PassOptions(rule=self.tree.rule, chosen=chosen, cuts=cuts, fitted=self.fitted, alone=True)
         objectives = np.tile(self.A, (len(batch), *[1] * (self.A.ndim - 1)))

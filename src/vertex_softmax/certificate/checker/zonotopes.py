@@ -12,6 +12,7 @@ that is orthogonal only nearly, ‖PᵀP − I‖ ≤ δ < 1, costs 1/√(1 − 
 
 from __future__ import annotations
 
+import functools
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -27,6 +28,14 @@ AT_ONCE = 1 << 24
 """About how many products with columns are known at a time."""
 UNDERFLOW = 1e-150
 """At least what the root of a sum of squares loses when the squares underflow."""
+
+
+class UsedRow(NamedTuple):
+    """The columns of a row that are not 0, (..., d, P); their balls; and the sums of their sizes, (..., d, 1)."""
+
+    columns: Array
+    balls: tuple[BallOfColumns, ...]
+    total: Array
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -56,13 +65,30 @@ class ProvedZonotope:
 
     def at(self, index: tuple[int, ...]) -> ProvedZonotope:
         """That of the entries at an index, of the same unknowns."""
-        return ProvedZonotope(
-            centre=self.centre[index],
-            columns=self.columns[index],
-            error=self.error[index],
-            exact=self.exact,
-            balls=self.balls,
-        )
+        if index not in self._at:
+            self._at[index] = ProvedZonotope(
+                centre=self.centre[index],
+                columns=self.columns[index],
+                error=self.error[index],
+                exact=self.exact,
+                balls=self.balls,
+            )
+        return self._at[index]
+
+    @functools.cached_property
+    def _at(self) -> dict[tuple[int, ...], ProvedZonotope]:
+        return {}
+
+    @functools.cached_property
+    def used_rows(self) -> list[UsedRow]:
+        """For each of the n rows of shape (..., n, d), and all before it at once: the columns that are not 0."""
+        found = []
+        for j in range(self.columns.shape[-3]):
+            G = self.columns[..., j, :, :]
+            used = (G != 0).any(tuple(range(G.ndim - 1)))
+            G = G if used.all() else G[..., used]
+            found.append(UsedRow(G, kept(self.balls, used), np.abs(G).sum(-1, keepdims=True)))
+        return found
 
     def box(self) -> ProvedInterval:
         """The range of every entry, (*shape)."""
@@ -146,20 +172,15 @@ def by_columns(eta: Array, rows: ProvedZonotope) -> Array:
         return np.concatenate([by_columns(eta[i : i + some], rows) for i in range(0, len(eta), some)])
     bound = np.empty((*eta.shape[:-1], n))
     size = np.abs(eta)
-    for j in range(n):
-        G = rows.columns[..., j, :, :]
-        used = (G != 0).any(tuple(range(G.ndim - 1)))
-        G = G[..., used]
-        of = kept(rows.balls, used)
-        lost = rounding(d) * (size @ np.abs(G).sum(-1, keepdims=True))[..., 0] + TINY * (count + d)
+    for j, (G, of, total) in enumerate(rows.used_rows):
+        lost = rounding(d) * (size @ total)[..., 0] + TINY * (count + d)
         bound[..., j] = reach(eta @ G, of) + (size @ rows.error[..., j, :, None])[..., 0] + lost
     return np.asarray(bound * more_roundings(count + d))
 
 
 def used_columns(rows: ProvedZonotope) -> int:
     """How many columns of rows (..., n, d) are not 0, counted for each of the n rows, and for all before it at once."""
-    columns = np.moveaxis(rows.columns, -3, 0)
-    return sum(int((own != 0).any(tuple(range(own.ndim - 1))).sum()) for own in columns)
+    return sum(G.shape[-1] for G, _, _ in rows.used_rows)
 
 
 def products(x: ProvedZonotope, y: ProvedZonotope) -> Array:
@@ -198,13 +219,15 @@ def exact_products(x: ProvedZonotope, y: ProvedZonotope) -> tuple[Array, Array]:
         for i, j in np.ndindex(n, m):
             used_x, used_y = used[0][i], used[1][j]
             G, H = x.columns[index][i][:, used_x], y.columns[index][j][:, used_y]
-            M = np.abs(G.T @ H)
-            sums[(*index, i, j)][used_x] += M.sum(1)
-            sums[(*index, i, j)][used_y] += M.sum(0)
+            M = G.T @ H
+            np.abs(M, out=M)
+            each = M.sum(1)
+            sums[(*index, i, j)][used_x] += each
+            sums[(*index, i, j)][used_y] += np.ones(len(M)) @ M
             reach, end = np.abs(G).sum(-1), np.abs(H).sum(-1) + y.error[index][j]
             errors = 2 * (reach @ y.error[index][j] + x.error[index][i] @ end)
             lost = rounding(d) * (reach @ end) + TINY * (M.size + d)
-            bound[(*index, i, j)] = (M.sum() + errors + lost) * (1 + rounding(M.size + 2 * d))
+            bound[(*index, i, j)] = (each.sum() + errors + lost) * (1 + rounding(M.size + 2 * d))
     return bound, sums
 
 

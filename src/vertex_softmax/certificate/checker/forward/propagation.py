@@ -250,7 +250,9 @@ def _meet(known: Known, number: int, found: Form, *, tight: bool) -> None:
     old = known.boxes[number]
     met = ProvedInterval(np.fmax(old.lo, box.lo), np.fmin(old.hi, box.hi))
     if not (met.lo <= met.hi).all():
-        raise Rejected(f"node {number}: what was proved of it contradicts itself")
+        if not known.within:
+            raise Rejected(f"node {number}: what was proved of it contradicts itself")
+        met = met.ordered()  # of what cuts leave of a set, which may be nothing
     known.boxes[number] = met
     known.forget(number)
 

@@ -9,9 +9,9 @@ of the network goes through, its errors e = Σ_p S_p ξ_p + R μ (segments, |ξ_
 in an ellipsoid, e = L ν, |ν| ≤ 1, of as many unknowns as the row has numbers.
 
 For what is in between that is larger than the errors were; but ν is known to be L⁻¹S ξ + L⁻¹R μ, so that functionals of
-a later node can still be bounded as if nothing had been gathered (`ops/gathered.py`). With T = L⁻¹S and V = L⁻¹R as they
-were computed, e − L(Tξ + Vμ) is slack, and |Tξ + Vμ|² ≤ λ_max(Σ_p T_p T_pᵀ/w_p + VVᵀ/w), where all w are ≥ 0 and add up
-to 1 (Cauchy and Schwarz): L is larger by the root of that.
+a later node can still be bounded as if nothing had been gathered (`ops/gathered.py`). With T = L⁻¹S and V = L⁻¹R as
+computed, e − L(Tξ + Vμ) is slack, and |Tξ + Vμ|² ≤ λ_max(Σ_p T_p T_pᵀ/w_p + VVᵀ/w), where all w are ≥ 0 and add up to
+1 (Cauchy and Schwarz): L is larger by the root of that.
 
 Errors are gathered only if they are small beside the whole: where they are not, boxes in between suffer.
 """
@@ -27,6 +27,8 @@ from torch import Tensor
 
 from vertex_softmax.bounds.index import GraphIndex
 from vertex_softmax.graph.ir import Node
+from vertex_softmax.ops.attention import Attention
+from vertex_softmax.ops.bilinear import MatMul
 from vertex_softmax.ops.generators import root
 from vertex_softmax.ops.lengths import norm
 from vertex_softmax.ops.reaches import Care
@@ -54,7 +56,7 @@ def places_to_gather(index: GraphIndex) -> set[Node]:
     found: set[Node] = set()
     cut, reader = None, -1
     for position, node in enumerate(index.nodes):
-        if cut is not None and not node.op.affine and len(node.inputs) > 1:
+        if cut is not None and isinstance(node.op, Attention | MatMul):
             found.add(cut)
         if node in depends:
             if reader <= position:

@@ -20,7 +20,6 @@ from __future__ import annotations
 
 import dataclasses
 import math
-from typing import NamedTuple
 
 import torch
 from torch import Tensor
@@ -109,7 +108,8 @@ def _chosen(zonotope: Zonotope) -> list[Unknowns]:
     return found if reach <= MOST_SHARE * whole else []
 
 
-class _Gathered(NamedTuple):
+@dataclasses.dataclass(frozen=True, eq=False)
+class _Gathered:
     """e = columns ν + r with |r| ≤ slack and ν = spanᵀ ξ + rootᵀ μ, |ν| ≤ 1, of each row."""
 
     columns: Tensor
@@ -144,5 +144,8 @@ def _gathered(segments: Segments, others: Ellipse) -> _Gathered:
     solved = torch.where(known, solved / grown, torch.cat([eye.new_zeros(d, count), eye], -1))
     slack = torch.where(known, size * off, 0.0).sum(-1)
     return _Gathered(
-        whole.scale[..., None, None] * grown * factor, solved[..., :count].mT, solved[..., count:].mT, slack
+        columns=whole.scale[..., None, None] * grown * factor,
+        span=solved[..., :count].mT,
+        root=solved[..., count:].mT,
+        slack=slack,
     )

@@ -7,7 +7,7 @@ import math
 import pytest
 import torch
 
-from vertex_softmax.bounds import zonotope_sizes, zonotopes
+from vertex_softmax.bounds import gathering, zonotope_sizes, zonotopes
 from vertex_softmax.bounds.memory import MOST_GENERATOR_NUMBERS
 from vertex_softmax.bounds.question import Question
 from vertex_softmax.bounds.zonotope_sizes import REDUCED, ZONOTOPES, zonotope_numbers
@@ -47,6 +47,7 @@ def test_no_zonotope_has_more(shape: dict[str, object], monkeypatch: pytest.Monk
 
     monkeypatch.setattr(zonotopes, "reduced", watched)
     monkeypatch.setattr(zonotopes, "input_products", lambda _question: None)
+    monkeypatch.setattr(gathering, "MOST_SHARE", 0.0)  # as in sets in which errors are large
     region = ball.region(graph.input.shape, torch.float64, CPU)
     zonotopes.boxes_by_zonotopes(Question.over(graph, region))
     counted = zonotope_numbers(graph, math.prod(graph.input.shape))

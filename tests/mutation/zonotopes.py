@@ -347,4 +347,48 @@ MUTANTS: list[Mutant] = [
             ),
         },
     ),
+    *mutants(
+        "relaxations",
+        "bounds/gathering.py",
+        "bounds/test_gathering.py",
+        {
+            "gathering: what is in balls is forgotten": (
+                "_gathered",
+                "others.scale[..., None, None] / size * root(others.matrix)",
+                "0 * others.scale[..., None, None] / size * root(others.matrix)",
+            ),
+            "gathering: a ball of half the size": (
+                "_gathered",
+                "whole.scale[..., None, None] * grown * factor",
+                "whole.scale[..., None, None] * factor / 2",
+            ),
+            "gathering: rows without errors have a ball's number": (
+                "gathered",
+                "there if len(there) else there.new_zeros(1)",
+                "torch.arange(max(1, len(there)), device=there.device)",
+            ),
+            "gathering: faint blocks are dropped": (
+                "gathered",
+                "{u: zonotope.blocks[u] for u in chosen if u not in segments}",
+                "{u: zonotope.blocks[u] for u in chosen if u not in segments and isinstance(u, LocalUnknowns)}",
+            ),
+        },
+    ),
+    *mutants(
+        "relaxations",
+        "ops/gathered.py",
+        "ops/test_gathered.py",
+        {
+            "gathered: the ball beside the segments forgotten": (
+                "reach",
+                "(unknowns.span @ flat).abs().sum(2) + norm(unknowns.root @ flat, (2,))",
+                "(unknowns.span @ flat).abs().sum(2)",
+            ),
+            "gathered: segments as if they were a ball": (
+                "reach",
+                "(unknowns.span @ flat).abs().sum(2)",
+                "norm(unknowns.span @ flat, (2,))",
+            ),
+        },
+    ),
 ]

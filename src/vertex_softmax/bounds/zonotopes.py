@@ -19,6 +19,7 @@ from torch import Tensor
 
 from vertex_softmax.bounds.boxes import Boxes, by_intervals
 from vertex_softmax.bounds.exact_ranges import exact_range
+from vertex_softmax.bounds.gathering import gathered, places_to_gather
 from vertex_softmax.bounds.index import GraphIndex, last_norm
 from vertex_softmax.bounds.memory import (
     MOST_GENERATOR_NUMBERS,
@@ -39,6 +40,7 @@ from vertex_softmax.ops.shape import Concat, Moving
 from vertex_softmax.ops.spans import WIDE, spanned
 from vertex_softmax.ops.unknowns import (
     BallProducts,
+    GatheredUnknowns,
     InputUnknowns,
     LocalUnknowns,
     Pairs,
@@ -76,7 +78,7 @@ def boxes_by_zonotopes(question: Question) -> Boxes:
 def _made(question: Question) -> Boxes:
     begin = time.perf_counter()
     boxes, index = question.input_boxes(), question.index
-    curved = _read_by_curves(index)
+    curved, gathering = _read_by_curves(index), places_to_gather(index)
     if question.numbers is not None:
         most = question.numbers * question.batch
     else:
@@ -99,6 +101,8 @@ def _made(question: Question) -> Boxes:
             boxes = _with_learnt(index, boxes, node, zonotopes)
             found = propagated(node, zonotopes, boxes.intervals, alone=_only_reader(question, node))
             origin, whole = f"ops before {node.name}", found
+            if node in gathering:
+                found = gathered(found)
             if left[node] > 1:  # what several nodes read they read with the same unknowns
                 found = merged(found, most // 2, origin)
             zonotopes[node] = found = reduced(found, most, origin, rows=not isinstance(node.op, MatMul))
@@ -194,7 +198,7 @@ def lowest(zonotope: Zonotope, A: Tensor) -> Tensor:
     for unknowns, columns in zonotope.blocks.items():
         along = A @ columns.flatten(3).flatten(1, 2).mT  # (batch, S, balls · dimension)
         along = along.unflatten(-1, columns.shape[1:3])
-        if isinstance(unknowns, Pairs | BallProducts | SpannedUnknowns | Triples):
+        if isinstance(unknowns, Pairs | BallProducts | SpannedUnknowns | GatheredUnknowns | Triples):
             found = found - reach_of(unknowns, along.movedim(1, -1), tight=True)
         else:
             found = found - norm(along, (-1,)).sum(-1)

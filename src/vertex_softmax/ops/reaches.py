@@ -13,9 +13,9 @@ from typing import NamedTuple
 
 from torch import Tensor
 
-from vertex_softmax.ops import pairs, spans, triples
+from vertex_softmax.ops import gathered, pairs, spans, triples
 from vertex_softmax.ops.lengths import sum_of_lengths
-from vertex_softmax.ops.unknowns import BallProducts, Pairs, Triples, Unknowns, span_of
+from vertex_softmax.ops.unknowns import BallProducts, GatheredUnknowns, Pairs, Triples, Unknowns, span_of
 
 
 class Care(Enum):
@@ -114,4 +114,6 @@ def reach_of(unknowns: Unknowns, columns: Tensor, *, tight: bool = False) -> Ten
         return pairs.ball_reach(columns, unknowns.count)
     if tight and isinstance(unknowns, Triples):
         return triples.tight_reach(columns, unknowns.count)
+    if tight and isinstance(unknowns, GatheredUnknowns):
+        return gathered.reach(unknowns, columns)
     return sum_of_lengths(columns)

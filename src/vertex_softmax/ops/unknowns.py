@@ -92,6 +92,20 @@ class SpannedUnknowns(Unknowns):
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
+class GatheredUnknowns(Unknowns):
+    """Unknowns ν = spanᵀ ξ + rootᵀ μ of balls around many errors, ξ in [−1, 1]^m and |μ| ≤ 1: then |ν| ≤ 1.
+
+    Whoever knows nothing of ξ and μ has a ball; how far one functional goes is known as if nothing had been gathered
+    (`ops/gathered.py`).
+    """
+
+    span: Tensor
+    """(batch, balls, m, k)"""
+    root: Tensor
+    """(batch, balls, k, k)"""
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
 class LocalUnknowns(Unknowns):
     """Unknowns of which every number has only a few, which may be others than those of the number beside it.
 

@@ -57,7 +57,7 @@ class Narrowed:
     boxes: Boxes
     """over it"""
     rounds: int
-    """how often the set was narrowed"""
+    """how often boxes were made anew"""
 
 
 def narrowed(
@@ -66,11 +66,14 @@ def narrowed(
     objective: Objective,
     level: float,
     how: tuple[MakeBoxes, Rules, Ascent],
+    *,
+    rough: bool = False,
 ) -> Narrowed:
     """Narrow the set of a question with one input and one dense objective until the bound is above the level.
 
     It ends earlier where that does not pay, or where the question's time is spent. how: what makes boxes of a narrower
-    question, the rules of the passes, and the ascent on their free parameters.
+    question, the rules of the passes, and the ascent on their free parameters. rough: the boxes given are not such
+    boxes: in the first round better ones are made even where nothing is cut off.
     """
     make, rules, ascent = how
     again = dataclasses.replace(ascent, steps=ascent.steps // AGAIN, step_size=ascent.step_size / AGAIN)
@@ -86,9 +89,9 @@ def narrowed(
             if not missing > 0 or not gained >= ENOUGH * (missing + gained):
                 break
             smaller = left_over(question, linear, level) if count < ROUNDS else None
-            if smaller is None:
+            if smaller is None and not (rough and count == 0):
                 break
-            question = question.about(smaller)
+            question = question if smaller is None else question.about(smaller)
             boxes = make(question, ())
             if boxes.problems:
                 break

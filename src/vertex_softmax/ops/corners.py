@@ -17,7 +17,6 @@ import functools
 import math
 
 import numpy as np
-import torch
 from torch import Tensor
 
 from vertex_softmax.ops.forms import RowForm

@@ -27,13 +27,13 @@ def test_bounds_and_guards_only_rise() -> None:
     assert (target.rows.tolist(), target.best) == ([0.5, -3.0], 0.5)
     target.learn(torch.tensor([-9.0, -1.75]).double())
     assert (target.rows.tolist(), target.best) == ([0.5, -0.75], 0.5)
-    target.learn_row(0, 0.25)
+    target.learn_best(0.25)
     assert target.best == 0.5
     target.require(0.5)
     assert not target.excluded  # at its guard is not above it
     target.require(0.125)
     assert target.guard == 0.5
-    target.learn_row(1, 0.75)
+    target.learn_best(0.75)
     assert target.excluded
 
 

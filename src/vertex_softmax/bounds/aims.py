@@ -35,7 +35,7 @@ class Search:
     """the ascent on the whole set, before anything is split"""
     ascent: Ascent = dataclasses.field(default_factory=lambda: Ascent(steps=8, step_size=0.01, decay=0.97, sums=False))
     """the ascent on a part, from its parent's parameters on"""
-    every: int = 16
+    every: int = 32
     """where splits leave an op linear on both sides (ReLUs), the parameters of a part are optimised after so many
     splits; between, only multipliers are new. After any other split they always are."""
 

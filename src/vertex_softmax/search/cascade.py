@@ -425,7 +425,8 @@ class _Cascade:
         C = torch.stack([target.C[row] for target, row in zip(open_, rows, strict=True)])
         d = torch.stack([target.d[row] for target, row in zip(open_, rows, strict=True)])
         guards = d.new_tensor([target.guard for target in open_])
-        known = d + d.new_tensor([target.best for target in open_])
+        # a bound that another tree has reached would hide from this one what its splits gain
+        known = d + d.new_tensor([float(target.rows[row]) for target, row in zip(open_, rows, strict=True)])
         seconds = max(0.0, min(until, self.deadline) - time.perf_counter())
 
         def accept(point: Tensor, _objective: int) -> bool:
@@ -462,8 +463,8 @@ class _Cascade:
             weights = tuple(target.weights_of(row) for target, row in zip(open_, rows, strict=True))
             numbers = tuple(target.number for target in open_)
             self.searched.append(CaseSearch(i, numbers, weights, C, question, rules_of(self.options), record))
-        for target, row, lowest, limit in zip(open_, rows, outcome.bound.tolist(), d.tolist(), strict=True):
-            target.learn_row(row, lowest - limit)
+        for target, lowest, limit in zip(open_, outcome.bound.tolist(), d.tolist(), strict=True):
+            target.learn_best(lowest - limit)
         if early:  # what it leaves open is taken up again
             return
         if outcome.stopped not in (Stop.DONE, Stop.SECONDS):

@@ -41,13 +41,11 @@ class Target:
         """Take lower bounds (m,) of C y into account; NaN and infinities are no bounds."""
         known = torch.where(bounds.isfinite(), bounds - self.d, torch.full_like(bounds, -torch.inf))
         self.rows = torch.maximum(self.rows, known)
-        self.best = max([self.best, *self.rows.tolist()])
+        self.learn_best(max(self.rows.tolist(), default=-math.inf))
 
-    def learn_row(self, row: int, bound: float) -> None:
-        """Take a lower bound of C y − d of one row into account; NaN is none."""
-        self.rows = self.rows.clone()
-        self.rows[row] = max(float(self.rows[row]), bound)
-        self.best = max(self.best, float(self.rows[row]))
+    def learn_best(self, bound: float) -> None:
+        """Take a lower bound of C y − d of some row, or of λ·C y − λ·d of a mix, into account."""
+        self.best = max(self.best, bound)
 
     def require(self, guard: float) -> None:
         """Ask for at least this much above 0."""

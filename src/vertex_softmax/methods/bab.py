@@ -1,9 +1,9 @@
 """`bab`: at least `joint`; where that does not decide, branch and bound.
 
 Invariant: branch and bound begins the same way whoever asks: with the boxes of `joint` under `root_options`, with the
-rules of `rules_of`, and with goals that pay for rounding. What `joint` knows besides closes objectives, or is the
-larger bound in the end; it changes no tree of an objective that is open. So does what zonotopes to third order know
-(third_order.py), which are made before any split.
+rules of `rules_of`, and with goals that pay for rounding; but for `verify`, which may begin with the boxes of `crown`.
+What `joint` knows besides closes objectives, or is the larger bound in the end; it changes no tree of an objective that
+is open. So does what zonotopes to third order know (third_order.py), which are made before any split.
 """
 
 from __future__ import annotations
@@ -118,7 +118,7 @@ def branch(
 def branch_early(
     question: Question, root: Bound, aim: Aim, options: Options, watchers: Watchers, search: Search
 ) -> Outcome:
-    """Branch and bound over the boxes of `crown`, as long as that promises to end before `joint` would have boxes."""
+    """Branch and bound over the boxes of `crown`, as long as that promises to end: before those of `joint` are made."""
     return branch_while_promising(question, root.boxes, aim, rules_of(options), search, watchers)
 
 

@@ -8,6 +8,9 @@ What is cheap comes first: a few batches of the attack, then crown; before joint
 the bounds have taken so far, and before branch and bound, or at the end, until its share is spent. So a property that
 a cheap bound decides pays for a cheap attack only, and one that stays open is attacked for the whole share.
 
+Where crown has boxes several times sooner than joint, a tree over these is tried at once, as long as it promises to
+end. For a single conjunction that it leaves open joint does not run: its boxes are made over what is left of the set.
+
 A stage that may need more memory than `Options.memory` allows is left out before it begins, and a stage whose memory is
 exhausted ends; the others still run, and what one of them decides counts. Where crown is left out, ibp is in its place.
 """
@@ -410,7 +413,7 @@ class _Cascade:
             self._branch(question, bound, i, end, early=True)
         self._timed(Stage.BAB, begin)
 
-    # Six: of what, from where, until when, and which of the two searches over the boxes of `crown` it is, if any.
+    # Six: of what, from where, until when, and which search over the boxes of `crown` it is, if any.
     def _branch(
         self, question: Question, bound: Bound, i: int, until: float, *, early: bool = False, rough: bool = False
     ) -> None:

@@ -15,6 +15,7 @@ from tests.bounds.checks import Ready, check_boxes
 from vertex_softmax.bounds import narrowing
 from vertex_softmax.bounds.ascent import Ascent
 from vertex_softmax.bounds.backward import Wanted, backward
+from vertex_softmax.bounds.box_passes import all_boxes
 from vertex_softmax.bounds.boxes import Boxes
 from vertex_softmax.bounds.coefficients import Objective
 from vertex_softmax.bounds.narrowing import Narrowed, left_over, narrowed
@@ -104,6 +105,26 @@ def test_it_shows_what_one_bound_does_not(name: str) -> None:
     assert found.rounds == len(watched.made) > 0
     left = found.question.given.box
     assert float((left.upper - left.lower).sum()) <= float((whole.box.upper - whole.box.lower).sum())
+
+
+def test_rough_boxes_are_made_anew_where_nothing_is_cut_off() -> None:
+    """Boxes by intervals alone: so far below the level that the whole set is left."""
+    whole = attention("relu", RADIUS)
+    values, x = near_the_least(whole, MARGINS[1])
+    objective = Objective.dense(whole.graph.output, MARGINS[1].reshape(1, 1, -1))
+    level, rough, made = float(values[-1]) + 1e9, all_boxes(whole.question), []
+
+    def make(question: Question, known: Sequence[Boxes]) -> Boxes:
+        made.append(tightened_boxes(question, Options(), known))
+        return made[-1]
+
+    how = (make, RULES, Ascent(steps=8))
+    with torch.no_grad():
+        plain, better = (narrowed(whole.question, rough, objective, level, how, rough=again) for again in (False, True))
+    assert (plain.rounds, better.rounds, len(made)) == (0, 1, 1)
+    assert better.question is whole.question
+    assert plain.bound < better.bound <= float(values[0]) + 1e-10
+    check_boxes(whole.graph, better.boxes, x[:200].unsqueeze(1))
 
 
 def test_a_cut_shaped_like_the_input_is_the_one_at_the_start() -> None:

@@ -189,9 +189,9 @@ def order(monkeypatch: pytest.MonkeyPatch, spec: Property, method: str = "bab") 
     for name in ("_begin_attack", "_continue_attack", "_attack_again", "_bound", "_branch"):
         real = getattr(module._Cascade, name)
 
-        def noted(self: module._Cascade, *given: object, name: str = name, real=real) -> object:
+        def noted(self: module._Cascade, *given: object, name: str = name, real=real, **more: bool) -> object:
             done.append(f"{name} {given[-1]}" if name == "_bound" else name)
-            return real(self, *given)
+            return real(self, *given, **more)
 
         monkeypatch.setattr(module._Cascade, name, noted)
     return ask(bent(), spec, method=method, budget=Budget(seconds=60, first=0.002, second=0.002)), done

@@ -35,13 +35,16 @@ class Search:
     """the ascent on the whole set, before anything is split"""
     ascent: Ascent = dataclasses.field(default_factory=lambda: Ascent(steps=8, step_size=0.01, decay=0.97, sums=False))
     """the ascent on a part, from its parent's parameters on"""
-    every: int = 16
+    every: int = 32
     """where splits leave an op linear on both sides (ReLUs), the parameters of a part are optimised after so many
     splits; between, only multipliers are new. After any other split they always are."""
 
     narrowing: float = 0.3
     """the share of the seconds in which the set may be narrowed to where an objective can still be at its goal
     (narrowing.py), before anything is split; 0: it is not narrowed"""
+    early: float = 0.15
+    """the share of the seconds in which parts may be bounded over the boxes of `crown`, before those of `joint` are
+    made, where these take longer: only as long as it promises to end soon (promising.py); 0: none are"""
     late: int = 1000
     """after bounding so many parts, the box that the last exact splits cut is optimised once for the whole set"""
     boxes: Ascent = dataclasses.field(default_factory=lambda: Ascent(steps=15, step_size=0.2, decay=0.9))
@@ -56,6 +59,8 @@ class Search:
             raise InvalidValueError(f"attack is {self.attack!r}; it is a share, from 0 to 1")
         if not 0 <= self.narrowing <= 1:
             raise InvalidValueError(f"narrowing is {self.narrowing!r}; it is a share of the seconds, from 0 to 1")
+        if not 0 <= self.early <= 1:
+            raise InvalidValueError(f"early is {self.early!r}; it is a share of the seconds, from 0 to 1")
         for name in ("domains", "memory", "width", "tried", "considered", "reliable", "every", "late"):
             value = getattr(self, name)
             if value is not None and value < 1:
@@ -74,6 +79,8 @@ class Stop(StrEnum):
     MEMORY = "memory"
     EXHAUSTED = "exhausted"
     """open parts are left, and in none of them is anything left to split"""
+    UNPROMISING = "unpromising"
+    """the worst bound rises too slowly (promising.py)"""
 
 
 @dataclasses.dataclass(frozen=True, eq=False)

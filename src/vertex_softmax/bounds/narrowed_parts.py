@@ -32,6 +32,7 @@ from vertex_softmax.bounds.coefficients import Objective
 from vertex_softmax.bounds.frontier import Part
 from vertex_softmax.bounds.linear import LinearBound
 from vertex_softmax.bounds.narrowing import ROUNDS, MakeBoxes, left_over
+from vertex_softmax.bounds.promising import promises
 from vertex_softmax.bounds.question import Question
 from vertex_softmax.bounds.record import Record, RestRecord
 from vertex_softmax.bounds.splits import PartBoxes, part_boxes
@@ -104,7 +105,7 @@ class PartTree(BranchAndBound):
         while len(self.frontier) and self.witness is None and limit <= size.most:
             self._grow(lambda limit=limit: self.bounded >= limit)  # type: ignore[misc]
             now = self._shortfall()
-            if not now - before > 0 or -now > (now - before) * math.log2(size.most / limit):
+            if not promises(before, now, math.log2(size.most / limit)):
                 break
             limit, before = 2 * limit, now
         return open_pieces(found, self.frontier.open_parts())

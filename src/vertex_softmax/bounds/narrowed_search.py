@@ -44,10 +44,13 @@ def branch_narrowed(
     search: Search,
     watchers: Watchers,
     make: MakeBoxes,
+    *,
+    rough: bool = False,
 ) -> Outcome:
     """Bound objectives over the set of a question with one input, a box, whose boxes are made.
 
-    A record is told which objectives were decided over a narrower set, and has no leaves of these itself.
+    rough: not by `make`. A record is told which objectives were decided over a narrower set, and has no leaves of these
+    itself.
     """
     begin = time.perf_counter()
     goals = torch.zeros_like(aim.objectives.flatten(1)[:, 0]) if aim.goals is None else aim.goals
@@ -63,7 +66,8 @@ def branch_narrowed(
             break
         objective = Objective.dense(question.graph.output, aim.objectives[None, k : k + 1])
         with torch.no_grad():
-            found = narrowed(question.until(end), boxes, objective, float(levels[k]), (timed, rules, search.root))
+            how = (timed, rules, search.root)
+            found = narrowed(question.until(end), boxes, objective, float(levels[k]), how, rough=rough)
         known[k] = torch.maximum(known[k], known.new_tensor(min(found.bound, float(levels[k]))))
         if not bool(known[k] > goals[k]):
             left[k] = found
@@ -73,10 +77,10 @@ def branch_narrowed(
     spent = time.perf_counter() - begin
     rest = search if search.seconds is None else dataclasses.replace(search, seconds=max(0.0, search.seconds - spent))
     aim = Aim(aim.objectives, goals, known)
-    how = (rules, rest, watchers, make)
+    later = (rules, rest, watchers, make)
     if open_ and all(k in left for k in open_) and timed.allows(rest):
-        return _branch_parts(question, left, aim, levels, how)
-    return _branch_trees(question, boxes, left, aim, levels, how)
+        return _branch_parts(question, left, aim, levels, later)
+    return _branch_trees(question, boxes, left, aim, levels, later)
 
 
 def _noted(found: Narrowed) -> RestRecord:

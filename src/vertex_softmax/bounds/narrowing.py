@@ -56,15 +56,12 @@ class Narrowed:
     """about what is left"""
     boxes: Boxes
     """over it"""
+    rounds: int
+    """how often boxes were made anew: as often as the set was narrowed, or once more where those given were rough"""
     cuts: tuple[Choice, ...]
     """the parameters of the linear bounds by which the set was narrowed, one round after the other"""
     choice: Choice
     """those of the bound over what is left"""
-
-    @property
-    def rounds(self) -> int:
-        """How often the set was narrowed."""
-        return len(self.cuts)
 
 
 def narrowed(
@@ -73,30 +70,34 @@ def narrowed(
     objective: Objective,
     level: float,
     how: tuple[MakeBoxes, Rules, Ascent],
+    *,
+    rough: bool = False,
 ) -> Narrowed:
     """Narrow the set of a question with one input and one dense objective until the bound is above the level.
 
     It ends earlier where that does not pay, or where the question's time is spent. how: what makes boxes of a narrower
-    question, the rules of the passes, and the ascent on their free parameters.
+    question, the rules of the passes, and the ascent on their free parameters. rough: the boxes given are not such
+    boxes: in the first round better ones are made even where nothing is cut off.
     """
     make, rules, ascent = how
     again = dataclasses.replace(ascent, steps=ascent.steps // AGAIN, step_size=ascent.step_size / AGAIN)
-    best, choice = Narrowed(-math.inf, question, boxes, (), Choice()), Choice()
+    best, choice = Narrowed(-math.inf, question, boxes, 0, (), Choice()), Choice()
     cuts: tuple[Choice, ...] = ()
     try:
         for count in range(ROUNDS + 1):
             linear, bound, choice = _linear(question, boxes, objective, rules, ascent, (level, choice))
             ascent = again
-            found = Narrowed(bound, question, boxes, cuts, choice)
+            found = Narrowed(bound, question, boxes, count, cuts, choice)
             gained = bound - best.bound
             best = found if gained > 0 else best
             missing = level - bound
             if not missing > 0 or not gained >= ENOUGH * (missing + gained):
                 break
             smaller = left_over(question, linear, level) if count < ROUNDS else None
-            if smaller is None:
+            if smaller is None and not (rough and count == 0):
                 break
-            question, cuts = question.about(smaller), (*cuts, choice)
+            if smaller is not None:
+                question, cuts = question.about(smaller), (*cuts, choice)
             boxes = make(question, ())
             if boxes.problems:
                 break

@@ -1,9 +1,9 @@
 """`bab`: at least `joint`; where that does not decide, branch and bound.
 
 Invariant: branch and bound begins the same way whoever asks: with the boxes of `joint` under `root_options`, with the
-rules of `rules_of`, and with goals that pay for rounding. What `joint` knows besides closes objectives, or is the
-larger bound in the end; it changes no tree of an objective that is open. So does what zonotopes to third order know
-(third_order.py), which are made before any split.
+rules of `rules_of`, and with goals that pay for rounding; but for `verify`, which may begin with the boxes of `crown`.
+What `joint` knows besides closes objectives, or is the larger bound in the end; it changes no tree of an objective that
+is open. So does what zonotopes to third order know (third_order.py), which are made before any split.
 """
 
 from __future__ import annotations
@@ -22,6 +22,7 @@ from vertex_softmax.bounds.branch_and_bound import SMALL, Aim, Outcome, Search, 
 from vertex_softmax.bounds.coefficients import Objective
 from vertex_softmax.bounds.guard import terms
 from vertex_softmax.bounds.narrowed_search import branch_narrowed
+from vertex_softmax.bounds.promising import branch_while_promising
 from vertex_softmax.bounds.question import Question
 from vertex_softmax.bounds.subtrees import Subtrees
 from vertex_softmax.foundation.tolerances import VERDICT
@@ -95,11 +96,12 @@ def root_options(options: Options) -> Options:
 
 def branch(
     question: Question, root: Bound, aim: Aim, options: Options, watchers: Watchers | None = None,
-    search: Search | None = None,
+    search: Search | None = None, *, rough: bool = False,
 ) -> Outcome:  # fmt: skip
     """Branch and bound over the boxes of a bound, by the affine vertex rule; `search` in place of the options' own.
 
-    Before that the set is narrowed for each objective, where that is possible.
+    Before that the set is narrowed for each objective, where that is possible. rough: the boxes are not those of
+    `joint`, which are made then, for each objective over what is left of the set.
     """
     watchers, search, rules = watchers or Watchers(), search or options.search, rules_of(options)
     possible = question.batch == 1 and isinstance(question.given, BoxRegion) and not root.boxes.problems
@@ -109,8 +111,15 @@ def branch(
             again = sum(math.prod(node.shape) for node in narrower.index.nodes) <= SMALL
             return tightened_boxes(narrower, options, known, again=again)
 
-        return branch_narrowed(question, root.boxes, aim, rules, search, watchers, make)
+        return branch_narrowed(question, root.boxes, aim, rules, search, watchers, make, rough=rough)
     return branch_and_bound(question, root.boxes, aim, rules, search, watchers)
+
+
+def branch_early(
+    question: Question, root: Bound, aim: Aim, options: Options, watchers: Watchers, search: Search
+) -> Outcome:
+    """Branch and bound over the boxes of `crown`, as long as that promises to end: before those of `joint` are made."""
+    return branch_while_promising(question, root.boxes, aim, rules_of(options), search, watchers)
 
 
 def subtrees(question: Question, boxes: Boxes, aim: Aim, options: Options, watchers: Watchers) -> Subtrees:

@@ -44,6 +44,12 @@ def with_zonotopes_early(options: Options) -> Options:
     return dataclasses.replace(options, attentions_by_passes=most)
 
 
+def has_cheaper_boxes(question: Question, options: Options) -> bool:
+    """Whether `crown` has boxes by zonotopes and `joint` by passes, which take several times as long."""
+    early = uses_zonotopes(question, with_zonotopes_early(options))
+    return early and not uses_zonotopes(question, options)
+
+
 def alpha_crown(
     question: Question,
     objective: Objective,

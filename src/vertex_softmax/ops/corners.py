@@ -16,7 +16,7 @@ import dataclasses
 import functools
 import math
 
-import torch
+import numpy as np
 from torch import Tensor
 
 from vertex_softmax.ops.forms import RowForm
@@ -137,7 +137,7 @@ def planes(A: Tensor, at: Corners, sigma: Tensor) -> tuple[Tensor, Tensor, Tenso
     (x, y), (left_sums, right_sums) = at.centres, at.sums
     constant = -0.5 * (x @ dy.mT + dx @ y.mT)
     size = A.abs()
-    start = sigma.new_zeros(*torch.broadcast_shapes(A.shape[:2], sigma.shape[:2]), sigma.shape[2])
+    start = sigma.new_zeros(*np.broadcast_shapes(A.shape[:2], sigma.shape[:2]), sigma.shape[2])
     for rows, own, some, sums in ((at.left, left, size, left_sums), (at.right, right, size.mT, right_sums)):
         places = rows.places.expand(*own.shape[2:]).reshape(-1)
         start = start.index_add(2, places, 0.5 * rows.slopes(own, some, sums))

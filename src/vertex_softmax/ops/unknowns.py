@@ -10,6 +10,7 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Callable
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -147,7 +148,7 @@ class LocalUnknowns(Unknowns):
     def picked(self, columns: Tensor) -> Tensor:
         """What a block of `everywhere` has in these slots: (batch, balls, k, *shape) → (batch, slots, k, *shape)."""
         ids = self.ids[None, :, None]
-        shape = torch.broadcast_shapes(ids.shape[3:], columns.shape[3:])
+        shape = np.broadcast_shapes(ids.shape[3:], columns.shape[3:])
         wide = columns.expand(*columns.shape[:3], *shape)
         return wide.gather(1, ids.expand(columns.shape[0], -1, columns.shape[2], *shape))
 

@@ -8,6 +8,9 @@ What is cheap comes first: a few batches of the attack, then crown; before joint
 the bounds have taken so far, and before branch and bound, or at the end, until its share is spent. So a property that
 a cheap bound decides pays for a cheap attack only, and one that stays open is attacked for the whole share.
 
+Where crown has boxes several times sooner than joint, a tree over these is tried at once, as long as it promises to
+end. For a single conjunction that it leaves open joint does not run: its boxes are made over what is left of the set.
+
 A stage that may need more memory than `Options.memory` allows is left out before it begins, and a stage whose memory is
 exhausted ends; the others still run, and what one of them decides counts. Where crown is left out, ibp is in its place.
 """
@@ -36,8 +39,9 @@ from vertex_softmax.foundation.errors import InvalidValueError, NotEnoughMemoryE
 from vertex_softmax.foundation.precision import full_precision
 from vertex_softmax.foundation.tolerances import PROPERTY
 from vertex_softmax.graph.ir import Graph
-from vertex_softmax.methods.bab import branch, root_options, rules_of
+from vertex_softmax.methods.bab import branch, branch_early, root_options, rules_of
 from vertex_softmax.methods.bound import Bound
+from vertex_softmax.methods.crown import has_cheaper_boxes
 from vertex_softmax.methods.options import Options
 from vertex_softmax.methods.registry import METHODS, Method, lower_bounds
 from vertex_softmax.methods.verdict import Verdict
@@ -283,7 +287,12 @@ class _Cascade:
         until = time.perf_counter() + self._left_seconds() / waiting
         question = question_over(self.graph, case, self.options, self.deadline)
         bound: Bound | None = None
-        for stage in self._stages(question):
+        rough = False
+        """whether branch and bound has the boxes of `crown`, and makes those of `joint` over what is left of the set"""
+        stages = self._stages(question)
+        for stage in stages:
+            if rough and stage == Stage.JOINT:
+                continue
             if stage == Stage.BAB:
                 self._continue_attack(math.inf)
             elif bound is not None:
@@ -293,7 +302,7 @@ class _Cascade:
                 if stage == Stage.BAB and self.task.method == Stage.BAB:
                     if bound is not None and not bound.boxes.problems:
                         self._bound_mixes(question, bound.boxes, i)
-                        self._branch(question, bound, i, until)
+                        self._branch(question, bound, i, until, rough=rough)
                 else:
                     bound = None  # if memory is exhausted there is none, and branch and bound has no root
                     bound = self._bound(question, i, Method(stage))
@@ -309,6 +318,12 @@ class _Cascade:
             )
             if not open_:
                 return stage
+            if bound is not None and stage == Stage.CROWN and Stage.BAB in stages and self._may_branch_early(question):
+                self._branch_early(question, bound, i, until)
+                count = len(self._open(i))
+                if count == 0:
+                    return Stage.BAB
+                rough = count == 1  # the boxes of several are better made once, over the whole set
         return ""
 
     def _stages(self, question: Question) -> tuple[str, ...]:
@@ -379,8 +394,33 @@ class _Cascade:
                 with torch.no_grad():
                     target.learn(lower_bound(question, boxes, self._objective(target.C), AFFINE)[0])
 
-    def _branch(self, question: Question, bound: Bound, i: int, until: float) -> None:
-        """Branch and bound on the best row of every open conjunction."""
+    def _may_branch_early(self, question: Question) -> bool:
+        """Whether a tree over the boxes of `crown` is tried before `joint`, which would take longer than a small one.
+
+        Not where others do branch and bound, nor where it is recorded: both have the boxes of `joint`.
+        """
+        task = self.task
+        alone = task.method == Stage.BAB and task.branching is None and not task.recorded
+        return alone and self.options.search.early > 0 and has_cheaper_boxes(question, self.options)
+
+    def _branch_early(self, question: Question, bound: Bound, i: int, until: float) -> None:
+        """Branch and bound over the boxes of `crown`, within its share of the time."""
+        if bound.boxes.problems:
+            return
+        begin = time.perf_counter()
+        end = begin + self.options.search.early * (until - begin)
+        with self._memory_of(Stage.BAB):
+            self._branch(question, bound, i, end, early=True)
+        self._timed(Stage.BAB, begin)
+
+    # Six: of what, from where, until when, and which search over the boxes of `crown` it is, if any.
+    def _branch(
+        self, question: Question, bound: Bound, i: int, until: float, *, early: bool = False, rough: bool = False
+    ) -> None:
+        """Branch and bound on the best row of every open conjunction.
+
+        early: only as long as it promises to end. rough: the bound has the boxes of `crown`.
+        """
         open_ = self._open(i)
         if not open_:
             return
@@ -388,7 +428,8 @@ class _Cascade:
         C = torch.stack([target.C[row] for target, row in zip(open_, rows, strict=True)])
         d = torch.stack([target.d[row] for target, row in zip(open_, rows, strict=True)])
         guards = d.new_tensor([target.guard for target in open_])
-        known = d + d.new_tensor([target.best for target in open_])
+        # a bound that another tree has reached would hide from this one what its splits gain
+        known = d + d.new_tensor([float(target.rows[row]) for target, row in zip(open_, rows, strict=True)])
         seconds = max(0.0, min(until, self.deadline) - time.perf_counter())
 
         def accept(point: Tensor, _objective: int) -> bool:
@@ -405,15 +446,18 @@ class _Cascade:
 
         def progress(worst: float, count: int, bounded: int) -> None:
             self.say(Stage.BAB, f"{bounded} domains, {count} open, worst {worst:.4g}")
-            if again and count and time.perf_counter() > again[0]:
+            if again and count and time.perf_counter() > again[0] and not early:
                 again.clear()
                 self._attack_again(share, self._only(i))
 
         aim = Aim(C, goals=d + guards, known=known)
         search = dataclasses.replace(self.options.search, seconds=seconds)
         record = Record() if self.task.recorded and self.task.branching is None else None
-        if self.task.branching is None:
-            outcome = branch(question, bound, aim, self.options, Watchers(accept, progress, record, attack), search)
+        watchers = Watchers(accept, progress, record, attack)
+        if early:
+            outcome = branch_early(question, bound, aim, self.options, watchers, search)
+        elif self.task.branching is None:
+            outcome = branch(question, bound, aim, self.options, watchers, search, rough=rough)
         else:
             request = BranchRequest(i, question, bound.boxes, aim, search)
             outcome = self.task.branching.branch(request, accept, self._in_pieces(share, i, again))
@@ -424,6 +468,8 @@ class _Cascade:
             self.searched.append(CaseSearch(i, numbers, weights, C, question, rules_of(self.options), record))
         for target, lowest, limit in zip(open_, outcome.bound.tolist(), d.tolist(), strict=True):
             target.learn_best(lowest - limit)
+        if early:  # what it leaves open is taken up again
+            return
         if outcome.stopped not in (Stop.DONE, Stop.SECONDS):
             self.problem = f"branch and bound ended: {outcome.stopped}"
         if again and self._open(i):

@@ -44,7 +44,7 @@ class Target:
         self.learn_best(max(self.rows.tolist(), default=-math.inf))
 
     def learn_best(self, bound: float) -> None:
-        """Take a lower bound of C y − d of the best row into account."""
+        """Take a lower bound of C y − d of some row, or of λ·C y − λ·d of a mix, into account."""
         self.best = max(self.best, bound)
 
     def require(self, guard: float) -> None:

@@ -19,7 +19,7 @@ from vertex_softmax.bounds.boxes import Boxes
 from vertex_softmax.bounds.branch_and_bound import Aim, Outcome, Search, Stop, Watchers
 from vertex_softmax.bounds.narrowed_search import branch_narrowed
 from vertex_softmax.bounds.question import Question
-from vertex_softmax.bounds.record import Record
+from vertex_softmax.bounds.record import Record, RestRecord
 from vertex_softmax.foundation.errors import InvalidValueError
 from vertex_softmax.methods.boxes import tightened_boxes
 from vertex_softmax.methods.options import Options
@@ -137,27 +137,20 @@ def test_each_open_objective_is_searched_over_what_is_left_of_its_own_set(
 
 @pytest.mark.parametrize("recorded", [False, True])
 def test_what_parts_decide_is_decided_without_leaves(recorded: bool, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Where somebody records, a tree over given boxes comes first; here it does not end in time."""
+    """The search is the same where somebody records; there is no tree over given boxes before it."""
     monkeypatch.setattr(narrowing, "ROUNDS", 1)
-    trees = []
-
-    def late(_question, _boxes, aim, *_):  # type: ignore[no-untyped-def]
-        trees.append(aim)
-        return Outcome(aim.known, torch.ones(len(aim.objectives)), 1, Stop.SECONDS)
-
-    monkeypatch.setattr(narrowed_search, "branch_and_bound", late)
+    monkeypatch.setattr(narrowed_search, "branch_and_bound", lambda *_: pytest.fail("a tree over given boxes"))
     whole, record = attention("relu", 0.1), Record()
     lowest, _ = least(whole, MARGINS)
     goals = lowest - torch.tensor([1e-4, 1.0, 1.0]).double()
     how = dataclasses.replace(QUICK, domains=600, seconds=1e6)
     found = search(whole, goals, how, Watchers(lambda *_: False, record=record if recorded else None))
-    assert len(trees) == recorded
     assert found.stopped is Stop.DONE
     assert found.domains > 0
     assert bool((found.bound > goals).all())
     assert bool((found.bound <= lowest).all())
     assert not record.leaves
-    assert not recorded or record.narrowed[0] is None
+    assert not recorded or isinstance(record.narrowed[0], RestRecord)
 
 
 def test_what_a_recorded_tree_decides_is_its_proof(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -167,8 +160,9 @@ def test_what_a_recorded_tree_decides_is_its_proof(monkeypatch: pytest.MonkeyPat
     goals = lowest - torch.tensor([1e-2, 1.0, 1.0]).double()
     found = search(whole, goals, dataclasses.replace(QUICK, domains=600), Watchers(lambda *_: False, record=record))
     assert found.stopped is Stop.DONE
-    tree = record.narrowed[0]
-    assert tree is None or not tree.record.open
+    noted = record.narrowed[0]
+    assert isinstance(noted, RestRecord)
+    assert noted.last
 
 
 def test_a_share_of_the_seconds_is_a_share() -> None:

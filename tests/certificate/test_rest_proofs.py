@@ -31,6 +31,7 @@ from vertex_softmax.certificate.checker import check, proof
 from vertex_softmax.certificate.checker.file import File, Rejected
 from vertex_softmax.certificate.checker.narrowing import CheckedCut
 from vertex_softmax.certificate.checker.network import Known
+from vertex_softmax.certificate.checker.trees import leaves_of, read_packed
 from vertex_softmax.certificate.narrowed_proofs import Narrowing, by_narrowing
 from vertex_softmax.certificate.planting import Searched
 from vertex_softmax.certificate.prove import ForbiddenCase, Prover, written
@@ -271,6 +272,21 @@ def test_what_is_known_in_a_rest_holds_at_its_inputs(name: str, monkeypatch: pyt
     assert met > 50
 
 
+def test_every_input_lies_in_the_part_of_a_leaf() -> None:
+    """What is known at the leaves of a tree, cuts of what ReLUs alone read among it, covers the set."""
+    file, known = certificate(), proved_known()
+    with np.errstate(all="ignore"):
+        known.reach(len(known.nodes) - 1)
+        parts = [leaf.part() for leaf in leaves_of(read_packed(top(file)["tree"], known, 1, File(*file)), known)]
+    narrower = {k for part in parts for k, box in part.boxes.items() if box is not known.boxes[k]}
+    assert narrower
+    points = samples(*attention("relu", RADIUS["relu"]).box, 100)[:, 0].double().numpy()
+    values = exact.floats(file.header, file.arrays, points)
+    in_leaf = [[all(_in(part.boxes[k], values[k][i]) for k in narrower) for part in parts] for i in range(len(points))]
+    assert all(any(each) for each in in_leaf)
+    assert not any(all(each) for each in in_leaf), "the parts are smaller than the set"
+
+
 def _in(box: Any, value: Any) -> bool:
     off = 1e-9 * (1 + np.abs(value))
     return bool(((box.lo <= value + off) & (value - off <= box.hi)).all())
@@ -439,7 +455,8 @@ def test_older_formats_have_no_rests(number: int) -> None:
     assert "format" in rejected(changed)
     with pytest.raises(Rejected, match="rests of leaves"):
         proof._with_rests(proved_known(), np.zeros((1, 3)), top(changed), 0.0, File(*changed))
-    for spoil in ("rests", "box", "claim", "outer"):
+    said = {"rests": "rests of", "box": "without a box", "claim": "without a claim", "outer": "outer cuts"}
+    for spoil, reason in said.items():
         changed = certificate().copy()
         changed.header["format"] = "vertex-certificate-6"
         entry = top(changed)
@@ -447,12 +464,12 @@ def test_older_formats_have_no_rests(number: int) -> None:
         if spoil != "rests":
             entry["tree"] = rest["tree"] if spoil == "outer" else entry["rounds"][0]["cut"]
             del entry["rests"]
-        if spoil == "outer":
+        if spoil in ("rests", "outer"):
             entry["rounds"] = []
         if spoil == "claim":
             part = changed.header["parts"][0]
             entry["rounds"] = [{**entry["rounds"][0], "lower": part["lower"], "upper": part["upper"]}]
-        assert "format" in rejected(changed)
+        assert reason in rejected(changed)
 
 
 def test_rests_are_of_one_case_alone() -> None:

@@ -69,11 +69,7 @@ class RestRecord:
 
     def split(self, tree: Record, pieces: Sequence[Part]) -> list[RestRecord]:
         """Note the tree over what is left, and which of its parts are narrowed themselves: a record for each."""
-        tree.leaves = [
-            leaf
-            for leaf in tree.leaves
-            if not any(leaf.splits[: len(piece.splits)] == piece.splits for piece in pieces)
-        ]
+        tree.drop(pieces)
         self.tree, self.pieces = tree, [RestRecord(piece.splits) for piece in pieces]
         return self.pieces
 
@@ -107,6 +103,13 @@ class Record:
     def add(self, part: Part) -> None:
         """Add a part that is closed, with all of its parameters."""
         self.leaves.append(dataclasses.replace(part, candidates=(), choice=part.choice.map(self._once)))
+
+    def drop(self, pieces: Sequence[Part]) -> None:
+        """Forget the leaves that lie in one of these parts."""
+        inside = [piece.splits for piece in pieces]
+        self.leaves = [
+            leaf for leaf in self.leaves if not any(leaf.splits[: len(splits)] == splits for splits in inside)
+        ]
 
     def note_late(self, entries: AscendedEntries) -> None:
         """Note how the box was optimised that the last exact splits cut."""

@@ -81,14 +81,14 @@ class _Rounds:
     def run_as(self, searched: Searched, record: RestRecord) -> bool:
         """What a search has done, proved with its own parameters; whether that is a proof."""
         aim = RestAim(
-            self.A,
-            self.level,
-            self.sure,
-            self.first.cases[self.case],
-            self.how.ascent,
-            self.how.pieces,
-            self.how.search,
-            self.prefix,
+            A=self.A,
+            level=self.level,
+            sure=self.sure,
+            case=self.first.cases[self.case],
+            ascent=self.how.ascent,
+            pieces=self.how.pieces,
+            search=self.how.search,
+            prefix=self.prefix,
         )
         proofs = RestProofs(self.first, searched, aim)
         try:

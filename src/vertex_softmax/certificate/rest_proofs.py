@@ -62,7 +62,8 @@ class RestEntry(NamedTuple):
     bound: float
 
 
-class RestAim(NamedTuple):
+@dataclasses.dataclass(frozen=True, kw_only=True, eq=False)
+class RestAim:
     """What is to be proved of one objective."""
 
     A: NDArray[np.float64]

@@ -42,10 +42,9 @@ if TYPE_CHECKING:
     from vertex_softmax.graph.from_torch.importer import Program, Reading
     from vertex_softmax.graph.from_torch.replay import ReplayCase
 
-CALLS = 64
-"""About how many calls of the original the comparison makes for a small batch; a large batch needs two per input."""
-MOST_POINTS = 5
-"""The most points of one input's set at which the graph is compared with the original."""
+CALLS, MOST_POINTS = 64, 5
+"""About how many calls of the original the comparison makes for a small batch (a large one needs two per input), and
+the most points of one input's set at which the graph is compared with the original."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -180,8 +179,11 @@ class _Graph(Loaded):
 
     def _groups(self, input_set: InputSet) -> list[Group]:
         _refuse_ids(input_set, "a Graph is fixed at the ids it was read at, and does not know them")
-        points = points_of(input_set, self._graph.given.input.shape).flatten(0, 1)
-        return [Group(tuple(range(len(input_set))), self._graph.at(points))]
+        graph = self._graph.given
+        if self._graph.simplified is not graph:  # the region raises if it does not fit
+            input_set.region(graph.input.shape, torch.float64, torch.device("cpu"))
+            graph = self._graph.at(points_of(input_set, graph.input.shape).flatten(0, 1))
+        return [Group(tuple(range(len(input_set))), graph)]
 
 
 def _refuse_ids(input_set: InputSet, reason: str) -> None:

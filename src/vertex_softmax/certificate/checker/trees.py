@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -62,7 +62,7 @@ class PackedTree:
     """for each leaf in turn, a multiplier of every cut on the way to it"""
     fitted: dict[int, Array]
     """attention → the functionals that the ellipsoids of its values are fitted to"""
-    outer: dict[int, OuterMultipliers]
+    outer: dict[int, OuterMultipliers] = field(default_factory=dict)
     """node → multipliers of entries that were cut on the way to the set of this tree"""
 
     @property

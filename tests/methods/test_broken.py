@@ -27,7 +27,7 @@ from vertex_softmax.methods import boxes as box_recipes
 from vertex_softmax.methods import last_pass
 from vertex_softmax.methods.bound import Bound
 from vertex_softmax.methods.registry import METHODS
-from vertex_softmax.ops import attention, elementwise, linear
+from vertex_softmax.ops import attention, bilinear, elementwise, linear
 from vertex_softmax.ops.attention import Attention
 from vertex_softmax.ops.contract import AffineOp, Relaxation, Step
 from vertex_softmax.ops.interval import Interval
@@ -74,7 +74,7 @@ PLACES: dict[str, tuple[type, str]] = {
     "relu": (elementwise.Relu, "relu"),
     "attention": (attention.Attention, "attention"),
     "linear": (linear.Linear, "linear"),
-    "scores": (linear.Scale, "scale"),
+    "scores": (bilinear.MatMul, "scores"),
 }
 
 

@@ -105,12 +105,13 @@ def test_alternating_pairs() -> None:
 
 
 @needs_vit
+@pytest.mark.parametrize("form", vit.FORMS)
 @pytest.mark.parametrize("model", vit.MODELS)
-def test_the_module_for_the_peer_is_the_network(model: str) -> None:
-    module, graph = vit.ViT(VIT / "onnx" / f"{model}.onnx.gz"), vit.read_model(VIT, model)
+def test_the_module_for_the_peer_is_the_network(model: str, form: str) -> None:
+    module, graph = vit.FORMS[form](VIT / "onnx" / f"{model}.onnx.gz"), vit.read_model(VIT, model)
     x = torch.rand(vit.SHAPE, dtype=torch.float64)
     torch.testing.assert_close(
-        module(module.patches(x)).reshape(-1),
+        module(module.given(x)).reshape(-1),
         graph.evaluate(x[0].reshape(graph.input.shape)).reshape(-1),
         rtol=0,
         atol=1e-9,

@@ -89,7 +89,7 @@ MEASURES: dict[str, Measure] = {
     "vit-peer": _script(
         "vit",
         "vit-peer.json",
-        "--instances 2 --methods crown --peer-instances 2 --repeats 2 --peer CHECKOUT",
+        "--instances 1 --methods crown --peer-instances 1 --repeats 2 --peer CHECKOUT",
         (VIT, ONE_BLOCK, "peer"),
     ),
     "vit-verify": Measure(

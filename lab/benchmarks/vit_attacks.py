@@ -1,23 +1,25 @@
 """Every `unsat` of saved runs of vit_verify.py attacked for a further minute, with another seed than before.
 
 python lab/benchmarks/vit_attacks.py [--runs RUN.json...] [--data DIR] [--seconds 60] [--jobs N] [--part 1/2] [--seed N]
-    [--device cpu] [--names NAME...] [--budget S] [--out FILE] [--merge]
+    [--device cpu] [--names NAME...] [--budget S] [--out FILE] [--merge] [--control]
 
 Each attack is a process of its own with one thread, --jobs at a time, those first whose last attack came nearest. On
-the CPU the first half of the seconds searches all targets (`search/falsify.py`), the second half, with another seed,
-only the two that were nearest, from the points that were. On a GPU (--device cuda) it is projected gradient descent in
-float64 (`search/attack.py`) with thousands of points at a time. What looks like a counterexample counts only if
-onnxruntime confirms it on the file; the margin of the nearest point is onnxruntime's, too. --out is written after every
-instance, and what it has for as many seconds with the same seed and device is not attacked again. --part 1/2 takes
-every second instance from the first on. --budget: no attack begins that cannot end within so many seconds.
---merge attacks nothing: it writes the attacks of --out, which may be several files, into the rows of the runs. Exit
-status 1 if something is broken: then the verifier is wrong.
+the CPU descents begin where linear bounds over the boxes of `crown` are least; the first half of the seconds searches
+all targets (`search/falsify.py`), the second half, with another seed, only the two that were nearest. On a GPU
+(--device cuda) it is projected gradient descent in float64 (`search/attack.py`) with thousands of points at a time.
+What looks like a counterexample counts only if onnxruntime confirms it on the file; the margin of the nearest point is
+onnxruntime's, too. --out is written after every instance, and what it has for as many seconds with the same seed and
+device is not attacked again. --part 1/2 takes every second instance from the first on. --budget: no attack begins that
+cannot end within so many seconds. --merge attacks nothing: it writes the attacks of --out, which may be several files,
+into the rows of the runs. --control attacks the instances that are `sat` in the runs in place of those that are
+`unsat`: an attack that is worth something breaks them. Exit status 1 if something is broken: then the verifier is wrong.
 """
 
 from __future__ import annotations
 
 import argparse
 import dataclasses
+import itertools
 import json
 import os
 import platform
@@ -49,7 +51,7 @@ def attack(model: Path, spec: Path, seconds: float, seed: int, device: str) -> d
     confirm = lambda x: instance.replay.confirms(instance.prop, x)  # noqa: E731
     loaded = time.perf_counter()
     if device == "cpu":
-        found, point, visited = searched(instance, confirm, loaded + seconds, seed)
+        found, point, visited = searched(instance, confirm, seconds, seed)
     else:
         found, point, visited = descended(instance, confirm, loaded + seconds, seed, device)
     outputs = [float(y) for y in instance.replay.output(point).reshape(-1)]
@@ -68,15 +70,47 @@ def attack(model: Path, spec: Path, seconds: float, seed: int, device: str) -> d
     }
 
 
-def searched(instance: Any, confirm: Any, until: float, seed: int) -> tuple[Any, Any, int]:
+def minimisers(instance: Any, seconds: float) -> dict[tuple[int, int], Any]:
+    """Where linear bounds over the boxes of `crown` are least, by several rules: points (n, inputs) by the target.
+
+    Points at which a bound is attained are where a wrong bound would be seen, and they find what descents from random
+    points do not (ibp_3_3_8_778 is such an instance).
+    """
+    import torch
+
+    from vertex_softmax.bounds.backward import backward
+    from vertex_softmax.bounds.coefficients import Objective
+    from vertex_softmax.methods.options import Options
+    from vertex_softmax.methods.registry import Method, lower_bounds
+    from vertex_softmax.ops.rules import ReluSlope, RowRule, Rules
+    from vertex_softmax.search.branching import question_over
+
+    graph, found = instance.graph, {}
+    for i, case in enumerate(instance.prop.cases):
+        question = question_over(graph, case, Options(), time.perf_counter() + seconds)
+        rows = torch.cat([c.matrix(instance.prop.outputs)[0] for c in case.conjunctions])
+        which = [j for j, c in enumerate(case.conjunctions) for _ in c.inequalities]
+        objective = Objective.dense(graph.output, rows.reshape(1, len(rows), *graph.output.shape))
+        with torch.no_grad():
+            boxes = lower_bounds(question, objective, Method.CROWN, Options()).boxes
+            for attention, relu in itertools.product(RowRule, ReluSlope):
+                linear = backward(question, boxes, objective, Rules(attention=attention, relu=relu))
+                points = question.index.as_input(linear.minimise(question.region)[1])[0].flatten(1)
+                for j, point in zip(which, points.float(), strict=True):
+                    found.setdefault((i, j), []).append(point)
+    return {target: torch.stack(points) for target, points in found.items()}
+
+
+def searched(instance: Any, confirm: Any, seconds: float, seed: int) -> tuple[Any, Any, int]:
     """The search of `vertex verify`: all targets, then those that were nearest from where that was."""
     import numpy as np
     import torch
 
     from vertex_softmax.search.falsify import falsify
 
-    seconds = until - time.perf_counter()
-    first = falsify(instance.graph, instance.prop, confirm, seconds=seconds / 2, seed=seed)
+    begins = minimisers(instance, seconds)
+    until = time.perf_counter() + seconds
+    first = falsify(instance.graph, instance.prop, confirm, seconds=seconds / 2, seed=seed, starts=begins)
     nearest = np.argsort(first.violations, kind="stable")[:NEAREST]
     if first.counterexample is not None:
         return first.counterexample, first.inputs[nearest[0]], first.visited
@@ -85,7 +119,8 @@ def searched(instance: Any, confirm: Any, until: float, seed: int) -> tuple[Any,
     for number, case in enumerate(instance.prop.cases):
         mine = [(t, slot) for t, (other, slot) in zip(nearest, kept, strict=True) if other == number]
         if mine:
-            starts |= {(len(cases), j): torch.from_numpy(first.inputs[[t]]) for j, (t, _) in enumerate(mine)}
+            for j, (t, slot) in enumerate(mine):
+                starts[len(cases), j] = torch.cat([torch.from_numpy(first.inputs[[t]]), begins[number, slot]])
             cases.append(dataclasses.replace(case, conjunctions=tuple(case.conjunctions[slot] for _, slot in mine)))
     few = dataclasses.replace(instance.prop, cases=tuple(cases))
     left = max(0.0, until - time.perf_counter())
@@ -142,9 +177,9 @@ def asked(row: dict[str, Any], options: argparse.Namespace) -> dict[str, Any]:
     return {**name, **json.loads(done.stdout.splitlines()[-1])}
 
 
-def unsat_rows(runs: Sequence[Path]) -> list[dict[str, Any]]:
-    """The rows that are `unsat` in some run, each instance once, those first whose last attack came nearest."""
-    rows = [row for run in runs for row in json.loads(run.read_text())["rows"] if row["result"] == "unsat"]
+def rows_of(runs: Sequence[Path], result: str) -> list[dict[str, Any]]:
+    """The rows that have a result in some run, each instance once, those first whose last attack came nearest."""
+    rows = [row for run in runs for row in json.loads(run.read_text())["rows"] if row["result"] == result]
     rows.sort(key=lambda row: (row.get("attack") or {}).get("nearest", 0.0))
     return list({row["vnnlib"]: row for row in rows}.values())
 
@@ -187,6 +222,7 @@ def main() -> int:
     parser.add_argument("--budget", type=float, default=float("inf"))
     parser.add_argument("--out", type=Path, nargs="+", default=[Path("out/vit-attacks.json")])
     parser.add_argument("--merge", action="store_true")
+    parser.add_argument("--control", action="store_true")
     parser.add_argument("--one", type=Path, nargs=2, help=argparse.SUPPRESS)
     options = parser.parse_args()
     if options.one is not None:
@@ -196,7 +232,11 @@ def main() -> int:
         return 1 if merge(options.runs, options.out) else 0
     begin, out = time.perf_counter(), options.out[0]
     number, parts = map(int, options.part.split("/"))
-    rows = [row for row in unsat_rows(options.runs) if any(name in row["vnnlib"] for name in options.names)]
+    rows = [
+        row
+        for row in rows_of(options.runs, "sat" if options.control else "unsat")
+        if any(name in row["vnnlib"] for name in options.names)
+    ]
     record: dict[str, Any] = {"benchmark": "vit-attacks", "rows": []}
     if out.exists():
         record = json.loads(out.read_text())

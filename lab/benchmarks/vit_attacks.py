@@ -12,7 +12,7 @@ onnxruntime's, too. --out is written after every instance, and what it has for a
 device is not attacked again. --part 1/2 takes every second instance from the first on. --budget: no attack begins that
 cannot end within so many seconds. --merge attacks nothing: it writes the attacks of --out, which may be several files,
 into the rows of the runs. --control attacks the instances that are `sat` in the runs in place of those that are
-`unsat`: an attack that is worth something breaks them. Exit status 1 if something is broken: then the verifier is wrong.
+`unsat`: an attack that is worth something breaks them. Exit status 1 if one is broken: then the verifier is wrong.
 """
 
 from __future__ import annotations
@@ -70,7 +70,7 @@ def attack(model: Path, spec: Path, seconds: float, seed: int, device: str) -> d
     }
 
 
-def minimisers(instance: Any, seconds: float) -> dict[tuple[int, int], Any]:
+def minimisers(instance: Any) -> dict[tuple[int, int], Any]:
     """Where linear bounds over the boxes of `crown` are least, by several rules: points (n, inputs) by the target.
 
     Points at which a bound is attained are where a wrong bound would be seen, and they find what descents from random
@@ -87,7 +87,7 @@ def minimisers(instance: Any, seconds: float) -> dict[tuple[int, int], Any]:
 
     graph, found = instance.graph, {}
     for i, case in enumerate(instance.prop.cases):
-        question = question_over(graph, case, Options(), time.perf_counter() + seconds)
+        question = question_over(graph, case, Options(), time.perf_counter() + 1000)
         rows = torch.cat([c.matrix(instance.prop.outputs)[0] for c in case.conjunctions])
         which = [j for j, c in enumerate(case.conjunctions) for _ in c.inequalities]
         objective = Objective.dense(graph.output, rows.reshape(1, len(rows), *graph.output.shape))
@@ -108,7 +108,7 @@ def searched(instance: Any, confirm: Any, seconds: float, seed: int) -> tuple[An
 
     from vertex_softmax.search.falsify import falsify
 
-    begins = minimisers(instance, seconds)
+    begins = minimisers(instance)
     until = time.perf_counter() + seconds
     first = falsify(instance.graph, instance.prop, confirm, seconds=seconds / 2, seed=seed, starts=begins)
     nearest = np.argsort(first.violations, kind="stable")[:NEAREST]

@@ -49,6 +49,7 @@ from vertex_softmax.graph.simplify import simplify
 from vertex_softmax.methods.options import Options
 from vertex_softmax.runs.certify import certify
 from vertex_softmax.sets import Box
+from vertex_softmax.sets.loading import read
 
 ROOT = Path(__file__).parents[2]
 SHARED = ROOT.parent / "shared"
@@ -269,10 +270,10 @@ def beside(
 ) -> dict[str, Any]:
     """Some instances in one call of our crown and of the peer's, both in `dtype`; the least bound of each."""
     lower, upper = (module.given(end.to(dtype)) for end in (some.box.lower, some.box.upper))
-    labels = torch.tensor(some.labels)
+    labels, model = torch.tensor(some.labels), read(graph)  # both sides read the network once
 
     def ours() -> float:
-        return certify(graph, some.box, labels, "crown", dtype=dtype, attack=None).worst.min().item()
+        return certify(model, some.box, labels, "crown", dtype=dtype, attack=None).worst.min().item()
 
     return {"ours": ours(), **alternate(ours, lambda: peer.worst(lower, upper, some.labels, 10), repeats)}
 

@@ -134,6 +134,19 @@ def test_what_is_large_stays_as_it_is() -> None:
     assert gathered(small) is not small
 
 
+@pytest.fixture
+def everywhere(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Errors are gathered in networks of two blocks too."""
+    monkeypatch.setattr(gathering, "FEWEST_PLACES", 1)
+
+
+def test_two_blocks_gather_nothing() -> None:
+    two, three = (dataclasses.replace(CONFIGS["gated"], depth=depth) for depth in (2, 3))
+    assert not places_to_gather(GraphIndex(transformer(two)))
+    assert len(places_to_gather(GraphIndex(transformer(three)))) == 3
+
+
+@pytest.mark.usefixtures("everywhere")
 @pytest.mark.parametrize("name", CONFIGS)
 def test_places_are_behind_each_block_and_before_the_next_attention(name: str) -> None:
     """All of the network goes through them: without the node, the output does not depend on the input."""
@@ -157,6 +170,7 @@ def question_of(graph: Graph, config: Config, radius: float) -> tuple[Question, 
     return Question.over(graph, BoxRegion(lower, upper)).to_first_order(), lower, upper
 
 
+@pytest.mark.usefixtures("everywhere")
 @pytest.mark.parametrize("radius", [1e-3, 0.05, 0.5])
 @pytest.mark.parametrize("name", CONFIGS)
 def test_every_value_is_in_its_box(name: str, radius: float, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -206,6 +220,7 @@ def _attacks(graph: Graph, nodes: list[Node], middle: Tensor, radius: Tensor) ->
     return found
 
 
+@pytest.mark.usefixtures("everywhere")
 @pytest.mark.parametrize("name", CONFIGS)
 def test_bounds_are_hardly_changed(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """Those of `crown`, at an ε where errors are small."""

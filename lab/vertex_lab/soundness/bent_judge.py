@@ -38,10 +38,13 @@ ROUNDING = 1e-9
 
 
 def options_of(seed: int, seconds: float) -> Options:
-    """The search of a seed: boxes of last ReLUs soon, gains relied on soon, and few or many parts at once."""
+    """The search of a seed: boxes of last ReLUs soon, gains relied on soon, and few or many parts at once.
+
+    Some seeds have most of their time for an early tree over the boxes of `crown`, or for narrowing the set.
+    """
     search = Search(
         seconds=seconds,
-        domains=(16, 32, 64)[seed % 3],
+        domains=(16, 32, 64, 256)[seed % 4],
         width=(8, 16, None)[seed // 3 % 3],
         tried=(2, 4)[seed // 2 % 2],
         reliable=(1, 3)[seed // 5 % 2],
@@ -50,6 +53,8 @@ def options_of(seed: int, seconds: float) -> Options:
         root=Ascent(steps=6),
         ascent=Ascent(steps=3, step_size=0.05, sums=False),
         boxes=Ascent(steps=3, step_size=0.2),
+        narrowing=(0.3, 0.8, 0.1)[seed // 3 % 3],
+        early=(0.15, 0.6, 0.0)[seed // 13 % 3],
         attack=0.1,
     )
     return Options(search=search, parts=JointParts.OWN, ascent=None)

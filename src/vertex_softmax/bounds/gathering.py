@@ -40,8 +40,8 @@ FAINT = 0.002
 """Blocks of unknowns that several rows share are gathered with them, and not shared any more, if they reach no farther
 than this beside the whole."""
 FEWEST_PLACES = 3
-"""Of a network with fewer places than that nothing is gathered. Before the first attention there are no errors; with one
-more place there is one attention to spare, which brings no time (2 blocks of d 48) and takes 6e-6 of the bound."""
+"""In networks with fewer places than that nothing is gathered. Before the first attention there are no errors, and one
+more place spares one attention: that brings no time in 2 blocks of d 48, and takes 6e-6 of the bound."""
 MOST_EXCESS = 1e-3
 """Where ν may be longer than 1 by more than this, it is known by its ball alone."""
 

@@ -24,6 +24,7 @@ from typing import Any
 import readme_beside
 import readme_families
 import readme_growth
+import readme_limits
 import readme_norms
 import readme_peers
 import readme_runs
@@ -253,6 +254,7 @@ BLOCKS: dict[str, Callable[[], list[str]]] = {
     "families": of_runs(readme_families.families),
     "norms of balls": of_runs(readme_sets.deept),
     "balls and boxes": of_runs(readme_sets.balls),
+    "how large": of_runs(readme_limits.how_large),
     "start-up": of_runs(readme_startup.startup),
     "growth": of_runs(readme_growth.growth),
     "still rows": of_runs(readme_growth.still_rows),
@@ -278,6 +280,7 @@ PAGES = (
     "docs/sets.md",
     "docs/scale.md",
     "docs/your-model.md",
+    "docs/limits.md",
 )
 BLOCK = re.compile(r"(<!-- figures: (.*?) \(make figures\) -->\n).*?(<!-- end -->)", re.DOTALL)
 

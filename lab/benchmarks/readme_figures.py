@@ -21,15 +21,19 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+import readme_beside
 import readme_families
 import readme_growth
+import readme_limits
 import readme_norms
 import readme_peers
 import readme_runs
 import readme_sets
 import readme_shared
+import readme_six
 import readme_startup
 import readme_tightness
+import readme_vnncomp
 from readme_measure import MEASURES, RESULTS, ROOT, RUNS, measure
 
 
@@ -67,7 +71,7 @@ def six() -> list[str]:
         "MNIST, ten classes, 16 tokens, ε = 0.03: images certified",
         f"CROWN {cells[0]} %, Vertex as published {cells[1]} %, `joint` {cells[3]} %; an attack leaves {cells[4]} %",
     )
-    rows = readme_runs.six(readme_runs.Runs(RUNS), certified)
+    rows = readme_six.six(readme_runs.Runs(RUNS), certified)
     return readme_runs.table(
         ("what", "result", "command"),
         [(f"[{what}](docs/results.md#{at})", figure, f"`{MEASURES[name].command}`") for what, at, figure, name in rows],
@@ -185,13 +189,13 @@ def against() -> list[str]:
         row, published = Table("patch").at(benchmark=name, eps=0.03, method="Vertex")
         ours = _cell(Table("patch"), name, 0.03, "joint (ours)")
         rows.append(
-            readme_peers.Beside(
+            readme_beside.Beside(
                 f"the paper: MNIST, {name}, ε = 0.03, images certified (the models are ours, trained as it says)",
                 f"Vertex {100 * published['Cert.']:.1f} %",
                 f"its method {100 * row['Cert.']:.1f} %, `joint` {ours} %",
                 "see `results/README.md`",
                 ("results/patch.json",),
-                "patch",
+                ("patch",),
             )
         )
     return readme_peers.against(readme_runs.Runs(RUNS), rows)
@@ -213,6 +217,17 @@ def lost() -> list[str]:
     return readme_peers.lost(readme_runs.Runs(RUNS), [text] if above else [])
 
 
+def commands() -> list[str]:
+    """Every command whose figures are kept, and the files that it writes."""
+    rows = []
+    for what in MEASURES.values():
+        folder = what.where.relative_to(ROOT).as_posix()
+        files = [f"`{folder}/{file}`" for file in what.made.values() if (what.where / file).exists()]
+        if files:
+            rows.append((f"`{what.command}`", ", ".join(file for file in files if file.endswith(".json`"))))
+    return readme_runs.table(("command", "figures"), rows)
+
+
 def of_runs(make: Callable[[readme_runs.Runs], list[str] | str]) -> Callable[[], list[str]]:
     """A block that is made of lab/benchmarks/runs alone."""
 
@@ -226,7 +241,7 @@ def of_runs(make: Callable[[readme_runs.Runs], list[str] | str]) -> Callable[[],
 BLOCKS: dict[str, Callable[[], list[str]]] = {
     "six results": six,
     "against whom": against,
-    "every instance": of_runs(readme_peers.every_instance),
+    **{name: of_runs(make) for name, make in readme_vnncomp.BLOCKS.items()},
     "what we lose": lost,
     "tightness": of_runs(readme_tightness.tightness),
     "introduction": of_runs(readme_runs.introduction),
@@ -239,6 +254,7 @@ BLOCKS: dict[str, Callable[[], list[str]]] = {
     "families": of_runs(readme_families.families),
     "norms of balls": of_runs(readme_sets.deept),
     "balls and boxes": of_runs(readme_sets.balls),
+    "how large": of_runs(readme_limits.how_large),
     "start-up": of_runs(readme_startup.startup),
     "growth": of_runs(readme_growth.growth),
     "still rows": of_runs(readme_growth.still_rows),
@@ -248,6 +264,7 @@ BLOCKS: dict[str, Callable[[], list[str]]] = {
     "sentences beside auto_LiRPA": of_runs(readme_norms.peer),
     "certificates of norms": of_runs(readme_norms.certificates),
     "all inputs": of_runs(readme_norms.all_inputs),
+    "commands and files": commands,
     "paper: primitive": solver,
     "paper: sweep": sweep,
     "paper: certified rates": certified,
@@ -263,6 +280,7 @@ PAGES = (
     "docs/sets.md",
     "docs/scale.md",
     "docs/your-model.md",
+    "docs/limits.md",
 )
 BLOCK = re.compile(r"(<!-- figures: (.*?) \(make figures\) -->\n).*?(<!-- end -->)", re.DOTALL)
 

@@ -104,6 +104,24 @@ MEASURES: dict[str, Measure] = {
         {"vit-verify-2024.json": "vit-verify-2024.json"},
         (VIT, "hours"),
     ),
+    "vit-verify-rest": Measure(
+        "python lab/benchmarks/vit_verify.py --instances instances_rest.csv",
+        "--out {to}/vit-verify-rest.json --work {to}/work-rest",
+        {"vit-verify-rest.json": "vit-verify-rest.json"},
+        (VIT, "hours"),
+    ),
+    "vit-certificates": Measure(
+        "python lab/benchmarks/vit_certificates.py --timeout 260 --jobs 15",
+        f"--decided {RUNS / 'vit-verify.json'} {RUNS / 'vit-verify-2024.json'} --out {{to}}/vit-certificates.json",
+        {"vit-certificates.json": "vit-certificates.json"},
+        (VIT, "hours"),
+    ),
+    "vit-hybrid": Measure(
+        "python lab/benchmarks/vit.py --methods crown hybrid",
+        "--out {to}/vit-hybrid.json --journal {to}/journal.jsonl",
+        {"vit-hybrid.json": "vit-hybrid.json"},
+        (VIT, ONE_BLOCK, "hours"),
+    ),
     "certificates": _script("certificates", "certificates.json", needs=(ONE_BLOCK, VIT, "hours")),
     "soundness": Measure("vertex bench soundness", "--out {to}", {"soundness.json": "soundness.json"}, ("hours",)),
     "soundness-tree": Measure(

@@ -1,4 +1,4 @@
-"""The head of docs/results.md: what was measured against whom, every instance of VNN-COMP 2023, and what we lose.
+"""The head of docs/results.md: what was measured against whom, and what we lose.
 
 Figures of ours are from the files of our runs; figures of others are from the same files, where they were measured or
 recorded beside ours, or from published.json, which names their source. Nothing that no command of ours repeats is shown
@@ -10,40 +10,18 @@ from __future__ import annotations
 import statistics
 from collections import Counter
 from collections.abc import Iterable
-from typing import Any, NamedTuple
+from typing import Any
 
+from readme_beside import Beside
 from readme_measure import MEASURES
 from readme_runs import ONE_BLOCK, VIT, Runs, filled, fixed, span, table, times, vit_summary
-
-DECIDED = ("unsat", "sat")
-ONCE = "run once by the project before; not reproduced by a command of this page"
-
-
-class Beside(NamedTuple):
-    """A row of the table: a peer and a benchmark, what they reached, what we do, where, and what says so."""
-
-    peer: str
-    theirs: str
-    ours: str
-    machine: str
-    files: tuple[str, ...]
-    """Of lab/benchmarks/runs, or with a folder of their own."""
-    measure: str | None
-    """The name of the measurement; None: it was run once."""
-
-    def cells(self) -> tuple[str, ...]:
-        paths = [name if "/" in name else f"lab/benchmarks/runs/{name}.json" for name in self.files]
-        command = ONCE if self.measure is None else f"`{MEASURES[self.measure].command}`"
-        files = ", ".join(f"`{path}`" for path in paths)
-        return self.peer, self.theirs, self.ours, self.machine, files, command
+from readme_vnncomp import competition, open_ones
 
 
 def against(runs: Runs, paper: Iterable[Beside]) -> list[str]:
     """The table at the head of the page. `paper` are the rows about results/."""
     rows = [
-        competition(runs),
-        competition_2024(runs),
-        *(of_200(runs, year) for year in ("2023", "2025")),
+        *competition(runs),
         *one_block(runs),
         alpha(runs),
         vision(runs),
@@ -53,83 +31,6 @@ def against(runs: Runs, paper: Iterable[Beside]) -> list[str]:
     ]
     head = ("against whom", "theirs", "ours", "our machine", "figures", "command")
     return table(head, [row.cells() for row in rows])
-
-
-def published_2023(runs: Runs) -> dict[str, str]:
-    """Instance → the verdict of α,β-CROWN in the results of VNN-COMP 2023, of the 60."""
-    rows = runs("vit")["rows"]
-    return {row["instance"]: row["recorded"]["alpha_beta_crown_2023"] for row in rows if row["method"] == "joint"}
-
-
-def verdicts_2023(runs: Runs) -> list[tuple[str, str, str, str]]:
-    """(model, instance, published, ours) of the 60."""
-    theirs = published_2023(runs)
-    rows = [(row["model"], _instance(row), row["result"]) for row in runs("vit-verify")["rows"]]
-    return [(model, name, theirs[name], result) for model, name, result in rows]
-
-
-def _instance(row: dict[str, Any]) -> str:
-    return str(row["vnnlib"]).rpartition("/")[2].removesuffix(".vnnlib")
-
-
-def _counts(results: Iterable[str]) -> str:
-    """155 unsat, 1 sat, 4 timeout."""
-    found = Counter(results)
-    order = (*DECIDED, "timeout", "unknown", "error")
-    return ", ".join(f"{found[word]} {word}" for word in order if found[word])
-
-
-def competition(runs: Runs) -> Beside:
-    found, both = runs("vit-verify"), verdicts_2023(runs)
-    return Beside(
-        f"α,β-CROWN, VNN-COMP 2023: {len(both)} of the `vit` instances, {found['timeout']:.0f} s",
-        f"{_counts(row[2] for row in both)} (published, on a GPU)",
-        _counts(row[3] for row in both),
-        f"Xeon, {found['threads']} threads, {found['jobs']} instances at a time",
-        ("vit-verify", "vit"),
-        "vit-verify",
-    )
-
-
-def competition_2024(runs: Runs) -> Beside:
-    found = runs("vit-verify-2024")
-    return Beside(
-        f"α,β-CROWN, VNN-COMP 2024: {len(found['rows'])} `vit` instances, {found['timeout']:.0f} s",
-        f"{_counts(row['published'] for row in found['rows'])} (published, on a GPU)",
-        _counts(row["result"] for row in found["rows"]),
-        f"{found['machine']}; {found['threads']} threads, {found['jobs']} instances at a time",
-        ("vit-verify-2024",),
-        "vit-verify-2024",
-    )
-
-
-def of_200(runs: Runs, year: str) -> Beside:
-    """All instances of a year: published counts of every tool, and ours of a run that was not kept."""
-    data = runs("published")
-    found, ours = data["vnncomp"][year], data["ours_once"][year]
-    tools = "; ".join(f"{name} {_counts(_repeated(counts))}" for name, counts in found["tools"].items())
-    more, mine = "", f"{ours.get('unsat')} unsat, {ours.get('sat')} sat"
-    if "refuted" in found:
-        refuted = found["refuted"]
-        more = f". {refuted['tool']}'s answer to `{refuted['instance']}` is refuted by [a counterexample](#{SAT})"
-    if "any" in found:
-        more = f". Any tool: {found['any']}"
-        mine = f"{ours['decided']} decided; {ours['missed']} that some tool decided are open"
-    return Beside(
-        f"every tool of VNN-COMP {year}: all {found['instances']} `vit` instances",
-        f"{tools}{more} (published)",
-        mine,
-        "Xeon, 2 cores and 100 s for each",
-        ("published",),
-        None,
-    )
-
-
-SAT = "one-instance-that-is-sat"
-
-
-def _repeated(counts: dict[str, int]) -> list[str]:
-    return [word for word, count in counts.items() for _ in range(count)]
 
 
 def one_block(runs: Runs) -> list[Beside]:
@@ -148,7 +49,7 @@ def one_block(runs: Runs) -> list[Beside]:
             f"`crown` {ours[0]}, `joint` {ours[1]}",
             _processor(runs, "anchors"),
             ("anchors",),
-            "anchors",
+            ("anchors",),
         ),
         Beside(
             f"{_peer(runs)}, CROWN: time of an image of these models, side by side",
@@ -156,7 +57,7 @@ def one_block(runs: Runs) -> list[Beside]:
             f"`crown` {seconds[1]}: the ratio is {clock} ({user} in user time)",
             _processor(runs, "anchors-peer"),
             ("anchors-peer",),
-            "anchors-peer",
+            ("anchors-peer",),
         ),
     ]
 
@@ -179,8 +80,8 @@ def alpha(runs: Runs) -> Beside:
         theirs.append(f"bound {fixed(side['peer'], 3)} in {side['clock'][2]:.0f} s{earlier}")
         ours.append(f"`joint` {fixed(side['ours'], 3)} in {side['clock'][0]:.1f} s")
     what = f"{_peer(runs)}, α-CROWN with 20 steps: one image of each of {len(rows)} one-block models, side by side"
-    files = ("anchors-alpha",)
-    return Beside(what, "; ".join(theirs), "; ".join(ours), _processor(runs, "anchors-alpha"), files, "anchors-alpha")
+    only = ("anchors-alpha",)
+    return Beside(what, "; ".join(theirs), "; ".join(ours), _processor(runs, "anchors-alpha"), only, only)
 
 
 PEERS = {
@@ -202,7 +103,7 @@ def vision(runs: Runs) -> Beside:
         f"`joint` {', '.join(str(s['verified_with_anchor']) for s in of)}",
         _processor(runs, "vit"),
         ("vit",),
-        "vit",
+        ("vit",),
     )
 
 
@@ -220,8 +121,8 @@ def sentences(runs: Runs) -> Beside:
         ", ".join(theirs),
         f"`crown` {', '.join(ours)}: {span(ratios, 1)} times as far",
         "H200",
-        tuple(f"sst-peer-{layers}-standard" for layers in (3, 12)),
-        "sst_peer",
+        tuple(f"sst-{which}{layers}-standard" for layers in (3, 12) for which in ("peer-", "")),
+        ("sst_peer",),
     )
 
 
@@ -231,17 +132,14 @@ def deept(runs: Runs) -> list[Beside]:
     means = _norms(runs)
     ours = [statistics.mean(row["radius"]["joint"] for row in rows) for rows in means.values()]
     theirs = [published["mnist_vit"]["mean_eps"][p] for p in means]
-    cost = {
-        kind: [
-            published["sst_mean_radius_linf"][norm][str(n)]
-            if kind == "theirs"
-            else runs(f"sst-{n}-{norm}")["median"]["crown"]
-            for n in (3, 6, 12)
-            for norm in ("no-variance", "standard")
-        ]
-        for kind in ("theirs", "ours")
-    }
-    factors = {kind: times((values[i] / values[i + 1] for i in (0, 2, 4)), 1) for kind, values in cost.items()}
+    layers, norms = (3, 6, 12), ("no-variance", "standard")
+    theirs_cost = "; ".join(
+        f"{tool} {times((of[norms[0]][str(n)] / of[norms[1]][str(n)] for n in layers), 1)}"
+        for tool, of in published["sst_mean_radius_linf"].items()
+    )
+    mine = {(n, norm): runs(f"sst-{n}-{norm}")["median"]["crown"] for n in layers for norm in norms}
+    our_cost = times((mine[n, norms[0]] / mine[n, norms[1]] for n in layers), 1)
+    verified = ", ".join(f"{tool} {count}" for tool, count in published["synonyms"]["verified"].items())
     words = Counter(row["verdict"] for row in runs("synonyms")["rows"].values())
     return [
         Beside(
@@ -250,24 +148,25 @@ def deept(runs: Runs) -> list[Beside]:
             f"`joint` {', '.join(f'{value:.3g}' for value in ours)} (the first {len(means['inf'])} that are right)",
             found["machine"],
             ("deept-mnist", "published"),
-            "deept",
+            ("deept",),
         ),
         Beside(
             "DeepT: by how much LayerNorm in place of a norm without variance lowers the certified ε of a word, 3, 6, "
-            "12 layers (its networks are not public and ours are others: only these factors compare)",
-            factors["theirs"],
-            f"`crown` {factors['ours']}",
+            "12 layers (its networks are not public and ours are others: only these factors compare; of its means and "
+            "of our medians)",
+            theirs_cost,
+            f"`crown` {our_cost}",
             "H200",
-            ("sst-3-standard", "sst-3-no-variance", "published"),
-            "sst",
+            (*(f"sst-{n}-{norm}" for n in layers for norm in norms), "published"),
+            ("sst",),
         ),
         Beside(
-            "DeepT: sentences verified for every combination of synonyms (its figure is of another checkpoint)",
-            f"{published['synonyms']['verified']} of {published['synonyms']['sentences']}",
+            "DeepT: sentences verified for every combination of synonyms (its figures are of another checkpoint)",
+            f"{verified} of {published['synonyms']['sentences']}",
             f"{words['verified']} of {words.total()}, and {words['falsified']} refuted by a combination of words",
             "one CPU thread",
             ("synonyms", "published"),
-            "synonyms",
+            ("synonyms",),
         ),
     ]
 
@@ -279,57 +178,11 @@ def _norms(runs: Runs) -> dict[str, list[dict[str, Any]]]:
     return {p: some for p, some in groups.items() if some}
 
 
-def every_instance(runs: Runs) -> list[str]:
-    """All 60 instances by what α,β-CROWN had answered and what we do."""
-    groups: dict[tuple[str, str], dict[str, list[str]]] = {}
-    for model, name, theirs, ours in verdicts_2023(runs):
-        numbers = groups.setdefault((theirs, ours), {of: [] for of in VIT})
-        numbers[model].append(name.rpartition("_")[2])
-    cells = [
-        (
-            theirs,
-            ours,
-            *(f"{len(found)}: {', '.join(sorted(found, key=int))}" if found else "0" for found in of.values()),
-        )
-        for (theirs, ours), of in sorted(
-            groups.items(), key=lambda item: (item[0][0] != "unsat", item[0][1] != "unsat")
-        )
-    ]
-    heads = [f"{words}: `{model}_…`" for model, words in VIT.items()]
-    lines = table(("α,β-CROWN in 2023", "`vertex verify`", *heads), cells)
-    return [*lines, "", f"Command: `{MEASURES['vit-verify'].command}`"]
-
-
 def lost(runs: Runs, paper: Iterable[str]) -> list[str]:
     """What others do better or did and we did not, and what is slow. `paper` are the sentences about results/."""
-    years = {
-        "2023": [(row[1], row[2], row[3]) for row in verdicts_2023(runs)],
-        "2024": [(_instance(row), row["published"], row["result"]) for row in runs("vit-verify-2024")["rows"]],
-    }
-    said = []
-    for year, rows in years.items():
-        missed = [name for name, theirs, ours in rows if theirs in DECIDED and ours not in DECIDED]
-        left = [name for name, _, ours in rows if ours not in DECIDED]
-        said.append(
-            f"**VNN-COMP {year}.** Of the {len(rows)} instances {len(left)} are open after our time "
-            f"({', '.join(f'`{name}`' for name in left)}). α,β-CROWN had decided {_some(missed)} of these."
-        )
-    data = runs("published")
-    marabou, once = data["vnncomp"]["2023"]["tools"]["Marabou"], data["ours_once"]["2025"]
-    said[0] += (
-        f" Marabou's published answer is `unsat` for all {marabou['unsat']}, so for these too; it is wrong in [one "
-        f"instance](#{SAT}), and whether it is right in these we do not know."
-    )
-    said.append(
-        f"**VNN-COMP 2025.** {once['missed']} instances that some tool decided were open in our run, which is not "
-        "reproduced here."
-    )
+    said = open_ones(runs)
     said += [_slower(runs), _ordinary(runs), _deept(runs), _gap(runs), _size(runs), *paper]
     return [*(filled(f"- {text}").replace("\n", "\n  ") for text in said), "", _commands()]
-
-
-def _some(names: list[str]) -> str:
-    return f"{len(names)} ({', '.join(names)})" if names else "none"
 
 
 def _slower(runs: Runs) -> str:

@@ -4,9 +4,10 @@ python lab/benchmarks/suite_peer.py SUITE VERDICTS --peer CHECKOUT [--families m
 
 SUITE is what `vertex suite make` wrote, VERDICTS what `vertex suite verdicts` wrote; rows get `auto_LiRPA complex` and
 `auto_LiRPA lse`, its two rules for the softmax: unsat if every margin's bound is above 0, else unknown (a bound alone
-finds no counterexample), or the first words of its error. float64, one thread, one process for each network with a
-limit in seconds. The ONNX file is read by onnx2pytorch, as α,β-CROWN does. CHECKOUT is a clone of auto_LiRPA; what it
-needs besides, without touching our environment:
+finds no counterexample), or the first words of its error and the line that raised it. float64, one thread, one process
+for each network with a limit in seconds of processor time, so that a busy machine changes little. The ONNX file is read
+by onnx2pytorch, as α,β-CROWN does. CHECKOUT is a clone of auto_LiRPA; what it needs besides, without touching our
+environment:
   pip install --no-deps --target /tmp/deps appdirs graphviz tqdm pyyaml packaging onnx2pytorch==0.4.1
   PYTHONPATH=/tmp/deps python lab/benchmarks/suite_peer.py ...
 It has no rule for Erf, but one for GELU: the five ops of a GELU are given to it as one.
@@ -19,9 +20,11 @@ import argparse
 import importlib
 import json
 import math
+import resource
 import subprocess
 import sys
 import time
+import traceback
 import types
 import warnings
 from pathlib import Path
@@ -48,7 +51,13 @@ def main() -> None:
     parser.add_argument("verdicts", type=Path)
     parser.add_argument("--peer", type=Path, required=True, metavar="CHECKOUT")
     parser.add_argument("--families", nargs="+")
-    parser.add_argument("--seconds", type=float, default=120.0, help="for all questions about one network by one rule")
+    parser.add_argument("--networks", nargs="+", help="only these")
+    parser.add_argument(
+        "--seconds",
+        type=float,
+        default=120.0,
+        help="of processor time, for all questions about one network by one rule",
+    )
     parser.add_argument("--ask", nargs=3, metavar=("FAMILY", "NETWORK", "RULE"), help="one network: print its answers")
     options = parser.parse_args()
     record = json.loads(options.verdicts.read_text())
@@ -59,6 +68,8 @@ def main() -> None:
         if options.families is not None and family not in options.families:
             continue
         for network in dict.fromkeys(row["network"] for row in rows.values()):
+            if options.networks is not None and network not in options.networks:
+                continue
             for rule in RULES:
                 for row in rows.values():
                     if row["network"] == network:
@@ -77,13 +88,9 @@ def main() -> None:
 def answers(options: argparse.Namespace, family: str, network: str, rule: str) -> dict[str, dict[str, Any]]:
     """The answers of one process; a process that is ended or dies leaves those it had printed."""
     command = [sys.executable, __file__, str(options.suite), str(options.verdicts), "--peer", str(options.peer)]
-    command += ["--ask", family, network, rule]
-    try:
-        done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=options.seconds)
-        text = done.stdout
-    except subprocess.TimeoutExpired as error:
-        text = error.stdout.decode() if isinstance(error.stdout, bytes) else error.stdout or ""
-    lines = [line.removeprefix("answer ") for line in text.splitlines() if line.startswith("answer ")]
+    command += ["--seconds", str(options.seconds), "--ask", family, network, rule]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    lines = [line.removeprefix("answer ") for line in done.stdout.splitlines() if line.startswith("answer ")]
     found = dict(json.loads(line) for line in lines)
     print(family, network, rule, *(f"{name}: {answer}" for name, answer in found.items()), sep="\n  ", flush=True)
     return found
@@ -92,17 +99,24 @@ def answers(options: argparse.Namespace, family: str, network: str, rule: str) -
 def asked(options: argparse.Namespace, record: dict[str, Any]) -> None:
     """Print a line for every instance of one network."""
     family, network, rule = options.ask
+    limit = math.ceil(options.seconds)
+    resource.setrlimit(resource.RLIMIT_CPU, (limit, limit))
     for name, row in record["rows"][family].items():
         if row["network"] == network:
             begin = time.process_time()
             try:
                 status = status_of(options, options.suite / family, network, name, rule)
-            except (RuntimeError, NotImplementedError, ValueError, TypeError, AttributeError, KeyError) as error:
-                status = f"error: {type(error).__name__}: {str(error).splitlines()[0][:120] if str(error) else ''}"
-            except AssertionError:
-                status = "error: AssertionError"
+            except (RuntimeError, ValueError, TypeError, AttributeError, LookupError, AssertionError) as error:
+                status = told(error)
             seconds = round(time.process_time() - begin, 2)
             print("answer", json.dumps([name, {"status": status, "seconds": seconds}]), flush=True)
+
+
+def told(error: Exception) -> str:
+    """An error in one line: its kind, its first words, and the line of the peer that raised it."""
+    words = str(error).splitlines()[0][:120] if str(error) else ""
+    last = traceback.extract_tb(error.__traceback__)[-1]
+    return f"error: {type(error).__name__}{': ' * bool(words)}{words} ({Path(last.filename).name}: {last.line})"
 
 
 def status_of(options: argparse.Namespace, folder: Path, network: str, name: str, rule: str) -> str:

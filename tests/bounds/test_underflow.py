@@ -20,6 +20,7 @@ from vertex_softmax.methods.registry import METHODS
 from vertex_softmax.methods.verdict import Verdict
 from vertex_softmax.ops.elementwise import Relu
 from vertex_softmax.ops.linear import Scale, Shift
+from vertex_softmax.ops.rounding import Round
 from vertex_softmax.runs.certify import bound, certify
 from vertex_softmax.search.answers import Budget
 from vertex_softmax.search.cascade import verify
@@ -96,6 +97,29 @@ def test_small_numbers_that_nothing_magnifies_are_harmless(small: float) -> None
     x = torch.full((2, 3), small, dtype=torch.float64)
     for method in ("ibp", "crown", "joint"):
         assert certify(model, LinfBall(x, small), 0, method).verdict is Verdict.VERIFIED
+
+
+def rounded(factors: list[float]) -> Graph:
+    """x, multiplied by the factors in turn, rounded to whole numbers after the first and after the last."""
+    source = node = build.source((2,), "x")
+    for k, factor in enumerate(factors):
+        node = build.apply(Scale(torch.tensor(factor, dtype=torch.float64)), node, name=f"scale{k}")
+        if k in (0, len(factors) - 1):
+            node = build.apply(Round(-8.0, 8.0), node, name=f"round{k}")
+    return Graph(source, node)
+
+
+@pytest.mark.parametrize("method", ["ibp", "crown"])
+def test_a_number_that_is_rounded_to_0_has_not_underflowed(method: str) -> None:
+    ball = LinfBall(torch.tensor([[0.2, 0.9]], dtype=torch.float64), 0.05)
+    found = bound(rounded([1.0, 1e3]), ball, method)
+    assert found.lower[0].tolist() == pytest.approx([0.0, 8.0])
+    assert found.upper[0].tolist() == pytest.approx([0.0, 8.0])
+
+
+def test_rounding_does_not_hide_what_underflowed_before_it() -> None:
+    ball = LinfBall(torch.tensor([[0.0, 3.0]], dtype=torch.float64), 0.05)
+    assert bound(rounded([1.0, *[1e-29] * 12, *[1e29] * 12]), ball, "ibp").lower.isnan().all()
 
 
 def test_verify_says_nothing_of_it_either() -> None:

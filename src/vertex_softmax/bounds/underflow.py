@@ -25,11 +25,12 @@ from vertex_softmax.ops.interval import Interval
 from vertex_softmax.ops.linear import Add, Convolution, LeftLinear, Linear, Scale, Shift, Subtract, Sum
 from vertex_softmax.ops.maximum import Maximum
 from vertex_softmax.ops.normalization import Normalize
+from vertex_softmax.ops.rounding import Round
 from vertex_softmax.ops.shape import Moving
 from vertex_softmax.ops.softmax import Softmax
 
-EXACT = (Moving, Shift, Add, Subtract, Sum, curves.Relu, Maximum, curves.Log, curves.Sqrt)
-"""Ops that lose nothing by underflow: sums of floats are exact where they are small."""
+EXACT = (Moving, Shift, Add, Subtract, Sum, curves.Relu, Maximum, curves.Log, curves.Sqrt, Round)
+"""Ops that lose nothing by underflow: sums of floats are exact where they are small, and a rounded 0 is exactly 0."""
 PRODUCTS = (Linear, LeftLinear, Convolution, Scale, Multiply, MatMul)
 """Ops whose interval of [−1, 1] is 0 exactly where every product has a factor 0."""
 CURVES = (curves.Relu, curves.Tanh, curves.Sigmoid, curves.Erf, curves.Gelu, curves.Silu)

@@ -18,9 +18,9 @@ import typer
 ROOT = Path(__file__).parents[3]
 sys.path.append(str(ROOT / "lab" / "benchmarks"))  # scripts, not a package
 
+import readme_beside  # noqa: E402
 import readme_figures  # noqa: E402
 import readme_measure  # noqa: E402
-import readme_peers  # noqa: E402
 import readme_runs  # noqa: E402
 import readme_tightness  # noqa: E402
 from readme_measure import MEASURES, RUNS, Measure  # noqa: E402
@@ -139,31 +139,13 @@ def test_every_single_number_of_the_soundness_row_is_noticed(tmp_path: Path) -> 
 
 
 def test_what_no_command_repeats_is_marked() -> None:
-    """A row of the first table has a command, or says that it was run once; those are the rows of published.json."""
+    """A row of the first table has commands, or says that it was run once; those are the rows of published.json."""
     lines = readme_figures.BLOCKS["against whom"]()[2:]
-    once = [line for line in lines if line.endswith(f"| {readme_peers.ONCE} |")]
+    once = [line for line in lines if line.endswith(f"| {readme_beside.ONCE} |")]
     assert len(once) == 2
     assert all("all 200" in line and "published.json" in line for line in once)
-    assert all(re.search(r"\| `(python|vertex) [^`]*` \|$", line) for line in lines if line not in once)
-
-
-def test_every_instance_of_2023_stands_once() -> None:
-    lines = readme_figures.BLOCKS["every instance"]()[2:]
-    cells = [cell for line in lines if line.startswith("|") for cell in line.split("|")[3:5]]
-    numbers = [int(number) for cell in cells for number in cell.partition(":")[2].replace(",", " ").split()]
-    counts = [int(cell.partition(":")[0]) for cell in cells]
-    assert len(numbers) == sum(counts) == len(json.loads((RUNS / "vit-verify.json").read_text())["rows"])
-
-
-def test_an_instance_that_others_decided_and_we_did_not_is_said(tmp_path: Path) -> None:
-    for path in RUNS.glob("*.json"):
-        shutil.copy(path, tmp_path)
-    data = json.loads((RUNS / "vit-verify-2024.json").read_text(encoding="utf-8"))
-    row = next(row for row in data["rows"] if row["published"] == "unsat")
-    row["result"] = "timeout"
-    (tmp_path / "vit-verify-2024.json").write_text(json.dumps(data), encoding="utf-8")
-    said = " ".join(readme_peers.lost(readme_runs.Runs(tmp_path), []))
-    assert f"had decided 1 ({Path(row['vnnlib']).stem}) of these" in " ".join(said.split())
+    command = r"`(python|vertex) [^`]*`"
+    assert all(re.search(rf"\| {command}(, {command})* \|$", line) for line in lines if line not in once)
 
 
 def test_the_picture_of_tightness_is_of_these_runs() -> None:
@@ -252,6 +234,19 @@ def test_every_result_has_a_command_that_can_be_measured() -> None:
         shown = re.findall(r"(?:\| |^Command: )`((?:python|vertex) [^`]*)`(?: \|)?$", text, re.MULTILINE)
         assert len(shown) >= least
         assert set(shown) <= known
+
+
+def test_every_command_of_the_results_has_its_files_in_the_last_table() -> None:
+    text = (ROOT / "docs" / "results.md").read_text(encoding="utf-8")
+    page, _, last = text.partition("## Commands and files")
+    listed = dict(re.findall(r"^\| `([^`]*)` \| (`.*`) \|$", last, re.MULTILINE))
+    shown = set(re.findall(r"`((?:python lab/benchmarks|python -m|vertex (?:bench|reproduce)) ?[^`]*)`", page))
+    shown = {" ".join(command.split()) for command in shown}
+    known = {what.command for what in MEASURES.values()}
+    assert len(shown & known) >= 25
+    assert shown & known <= set(listed)
+    for files in listed.values():
+        assert all((ROOT / file).is_file() for file in re.findall(r"`([^`]*)`", files))
 
 
 @pytest.mark.parametrize("block", readme_figures.BLOCKS)

@@ -64,6 +64,29 @@ def test_every_page_fits_and_can_be_read(browser: Browser, pages: dict[str, Path
     assert "null" not in browser.one("main").text
 
 
+KEY = """
+const of = (selector) => [...document.querySelectorAll(selector)].map((e) => getComputedStyle(e).backgroundColor);
+const steps = [...Array(8).keys()];
+return [steps.flatMap((k) => of(`.word.b${k} .text`).map((found) => [k, found, of(`.swatch-step.b${k}`)[0]])),
+  [of('.bars .part.k0'), of('.key .part.k0')]];
+"""
+"""[step, a word's colour, the key's colour] of every word, and the colours of verified bars with those of their key."""
+
+
+def test_the_keys_have_the_colours_of_what_they_explain(browser: Browser, pages: dict[str, Path]) -> None:
+    for theme in ("light", "dark"):
+        browser.open(pages["words"])
+        browser.js("document.documentElement.dataset.theme = arguments[0]", theme)
+        words = browser.js(KEY)[0]
+        assert {step for step, _, _ in words} >= {0, 7}
+        assert all(found == told for _, found, told in words)
+        browser.open(pages["choices"])
+        browser.js("document.documentElement.dataset.theme = arguments[0]", theme)
+        bars, told = browser.js(KEY)[1]
+        assert bars
+        assert set(bars) <= set(told)
+
+
 def test_words_carry_their_radii(browser: Browser, pages: dict[str, Path]) -> None:
     browser.open(pages["words"])
     words = browser.texts(".sentence:first-of-type .word")

@@ -35,11 +35,18 @@ function overviewBars() {
       return el("li", { "aria-label": `${method.name}: ${asked ? words : "not asked"}` },
         el("span", { class: "name", text: method.name }), track, el("b", { class: "value", text: asked < whole ? `${count(counts[0])} of ${count(asked)}` : percent(rate, whole) }));
     });
-    const key = el("ul", { class: "key", "aria-hidden": "true" }, kinds.map((kind, k) => el("li", null, el("span", { class: `part k${k} s0` }), kind)));
+    const key = el("ul", { class: "key", "aria-hidden": "true" }, kinds.map((kind, k) => el("li", null, keyed(k), kind)));
     host.replaceChildren(el("p", { class: "soft", text: `${some(whole, "input")} at ε = ${eps(data.eps[state.eps])}` }), el("ul", { class: "bars" }, rows), key);
   };
   on("eps", show);
   show();
+}
+
+// The swatch of a verdict in a key; verified bars have the colours of their methods, so that it has all of these.
+function keyed(k) {
+  if (k > 0) return el("span", { class: `part k${k}` });
+  const slots = [...new Set(data.methods.map((method) => method.slot))];
+  return el("span", { class: "slots" }, slots.map((slot) => el("span", { class: `part k0 s${slot}` })));
 }
 
 function radiusBars(host) {

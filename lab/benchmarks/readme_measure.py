@@ -195,6 +195,12 @@ MEASURES: dict[str, Measure] = {
         ("shared/data/neural-net-coq-interp",),
     ),
     "deep-memory": _script("deep_memory", "deep-memory.json", "--methods crown", ("hours",)),
+    "vit-before": Measure(
+        "python lab/benchmarks/vit_before.py --old before --jobs 8",
+        "--data SHARED/data/vit --out {to}/vit-before.json",
+        {"vit-before.json": "vit-before.json"},
+        ("shared/data/vit", "the older sources in `before`", "hours"),
+    ),
     "gpu-batch": Measure(
         "python lab/benchmarks/gpu_batch.py", "--out {to}", {"gpu-batch.json": "gpu-batch-h200.json"}, ("GPU",)
     ),

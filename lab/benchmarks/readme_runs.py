@@ -187,6 +187,23 @@ def vit_verify(runs: Runs) -> Row:
     )
 
 
+def vit_before(runs: Runs) -> Row:
+    found = runs("vit-before")
+    parts = []
+    for model, name in VIT.items():
+        s = found["summary"][model]
+        old, new = s["old"], s["new"]
+        parts.append(
+            f"{name}: {old['decided']} before and {new['decided']} now of {s['instances']}; the {s['decided_by_both']} "
+            f"that both decide take {old['mean_wall_common']:.1f} and {new['mean_wall_common']:.1f} s on average"
+        )
+    return Row(
+        "the same by the commit before branch and bound was rebuilt (68581eb) and by this one, in turn in one run",
+        "; ".join(parts),
+        "vit-before",
+    )
+
+
 def vit_verify_2024(runs: Runs) -> Row:
     found = runs("vit-verify-2024")
     rows = found["rows"]
@@ -377,7 +394,9 @@ def gpu_batch(runs: Runs) -> Row:
     return Row(
         f"time for {rows['joint']['images']:,} images of a one-block model (d = 32, 4 heads, MLP 64, 16 tokens) on an "
         f"{found['device']} in float64",
-        ", ".join(f"`{name}` {rows[name]['seconds']:.1f} s" for name in ("crown", "hybrid", "joint")),
+        ", ".join(f"`{name}` {rows[name]['seconds']:.1f} s" for name in ("crown", "hybrid", "joint"))
+        + f"; {rows['joint to 0']['seconds']:.1f} s with `goal=0` ({rows['joint']['certified']} and "
+        f"{rows['joint to 0']['certified']} verified)",
         "gpu-batch",
     )
 
@@ -448,7 +467,7 @@ def introduction(runs: Runs) -> str:
 
 GROUPS: dict[str, tuple[Callable[[Runs], Row | None], ...]] = {
     "speed": (anchors_peer, anchors_alpha),
-    "vit-rows": (vit_beside, vit_peer, vit_verify, vit_verify_2024),
+    "vit-rows": (vit_beside, vit_peer, vit_verify, vit_before, vit_verify_2024),
     "small": (small_blocks,),
     "proofs": (certificates, vit_certificates),
     "tests": (soundness, soundness_tree, mutation),

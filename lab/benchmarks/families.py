@@ -2,7 +2,10 @@
 
 python lab/benchmarks/families.py [--out FILE] [--names NAME ...]
 
-Families whose library is not installed (`timm`) keep the rows that they have in FILE.
+Families whose library is not installed (`timm`) keep the rows that they have in FILE. To have it without touching the
+environment, with the torchvision that belongs to the installed torch (another one breaks transformers too):
+  pip install --no-deps --target /tmp/timm timm pillow torchvision==VERSION
+  PYTHONPATH=/tmp/timm python lab/benchmarks/families.py
 """
 
 from __future__ import annotations

@@ -1,6 +1,7 @@
 """auto_LiRPA's CROWN on the files of the suite: its answers beside ours in verdicts.json.
 
 python lab/benchmarks/suite_peer.py SUITE VERDICTS --peer CHECKOUT [--families max_of_k ...] [--seconds 120]
+    [--networks max-of-2 ...] [--jobs 1]
 
 SUITE is what `vertex suite make` wrote, VERDICTS what `vertex suite verdicts` wrote; rows get `auto_LiRPA complex` and
 `auto_LiRPA lse`, its two rules for the softmax: unsat if every margin's bound is above 0, else unknown (a bound alone
@@ -10,7 +11,8 @@ by onnx2pytorch, as α,β-CROWN does. CHECKOUT is a clone of auto_LiRPA; what it
 environment:
   pip install --no-deps --target /tmp/deps appdirs graphviz tqdm pyyaml packaging onnx2pytorch==0.4.1
   PYTHONPATH=/tmp/deps python lab/benchmarks/suite_peer.py ...
-It has no rule for Erf, but one for GELU: the five ops of a GELU are given to it as one.
+It has no rule for Erf, but one for GELU: the five ops of a GELU are given to it as one. onnx2pytorch cannot add to a
+constant and knows no shared weights: it is given x + c in place of c + x, and copies.
 Every bound is compared with the margins at 200 points of the box: one above them would be `wrong`, and is written so.
 """
 
@@ -27,6 +29,8 @@ import time
 import traceback
 import types
 import warnings
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -58,25 +62,29 @@ def main() -> None:
         default=120.0,
         help="of processor time, for all questions about one network by one rule",
     )
+    parser.add_argument("--jobs", type=int, default=1, help="networks that are asked about at a time")
     parser.add_argument("--ask", nargs=3, metavar=("FAMILY", "NETWORK", "RULE"), help="one network: print its answers")
     options = parser.parse_args()
     record = json.loads(options.verdicts.read_text())
     if options.ask is not None:
         asked(options, record)
         return
-    for family, rows in record["rows"].items():
-        if options.families is not None and family not in options.families:
-            continue
-        for network in dict.fromkeys(row["network"] for row in rows.values()):
-            if options.networks is not None and network not in options.networks:
-                continue
-            for rule in RULES:
-                for row in rows.values():
-                    if row["network"] == network:
-                        row[f"auto_LiRPA {rule}"] = "not finished"
-                for name, answer in answers(options, family, network, rule).items():
-                    rows[name][f"auto_LiRPA {rule}"] = answer["status"]
-                    rows[name][f"auto_LiRPA {rule} seconds"] = answer["seconds"]
+    asks = [
+        (family, network, rule)
+        for family, rows in record["rows"].items()
+        for network in dict.fromkeys(row["network"] for row in rows.values())
+        for rule in RULES
+        if (options.families is None or family in options.families)
+        and (options.networks is None or network in options.networks)
+    ]
+    with ThreadPoolExecutor(options.jobs) as pool:
+        for (family, network, rule), found in zip(asks, pool.map(partial(answers, options), asks), strict=True):
+            for name, row in record["rows"][family].items():
+                if row["network"] == network:
+                    answer = found.get(name, {"status": "not finished"})
+                    row[f"auto_LiRPA {rule}"] = answer["status"]
+                    if "seconds" in answer:
+                        row[f"auto_LiRPA {rule} seconds"] = answer["seconds"]
             write_whole(options.verdicts, (json.dumps(record, indent=1) + "\n").encode())
     record["peers"] = {f"auto_LiRPA {rule}": counts(record["rows"], f"auto_LiRPA {rule}") for rule in RULES}
     write_whole(options.verdicts, (json.dumps(record, indent=1) + "\n").encode())
@@ -85,8 +93,9 @@ def main() -> None:
         print(*contradictions(record, f"auto_LiRPA {rule}"), sep="\n")
 
 
-def answers(options: argparse.Namespace, family: str, network: str, rule: str) -> dict[str, dict[str, Any]]:
+def answers(options: argparse.Namespace, ask: tuple[str, str, str]) -> dict[str, dict[str, Any]]:
     """The answers of one process; a process that is ended or dies leaves those it had printed."""
+    family, network, rule = ask
     command = [sys.executable, __file__, str(options.suite), str(options.verdicts), "--peer", str(options.peer)]
     command += ["--seconds", str(options.seconds), "--ask", family, network, rule]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
@@ -129,6 +138,7 @@ def status_of(options: argparse.Namespace, folder: Path, network: str, name: str
     library, converter = importlib.import_module("auto_LiRPA"), importlib.import_module("onnx2pytorch")
     onnx = importlib.import_module("onnx")
     proto = onnx.load(folder / "onnx" / f"{network}.onnx")
+    constants_last(proto)
     gelus = fused(proto)
     net = converter.ConvertModel(proto, experimental=True)
     for output in gelus:
@@ -171,6 +181,21 @@ class _Gelu(torch.autograd.Function):
 class Gelu(nn.Module):
     def forward(self, x: Tensor) -> Tensor:
         return _Gelu.apply(x)  # type: ignore[no-any-return]
+
+
+def constants_last(proto: Any) -> None:
+    """Write c + x as x + c, and shared weights as copies: onnx2pytorch adds in place, and cannot share weights."""
+    weights = {tensor.name: tensor for tensor in proto.graph.initializer}
+    for node in list(proto.graph.node):
+        if node.op_type == "Identity" and node.input[0] in weights:
+            copy = proto.graph.initializer.add()
+            copy.CopyFrom(weights[node.input[0]])
+            copy.name = node.output[0]
+            weights[copy.name] = copy
+            proto.graph.node.remove(node)
+    for node in proto.graph.node:
+        if node.op_type == "Add" and node.input[0] in weights:
+            node.input[0], node.input[1] = node.input[1], node.input[0]
 
 
 def fused(proto: Any) -> list[str]:

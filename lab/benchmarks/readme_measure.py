@@ -125,7 +125,7 @@ MEASURES: dict[str, Measure] = {
     "certificates": _script("certificates", "certificates.json", needs=(ONE_BLOCK, VIT, "hours")),
     "soundness": Measure("vertex bench soundness", "--out {to}", {"soundness.json": "soundness.json"}, ("hours",)),
     "soundness-tree": Measure(
-        "vertex bench soundness --family tree --seeds 1200 --seconds 1",
+        "vertex bench soundness --family tree --seeds 1500 --first 20000 --seconds 1",
         "--out {to}",
         {"soundness.json": "soundness_tree.json"},
         ("hours",),

@@ -23,6 +23,8 @@ sys.path.append(str(ROOT / "lab" / "benchmarks"))  # scripts, not a package
 import anchors  # noqa: E402
 import deep_memory  # noqa: E402
 import vit  # noqa: E402
+import vit_attacks  # noqa: E402
+import vit_before  # noqa: E402
 
 needs_anchors = pytest.mark.skipif(not anchors.DATA.is_dir(), reason=f"no anchor files at {anchors.DATA}")
 VIT = vit.SHARED / "data" / "vit"
@@ -245,3 +247,36 @@ def test_the_scripts_explain_themselves(script: str) -> None:
         [sys.executable, ROOT / "lab" / "benchmarks" / script, "--help"], capture_output=True, text=True, check=True
     )
     assert f"python lab/benchmarks/{script}" in told.stdout
+
+
+def test_attacks_go_into_the_rows_of_runs(tmp_path: Path) -> None:
+    """The longest attack counts; what failed does not, nor what is not `unsat`."""
+    run, attacks = tmp_path / "run.json", tmp_path / "attacks.json"
+    rows = [{"vnnlib": name, "result": result} for name, result in (("a", "unsat"), ("b", "sat"), ("c", "unsat"))]
+    run.write_text(json.dumps({"rows": rows}))
+    plain = {"broken": False, "nearest": 0.5, "visited": 9, "seconds": 60.0, "seed": 1, "device": "cpu"}
+    longer = [{"vnnlib": "a", **plain}, {"vnnlib": "a", **plain, "seconds": 5.0}, {"vnnlib": "c", "failed": "so"}]
+    attacks.write_text(json.dumps({"rows": longer}))
+    assert vit_attacks.merge([run], [attacks]) == 0
+    saved = json.loads(run.read_text())
+    assert saved["rows"][0]["attack"] == plain
+    assert "attack" not in saved["rows"][1]
+    assert "attack" not in saved["rows"][2]
+    assert saved["attacked"] == {"seconds": 60.0, "instances": 1, "broken": []}
+    attacks.write_text(json.dumps({"rows": [{"vnnlib": "c", **plain, "broken": True}]}))
+    assert vit_attacks.merge([run], [attacks]) == 1
+
+
+def test_two_versions_are_compared_where_both_decide() -> None:
+    def row(name: str, version: str, status: str, seconds: float) -> dict[str, Any]:
+        return {"name": f"pgd_2_3_16_{name}", "version": version, "status": status, "wall": seconds, "cpu": seconds}
+
+    rows = [row("1", "old", "unsat", 8.0), row("1", "new", "unsat", 2.0), row("2", "old", "timeout", 100.0)]
+    rows += [row("2", "new", "unsat", 50.0), row("3", "old", "unsat", 1.0)]
+    found = vit_before.summary(rows)
+    line = found["pgd_2_3_16"]
+    assert (line["instances"], line["decided_by_both"], line["new"]["decided"]) == (2, 1, 2)
+    assert line["old_over_new_wall"] == 4.0
+    assert found["contradictions"] == []
+    rows += [row("4", "old", "unsat", 1.0), row("4", "new", "sat", 1.0)]
+    assert vit_before.summary(rows)["contradictions"] == ["pgd_2_3_16_4"]

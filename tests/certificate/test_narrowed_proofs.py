@@ -146,7 +146,7 @@ def test_a_search_that_narrowed_is_proved_by_rounds() -> None:
     assert record.narrowed
     assert not {leaf.objective for leaf in record.leaves} & record.narrowed.keys()
     searched = Searched(whole.question.on_parts(), rules_of(options), record, {0: 0, 1: 1, 2: 2})
-    part = CertificatePart(lower, upper, cases("gelu", 1e-6), searched=searched)
+    part = CertificatePart(lower, upper, cases("gelu", 1e-6), searches=(searched,))
     assert part.was_narrowed
     said: list[str] = []
     found = prove(whole.graph, [part], Effort(ascent=Ascent(steps=8)), about=about(), report=said.append)
@@ -339,7 +339,7 @@ def test_the_tree_of_a_search_over_what_is_left_is_the_proof(monkeypatch: pytest
     by_narrowing(found, HOW)
     assert check(written([found], about())).accepted
     found.margins[0] = -np.inf
-    by_narrowing(found, dataclasses.replace(how, searched=searched))
+    by_narrowing(found, dataclasses.replace(how, searches=(searched,)))
     last = found.header["proofs"][-1]
     assert last["cases"] == [0], "with the cuts of the search too"
     assert int((found.arrays[last["tree"]["node"]] < 0).sum()) == len(tree.record.leaves)

@@ -119,9 +119,14 @@ def question(name: str, radius: float, share: float, seed: int = 3) -> tuple[Net
     return net, ForbiddenCase(row, np.array([seen + (1 - share) * whole]), np.ones(1))
 
 
-def answered(net: Net, case: ForbiddenCase, search: Search, *, narrowing: float = 0.0) -> Answer:
-    """The cascade's answer, with its searches: trees over the whole set, unless that may be narrowed."""
-    search = dataclasses.replace(search, narrowing=narrowing)
+def answered(
+    net: Net, case: ForbiddenCase, search: Search, *, narrowing: float = 0.0, early: float = 0.0
+) -> Answer:
+    """The cascade's answer, with its searches: trees over the whole set, unless that may be narrowed.
+
+    early: the share of the time for a tree over the boxes of crown.
+    """
+    search = dataclasses.replace(search, narrowing=narrowing, early=early)
     row = {k: Fraction(float(c)) for k, c in enumerate(case.rows[0])}
     conjunction = Conjunction((Inequality(row, Fraction(float(case.bound[0]))),))
     lower, upper = net.lower.ravel(), net.upper.ravel()
@@ -131,7 +136,26 @@ def answered(net: Net, case: ForbiddenCase, search: Search, *, narrowing: float 
 
 def searched_of(answer: Answer) -> Searched:
     (found,) = answer.searched
-    return Searched(found.question, found.rules, found.record, dict(enumerate(found.numbers)))
+    return Searched(found.question, found.rules, found.record, {k: number for k, (number, _) in found.excluded.items()})
+
+
+def test_the_tree_over_the_boxes_of_crown_is_the_proof(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nothing is searched or optimised again, and the ellipsoids of values are fitted to what the tree asks."""
+    monkeypatch.setattr(planting, "FITTED", 0)
+    net, case = question("three blocks", 0.05, 0.2)
+    answer = answered(net, case, Search(seconds=60.0, domains=6000), early=1.0)
+    assert (answer.verdict, "joint" in answer.seconds) == ("verified", False), answer.reason
+    (leaves,) = (found.record.leaves for found in answer.searched)
+    assert len(leaves) > 1
+    for name in ("by_ascent", "by_branching"):
+        monkeypatch.setattr(prove.Prover, name, lambda *_, **__: pytest.fail("a second search"))
+    part = CertificatePart(net.lower, net.upper, [case], searches=(searched_of(answer),))
+    found = certificate.prove(net.graph, [part], Effort(), about={"model": {"sha256": "0" * 64}})
+    assert found.certificate is not None, found.margins
+    (part_header,) = exact.read(found.certificate.data).header["parts"]
+    assert part_header["proofs"][-1]["tree"]["fitted"]
+    accepted(found.certificate.data)
+    everything_holds(net, found.certificate.data, 12)
 
 
 @pytest.mark.parametrize(("name", "radius"), [("relu", 0.6), ("causal mask", 0.3)])
@@ -142,7 +166,7 @@ def test_a_search_that_may_narrow_is_proved(name: str, radius: float) -> None:
     assert answer.verdict == "verified"
     searched = searched_of(answer)
     assert 0 in searched.record.narrowed
-    part = CertificatePart(net.lower, net.upper, [case], searched=searched)
+    part = CertificatePart(net.lower, net.upper, [case], searches=(searched,))
     assert part.was_narrowed
     found = certificate.prove(net.graph, [part], Effort(), about={"model": {"sha256": "0" * 64}})
     assert found.certificate is not None, found.margins
@@ -164,7 +188,7 @@ def test_the_tree_that_decided_is_the_proof(name: str, radius: float, monkeypatc
 
     for again in ("branch", "ascend"):
         monkeypatch.setattr(prove, again, never)
-    part = CertificatePart(net.lower, net.upper, [case], searched=searched_of(answer))
+    part = CertificatePart(net.lower, net.upper, [case], searches=(searched_of(answer),))
     found = certificate.prove(net.graph, [part], Effort(), about={"model": {"sha256": "0" * 64}})
     assert found.certificate is not None, found.margins
     verdict = accepted(found.certificate.data)
@@ -199,7 +223,7 @@ def test_a_late_box_and_fitted_ellipsoids_are_proved(monkeypatch: pytest.MonkeyP
     record = answer.searched[0].record
     assert record.late is not None
     assert record.functionals
-    part = CertificatePart(net.lower, net.upper, [case], searched=searched_of(answer))
+    part = CertificatePart(net.lower, net.upper, [case], searches=(searched_of(answer),))
     found = certificate.prove(net.graph, [part], Effort(), about={"model": {"sha256": "0" * 64}})
     assert found.certificate is not None, found.margins
     written = exact.read(found.certificate.data)
@@ -227,7 +251,7 @@ def test_where_a_leaf_does_not_prove_the_search_goes_on(share: float, monkeypatc
         return found
 
     monkeypatch.setattr(proof, "leaf_bounds", weaker)
-    part = CertificatePart(net.lower, net.upper, [case], searched=searched_of(answer))
+    part = CertificatePart(net.lower, net.upper, [case], searches=(searched_of(answer),))
     found = certificate.prove(net.graph, [part], Effort(), about={"model": {"sha256": "0" * 64}})
     monkeypatch.setattr(proof, "leaf_bounds", real)
     assert found.certificate is not None, found.margins
@@ -243,13 +267,13 @@ def test_a_search_that_has_not_ended_proves_nothing() -> None:
     """Its leaves do not cover the set, whatever is asked."""
     net, case = question("peaked", 0.3, 0.3)
     answer = answered(net, case, Search(seconds=60.0, domains=60))
-    assert answer.verdict == "unknown"
-    record = answer.searched[0].record
-    assert record.leaves
-    assert record.open == {0}
+    assert (answer.verdict, answer.searched) == ("unknown", ())
+    net, case = question("relu", 0.6, 0.4)
+    searched = searched_of(answered(net, case, Search(seconds=60.0, domains=4000)))
+    searched.record.open = {0}
     prover = prove.Prover(net.graph, net.lower, net.upper)
     prover.state([case])
-    prover.by_search(searched_of(answer))
+    prover.by_search(searched)
     assert not prover.header["proofs"]
     assert prover.open() == [0]
 
@@ -262,6 +286,6 @@ def test_a_search_about_another_network_is_refused() -> None:
         certificate.prove(
             other.graph,
             [CertificatePart(other.lower, other.upper, [ForbiddenCase(rows_of(other, 1), np.full(1, 1e9), np.ones(1))],
-                             searched=searched_of(answer))],
+                             searches=(searched_of(answer),))],
             Effort(),
         )  # fmt: skip

@@ -111,6 +111,14 @@ class Record:
             leaf for leaf in self.leaves if not any(leaf.splits[: len(splits)] == splits for splits in inside)
         ]
 
+    def forget(self, objectives: Iterable[int]) -> None:
+        """Forget all about some objectives: another search decides them, or none does."""
+        gone = set(objectives)
+        self.leaves = [leaf for leaf in self.leaves if leaf.objective not in gone]
+        self.functionals = {k: each for k, each in self.functionals.items() if k not in gone}
+        self.narrowed = {k: each for k, each in self.narrowed.items() if k not in gone}
+        self._stored.clear()
+
     def note_late(self, entries: AscendedEntries) -> None:
         """Note how the box was optimised that the last exact splits cut."""
         self.late = entries

@@ -56,12 +56,12 @@ class CertificatePart:
     cases: Sequence[ForbiddenCase]
     region: Region | None = None
     """the set, a batch of one, if it is not that box; of a kind that `input_sets.checked_set` knows"""
-    searched: Searched | None = None
-    """a search over the set that has excluded some of the cases: the proof begins with its trees"""
+    searches: tuple[Searched, ...] = ()
+    """searches over the set, each of which has excluded some of the cases: the proof begins with their trees"""
 
     def weighed(self) -> list[ForbiddenCase]:
-        """The cases, with the weights that the search has used where they have none."""
-        weights = {} if self.searched is None else self.searched.weights
+        """The cases, with the weights that the searches have used where they have none."""
+        weights = {case: own for searched in self.searches for case, own in searched.weights.items()}
         return [
             case._replace(weights=weights[i]) if case.weights is None and i in weights else case
             for i, case in enumerate(self.cases)
@@ -69,8 +69,8 @@ class CertificatePart:
 
     @property
     def was_narrowed(self) -> bool:
-        """Whether the search has narrowed the set of a case: then so does the proof, before it tries anything else."""
-        return self.searched is not None and bool(self.searched.record.narrowed)
+        """Whether a search has narrowed the set of a case: then so does the proof, before it tries anything else."""
+        return any(searched.record.narrowed for searched in self.searches)
 
     @classmethod
     def over(cls, region: Region, cases: Sequence[ForbiddenCase]) -> CertificatePart:
@@ -213,9 +213,10 @@ def _prove(graph: Graph, part: CertificatePart, effort: Effort, report: Report) 
 
 def _by_search(prover: Prover, part: CertificatePart, report: Report) -> None:
     """The cases that are open and that a search has excluded, by its trees."""
-    if part.searched is None or not prover.open():
+    if not part.searches or not prover.open():
         return
-    prover.by_search(part.searched.only(prover.open()))
+    for searched in part.searches:
+        prover.by_search(searched.only(prover.open()))
     report(f"trees proved, {len(prover.open())} of {len(part.cases)} cases open")
 
 
@@ -225,9 +226,9 @@ def _by_narrowing(prover: Prover, part: CertificatePart, effort: Effort, report:
         return
     count = len(prover.cases)
     report(f"narrowing, {len(prover.open())} of {count} cases open")
-    trees = {} if part.searched is None else part.searched.narrowed_trees()
+    trees = {case: tree for searched in part.searches for case, tree in searched.narrowed_trees().items()}
     own = effort.search if search else None
-    by_narrowing(prover, Narrowing(effort.ascent, effort.pieces, own, trees, part.searched))
+    by_narrowing(prover, Narrowing(effort.ascent, effort.pieces, own, trees, part.searches))
     report(f"narrowed, {len(prover.open())} of {count} cases open")
 
 

@@ -107,7 +107,7 @@ class Prover:
         self.rules, self.deadline, self.memory, self.is_forward = rules, deadline, Memory(), forward
         self.claims = True
         """whether steps claim ranges, a little wider than what was proved; else what is proved is known"""
-        self.planter = Planter(graph, self.low, lambda number: self.known.planes(number).exact is not None)
+        self.planter = Planter(graph, self.low, self.known)
         self.late: list[AscendedEntries] = []
         """the boxes of searches that are proved"""
         self.op_of = {number: node.op for node, number in self.low.at.items()}
@@ -129,7 +129,7 @@ class Prover:
         inner = copy.copy(self)
         inner.known, inner.region, inner.claims, inner.late, inner.arrays = known, region or self.region, False, [], {}
         inner.header = {"lines": {}, "steps": [], "property": [], "proofs": []}
-        inner.planter = Planter(self.graph, self.low, lambda number: known.planes(number).exact is not None)
+        inner.planter = Planter(self.graph, self.low, known)
         if region is not None:
             inner._prove_boxes()
         return inner

@@ -17,6 +17,7 @@ from tests.certificate.exact import Written
 from tests.certificate.made import Net, accepted, boxed, made, outputs, rows_of
 from tests.certificate.packed import unpacked
 from tests.search.cascade_cases import BLIND
+from vertex_softmax.bounds.ascent import Ascent
 from vertex_softmax.bounds.branch_and_bound import Search
 from vertex_softmax.bounds.choice import Choice, Multipliers
 from vertex_softmax.bounds.frontier import Part
@@ -142,8 +143,8 @@ def searched_of(answer: Answer) -> Searched:
 def test_the_tree_over_the_boxes_of_crown_is_the_proof(monkeypatch: pytest.MonkeyPatch) -> None:
     """Nothing is searched or optimised again, and the ellipsoids of values are fitted to what the tree asks."""
     monkeypatch.setattr(planting, "FITTED", 0)
-    net, case = question("three blocks", 0.05, 0.2)
-    answer = answered(net, case, Search(seconds=60.0, domains=6000), early=1.0)
+    net, case = question("three blocks", 0.1, -0.05)
+    answer = answered(net, case, Search(seconds=60.0, domains=2000, root=Ascent(steps=0)), early=1.0)
     assert (answer.verdict, "joint" in answer.seconds) == ("verified", False), answer.reason
     (leaves,) = (found.record.leaves for found in answer.searched)
     assert len(leaves) > 1

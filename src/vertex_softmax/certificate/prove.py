@@ -79,7 +79,7 @@ class Prover:
     The set is `region`, of one input; or, if that is None, the box from lower to upper (*input shape).
     """
 
-    # Seven: the set may be given by its box alone.
+    # Eight: the set may be given by its box alone; and which boxes are proved.
     def __init__(
         self,
         graph: Graph,
@@ -89,6 +89,7 @@ class Prover:
         deadline: float | None = None,
         *,
         forward: bool = False,
+        lean: bool = False,
         region: Region | None = None,
     ) -> None:
         self.graph, self.low = graph, lowered(graph)
@@ -105,6 +106,8 @@ class Prover:
         self.nodes = network(File({"graph": self.low.entries}, self.low.arrays))
         self.known = Known(self.nodes, given.lower, given.upper, given=given)
         self.rules, self.deadline, self.memory, self.is_forward = rules, deadline, Memory(), forward
+        self.is_lean = lean
+        """whether scores of attentions have their box by intervals, and passes less their mean alone"""
         self.claims = True
         """whether steps claim ranges, a little wider than what was proved; else what is proved is known"""
         self.planter = Planter(graph, self.low, self.known)
@@ -174,7 +177,8 @@ class Prover:
         entries = np.arange(size)
         if all(op == "Relu" for op, _, _ in users if _bends(op)):
             entries = np.flatnonzero((box.lo < 0) & (box.hi > 0))
-        for rule in self.rules if len(entries) or self.claims else ():
+        centred = self.is_lean and all(op == "Attention" and place == 0 for op, _, place in users)
+        for rule in self.rules if (len(entries) or self.claims) and not centred else ():
             found_box = proof.box_by_pass(self.known, number, entries, rule)
             self._claim(
                 "box", number, found_box, rule=rule, entries=self._keep(f"box.{number}.{rule}.entries", entries)
@@ -282,7 +286,8 @@ class Prover:
     def over(self, region: CutRegion) -> Prover:
         """A prover of the same kind over a narrower set, (1, *input shape); it has no cases yet."""
         lower, upper = (end[0].numpy() for end in region.box)
-        return Prover(self.graph, lower, upper, self.rules, self.deadline, forward=self.is_forward, region=region)
+        kind = {"forward": self.is_forward, "lean": self.is_lean}
+        return Prover(self.graph, lower, upper, self.rules, self.deadline, region=region, **kind)
 
     def open(self) -> list[int]:
         """The cases that are not excluded yet."""

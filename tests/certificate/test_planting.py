@@ -210,7 +210,7 @@ def test_the_checker_bounds_leaves_as_the_search_did(name: str, radius: float, o
     prover.state([case])
     leaves = searched.record.leaves
     tree, arrays = prover.planter.tree(searched, leaves, "t")
-    bounds = prover._leaf_bounds(tree, arrays, 0, [None] * len(leaves))
+    bounds = prover.leaf_bounds(tree, arrays, 0, [None] * len(leaves))
     ordered = planting.preorder(leaves)[1]
     assert max(abs(bound - leaf.bound) for bound, leaf in zip(bounds, ordered, strict=True)) < off
 

@@ -25,6 +25,7 @@ from vertex_softmax.certificate.narrowed_proofs import Narrowing, by_narrowing
 from vertex_softmax.certificate.planting import Searched
 from vertex_softmax.certificate.prove import ForbiddenCase, Prover, written
 from vertex_softmax.certificate.room import require_room
+from vertex_softmax.certificate.score_boxes import ScoreBoxes, are_enough
 from vertex_softmax.foundation.errors import OutOfTimeError
 from vertex_softmax.foundation.files import write_whole
 from vertex_softmax.foundation.precision import full_precision
@@ -217,11 +218,17 @@ def _prove(graph: Graph, part: CertificatePart, effort: Effort, report: Report) 
 
 def _prove_lean(graph: Graph, part: CertificatePart, effort: Effort, report: Report) -> Prover:
     """The prover over boxes that take less time, with what was found already: nothing is optimised or searched."""
-    prover = Prover(graph, part.lower, part.upper, deadline=effort.deadline, lean=True, region=part.region)
+    how = {"scores": ScoreBoxes.INTERVALS, "region": part.region}
+    prover = Prover(graph, part.lower, part.upper, deadline=effort.deadline, **how)  # type: ignore[arg-type]
     prover.memory = effort.memory
     prover.state(part.weighed())
     prover.by_rule(RowRule.AFFINE)
     report(f"lean boxes proved, {len(prover.open())} of {len(part.cases)} cases open")
+    searched = [each for each in part.searches if each.only(prover.open()).cases]
+    if prover.open() and not (searched and all(are_enough(prover, each) for each in searched)):
+        prover.centre_scores()
+        prover.by_rule(RowRule.AFFINE)
+        report(f"scores centred, {len(prover.open())} of {len(part.cases)} cases open")
     _by_search(prover, part, report)
     if part.was_narrowed:
         _by_narrowing(prover, part, effort, report, search=False)

@@ -39,7 +39,7 @@ from vertex_softmax.ops.rules import RowRule, Rules
 Array = NDArray[np.float64]
 Values = Mapping[tuple[int, str], NDArray[Any]]
 """By the checker's node and name: the values of one leaf, (1, ...)."""
-FITTED = 2
+FITTED = 4
 """Ellipsoids are fitted for trees of so many leaves per number of a row: for fewer, sums are quicker, and tighter."""
 PLACES = ("place", "slope", "level")
 """The free parameters of the affine vertex rule."""

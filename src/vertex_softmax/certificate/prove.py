@@ -39,6 +39,7 @@ from vertex_softmax.certificate.input_sets import checked_set, header_of_set
 from vertex_softmax.certificate.lowering import lowered
 from vertex_softmax.certificate.planting import Planter, Searched, preorder
 from vertex_softmax.certificate.recording import Recorded
+from vertex_softmax.certificate.score_boxes import ScoreBoxes
 from vertex_softmax.certificate.touching import touching
 from vertex_softmax.certificate.writing import WrittenPart
 from vertex_softmax.foundation.errors import InternalError, OutOfTimeError
@@ -89,7 +90,7 @@ class Prover:
         deadline: float | None = None,
         *,
         forward: bool = False,
-        lean: bool = False,
+        scores: ScoreBoxes = ScoreBoxes.ALL,
         region: Region | None = None,
     ) -> None:
         self.graph, self.low = graph, lowered(graph)
@@ -106,8 +107,7 @@ class Prover:
         self.nodes = network(File({"graph": self.low.entries}, self.low.arrays))
         self.known = Known(self.nodes, given.lower, given.upper, given=given)
         self.rules, self.deadline, self.memory, self.is_forward = rules, deadline, Memory(), forward
-        self.is_lean = lean
-        """whether scores of attentions have their box by intervals, and passes less their mean alone"""
+        self.scores = scores
         self.claims = True
         """whether steps claim ranges, a little wider than what was proved; else what is proved is known"""
         self.planter = Planter(graph, self.low, self.known)
@@ -177,15 +177,24 @@ class Prover:
         entries = np.arange(size)
         if all(op == "Relu" for op, _, _ in users if _bends(op)):
             entries = np.flatnonzero((box.lo < 0) & (box.hi > 0))
-        centred = self.is_lean and all(op == "Attention" and place == 0 for op, _, place in users)
-        for rule in self.rules if (len(entries) or self.claims) and not centred else ():
+        spared = self.scores < ScoreBoxes.ALL and all(op == "Attention" and place == 0 for op, _, place in users)
+        for rule in self.rules if (len(entries) or self.claims) and not spared else ():
             found_box = proof.box_by_pass(self.known, number, entries, rule)
             self._claim(
                 "box", number, found_box, rule=rule, entries=self._keep(f"box.{number}.{rule}.entries", entries)
             )
         for op, k, place in users:
-            if op == "Attention" and place == 0:
+            if op == "Attention" and place == 0 and self.scores > ScoreBoxes.INTERVALS:
                 self._centre(number, k)
+
+    def centre_scores(self) -> None:
+        """Prove boxes of all scores less their means, where there are none yet."""
+        self.scores = max(self.scores, ScoreBoxes.CENTRED)
+        with np.errstate(all="ignore"):
+            for k, node in enumerate(self.nodes):
+                if node.op == "Attention" and k not in self.known.centred:
+                    self.in_time()
+                    self._centre(node.inputs[0], k)
 
     def _centre(self, number: int, user: int) -> None:
         """The scores less their mean by the softmax at the centre."""
@@ -286,8 +295,8 @@ class Prover:
     def over(self, region: CutRegion) -> Prover:
         """A prover of the same kind over a narrower set, (1, *input shape); it has no cases yet."""
         lower, upper = (end[0].numpy() for end in region.box)
-        kind = {"forward": self.is_forward, "lean": self.is_lean}
-        return Prover(self.graph, lower, upper, self.rules, self.deadline, region=region, **kind)
+        kind = {"forward": self.is_forward, "scores": self.scores, "region": region}
+        return Prover(self.graph, lower, upper, self.rules, self.deadline, **kind)  # type: ignore[arg-type]
 
     def open(self) -> list[int]:
         """The cases that are not excluded yet."""
@@ -344,7 +353,7 @@ class Prover:
                 return
             tree, arrays = self.planter.tree(searched, leaves, f"proof.{len(self.header['proofs'])}")
             ordered = preorder(leaves)[1]
-            bounds = self._leaf_bounds(tree, arrays, case, [proved.get(id(leaf)) for leaf in ordered])
+            bounds = self.leaf_bounds(tree, arrays, case, [proved.get(id(leaf)) for leaf in ordered])
             proved = {id(leaf): bound for leaf, bound in zip(ordered, bounds, strict=True)}
             least = limit + SURE * (1 + abs(limit))
             weak = [leaf for leaf in ordered if not proved[id(leaf)] > least]
@@ -360,7 +369,7 @@ class Prover:
             self.arrays.update(arrays)
             self.header["proofs"].append({"cases": [case], "tree": tree})
 
-    def _leaf_bounds(
+    def leaf_bounds(
         self, tree: dict[str, Any], arrays: dict[str, NDArray[Any]], case: int, known: Sequence[float | None]
     ) -> list[float]:
         """The checker's bounds over all leaves of a tree, in preorder; those that are known already are not made."""

@@ -120,9 +120,7 @@ def question(name: str, radius: float, share: float, seed: int = 3) -> tuple[Net
     return net, ForbiddenCase(row, np.array([seen + (1 - share) * whole]), np.ones(1))
 
 
-def answered(
-    net: Net, case: ForbiddenCase, search: Search, *, narrowing: float = 0.0, early: float = 0.0
-) -> Answer:
+def answered(net: Net, case: ForbiddenCase, search: Search, *, narrowing: float = 0.0, early: float = 0.0) -> Answer:
     """The cascade's answer, with its searches: trees over the whole set, unless that may be narrowed.
 
     early: the share of the time for a tree over the boxes of crown.

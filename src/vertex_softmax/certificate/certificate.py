@@ -69,6 +69,11 @@ class CertificatePart:
         ]
 
     @property
+    def decided(self) -> set[int]:
+        """The cases that searches have excluded: by a tree, or over a narrower set."""
+        return {case for searched in self.searches for k, case in searched.cases.items() if searched.record.has(k)}
+
+    @property
     def was_narrowed(self) -> bool:
         """Whether a search has narrowed the set of a case: then so does the proof, before it tries anything else."""
         return any(searched.record.narrowed for searched in self.searches)
@@ -217,7 +222,7 @@ def _prove(graph: Graph, part: CertificatePart, effort: Effort, report: Report) 
 
 
 def _prove_lean(graph: Graph, part: CertificatePart, effort: Effort, report: Report) -> Prover:
-    """The prover over boxes that take less time, with what was found already: nothing is optimised or searched."""
+    """The prover over boxes that take less time, with what was found already: nothing is searched again."""
     how = {"scores": ScoreBoxes.INTERVALS, "region": part.region}
     prover = Prover(graph, part.lower, part.upper, deadline=effort.deadline, **how)  # type: ignore[arg-type]
     prover.memory = effort.memory
@@ -232,6 +237,8 @@ def _prove_lean(graph: Graph, part: CertificatePart, effort: Effort, report: Rep
     _by_search(prover, part, report)
     if part.was_narrowed:
         _by_narrowing(prover, part, effort, report, search=False)
+    if effort.ascent.steps > 0 and set(prover.open()) - part.decided:
+        prover.by_ascent(effort.ascent, effort.pieces)
     return prover
 
 

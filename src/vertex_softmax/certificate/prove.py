@@ -19,8 +19,6 @@ import torch
 from numpy.typing import NDArray
 
 from vertex_softmax.bounds.ascent import AscendedEntries, Ascent, Beginning, ascend
-from vertex_softmax.bounds.box_passes import all_boxes
-from vertex_softmax.bounds.boxes import Boxes
 from vertex_softmax.bounds.branch_and_bound import Aim, Progress, Search, Watchers
 from vertex_softmax.bounds.coefficients import Objective
 from vertex_softmax.bounds.frontier import Part
@@ -38,6 +36,7 @@ from vertex_softmax.certificate.checker.trees import read_packed
 from vertex_softmax.certificate.input_sets import checked_set, header_of_set
 from vertex_softmax.certificate.lowering import lowered
 from vertex_softmax.certificate.planting import Planter, Searched, preorder
+from vertex_softmax.certificate.proved_boxes import Proved, proved_boxes
 from vertex_softmax.certificate.recording import Recorded
 from vertex_softmax.certificate.score_boxes import ScoreBoxes
 from vertex_softmax.certificate.touching import touching
@@ -48,9 +47,7 @@ from vertex_softmax.graph.ir import Graph
 from vertex_softmax.methods.bab import branch, rules_of
 from vertex_softmax.methods.bound import Bound
 from vertex_softmax.methods.options import Options
-from vertex_softmax.ops.contract import CentredRows
 from vertex_softmax.ops.elementwise import Elementwise
-from vertex_softmax.ops.generators import Generators
 from vertex_softmax.ops.interval import Interval
 from vertex_softmax.ops.rules import RowRule, Rules
 from vertex_softmax.search.mixing import mix
@@ -65,13 +62,6 @@ FEW, MOST_WEAK = 8, 0.25
 less of the network than the search did, and the tree is not its proof."""
 LONGEST = 600.0
 """Seconds for which a search goes on where there is no deadline."""
-
-
-class Proved(NamedTuple):
-    """The question over the input set, and boxes that know what was proved."""
-
-    question: Question
-    boxes: Boxes
 
 
 class Prover:
@@ -409,22 +399,7 @@ class Prover:
 
     def proved(self) -> Proved:
         """The question over the input set, and boxes that know what was proved."""
-        known = self.known.boxes
-        question = Question.over(self.graph, self.region, memory=self.memory)
-        proved = {node: _box(known[number], node.shape) for node, number in self.low.number.items()}
-        boxes = all_boxes(question, known=[Boxes(1, proved)])
-        for node in question.index.nodes:
-            number = self.low.at[node]
-            if number in self.known.centred:
-                weights, claimed = self.known.centred[number]
-                source = node.inputs[0]
-                shaped = torch.from_numpy(np.array(weights)).reshape(1, *source.shape)
-                boxes = boxes.with_centred(source, node, CentredRows(shaped, _box(claimed, source.shape)))
-            given = self.known.zonotopes.get(self.low.number[node])
-            if given is not None and question.index.wants_generators(node):
-                parts = (torch.from_numpy(np.array(x)).unsqueeze(0) for x in (given.centre, given.columns, given.error))
-                boxes = boxes.with_generators(question.index, node, Generators(*parts))
-        return Proved(question, boxes)
+        return proved_boxes(Question.over(self.graph, self.region, memory=self.memory), self.low, self.known)
 
     def objectives(self, which: Sequence[int]) -> Array:
         """The objectives of some cases, (S, *output shape)."""
@@ -498,12 +473,6 @@ class ForbiddenCase(NamedTuple):
         if self.weights is None:
             raise InternalError("the weights of a case were not chosen")
         return self.weights
-
-
-def _box(box: ProvedInterval, shape: tuple[int, ...]) -> Interval:
-    return Interval(
-        *(torch.from_numpy(np.array(np.broadcast_to(x, box.lo.shape))).reshape(1, *shape) for x in (box.lo, box.hi))
-    )
 
 
 def _bends(op: str) -> bool:

@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 import torch
 
+from tests.bounds.networks import Config, transformer
 from tests.certificate import exact
 from tests.certificate.claims import everything_holds
 from tests.certificate.exact import Written
@@ -112,7 +113,11 @@ def test_parameters_are_rounded_to_what_is_small() -> None:
 
 def question(name: str, radius: float, share: float, seed: int = 3) -> tuple[Net, ForbiddenCase]:
     """A network, and a case whose bound lies between that of the whole set and what is seen: a tree is needed."""
-    net = boxed(made(name).graph, radius, seed)
+    return between(boxed(made(name).graph, radius, seed), share)
+
+
+def between(net: Net, share: float) -> tuple[Net, ForbiddenCase]:
+    """The same of any network."""
     row = rows_of(net, 1, 4)
     points = exact.inside(net.lower, net.upper, 512, np.random.default_rng(0))
     seen = float((outputs(net, points) @ row.T).min())
@@ -141,8 +146,8 @@ def searched_of(answer: Answer) -> Searched:
 def test_the_tree_over_the_boxes_of_crown_is_the_proof(monkeypatch: pytest.MonkeyPatch) -> None:
     """Nothing is searched or optimised again, and the ellipsoids of values are fitted to what the tree asks."""
     monkeypatch.setattr(planting, "FITTED", 0)
-    net, case = question("three blocks", 0.1, -0.05)
-    answer = answered(net, case, Search(seconds=60.0, domains=2000, root=Ascent(steps=0)), early=1.0)
+    net, case = between(boxed(transformer(Config(depth=2, tokens=2, seed=8)), 0.02, 3), -0.1)
+    answer = answered(net, case, Search(seconds=60.0, domains=300, root=Ascent(steps=0)), early=1.0)
     assert (answer.verdict, "joint" in answer.seconds) == ("verified", False), answer.reason
     (leaves,) = (found.record.leaves for found in answer.searched)
     assert len(leaves) > 1
@@ -249,6 +254,7 @@ def test_where_a_leaf_does_not_prove_the_search_goes_on(share: float, monkeypatc
             found[::3] = case.bound[0] - 1e-3
         return found
 
+    monkeypatch.setattr(certificate, "are_enough", lambda *_: False)  # no leaf is tried before
     monkeypatch.setattr(proof, "leaf_bounds", weaker)
     part = CertificatePart(net.lower, net.upper, [case], searches=(searched_of(answer),))
     found = certificate.prove(net.graph, [part], Effort(), about={"model": {"sha256": "0" * 64}})

@@ -222,22 +222,25 @@ def _prove(graph: Graph, part: CertificatePart, effort: Effort, report: Report) 
 
 
 def _prove_lean(graph: Graph, part: CertificatePart, effort: Effort, report: Report) -> Prover:
-    """The prover over boxes that take less time, with what was found already: nothing is searched again."""
+    """The prover over boxes that take less time, with what was found already: nothing is searched again.
+
+    Scores are centred only where intervals are not enough, and a tree is proved only where some of its leaves prove.
+    """
     how = {"scores": ScoreBoxes.INTERVALS, "region": part.region}
     prover = Prover(graph, part.lower, part.upper, deadline=effort.deadline, **how)  # type: ignore[arg-type]
     prover.memory = effort.memory
     prover.state(part.weighed())
     prover.by_rule(RowRule.AFFINE)
     report(f"lean boxes proved, {len(prover.open())} of {len(part.cases)} cases open")
-    searched = [each for each in part.searches if each.only(prover.open()).cases]
-    if prover.open() and not (searched and all(are_enough(prover, each) for each in searched)):
+    if prover.open() and not are_enough(prover, part.searches):
         prover.centre_scores()
         prover.by_rule(RowRule.AFFINE)
         report(f"scores centred, {len(prover.open())} of {len(part.cases)} cases open")
-    _by_search(prover, part, report)
     if part.was_narrowed:
-        _by_narrowing(prover, part, effort, report, search=False)
-    if effort.ascent.steps > 0 and set(prover.open()) - part.decided:
+        _by_narrowing(prover, part, effort, report, search=False, again=False)
+    if prover.open() and are_enough(prover, part.searches):
+        _by_search(prover, part, report)
+    elif effort.ascent.steps > 0 and set(prover.open()) - part.decided:
         prover.by_ascent(effort.ascent, effort.pieces)
     return prover
 
@@ -251,15 +254,21 @@ def _by_search(prover: Prover, part: CertificatePart, report: Report) -> None:
     report(f"trees proved, {len(prover.open())} of {len(part.cases)} cases open")
 
 
-def _by_narrowing(prover: Prover, part: CertificatePart, effort: Effort, report: Report, *, search: bool) -> None:
-    """The cases that are open, in rounds over narrower sets; what they leave is searched anew only if that is said."""
+# Six: whose cases, how much work, who hears of it, and what is done besides what searches have done.
+def _by_narrowing(
+    prover: Prover, part: CertificatePart, effort: Effort, report: Report, *, search: bool, again: bool = True
+) -> None:
+    """The cases that are open, in rounds over narrower sets; what they leave is searched anew only if that is said.
+
+    again: whether sets are narrowed anew where no search has done it, or where what it did does not prove.
+    """
     if effort.search is None or not prover.open():
         return
     count = len(prover.cases)
     report(f"narrowing, {len(prover.open())} of {count} cases open")
     trees = {case: tree for searched in part.searches for case, tree in searched.narrowed_trees().items()}
     own = effort.search if search else None
-    by_narrowing(prover, Narrowing(effort.ascent, effort.pieces, own, trees, part.searches))
+    by_narrowing(prover, Narrowing(effort.ascent, effort.pieces, own, trees, part.searches, again))
     report(f"narrowed, {len(prover.open())} of {count} cases open")
 
 

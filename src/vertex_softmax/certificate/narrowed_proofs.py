@@ -52,6 +52,8 @@ class Narrowing:
     """by case: a search of it over a narrower set, with case and objective 0, whose tree is proved before"""
     searches: Sequence[Searched] = ()
     """those that have narrowed the sets of some cases: what they have done is proved before anything else"""
+    again: bool = True
+    """whether sets are narrowed anew where that is no proof"""
 
 
 def by_narrowing(prover: Prover, how: Narrowing) -> None:
@@ -60,7 +62,7 @@ def by_narrowing(prover: Prover, how: Narrowing) -> None:
         rests = {case: (each, rest) for each in how.searches for case, rest in each.rests().items()}
         for case in prover.open():
             rounds = _Rounds(prover, case, how)
-            if case not in rests or not rounds.run_as(*rests[case]):
+            if (case not in rests or not rounds.run_as(*rests[case])) and how.again:
                 rounds.run()
 
 

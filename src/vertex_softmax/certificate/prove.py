@@ -57,7 +57,7 @@ from vertex_softmax.sets.region import BoxRegion, Region
 Array = NDArray[np.float64]
 ROUNDS = 4
 """How often a tree is proved, and the search goes on between, at most."""
-FEW, MOST_WEAK = 8, 0.25
+FEW, MOST_WEAK = 32, 0.25
 """A search goes on from so many leaves, or from this share of them, at most: where more do not prove, the checker knows
 less of the network than the search did, and the tree is not its proof."""
 LONGEST = 600.0

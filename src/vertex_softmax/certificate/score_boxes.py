@@ -6,6 +6,7 @@ Invariant: nothing is proved here: a trial says only whether a proof is worth it
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from enum import IntEnum
 from typing import TYPE_CHECKING
 
@@ -28,19 +29,22 @@ class ScoreBoxes(IntEnum):
     """by passes, both themselves and less their means"""
 
 
-def are_enough(prover: Prover, searched: Searched) -> bool:
-    """Whether some leaves of the tree of every open case prove it over the boxes that are proved now.
+def are_enough(prover: Prover, searches: Sequence[Searched]) -> bool:
+    """Whether every case that is open has a tree, some leaves of which prove it over the boxes that are proved now.
 
     Not for searches that have narrowed the set: their rounds begin with one bound of the whole.
     """
-    for objective, case in searched.only(prover.open()).cases.items():
-        leaves = [leaf for leaf in searched.record.leaves if leaf.objective == objective]
-        if not leaves or objective in searched.record.narrowed:
-            return False
-        tree, arrays = prover.planter.tree(searched, leaves, "tried")
-        some = range(0, len(leaves), max(1, len(leaves) // TRIED))
-        known = [None if k in some else math.inf for k in range(len(leaves))]
-        bounds = prover.leaf_bounds({**tree, "fitted": {}}, arrays, case, known)  # to fit ellipsoids takes longer
-        if not min(bounds) > float(prover.limits_of([case])[0]):
-            return False
-    return True
+    trees = {case: (each, k) for each in searches for k, case in each.cases.items() if k not in each.record.narrowed}
+    return all(case in trees and _proves(prover, *trees[case], case) for case in prover.open())
+
+
+def _proves(prover: Prover, searched: Searched, objective: int, case: int) -> bool:
+    """Whether some leaves of a tree prove its case."""
+    leaves = [leaf for leaf in searched.record.leaves if leaf.objective == objective]
+    if not leaves:
+        return False
+    tree, arrays = prover.planter.tree(searched, leaves, "tried")
+    some = range(0, len(leaves), max(1, len(leaves) // TRIED))
+    known = [None if k in some else math.inf for k in range(len(leaves))]
+    bounds = prover.leaf_bounds({**tree, "fitted": {}}, arrays, case, known)  # to fit ellipsoids takes longer
+    return min(bounds) > float(prover.limits_of([case])[0])

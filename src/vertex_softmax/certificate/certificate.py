@@ -25,7 +25,7 @@ from vertex_softmax.certificate.narrowed_proofs import Narrowing, by_narrowing
 from vertex_softmax.certificate.planting import Searched
 from vertex_softmax.certificate.prove import ForbiddenCase, Prover, written
 from vertex_softmax.certificate.room import require_room
-from vertex_softmax.certificate.score_boxes import ScoreBoxes, are_enough
+from vertex_softmax.certificate.score_boxes import ScoreBoxes, are_enough, are_to_be_centred
 from vertex_softmax.foundation.errors import OutOfTimeError
 from vertex_softmax.foundation.files import write_whole
 from vertex_softmax.foundation.precision import full_precision
@@ -232,7 +232,7 @@ def _prove_lean(graph: Graph, part: CertificatePart, effort: Effort, report: Rep
     prover.state(part.weighed())
     prover.by_rule(RowRule.AFFINE)
     report(f"lean boxes proved, {len(prover.open())} of {len(part.cases)} cases open")
-    if prover.open() and not are_enough(prover, part.searches):
+    if are_to_be_centred(prover, part.searches):
         prover.centre_scores()
         prover.by_rule(RowRule.AFFINE)
         report(f"scores centred, {len(prover.open())} of {len(part.cases)} cases open")

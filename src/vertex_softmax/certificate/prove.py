@@ -335,7 +335,7 @@ class Prover:
     def _plant(self, searched: Searched, objective: int, case: int) -> None:
         """One case by the tree of its objective, as often as the search can go on where a leaf does not prove."""
         record, limit = searched.record, float(self.limits_of([case])[0])
-        proved: dict[int, float] = {}
+        proved, fitted = dict[int, float](), set[str]()
         for _ in range(ROUNDS):
             self.in_time()
             leaves = [leaf for leaf in record.leaves if leaf.objective == objective]
@@ -343,6 +343,8 @@ class Prover:
                 return
             tree, arrays = self.planter.tree(searched, leaves, f"proof.{len(self.header['proofs'])}")
             ordered = preorder(leaves)[1]
+            if set(tree["fitted"]) != fitted:  # a tree that has become large is bounded in another way
+                fitted, proved = set(tree["fitted"]), {}
             bounds = self.leaf_bounds(tree, arrays, case, [proved.get(id(leaf)) for leaf in ordered])
             proved = {id(leaf): bound for leaf, bound in zip(ordered, bounds, strict=True)}
             least = limit + SURE * (1 + abs(limit))
@@ -351,7 +353,8 @@ class Prover:
                 break
             lost = max(max(leaf.bound - proved[id(leaf)], 0.0) for leaf in weak)
             goal = limit + 2 * lost + LEAF * (1 + abs(limit))
-            if not math.isfinite(goal) or not record.resume(weak, self._goals(searched, objective, goal), self._left()):
+            goals = self._goals(searched, objective, goal)
+            if not math.isfinite(goal) or not record.resume(weak, goals, self.seconds_left()):
                 break
         margin = float(np.nextafter(min(proved.values()) - limit, -np.inf))
         if margin > self.margins[case]:
@@ -393,7 +396,7 @@ class Prover:
         """The goals of all objectives of a search of which one has this goal; the others are not asked about."""
         return [goal if k == objective else -math.inf for k in range(1 + max(searched.cases))]
 
-    def _left(self) -> float:
+    def seconds_left(self) -> float:
         """The seconds that are left."""
         return LONGEST if self.deadline is None else max(0.0, self.deadline - time.perf_counter())
 

@@ -14,8 +14,10 @@ if TYPE_CHECKING:
     from vertex_softmax.certificate.planting import Searched
     from vertex_softmax.certificate.prove import Prover
 
-TRIED = 12
+TRIED = 4
 """About so many leaves of a tree are tried."""
+MANY = 64
+"""A tree of more leaves takes so long to prove that scores are centred for it at once."""
 
 
 class ScoreBoxes(IntEnum):
@@ -27,6 +29,12 @@ class ScoreBoxes(IntEnum):
     """the same, and by passes less their means"""
     ALL = 2
     """by passes, both themselves and less their means"""
+
+
+def are_to_be_centred(prover: Prover, searches: Sequence[Searched]) -> bool:
+    """Whether passes are worth their time for the scores, whose boxes are intervals, less their means."""
+    large = any(len(each.record.leaves) > MANY for each in searches)
+    return bool(prover.open()) and (large or not are_enough(prover, searches))
 
 
 def are_enough(prover: Prover, searches: Sequence[Searched]) -> bool:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import functools
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -19,6 +20,7 @@ from tests.slowly import few
 from vertex_softmax.bounds import narrowed_search, narrowing
 from vertex_softmax.bounds.ascent import Ascent
 from vertex_softmax.bounds.branch_and_bound import Aim, Watchers
+from vertex_softmax.bounds.frontier import Part
 from vertex_softmax.bounds.record import NarrowedTree, Record
 from vertex_softmax.certificate import narrowed_proofs, rest_proofs
 from vertex_softmax.certificate.certificate import CertificatePart, Effort, prove
@@ -311,16 +313,13 @@ def test_a_set_that_is_no_box_is_not_narrowed() -> None:
     assert "no box" in rejected(file)
 
 
-def over_what_is_left(monkeypatch: pytest.MonkeyPatch, above: float) -> tuple[Prover, Searched, NarrowedTree]:
-    """A search that has decided by a tree over what one round has left, and the prover that is to prove it.
-
-    above: how far the goal of the search is above what is to be proved.
-    """
+def over_what_is_left(monkeypatch: pytest.MonkeyPatch) -> tuple[Prover, Searched, NarrowedTree]:
+    """A search that has decided by a tree over what one round has left, and the prover that is to prove it."""
     monkeypatch.setattr(narrowing, "ROUNDS", 1)
     monkeypatch.setattr(narrowed_proofs, "ROUNDS", 1)
     monkeypatch.setattr(narrowed_search._Timed, "allows", lambda *_: False)  # there is no time to narrow parts
     found, record = prover("gelu", 2e-5), Record()
-    goals = torch.from_numpy(found.limits_of([0])) + above
+    goals = torch.from_numpy(found.limits_of([0])) + 2e-6
     quick = dataclasses.replace(QUICK, root=Ascent(steps=0), domains=300, seconds=None)
     question, boxes = found.proved()
     aim, options = Aim(MARGINS[:1], goals), Options(search=quick)
@@ -337,9 +336,16 @@ def over_what_is_left(monkeypatch: pytest.MonkeyPatch, above: float) -> tuple[Pr
 
 def test_where_leaves_over_what_is_left_do_not_prove_the_search_goes_on(monkeypatch: pytest.MonkeyPatch) -> None:
     """The worst are said to prove too little at first: what replaces them proves, and no rest has boxes of its own."""
-    found, searched, tree = over_what_is_left(monkeypatch, 5e-8)
+    found, searched, tree = over_what_is_left(monkeypatch)
     monkeypatch.setattr(rest_proofs, "FEW", 0)
-    before, real, asked = list(tree.record.leaves), proof.leaf_bounds, []
+    before, real, asked = list(tree.record.leaves), proof.leaf_bounds, list[Any]()
+
+    def go_on(parts: Sequence[Part], goals: Sequence[float], _seconds: float) -> bool:
+        """As if the same bounds were found again."""
+        assert goals[0] > max(part.bound for part in parts)
+        again = {id(part): dataclasses.replace(part) for part in parts}
+        tree.record.leaves = [again.get(id(leaf), leaf) for leaf in tree.record.leaves]
+        return True
 
     def weaker(known: Any, A: Any, packed: Any, only: Any = None) -> Any:
         asked.append(only)
@@ -349,19 +355,21 @@ def test_where_leaves_over_what_is_left_do_not_prove_the_search_goes_on(monkeypa
         return bounds
 
     monkeypatch.setattr(proof, "leaf_bounds", weaker)
+    monkeypatch.setattr(tree.record, "resume", go_on)
     by_narrowing(found, Narrowing(Ascent(steps=0), 2, None, searches=(searched,), again=False))
     monkeypatch.setattr(proof, "leaf_bounds", real)
     last = found.header["proofs"][-1]
     assert last["cases"] == [0]
     assert last["rests"] == []
     assert len({id(leaf) for leaf in before} - {id(leaf) for leaf in tree.record.leaves}) == 2
+    assert len(asked[1]) == 2, "those that stayed are not bounded again"
     by_narrowing(found, HOW)
     assert check(written([found], about())).accepted
 
 
 def test_the_tree_of_a_search_over_what_is_left_is_the_proof(monkeypatch: pytest.MonkeyPatch) -> None:
     """Nothing is searched again: the tree that is written has the leaves of the search that decided."""
-    found, searched, tree = over_what_is_left(monkeypatch, 2e-6)
+    found, searched, tree = over_what_is_left(monkeypatch)
     found.by_search(searched)
     assert 0 in found.open(), "a tree over a part of the set is no tree over the whole"
     how = Narrowing(Ascent(steps=0), 2, None, searched.narrowed_trees())

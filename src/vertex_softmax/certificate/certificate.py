@@ -25,7 +25,7 @@ from vertex_softmax.certificate.narrowed_proofs import Narrowing, by_narrowing
 from vertex_softmax.certificate.planting import Searched
 from vertex_softmax.certificate.prove import ForbiddenCase, Prover, written
 from vertex_softmax.certificate.room import require_room
-from vertex_softmax.certificate.score_boxes import ScoreBoxes, are_enough, are_to_be_centred
+from vertex_softmax.certificate.score_boxes import ScoreBoxes, are_enough, are_many, are_to_be_centred
 from vertex_softmax.foundation.errors import OutOfTimeError
 from vertex_softmax.foundation.files import write_whole
 from vertex_softmax.foundation.precision import full_precision
@@ -186,7 +186,7 @@ def _prove(graph: Graph, part: CertificatePart, effort: Effort, report: Report) 
     best = _prove_forward(graph, part, effort, report) if forward_first(graph) else None
     if best is not None:
         return best
-    if not effort.best:
+    if not effort.best and are_many(graph):
         best = _prove_lean(graph, part, effort, report)
         if not best.open():
             return best

@@ -10,6 +10,9 @@ from collections.abc import Sequence
 from enum import IntEnum
 from typing import TYPE_CHECKING
 
+from vertex_softmax.graph.ir import Graph
+from vertex_softmax.ops.attention import Attention
+
 if TYPE_CHECKING:
     from vertex_softmax.certificate.planting import Searched
     from vertex_softmax.certificate.prove import Prover
@@ -29,6 +32,12 @@ class ScoreBoxes(IntEnum):
     """the same, and by passes less their means"""
     ALL = 2
     """by passes, both themselves and less their means"""
+
+
+def are_many(graph: Graph) -> bool:
+    """Whether passes for all scores take a large share of the time that boxes take: there are many beside values."""
+    attentions = [node for node in graph.nodes() if isinstance(node.op, Attention)]
+    return any(2 * node.inputs[0].shape[-1] > node.shape[-1] for node in attentions)
 
 
 def are_to_be_centred(prover: Prover, searches: Sequence[Searched]) -> bool:

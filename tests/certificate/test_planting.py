@@ -254,7 +254,7 @@ def test_where_a_leaf_does_not_prove_the_search_goes_on(share: float, monkeypatc
             found[::3] = case.bound[0] - 1e-3
         return found
 
-    monkeypatch.setattr(certificate, "are_enough", lambda *_: False)  # no leaf is tried before
+    monkeypatch.setattr(certificate, "are_many", lambda _: False)  # no leaf is tried before
     monkeypatch.setattr(proof, "leaf_bounds", weaker)
     part = CertificatePart(net.lower, net.upper, [case], searches=(searched_of(answer),))
     found = certificate.prove(net.graph, [part], Effort(), about={"model": {"sha256": "0" * 64}})

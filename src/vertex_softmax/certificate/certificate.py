@@ -25,7 +25,7 @@ from vertex_softmax.certificate.narrowed_proofs import Narrowing, by_narrowing
 from vertex_softmax.certificate.planting import Searched
 from vertex_softmax.certificate.prove import ForbiddenCase, Prover, written
 from vertex_softmax.certificate.room import require_room
-from vertex_softmax.certificate.score_boxes import ProvedScores, are_enough, are_many, are_to_be_centred
+from vertex_softmax.certificate.score_boxes import ScoreProof, are_enough, are_many, are_to_be_centred
 from vertex_softmax.foundation.errors import OutOfTimeError
 from vertex_softmax.foundation.files import write_whole
 from vertex_softmax.foundation.precision import full_precision
@@ -226,7 +226,7 @@ def _prove_lean(graph: Graph, part: CertificatePart, effort: Effort, report: Rep
 
     Scores are centred only where intervals are not enough, and a tree is proved only where some of its leaves prove.
     """
-    how = {"scores": ProvedScores.INTERVALS, "region": part.region}
+    how = {"scores": ScoreProof.INTERVALS, "region": part.region}
     prover = Prover(graph, part.lower, part.upper, deadline=effort.deadline, **how)  # type: ignore[arg-type]
     prover.memory = effort.memory
     prover.state(part.weighed())

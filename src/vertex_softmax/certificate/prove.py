@@ -38,7 +38,7 @@ from vertex_softmax.certificate.lowering import lowered
 from vertex_softmax.certificate.planting import Planter, Searched, preorder
 from vertex_softmax.certificate.proved_boxes import Proved, proved_boxes
 from vertex_softmax.certificate.recording import Recorded
-from vertex_softmax.certificate.score_boxes import ProvedScores
+from vertex_softmax.certificate.score_boxes import ScoreProof
 from vertex_softmax.certificate.touching import touching
 from vertex_softmax.certificate.writing import WrittenPart
 from vertex_softmax.foundation.errors import InternalError, OutOfTimeError
@@ -80,7 +80,7 @@ class Prover:
         deadline: float | None = None,
         *,
         forward: bool = False,
-        scores: ProvedScores = ProvedScores.ALL,
+        scores: ScoreProof = ScoreProof.ALL,
         region: Region | None = None,
     ) -> None:
         self.graph, self.low = graph, lowered(graph)
@@ -167,19 +167,19 @@ class Prover:
         entries = np.arange(size)
         if all(op == "Relu" for op, _, _ in users if _bends(op)):
             entries = np.flatnonzero((box.lo < 0) & (box.hi > 0))
-        spared = self.scores < ProvedScores.ALL and all(op == "Attention" and place == 0 for op, _, place in users)
+        spared = self.scores < ScoreProof.ALL and all(op == "Attention" and place == 0 for op, _, place in users)
         for rule in self.rules if (len(entries) or self.claims) and not spared else ():
             found_box = proof.box_by_pass(self.known, number, entries, rule)
             self._claim(
                 "box", number, found_box, rule=rule, entries=self._keep(f"box.{number}.{rule}.entries", entries)
             )
         for op, k, place in users:
-            if op == "Attention" and place == 0 and self.scores > ProvedScores.INTERVALS:
+            if op == "Attention" and place == 0 and self.scores > ScoreProof.INTERVALS:
                 self._centre(number, k)
 
     def centre_scores(self) -> None:
         """Prove boxes of all scores less their means, where there are none yet."""
-        self.scores = max(self.scores, ProvedScores.CENTRED)
+        self.scores = max(self.scores, ScoreProof.CENTRED)
         with np.errstate(all="ignore"):
             for k, node in enumerate(self.nodes):
                 if node.op == "Attention" and k not in self.known.centred:

@@ -23,7 +23,7 @@ MANY = 64
 """A tree of more leaves takes so long to prove that scores are centred for it at once."""
 
 
-class ProvedScores(IntEnum):
+class ScoreProof(IntEnum):
     """Each takes longer than the one before."""
 
     INTERVALS = 0

@@ -143,7 +143,8 @@ def searched_of(answer: Answer) -> Searched:
     return Searched(found.question, found.rules, found.record, {k: number for k, (number, _) in found.excluded.items()})
 
 
-def test_the_tree_over_the_boxes_of_crown_is_the_proof(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("lean", [False, True])
+def test_the_tree_over_the_boxes_of_crown_is_the_proof(lean: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     """Nothing is searched or optimised again, and the ellipsoids of values are fitted to what the tree asks."""
     monkeypatch.setattr(planting, "FITTED", 0)
     net, case = between(boxed(transformer(Config(depth=2, tokens=2, seed=8)), 0.02, 3), -0.1)
@@ -154,7 +155,7 @@ def test_the_tree_over_the_boxes_of_crown_is_the_proof(monkeypatch: pytest.Monke
     for name in ("by_ascent", "by_branching"):
         monkeypatch.setattr(prove.Prover, name, lambda *_, **__: pytest.fail("a second search"))
     part = CertificatePart(net.lower, net.upper, [case], searches=(searched_of(answer),))
-    found = certificate.prove(net.graph, [part], Effort(), about={"model": {"sha256": "0" * 64}})
+    found = certificate.prove(net.graph, [part], Effort(lean=lean), about={"model": {"sha256": "0" * 64}})
     assert found.certificate is not None, found.margins
     (part_header,) = exact.read(found.certificate.data).header["parts"]
     assert part_header["proofs"][-1]["tree"]["fitted"]
@@ -254,7 +255,6 @@ def test_where_a_leaf_does_not_prove_the_search_goes_on(share: float, monkeypatc
             found[::3] = case.bound[0] - 1e-3
         return found
 
-    monkeypatch.setattr(certificate, "are_many", lambda _: False)  # no leaf is tried before
     monkeypatch.setattr(proof, "leaf_bounds", weaker)
     part = CertificatePart(net.lower, net.upper, [case], searches=(searched_of(answer),))
     found = certificate.prove(net.graph, [part], Effort(), about={"model": {"sha256": "0" * 64}})

@@ -50,5 +50,5 @@ def test_where_lean_boxes_are_not_enough_there_are_others(radius: float, monkeyp
     monkeypatch.setattr(Prover, "by_branching", lambda *_, **__: pytest.fail("a search"))
     best = by_rule(net, ScoreProof.ALL).margin - 1e3
     case = ForbiddenCase(rows_of(net, 1, 4), np.array([best - 1e-7]), np.ones(1))
-    found = certificate.prove(net.graph, [CertificatePart(net.lower, net.upper, [case])], Effort())
+    found = certificate.prove(net.graph, [CertificatePart(net.lower, net.upper, [case])], Effort(lean=True))
     assert found.certificate is not None, found.margins

@@ -139,6 +139,8 @@ class Effort:
     """when to give up, on the clock of time.perf_counter; it is looked at between steps"""
     memory: Memory = dataclasses.field(default_factory=Memory)
     """what a proof may take; NotEnoughMemoryError if it may need more"""
+    lean: bool = False
+    """whether boxes that take less time are tried first, where there are many scores: proved margins are smaller"""
 
 
 Report = Callable[[str], None]
@@ -186,7 +188,7 @@ def _prove(graph: Graph, part: CertificatePart, effort: Effort, report: Report) 
     best = _prove_forward(graph, part, effort, report) if forward_first(graph) else None
     if best is not None:
         return best
-    if not effort.best and are_many(graph):
+    if effort.lean and not effort.best and are_many(graph):
         best = _prove_lean(graph, part, effort, report)
         if not best.open():
             return best

@@ -268,6 +268,30 @@ def test_where_a_leaf_does_not_prove_the_search_goes_on(share: float, monkeypatc
     everything_holds(net, found.certificate.data, 12)
 
 
+def test_a_tree_that_becomes_large_is_bounded_anew(monkeypatch: pytest.MonkeyPatch) -> None:
+    """With fitted ellipsoids its leaves have other bounds than without: none of these is kept."""
+    net, case = question("relu", 0.6, 0.4)
+    answer = answered(net, case, Search(seconds=60.0, domains=4000))
+    searched = searched_of(answer)
+    monkeypatch.setattr(planting, "FITTED", 1e3)
+    real, asked = proof.leaf_bounds, list[Any]()
+
+    def weaker(known: Any, A: Any, tree: Any, only: Any = None) -> Any:
+        found = real(known, A, tree, only)
+        asked.append((only, bool(tree.fitted)))
+        if len(asked) == 1:
+            found[0] = case.bound[0] - 1e-3
+            monkeypatch.setattr(planting, "FITTED", 0)  # as if there were many leaves from now on
+        return found
+
+    monkeypatch.setattr(proof, "leaf_bounds", weaker)
+    prover = prove.Prover(net.graph, net.lower, net.upper)
+    prover.state([case])
+    prover.by_search(searched)
+    assert [fitted for _, fitted in asked] == [False, True]
+    assert len(asked[1][0]) == len(searched.record.leaves) > 1
+
+
 def test_a_search_that_has_not_ended_proves_nothing() -> None:
     """Its leaves do not cover the set, whatever is asked."""
     net, case = question("peaked", 0.3, 0.3)

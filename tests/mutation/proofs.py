@@ -207,6 +207,19 @@ MUTANTS: list[Mutant] = [
     ),
     *mutants(
         "proofs",
+        "certificate/prove.py",
+        "certificate/test_planting.py",
+        {
+            "bounds of a tree that was bounded in another way": (
+                "Prover._plant",
+                "set(tree['fitted']) != fitted",
+                "False",
+            ),
+        },
+        only="becomes_large",
+    ),
+    *mutants(
+        "proofs",
         "certificate/rest_proofs.py",
         "certificate/test_narrowed_proofs.py",
         {

@@ -10,10 +10,16 @@ import torch
 from torch import nn
 
 import vertex_softmax as vx
+from tests.certificate.made import made
+from vertex_softmax.bounds.branch_and_bound import Search
 from vertex_softmax.certificate import checker
 from vertex_softmax.certificate.certificate import Proof
+from vertex_softmax.certificate.checker.file import read
+from vertex_softmax.certificate.prove import Prover
 from vertex_softmax.foundation.errors import InvalidValueError
+from vertex_softmax.methods.options import Options
 from vertex_softmax.runs import certify, proofs
+from vertex_softmax.runs.counterexamples import DEFAULT
 
 pytestmark = pytest.mark.usefixtures("exported_once")
 
@@ -144,3 +150,22 @@ def test_where_small_numbers_are_flushed_nothing_is_accepted(case) -> None:
     assert not verdict.accepted
     assert "flushes" in verdict.reason
     assert found.certificates[0].check().accepted
+
+
+@pytest.mark.parametrize("narrowing", [0.0, 0.5])
+def test_the_tree_of_bab_is_the_proof(narrowing: float, monkeypatch: pytest.MonkeyPatch) -> None:
+    """`certify` does not search again: what branch and bound has split, or narrowed, is what is proved."""
+    net = made("relu")
+    ball = vx.LinfBall(torch.from_numpy((net.lower + net.upper) / 2)[None], 0.0497)
+    label = int(net.graph.evaluate(ball.centre.reshape(1, *net.graph.input.shape)).argmax())
+    for name in ("by_ascent", "by_branching"):
+        monkeypatch.setattr(Prover, name, lambda *_, **__: pytest.fail("a second search"))
+    options = Options(search=Search(domains=200, narrowing=narrowing))
+    for attack in (None, DEFAULT):
+        found = vx.certify(net.graph, ball, label, "bab", options=options, certificate=True, attack=attack)
+        (proof,) = found.certificates
+        assert proof is not None, found.reasons
+        assert proof.check().accepted
+        (part,) = read(proof.data).header["parts"]
+        by_tree = [each for each in part["proofs"] if "rounds" in each or isinstance(each["tree"], dict)]
+        assert by_tree, "joint alone has proved it: take a larger radius"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import functools
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -19,8 +20,9 @@ from tests.slowly import few
 from vertex_softmax.bounds import narrowed_search, narrowing
 from vertex_softmax.bounds.ascent import Ascent
 from vertex_softmax.bounds.branch_and_bound import Aim, Watchers
+from vertex_softmax.bounds.frontier import Part
 from vertex_softmax.bounds.record import NarrowedTree, Record
-from vertex_softmax.certificate import narrowed_proofs
+from vertex_softmax.certificate import narrowed_proofs, rest_proofs
 from vertex_softmax.certificate.certificate import CertificatePart, Effort, prove
 from vertex_softmax.certificate.checker import check, proof
 from vertex_softmax.certificate.checker.file import File
@@ -146,7 +148,7 @@ def test_a_search_that_narrowed_is_proved_by_rounds() -> None:
     assert record.narrowed
     assert not {leaf.objective for leaf in record.leaves} & record.narrowed.keys()
     searched = Searched(whole.question.on_parts(), rules_of(options), record, {0: 0, 1: 1, 2: 2})
-    part = CertificatePart(lower, upper, cases("gelu", 1e-6), searched=searched)
+    part = CertificatePart(lower, upper, cases("gelu", 1e-6), searches=(searched,))
     assert part.was_narrowed
     said: list[str] = []
     found = prove(whole.graph, [part], Effort(ascent=Ascent(steps=8)), about=about(), report=said.append)
@@ -311,8 +313,8 @@ def test_a_set_that_is_no_box_is_not_narrowed() -> None:
     assert "no box" in rejected(file)
 
 
-def test_the_tree_of_a_search_over_what_is_left_is_the_proof(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Nothing is searched again: the tree that is written has the leaves of the search that decided."""
+def over_what_is_left(monkeypatch: pytest.MonkeyPatch) -> tuple[Prover, Searched, NarrowedTree]:
+    """A search that has decided by a tree over what one round has left, and the prover that is to prove it."""
     monkeypatch.setattr(narrowing, "ROUNDS", 1)
     monkeypatch.setattr(narrowed_proofs, "ROUNDS", 1)
     monkeypatch.setattr(narrowed_search._Timed, "allows", lambda *_: False)  # there is no time to narrow parts
@@ -329,17 +331,55 @@ def test_the_tree_of_a_search_over_what_is_left_is_the_proof(monkeypatch: pytest
     assert tree.cuts
     assert len(tree.record.leaves) > 1
     assert not record.leaves
-    searched = Searched(question.on_parts(), rules_of(options), record, {0: 0})
+    return found, Searched(question.on_parts(), rules_of(options), record, {0: 0}), tree
+
+
+def test_where_leaves_over_what_is_left_do_not_prove_the_search_goes_on(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The worst are said to prove too little at first: what replaces them proves, and no rest has boxes of its own."""
+    found, searched, tree = over_what_is_left(monkeypatch)
+    monkeypatch.setattr(rest_proofs, "FEW", 0)
+    before, real, asked = list(tree.record.leaves), proof.leaf_bounds, list[Any]()
+
+    def go_on(parts: Sequence[Part], goals: Sequence[float], _seconds: float) -> bool:
+        """As if the same bounds were found again."""
+        assert goals[0] > max(part.bound for part in parts)
+        again = {id(part): dataclasses.replace(part) for part in parts}
+        tree.record.leaves = [again.get(id(leaf), leaf) for leaf in tree.record.leaves]
+        return True
+
+    def weaker(known: Any, A: Any, packed: Any, only: Any = None) -> Any:
+        asked.append(only)
+        bounds = real(known, A, packed, only)
+        if len(asked) == 1:
+            bounds[bounds[:, 0].argsort()[:2]] = found.limits_of([0])[0] - 1e-9
+        return bounds
+
+    monkeypatch.setattr(proof, "leaf_bounds", weaker)
+    monkeypatch.setattr(tree.record, "resume", go_on)
+    by_narrowing(found, Narrowing(Ascent(steps=0), 2, None, searches=(searched,), again=False))
+    monkeypatch.setattr(proof, "leaf_bounds", real)
+    last = found.header["proofs"][-1]
+    assert last["cases"] == [0]
+    assert last["rests"] == []
+    assert len({id(leaf) for leaf in before} - {id(leaf) for leaf in tree.record.leaves}) == 2
+    assert len(asked[1]) == 2, "those that stayed are not bounded again"
+    by_narrowing(found, HOW)
+    assert check(written([found], about())).accepted
+
+
+def test_the_tree_of_a_search_over_what_is_left_is_the_proof(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nothing is searched again: the tree that is written has the leaves of the search that decided."""
+    found, searched, tree = over_what_is_left(monkeypatch)
     found.by_search(searched)
     assert 0 in found.open(), "a tree over a part of the set is no tree over the whole"
-    how = Narrowing(Ascent(steps=0), options.pieces, None, searched.narrowed_trees())
+    how = Narrowing(Ascent(steps=0), 2, None, searched.narrowed_trees())
     by_narrowing(found, how)
     (last,) = (each for each in found.header["proofs"] if each["cases"] == [0] and "rounds" in each)
     assert int((found.arrays[last["tree"]["node"]] < 0).sum()) == len(tree.record.leaves)
     by_narrowing(found, HOW)
     assert check(written([found], about())).accepted
     found.margins[0] = -np.inf
-    by_narrowing(found, dataclasses.replace(how, searched=searched))
+    by_narrowing(found, dataclasses.replace(how, searches=(searched,)))
     last = found.header["proofs"][-1]
     assert last["cases"] == [0], "with the cuts of the search too"
     assert int((found.arrays[last["tree"]["node"]] < 0).sum()) == len(tree.record.leaves)

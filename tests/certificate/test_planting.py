@@ -11,12 +11,14 @@ import numpy as np
 import pytest
 import torch
 
+from tests.bounds.networks import Config, transformer
 from tests.certificate import exact
 from tests.certificate.claims import everything_holds
 from tests.certificate.exact import Written
 from tests.certificate.made import Net, accepted, boxed, made, outputs, rows_of
 from tests.certificate.packed import unpacked
 from tests.search.cascade_cases import BLIND
+from vertex_softmax.bounds.ascent import Ascent
 from vertex_softmax.bounds.branch_and_bound import Search
 from vertex_softmax.bounds.choice import Choice, Multipliers
 from vertex_softmax.bounds.frontier import Part
@@ -111,7 +113,11 @@ def test_parameters_are_rounded_to_what_is_small() -> None:
 
 def question(name: str, radius: float, share: float, seed: int = 3) -> tuple[Net, ForbiddenCase]:
     """A network, and a case whose bound lies between that of the whole set and what is seen: a tree is needed."""
-    net = boxed(made(name).graph, radius, seed)
+    return between(boxed(made(name).graph, radius, seed), share)
+
+
+def between(net: Net, share: float) -> tuple[Net, ForbiddenCase]:
+    """The same of any network."""
     row = rows_of(net, 1, 4)
     points = exact.inside(net.lower, net.upper, 512, np.random.default_rng(0))
     seen = float((outputs(net, points) @ row.T).min())
@@ -119,9 +125,12 @@ def question(name: str, radius: float, share: float, seed: int = 3) -> tuple[Net
     return net, ForbiddenCase(row, np.array([seen + (1 - share) * whole]), np.ones(1))
 
 
-def answered(net: Net, case: ForbiddenCase, search: Search, *, narrowing: float = 0.0) -> Answer:
-    """The cascade's answer, with its searches: trees over the whole set, unless that may be narrowed."""
-    search = dataclasses.replace(search, narrowing=narrowing)
+def answered(net: Net, case: ForbiddenCase, search: Search, *, narrowing: float = 0.0, early: float = 0.0) -> Answer:
+    """The cascade's answer, with its searches: trees over the whole set, unless that may be narrowed.
+
+    early: the share of the time for a tree over the boxes of crown.
+    """
+    search = dataclasses.replace(search, narrowing=narrowing, early=early)
     row = {k: Fraction(float(c)) for k, c in enumerate(case.rows[0])}
     conjunction = Conjunction((Inequality(row, Fraction(float(case.bound[0]))),))
     lower, upper = net.lower.ravel(), net.upper.ravel()
@@ -131,7 +140,27 @@ def answered(net: Net, case: ForbiddenCase, search: Search, *, narrowing: float 
 
 def searched_of(answer: Answer) -> Searched:
     (found,) = answer.searched
-    return Searched(found.question, found.rules, found.record, dict(enumerate(found.numbers)))
+    return Searched(found.question, found.rules, found.record, {k: number for k, (number, _) in found.excluded.items()})
+
+
+@pytest.mark.parametrize("lean", [False, True])
+def test_the_tree_over_the_boxes_of_crown_is_the_proof(lean: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nothing is searched or optimised again, and the ellipsoids of values are fitted to what the tree asks."""
+    monkeypatch.setattr(planting, "FITTED", 0)
+    net, case = between(boxed(transformer(Config(depth=2, tokens=2, seed=8)), 0.02, 3), -0.1)
+    answer = answered(net, case, Search(seconds=60.0, domains=300, root=Ascent(steps=0)), early=1.0)
+    assert (answer.verdict, "joint" in answer.seconds) == ("verified", False), answer.reason
+    (leaves,) = (found.record.leaves for found in answer.searched)
+    assert len(leaves) > 1
+    for name in ("by_ascent", "by_branching"):
+        monkeypatch.setattr(prove.Prover, name, lambda *_, **__: pytest.fail("a second search"))
+    part = CertificatePart(net.lower, net.upper, [case], searches=(searched_of(answer),))
+    found = certificate.prove(net.graph, [part], Effort(lean=lean), about={"model": {"sha256": "0" * 64}})
+    assert found.certificate is not None, found.margins
+    (part_header,) = exact.read(found.certificate.data).header["parts"]
+    assert part_header["proofs"][-1]["tree"]["fitted"]
+    accepted(found.certificate.data)
+    everything_holds(net, found.certificate.data, 12)
 
 
 @pytest.mark.parametrize(("name", "radius"), [("relu", 0.6), ("causal mask", 0.3)])
@@ -142,7 +171,7 @@ def test_a_search_that_may_narrow_is_proved(name: str, radius: float) -> None:
     assert answer.verdict == "verified"
     searched = searched_of(answer)
     assert 0 in searched.record.narrowed
-    part = CertificatePart(net.lower, net.upper, [case], searched=searched)
+    part = CertificatePart(net.lower, net.upper, [case], searches=(searched,))
     assert part.was_narrowed
     found = certificate.prove(net.graph, [part], Effort(), about={"model": {"sha256": "0" * 64}})
     assert found.certificate is not None, found.margins
@@ -164,7 +193,7 @@ def test_the_tree_that_decided_is_the_proof(name: str, radius: float, monkeypatc
 
     for again in ("branch", "ascend"):
         monkeypatch.setattr(prove, again, never)
-    part = CertificatePart(net.lower, net.upper, [case], searched=searched_of(answer))
+    part = CertificatePart(net.lower, net.upper, [case], searches=(searched_of(answer),))
     found = certificate.prove(net.graph, [part], Effort(), about={"model": {"sha256": "0" * 64}})
     assert found.certificate is not None, found.margins
     verdict = accepted(found.certificate.data)
@@ -185,7 +214,7 @@ def test_the_checker_bounds_leaves_as_the_search_did(name: str, radius: float, o
     prover.state([case])
     leaves = searched.record.leaves
     tree, arrays = prover.planter.tree(searched, leaves, "t")
-    bounds = prover._leaf_bounds(tree, arrays, 0, [None] * len(leaves))
+    bounds = prover.leaf_bounds(tree, arrays, 0, [None] * len(leaves))
     ordered = planting.preorder(leaves)[1]
     assert max(abs(bound - leaf.bound) for bound, leaf in zip(bounds, ordered, strict=True)) < off
 
@@ -199,7 +228,7 @@ def test_a_late_box_and_fitted_ellipsoids_are_proved(monkeypatch: pytest.MonkeyP
     record = answer.searched[0].record
     assert record.late is not None
     assert record.functionals
-    part = CertificatePart(net.lower, net.upper, [case], searched=searched_of(answer))
+    part = CertificatePart(net.lower, net.upper, [case], searches=(searched_of(answer),))
     found = certificate.prove(net.graph, [part], Effort(), about={"model": {"sha256": "0" * 64}})
     assert found.certificate is not None, found.margins
     written = exact.read(found.certificate.data)
@@ -227,7 +256,7 @@ def test_where_a_leaf_does_not_prove_the_search_goes_on(share: float, monkeypatc
         return found
 
     monkeypatch.setattr(proof, "leaf_bounds", weaker)
-    part = CertificatePart(net.lower, net.upper, [case], searched=searched_of(answer))
+    part = CertificatePart(net.lower, net.upper, [case], searches=(searched_of(answer),))
     found = certificate.prove(net.graph, [part], Effort(), about={"model": {"sha256": "0" * 64}})
     monkeypatch.setattr(proof, "leaf_bounds", real)
     assert found.certificate is not None, found.margins
@@ -239,17 +268,41 @@ def test_where_a_leaf_does_not_prove_the_search_goes_on(share: float, monkeypatc
     everything_holds(net, found.certificate.data, 12)
 
 
+def test_a_tree_that_becomes_large_is_bounded_anew(monkeypatch: pytest.MonkeyPatch) -> None:
+    """With fitted ellipsoids its leaves have other bounds than without: none of these is kept."""
+    net, case = question("relu", 0.6, 0.4)
+    answer = answered(net, case, Search(seconds=60.0, domains=4000))
+    searched = searched_of(answer)
+    monkeypatch.setattr(planting, "FITTED", 1e3)
+    real, asked = proof.leaf_bounds, list[Any]()
+
+    def weaker(known: Any, A: Any, tree: Any, only: Any = None) -> Any:
+        found = real(known, A, tree, only)
+        asked.append((only, bool(tree.fitted)))
+        if len(asked) == 1:
+            found[0] = case.bound[0] - 1e-3
+            monkeypatch.setattr(planting, "FITTED", 0)  # as if there were many leaves from now on
+        return found
+
+    monkeypatch.setattr(proof, "leaf_bounds", weaker)
+    prover = prove.Prover(net.graph, net.lower, net.upper)
+    prover.state([case])
+    prover.by_search(searched)
+    assert [fitted for _, fitted in asked] == [False, True]
+    assert len(asked[1][0]) == len(searched.record.leaves) > 1
+
+
 def test_a_search_that_has_not_ended_proves_nothing() -> None:
     """Its leaves do not cover the set, whatever is asked."""
     net, case = question("peaked", 0.3, 0.3)
     answer = answered(net, case, Search(seconds=60.0, domains=60))
-    assert answer.verdict == "unknown"
-    record = answer.searched[0].record
-    assert record.leaves
-    assert record.open == {0}
+    assert (answer.verdict, answer.searched) == ("unknown", ())
+    net, case = question("relu", 0.6, 0.4)
+    searched = searched_of(answered(net, case, Search(seconds=60.0, domains=4000)))
+    searched.record.open = {0}
     prover = prove.Prover(net.graph, net.lower, net.upper)
     prover.state([case])
-    prover.by_search(searched_of(answer))
+    prover.by_search(searched)
     assert not prover.header["proofs"]
     assert prover.open() == [0]
 
@@ -262,6 +315,6 @@ def test_a_search_about_another_network_is_refused() -> None:
         certificate.prove(
             other.graph,
             [CertificatePart(other.lower, other.upper, [ForbiddenCase(rows_of(other, 1), np.full(1, 1e9), np.ones(1))],
-                             searched=searched_of(answer))],
+                             searches=(searched_of(answer),))],
             Effort(),
         )  # fmt: skip

@@ -108,7 +108,7 @@ def proved(name: str, record: RestRecord, limit: float) -> Prover:
     found = Record()
     found.narrowed[0] = record
     searched = Searched(whole.question.on_parts(), Rules(), found, {0: 0})
-    by_narrowing(prover, Narrowing(Ascent(steps=2), 2, None, searched=searched))
+    by_narrowing(prover, Narrowing(Ascent(steps=2), 2, None, searches=(searched,)))
     return prover
 
 
@@ -203,7 +203,7 @@ def _searched(name: str, gap: float) -> tuple[Record, CertificatePart]:
     case = ForbiddenCase(MARGINS[:1].numpy(), np.array([limit]), np.ones(1))
     lower, upper = (end[0].numpy() for end in whole.box)
     found = Searched(whole.question.on_parts(), rules_of(options), record, {0: 0})
-    return record, CertificatePart(lower, upper, [case], searched=found)
+    return record, CertificatePart(lower, upper, [case], searches=(found,))
 
 
 @pytest.mark.parametrize(("name", "gap"), few([("relu", 0.002), ("gelu", 0.006)], lambda name, _: name == "relu"))

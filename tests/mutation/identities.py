@@ -185,7 +185,7 @@ MUTANTS: list[Mutant] = [
         "certificate/test_depth.py",
         {
             "a leaf without a bound is overlooked": (
-                "Prover._leaf_bounds",
+                "Prover.leaf_bounds",
                 "-math.inf if math.isnan(bound) else float(bound)",
                 "1e9 if math.isnan(bound) else float(bound)",
             ),

@@ -194,6 +194,45 @@ MUTANTS: list[Mutant] = [
     ),
     *mutants(
         "proofs",
+        "certificate/checker/zonotopes.py",
+        "certificate/checker/test_zonotopes.py",
+        {
+            "columns too small for a weight are lost": (
+                "ellipsoid",
+                "(~large & rows.columns.any(-2)).any()",
+                "False",
+            ),
+        },
+        only="lost",
+    ),
+    *mutants(
+        "proofs",
+        "certificate/prove.py",
+        "certificate/test_planting.py",
+        {
+            "bounds of a tree that was bounded in another way": (
+                "Prover._plant",
+                "set(tree['fitted']) != fitted",
+                "False",
+            ),
+        },
+        only="becomes_large",
+    ),
+    *mutants(
+        "proofs",
+        "certificate/rest_proofs.py",
+        "certificate/test_narrowed_proofs.py",
+        {
+            "leaves that replace others have the bound of any": (
+                "RestProofs._split",
+                "id(ordered[k]) not in proved",
+                "not proved",
+            ),
+        },
+        only="do_not_prove",
+    ),
+    *mutants(
+        "proofs",
         "certificate/checker/passes.py",
         "certificate/test_sets.py",
         {

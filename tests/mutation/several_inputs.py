@@ -145,8 +145,8 @@ MUTANTS: list[Mutant] = [
         {
             "unions: only the first member is proved": (
                 "with_proofs",
-                "[CertificatePart.over(region.at(slice(b, b + 1)), cases) for region in batch.regions]",
-                "[CertificatePart.over(region.at(slice(b, b + 1)), cases) for region in batch.regions[:1]]",
+                "[batch.part(region.at(slice(b, b + 1)), cases) for region in batch.regions]",
+                "[batch.part(region.at(slice(b, b + 1)), cases) for region in batch.regions[:1]]",
             ),
             "unions: the bound of the best member": (
                 "_over_all",

@@ -13,7 +13,7 @@ from torch import Tensor
 from tests.bounds.networks import Config, descend, input_box, samples, transformer
 from tests.search.cascade_cases import QUICK, ask
 from tests.search.small import case, conjunction, prop
-from vertex_softmax.bounds.aims import Aim, Outcome, Stop
+from vertex_softmax.bounds.aims import Aim, Outcome, Stop, Watchers
 from vertex_softmax.bounds.coefficients import Objective
 from vertex_softmax.bounds.question import Question
 from vertex_softmax.graph.ir import Graph
@@ -104,8 +104,39 @@ def test_what_is_false_is_never_verified() -> None:
         assert ask(graph, below(least + more), options=OPTIONS).verdict in ("falsified", "unknown")
 
 
-@pytest.mark.parametrize("search", [{"recorded": True}, {"method": "joint"}])
-def test_who_needs_the_boxes_of_joint_has_them(search: dict[str, object], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_who_needs_the_boxes_of_joint_has_them(monkeypatch: pytest.MonkeyPatch) -> None:
     graph, done = small()[0], stages(monkeypatch)
-    ask(graph, below(open_by_crown()), options=OPTIONS, **search)
+    ask(graph, below(open_by_crown()), options=OPTIONS, method="joint")
     assert done[:2] == ["_bound crown", "_bound joint"]
+
+
+def test_the_early_tree_is_recorded_where_it_decides() -> None:
+    graph, spec = small()[0], below(open_by_crown())
+    (found,) = ask(graph, spec, options=OPTIONS, recorded=True).searched
+    assert {number for number, _ in found.excluded.values()} == {0}
+    assert found.record.leaves
+    assert not found.record.open
+
+
+def test_what_the_early_tree_leaves_open_is_recorded_by_the_later_search_alone(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """The conjunction that the early tree closes has its leaves, the other those of the later search."""
+    graph, box, _, known = small()
+    limits = [Fraction(open_by_crown()), Fraction(known)]
+    spec = prop(CONFIG.classes, case(box, *(conjunction(({0: 1}, limit)) for limit in limits)))
+    real = module.branch_early
+
+    def half(*given: object) -> Outcome:
+        """Its leaves of the first objective cover the set; of the second something is open."""
+        outcome = real(*given)
+        record = next(each.record for each in given if isinstance(each, Watchers))
+        record.open = {0}
+        return dataclasses.replace(outcome, bound=torch.where(torch.arange(2) == 0, -torch.inf, outcome.bound))
+
+    monkeypatch.setattr(module, "branch_early", half)
+    answer = ask(graph, spec, options=OPTIONS, recorded=True)
+    assert answer.verdict == "verified"
+    early, later = answer.searched
+    assert [{number for number, _ in each.excluded.values()} for each in (early, later)] == [{1}, {0}]
+    assert {leaf.objective for leaf in early.record.leaves} == {1}

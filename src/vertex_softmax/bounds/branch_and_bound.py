@@ -337,11 +337,12 @@ class BranchAndBound:
         """The whole set for one objective, over boxes fitted to it; as it is where nothing can be fitted."""
         question, objective = self.question.on_parts(), self._objective([whole])
         functionals = functionals_of(question, self.boxes, objective, self.rules, whole.choice)
-        if not functionals:
-            return whole
-        boxes = self.fitted[whole.objective] = fitted_boxes(self.boxes, functionals)
         if self.watchers.record is not None:
             self.watchers.record.functionals[whole.objective] = functionals
+        boxes = fitted_boxes(self.boxes, functionals)
+        if boxes is None:
+            return whole
+        self.fitted[whole.objective] = boxes
         again = dataclasses.replace(ascent, steps=ascent.steps // 2, step_size=ascent.step_size / AGAIN)
         limit, beginning = Goal(self._goals([whole]).unsqueeze(1)), Beginning(choice=whole.choice, best=True)
         done = ascend(question, boxes, objective, self.rules, again, limit, beginning)

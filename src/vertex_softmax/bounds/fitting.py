@@ -31,22 +31,24 @@ def shared_names(question: Question, boxes: Boxes, rules: Rules) -> dict[Node, t
 def functionals_of(
     question: Question, boxes: Boxes, objective: Objective, rules: Rules, choice: Choice
 ) -> dict[Node, Tensor]:
-    """By attention, what one dense objective asks of its values, (..., n, d), where their ellipsoids can be fitted."""
+    """By attention, what one dense objective asks of its values, (..., n, d)."""
     found = {}
     for each in backward(question, boxes, objective, rules, choice, Wanted(steps=True)).steps:
-        known = boxes.summaries.get(each.node)
-        if isinstance(each.node.op, Attention) and isinstance(known, Ellipsoid) and known.rows is not None:
+        if isinstance(each.node.op, Attention):
             eta = each.coefficients.dense()[0, 0]
             if bool(eta.isfinite().all()):
                 found[each.node] = eta
     return found
 
 
-def fitted_boxes(boxes: Boxes, functionals: Mapping[Node, Tensor]) -> Boxes:
-    """Boxes of one input's set with the ellipsoids of attentions' values fitted to functionals (`functionals_of`)."""
+def fitted_boxes(boxes: Boxes, functionals: Mapping[Node, Tensor]) -> Boxes | None:
+    """Boxes of one input's set with the ellipsoids of attentions' values fitted to functionals (`functionals_of`).
+
+    None if there is no ellipsoid that can be fitted.
+    """
     made = boxes
     for node, eta in functionals.items():
         known = boxes.summaries.get(node)
-        if isinstance(known, Ellipsoid):
+        if isinstance(known, Ellipsoid) and known.rows is not None:
             made = made.with_summary(node, fitted(known, eta))
-    return made
+    return None if made is boxes else made

@@ -29,6 +29,7 @@ from vertex_softmax.bounds.boxes import Boxes
 from vertex_softmax.bounds.branch_and_bound import BranchAndBound, inner_ranges
 from vertex_softmax.bounds.choice import Choice
 from vertex_softmax.bounds.coefficients import Objective
+from vertex_softmax.bounds.fitting import functionals_of
 from vertex_softmax.bounds.frontier import Part
 from vertex_softmax.bounds.linear import LinearBound
 from vertex_softmax.bounds.narrowing import ROUNDS, MakeBoxes, left_over
@@ -38,6 +39,7 @@ from vertex_softmax.bounds.record import Record, RestRecord
 from vertex_softmax.bounds.splits import PartBoxes, part_boxes
 from vertex_softmax.bounds.tree_attack import TreeAttack
 from vertex_softmax.foundation.errors import OutOfTimeError
+from vertex_softmax.graph.ir import Node
 from vertex_softmax.ops.rules import Rules
 
 ENOUGH = 0.06
@@ -90,6 +92,8 @@ class PartTree(BranchAndBound):
             own = dataclasses.replace(rest.part, choice=rest.part.choice.without(self.shared_names))
             begin = self._stored([each.with_choice() for each in self._surveyed([own])])
             self.frontier.replace(self.frontier.gather(1), begin)
+            if watchers.record is not None:  # to whoever proves it again they are of use, though nothing is fitted here
+                watchers.record.functionals[0] = self._functionals(rest.part)
         else:
             self._advance(1, self._bound)
         self.attack = attack  # one for all rests: from here on its time counts for all of them
@@ -109,6 +113,13 @@ class PartTree(BranchAndBound):
                 break
             limit, before = 2 * limit, now
         return open_pieces(found, self.frontier.open_parts())
+
+    def _functionals(self, part: Part) -> dict[Node, Tensor]:
+        """What the objective asks of the values of attentions in a part, with all of its parameters."""
+        choice = part.choice.map(lambda value: value.to(self.objectives))
+        return functionals_of(
+            self.question.on_parts(), self._boxes_of([part]).boxes, self._objective([part]), self.rules, choice
+        )
 
     def boxes_of(self, piece: Part) -> Boxes:
         """The boxes of one of its parts, as those of one input."""

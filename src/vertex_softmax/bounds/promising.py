@@ -7,10 +7,12 @@ bound alone, each time that twice as many parts were bounded, and not of the clo
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 
 from vertex_softmax.bounds.aims import Aim, Outcome, Search, Stop, Watchers
 from vertex_softmax.bounds.boxes import Boxes
 from vertex_softmax.bounds.branch_and_bound import BranchAndBound
+from vertex_softmax.bounds.frontier import Part
 from vertex_softmax.bounds.question import Question
 from vertex_softmax.ops.rules import Rules
 
@@ -43,10 +45,14 @@ class PromisingTree(BranchAndBound):
         self, question: Question, boxes: Boxes, aim: Aim, rules: Rules, search: Search, watchers: Watchers
     ) -> None:
         super().__init__(question, boxes, aim, rules, search, watchers)
-        self.asked = FIRST // 2
+        self.asked: float = FIRST // 2
         """after so many parts the worst bound is compared with what it was before"""
         self.before = -math.inf
         """the worst bound less its goal when it was compared last"""
+
+    def _resume(self, parts: Sequence[Part], goals: Sequence[float], seconds: float) -> Outcome:
+        self.asked = math.inf  # it is known to end; what is open now is a few parts of it
+        return super()._resume(parts, goals, seconds)
 
     def _stopped(self) -> Stop | None:
         stopped = super()._stopped()

@@ -104,12 +104,25 @@ class Record:
         """Add a part that is closed, with all of its parameters."""
         self.leaves.append(dataclasses.replace(part, candidates=(), choice=part.choice.map(self._once)))
 
+    def has(self, objective: int) -> bool:
+        """Whether the objective is decided by what is recorded here."""
+        by_leaves = objective not in self.open and any(leaf.objective == objective for leaf in self.leaves)
+        return by_leaves or objective in self.narrowed
+
     def drop(self, pieces: Sequence[Part]) -> None:
         """Forget the leaves that lie in one of these parts."""
         inside = [piece.splits for piece in pieces]
         self.leaves = [
             leaf for leaf in self.leaves if not any(leaf.splits[: len(splits)] == splits for splits in inside)
         ]
+
+    def forget(self, objectives: Iterable[int]) -> None:
+        """Forget all about some objectives: another search decides them, or none does."""
+        gone = set(objectives)
+        self.leaves = [leaf for leaf in self.leaves if leaf.objective not in gone]
+        self.functionals = {k: each for k, each in self.functionals.items() if k not in gone}
+        self.narrowed = {k: each for k, each in self.narrowed.items() if k not in gone}
+        self._stored.clear()
 
     def note_late(self, entries: AscendedEntries) -> None:
         """Note how the box was optimised that the last exact splits cut."""

@@ -25,6 +25,7 @@ from vertex_softmax.certificate.narrowed_proofs import Narrowing, by_narrowing
 from vertex_softmax.certificate.planting import Searched
 from vertex_softmax.certificate.prove import ForbiddenCase, Prover, written
 from vertex_softmax.certificate.room import require_room
+from vertex_softmax.certificate.score_boxes import ScoreProof, are_enough, are_many, are_to_be_centred
 from vertex_softmax.foundation.errors import OutOfTimeError
 from vertex_softmax.foundation.files import write_whole
 from vertex_softmax.foundation.precision import full_precision
@@ -56,21 +57,26 @@ class CertificatePart:
     cases: Sequence[ForbiddenCase]
     region: Region | None = None
     """the set, a batch of one, if it is not that box; of a kind that `input_sets.checked_set` knows"""
-    searched: Searched | None = None
-    """a search over the set that has excluded some of the cases: the proof begins with its trees"""
+    searches: tuple[Searched, ...] = ()
+    """searches over the set, each of which has excluded some of the cases: the proof begins with their trees"""
 
     def weighed(self) -> list[ForbiddenCase]:
-        """The cases, with the weights that the search has used where they have none."""
-        weights = {} if self.searched is None else self.searched.weights
+        """The cases, with the weights that the searches have used where they have none."""
+        weights = {case: own for searched in self.searches for case, own in searched.weights.items()}
         return [
             case._replace(weights=weights[i]) if case.weights is None and i in weights else case
             for i, case in enumerate(self.cases)
         ]
 
     @property
+    def decided(self) -> set[int]:
+        """The cases that searches have excluded: by a tree, or over a narrower set."""
+        return {case for searched in self.searches for k, case in searched.cases.items() if searched.record.has(k)}
+
+    @property
     def was_narrowed(self) -> bool:
-        """Whether the search has narrowed the set of a case: then so does the proof, before it tries anything else."""
-        return self.searched is not None and bool(self.searched.record.narrowed)
+        """Whether a search has narrowed the set of a case: then so does the proof, before it tries anything else."""
+        return any(searched.record.narrowed for searched in self.searches)
 
     @classmethod
     def over(cls, region: Region, cases: Sequence[ForbiddenCase]) -> CertificatePart:
@@ -133,6 +139,8 @@ class Effort:
     """when to give up, on the clock of time.perf_counter; it is looked at between steps"""
     memory: Memory = dataclasses.field(default_factory=Memory)
     """what a proof may take; NotEnoughMemoryError if it may need more"""
+    lean: bool = False
+    """whether boxes that take less time are tried first, where there are many scores: proved margins are smaller"""
 
 
 Report = Callable[[str], None]
@@ -180,6 +188,10 @@ def _prove(graph: Graph, part: CertificatePart, effort: Effort, report: Report) 
     best = _prove_forward(graph, part, effort, report) if forward_first(graph) else None
     if best is not None:
         return best
+    if effort.lean and not effort.best and are_many(graph):
+        best = _prove_lean(graph, part, effort, report)
+        if not best.open():
+            return best
     for rules in RULES:
         if effort.deadline is not None and time.perf_counter() > effort.deadline:
             raise OutOfTimeError("the time is spent before a proof was found")
@@ -211,23 +223,54 @@ def _prove(graph: Graph, part: CertificatePart, effort: Effort, report: Report) 
     return best
 
 
+def _prove_lean(graph: Graph, part: CertificatePart, effort: Effort, report: Report) -> Prover:
+    """The prover over boxes that take less time, with what was found already: nothing is searched again.
+
+    Scores are centred only where intervals are not enough, and a tree is proved only where some of its leaves prove.
+    """
+    how = {"scores": ScoreProof.INTERVALS, "region": part.region}
+    prover = Prover(graph, part.lower, part.upper, deadline=effort.deadline, **how)  # type: ignore[arg-type]
+    prover.memory = effort.memory
+    prover.state(part.weighed())
+    prover.by_rule(RowRule.AFFINE)
+    report(f"lean boxes proved, {len(prover.open())} of {len(part.cases)} cases open")
+    if are_to_be_centred(prover, part.searches):
+        prover.centre_scores()
+        prover.by_rule(RowRule.AFFINE)
+        report(f"scores centred, {len(prover.open())} of {len(part.cases)} cases open")
+    if part.was_narrowed:
+        _by_narrowing(prover, part, effort, report, search=False, again=False)
+    if prover.open() and are_enough(prover, part.searches):
+        _by_search(prover, part, report)
+    elif effort.ascent.steps > 0 and set(prover.open()) - part.decided:
+        prover.by_ascent(effort.ascent, effort.pieces)
+    return prover
+
+
 def _by_search(prover: Prover, part: CertificatePart, report: Report) -> None:
     """The cases that are open and that a search has excluded, by its trees."""
-    if part.searched is None or not prover.open():
+    if not part.searches or not prover.open():
         return
-    prover.by_search(part.searched.only(prover.open()))
+    for searched in part.searches:
+        prover.by_search(searched.only(prover.open()))
     report(f"trees proved, {len(prover.open())} of {len(part.cases)} cases open")
 
 
-def _by_narrowing(prover: Prover, part: CertificatePart, effort: Effort, report: Report, *, search: bool) -> None:
-    """The cases that are open, in rounds over narrower sets; what they leave is searched anew only if that is said."""
+# Six: whose cases, how much work, who hears of it, and what is done besides what searches have done.
+def _by_narrowing(
+    prover: Prover, part: CertificatePart, effort: Effort, report: Report, *, search: bool, again: bool = True
+) -> None:
+    """The cases that are open, in rounds over narrower sets; what they leave is searched anew only if that is said.
+
+    again: whether sets are narrowed anew where no search has done it, or where what it did does not prove.
+    """
     if effort.search is None or not prover.open():
         return
     count = len(prover.cases)
     report(f"narrowing, {len(prover.open())} of {count} cases open")
-    trees = {} if part.searched is None else part.searched.narrowed_trees()
+    trees = {case: tree for searched in part.searches for case, tree in searched.narrowed_trees().items()}
     own = effort.search if search else None
-    by_narrowing(prover, Narrowing(effort.ascent, effort.pieces, own, trees, part.searched))
+    by_narrowing(prover, Narrowing(effort.ascent, effort.pieces, own, trees, part.searches, again))
     report(f"narrowed, {len(prover.open())} of {count} cases open")
 
 

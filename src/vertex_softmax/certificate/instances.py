@@ -47,9 +47,9 @@ def prove_instance(
     for i, case in enumerate(prop.cases):
         if case.conjunctions:
             cases = [_case(conjunction, prop.outputs) for conjunction in case.conjunctions]
-            found = next((_searched(search, case, cases) for search in searches if search.case == i), None)
+            found = tuple(_searched(search, case, cases) for search in searches if search.case == i)
             lower, upper = (np.array(end).reshape(shape) for end in (case.lower, case.upper))
-            parts.append(CertificatePart(lower, upper, cases, searched=found))
+            parts.append(CertificatePart(lower, upper, cases, searches=found))
     about = {"model": {"sha256": instance.model_hash, "file": name}}
     return prove(instance.graph, parts, effort, about=about, report=report)
 
@@ -57,13 +57,14 @@ def prove_instance(
 def _searched(search: CaseSearch, case: Case, cases: Sequence[ForbiddenCase]) -> Searched:
     """A search of the cascade as one for the cases of a certificate, whose rows may have other factors."""
     weights = {}
-    for number, mixed in zip(search.numbers, search.weights, strict=True):
+    for number, mixed in search.excluded.values():
         asked = case.conjunctions[number].matrix(cases[number].rows.shape[1])[0].numpy()
         rows = cases[number].rows
         size = np.square(rows).sum(-1)
         factors = (asked * rows).sum(-1) / np.where(size > 0, size, 1.0)
         weights[number] = np.maximum(mixed.double().cpu().numpy() * factors, 0.0)
-    return Searched(search.question, search.rules, search.record, dict(enumerate(search.numbers)), weights)
+    numbers = {objective: number for objective, (number, _) in search.excluded.items()}
+    return Searched(search.question, search.rules, search.record, numbers, weights)
 
 
 def _case(conjunction: Conjunction, outputs: int) -> ForbiddenCase:

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import dataclasses
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -50,17 +50,19 @@ class Narrowing:
     """of what narrowing leaves open; None: there is no new search"""
     trees: Mapping[int, Searched] = dataclasses.field(default_factory=dict)
     """by case: a search of it over a narrower set, with case and objective 0, whose tree is proved before"""
-    searched: Searched | None = None
-    """the search that has narrowed the sets of some cases: what it has done is proved before anything else"""
+    searches: Sequence[Searched] = ()
+    """those that have narrowed the sets of some cases: what they have done is proved before anything else"""
+    again: bool = True
+    """whether sets are narrowed anew where that is no proof"""
 
 
 def by_narrowing(prover: Prover, how: Narrowing) -> None:
     """All cases that are open over a box, each by rounds of its own; a proof is kept where it excludes its case."""
     if isinstance(prover.known.given, CheckedBox):
-        rests = {} if how.searched is None else how.searched.rests()
+        rests = {case: (each, rest) for each in how.searches for case, rest in each.rests().items()}
         for case in prover.open():
             rounds = _Rounds(prover, case, how)
-            if how.searched is None or case not in rests or not rounds.run_as(how.searched, rests[case]):
+            if (case not in rests or not rounds.run_as(*rests[case])) and how.again:
                 rounds.run()
 
 

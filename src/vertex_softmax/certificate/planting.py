@@ -25,6 +25,7 @@ from vertex_softmax.bounds.frontier import Part
 from vertex_softmax.bounds.question import Question
 from vertex_softmax.bounds.record import NarrowedTree, Record, RestRecord
 from vertex_softmax.bounds.splits import Split, part_boxes
+from vertex_softmax.certificate.checker.network import Known
 from vertex_softmax.certificate.lowering import Lowered
 from vertex_softmax.certificate.touching import touching
 from vertex_softmax.certificate.writing import compact
@@ -38,7 +39,7 @@ from vertex_softmax.ops.rules import RowRule, Rules
 Array = NDArray[np.float64]
 Values = Mapping[tuple[int, str], NDArray[Any]]
 """By the checker's node and name: the values of one leaf, (1, ...)."""
-FITTED = 2
+FITTED = 4
 """Ellipsoids are fitted for trees of so many leaves per number of a row: for fewer, sums are quicker, and tighter."""
 PLACES = ("place", "slope", "level")
 """The free parameters of the affine vertex rule."""
@@ -84,9 +85,9 @@ class Searched:
 class Planter:
     """Writes trees for one network over one input set."""
 
-    def __init__(self, graph: Graph, low: Lowered, has_corners: Callable[[int], bool]) -> None:
-        self.graph, self.low, self.has_corners = graph, low, has_corners
-        """`has_corners`: whether the checker has planes at corners of a product, given its number"""
+    def __init__(self, graph: Graph, low: Lowered, known: Known) -> None:
+        self.graph, self.low, self.known = graph, low, known
+        """`known`: what the checker knows of the set"""
         self._made: dict[int, tuple[Tensor, NDArray[Any]]] = {}
         """what was made of a tensor, by its id, and the tensor, so that the id stays its own"""
 
@@ -118,9 +119,9 @@ class Planter:
             (-1, 0, 0.0, False) if s is None else ((at if s.inner else values)[s.node], s.place, s.point, s.inner)
             for s in entries
         ]
-        number, entry, point, inner = (np.array(column) for column in zip(*splits, strict=True))
+        node, entry, point, inner = (np.array(column) for column in zip(*splits, strict=True))
         arrays: dict[str, NDArray[Any]] = {
-            "node": number.astype(np.int64),
+            "node": node.astype(np.int64),
             "entry": entry.astype(np.int64),
             "point": point.astype(np.float64),
             "inner": inner.astype(bool),
@@ -134,15 +135,16 @@ class Planter:
             arrays |= {f"outer.{name}": array for name, array in before.items()}
             tree["outer"] = {name: f"{prefix}.outer.{name}" for name in before}
         chosen = _unique([self._values(searched, leaf, at) for leaf in ordered])
-        for (node, name), (numbers, which) in chosen.items():
-            names = {"values": f"{node}.{name}.values", "which": f"{node}.{name}.which"}
+        for (number, name), (numbers, which) in chosen.items():
+            names = {"values": f"{number}.{name}.values", "which": f"{number}.{name}.which"}
             arrays |= {names["values"]: numbers, names["which"]: which}
-            tree["chosen"].setdefault(str(node), {})[name] = {k: f"{prefix}.{v}" for k, v in names.items()}
+            tree["chosen"].setdefault(str(number), {})[name] = {k: f"{prefix}.{v}" for k, v in names.items()}
         for attention, eta in searched.record.functionals.get(leaves[0].objective, {}).items():
-            if len(leaves) < FITTED * eta.shape[-1]:
+            number = at[attention]
+            if len(leaves) < FITTED * eta.shape[-1] or self.known.nodes[number].inputs[1] not in self.known.zonotopes:
                 continue
-            arrays[f"{at[attention]}.fitted"] = eta.cpu().numpy().astype(np.float32)
-            tree["fitted"][str(at[attention])] = f"{prefix}.{at[attention]}.fitted"
+            arrays[f"{number}.fitted"] = eta.cpu().numpy().astype(np.float32)
+            tree["fitted"][str(number)] = f"{prefix}.{number}.fitted"
         return tree, {f"{prefix}.{name}": compact(array) for name, array in arrays.items()}
 
     def entries(self, question: Question, late: AscendedEntries) -> tuple[Array, dict[int, dict[str, NDArray[Any]]]]:
@@ -172,7 +174,8 @@ class Planter:
                     if name in values:
                         found[number, name] = self._once(values[name], lambda x: _small(x[0].numpy()))
             elif isinstance(node.op, MatMul):
-                if "corner" in values and self.has_corners(number):  # else the planes at the centre are taken
+                exact = "corner" in values and self.known.planes(number).exact is not None
+                if exact:  # else the planes at the centre are taken
                     numbers = searched.question.index.start_numbers(torch.device("cpu")).reshape(-1)
                     turned = functools.partial(_corner, numbers=numbers)
                     found[number, "corner"] = self._once(values["corner"], turned)

@@ -19,8 +19,6 @@ import torch
 from numpy.typing import NDArray
 
 from vertex_softmax.bounds.ascent import AscendedEntries, Ascent, Beginning, ascend
-from vertex_softmax.bounds.box_passes import all_boxes
-from vertex_softmax.bounds.boxes import Boxes
 from vertex_softmax.bounds.branch_and_bound import Aim, Progress, Search, Watchers
 from vertex_softmax.bounds.coefficients import Objective
 from vertex_softmax.bounds.frontier import Part
@@ -38,7 +36,9 @@ from vertex_softmax.certificate.checker.trees import read_packed
 from vertex_softmax.certificate.input_sets import checked_set, header_of_set
 from vertex_softmax.certificate.lowering import lowered
 from vertex_softmax.certificate.planting import Planter, Searched, preorder
+from vertex_softmax.certificate.proved_boxes import Proved, proved_boxes
 from vertex_softmax.certificate.recording import Recorded
+from vertex_softmax.certificate.score_boxes import ScoreProof
 from vertex_softmax.certificate.touching import touching
 from vertex_softmax.certificate.writing import WrittenPart
 from vertex_softmax.foundation.errors import InternalError, OutOfTimeError
@@ -47,9 +47,7 @@ from vertex_softmax.graph.ir import Graph
 from vertex_softmax.methods.bab import branch, rules_of
 from vertex_softmax.methods.bound import Bound
 from vertex_softmax.methods.options import Options
-from vertex_softmax.ops.contract import CentredRows
 from vertex_softmax.ops.elementwise import Elementwise
-from vertex_softmax.ops.generators import Generators
 from vertex_softmax.ops.interval import Interval
 from vertex_softmax.ops.rules import RowRule, Rules
 from vertex_softmax.search.mixing import mix
@@ -59,18 +57,11 @@ from vertex_softmax.sets.region import BoxRegion, Region
 Array = NDArray[np.float64]
 ROUNDS = 4
 """How often a tree is proved, and the search goes on between, at most."""
-FEW, MOST_WEAK = 8, 0.25
+FEW, MOST_WEAK = 32, 0.25
 """A search goes on from so many leaves, or from this share of them, at most: where more do not prove, the checker knows
 less of the network than the search did, and the tree is not its proof."""
 LONGEST = 600.0
 """Seconds for which a search goes on where there is no deadline."""
-
-
-class Proved(NamedTuple):
-    """The question over the input set, and boxes that know what was proved."""
-
-    question: Question
-    boxes: Boxes
 
 
 class Prover:
@@ -79,7 +70,7 @@ class Prover:
     The set is `region`, of one input; or, if that is None, the box from lower to upper (*input shape).
     """
 
-    # Seven: the set may be given by its box alone.
+    # Eight: the set may be given by its box alone; and which boxes are proved.
     def __init__(
         self,
         graph: Graph,
@@ -89,6 +80,7 @@ class Prover:
         deadline: float | None = None,
         *,
         forward: bool = False,
+        scores: ScoreProof = ScoreProof.ALL,
         region: Region | None = None,
     ) -> None:
         self.graph, self.low = graph, lowered(graph)
@@ -105,9 +97,10 @@ class Prover:
         self.nodes = network(File({"graph": self.low.entries}, self.low.arrays))
         self.known = Known(self.nodes, given.lower, given.upper, given=given)
         self.rules, self.deadline, self.memory, self.is_forward = rules, deadline, Memory(), forward
+        self.scores = scores
         self.claims = True
         """whether steps claim ranges, a little wider than what was proved; else what is proved is known"""
-        self.planter = Planter(graph, self.low, lambda number: self.known.planes(number).exact is not None)
+        self.planter = Planter(graph, self.low, self.known)
         self.late: list[AscendedEntries] = []
         """the boxes of searches that are proved"""
         self.op_of = {number: node.op for node, number in self.low.at.items()}
@@ -129,7 +122,7 @@ class Prover:
         inner = copy.copy(self)
         inner.known, inner.region, inner.claims, inner.late, inner.arrays = known, region or self.region, False, [], {}
         inner.header = {"lines": {}, "steps": [], "property": [], "proofs": []}
-        inner.planter = Planter(self.graph, self.low, lambda number: known.planes(number).exact is not None)
+        inner.planter = Planter(self.graph, self.low, known)
         if region is not None:
             inner._prove_boxes()
         return inner
@@ -174,14 +167,24 @@ class Prover:
         entries = np.arange(size)
         if all(op == "Relu" for op, _, _ in users if _bends(op)):
             entries = np.flatnonzero((box.lo < 0) & (box.hi > 0))
-        for rule in self.rules if len(entries) or self.claims else ():
+        spared = self.scores < ScoreProof.ALL and all(op == "Attention" and place == 0 for op, _, place in users)
+        for rule in self.rules if (len(entries) or self.claims) and not spared else ():
             found_box = proof.box_by_pass(self.known, number, entries, rule)
             self._claim(
                 "box", number, found_box, rule=rule, entries=self._keep(f"box.{number}.{rule}.entries", entries)
             )
         for op, k, place in users:
-            if op == "Attention" and place == 0:
+            if op == "Attention" and place == 0 and self.scores > ScoreProof.INTERVALS:
                 self._centre(number, k)
+
+    def centre_scores(self) -> None:
+        """Prove boxes of all scores less their means, where there are none yet."""
+        self.scores = max(self.scores, ScoreProof.CENTRED)
+        with np.errstate(all="ignore"):
+            for k, node in enumerate(self.nodes):
+                if node.op == "Attention" and k not in self.known.centred:
+                    self.in_time()
+                    self._centre(node.inputs[0], k)
 
     def _centre(self, number: int, user: int) -> None:
         """The scores less their mean by the softmax at the centre."""
@@ -282,7 +285,8 @@ class Prover:
     def over(self, region: CutRegion) -> Prover:
         """A prover of the same kind over a narrower set, (1, *input shape); it has no cases yet."""
         lower, upper = (end[0].numpy() for end in region.box)
-        return Prover(self.graph, lower, upper, self.rules, self.deadline, forward=self.is_forward, region=region)
+        kind = {"forward": self.is_forward, "scores": self.scores, "region": region}
+        return Prover(self.graph, lower, upper, self.rules, self.deadline, **kind)  # type: ignore[arg-type]
 
     def open(self) -> list[int]:
         """The cases that are not excluded yet."""
@@ -331,7 +335,7 @@ class Prover:
     def _plant(self, searched: Searched, objective: int, case: int) -> None:
         """One case by the tree of its objective, as often as the search can go on where a leaf does not prove."""
         record, limit = searched.record, float(self.limits_of([case])[0])
-        proved: dict[int, float] = {}
+        proved, fitted = dict[int, float](), set[str]()
         for _ in range(ROUNDS):
             self.in_time()
             leaves = [leaf for leaf in record.leaves if leaf.objective == objective]
@@ -339,7 +343,9 @@ class Prover:
                 return
             tree, arrays = self.planter.tree(searched, leaves, f"proof.{len(self.header['proofs'])}")
             ordered = preorder(leaves)[1]
-            bounds = self._leaf_bounds(tree, arrays, case, [proved.get(id(leaf)) for leaf in ordered])
+            if set(tree["fitted"]) != fitted:  # a tree that has become large is bounded in another way
+                fitted, proved = set(tree["fitted"]), {}
+            bounds = self.leaf_bounds(tree, arrays, case, [proved.get(id(leaf)) for leaf in ordered])
             proved = {id(leaf): bound for leaf, bound in zip(ordered, bounds, strict=True)}
             least = limit + SURE * (1 + abs(limit))
             weak = [leaf for leaf in ordered if not proved[id(leaf)] > least]
@@ -347,7 +353,8 @@ class Prover:
                 break
             lost = max(max(leaf.bound - proved[id(leaf)], 0.0) for leaf in weak)
             goal = limit + 2 * lost + LEAF * (1 + abs(limit))
-            if not math.isfinite(goal) or not record.resume(weak, self._goals(searched, objective, goal), self._left()):
+            goals = self._goals(searched, objective, goal)
+            if not math.isfinite(goal) or not record.resume(weak, goals, self.seconds_left()):
                 break
         margin = float(np.nextafter(min(proved.values()) - limit, -np.inf))
         if margin > self.margins[case]:
@@ -355,7 +362,7 @@ class Prover:
             self.arrays.update(arrays)
             self.header["proofs"].append({"cases": [case], "tree": tree})
 
-    def _leaf_bounds(
+    def leaf_bounds(
         self, tree: dict[str, Any], arrays: dict[str, NDArray[Any]], case: int, known: Sequence[float | None]
     ) -> list[float]:
         """The checker's bounds over all leaves of a tree, in preorder; those that are known already are not made."""
@@ -389,28 +396,13 @@ class Prover:
         """The goals of all objectives of a search of which one has this goal; the others are not asked about."""
         return [goal if k == objective else -math.inf for k in range(1 + max(searched.cases))]
 
-    def _left(self) -> float:
+    def seconds_left(self) -> float:
         """The seconds that are left."""
         return LONGEST if self.deadline is None else max(0.0, self.deadline - time.perf_counter())
 
     def proved(self) -> Proved:
         """The question over the input set, and boxes that know what was proved."""
-        known = self.known.boxes
-        question = Question.over(self.graph, self.region, memory=self.memory)
-        proved = {node: _box(known[number], node.shape) for node, number in self.low.number.items()}
-        boxes = all_boxes(question, known=[Boxes(1, proved)])
-        for node in question.index.nodes:
-            number = self.low.at[node]
-            if number in self.known.centred:
-                weights, claimed = self.known.centred[number]
-                source = node.inputs[0]
-                shaped = torch.from_numpy(np.array(weights)).reshape(1, *source.shape)
-                boxes = boxes.with_centred(source, node, CentredRows(shaped, _box(claimed, source.shape)))
-            given = self.known.zonotopes.get(self.low.number[node])
-            if given is not None and question.index.wants_generators(node):
-                parts = (torch.from_numpy(np.array(x)).unsqueeze(0) for x in (given.centre, given.columns, given.error))
-                boxes = boxes.with_generators(question.index, node, Generators(*parts))
-        return Proved(question, boxes)
+        return proved_boxes(Question.over(self.graph, self.region, memory=self.memory), self.low, self.known)
 
     def objectives(self, which: Sequence[int]) -> Array:
         """The objectives of some cases, (S, *output shape)."""
@@ -484,12 +476,6 @@ class ForbiddenCase(NamedTuple):
         if self.weights is None:
             raise InternalError("the weights of a case were not chosen")
         return self.weights
-
-
-def _box(box: ProvedInterval, shape: tuple[int, ...]) -> Interval:
-    return Interval(
-        *(torch.from_numpy(np.array(np.broadcast_to(x, box.lo.shape))).reshape(1, *shape) for x in (box.lo, box.hi))
-    )
 
 
 def _bends(op: str) -> bool:

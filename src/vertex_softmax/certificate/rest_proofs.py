@@ -36,7 +36,8 @@ from vertex_softmax.certificate.checker.narrowing import HalfSpace, half_space, 
 from vertex_softmax.certificate.checker.passes import Pass
 from vertex_softmax.certificate.checker.trees import PackedTree, leaves_of, passed_alone, read_packed
 from vertex_softmax.certificate.planting import Searched, preorder
-from vertex_softmax.certificate.prove import ForbiddenCase, Prover
+from vertex_softmax.certificate.prove import ROUNDS, ForbiddenCase, Prover
+from vertex_softmax.foundation.tolerances import LEAF
 from vertex_softmax.graph.ir import Node
 from vertex_softmax.ops.attention import Attention
 from vertex_softmax.ops.bilinear import MatMul
@@ -46,6 +47,8 @@ from vertex_softmax.sets.cut_region import CutRegion
 
 AGAIN = 12
 """How often a rest that does not prove is narrowed once more at most."""
+FEW = 4
+"""So many leaves that do not prove are narrowed each; where there are more, the search goes on from them first."""
 GAIN = 0.3
 """If a round closes less than this share of what is missing, parameters are optimised anew."""
 Arrays = dict[str, NDArray[Any]]
@@ -92,6 +95,10 @@ class RestProofs:
         self.plain = Searched(prover.proved().question.on_parts(), self.rules, Record(), {0: 0})
         self.arrays: Arrays = {}
         self.count = 0
+        self.origins: dict[int, Record] = {}
+        """by the id of a tree in words of the prover's graph: the search's own record of it, which may go on"""
+        self.translated: list[Record] = []
+        """these trees, so that their ids stay theirs"""
 
     def whole(self, record: RestRecord) -> RestEntry:
         """The proof over the whole set; raises Unproved if there is none."""
@@ -151,17 +158,26 @@ class RestProofs:
             raise Unproved
         self.prover.in_time()
         pieces = {piece.splits: piece for piece in record.pieces}
-        leaves = [*record.tree.leaves, *(Part(0, splits) for splits in pieces)]
-        searched = self._searched(here, leaves)
-        searched.record.functionals = record.tree.functionals
-        tree, arrays = here.planter.tree(searched, leaves, self._name(), len(record.splits))
-        ordered = preorder(leaves, len(record.splits))[1]
-        mine = [k for k, leaf in enumerate(ordered) if leaf.splits not in pieces]
-        with np.errstate(all="ignore"):
-            packed = read_packed(tree, here.known, 1, File({"format": FORMAT}, arrays))
-            bounds = proof.leaf_bounds(here.known, self.aim.A, packed, set(mine))[:, 0]
+        proved, fitted = dict[int, float](), set[str]()
+        for _ in range(ROUNDS):
+            leaves = [*record.tree.leaves, *(Part(0, splits) for splits in pieces)]
+            searched = self._searched(here, leaves)
+            searched.record.functionals = record.tree.functionals
+            tree, arrays = here.planter.tree(searched, leaves, self._name(), len(record.splits))
+            ordered = preorder(leaves, len(record.splits))[1]
+            mine = [k for k, leaf in enumerate(ordered) if leaf.splits not in pieces]
+            if set(tree["fitted"]) != fitted:  # a tree that has become large is bounded in another way
+                fitted, proved = set(tree["fitted"]), {}
+            new = {k for k in mine if id(ordered[k]) not in proved}
+            with np.errstate(all="ignore"):
+                packed = read_packed(tree, here.known, 1, File({"format": FORMAT}, arrays))
+                found = proof.leaf_bounds(here.known, self.aim.A, packed, new)[:, 0]
+            bounds = {k: float(found[k]) if k in new else proved[id(ordered[k])] for k in mine}
+            proved = {id(ordered[k]): bounds[k] for k in mine}  # `ordered` keeps them alive: no other has their ids
+            weak = {k for k in mine if not bounds[k] > self.aim.sure}
+            if len(weak) <= FEW or not self._goes_on(record.tree, [(ordered[k], bounds[k]) for k in weak]):
+                break
         self.arrays |= arrays
-        weak = {k for k in mine if not bounds[k] > self.aim.sure}
         rests, least = [], min((float(bounds[k]) for k in mine if k not in weak), default=math.inf)
         for k, inner in self._parts(here, packed, {k for k in range(len(ordered)) if k in weak or k not in mine}):
             leaf = ordered[k]
@@ -170,6 +186,26 @@ class RestProofs:
             rests.append({"leaf": k, **entry.header})
             least = min(least, entry.bound)
         return RestEntry({"rounds": rounds, "tree": tree, "rests": rests}, min(least, self.aim.level))
+
+    def _goes_on(self, tree: Record, weak: Sequence[tuple[Part, float]]) -> bool:
+        """Whether the search has gone on from leaves that do not prove, each with its bound: then others replace them.
+
+        A rest for each would need boxes of its own, which takes as long as hundreds of leaves.
+        """
+        search, lost = self.origins.get(id(tree)), max(max(leaf.bound - bound, 0.0) for leaf, bound in weak)
+        goal = self.aim.level + 2 * lost + LEAF * (1 + abs(self.aim.level))
+        if search is None or not math.isfinite(goal):
+            return False
+        own = {id(mine): theirs for mine, theirs in zip(tree.leaves, search.leaves, strict=True)}
+        if not search.resume([own[id(leaf)] for leaf, _ in weak], [goal], self.prover.seconds_left()):
+            return False
+        known = {id(theirs): mine for mine, theirs in zip(tree.leaves, own.values(), strict=True)}
+        tree.leaves = [known[id(leaf)] if id(leaf) in known else self._leaf(leaf) for leaf in search.leaves]
+        return True
+
+    def _leaf(self, leaf: Part) -> Part:
+        """A leaf in words of the prover's graph."""
+        return dataclasses.replace(leaf, splits=self._splits(leaf.splits), choice=self._choice(leaf.choice))
 
     def _parts(self, here: Prover, packed: PackedTree, which: set[int]) -> Sequence[tuple[int, Prover]]:
         """What is known on the branches of some leaves."""
@@ -239,10 +275,9 @@ class RestProofs:
         tree = None
         if record.tree is not None:
             tree = Record()
-            tree.leaves = [
-                dataclasses.replace(leaf, splits=self._splits(leaf.splits), choice=self._choice(leaf.choice))
-                for leaf in record.tree.leaves
-            ]
+            tree.leaves = [self._leaf(leaf) for leaf in record.tree.leaves]
+            self.origins[id(tree)] = record.tree
+            self.translated.append(tree)
             tree.functionals = {k: self._nodes(each) for k, each in record.tree.functionals.items()}
         return RestRecord(
             self._splits(record.splits),

@@ -346,7 +346,7 @@ def _answer(request: _Request, outputs: Outputs) -> _GivenAnswer:
         from vertex_softmax.certificate.certificate import Effort
 
         say_proof = functools.partial(report, "proof")
-        effort = Effort(deadline=begin + loading + left, memory=options.memory)
+        effort = Effort(deadline=begin + loading + left, memory=options.memory, lean=True)
         more, proof = _proved(instance, answer, Path(request.model), effort, say_proof)
         facts.update(more)
     facts["seconds"] = {"starting": spent, "loading": loading, **facts["seconds"]}

@@ -52,11 +52,12 @@ def searched(
 ) -> BranchedBound:
     """The same, and what branch and bound has found; several inputs at once are not branched.
 
-    Without watchers any input at which an objective is not above its goal ends it, and where `joint` knows of one
-    there is no search.
+    Where nobody judges them, any input at which an objective is not above its goal ends it, and where `joint` knows of
+    one there is no search.
     """
     by_joint = joint(question, objective, options)
-    hopeless = by_joint.hopeless is not None and bool(by_joint.hopeless.any()) and watchers is None
+    unheard = watchers is None or watchers.accept is None
+    hopeless = by_joint.hopeless is not None and bool(by_joint.hopeless.any()) and unheard
     if question.batch != 1 or by_joint.boxes.problems or hopeless:
         return BranchedBound(by_joint, None)
     lower = by_joint.lower[0]

@@ -11,6 +11,7 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
+from vertex_softmax.bounds.aims import Watchers
 from vertex_softmax.bounds.coefficients import Objective
 from vertex_softmax.bounds.question import Question
 from vertex_softmax.bounds.still_rows import without_still_rows
@@ -20,6 +21,7 @@ from vertex_softmax.foundation.precision import full_precision
 from vertex_softmax.foundation.progress import Progress
 from vertex_softmax.foundation.tolerances import VERDICT
 from vertex_softmax.graph.ir import Graph
+from vertex_softmax.methods.bab import rules_of
 from vertex_softmax.methods.options import Options
 from vertex_softmax.methods.registry import Method, lower_bounds, method_named, searched_bounds
 from vertex_softmax.methods.sizing import batch_size
@@ -32,6 +34,7 @@ from vertex_softmax.runs.certification import Certification, in_order, together
 from vertex_softmax.runs.choices import decided_by_choices
 from vertex_softmax.runs.classes import Asked, Classes
 from vertex_softmax.runs.counterexamples import DEFAULT, Attacking, Counterexamples, attacked
+from vertex_softmax.runs.kept_searches import KeptSearches
 from vertex_softmax.runs.met_inside import MetInside
 from vertex_softmax.runs.told import Told
 from vertex_softmax.runs.unions import hull, members_of, united
@@ -133,6 +136,8 @@ class _How:
     file: dict[str, object] = dataclasses.field(default_factory=dict)
     """how a certificate names the file that the model was read from"""
     told: Told = dataclasses.field(default_factory=lambda: Told(None, 0))
+    searches: KeptSearches = dataclasses.field(default_factory=KeptSearches)
+    """what branch and bound has done, for proofs"""
 
 
 def _answer(graph: Graph, input_set: InputSet, asked: Asked, ask: _How) -> Certification:
@@ -240,7 +245,7 @@ def _proved(
     from vertex_softmax.runs.proofs import Batch, with_proofs
 
     cpu = graph.to(torch.float64, torch.device("cpu"))
-    batch = Batch(graph=cpu, regions=tuple(regions), classes=classes, file=ask.file)
+    batch = Batch(graph=cpu, regions=tuple(regions), classes=classes, file=ask.file, searches=ask.searches)
     return with_proofs(found, batch, ask.options, ask.told, rigorous=bool(ask.rigorous))
 
 
@@ -286,10 +291,15 @@ def _certified(graph: Graph, region: Region, centres: Centres, classes: Classes,
         ask, effort = dataclasses.replace(ask, method=Method.JOINT), by_words.effort
     attacks = ask.attack is not None and ask.attack.targets > 0
     inside = MetInside(centres, classes) if attacks and batch == 1 == len(centres.input_set) else None
+    record = None if ask.rigorous is None else ask.searches.record(graph, bounded, region)
     with torch.no_grad():
-        if ask.method is Method.BAB and inside is not None:
-            found, branched = searched_bounds(question, objective, ask.options, inside.watchers(ask.told.of_search()))
-            effort = {} if branched is None else {"parts": branched.domains}
+        if ask.method is Method.BAB and (inside is not None or record is not None):
+            watchers = Watchers() if inside is None else inside.watchers(ask.told.of_search())
+            watchers = dataclasses.replace(watchers, record=record)
+            found, branched = searched_bounds(question, objective, ask.options, watchers)
+            effort = {} if branched is None or inside is None else {"parts": branched.domains}
+            if record is not None and branched is not None:
+                ask.searches.add(question, rules_of(ask.options), record)
         else:
             found = lower_bounds(question, objective, ask.method, ask.options)
     positive = bool((found.lower > 0).any())

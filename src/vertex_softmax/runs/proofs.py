@@ -9,12 +9,14 @@ from __future__ import annotations
 import dataclasses
 import math
 import time
+from collections.abc import Sequence
 
 import numpy as np
 import torch
 
 from vertex_softmax.bounds.ascent import Ascent
 from vertex_softmax.certificate.certificate import Certificate, CertificatePart, Effort, Proof, prove
+from vertex_softmax.certificate.planting import Searched
 from vertex_softmax.certificate.prove import ForbiddenCase
 from vertex_softmax.graph.identity import graph_identity
 from vertex_softmax.graph.ir import Graph
@@ -24,6 +26,7 @@ from vertex_softmax.methods.verdict import Verdict
 from vertex_softmax.ops.normalization import Normalize
 from vertex_softmax.runs.certification import Certification
 from vertex_softmax.runs.classes import Classes
+from vertex_softmax.runs.kept_searches import KeptSearches
 from vertex_softmax.runs.told import Told
 from vertex_softmax.sets.region import Region
 
@@ -47,6 +50,14 @@ class Batch:
     file: dict[str, object] = dataclasses.field(default_factory=dict)
     """the name and the identity of the model's file, as it was read, and the inputs of it that are joined; empty if
     the model is not a file"""
+    searches: KeptSearches = dataclasses.field(default_factory=KeptSearches)
+    """those that have decided: a proof begins with their trees"""
+
+    def part(self, region: Region, cases: Sequence[ForbiddenCase]) -> CertificatePart:
+        """What is to be proved over the set of one input, and the searches over that set."""
+        numbers = {k: k for k in range(len(cases))}
+        found = (Searched(each.question, each.rules, each.record, numbers) for each in self.searches.over(region))
+        return dataclasses.replace(CertificatePart.over(region, cases), searches=tuple(found))
 
 
 def with_proofs(found: Certification, batch: Batch, options: Options, told: Told, *, rigorous: bool) -> Certification:
@@ -71,7 +82,7 @@ def with_proofs(found: Certification, batch: Batch, options: Options, told: Told
         like = torch.zeros(1, dtype=torch.float64, device=classes.labels.device)
         rows = classes.at(slice(b, b + 1)).objectives(math.prod(graph.output.shape), like)[0].cpu().numpy()
         cases = [ForbiddenCase(row[None], np.zeros(1), np.ones(1)) for row in rows]
-        parts = [CertificatePart.over(region.at(slice(b, b + 1)), cases) for region in batch.regions]
+        parts = [batch.part(region.at(slice(b, b + 1)), cases) for region in batch.regions]
         begin = time.perf_counter()
         own_effort = effort if verdict is Verdict.VERIFIED else dataclasses.replace(effort, search=None)
         proof = prove(graph, parts, own_effort, about=about)

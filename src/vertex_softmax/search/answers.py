@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import math
+from collections.abc import Mapping
 
 from torch import Tensor
 
@@ -58,15 +59,12 @@ class Answer:
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class CaseSearch:
-    """A search of branch and bound for conjunctions of one case, and the leaves it has left."""
+    """A search of branch and bound, the conjunctions of one case that it has excluded, and the leaves of these."""
 
     case: int
-    numbers: tuple[int, ...]
-    """the conjunction of each objective, counted within the case"""
-    weights: tuple[Tensor, ...]
-    """the mix of the conjunction's rows that each objective is, (m,)"""
-    objectives: Tensor
-    """(n, *output shape)"""
+    excluded: Mapping[int, tuple[int, Tensor]]
+    """by objective: the conjunction that it has excluded, counted within the case, and the mix of its rows that the
+    objective is, (m,)"""
     question: Question
     rules: Rules
     record: Record

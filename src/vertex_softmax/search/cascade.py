@@ -397,10 +397,10 @@ class _Cascade:
     def _may_branch_early(self, question: Question) -> bool:
         """Whether a tree over the boxes of `crown` is tried before `joint`, which would take longer than a small one.
 
-        Not where others do branch and bound, nor where it is recorded: both have the boxes of `joint`.
+        Not where others do branch and bound: they have the boxes of `joint`.
         """
         task = self.task
-        alone = task.method == Stage.BAB and task.branching is None and not task.recorded
+        alone = task.method == Stage.BAB and task.branching is None
         return alone and self.options.search.early > 0 and has_cheaper_boxes(question, self.options)
 
     def _branch_early(self, question: Question, bound: Bound, i: int, until: float) -> None:
@@ -462,12 +462,13 @@ class _Cascade:
             request = BranchRequest(i, question, bound.boxes, aim, search)
             outcome = self.task.branching.branch(request, accept, self._in_pieces(share, i, again))
         self.domains += outcome.domains
-        if record is not None:
-            weights = tuple(target.weights_of(row) for target, row in zip(open_, rows, strict=True))
-            numbers = tuple(target.number for target in open_)
-            self.searched.append(CaseSearch(i, numbers, weights, C, question, rules_of(self.options), record))
         for target, lowest, limit in zip(open_, outcome.bound.tolist(), d.tolist(), strict=True):
             target.learn_best(lowest - limit)
+        if record is not None:
+            closed = {k: (open_[k].number, open_[k].weights_of(row)) for k, row in enumerate(rows) if open_[k].excluded}
+            record.forget(k for k in range(len(open_)) if k not in closed)
+            if closed:
+                self.searched.append(CaseSearch(i, closed, question, rules_of(self.options), record))
         if early:  # what it leaves open is taken up again
             return
         if outcome.stopped not in (Stop.DONE, Stop.SECONDS):

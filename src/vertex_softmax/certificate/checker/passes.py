@@ -468,17 +468,20 @@ def joined(known: Known, parts: list[ParallelPass], shape: tuple[int, ...]) -> z
     """The zonotope of a node of this shape; each of its entries was an objective of one of these parallel passes."""
     given = known.given
     A, lo, hi = (np.concatenate(x) for x in zip(*((p.coefficients, p.lo, p.hi) for p in parts), strict=True))
-    n = len(given.centre)
-    size = np.abs(A) @ (np.abs(given.centre) + given.reach) + np.maximum(np.abs(lo), np.abs(hi))
+    n, sizes = len(given.centre), np.abs(A)
+    size = sizes @ (np.abs(given.centre) + given.reach) + np.maximum(np.abs(lo), np.abs(hi))
     error = (hi / 2 - lo / 2 + rounding(n + 4) * size) * (1 + rounding(n + 4)) + TINY * (n + 2)
-    error = (error + np.abs(A) @ given.slack * (1 + rounding(n))) * MORE
+    error = (error + sizes @ given.slack * (1 + rounding(n))) * MORE
     middle = (lo / 2 + hi / 2) + A @ given.centre
     exact = not parts[0].noise.shape[1] and bool((error <= 1e-9 * (1 + size)).all()) and given.own_columns
-    columns = np.concatenate([np.concatenate([given.columns(p.coefficients), p.noise], -1) for p in parts])
-    balls = given.balls
-    if not exact:
-        used = (columns != 0).any(0)
-        columns, balls = columns[:, used], kept(balls, used)
+    each = [(given.columns(p.coefficients), p.noise) for p in parts]
+    if exact:
+        columns, balls = np.concatenate([own for own, _ in each]), given.balls
+    else:  # columns that are 0 are left out
+        own, noise = (np.any([(x != 0).any(0) for x in of], 0) for of in zip(*each, strict=True))
+        pairs = [(x if own.all() else x[:, own], y if noise.all() else y[:, noise]) for x, y in each]
+        columns = np.concatenate([np.concatenate(pair, -1) for pair in pairs])
+        balls = kept(given.balls, np.concatenate([own, noise]))
     return zonotopes.ProvedZonotope(
         centre=middle.reshape(shape),
         columns=columns.reshape(*shape, -1),

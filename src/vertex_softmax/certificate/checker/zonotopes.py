@@ -122,8 +122,10 @@ def ellipsoid(rows: ProvedZonotope) -> CheckedEllipsoid:
         u[..., ball.places] = np.sqrt(np.square(u[..., ball.places]).sum(-1, keepdims=True))
         shared[ball.places] = 1 / len(ball.places)
     large = u > 1e-140 * (1 + u.max(initial=0.0))
-    g = np.where(large[..., None, :], rows.columns, 0.0)
-    error = (rows.error + np.abs(rows.columns - g).sum(-1)) * (1 + rounding(count + 2))
+    g, error = rows.columns, rows.error * (1 + rounding(count + 2))
+    if (~large & rows.columns.any(-2)).any():  # columns without a weight are errors
+        g = np.where(large[..., None, :], rows.columns, 0.0)
+        error = (rows.error + np.abs(rows.columns - g).sum(-1)) * (1 + rounding(count + 2))
     u = np.where(large, u, 1.0)
     C = (g / u[..., None, :]) @ np.swapaxes(g, -1, -2)
     C[..., range(d), range(d)] += error

@@ -473,7 +473,8 @@ def joined(known: Known, parts: list[ParallelPass], shape: tuple[int, ...]) -> z
     error = (hi / 2 - lo / 2 + rounding(n + 4) * size) * (1 + rounding(n + 4)) + TINY * (n + 2)
     error = (error + sizes @ given.slack * (1 + rounding(n))) * MORE
     middle = (lo / 2 + hi / 2) + A @ given.centre
-    exact = not parts[0].noise.shape[1] and bool((error <= 1e-9 * (1 + size)).all()) and given.own_columns
+    noisy = any(part.noise.shape[1] for part in parts)
+    exact = not noisy and bool((error <= 1e-9 * (1 + size)).all()) and given.own_columns
     each = [(given.columns(p.coefficients), p.noise) for p in parts]
     if exact:
         columns, balls = np.concatenate([own for own, _ in each]), given.balls

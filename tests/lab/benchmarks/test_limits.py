@@ -18,6 +18,7 @@ import limits  # noqa: E402
 SMALL = {"dim": 4, "heads": 1, "mlp": 4, "classes": 3}
 
 
+@pytest.mark.slow
 def test_nothing_leaks() -> None:
     found = limits.leak(30, imports=20)
     assert found["errors"] == 3
@@ -26,6 +27,7 @@ def test_nothing_leaks() -> None:
     assert found["grown"] <= limits.LEAK
 
 
+@pytest.mark.slow
 def test_bounds_are_the_same_in_another_process() -> None:
     """Bit for bit with another hash seed; with two threads and the batch turned round to stated ulps."""
     order = {"threads": 1, "turned": False, "shape": SMALL, "methods": ["ibp", "crown", "hybrid", "joint"]}

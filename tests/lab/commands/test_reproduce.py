@@ -272,6 +272,7 @@ def cheap(monkeypatch: pytest.MonkeyPatch) -> dict[str, float]:
     return says
 
 
+@pytest.mark.slow
 def test_every_learned_experiment_runs_on_digits(cheap: dict[str, float], tmp_path: Path) -> None:
     for name in LEARNED:
         result = vertex(name, "--quick", "--data", "digits", "--seeds", "1", "--out", tmp_path)
@@ -388,6 +389,7 @@ def same(cut: Path, whole: Path) -> None:
     assert not list(cut.rglob("*.tmp"))
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(sys.platform == "win32", reason="signals")
 def test_killed_runs_go_on_where_they_were(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     whole, cut = tmp_path / "whole", tmp_path / "cut"

@@ -32,6 +32,7 @@ def test_quick_has_one_of_each() -> None:
     assert {"vision", "tokens"} <= {name.split("-")[1] for name in quick}
 
 
+@pytest.mark.slow
 def test_a_run_and_going_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(bench, "names_of", lambda *_, **__: NAMES)
     monkeypatch.setattr(bench.multiprocessing, "get_context", lambda _kind: forks.context())

@@ -275,6 +275,7 @@ def test_folders_of_killed_workers_are_removed(temporary: Path) -> None:
 # --- a real Ray ---
 
 
+@pytest.mark.slow
 @needs_ray
 def test_a_ray_of_this_machine(tmp_path: Path) -> None:
     """The same answers as at home; a worker of Ray that is killed is reported; nothing is left behind."""

@@ -268,7 +268,8 @@ def vit_certificates(runs: Runs) -> Row:
     missing = ", ".join(f"`{name}`" for name in s["missing"])
     return Row(
         f"certificates of the {s['instances']} instances of VNN-COMP's `vit` that `vertex verify` answers `unsat`, "
-        f"{found['timeout']:.0f} s and {found['threads']} thread each, {found['jobs']} at a time",
+        f"{found['timeout']:.0f} s and {found['threads']} thread each, {found['jobs']} at a time; some with more time, "
+        "which the file's note names",
         f"{s['accepted']} were made and accepted; the others ({missing}) did not end in time; a file has "
         f"{s['bytes'][0] / 1e6:.1f}–{s['bytes'][2] / 1e6:.1f} MB",
         "vit-certificates",

@@ -127,7 +127,7 @@ UNHURRIED = dataclasses.replace(QUICK, search=Search(seconds=None, domains=50))
 ORDERS = [list(METHODS), list(METHODS)[::-1], ["joint", "ibp", "hybrid", "joint", "crown", "vertex", "alpha-crown"]]
 
 
-@pytest.mark.parametrize("batch", [1, 2])
+@pytest.mark.parametrize("batch", [pytest.param(1, marks=pytest.mark.slow), 2])
 def test_methods_on_one_question_give_what_they_give_on_their_own(batch: int) -> None:
     config = Config(depth=1, heads=2, norm="pre", tokens=2, seed=7)
     graph, box = transformer(config), input_box(config, batch, 0.2, 1)

@@ -89,7 +89,7 @@ def is_in(splits: Sequence[Split], values: dict[Node, Tensor], k: int) -> bool:
 
 @pytest.mark.parametrize(
     ("name", "share"),
-    few(itertools.product(CONFIGS, (0.0, 0.02, 0.2)), lambda name, share: share == 0.02 and name != "norm"),
+    few(itertools.product(CONFIGS, (0.0, 0.02, 0.2)), lambda name, share: share == 0.02 and name in {"relu", "gated"}),
 )
 def test_no_input_at_the_goal_is_ever_lost(name: str, share: float) -> None:
     """The goal is not below the least value: whatever is cut off and closed, the inputs below the goal stay open."""
@@ -105,7 +105,7 @@ def test_no_input_at_the_goal_is_ever_lost(name: str, share: float) -> None:
     assert not watched.lost(low)
 
 
-@pytest.mark.parametrize("name", CONFIGS)
+@pytest.mark.parametrize("name", few(CONFIGS, lambda name: name in {"relu", "norm"}))
 def test_boxes_hold_in_every_rest(name: str) -> None:
     """At points of the whole set that lie in a rest's set and take its splits."""
     whole = attention(name, RADIUS)
@@ -166,7 +166,7 @@ def test_faults_are_noticed(fault: str, monkeypatch: pytest.MonkeyPatch) -> None
     assert watched.lost(low) or found.stopped is Stop.DONE or float(found.bound) > float(values[0]) + 1e-10
 
 
-@pytest.mark.parametrize("name", ["relu", "gelu", "gated"])
+@pytest.mark.parametrize("name", few(["relu", "gelu", "gated"], lambda name: name == "relu"))
 def test_it_decides_what_a_tree_over_given_boxes_does_not(name: str) -> None:
     whole = attention(name, RADIUS)
     (lowest,), _ = least(whole, MARGINS[:1])

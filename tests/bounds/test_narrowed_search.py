@@ -42,7 +42,10 @@ def make(question: Question, known: Sequence[Boxes]) -> Boxes:
 
 @pytest.mark.parametrize(
     ("name", "distance"),
-    few(itertools.product(CONFIGS, (1e-7, 1e-5, 1e-3)), lambda name, distance: distance == 1e-5 and name != "norm"),
+    few(
+        itertools.product(CONFIGS, (1e-7, 1e-5, 1e-3)),
+        lambda name, distance: distance == 1e-5 and name in {"relu", "gelu"},
+    ),
 )
 def test_no_bound_is_above_a_value(name: str, distance: float) -> None:
     """Goals below, at and above the least values: those at and above are never reached, beyond rounding."""

@@ -79,7 +79,7 @@ def test_many_tokens(tokens: int) -> None:
     check_all(net, LinfBall(inputs(net, 1), 1e-3), methods=[m for m in METHODS if m in methods])
 
 
-@pytest.mark.parametrize("method", ["ibp", "vertex"])
+@pytest.mark.parametrize("method", ["ibp", pytest.param("vertex", marks=pytest.mark.slow)])
 def test_a_thousand_tokens_in_little_memory(method: str) -> None:
     """With scores by intervals, under two GiB that are promised; no sampled margin is below the bound."""
     net = network(tokens=1024, dim=4, heads=1, mlp=4)

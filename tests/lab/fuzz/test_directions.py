@@ -9,6 +9,7 @@ import pytest
 import torch
 from torch import Tensor
 
+from tests.slowly import few
 from vertex_lab.fuzz.directions import ops
 from vertex_lab.fuzz.directions.__main__ import main
 from vertex_lab.fuzz.directions.attack import attack_op
@@ -58,7 +59,7 @@ def test_no_op_is_unsound_in_any_direction(kind: str) -> None:
         assert attack_op(seed, kind).ratio <= 1
 
 
-@pytest.mark.parametrize("seed", [4, 18, 36])
+@pytest.mark.parametrize("seed", few([4, 18, 36], lambda seed: seed == 18))
 def test_no_network_is_unsound_in_any_direction_of_several_nodes(seed: int) -> None:
     assert attack_network(seed).ratio <= 1
 

@@ -89,7 +89,7 @@ MEASURES: dict[str, Measure] = {
     "vit-peer": _script(
         "vit",
         "vit-peer.json",
-        "--instances 1 --methods crown --peer-instances 1 --repeats 2 --peer CHECKOUT",
+        "--instances 3 --methods crown --repeats 5 --peer CHECKOUT",
         (VIT, ONE_BLOCK, "peer"),
     ),
     "vit-verify": Measure(

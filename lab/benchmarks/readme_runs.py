@@ -242,7 +242,9 @@ def vit_peer(runs: Runs) -> Row | None:
     ratios: dict[str, list[str]] = {}
     for side in runs("vit-peer")["side_by_side"]:
         ratios.setdefault(f"{VIT[side['model']]} in {side['dtype']}", []).append(f"{side['processor_ratio']:.1f}×")
+    counts = {VIT[side["model"]]: len(side["rows"]) for side in runs("vit-peer")["side_by_side"]}
     what = "the peer's CROWN given the file's network, and given patches and folded norms: its processor time over ours"
+    what += f" ({', '.join(f'instances of {kind}: {count}' for kind, count in counts.items())})"
     return Row(what, ", ".join(f"{kind} {' and '.join(found)}" for kind, found in ratios.items()), "vit-peer")
 
 

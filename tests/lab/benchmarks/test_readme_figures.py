@@ -168,7 +168,7 @@ LIMITS = {
 }
 PEER = {
     "side_by_side": [
-        {"model": "ibp_3_3_8", "form": form, "dtype": "float32", "processor_ratio": ratio}
+        {"model": "ibp_3_3_8", "form": form, "dtype": "float32", "processor_ratio": ratio, "rows": []}
         for form, ratio in (("as in the file", 7.75), ("made easy", 2.9))
     ]
 }

@@ -57,6 +57,16 @@ def test_inputs_of_another_scale_are_remarked(files: Path, tmp_path: Path) -> No
     assert "No input" not in certify(files, tmp_path / "right", "--eps", "1/255", "--methods", "ibp").stdout
 
 
+def test_an_interruption_says_what_is_kept(files: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def interrupted(*_: object, **__: object) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("vertex_softmax.runs.evaluate.evaluate", interrupted)
+    said = certify(files, tmp_path, "--eps", "0.05", code=130).stderr
+    assert "interrupted: what is finished is kept in" in said
+    assert "goes on from there" in said
+
+
 def test_json_is_one_document(files: Path, tmp_path: Path) -> None:
     said = ("--eps", "0.05", "--methods", "crown", "--json", "--verdicts-only")
     data = json.loads(certify(files, tmp_path, *said).stdout)

@@ -120,7 +120,6 @@ def test_a_device_that_is_not_there() -> None:
         ({"model": None}, "the model is a NoneType"),
         ({"model": lambda x: x}, "the model is a function"),
         ({"model": torch.eye(3)}, "the model is a Tensor"),
-        ({"model": type("ExportedProgram", (), {})()}, "made by torch.export: give the nn.Module it was made from"),
         ({"model": "bert-base-uncased"}, "is not a file; give the path of an .onnx file"),
         ({"input_set": LinfBall(X[:, :2], 0.1)}, "the network takes"),
     ],
@@ -131,6 +130,13 @@ def test_odd_arguments(arguments: dict[str, Any], match: str) -> None:
         certify(label=0, **given)
     with pytest.raises(VertexError, match=match):
         bound(**given)
+
+
+def test_what_torch_export_made_is_not_told_to_be_put_into_eval_mode() -> None:
+    model = nn.Linear(3, 3)  # as torch.export leaves it: in train mode, and with an eval that refuses
+    model.eval = lambda: None  # type: ignore[method-assign]
+    with pytest.raises(UnsupportedModelError, match="was made by torch"):
+        certify(model, BALL, 0, "ibp")
 
 
 @pytest.mark.parametrize("name", ["search", "memory", "ascent", "box_ascent"])

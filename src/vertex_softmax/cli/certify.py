@@ -23,7 +23,7 @@ from rich.text import Text
 
 from vertex_softmax.cli import values
 from vertex_softmax.cli.asking import Asking, numbers, refuse, set_threads
-from vertex_softmax.cli.common import complain, errors, progress_bar, quiet, reporting, say
+from vertex_softmax.cli.common import complain, errors, kept, progress_bar, quiet, reporting, say
 from vertex_softmax.cli.names import DATA_SETS, METHODS, NORMS, one_of, some_of
 from vertex_softmax.cli.part_tables import part_summary, part_table
 from vertex_softmax.foundation.errors import InvalidValueError
@@ -174,7 +174,7 @@ def certify(
     subject, inputs = asking.read(data_dir, first, count)
     names = _names(methods or "crown,joint")
     plan = Plan(bounds_at=() if verdicts_only else None)
-    with watching(names, radii) as watch:
+    with kept(out), watching(names, radii) as watch:
         run = evaluate(subject, inputs, names, radii, out, plan, watch, asking.files)
     if as_json:
         typer.echo(json.dumps({"run": str(out / "run.json"), **summary(run)}))
@@ -256,7 +256,7 @@ def radius(
         refuse("--patches", {"--tokens": tokens})
     set_threads(threads)
     subject, inputs = asking.read(data_dir, first, count)
-    with progress_bar() as progress:
+    with kept(out), progress_bar() as progress:
         if each or size is not None:
             parts = parts_of(inputs, size)
             run = part_radii(subject, inputs, parts, _names(methods), out, how, watch=progress, files=asking.files)
@@ -281,7 +281,7 @@ def _decide(asking: Asking, choices: Path, methods: list[str], first: int, count
 
     module, out = asking.module("--choices"), asking.out
     plan = DecisionPlan(data=choices.name, files=(*asking.files, choices), words=asking.words, classes=asking.names)
-    with progress_bar() as progress:
+    with kept(out), progress_bar() as progress:
         sentences = read_choices(choices, first=first, count=count)
         run = decide_sentences(module, asking.model, sentences, methods, out, plan, progress)
     if as_json:

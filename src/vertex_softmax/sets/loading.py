@@ -138,8 +138,6 @@ def read(model: Model, *, kwargs: Mapping[str, Any] | None = None) -> Loaded:
         return _Graph(model)
     if isinstance(model, str | Path):
         return _File(Path(model))
-    if type(model).__name__ == "ExportedProgram":
-        raise InvalidTypeError("the model was made by torch.export: give the nn.Module it was made from")
     raise InvalidTypeError(
         f"the model is a {type(model).__name__}; give a torch.nn.Module in eval mode, an ONNX file's path or a Graph"
     )

@@ -47,6 +47,26 @@ def test_certify_makes_a_table_and_a_run(files: Path, tmp_path: Path) -> None:
     assert f"{run.rate('crown', 0.05):.0%}" in shown.stdout
 
 
+def test_inputs_of_another_scale_are_remarked(files: Path, tmp_path: Path) -> None:
+    some = inputs()
+    np.savez(tmp_path / "wrong.npz", inputs=some.x.numpy()[:1], labels=1 - some.labels.numpy()[:1].clip(0, 1))
+    where = (str(files / "model"), "--data", str(tmp_path / "wrong.npz"), "--out", str(tmp_path), "--methods", "ibp")
+    for more in (("certify", *where, "--eps", "1/255"), ("radius", *where)):
+        shown = " ".join(called(*more).stdout.split())
+        assert "No input is classified correctly: compare the scale" in shown
+    assert "No input" not in certify(files, tmp_path / "right", "--eps", "1/255", "--methods", "ibp").stdout
+
+
+def test_an_interruption_says_what_is_kept(files: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def interrupted(*_: object, **__: object) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("vertex_softmax.runs.evaluate.evaluate", interrupted)
+    said = certify(files, tmp_path, "--eps", "0.05", code=130).stderr
+    assert "interrupted: what is finished is kept in" in said
+    assert "goes on from there" in said
+
+
 def test_json_is_one_document(files: Path, tmp_path: Path) -> None:
     said = ("--eps", "0.05", "--methods", "crown", "--json", "--verdicts-only")
     data = json.loads(certify(files, tmp_path, *said).stdout)
@@ -75,6 +95,7 @@ def test_radius_makes_tables_and_a_run(files: Path, tmp_path: Path) -> None:
     ("more", "text"),
     [
         (("--eps", "a"), "--eps"),
+        (("--eps", "1/0"), "such as 0.01,0.02 or 2/255"),
         (("--eps", "-1"), "ε is"),
         (("--eps", ""), "at least one"),
         (("--eps", "0.1", "--methods", "magic"), "magic"),

@@ -123,6 +123,9 @@ def test_bad_arguments_are_said(files: Path) -> None:
     found = check(files)
     assert (found.exit_code, found.stdout) == (1, "rejected\n")
     assert "not a certificate" in found.stderr
+    swapped = CliRunner().invoke(app, ["check", str(files / "model.onnx"), str(files / "proof.vertex")])
+    assert swapped.exit_code == 1
+    assert "give the certificate first" in " ".join(swapped.stderr.split())
     found = CliRunner().invoke(
         app,
         ["verify", str(files / "model.onnx"), str(files / "holds.vnnlib"), "--certificate", str(files / "no" / "x")],

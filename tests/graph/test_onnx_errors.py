@@ -215,6 +215,7 @@ def test_paths_bytes_and_gzip_are_read(tmp_path: Path) -> None:
         (b"", "empty"),
         (b"not an onnx file at all", "not an ONNX file"),
         (b"\x80\x04K\x01.", "not an ONNX file"),
+        (b"PK\x03\x04" + bytes(26), "seems to be a file of torch.save"),
         (GOOD.SerializeToString()[:-20], "not an ONNX file|not a valid ONNX model"),
         (gzip.compress(GOOD.SerializeToString(), mtime=0)[:-9], "damaged gzip"),
         (gzip.compress(b"nonsense", mtime=0), "not an ONNX file"),

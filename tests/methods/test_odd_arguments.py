@@ -15,6 +15,7 @@ from vertex_softmax import LinfBall, bound, certify
 from vertex_softmax.foundation.errors import InvalidTypeError, InvalidValueError, UnsupportedModelError, VertexError
 from vertex_softmax.graph import build
 from vertex_softmax.graph.ir import Graph
+from vertex_softmax.methods.options import Options
 from vertex_softmax.sets.loading import load
 
 X = torch.tensor([[1.0, 0.0, 0.0], [0.9, 0.1, 0.0]], dtype=torch.float64)
@@ -119,6 +120,7 @@ def test_a_device_that_is_not_there() -> None:
         ({"model": None}, "the model is a NoneType"),
         ({"model": lambda x: x}, "the model is a function"),
         ({"model": torch.eye(3)}, "the model is a Tensor"),
+        ({"model": "bert-base-uncased"}, "is not a file; give the path of an .onnx file"),
         ({"input_set": LinfBall(X[:, :2], 0.1)}, "the network takes"),
     ],
 )
@@ -128,6 +130,25 @@ def test_odd_arguments(arguments: dict[str, Any], match: str) -> None:
         certify(label=0, **given)
     with pytest.raises(VertexError, match=match):
         bound(**given)
+
+
+def test_what_torch_export_made_is_not_told_to_be_put_into_eval_mode() -> None:
+    model = nn.Linear(3, 3)  # as torch.export leaves it: in train mode, and with an eval that refuses
+    model.eval = lambda: None  # type: ignore[method-assign]
+    with pytest.raises(UnsupportedModelError, match="was made by torch"):
+        certify(model, BALL, 0, "ibp")
+
+
+@pytest.mark.parametrize("name", ["search", "memory", "ascent", "box_ascent"])
+def test_parts_of_options_are_of_their_kind(name: str) -> None:
+    with pytest.raises(VertexError, match=f"{name} is a dict; give an? vertex_softmax"):
+        Options(**{name: {"seconds": 3}})
+
+
+def test_ids_as_floats_are_told_to_be_a_token_ball() -> None:
+    model = nn.Sequential(nn.Embedding(5, 3), nn.Flatten(), nn.Linear(9, 3)).eval()
+    with pytest.raises(VertexError, match="make a TokenBall or TokenChoices"):
+        certify(model, LinfBall(torch.ones(1, 3), 0.1), 0, "ibp")
 
 
 def test_an_input_without_a_batch_is_told_to_have_one() -> None:

@@ -171,5 +171,15 @@ def test_what_unpacks_to_much_more(tmp_path: Path, monkeypatch: pytest.MonkeyPat
 @pytest.mark.parametrize("value", [np.nan, np.inf])
 def test_inputs_are_finite(tmp_path: Path, value: float) -> None:
     np.savez(tmp_path / "a.npz", inputs=np.array([[0.0, value]]), labels=np.array([0]))
-    with pytest.raises(VertexError, match="not finite"):
+    with pytest.raises(VertexError, match="input 0, counted from 0, is not finite"):
+        read_inputs(str(tmp_path / "a.npz"))
+    rows = np.array([[0.0, 1.0], [0.0, value], [value, 0.0]])
+    np.savez(tmp_path / "b.npz", inputs=rows, labels=np.array([0, 0, 0]))
+    with pytest.raises(VertexError, match="input 1, counted from 0, and 1 more are not finite; leave"):
+        read_inputs(str(tmp_path / "b.npz"))
+
+
+def test_bytes_are_not_taken_for_what_a_model_takes(tmp_path: Path) -> None:
+    np.savez(tmp_path / "a.npz", inputs=(255 * X).astype(np.uint8), labels=Y)
+    with pytest.raises(VertexError, match=r"a.npz: the inputs are bytes; save .* such as inputs / 255"):
         read_inputs(str(tmp_path / "a.npz"))

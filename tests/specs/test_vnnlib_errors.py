@@ -91,6 +91,7 @@ ERRORS = [
     ("(assert (<= Y_0 1)))", 8, "a closing parenthesis without an opening one"),
     ("\n(assert\n (or (<= Y_0 1)\n", 9, "a parenthesis is opened here and never closed"),
     ("(assert", 8, "a parenthesis is opened here and never closed"),
+    ("(asser", 8, "a parenthesis is opened here and never closed"),
     ("(", 8, "a parenthesis is opened here and never closed"),
     ("(set-info :a (b)", 8, "a parenthesis is opened here and never closed"),
     ('(set-info :a "x)\n(assert (<= Y_0 1))\n(set-info :b "y")', 10, 'a " is opened here and never closed'),

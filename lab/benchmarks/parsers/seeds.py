@@ -267,7 +267,7 @@ def npz() -> list[bytes]:
     found = []
     for arrays in (
         {"inputs": floats(2, 4).astype(np.float64), "labels": ints(0, 1)},
-        {"images": RNG.integers(0, 9, (2, 1, 2, 2)).astype(np.uint8), "y": ints(0, 1)},
+        {"images": RNG.integers(0, 9, (2, 1, 2, 2)).astype(np.int16), "y": ints(0, 1)},
     ):
         stream = io.BytesIO()
         np.savez(stream, **arrays)

@@ -142,13 +142,19 @@ def refuse(option: str, others: Mapping[str, object]) -> None:
 
 
 def numbers(name: str, text: str) -> list[float]:
-    """The numbers in the comma-separated value of an option."""
+    """The numbers in the comma-separated value of an option, each as a decimal number or as a fraction of two."""
     try:
-        return [float(part) for part in text.split(",") if part.strip()]
-    except ValueError as error:
+        return [_number(part) for part in text.split(",") if part.strip()]
+    except (ValueError, ZeroDivisionError) as error:
         raise InvalidValueError(
-            f"{name} is {text!r}; give numbers with commas between them, such as 0.01,0.02"
+            f"{name} is {text!r}; give numbers with commas between them, such as 0.01,0.02 or 2/255"
         ) from error
+
+
+def _number(text: str) -> float:
+    """The float of a decimal number, or of the quotient of two."""
+    over, slash, under = text.partition("/")
+    return float(over) / float(under) if slash else float(text)
 
 
 def set_threads(threads: int | None) -> None:

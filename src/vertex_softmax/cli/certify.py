@@ -23,7 +23,7 @@ from rich.text import Text
 
 from vertex_softmax.cli import values
 from vertex_softmax.cli.asking import Asking, numbers, refuse, set_threads
-from vertex_softmax.cli.common import complain, errors, progress_bar, quiet, reporting, say
+from vertex_softmax.cli.common import complain, errors, kept, progress_bar, quiet, reporting, say
 from vertex_softmax.cli.names import DATA_SETS, METHODS, NORMS, one_of, some_of
 from vertex_softmax.cli.part_tables import part_summary, part_table
 from vertex_softmax.foundation.errors import InvalidValueError
@@ -32,6 +32,11 @@ if TYPE_CHECKING:
     from vertex_softmax.runs.evaluate import EvaluatedPart
     from vertex_softmax.runs.run import Run
 
+NONE_CORRECT = (
+    "No input is classified correctly: compare the scale of the inputs (0 to 1, or 0 to 255?), the order of their "
+    "channels and the labels with those that the model was trained on."
+)
+"""What the tables say if it is so: then nothing can be certified, whatever the method."""
 Model = Annotated[
     str,
     typer.Argument(
@@ -97,7 +102,7 @@ DATA_FOLDER = Path("data")
 @reporting
 def certify(
     model: Model,
-    eps: Annotated[str | None, typer.Option(help="ε, or several: 0.01,0.02,0.05", show_default=False)] = None,
+    eps: Annotated[str | None, typer.Option(help="ε, or several: 0.01,0.02,8/255", show_default=False)] = None,
     norm: NormName = None,
     data: DataName = None,
     tokens: Tokens = None,
@@ -169,7 +174,7 @@ def certify(
     subject, inputs = asking.read(data_dir, first, count)
     names = _names(methods or "crown,joint")
     plan = Plan(bounds_at=() if verdicts_only else None)
-    with watching(names, radii) as watch:
+    with kept(out), watching(names, radii) as watch:
         run = evaluate(subject, inputs, names, radii, out, plan, watch, asking.files)
     if as_json:
         typer.echo(json.dumps({"run": str(out / "run.json"), **summary(run)}))
@@ -251,7 +256,7 @@ def radius(
         refuse("--patches", {"--tokens": tokens})
     set_threads(threads)
     subject, inputs = asking.read(data_dir, first, count)
-    with progress_bar() as progress:
+    with kept(out), progress_bar() as progress:
         if each or size is not None:
             parts = parts_of(inputs, size)
             run = part_radii(subject, inputs, parts, _names(methods), out, how, watch=progress, files=asking.files)
@@ -276,7 +281,7 @@ def _decide(asking: Asking, choices: Path, methods: list[str], first: int, count
 
     module, out = asking.module("--choices"), asking.out
     plan = DecisionPlan(data=choices.name, files=(*asking.files, choices), words=asking.words, classes=asking.names)
-    with progress_bar() as progress:
+    with kept(out), progress_bar() as progress:
         sentences = read_choices(choices, first=first, count=count)
         run = decide_sentences(module, asking.model, sentences, methods, out, plan, progress)
     if as_json:
@@ -358,6 +363,8 @@ def table(run: Run, notes: Mapping[str, str] | None = None) -> Table:
     found = summary(run)
     correct = f"{found['correct']} of {found['inputs']} inputs are classified correctly"
     explained = [f"{method}: {note}" for method, note in (notes or {}).items()]
+    if found["correct"] == 0:
+        explained.append(NONE_CORRECT)
     shown = Table(
         title=Text(f"{run.title}: certified of {found['inputs']} inputs"),
         caption=Text(
@@ -441,7 +448,8 @@ def radius_summary(run: Run) -> dict[str, Any]:
 
 def radius_table(run: Run) -> Table:
     """The quartiles of the radii as a table for the terminal."""
-    shown = Table(title=Text(f"{run.title} ({len(run.inputs)} inputs)"))
+    remark = None if any(x.clean > 0 for x in run.inputs) else Text(NONE_CORRECT)
+    shown = Table(title=Text(f"{run.title} ({len(run.inputs)} inputs)"), caption=remark, caption_justify="left")
     for name in ("method", "lower quartile", "median", "upper quartile", "largest", "s/input"):
         shown.add_column(name, justify="left" if name == "method" else "right")
     for method in run.methods:

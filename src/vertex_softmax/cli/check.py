@@ -93,7 +93,8 @@ def _replayed(certificate: Path, seconds: float, jobs: int) -> tuple[Finding, Fi
     try:
         file = read(certificate)
     except UNREADABLE as error:
-        return Finding.rejected(why(error)), None
+        swapped = certificate.name.endswith((".onnx", ".onnx.gz", ".vnnlib", ".vnnlib.gz"))
+        return Finding.rejected(why(error) + ("; give the certificate first, then the model" if swapped else "")), None
     return replay(file, seconds=seconds, jobs=jobs), file
 
 

@@ -18,6 +18,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Annotated, Any, TypeVar
 
 import typer
@@ -151,13 +152,23 @@ def laid_out(text: str) -> str:
     return "\n\n".join(lines).replace("Examples:\n", "[bold]Examples[/bold]\n[bold][/bold]\n")
 
 
+@contextmanager
+def kept(out: Path) -> Iterator[None]:
+    """A context whose interruption says that what is finished is in the journal of this folder."""
+    try:
+        yield
+    except KeyboardInterrupt:
+        went = f"interrupted: what is finished is kept in {out}; the same command goes on from there"
+        raise KeyboardInterrupt(went) from None
+
+
 def _report_error(error: BaseException) -> int:
     """Print an error on one line; return the exit code."""
     if isinstance(error, BrokenPipeError):
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # so that Python's exit does not fail on stdout
         return PIPE_CLOSED
     if isinstance(error, KeyboardInterrupt):
-        complain("interrupted", "yellow")
+        complain(str(error) or "interrupted", "yellow")
         return 130
     if isinstance(error, VertexError):
         text = str(error)

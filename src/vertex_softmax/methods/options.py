@@ -9,7 +9,7 @@ from enum import StrEnum
 from vertex_softmax.bounds.ascent import Ascent
 from vertex_softmax.bounds.branch_and_bound import Search
 from vertex_softmax.bounds.memory import Memory
-from vertex_softmax.foundation.errors import InvalidValueError
+from vertex_softmax.foundation.errors import InvalidTypeError, InvalidValueError
 
 MOST_ATTENTIONS_BY_PASSES = 3
 """Of networks without norms: beyond this boxes are made by zonotopes, unless the options say otherwise."""
@@ -99,6 +99,15 @@ class Options:
             if value not in list(kind):
                 raise InvalidValueError(f"{name} is {value!r}; choose one of {', '.join(kind)}")
             object.__setattr__(self, name, kind(value))
+        objects: dict[str, type] = {"search": Search, "memory": Memory}
+        for name, kind in objects.items():
+            if not isinstance(value := getattr(self, name), kind):
+                raise InvalidTypeError(f"{name} is a {type(value).__name__}; give a {kind.__module__}.{kind.__name__}")
+        for name in ("ascent", "box_ascent"):
+            if not isinstance(value := getattr(self, name), Ascent | None):
+                raise InvalidTypeError(
+                    f"{name} is a {type(value).__name__}; give an {Ascent.__module__}.Ascent or None"
+                )
         if self.attentions_by_passes < 0:
             raise InvalidValueError(f"attentions_by_passes is {self.attentions_by_passes}; it must be at least 0")
         if self.pieces < 1:

@@ -207,8 +207,8 @@ def inputs_of(subject: Subject, inputs: Inputs) -> tuple[RunInput, ...]:
     if bool((wrong := inputs.labels >= logits.shape[1]).any()) or bool((wrong := inputs.labels < 0).any()):
         first = int(wrong.nonzero()[0])
         raise InvalidValueError(
-            f"label {int(inputs.labels[first])} of input {inputs.numbers[first]} is not a class; "
-            f"there are {logits.shape[1]}, from 0"
+            f"label {int(inputs.labels[first])} of input {inputs.numbers[first]} of {inputs.name} is not a class; "
+            f"there are {logits.shape[1]}, from 0. Give inputs and labels that belong to the model"
         )
     own = logits.gather(1, inputs.labels[:, None])
     others = (own - logits).scatter(1, inputs.labels[:, None], torch.inf).amin(1)

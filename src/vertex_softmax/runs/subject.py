@@ -233,8 +233,16 @@ def _arrays(path: Path) -> tuple[Tensor, Tensor]:
         raise InvalidValueError(
             f"{path}: the labels are {labels.dtype} of shape {labels.shape}; give {len(x)} integers"
         )
-    if x.size > MOST_NUMBERS or not bool(np.isfinite(x).all()):
-        raise InvalidValueError(f"{path}: the inputs are not finite, or are more than {MOST_NUMBERS} numbers")
+    if x.dtype == np.uint8:
+        raise InvalidValueError(
+            f"{path}: the inputs are bytes; save what the model takes as floats, such as inputs / 255"
+        )
+    if x.size > MOST_NUMBERS:
+        raise InvalidValueError(f"{path}: the inputs are more than {MOST_NUMBERS} numbers; give a part of them")
+    if not bool((finite := np.isfinite(x.reshape(len(x), -1)).all(1)).all()):
+        bad = np.flatnonzero(~finite)
+        more = f" and {len(bad) - 1} more are" if len(bad) > 1 else " is"
+        raise InvalidValueError(f"{path}: input {bad[0]}, counted from 0,{more} not finite; leave such rows out")
     return torch.from_numpy(x.astype(np.float64)), torch.from_numpy(labels.astype(np.int64))
 
 

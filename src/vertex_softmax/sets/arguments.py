@@ -29,7 +29,8 @@ def tensor_of(name: str, value: object) -> Tensor:
     except ValueError as error:
         raise InvalidTypeError(f"{name} cannot be read as an array: {error}") from error
     if array.dtype.kind not in "fiub" or array.dtype.itemsize > 8:
-        raise InvalidTypeError(f"{name} has dtype {array.dtype}; pass float32 or float64")
+        text = " (text)" if array.dtype.kind in "US" else ""
+        raise InvalidTypeError(f"{name} has dtype {array.dtype}{text}; pass real numbers of at most 64 bits")
     return torch.from_numpy(np.array(array, dtype=array.dtype.newbyteorder("=")))
 
 
@@ -38,10 +39,13 @@ def floats_of(name: str, value: object) -> Tensor:
     tensor = tensor_of(name, value)
     if tensor.dtype not in (torch.float32, torch.float64):
         kind = str(tensor.dtype).removeprefix("torch.")
-        remedy = "convert with .double(), or .astype(numpy.float64), and scale bytes to [0, 1] with / 255"
+        remedy = "convert with .double(), or .astype(numpy.float64)"
+        if not tensor.is_floating_point():
+            remedy += ", and scale bytes to [0, 1] with / 255; around token ids make a TokenBall or TokenChoices"
         raise InvalidTypeError(f"{name} has dtype {kind}; only float32 and float64 are supported: {remedy}")
     if (index := first_true(~tensor.isfinite())) is not None:
-        raise InvalidValueError(f"{name} is {tensor[index].item()} at index {index}; an input set needs finite numbers")
+        where = f" at index {index}" if index else ""
+        raise InvalidValueError(f"{name} is {tensor[index].item()}{where}; an input set needs finite numbers")
     return tensor.to(torch.float64, copy=True)
 
 
@@ -77,7 +81,8 @@ def radius_of(eps: object, x: Tensor) -> Tensor:
             f"nor broadcast to {tuple(x.shape)}"
         ) from None
     if (index := first_true(radius < 0)) is not None:
-        raise InvalidValueError(f"eps is {radius[index].item()!r} at index {index}; a radius is at least 0")
+        where = f" at index {index}" if given else ""
+        raise InvalidValueError(f"eps is {radius[index].item()!r}{where}; a radius is at least 0")
     return radius
 
 

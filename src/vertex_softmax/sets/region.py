@@ -138,4 +138,5 @@ def placed(x: Tensor, shape: Sequence[int]) -> Tensor:
         return x.unsqueeze(1)
     if tuple(x.shape) == shape:
         return x.unsqueeze(0)
-    raise InvalidValueError(f"each input of the set has shape {tuple(x.shape[1:])}, but the network takes {shape}")
+    takes = f"{shape[1:]}, as its own batch is one input" if len(shape) > 1 and shape[0] == 1 else f"{shape}"
+    raise InvalidValueError(f"each input of the set has shape {tuple(x.shape[1:])}, but the network takes {takes}")

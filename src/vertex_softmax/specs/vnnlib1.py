@@ -138,6 +138,8 @@ class Reader:
                         start, f"{word!r} after ({asked}) is no part of what is asked; move it up, or leave it out"
                     )
                 operator = word
+            elif not self.text[match.end() :].strip():  # a word that may be cut off
+                raise LocatedError(start, "a parenthesis is opened here and never closed")
             else:
                 known = ", ".join(sorted(_COMMANDS if len(stack) == 1 else _OPERATORS))
                 raise LocatedError(match.start(), f"{short(word)} is not supported here; known are {known}")

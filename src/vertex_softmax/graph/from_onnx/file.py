@@ -105,7 +105,7 @@ class OnnxFile:
         try:
             model.ParseFromString(data)
         except DecodeError as error:
-            remedy = "; it seems to be a property: give the model first" if ".vnnlib" in name else ""
+            remedy = _remedy(name, data)
             raise InvalidValueError(f"{name} is not an ONNX file, or it is damaged: {error}{remedy}") from error
         if not model.graph.output or not model.opset_import:
             raise InvalidValueError(f"{name} is not an ONNX file: it has no graph with outputs, or names no opset")
@@ -144,6 +144,15 @@ class OnnxFile:
 Source: TypeAlias = str | os.PathLike[str] | bytes | OnnxFile
 
 
+def _remedy(name: str, data: bytes) -> str:
+    """What may help if these bytes are no ONNX model; it begins with a semicolon, or is empty."""
+    if ".vnnlib" in name:
+        return "; it seems to be a property: give the model first"
+    if data.startswith(b"PK") or name.endswith((".pt", ".pth")):
+        return "; it seems to be a file of torch.save: export the module with torch.onnx.export"
+    return ""
+
+
 def _content(source: str | os.PathLike[str] | bytes) -> tuple[bytes, Path | None, str]:
     """(bytes, folder, name): the model's bytes, decompressed; its folder, None for bytes; its name in errors."""
     if isinstance(source, bytes | bytearray):
@@ -152,7 +161,7 @@ def _content(source: str | os.PathLike[str] | bytes) -> tuple[bytes, Path | None
         raise InvalidTypeError(f"the model is a {type(source).__name__}; give a path to an .onnx file, or its bytes")
     path = Path(source)
     if not path.is_file():
-        raise InvalidValueError(f"{path} is not a file")
+        raise InvalidValueError(f"{path} is not a file; give the path of an .onnx file (nothing is fetched from a hub)")
     return _decompressed(read_whole(path, LIMIT, "give a file that can be read"), str(path)), path.parent, str(path)
 
 

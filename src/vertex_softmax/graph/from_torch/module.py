@@ -303,6 +303,8 @@ def _check_kind(module: nn.Module) -> None:
             raise UnsupportedModelError(
                 f"{name or 'the module'} is scripted or traced (torch.jit): give the nn.Module it was made from"
             )
+    if module.training and "eval" in vars(module):  # torch.export puts a function there that refuses
+        raise UnsupportedModelError("the module was made by torch.export: give the nn.Module it was made from")
     if hasattr(module, "_orig_mod"):
         raise UnsupportedModelError("the module was made by torch.compile: give the module itself, `model._orig_mod`")
 
@@ -386,6 +388,10 @@ def traceable() -> Iterator[None]:
         torch.backends.mha.set_fastpath_enabled(before)
 
 
+ABOUT_IDS = "; if the model takes token ids, make a TokenBall or TokenChoices around them"
+"""What is added to the error of an embedding that was given floats."""
+
+
 def _called(who: str, module: nn.Module, x: Tensor, mode: Mode = torch.no_grad) -> Tensor:
     """module(x), detached; any exception of the module becomes an UnsupportedModelError that calls it `who`."""
     with mode(), warnings.catch_warnings(), torch.autocast(x.device.type, enabled=False):
@@ -396,6 +402,7 @@ def _called(who: str, module: nn.Module, x: Tensor, mode: Mode = torch.no_grad) 
             raise UnsupportedModelError(
                 f"{who} cannot be called with {x.dtype} of shape {tuple(x.shape)}, of which the first number counts "
                 f"inputs (give x[None] for a single x): {type(error).__name__}: {error}"
+                + (ABOUT_IDS if x.is_floating_point() and "embedding" in str(error) else "")
             ) from error
     if not isinstance(value, Tensor):
         raise InvalidTypeError(f"the module returned {type(value).__name__}, not a tensor or logits")

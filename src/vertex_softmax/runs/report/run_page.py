@@ -182,7 +182,7 @@ def _about(run: Run) -> list[tuple[str, list[tuple[str, str]]]]:
         model.append(("accuracy", f"{100 * run.model.accuracy:.1f} %"))
     model += list(run.model.facts.items())
     if run.model.sha256:
-        model.append(("SHA-256", run.model.sha256))
+        model.append(("identity", run.model.sha256))
     data: list[tuple[str, Plain]] = [
         ("name", run.data.name),
     ]

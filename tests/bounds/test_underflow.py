@@ -136,6 +136,23 @@ def test_the_gain_of_a_factor_counts_what_the_other_has_lost(method: str) -> Non
     assert found.reasons[0].startswith("numbers underflow and are magnified later")
 
 
+class OfAFaintKey(nn.Module):
+    """(0.5, about 4): a key of the weight e^−800 whose value is 10^290."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        values, scores = torch.stack([0 * x, x], 1), torch.stack([0 * x + 400, x - 400], -1)
+        for _ in range(10):
+            values = values * 1e29
+        found = (scores.softmax(-1) @ values).squeeze(1)
+        for _ in range(2):
+            found = found * 1e29
+        return torch.cat([0 * x + 0.5, found], -1)
+
+
+def test_the_weight_of_a_key_that_underflows_counts_as_much_as_its_value() -> None:
+    assert certify(OfAFaintKey().eval(), LinfBall(ONE, 0.1), 0, "ibp", attack=None).verdict is Verdict.UNKNOWN
+
+
 def test_verify_says_nothing_of_it_either() -> None:
     text = "(declare-const X_0 Real) (declare-const Y_0 Real) (declare-const Y_1 Real) (assert (<= 0.9 X_0 1.1))"
     prop = read_vnnlib(f"{text} (assert (>= Y_1 Y_0))".encode())  # true everywhere, as Y_1 is X_0 and Y_0 is 0.5

@@ -74,10 +74,10 @@ def lost_by_underflow(question: Question, boxes: Boxes) -> dict[Node, Tensor]:
         if any(bool((e > 0).any()) for e in arrived):
             wider = [widened(boxes[i], e) for i, e in zip(node.inputs, arrived, strict=True)]
             for e, gain in zip(arrived, _gains(node, wider), strict=True):
-                error = error + torch.where((e > 0) & (gain != 0), e * gain, 0.0).nan_to_num(nan=torch.inf, posinf=torch.inf)
+                more = torch.where((e > 0) & (gain != 0), e * gain, 0.0)
+                error = error + torch.where(more.isnan(), torch.inf, more)
         if node in lost:
-            terms = max(math.prod(i.shape) for i in node.inputs)
-            error = error + torch.where(lost[node], float(terms), 0.0)
+            error = error + torch.where(lost[node], _most_lost(node, boxes), 0.0)
         errors[node] = error
     return errors
 
@@ -98,6 +98,14 @@ def _lost(node: Node, boxes: Boxes) -> Tensor:
         elif isinstance(node.op, curves.Elementwise):
             small = small & (present[0] > 0)
     return small.flatten(1).any(1).expand(boxes.batch)
+
+
+def _most_lost(node: Node, boxes: Boxes) -> Tensor:
+    """The most that an op itself loses, (batch or 1,): a unit for each term; of an attention, times its value."""
+    terms = float(max(math.prod(i.shape) for i in node.inputs))
+    if not isinstance(node.op, Attention):
+        return torch.full((1,), terms, dtype=torch.float64, device=boxes[node].lower.device)
+    return terms * boxes[node.inputs[1]].magnitude.double().flatten(1).amax(1).clamp(min=1)
 
 
 def widened(box: Interval, error: Tensor) -> Interval:

@@ -137,7 +137,7 @@ def test_the_gain_of_a_factor_counts_what_the_other_has_lost(method: str) -> Non
 
 
 class OfAFaintKey(nn.Module):
-    """(0.5, about 4): a key of the weight e^−800 whose value is 10^290."""
+    """(0.5, about 10): a key of the weight e^−799 whose value is 10^290."""
 
     def forward(self, x: Tensor) -> Tensor:
         values, scores = torch.stack([0 * x, x], 1), torch.stack([0 * x + 400, x - 400], -1)

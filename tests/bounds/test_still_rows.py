@@ -6,7 +6,7 @@ import dataclasses
 
 import pytest
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 import vertex_softmax as vx
 from tests.bounds.checks import QUICK
@@ -143,3 +143,20 @@ def test_certify_of_a_model_with_a_fixed_prompt(method: str, monkeypatch: pytest
     assert found.verdicts == plain.verdicts
     if method == "crown":
         torch.testing.assert_close(found.lower, plain.lower, rtol=1e-6, atol=1e-6)
+
+
+class OfWhatComesBack(nn.Module):
+    """(1.5, the first token) for tokens ≥ 0: they are multiplied by small numbers and divided again."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        back = x
+        for factor in [1e-28] * 12 + [1e28] * 12:
+            back = torch.relu(back * factor)
+        return torch.cat([1.5 + 0 * back[:, 1], back[:, 0]], -1)
+
+
+def test_what_underflowed_in_a_still_row_is_not_forgotten() -> None:
+    """The second output is 2; its box at a point would be [0, 0]."""
+    x = torch.tensor([[[2.0], [1.0]]], dtype=torch.float64)
+    found = vx.certify(OfWhatComesBack().eval(), vx.Box(x, x + torch.tensor([[0.0], [0.1]])), 0, "ibp", attack=None)
+    assert found.verdict == "unknown"

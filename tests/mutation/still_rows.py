@@ -41,12 +41,27 @@ MUTANTS: list[Mutant] = [
                 "isinstance(region, ChoiceRegion) or lower.shape[0] != 1",
                 "isinstance(region, ChoiceRegion)",
             ),
-            "still rows: overflow is known": (
-                "_finite_where_still",
-                "bool((fine | moves).all())",
-                "True",
+            "still rows: what underflowed is forgotten": (
+                "without_still_rows",
+                "_with_what_underflowed(point, boxes_by_zonotopes(point))",
+                "boxes_by_zonotopes(point)",
             ),
+            "still rows: overflow is known": ("_finite_where_still", "bool((fine | moves).all())", "True"),
         },
+    ),
+    *mutants(
+        "relaxations",
+        "bounds/underflow.py",
+        "bounds/test_underflow.py",
+        {
+            "underflow: factors are what boxes say": (
+                "lost_by_underflow",
+                "[widened(boxes[i], e) for i, e in zip(node.inputs, arrived, strict=True)]",
+                "[boxes[i] for i in node.inputs]",
+            ),
+            "underflow: a key loses its weight alone": ("_most_lost", "not isinstance(node.op, Attention)", "True"),
+        },
+        only="factor or key",
     ),
     *mutants(
         "relaxations",

@@ -104,7 +104,7 @@ class Record:
         """Add a part that is closed, with all of its parameters."""
         self.leaves.append(dataclasses.replace(part, candidates=(), choice=part.choice.map(self._once)))
 
-    def has(self, objective: int) -> bool:
+    def decides(self, objective: int) -> bool:
         """Whether the objective is decided by what is recorded here."""
         by_leaves = objective not in self.open and any(leaf.objective == objective for leaf in self.leaves)
         return by_leaves or objective in self.narrowed

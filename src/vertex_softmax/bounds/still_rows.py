@@ -13,6 +13,7 @@ as an attention does with keys and values, has both again, one behind the other.
 
 from __future__ import annotations
 
+import dataclasses
 import math
 
 import torch
@@ -23,6 +24,7 @@ from vertex_softmax.bounds.dependence import moving_numbers
 from vertex_softmax.bounds.index import GraphIndex
 from vertex_softmax.bounds.memory import Memory
 from vertex_softmax.bounds.question import Question
+from vertex_softmax.bounds.underflow import lost_by_underflow, widened
 from vertex_softmax.bounds.zonotopes import boxes_by_zonotopes
 from vertex_softmax.foundation.tolerances import OUTWARD
 from vertex_softmax.graph.ir import Constant, Graph, Input, Node
@@ -62,10 +64,17 @@ def without_still_rows(graph: Graph, region: Region, memory: Memory | None = Non
     if still < LEAST_SHARE * every:
         return graph
     point = Question.over(graph, BoxRegion(lower, lower), memory=memory).to_first_order()
-    boxes = boxes_by_zonotopes(point)
+    boxes = _with_what_underflowed(point, boxes_by_zonotopes(point))
     if boxes.problems or not all(_finite_where_still(boxes[node], moving[node]) for node in bent):
         return graph
     return _Rebuilding(graph, moving, boxes).rebuilt()
+
+
+def _with_what_underflowed(point: Question, boxes: Boxes) -> Boxes:
+    """Boxes that hold what underflow has taken from them too: nobody can ask an `Enclosed` where it comes from."""
+    errors = lost_by_underflow(point, boxes)
+    wider = {node: widened(boxes[node], error) for node, error in errors.items() if bool((error > 0).any())}
+    return dataclasses.replace(boxes, intervals={**boxes.intervals, **wider})
 
 
 def _finite_where_still(box: Interval, moves: Tensor) -> bool:

@@ -3,7 +3,8 @@
 Invariant: `with_underflow` notes a problem for every input of the batch at which an op made numbers so small that the
 precision cannot hold them to rounding, if the ops after it can magnify what was lost to more than a share of the output
 that the guards of verdicts pay for. Gains are upper bounds of what an op makes of an error of its inputs, by its
-constants and boxes. What underflows within an op, or in coefficients of a backward pass, is not seen (docs/limits.md).
+constants and by boxes that are widened by what was lost before. What underflows within an op, or in coefficients of a
+backward pass, is not seen (docs/limits.md).
 """
 
 from __future__ import annotations
@@ -36,36 +37,49 @@ PRODUCTS = (Linear, LeftLinear, Convolution, Scale, Multiply, MatMul)
 CURVES = (curves.Relu, curves.Tanh, curves.Sigmoid, curves.Erf, curves.Gelu, curves.Silu)
 GENTLE = (*CURVES, activations.Elu, activations.Softplus, activations.Mish, activations.HardSwish, Maximum, Softmax)
 """Ops that at most double an error."""
+STEEP = {curves.Reciprocal: -2.0, curves.Rsqrt: -1.5, curves.Log: -1.0, curves.Sqrt: -0.5}
+"""Ops whose slope at x is at most |x| to this power."""
 SPARE = 2.0**-8
 """The share of a rounding of the output up to which magnified underflow is harmless."""
 
 
 def with_underflow(question: Question, boxes: Boxes) -> Boxes:
     """The boxes, with a problem where what underflowed may matter at the output."""
-    lost = {node: _lost(node, boxes) for node in question.index.nodes if _may_underflow(node)}
-    if not any(bool(where.any()) for where in lost.values()):
+    errors = lost_by_underflow(question, boxes)
+    if not errors:
         return boxes
     info, output = torch.finfo(question.dtype), question.graph.output
+    size = boxes[output].magnitude.double().flatten(1)
+    size = torch.where(size > 0, size, torch.inf).amin(1).nan_to_num(posinf=0.0)
+    harmful = errors[output] > SPARE * info.eps / info.tiny * size
+    if not bool(harmful.any()):
+        return boxes
+    first = next(node for node, error in errors.items() if bool((error > 0).any()))
+    text = "numbers underflow and are magnified later, so that bounds may have lost them: scale the weights"
+    return dataclasses.replace(boxes, problems=(*boxes.problems, Problem(first, harmful.expand(boxes.batch), text)))
+
+
+def lost_by_underflow(question: Question, boxes: Boxes) -> dict[Node, Tensor]:
+    """By node, how far its numbers may lie outside of the boxes because of underflow, (batch,); {} if nothing does.
+
+    In units of the least normal number: what is lost may be made smaller before it is magnified.
+    """
+    lost = {node: _lost(node, boxes) for node in question.index.nodes if _may_underflow(node)}
+    if not any(bool(where.any()) for where in lost.values()):
+        return {}
     errors: dict[Node, Tensor] = {}
-    first: Node | None = None
     for node in question.index.nodes:
         error = torch.zeros(boxes.batch, dtype=torch.float64, device=question.device)
         arrived = [errors[i] for i in node.inputs]
         if any(bool((e > 0).any()) for e in arrived):
-            for e, gain in zip(arrived, _gains(node, boxes), strict=True):
-                error = error + torch.where(e > 0, e * gain, 0.0)
-        if node in lost and bool(lost[node].any()):
-            first = first or node
-            terms = max(math.prod(i.shape) for i in node.inputs)
-            error = error + torch.where(lost[node], float(terms), 0.0)  # in units of the least normal number
+            wider = [widened(boxes[i], e) for i, e in zip(node.inputs, arrived, strict=True)]
+            for e, gain in zip(arrived, _gains(node, wider), strict=True):
+                more = torch.where((e > 0) & (gain != 0), e * gain, 0.0)
+                error = error + torch.where(more.isnan(), torch.inf, more)
+        if node in lost:
+            error = error + torch.where(lost[node], _most_lost(node, boxes), 0.0)
         errors[node] = error
-    size = boxes[output].magnitude.double().flatten(1)
-    size = torch.where(size > 0, size, torch.inf).amin(1).nan_to_num(posinf=0.0)
-    harmful = errors[output] > SPARE * info.eps / info.tiny * size
-    if first is None or not bool(harmful.any()):
-        return boxes
-    text = "numbers underflow and are magnified later, so that bounds may have lost them: scale the weights"
-    return dataclasses.replace(boxes, problems=(*boxes.problems, Problem(first, harmful.expand(boxes.batch), text)))
+    return errors
 
 
 def _may_underflow(node: Node) -> bool:
@@ -86,37 +100,50 @@ def _lost(node: Node, boxes: Boxes) -> Tensor:
     return small.flatten(1).any(1).expand(boxes.batch)
 
 
-def _gains(node: Node, boxes: Boxes) -> list[Tensor]:
-    """How many times an error of each input, in the maximum norm, an op may make at its output, (batch or 1,) each."""
-    op, inputs, out = node.op, [boxes[i] for i in node.inputs], boxes[node]
+def _most_lost(node: Node, boxes: Boxes) -> Tensor:
+    """The most that an op itself loses, (batch or 1,): a unit for each term; of an attention, times its value."""
+    terms = float(max(math.prod(i.shape) for i in node.inputs))
+    if not isinstance(node.op, Attention):
+        return torch.full((1,), terms, dtype=torch.float64, device=boxes[node].lower.device)
+    return terms * boxes[node.inputs[1]].magnitude.double().flatten(1).amax(1).clamp(min=1)
+
+
+def widened(box: Interval, error: Tensor) -> Interval:
+    """The box and all that lies within an error (batch,) of it, in units of the least normal number."""
+    reach = (error * torch.finfo(box.lower.dtype).tiny).to(box.lower).reshape(-1, *[1] * (box.lower.dim() - 1))
+    return Interval(box.lower - reach, box.upper + reach)
+
+
+def _gains(node: Node, inputs: list[Interval]) -> list[Tensor]:
+    """How many times an error of each input, in the maximum norm, an op may make at its output, (batch or 1,) each.
+
+    Over boxes that hold its inputs with and without the errors.
+    """
+    op, one = node.op, torch.ones_like(inputs[0].lower.double().flatten(1)[:, 0])
     most = [box.magnitude.double().flatten(1).amax(1) for box in inputs]
-    large = out.magnitude.double().flatten(1).amax(1)
     if op.affine:
         return [_unit_gain(node, inputs, i) for i in range(len(inputs))]
     if isinstance(op, GENTLE):
-        return [torch.full_like(large, 2.0)] * len(inputs)
+        return [2 * one] * len(inputs)
     if isinstance(op, Attention):
-        return [2 * most[1], torch.ones_like(large)]
+        return [2 * most[1], one]
     if isinstance(op, Multiply):
         return [most[1], most[0]]
     if isinstance(op, MatMul):
         count = node.inputs[0].shape[-1]
         return [count * most[1], count * most[0]]
     if isinstance(op, Normalize) and op.eps > 0:
-        return [torch.full_like(large, 2 * math.sqrt(math.prod(node.shape) / op.eps))]
-    if isinstance(op, curves.Exp):
-        return [large]
+        return [one * 2 * math.sqrt(math.prod(node.shape) / op.eps)]
     if isinstance(op, curves.Square):
         return [2 * most[0]]
-    if isinstance(op, curves.Reciprocal):
-        return [large.square()]
-    if isinstance(op, curves.Rsqrt):
-        return [large**3]
-    if isinstance(op, curves.Log | curves.Sqrt):  # 1/x, and 1 / (2 √x)
-        least = inputs[0].lower if isinstance(op, curves.Log) else out.lower
-        least = least.double().flatten(1).amin(1)
-        return [torch.where(least > 0, 1 / least, torch.inf)]
-    return [torch.full_like(large, torch.inf)] * len(inputs)
+    if isinstance(op, curves.Exp):
+        return [inputs[0].upper.double().flatten(1).amax(1).exp()]
+    for curve, power in STEEP.items():
+        if isinstance(op, curve):
+            lower, upper = (end.double().flatten(1) for end in inputs[0])
+            nearest = torch.where(upper < 0, -upper, lower).amin(1)  # to 0, not above it where a box holds 0
+            return [torch.where(nearest > 0, nearest**power, torch.inf)]
+    return [one * torch.inf] * len(inputs)
 
 
 def _unit_gain(node: Node, inputs: list[Interval], i: int) -> Tensor:

@@ -71,7 +71,7 @@ class CertificatePart:
     @property
     def decided(self) -> set[int]:
         """The cases that searches have excluded: by a tree, or over a narrower set."""
-        return {case for searched in self.searches for k, case in searched.cases.items() if searched.record.has(k)}
+        return {case for searched in self.searches for k, case in searched.cases.items() if searched.record.decides(k)}
 
     @property
     def was_narrowed(self) -> bool:
@@ -228,8 +228,9 @@ def _prove_lean(graph: Graph, part: CertificatePart, effort: Effort, report: Rep
 
     Scores are centred only where intervals are not enough, and a tree is proved only where some of its leaves prove.
     """
-    how = {"scores": ScoreProof.INTERVALS, "region": part.region}
-    prover = Prover(graph, part.lower, part.upper, deadline=effort.deadline, **how)  # type: ignore[arg-type]
+    prover = Prover(
+        graph, part.lower, part.upper, deadline=effort.deadline, scores=ScoreProof.INTERVALS, region=part.region
+    )
     prover.memory = effort.memory
     prover.state(part.weighed())
     prover.by_rule(RowRule.AFFINE)

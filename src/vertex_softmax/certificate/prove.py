@@ -285,8 +285,16 @@ class Prover:
     def over(self, region: CutRegion) -> Prover:
         """A prover of the same kind over a narrower set, (1, *input shape); it has no cases yet."""
         lower, upper = (end[0].numpy() for end in region.box)
-        kind = {"forward": self.is_forward, "scores": self.scores, "region": region}
-        return Prover(self.graph, lower, upper, self.rules, self.deadline, **kind)  # type: ignore[arg-type]
+        return Prover(
+            self.graph,
+            lower,
+            upper,
+            self.rules,
+            self.deadline,
+            forward=self.is_forward,
+            scores=self.scores,
+            region=region,
+        )
 
     def open(self) -> list[int]:
         """The cases that are not excluded yet."""

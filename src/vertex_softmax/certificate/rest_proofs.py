@@ -72,7 +72,7 @@ class RestAim:
     A: NDArray[np.float64]
     """(1, *output shape)"""
     level: float
-    """what is left out is above"""
+    """the objective is above this at every input that is left out"""
     sure: float
     """bounds that are above this count as proved"""
     case: ForbiddenCase
@@ -111,8 +111,7 @@ class RestProofs:
             tree, arrays, found = self._passed(here, record.splits, choice)
             bound = _number(found)
             if bound > self.aim.sure:
-                self.arrays |= arrays
-                return RestEntry({"rounds": rounds, "tree": tree, "rests": []}, min(bound, self.aim.level))
+                return self._by_tree(rounds, tree, arrays, bound)
             here = self._cut(here, found, (tree, arrays), rounds) or here
         if record.tree is None:
             return self._closed(here, record.splits, record.last, rounds)
@@ -127,8 +126,7 @@ class RestProofs:
             tree, arrays, found = self._passed(here, splits, choice)
             bound = _number(found)
             if bound > self.aim.sure:
-                self.arrays |= arrays
-                return RestEntry({"rounds": rounds, "tree": tree, "rests": []}, min(bound, self.aim.level))
+                return self._by_tree(rounds, tree, arrays, bound)
             now = self.aim.level - bound
             smaller = self._cut(here, found, (tree, arrays), rounds) if now < (1 - GAIN) * missing else None
             if smaller is None:
@@ -150,6 +148,11 @@ class RestProofs:
             raise Unproved
         tree = adopted(inner.header["proofs"][-1]["tree"], inner.arrays, f"{self._name()}.", self.arrays)
         bound = float(inner.margins[0] + inner.limits_of([0])[0])
+        return self._by_tree(rounds, tree, {}, bound)
+
+    def _by_tree(self, rounds: list[dict[str, Any]], tree: dict[str, Any], arrays: Arrays, bound: float) -> RestEntry:
+        """The entry of a rest by a tree with this bound, none of whose leaves is a rest; the arrays are kept."""
+        self.arrays |= arrays
         return RestEntry({"rounds": rounds, "tree": tree, "rests": []}, min(bound, self.aim.level))
 
     def _split(self, here: Prover, record: RestRecord, rounds: list[dict[str, Any]]) -> RestEntry:

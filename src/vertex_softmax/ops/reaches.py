@@ -19,7 +19,10 @@ from vertex_softmax.ops.unknowns import BallProducts, GatheredUnknowns, Pairs, T
 
 
 class Care(Enum):
-    """How carefully products of the input's unknowns are bounded, and spanned ones; others' reach is known exactly."""
+    """How carefully products of the input's unknowns are bounded, and spanned ones.
+
+    Of others it changes nothing: their reach is that of balls, which gathered ones may not fill (`ops/gathered.py`).
+    """
 
     ROUGH = "as one ball"
     PLAIN = "by the Frobenius norm"

@@ -287,8 +287,7 @@ class _Cascade:
         until = time.perf_counter() + self._left_seconds() / waiting
         question = question_over(self.graph, case, self.options, self.deadline)
         bound: Bound | None = None
-        rough = False
-        """whether branch and bound has the boxes of `crown`, and makes those of `joint` over what is left of the set"""
+        rough = False  # whether branch and bound has boxes of `crown`, and makes those of `joint` over what is left
         stages = self._stages(question)
         for stage in stages:
             if rough and stage == Stage.JOINT:

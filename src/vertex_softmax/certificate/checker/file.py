@@ -23,7 +23,7 @@ MOST_HEADER = 1 << 26
 TYPES = {"F64": "<f8", "F32": "<f4", "F16": "<f2", "I64": "<i8", "I32": "<i4", "I16": "<i2", "BOOL": "u1"}
 """Names of element types in safetensors → numpy's."""
 FORMAT = "vertex-certificate-7"
-"""The format that is written. It has what the older ones have, and rests of leaves (rests.py)."""
+"""The format that is written. It has what the older ones have, and rests of leaves (`proof._with_rests`)."""
 BOXES = ("vertex-certificate-2", "vertex-certificate-3")
 """Formats whose input sets are boxes; the second has forward proofs, the first has none."""
 UNPACKED = (*BOXES, "vertex-certificate-4")

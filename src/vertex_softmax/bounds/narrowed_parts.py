@@ -222,15 +222,15 @@ class NarrowedParts:
         """The rest narrowed, as long as that pays; boxes that contradict each other are not taken."""
         best = rest
         question, boxes, part = rest.question, rest.boxes, rest.part
-        for count in range(ROUNDS):
-            before = part.bound
+        before = -math.inf  # the bound of the round before; that of the part may be of a tree, and no linear bound
+        for _ in range(ROUNDS):
             linear, bound, choice = self._linear(question, boxes, part)
             part = dataclasses.replace(part, choice=choice, bound=max(part.bound, bound))
             best = Rest(question, boxes, part, rest.record)
             if rest.record is not None:
                 rest.record.bound(choice)
-            missing, gained = self.level - bound, bound - before
-            if not missing > 0 or (count > 0 and not gained >= ENOUGH * (missing + gained)):
+            missing, gained, before = self.level - bound, bound - before, bound
+            if not missing > 0 or not gained >= ENOUGH * (missing + gained):
                 break
             smaller = left_over(question, linear, self.level)
             if smaller is None:

@@ -1,4 +1,4 @@
-"""The second attack keeps to its share: it is never ahead of the time that has passed, and the last piece is the rest."""
+"""The second attack keeps to its share: never ahead of the time that has passed, and the last piece is the rest."""
 
 from __future__ import annotations
 

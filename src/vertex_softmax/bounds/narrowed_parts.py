@@ -62,7 +62,7 @@ class TreeSize:
     most: int
     """how many parts are bounded at most: so many only if, by the last doubling, that promises to be enough"""
     fewest: int | None = None
-    """so few pieces are narrowed if all are NARROW; None: there are as many as may be"""
+    """so few pieces are narrowed if all are NARROW, else those that are not are split; None: as many as may be"""
 
 
 ROUNDS_OF_A_PIECE = 4
@@ -117,13 +117,15 @@ class PartTree(BranchAndBound):
         Their parameters are those that they had when they were made. seconds: what boxes take. Where they take long,
         the tree may have more parts, as many as there are in the time in which its pieces would be narrowed.
         """
-        begin, count = time.perf_counter(), size.fewest or size.pieces
-        while True:
-            self._grow(lambda count=count: len(self.frontier) >= count or self.bounded >= size.first)  # type: ignore[misc]
-            found = self.frontier.open_parts()
-            if count >= size.pieces or self.bounded >= size.first or self._are_narrow(found, level):
+        begin, fewest = time.perf_counter(), size.fewest or size.pieces
+        self._grow(lambda: len(self.frontier) >= fewest or self.bounded >= size.first)
+        while self.witness is None and len(self.frontier) < size.pieces and self.bounded < size.first:
+            wide = self._wide(level)[: size.pieces - len(self.frontier)]
+            if not wide:
                 break
-            count *= 2
+            self.frontier.replace(wide, self._bound(self._split(wide)))
+            self.seen.append((self.bounded, self._shortfall()))
+        found = self.frontier.open_parts()
         limit = size.first
         while len(self.frontier) and self.witness is None:
             self._grow(lambda limit=limit: self.bounded >= limit)  # type: ignore[misc]
@@ -136,16 +138,16 @@ class PartTree(BranchAndBound):
             limit *= 2
         return open_pieces(found, self.frontier.open_parts())
 
-    def _are_narrow(self, parts: list[Part], level: float) -> bool:
-        """Whether the linear bounds of all parts leave so little of the set that narrowing soon comes to an end."""
-        if self.witness is not None or not parts:
-            return True
-        linear, region = self._linear(parts), self.question.region
-        if linear.coefficients is None:
-            return True
+    def _wide(self, level: float) -> list[Part]:
+        """The parts, the worst first, whose linear bounds leave so much of the set that narrowing takes long."""
+        parts, region = self.frontier.gather(len(self.frontier)), self.question.region
+        linear = self._linear(parts) if parts else None
+        if linear is None or linear.coefficients is None:
+            return []
         lower, upper = region.box
         way = (linear.coefficients.abs() * (upper - lower).unsqueeze(1)).flatten(2).sum(-1)
-        return bool((level - linear.least(region) <= NARROW * way).all())
+        narrow = (level - linear.least(region) <= NARROW * way).flatten().tolist()
+        return [part for part, is_narrow in zip(parts, narrow, strict=True) if not is_narrow]
 
     def _functionals(self, part: Part) -> dict[Node, Tensor]:
         """What the objective asks of the values of attentions in a part, with all of its parameters."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import itertools
+import math
 import time
 from collections.abc import Callable, Sequence
 
@@ -19,9 +20,10 @@ from vertex_softmax.bounds import narrowed_parts
 from vertex_softmax.bounds.aims import Aim, Outcome, Search, Stop, Watchers
 from vertex_softmax.bounds.boxes import Boxes
 from vertex_softmax.bounds.frontier import Part
-from vertex_softmax.bounds.narrowed_parts import NarrowedParts, Rest, TreeSize, open_pieces
+from vertex_softmax.bounds.narrowed_parts import NarrowedParts, PartTree, Rest, TreeSize, open_pieces
 from vertex_softmax.bounds.question import Question
 from vertex_softmax.bounds.splits import Split
+from vertex_softmax.bounds.tree_attack import TreeAttack
 from vertex_softmax.graph.ir import Node
 from vertex_softmax.methods.boxes import tightened_boxes
 from vertex_softmax.methods.options import Options
@@ -180,6 +182,56 @@ def test_it_decides_what_a_tree_over_given_boxes_does_not(name: str) -> None:
     assert found.stopped is Stop.DONE
     assert float(goal) < float(found.bound) <= float(goal) + 1e-9 <= float(lowest)
     assert found.open.tolist() == [0]
+
+
+def tree_of(whole: Ready, goal: float) -> PartTree:
+    """A tree over the boxes of the whole set, with its root."""
+    goals = MARGINS[0].new_tensor([goal])
+    rest = Rest(whole.question, whole.boxes, Part(0))
+    heard = Watchers(accept=lambda *_: False)
+    with torch.no_grad():
+        return PartTree(rest, Aim(MARGINS[:1], goals), RULES, SEARCH, heard, TreeAttack(0.0))
+
+
+@pytest.mark.parametrize(("narrow", "fewer"), [(math.inf, True), (-1.0, False)])
+def test_pieces_are_as_few_as_are_narrow(narrow: float, fewer: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    whole = attention("relu", RADIUS)
+    (lowest,), _ = least(whole, MARGINS[:1])
+    monkeypatch.setattr(narrowed_parts, "NARROW", narrow)
+    tree = tree_of(whole, float(lowest) + 1e-2)  # above the least value: some part stays open
+    with torch.no_grad():
+        pieces = tree.pieces(TreeSize(pieces=8, first=16, most=16, fewest=2), float(lowest) + 1e-2, 0.0)
+    assert pieces
+    assert all(any(leaf.splits[: len(p.splits)] == p.splits for p in pieces) for leaf in tree.frontier.open_parts())
+    assert (max(len(piece.splits) for piece in pieces) == 1) is fewer
+
+
+@pytest.mark.parametrize(("seconds", "larger"), [(0.0, False), (1e6, True)])
+def test_where_boxes_take_long_trees_are_larger(seconds: float, larger: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    whole = attention("relu", RADIUS)
+    (lowest,), _ = least(whole, MARGINS[:1])
+    monkeypatch.setattr(narrowed_parts, "LARGEST", 64)
+    monkeypatch.setattr(narrowed_parts, "promises", lambda *_: True)
+    tree = tree_of(whole, float(lowest) + 1e-2)
+    with torch.no_grad():
+        tree.pieces(TreeSize(pieces=4, first=8, most=8), float(lowest) + 1e-2, seconds)
+    assert (tree.bounded >= 64) is larger
+    assert tree.bounded < 128
+
+
+def test_a_rest_is_narrowed_though_a_tree_knows_a_better_bound() -> None:
+    """What its own linear bound gains counts, round for round."""
+    whole = attention("relu", RADIUS)
+    (lowest,), _ = least(whole, MARGINS[:1])
+    goal = float(lowest) - 1e-4
+    rounds = []
+    for known in (-math.inf, goal - 1e-6):
+        watched = Watched(whole, MARGINS[0], goal)
+        with torch.no_grad():
+            found = watched.search._narrowed(Rest(whole.question, whole.boxes, Part(0, bound=known)))
+        rounds.append(len(watched.made))
+        assert found.part.bound >= known
+    assert rounds[0] == rounds[1] > 1
 
 
 def test_a_witness_ends_it_and_is_told() -> None:

@@ -32,6 +32,7 @@ from vertex_softmax.bounds.coefficients import Objective
 from vertex_softmax.bounds.fitting import fitted_boxes, functionals_of, shared_names
 from vertex_softmax.bounds.frontier import Frontier, Part
 from vertex_softmax.bounds.gains import Gains
+from vertex_softmax.bounds.linear import LinearBound
 from vertex_softmax.bounds.question import Question
 from vertex_softmax.bounds.splits import PartBoxes, Split, part_boxes
 from vertex_softmax.bounds.tree_attack import TreeAttack
@@ -211,10 +212,13 @@ class BranchAndBound:
 
     def _minimisers(self, parts: list[Part]) -> Tensor:
         """Where the bound of each part, linear in the input, is least over the whole set: (n, *input shape)."""
+        return self.question.index.as_input(self._linear(parts).minimise(self.question.region)[1]).squeeze(1)
+
+    def _linear(self, parts: list[Part]) -> LinearBound:
+        """The linear bound of each part, with its own parameters."""
         made, objective, choice = self._boxes_of(parts), self._objective(parts), self._choice_of(parts)
         question = self.question.on_parts()
-        linear = backward(question, made.boxes, objective, self.survey_rules, choice.beside(self._shared_of(parts)))
-        return question.index.as_input(linear.minimise(question.region)[1]).squeeze(1)
+        return backward(question, made.boxes, objective, self.survey_rules, choice.beside(self._shared_of(parts)))
 
     def _outcome(self, stopped: Stop) -> Outcome:
         bound, count = list(self.frontier.closed), [0] * len(self.frontier.closed)

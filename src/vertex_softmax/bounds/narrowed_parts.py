@@ -44,6 +44,9 @@ from vertex_softmax.ops.rules import Rules
 
 ENOUGH = 0.06
 """A rest is narrowed again while a round closes this share of what is missing to the level."""
+NARROW = 0.3
+"""A piece is narrowed, and not split before, where what its linear bound lacks to the level is at most this share of
+the way that it goes over the box: then a few rounds close it, and those of two halves would not be fewer."""
 ASCENT = Ascent(steps=10, step_size=0.05, decay=0.95)
 """of the parameters of a rest, from those of the part or of the round before"""
 
@@ -53,14 +56,20 @@ class TreeSize:
     """How large the tree over the boxes of one rest may become."""
 
     pieces: int
-    """about how many pieces are narrowed of what it leaves open"""
+    """about how many pieces are narrowed of what it leaves open, at most"""
     first: int
     """how many parts are bounded at least"""
     most: int
     """how many parts are bounded at most: so many only if, by the last doubling, that promises to be enough"""
+    fewest: int | None = None
+    """so few pieces are narrowed if all are NARROW, else those that are not are split; None: as many as may be"""
 
 
-WHOLE = TreeSize(pieces=32, first=128, most=4096)
+ROUNDS_OF_A_PIECE = 4
+"""About how often boxes are made of a piece until it is closed."""
+LARGEST = 1 << 15
+"""A tree over the boxes of one rest has no more parts than that, however long boxes take."""
+WHOLE = TreeSize(pieces=64, first=128, most=4096, fewest=4)
 """over what is left of the whole set"""
 DEEPER = TreeSize(pieces=4, first=32, most=512)
 """over what is left of a part"""
@@ -78,6 +87,8 @@ class Rest:
     """with all splits from the whole set on, its parameters, and a bound over what is left"""
     record: RestRecord | None = None
     """hears of all that becomes of it"""
+    seconds: float = 0.0
+    """what its boxes took, or those of what it is a part of"""
 
 
 class PartTree(BranchAndBound):
@@ -97,22 +108,46 @@ class PartTree(BranchAndBound):
         else:
             self._advance(1, self._bound)
         self.attack = attack  # one for all rests: from here on its time counts for all of them
+        self.seen = [(self.bounded, self._shortfall())]
+        """how many parts were bounded, and the worst open one's bound less its goal, after each step"""
 
-    def pieces(self, size: TreeSize) -> list[Part]:
-        """Parts that cover what the tree leaves open, each with the least bound in it.
+    def pieces(self, size: TreeSize, level: float, seconds: float) -> list[Part]:
+        """Parts that cover what the tree leaves open, each with the least bound in it: as few as are soon narrowed.
 
-        Their parameters are those that they had when they were made.
+        Their parameters are those that they had when they were made. seconds: what boxes take. Where they take long,
+        the tree may have more parts, as many as there are in the time in which its pieces would be narrowed.
         """
-        self._grow(lambda: len(self.frontier) >= size.pieces or self.bounded >= size.first)
-        found = self.frontier.open_parts()
-        limit, before = size.first, self._shortfall()
-        while len(self.frontier) and self.witness is None and limit <= size.most:
-            self._grow(lambda limit=limit: self.bounded >= limit)  # type: ignore[misc]
-            now = self._shortfall()
-            if not promises(before, now, math.log2(size.most / limit)):
+        begin, fewest = time.perf_counter(), size.fewest or size.pieces
+        self._grow(lambda: len(self.frontier) >= fewest or self.bounded >= size.first)
+        while self.witness is None and len(self.frontier) < size.pieces and self.bounded < size.first:
+            wide = self._wide(level)[: size.pieces - len(self.frontier)]
+            if not wide:
                 break
-            limit, before = 2 * limit, now
+            self.frontier.replace(wide, self._bound(self._split(wide)))
+            self.seen.append((self.bounded, self._shortfall()))
+        found = self.frontier.open_parts()
+        limit = size.first
+        while len(self.frontier) and self.witness is None:
+            self._grow(lambda limit=limit: self.bounded >= limit)  # type: ignore[misc]
+            spent, worth = time.perf_counter() - begin, ROUNDS_OF_A_PIECE * seconds * len(found)
+            most = max(size.most, min(LARGEST, self.bounded * worth / spent) if spent > 0 else 0)
+            before, now = self._worst_after(limit // 4), self._shortfall()
+            doublings = math.log2(most / limit)
+            if self.bounded < limit or doublings < 1 or not promises((before + now) / 2, now, doublings):
+                break
+            limit *= 2
         return open_pieces(found, self.frontier.open_parts())
+
+    def _wide(self, level: float) -> list[Part]:
+        """The parts, the worst first, whose linear bounds leave so much of the set that narrowing takes long."""
+        parts, region = self.frontier.gather(len(self.frontier)), self.question.region
+        linear = self._linear(parts) if parts else None
+        if linear is None or linear.coefficients is None:
+            return []
+        lower, upper = region.box
+        way = (linear.coefficients.abs() * (upper - lower).unsqueeze(1)).flatten(2).sum(-1)
+        narrow = (level - linear.least(region) <= NARROW * way).flatten().tolist()
+        return [part for part, is_narrow in zip(parts, narrow, strict=True) if not is_narrow]
 
     def _functionals(self, part: Part) -> dict[Node, Tensor]:
         """What the objective asks of the values of attentions in a part, with all of its parameters."""
@@ -131,9 +166,15 @@ class PartTree(BranchAndBound):
 
     def _grow(self, is_enough: Callable[[], bool]) -> None:
         """Split the worst parts, the more at a time the more there are."""
-        while len(self.frontier) and self.witness is None and not is_enough():
+        memory = self.question.memory.for_parts(self.search.memory)
+        while len(self.frontier) and self.witness is None and not is_enough() and self.frontier.bytes <= memory:
             width = min(self.width, max(1, len(self.frontier) // 4))
             self._advance(width, lambda parts: self._bound(self._split(parts)))
+            self.seen.append((self.bounded, self._shortfall()))
+
+    def _worst_after(self, bounded: int) -> float:
+        """The worst open part's bound less its goal when so many parts were bounded."""
+        return next((worst for count, worst in reversed(self.seen) if count <= bounded), self.seen[0][1])
 
     def _shortfall(self) -> float:
         """The worst open part's bound less its goal."""
@@ -201,12 +242,12 @@ class NarrowedParts:
             watchers = dataclasses.replace(self.watchers, record=None if rest.record is None else Record())
             tree = PartTree(rest, self.aim, self.rules, self.search, watchers, self.attack)
             self.attack.note_work(time.perf_counter() - begin)
-            left = tree.pieces(DEEPER if rest.part.splits else WHOLE)
+            left = tree.pieces(DEEPER if rest.part.splits else WHOLE, self.level, rest.seconds)
             records: list[RestRecord | None] = [None] * len(left)
             if rest.record is not None and watchers.record is not None:
                 records = list(rest.record.split(watchers.record, left))
             pieces = [
-                Rest(rest.question, tree.boxes_of(piece), tree.complete(piece), record)
+                Rest(rest.question, tree.boxes_of(piece), tree.complete(piece), record, rest.seconds)
                 for piece, record in zip(left, records, strict=True)
             ]
             self.bounded += max(1, tree.bounded)
@@ -222,15 +263,15 @@ class NarrowedParts:
         """The rest narrowed, as long as that pays; boxes that contradict each other are not taken."""
         best = rest
         question, boxes, part = rest.question, rest.boxes, rest.part
-        for count in range(ROUNDS):
-            before = part.bound
+        before = -math.inf  # the bound of the round before; that of the part may be of a tree, and no linear bound
+        for _ in range(ROUNDS):
             linear, bound, choice = self._linear(question, boxes, part)
             part = dataclasses.replace(part, choice=choice, bound=max(part.bound, bound))
-            best = Rest(question, boxes, part, rest.record)
+            best = Rest(question, boxes, part, rest.record, rest.seconds)
             if rest.record is not None:
                 rest.record.bound(choice)
-            missing, gained = self.level - bound, bound - before
-            if not missing > 0 or (count > 0 and not gained >= ENOUGH * (missing + gained)):
+            missing, gained, before = self.level - bound, bound - before, bound
+            if not missing > 0 or not gained >= ENOUGH * (missing + gained):
                 break
             smaller = left_over(question, linear, self.level)
             if smaller is None:

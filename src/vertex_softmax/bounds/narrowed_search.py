@@ -77,7 +77,7 @@ def branch_narrowed(
     spent = time.perf_counter() - begin
     rest = search if search.seconds is None else dataclasses.replace(search, seconds=max(0.0, search.seconds - spent))
     aim = Aim(aim.objectives, goals, known)
-    later = (rules, rest, watchers, make)
+    later = (rules, rest, watchers, timed)
     if open_ and all(k in left for k in open_) and timed.allows(rest):
         return _branch_parts(question, left, aim, levels, later)
     return _branch_trees(question, boxes, left, aim, levels, later)
@@ -92,7 +92,7 @@ def _noted(found: Narrowed) -> RestRecord:
     return noted
 
 
-How = tuple[Rules, Search, Watchers, MakeBoxes]
+How = tuple[Rules, Search, Watchers, "_Timed"]
 """The rules, how far to go, who hears of it, and what makes boxes over a narrower set."""
 
 
@@ -119,7 +119,7 @@ def _branch_trees(
 
 def _branch_parts(question: Question, left: Mapping[int, Narrowed], aim: Aim, levels: Tensor, how: How) -> Outcome:
     """Each open objective over what is left of its own set, its parts narrowed too, those nearest to the goal first."""
-    rules, search, watchers, make = how
+    rules, search, watchers, timed = how
     end = question.clock.deadline
     if search.seconds is not None:
         end = min(time.perf_counter() + search.seconds, math.inf if end is None else end)
@@ -130,10 +130,11 @@ def _branch_parts(question: Question, left: Mapping[int, Narrowed], aim: Aim, le
     for k in sorted(left, key=lambda k: float(goals[k] - known[k])):
         own = Aim(aim.objectives[k : k + 1], goals[k : k + 1], known[k : k + 1])
         few = dataclasses.replace(search, domains=max(1, search.domains - domains))
-        found = NarrowedParts(own, float(levels[k]), rules, few, _renumbered(watchers, k, None), make)
+        found = NarrowedParts(own, float(levels[k]), rules, few, _renumbered(watchers, k, None), timed.make)
         noted = None if watchers.record is None else _noted(left[k])
         whole = Part(0, bound=float(known[k]))
-        outcome = found.run(Rest(left[k].question.until(end), left[k].boxes, whole, noted))
+        rest = Rest(left[k].question.until(end), left[k].boxes, whole, noted, timed.seconds or 0.0)
+        outcome = found.run(rest)
         domains += outcome.domains
         known[k] = torch.maximum(known[k], outcome.bound[0])
         open_[k] = outcome.open[0]

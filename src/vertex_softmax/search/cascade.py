@@ -50,6 +50,7 @@ from vertex_softmax.search.branching import AFFINE, Branching, BranchRequest, qu
 from vertex_softmax.search.falsify import Found, PausedSearch, paused_search
 from vertex_softmax.search.mixing import mix
 from vertex_softmax.search.replay import Counterexample
+from vertex_softmax.search.second_attack import SecondAttack
 from vertex_softmax.search.stages import fitting_stages
 from vertex_softmax.search.targets import Target, targets_of
 from vertex_softmax.search.visits import Confirm
@@ -252,12 +253,12 @@ class _Cascade:
         with self._memory_of(Stage.ATTACK):
             self._attacked(Stage.ATTACK, begin, self.attack.resume(begin + seconds))
 
-    def _attack_again(self, share: float, prop: Property) -> None:
-        """Another attack, on a case that bounds left open; raises _Found."""
-        seconds = min(share * self._left_seconds(), self.budget.most)
-        begin = time.perf_counter()
-        with self._memory_of(AGAIN):
-            self._attacked(AGAIN, begin, self._paused_search(prop).resume(begin + seconds))
+    def _attack_again(self, attack: SecondAttack, *, last: bool = False) -> None:
+        """Another attack, on a case that bounds left open, as far as it is due; raises _Found."""
+        begin, seconds = time.perf_counter(), attack.due(last=last)
+        if seconds > 0:
+            with self._memory_of(AGAIN):
+                self._attacked(AGAIN, begin, attack.resume(min(seconds, self._left_seconds())))
 
     def _attack_inside(self, targets: Sequence[tuple[int, int]], points: Tensor, until: float) -> None:
         """Descents from points (n, *input shape) to a target each, by the case and the conjunction; raises _Found."""
@@ -441,13 +442,14 @@ class _Cascade:
             self._attack_inside([(i, open_[k].number) for k in objectives], points, until)
 
         share = self.budget.second / (len(self.prop.cases) - i)
-        again = [time.perf_counter() + self.budget.after * seconds]  # once
+        now, most = time.perf_counter(), min(share * self._left_seconds(), self.budget.most)
+        first = [now + self.budget.after * seconds]
+        again = SecondAttack(lambda: self._paused_search(self._only(i)), most, first[0], now + seconds)
 
         def progress(worst: float, count: int, bounded: int) -> None:
             self.say(Stage.BAB, f"{bounded} domains, {count} open, worst {worst:.4g}")
-            if again and count and time.perf_counter() > again[0] and not early:
-                again.clear()
-                self._attack_again(share, self._only(i))
+            if count and not early:
+                self._attack_again(again)
 
         aim = Aim(C, goals=d + guards, known=known)
         search = dataclasses.replace(self.options.search, seconds=seconds)
@@ -459,7 +461,7 @@ class _Cascade:
             outcome = branch(question, bound, aim, self.options, watchers, search, rough=rough)
         else:
             request = BranchRequest(i, question, bound.boxes, aim, search)
-            outcome = self.task.branching.branch(request, accept, self._in_pieces(share, i, again))
+            outcome = self.task.branching.branch(request, accept, self._in_pieces(share, i, first))
         self.domains += outcome.domains
         for target, lowest, limit in zip(open_, outcome.bound.tolist(), d.tolist(), strict=True):
             target.learn_best(lowest - limit)
@@ -472,8 +474,8 @@ class _Cascade:
             return
         if outcome.stopped not in (Stop.DONE, Stop.SECONDS):
             self.problem = f"branch and bound ended: {outcome.stopped}"
-        if again and self._open(i):
-            self._attack_again(share, self._only(i))
+        if first and self._open(i):
+            self._attack_again(again, last=True)
 
     def _in_pieces(self, share: float, i: int, again: list[float]) -> Callable[[], None]:
         """The second attack on a case in pieces: none before the time that `again` has, which is cleared then."""

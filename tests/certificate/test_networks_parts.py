@@ -30,7 +30,7 @@ from tests.certificate.made import (
     made,
 )
 from tests.slowly import few
-from vertex_softmax.certificate.checker import Rejected, curves, passes, proof, rows, zonotopes
+from vertex_softmax.certificate.checker import Rejected, curves, passes, proof, ranges, rows, zonotopes
 from vertex_softmax.certificate.checker.file import File
 from vertex_softmax.certificate.checker.network import Known, network
 from vertex_softmax.certificate.checker.passes import Pass, PassOptions
@@ -183,7 +183,7 @@ def test_zonotopes_hold_what_is_linear_in_them_and_products(name: str) -> None:
     values = [exactly.values(x) for x in points]
     with np.errstate(all="ignore"):
         for number in [k for k, node in enumerate(known.nodes) if node.shape][-6:]:
-            z = proof.zonotope(known, number)
+            z = ranges.zonotope(known, number)
             box = z.box()
             rows_ = as_rows(z)
             eta = chance.standard_normal((2, *rows_.centre.shape))

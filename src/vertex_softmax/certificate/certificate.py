@@ -234,13 +234,14 @@ def _prove_lean(graph: Graph, part: CertificatePart, effort: Effort, report: Rep
     prover.state(part.weighed())
     prover.by_rule(RowRule.AFFINE)
     report(f"lean boxes proved, {len(prover.open())} of {len(part.cases)} cases open")
-    if are_to_be_centred(prover, part.searches):
+    centred = are_to_be_centred(prover, part.searches)
+    if centred:
         prover.centre_scores()
         prover.by_rule(RowRule.AFFINE)
         report(f"scores centred, {len(prover.open())} of {len(part.cases)} cases open")
     if part.was_narrowed:
         _by_narrowing(prover, part, effort, report, search=False, again=False)
-    if prover.open() and are_enough(prover, part.searches):
+    if prover.open() and (not centred or are_enough(prover, part.searches)):  # else that was tried already
         _by_search(prover, part, report)
     elif effort.ascent.steps > 0 and set(prover.open()) - part.decided:
         prover.by_ascent(effort.ascent, effort.pieces)

@@ -13,7 +13,7 @@ that is orthogonal only nearly, ‖PᵀP − I‖ ≤ δ < 1, costs 1/√(1 − 
 from __future__ import annotations
 
 import functools
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import NamedTuple
 
 import numpy as np
@@ -52,6 +52,8 @@ class ProvedZonotope:
     """whether every generator is a multiple of one input's deviation, so that ξ are the inputs of the network"""
     balls: tuple[BallOfColumns, ...] = ()
     """which columns are together in a ball (unknowns.py): then the sum of their ξ² is at most 1"""
+    unknowns: object = field(default_factory=object)
+    """whose unknowns ξ these are: zonotopes with the same object have the same ξ, column by column"""
 
     def transposed(self) -> ProvedZonotope:
         """The zonotope of the transposed matrix: the last two dimensions of the shape are exchanged."""

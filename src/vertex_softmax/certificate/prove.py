@@ -147,6 +147,8 @@ class Prover:
             self.in_time()
             self.known.reach(number)
             mine = users.get(number, [])
+            if number in self.sources.values():
+                self._take(number, "zonotope", ranges.zonotope(self.known, number))
             if node.op not in ("Input", "Constant") and any(_bends(self.nodes[k].op) for k, _ in mine):
                 self._refine(number, [(self.nodes[k].op, k, place) for k, place in mine])
             for k, place in mine:
@@ -182,12 +184,10 @@ class Prover:
     def _zonotope(self, number: int) -> None:
         """The zonotope of a node, by passes or from that of what it and others read."""
         source = self.sources.get(number)
-        if source is None:
+        if source is not None:
+            self._take(number, "image", image(self.known, number, source), of=source)
+        elif number not in self.known.zonotopes:
             self._take(number, "zonotope", ranges.zonotope(self.known, number))
-            return
-        if source not in self.known.zonotopes:
-            self._take(source, "zonotope", ranges.zonotope(self.known, source))
-        self._take(number, "image", image(self.known, number, source), of=source)
 
     def _take(self, number: int, kind: str, found: ProvedZonotope, **more: int) -> None:
         """Write down the step that gave a zonotope, and take it as known."""

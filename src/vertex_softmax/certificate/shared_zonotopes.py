@@ -19,7 +19,7 @@ def wants_zonotope(op: str, place: int) -> bool:
 
 
 def shared_sources(nodes: Sequence[CheckerNode]) -> dict[int, int]:
-    """Node whose zonotope is wanted → the nearest node of which it and others are affine functions.
+    """Node whose zonotope is wanted → the farthest node of which it and others are affine functions.
 
     Only where the zonotope of that node takes fewer passes than theirs do together.
     """
@@ -33,7 +33,7 @@ def shared_sources(nodes: Sequence[CheckerNode]) -> dict[int, int]:
     for number, sources in before.items():
         most = max((counts[source] for source in sources), default=0)
         if most > 1:
-            found[number] = next(source for source in sources if counts[source] == most)
+            found[number] = next(source for source in reversed(sources) if counts[source] == most)
     sizes = Counter[int]()
     for number, source in found.items():
         sizes[source] += math.prod(nodes[number].shape)

@@ -3,15 +3,18 @@
 Invariant: for every input of the set the node is centre + columns · ξ + e with |e| ≤ error and the ξ of what it is made
 from: an image has the unknowns of its source, and a product those of both factors, which must be the same.
 
-What floating point loses, and what stored numbers may be off, goes into the error. With sizes t_d = |c_d| + Σ_p |g_dp|,
+What floating point loses, and what stored numbers may be off, goes into the error. With sizes t_d ≥ |c_d| + Σ_p |g_dp|,
 a product c' = c W, G' = G W of an inner dimension n loses at most rounding(n) · (t |W|) for all ξ together.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
+from dataclasses import dataclass, replace
 
 import numpy as np
+from numpy.typing import NDArray
 
 from .file import Rejected, checked_index
 from .network import STORED, CheckerNode, Known
@@ -20,26 +23,29 @@ from .rounding import MORE, TINY, Array, ProvedInterval, rounding
 from .unknowns import more_roundings, reach
 from .zonotopes import ProvedZonotope
 
+Indices = NDArray[np.int64]
+
 
 def image(known: Known, number: int, source: int) -> ProvedZonotope:
     """The zonotope of a node that is an affine function of another one, which has a zonotope."""
     if checked_index(source, number) not in known.zonotopes:
         raise Rejected(f"node {number}: the image of a zonotope that was not proved")
-    found = known.zonotopes[source]
+    found = AffineImage.of(known.zonotopes[source])
     for k in affine_path(known, number, source):
-        node = known.nodes[k]
-        known.charge(found.columns.size + found.columns.size * (node.shape[-1] if node.op == "Linear" else 1))
-        _require_room(k, node.shape, found.columns.shape[-1])
+        node, size = known.nodes[k], known.boxes[known.nodes[k].inputs[0]].size
+        known.charge(found.base.columns.size * (node.shape[-1] if node.op == "Linear" else 1))
+        if math.prod(node.shape) * found.base.columns.shape[-1] > MOST_COLUMNS:
+            raise Rejected(f"node {k}: its zonotope is too large")
         if node.op == "Linear":
-            found = _linear(found, node.arrays["weight"], known.boxes[node.inputs[0]].size)
+            found = found.linear(node.arrays["weight"], size)
         elif node.op == "Scale":
-            found = _scaled(found, node.arrays["factor"], known.boxes[node.inputs[0]].size)
+            found = found.scaled(node.arrays["factor"], size)
         elif node.op == "Move":
-            found = _moved(found, node.arrays["index"])
+            found = found.moved(node.arrays["index"])
         else:
             constant = next(i for i in node.inputs if known.nodes[i].op == "Constant")
-            found = _shifted(found, known.nodes[constant].arrays["value"])
-    return found
+            found = found.shifted(known.nodes[constant].arrays["value"])
+    return found.zonotope()
 
 
 def affine_path(known: Known, number: int, source: int) -> list[int]:
@@ -62,54 +68,110 @@ def affine_input(nodes: Sequence[CheckerNode], number: int) -> int | None:
     return varying[0] if affine and len(varying) == 1 else None
 
 
-def _require_room(number: int, shape: tuple[int, ...], columns: int) -> None:
-    if int(np.prod(shape)) * columns > MOST_COLUMNS:
-        raise Rejected(f"node {number}: its zonotope is too large")
+@dataclass(frozen=True, kw_only=True, eq=False)
+class AffineImage:
+    """An affine image of a zonotope; its columns, which are large, are made in the end.
 
+    Invariant: every entry is centre + columns · ξ + e with |e| ≤ error, with the columns that `columns` makes.
+    """
 
-def _sizes(z: ProvedZonotope) -> Array:
-    """|c| + Σ_p |g_p| of every entry, up to `more_roundings` of the number of columns."""
-    return np.asarray(np.abs(z.centre) + np.abs(z.columns).sum(-1))
+    base: ProvedZonotope
+    centre: Array
+    """(*shape)"""
+    error: Array
+    """(*shape)"""
+    size: Array
+    """(*shape): at least |centre| + the sum of the sizes of the columns"""
+    order: Indices
+    """(*shape): which entries of the base, or, after a product, of that"""
+    factors: tuple[Array, ...] = ()
+    """(*shape) each: by which these are then multiplied, one after the other"""
+    before: AffineImage | None = None
+    """what is multiplied by the matrix `weight`, if there is a product: an image without one"""
+    weight: Array | None = None
 
+    @classmethod
+    def of(cls, z: ProvedZonotope) -> AffineImage:
+        """A zonotope as the image of itself."""
+        order = np.arange(z.centre.size).reshape(z.centre.shape)
+        return cls(base=z, centre=z.centre, error=z.error, size=z.sizes, order=order)
 
-def _made(z: ProvedZonotope, centre: Array, columns: Array, error: Array) -> ProvedZonotope:
-    """A zonotope of the unknowns of another one."""
-    return ProvedZonotope(
-        centre=centre, columns=columns, error=error, exact=z.exact, balls=z.balls, unknowns=z.unknowns
-    )
+    def linear(self, weight: Array, size: Array) -> AffineImage:
+        """The image, which is at most `size`, times a stored matrix: each of its numbers stands for all near it."""
+        if self.before is not None:
+            return AffineImage.of(self.zonotope()).linear(weight, size)
+        n, far = len(weight), np.abs(weight)
+        error = self.error @ far + STORED * (size @ far) + rounding(n) * (self.size @ far)
+        centre = self.centre @ weight
+        return AffineImage(
+            base=self.base,
+            centre=centre,
+            error=error * (1 + rounding(n + 8)) + self._lost(n),
+            size=self.size @ far * (1 + rounding(2 * n + 8)) + self._lost(n),
+            order=np.arange(centre.size).reshape(centre.shape),
+            before=self,
+            weight=weight,
+        )
 
+    def scaled(self, factor: Array, size: Array) -> AffineImage:
+        """The image, which is at most `size`, times stored numbers, entry by entry."""
+        far = np.abs(factor)
+        error = (self.error + STORED * size + rounding(1) * self.size) * far * (1 + rounding(8)) + self._lost(1)
+        largest = self.size * far * (1 + rounding(8)) + self._lost(1)
+        factors = (*self.factors, factor)
+        return replace(self, centre=self.centre * factor, error=error, size=largest, factors=factors)
 
-def _linear(z: ProvedZonotope, weight: Array, size: Array) -> ProvedZonotope:
-    """z W, whose factor is at most `size`: each stored number stands for all that are near it."""
-    n, count = len(weight), z.columns.shape[-1]
-    far = np.abs(weight)
-    error = z.error @ far + STORED * (size @ far) + rounding(n) * (_sizes(z) @ far)
-    error = error * (more_roundings(count) + rounding(n + 8)) + 8 * TINY * n * (count + 1)
-    return _made(z, z.centre @ weight, weight.T @ z.columns, error)
+    def shifted(self, value: Array) -> AffineImage:
+        """The image plus stored numbers."""
+        sizes = np.abs(self.centre) + np.abs(value)
+        error = (self.error + STORED * np.abs(value) + rounding(1) * sizes) * MORE + TINY
+        return replace(self, centre=self.centre + value, error=error, size=(self.size + np.abs(value)) * MORE)
 
+    def moved(self, index: Indices) -> AffineImage:
+        """The entries of the image that a gather takes."""
+        arrays = {name: getattr(self, name).ravel()[index] for name in ("centre", "error", "size", "order")}
+        return replace(self, **arrays, factors=tuple(factor.ravel()[index] for factor in self.factors))
 
-def _scaled(z: ProvedZonotope, factor: Array, size: Array) -> ProvedZonotope:
-    """z times stored numbers, entry by entry."""
-    count, far = z.columns.shape[-1], np.abs(factor)
-    error = (z.error + STORED * size + rounding(1) * _sizes(z)) * far
-    error = error * (more_roundings(count) + rounding(8)) + 8 * TINY * (count + 1)
-    return _made(z, z.centre * factor, z.columns * factor[..., None], error)
+    def _lost(self, products: int) -> float:
+        """More than underflow takes from an entry's numbers, each a sum of so many products."""
+        return 8 * TINY * products * (self.base.columns.shape[-1] + 1)
 
+    def rows(self, which: slice, out: Array) -> Array:
+        """The columns of some entries of an image without a product, (K, P), written to `out`."""
+        flat = self.base.columns.reshape(self.base.centre.size, -1)
+        np.take(flat, self.order.ravel()[which], axis=0, out=out, mode="clip")
+        for factor in self.factors:
+            out *= factor.ravel()[which, None]
+        return out
 
-def _shifted(z: ProvedZonotope, value: Array) -> ProvedZonotope:
-    """z plus stored numbers."""
-    error = (z.error + STORED * np.abs(value) + rounding(1) * (np.abs(z.centre) + np.abs(value))) * MORE + TINY
-    return _made(z, z.centre + value, z.columns, error)
+    def columns(self) -> Array:
+        """The columns of all entries, (entries, P): after a product row by row, so that little is known at a time."""
+        count = self.base.columns.shape[-1]
+        found = np.empty((self.order.size, count))
+        if self.before is None or self.weight is None:
+            return self.rows(slice(None), found)
+        (n, m), order = self.weight.shape, self.order.ravel()
+        block, product = np.empty((n, count)), np.empty((m, count))
+        by_row = np.split(np.argsort(order, kind="stable"), np.cumsum(np.bincount(order // m))[:-1])
+        for row, mine in enumerate(by_row):
+            if len(mine):
+                np.matmul(self.weight.T, self.before.rows(slice(row * n, (row + 1) * n), block), out=product)
+                for place, at in zip(mine.tolist(), (order[mine] % m).tolist(), strict=True):
+                    found[place] = product[at]
+        for factor in self.factors:
+            found *= factor.reshape(-1, 1)
+        return found
 
-
-def _moved(z: ProvedZonotope, index: Array) -> ProvedZonotope:
-    """The entries of z that a gather takes."""
-    count, total = z.columns.shape[-1], z.centre.size
-    flat = z.columns.reshape(total, count)
-    if index.size != total or not np.array_equal(index.ravel(), np.arange(total)):
-        flat = flat[index.ravel()]
-    columns = flat.reshape(*index.shape, count)
-    return _made(z, z.centre.ravel()[index], columns, z.error.ravel()[index])
+    def zonotope(self) -> ProvedZonotope:
+        """The image as a zonotope of the same unknowns."""
+        return ProvedZonotope(
+            centre=self.centre,
+            columns=self.columns().reshape(*self.order.shape, -1),
+            error=self.error,
+            exact=self.base.exact,
+            balls=self.base.balls,
+            unknowns=self.base.unknowns,
+        )
 
 
 def has_factors(known: Known, number: int) -> bool:
@@ -133,7 +195,7 @@ def centred_product(known: Known, number: int, weights: Array) -> ProvedInterval
     (n, d), (keys, count) = x.centre.shape[-2:], y.columns.shape[-2:]
     known.charge(4 * d * weights.size * count)
     far_x, far_y, far = np.abs(x.centre), np.abs(y.centre), np.abs(weights)
-    sizes = _sizes(x) @ far_y + far_x @ _sizes(y)
+    sizes = x.sizes @ far_y + far_x @ y.sizes
     centre = x.centre @ y.centre
     error = known.planes(number).error + x.error @ far_y + far_x @ y.error
     radius = np.empty(weights.shape)

@@ -479,10 +479,8 @@ def joined(known: Known, parts: list[ParallelPass], shape: tuple[int, ...]) -> z
     if exact:
         columns, balls = np.concatenate([own for own, _ in each]), given.balls
     else:  # columns that are 0 are left out
-        own, noise = (np.any([(x != 0).any(0) for x in of], 0) for of in zip(*each, strict=True))
-        pairs = [(x if own.all() else x[:, own], y if noise.all() else y[:, noise]) for x, y in each]
-        columns = np.concatenate([np.concatenate(pair, -1) for pair in pairs])
-        balls = kept(given.balls, np.concatenate([own, noise]))
+        own, noise = (np.any([x.any(0) for x in of], 0) for of in zip(*each, strict=True))
+        columns, balls = _used(each, own, noise), kept(given.balls, np.concatenate([own, noise]))
     return zonotopes.ProvedZonotope(
         centre=middle.reshape(shape),
         columns=columns.reshape(*shape, -1),
@@ -490,3 +488,15 @@ def joined(known: Known, parts: list[ParallelPass], shape: tuple[int, ...]) -> z
         exact=exact,
         balls=balls,
     )
+
+
+def _used(each: list[tuple[Array, Array]], own: NDArray[np.bool_], noise: NDArray[np.bool_]) -> Array:
+    """The columns of the input's unknowns and of noise that are used, of all parts: (S, used) in one array."""
+    first, count = int(own.sum()), sum(len(x) for x, _ in each)
+    columns, at = np.empty((count, first + int(noise.sum()))), 0
+    for x, y in each:
+        rows_of = slice(at, at + len(x))
+        columns[rows_of, :first] = x if own.all() else x[:, own]
+        columns[rows_of, first:] = y if noise.all() else y[:, noise]
+        at += len(x)
+    return columns

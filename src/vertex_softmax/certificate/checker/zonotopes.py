@@ -26,6 +26,8 @@ MOST_SHAPES = 1 << 25
 """The most numbers in the matrices of one node's ellipsoids."""
 AT_ONCE = 1 << 24
 """About how many products with columns are known at a time."""
+SOME_ROWS = 64
+"""How many entries' columns are handled at a time."""
 UNDERFLOW = 1e-150
 """At least what the root of a sum of squares loses when the squares underflow."""
 
@@ -91,6 +93,16 @@ class ProvedZonotope:
             G = G if used.all() else G[..., used]
             found.append(UsedRow(G, kept(self.balls, used), np.abs(G).sum(-1, keepdims=True)))
         return found
+
+    @functools.cached_property
+    def sizes(self) -> Array:
+        """At least |centre| + Σ_p |columns_p| of every entry, (*shape)."""
+        flat = self.columns.reshape(self.centre.size, -1)
+        found = np.empty(len(flat))
+        for i in range(0, len(flat), SOME_ROWS):  # some at a time, for the sake of the memory
+            found[i : i + SOME_ROWS] = np.abs(flat[i : i + SOME_ROWS]).sum(-1)
+        total = (found.reshape(self.centre.shape) + np.abs(self.centre)) * more_roundings(self.columns.shape[-1])
+        return np.asarray(total)
 
     def box(self) -> ProvedInterval:
         """The range of every entry, (*shape)."""

@@ -15,7 +15,7 @@ from tests.bounds.networks import Config, transformer
 from tests.certificate.exact import Array, Written, inside
 from tests.certificate.packed import packed
 from vertex_softmax.certificate import certificate, checker
-from vertex_softmax.certificate.checker import proof, ranges
+from vertex_softmax.certificate.checker import ranges
 from vertex_softmax.certificate.checker.file import FORMAT
 from vertex_softmax.certificate.lowering import lowered
 from vertex_softmax.certificate.prove import ForbiddenCase, Prover, written

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import copy
 import dataclasses
+import functools
 import math
 import time
 from collections.abc import Sequence
@@ -41,7 +42,7 @@ from vertex_softmax.certificate.planting import Planter, Searched, preorder
 from vertex_softmax.certificate.proved_boxes import Proved, proved_boxes
 from vertex_softmax.certificate.recording import Recorded
 from vertex_softmax.certificate.score_boxes import ScoreProof
-from vertex_softmax.certificate.shared_zonotopes import shared_sources, wants_zonotope
+from vertex_softmax.certificate.shared_zonotopes import bends, shared_sources, wants_zonotope
 from vertex_softmax.certificate.touching import touching
 from vertex_softmax.certificate.writing import WrittenPart
 from vertex_softmax.foundation.errors import InternalError, OutOfTimeError
@@ -149,7 +150,7 @@ class Prover:
             mine = users.get(number, [])
             if number in self.sources.values():
                 self._take(number, "zonotope", ranges.zonotope(self.known, number))
-            if node.op not in ("Input", "Constant") and any(_bends(self.nodes[k].op) for k, _ in mine):
+            if node.op not in ("Input", "Constant") and any(bends(self.nodes[k].op) for k, _ in mine):
                 self._refine(number, [(self.nodes[k].op, k, place) for k, place in mine])
             for k, place in mine:
                 if self.nodes[k].op in curves.FUNCTIONS and place == 0 and isinstance(self.op_of[k], Elementwise):
@@ -169,7 +170,7 @@ class Prover:
             return
         box = self.known.boxes[number]
         entries = np.arange(size)
-        if all(op == "Relu" for op, _, _ in users if _bends(op)):
+        if all(op == "Relu" for op, _, _ in users if bends(op)):
             entries = np.flatnonzero((box.lo < 0) & (box.hi > 0))
         spared = self.scores < ScoreProof.ALL and all(op == "Attention" and place == 0 for op, _, place in users)
         for rule in self.rules if (len(entries) or self.claims) and not spared else ():
@@ -209,10 +210,8 @@ class Prover:
         visible = ~self.nodes[user].arrays.get("mask", np.zeros(self.nodes[number].shape, dtype=bool))
         weights = rows.middle_weights(self.known.boxes[number], visible).astype(np.float32).astype(np.float64)
         rule: str = proof.BY_FACTORS if has_factors(self.known, number) else self.rules[0]
-        if rule == proof.BY_FACTORS:
-            box = centred_product(self.known, number, weights)
-        else:
-            box = ranges.box_by_pass(self.known, number, np.arange(weights.size), rule, weights)
+        by_pass = functools.partial(ranges.box_by_pass, self.known, number, np.arange(weights.size), rule)
+        box = by_pass(weights) if rule in self.rules else centred_product(self.known, number, weights)
         name = self._keep(f"centred.{user}.weights", weights)
         self.known.centred[user] = (weights, self._claim("centred", user, box, rule=rule, weights=name))
         self.known.forget(number)
@@ -499,7 +498,3 @@ class ForbiddenCase(NamedTuple):
         if self.weights is None:
             raise InternalError("the weights of a case were not chosen")
         return self.weights
-
-
-def _bends(op: str) -> bool:
-    return op in ("Relu", "MatMul", "Multiply", "Attention", "Normalize") or op in curves.FUNCTIONS

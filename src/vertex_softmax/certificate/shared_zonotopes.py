@@ -9,6 +9,7 @@ import math
 from collections import Counter
 from collections.abc import Iterator, Sequence
 
+from vertex_softmax.certificate.checker import curves
 from vertex_softmax.certificate.checker.images import affine_input
 from vertex_softmax.certificate.checker.network import CheckerNode
 
@@ -16,6 +17,11 @@ from vertex_softmax.certificate.checker.network import CheckerNode
 def wants_zonotope(op: str, place: int) -> bool:
     """Whether an op is bounded by the zonotope of the input at this place."""
     return op in ("MatMul", "Normalize") or (op == "Attention" and place == 1)
+
+
+def bends(op: str) -> bool:
+    """Whether an op is not affine in all that it reads together."""
+    return op in ("Relu", "MatMul", "Multiply", "Attention", "Normalize") or op in curves.FUNCTIONS
 
 
 def shared_sources(nodes: Sequence[CheckerNode]) -> dict[int, int]:

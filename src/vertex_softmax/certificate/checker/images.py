@@ -134,7 +134,7 @@ class AffineImage:
 
     def _lost(self, products: int) -> float:
         """More than underflow takes from an entry's numbers, each a sum of so many products."""
-        return 8 * TINY * products * (self.base.columns.shape[-1] + 1)
+        return float(8 * TINY * products * (self.base.columns.shape[-1] + 1))
 
     def rows(self, which: slice, out: Array) -> Array:
         """The columns of some entries of an image without a product, (K, P), written to `out`."""
@@ -192,7 +192,7 @@ def centred_product(known: Known, number: int, weights: Array) -> ProvedInterval
     if not has_factors(known, number):
         raise Rejected(f"node {number} is no product of two zonotopes with the same unknowns")
     x, y = (known.zonotopes[i] for i in known.nodes[number].inputs)
-    (n, d), (keys, count) = x.centre.shape[-2:], y.columns.shape[-2:]
+    d, (keys, count) = x.centre.shape[-1], y.columns.shape[-2:]
     known.charge(4 * d * weights.size * count)
     far_x, far_y, far = np.abs(x.centre), np.abs(y.centre), np.abs(weights)
     sizes = x.sizes @ far_y + far_x @ y.sizes
@@ -200,7 +200,7 @@ def centred_product(known: Known, number: int, weights: Array) -> ProvedInterval
     error = known.planes(number).error + x.error @ far_y + far_x @ y.error
     radius = np.empty(weights.shape)
     for index in np.ndindex(*weights.shape[:-1]):  # one row at a time, for the sake of the memory
-        lead, i = index[:-1], index[-1]
+        lead = index[:-1]
         columns = y.centre[lead].T @ x.columns[index]
         columns += (x.centre[index] @ y.columns[lead].reshape(d, -1)).reshape(keys, count)
         columns -= weights[index] @ columns

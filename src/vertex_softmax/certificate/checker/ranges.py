@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -9,8 +10,9 @@ from numpy.typing import NDArray
 
 from .file import Rejected
 from .network import Known
-from .passes import MOST_COLUMNS, ParallelPass, Pass, PassOptions, joined
-from .rounding import MORE, Array, ProvedInterval, rounding
+from .passes import MOST_COLUMNS, Pass, PassOptions
+from .rounding import MORE, TINY, Array, ProvedInterval, rounding
+from .unknowns import kept
 from .zonotopes import ProvedZonotope
 
 WORK = 1 << 21
@@ -98,3 +100,68 @@ def zonotope(known: Known, number: int) -> ProvedZonotope:
 
     found, inputs = known.jobs.run(some, -(-count // size), known.spent), int(np.prod(known.nodes[0].shape))
     return joined(known, [ParallelPass.from_whole(each, inputs) for each in found], shape)
+
+
+@dataclass(frozen=True, eq=False)
+class ParallelPass:
+    """What a parallel pass found of some entries of a node, (S, ...) each; see the module's invariant."""
+
+    coefficients: Array
+    lo: Array
+    hi: Array
+    noise: Array
+    """(S, noise terms)"""
+
+    @classmethod
+    def of(cls, known: Known, number: int, A: Array, columns: int) -> ParallelPass:
+        """The pass from a node with objectives A (S, *shape), with at most so many noise terms."""
+        found = Pass(known, number, A, PassOptions(parallel=True, columns=columns))
+        noise = np.concatenate([np.zeros((len(A), 0)), *found.noise], -1)
+        return cls(found.coefficients, found.lo, found.hi, noise)
+
+    def whole(self) -> Array:
+        """All of it in one array."""
+        return np.concatenate([self.coefficients, self.lo[:, None], self.hi[:, None], self.noise], -1)
+
+    @classmethod
+    def from_whole(cls, whole: Array, inputs: int) -> ParallelPass:
+        """The same of a network with so many input numbers."""
+        return cls(whole[:, :inputs], whole[:, inputs], whole[:, inputs + 1], whole[:, inputs + 2 :])
+
+
+def joined(known: Known, parts: list[ParallelPass], shape: tuple[int, ...]) -> ProvedZonotope:
+    """The zonotope of a node of this shape; each of its entries was an objective of one of these parallel passes."""
+    given = known.given
+    A, lo, hi = (np.concatenate(x) for x in zip(*((p.coefficients, p.lo, p.hi) for p in parts), strict=True))
+    n, sizes = len(given.centre), np.abs(A)
+    size = sizes @ (np.abs(given.centre) + given.reach) + np.maximum(np.abs(lo), np.abs(hi))
+    error = (hi / 2 - lo / 2 + rounding(n + 4) * size) * (1 + rounding(n + 4)) + TINY * (n + 2)
+    error = (error + sizes @ given.slack * (1 + rounding(n))) * MORE
+    middle = (lo / 2 + hi / 2) + A @ given.centre
+    noisy = any(part.noise.shape[1] for part in parts)
+    exact = not noisy and bool((error <= 1e-9 * (1 + size)).all()) and given.own_columns
+    each = [(given.columns(p.coefficients), p.noise) for p in parts]
+    if exact:
+        columns, balls = np.concatenate([own for own, _ in each]), given.balls
+    else:  # columns that are 0 are left out
+        own, noise = (np.any([x.any(0) for x in of], 0) for of in zip(*each, strict=True))
+        columns, balls = _used(each, own, noise), kept(given.balls, np.concatenate([own, noise]))
+    return ProvedZonotope(
+        centre=middle.reshape(shape),
+        columns=columns.reshape(*shape, -1),
+        error=error.reshape(shape),
+        exact=exact,
+        balls=balls,
+    )
+
+
+def _used(each: list[tuple[Array, Array]], own: NDArray[np.bool_], noise: NDArray[np.bool_]) -> Array:
+    """The columns of the input's unknowns and of noise that are used, of all parts: (S, used) in one array."""
+    first, count = int(own.sum()), sum(len(x) for x, _ in each)
+    columns, at = np.empty((count, first + int(noise.sum()))), 0
+    for x, y in each:
+        rows_of = slice(at, at + len(x))
+        columns[rows_of, :first] = x if own.all() else x[:, own]
+        columns[rows_of, first:] = y if noise.all() else y[:, noise]
+        at += len(x)
+    return columns

@@ -97,16 +97,18 @@ class ProvedZonotope:
     @functools.cached_property
     def sizes(self) -> Array:
         """At least |centre| + Σ_p |columns_p| of every entry, (*shape)."""
+        total = self._reach(()) + np.abs(self.centre)
+        return np.asarray(total * more_roundings(self.columns.shape[-1]))
+
+    def _reach(self, balls: tuple[BallOfColumns, ...]) -> Array:
+        """`reach` of every entry, of some at a time for the sake of the memory; (*shape)."""
         flat = self.columns.reshape(self.centre.size, -1)
-        found = np.empty(len(flat))
-        for i in range(0, len(flat), SOME_ROWS):  # some at a time, for the sake of the memory
-            found[i : i + SOME_ROWS] = np.abs(flat[i : i + SOME_ROWS]).sum(-1)
-        total = (found.reshape(self.centre.shape) + np.abs(self.centre)) * more_roundings(self.columns.shape[-1])
-        return np.asarray(total)
+        parts = [reach(flat[i : i + SOME_ROWS], balls) for i in range(0, len(flat), SOME_ROWS)]
+        return np.concatenate(parts).reshape(self.centre.shape)
 
     def box(self) -> ProvedInterval:
         """The range of every entry, (*shape)."""
-        far = (reach(self.columns, self.balls) + self.error) * more_roundings(self.columns.shape[-1]) + TINY
+        far = (self._reach(self.balls) + self.error) * more_roundings(self.columns.shape[-1]) + TINY
         return ProvedInterval(self.centre) + ProvedInterval(-far, far)
 
 
@@ -130,18 +132,22 @@ def ellipsoid(rows: ProvedZonotope) -> CheckedEllipsoid:
     d, count = rows.columns.shape[-2:]
     if rows.centre.size * d > MOST_SHAPES:
         raise Rejected(f"ellipsoids of {rows.centre.size // d} rows of {d} numbers are too large")
-    u = np.sqrt((rows.columns**2).sum(-2))  # any numbers > 0 will do
+    u = np.empty((*rows.centre.shape[:-1], count))
+    for index in np.ndindex(*u.shape[:-1]):  # one row at a time, for the sake of the memory; any numbers > 0 will do
+        u[index] = np.sqrt((rows.columns[index] ** 2).sum(-2))
     shared = np.ones(count)
     for ball in rows.balls:  # one weight for all of its columns: Σ u ξ² ≤ u; and it counts once
         u[..., ball.places] = np.sqrt(np.square(u[..., ball.places]).sum(-1, keepdims=True))
         shared[ball.places] = 1 / len(ball.places)
     large = u > 1e-140 * (1 + u.max(initial=0.0))
     g, error = rows.columns, rows.error * (1 + rounding(count + 2))
-    if (~large & rows.columns.any(-2)).any():  # columns without a weight are errors
+    if not large.all() and (~large & rows.columns.any(-2)).any():  # columns without a weight are errors
         g = np.where(large[..., None, :], rows.columns, 0.0)
         error = (rows.error + np.abs(rows.columns - g).sum(-1)) * (1 + rounding(count + 2))
     u = np.where(large, u, 1.0)
-    C = (g / u[..., None, :]) @ np.swapaxes(g, -1, -2)
+    C = np.empty((*rows.centre.shape, d))
+    for index in np.ndindex(*u.shape[:-1]):
+        C[index] = (g[index] / u[index]) @ g[index].T
     C[..., range(d), range(d)] += error
     size = np.where(large, u * shared, 0.0).sum(-1) + error.sum(-1)
     return CheckedEllipsoid(rows.centre, factor(C, count), np.sqrt(size * (1 + rounding(count + d + 2))) * MORE)

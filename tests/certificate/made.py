@@ -15,10 +15,11 @@ from tests.bounds.networks import Config, transformer
 from tests.certificate.exact import Array, Written, inside
 from tests.certificate.packed import packed
 from vertex_softmax.certificate import certificate, checker
-from vertex_softmax.certificate.checker import proof
+from vertex_softmax.certificate.checker import ranges
 from vertex_softmax.certificate.checker.file import FORMAT
+from vertex_softmax.certificate.forbidden_case import ForbiddenCase
 from vertex_softmax.certificate.lowering import lowered
-from vertex_softmax.certificate.prove import ForbiddenCase, Prover, written
+from vertex_softmax.certificate.prove import Prover, written
 from vertex_softmax.graph import build
 from vertex_softmax.graph.ir import Graph
 from vertex_softmax.ops import attention, elementwise, linear
@@ -337,7 +338,7 @@ def chosen_box(prover: Prover, number: int) -> None:
     entries = np.arange(int(np.prod(prover.nodes[number].shape)))
     chosen = {k: of for k, of in places(prover, 2 * len(entries)).items() if k < number}
     with np.errstate(all="ignore"):
-        box = proof.box_by_pass(prover.known, number, entries, "affine", chosen=chosen)
+        box = ranges.box_by_pass(prover.known, number, entries, "affine", chosen=chosen)
     names = {str(k): {n: prover._keep(f"choice.box.{k}.{n}", v) for n, v in of.items()} for k, of in chosen.items()}
     at = prover._keep("choice.box.entries", entries)
     prover._claim("box", number, box, rule="affine", entries=at, pieces=2, chosen=names)

@@ -14,8 +14,9 @@ from tests.bounds.networks import Config, transformer
 from tests.certificate.exact import Array, Written
 from tests.certificate.made import Net, boxed, draw, outputs, rows_of
 from vertex_softmax.certificate.checker.input_sets import CheckedChoices, CheckedSet
+from vertex_softmax.certificate.forbidden_case import ForbiddenCase
 from vertex_softmax.certificate.input_sets import checked_set
-from vertex_softmax.certificate.prove import ForbiddenCase, Prover, written
+from vertex_softmax.certificate.prove import Prover, written
 from vertex_softmax.graph import build
 from vertex_softmax.graph.ir import Graph
 from vertex_softmax.ops import elementwise

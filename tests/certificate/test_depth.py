@@ -15,8 +15,9 @@ from vertex_softmax.bounds.frontier import Part
 from vertex_softmax.bounds.record import Record
 from vertex_softmax.bounds.splits import Split
 from vertex_softmax.certificate.checker import check, proof
+from vertex_softmax.certificate.forbidden_case import ForbiddenCase
 from vertex_softmax.certificate.planting import Searched
-from vertex_softmax.certificate.prove import ForbiddenCase, Prover, written
+from vertex_softmax.certificate.prove import Prover, written
 from vertex_softmax.graph import build
 from vertex_softmax.graph.ir import Graph, Node
 from vertex_softmax.ops import elementwise, linear

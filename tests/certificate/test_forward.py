@@ -25,7 +25,8 @@ from vertex_softmax.certificate.certificate import CertificatePart, Effort, forw
 from vertex_softmax.certificate.checker import check, network, proof
 from vertex_softmax.certificate.checker.file import FORMAT
 from vertex_softmax.certificate.checker.forward import relu
-from vertex_softmax.certificate.prove import ForbiddenCase, Prover, written
+from vertex_softmax.certificate.forbidden_case import ForbiddenCase
+from vertex_softmax.certificate.prove import Prover, written
 from vertex_softmax.graph import build
 from vertex_softmax.graph.ir import Node
 from vertex_softmax.ops.rules import RowRule

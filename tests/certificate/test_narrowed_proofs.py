@@ -30,9 +30,10 @@ from vertex_softmax.certificate.checker.input_sets import CheckedSet
 from vertex_softmax.certificate.checker.narrowing import CheckedCut, HalfSpace, half_space, needed
 from vertex_softmax.certificate.checker.network import Known
 from vertex_softmax.certificate.checker.trees import passed_alone, read_packed
+from vertex_softmax.certificate.forbidden_case import ForbiddenCase
 from vertex_softmax.certificate.narrowed_proofs import Narrowing, by_narrowing, left_over
 from vertex_softmax.certificate.planting import Searched
-from vertex_softmax.certificate.prove import ForbiddenCase, Prover, written
+from vertex_softmax.certificate.prove import Prover, written
 from vertex_softmax.methods.bab import branch, rules_of
 from vertex_softmax.methods.bound import Bound
 from vertex_softmax.methods.options import Options

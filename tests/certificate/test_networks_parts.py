@@ -30,7 +30,7 @@ from tests.certificate.made import (
     made,
 )
 from tests.slowly import few
-from vertex_softmax.certificate.checker import Rejected, curves, passes, proof, rows, zonotopes
+from vertex_softmax.certificate.checker import Rejected, curves, passes, ranges, rows, zonotopes
 from vertex_softmax.certificate.checker.file import File
 from vertex_softmax.certificate.checker.network import Known, network
 from vertex_softmax.certificate.checker.passes import Pass, PassOptions
@@ -120,15 +120,15 @@ def test_other_ways_hold_too(name: str, limit: str, monkeypatch: pytest.MonkeyPa
     """What large networks take: passes in parts, ellipsoids instead of sums, errors instead of columns."""
     net = made(name)
     if limit == "a few at once":
-        monkeypatch.setattr(proof, "WORK", 100)
+        monkeypatch.setattr(ranges, "WORK", 100)
     elif limit == "ellipsoids":
         monkeypatch.setattr(passes, "MOST_EXACT", 0)
     elif limit == "no products":
-        whole = passes.joined
-        monkeypatch.setattr(proof, "joined", lambda *of: dataclasses.replace(whole(*of), exact=False))
+        whole = ranges.joined
+        monkeypatch.setattr(ranges, "joined", lambda *of: dataclasses.replace(whole(*of), exact=False))
     else:
         count = max(int(np.prod(entry["shape"])) for entry in lowered(net.graph).entries)
-        for module in (proof, passes):
+        for module in (ranges, passes):
             monkeypatch.setattr(module, "MOST_COLUMNS", count * (net.lower.size + 7))
     _, data = by_rule(net)
     accepted(data)
@@ -183,7 +183,7 @@ def test_zonotopes_hold_what_is_linear_in_them_and_products(name: str) -> None:
     values = [exactly.values(x) for x in points]
     with np.errstate(all="ignore"):
         for number in [k for k, node in enumerate(known.nodes) if node.shape][-6:]:
-            z = proof.zonotope(known, number)
+            z = ranges.zonotope(known, number)
             box = z.box()
             rows_ = as_rows(z)
             eta = chance.standard_normal((2, *rows_.centre.shape))

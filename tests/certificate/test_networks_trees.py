@@ -34,11 +34,12 @@ from tests.certificate.made import (
 from tests.certificate.packed import packed, unpacked
 from vertex_softmax.bounds.ascent import Ascent
 from vertex_softmax.bounds.branch_and_bound import Search
-from vertex_softmax.certificate.checker import Rejected, check, curves, proof, trees
+from vertex_softmax.certificate.checker import Rejected, check, curves, proof, ranges, trees
 from vertex_softmax.certificate.checker.file import File
 from vertex_softmax.certificate.checker.network import Known, network
 from vertex_softmax.certificate.checker.passes import Pass, PassOptions
-from vertex_softmax.certificate.prove import ForbiddenCase, Prover
+from vertex_softmax.certificate.forbidden_case import ForbiddenCase
+from vertex_softmax.certificate.prove import Prover
 from vertex_softmax.certificate.prove import written as in_a_file
 from vertex_softmax.graph import build
 from vertex_softmax.graph.ir import Graph
@@ -270,7 +271,7 @@ def _attack_monster(
             try:
                 known.reach(k)
                 if chance.random() < 0.3 and np.isfinite(known.boxes[k].size).all():
-                    found = proof.zonotope(known, k)
+                    found = ranges.zonotope(known, k)
                     box = found.box()
                     if np.isfinite(box.size).all():
                         known.zonotopes[k] = found

@@ -19,7 +19,7 @@ from tests.certificate.packed import unpacked
 from tests.certificate.tampering import certificate
 from tests.certificate.test_tampering_proofs import falsified, sharp
 from tests.slowly import few
-from vertex_softmax.certificate.checker import check, passes, proof, trees
+from vertex_softmax.certificate.checker import check, passes, proof, ranges, trees
 from vertex_softmax.certificate.checker.cuts import Cut
 from vertex_softmax.certificate.checker.file import File, Rejected
 from vertex_softmax.certificate.checker.passes import PassOptions
@@ -60,7 +60,7 @@ def quick(name: str, jobs: int) -> bool:
     ("name", "jobs"), few(itertools.product(["relu attention", "tree", PACKED, "forward"], [2, 3, 5]), quick)
 )
 def test_jobs_have_the_same_answer(name: str, jobs: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(proof, "WORK", 1)  # so that there is something to share
+    monkeypatch.setattr(ranges, "WORK", 1)  # so that there is something to share
     data = certificate(name).data()
     alone, shared = check(data), check(data, jobs=jobs)
     assert alone.accepted
@@ -82,7 +82,7 @@ def test_several_parts_are_shared_among_jobs() -> None:
 @pytest.mark.parametrize("name", ["relu attention", PACKED])
 def test_a_job_that_dies_is_a_rejection(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """Whichever pass it dies in: of a box, of a zonotope, or of the last leaves."""
-    monkeypatch.setattr(proof, "WORK", 1)
+    monkeypatch.setattr(ranges, "WORK", 1)
     data, real, here = certificate(name).data(), passes.Pass.__init__, os.getpid()
     for fatal in (1, 2):
         count = 0
@@ -328,7 +328,7 @@ def test_a_few_leaves_at_a_time(monkeypatch: pytest.MonkeyPatch) -> None:
     data = with_packed_choices(prover, relu_tree(5, 7))
     whole = check(data)
     for work, window in ((64, 1), (300, 2), (1, 3)):
-        monkeypatch.setattr(proof, "WORK", work)
+        monkeypatch.setattr(ranges, "WORK", work)
         monkeypatch.setattr(proof, "WINDOW", window)
         parts = check(data, jobs=2)
         assert parts.accepted == whole.accepted

@@ -26,8 +26,8 @@ from vertex_softmax.bounds.splits import Split
 from vertex_softmax.certificate import certificate, planting, prove
 from vertex_softmax.certificate.certificate import CertificatePart, Effort
 from vertex_softmax.certificate.checker import proof
+from vertex_softmax.certificate.forbidden_case import ForbiddenCase
 from vertex_softmax.certificate.planting import Searched
-from vertex_softmax.certificate.prove import ForbiddenCase
 from vertex_softmax.graph import build
 from vertex_softmax.methods.options import Options
 from vertex_softmax.search.answers import Answer

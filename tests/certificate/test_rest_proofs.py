@@ -32,9 +32,10 @@ from vertex_softmax.certificate.checker.file import File, Rejected
 from vertex_softmax.certificate.checker.narrowing import CheckedCut
 from vertex_softmax.certificate.checker.network import Known
 from vertex_softmax.certificate.checker.trees import leaves_of, read_packed
+from vertex_softmax.certificate.forbidden_case import ForbiddenCase
 from vertex_softmax.certificate.narrowed_proofs import Narrowing, by_narrowing
 from vertex_softmax.certificate.planting import Searched
-from vertex_softmax.certificate.prove import ForbiddenCase, Prover, written
+from vertex_softmax.certificate.prove import Prover, written
 from vertex_softmax.graph.ir import Node
 from vertex_softmax.methods.bab import branch, rules_of
 from vertex_softmax.methods.bound import Bound

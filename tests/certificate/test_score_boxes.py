@@ -10,7 +10,8 @@ from tests.certificate.claims import everything_holds
 from tests.certificate.made import Net, about, accepted, boxed, made, rows_of
 from vertex_softmax.certificate import certificate
 from vertex_softmax.certificate.certificate import CertificatePart, Effort
-from vertex_softmax.certificate.prove import ForbiddenCase, Prover, written
+from vertex_softmax.certificate.forbidden_case import ForbiddenCase
+from vertex_softmax.certificate.prove import Prover, written
 from vertex_softmax.certificate.score_boxes import ScoreProof, are_many
 from vertex_softmax.ops.rules import RowRule
 

@@ -23,8 +23,9 @@ from vertex_softmax.certificate.certificate import CertificatePart, Effort, prov
 from vertex_softmax.certificate.checker import check
 from vertex_softmax.certificate.checker.passes import Pass, PassOptions
 from vertex_softmax.certificate.comparison import missing, not_covered
+from vertex_softmax.certificate.forbidden_case import ForbiddenCase
 from vertex_softmax.certificate.input_sets import checked_set
-from vertex_softmax.certificate.prove import ForbiddenCase, Prover
+from vertex_softmax.certificate.prove import Prover
 from vertex_softmax.specs.vnnlib import read_vnnlib
 
 

@@ -78,7 +78,7 @@ def test_bytes_added_or_moved() -> None:
         text[:-1],
         text + "}",
         text.replace(FORMAT, "vertex-certificate-1"),
-        text.replace(FORMAT, "vertex-certificate-8"),
+        text.replace(FORMAT, "vertex-certificate-9"),
     ]
     texts += [f'{{"format": "{FORMAT}", "graph": {inner}}}' for inner in ("[" * 900 + "]" * 900, "9" * 10_000)]
     metadata += [{"certificate": text} for text in texts]

@@ -21,9 +21,10 @@ from vertex_softmax.bounds.ascent import Ascent
 from vertex_softmax.bounds.branch_and_bound import Search
 from vertex_softmax.bounds.memory import Memory
 from vertex_softmax.certificate import checker
+from vertex_softmax.certificate.forbidden_case import ForbiddenCase
 from vertex_softmax.certificate.narrowed_proofs import Narrowing, by_narrowing
 from vertex_softmax.certificate.planting import Searched
-from vertex_softmax.certificate.prove import ForbiddenCase, Prover, written
+from vertex_softmax.certificate.prove import Prover, written
 from vertex_softmax.certificate.room import require_room
 from vertex_softmax.certificate.score_boxes import ScoreProof, are_enough, are_many, are_to_be_centred
 from vertex_softmax.foundation.errors import OutOfTimeError
@@ -235,13 +236,14 @@ def _prove_lean(graph: Graph, part: CertificatePart, effort: Effort, report: Rep
     prover.state(part.weighed())
     prover.by_rule(RowRule.AFFINE)
     report(f"lean boxes proved, {len(prover.open())} of {len(part.cases)} cases open")
-    if are_to_be_centred(prover, part.searches):
+    centred = are_to_be_centred(prover, part.searches)
+    if centred:
         prover.centre_scores()
         prover.by_rule(RowRule.AFFINE)
         report(f"scores centred, {len(prover.open())} of {len(part.cases)} cases open")
     if part.was_narrowed:
         _by_narrowing(prover, part, effort, report, search=False, again=False)
-    if prover.open() and are_enough(prover, part.searches):
+    if prover.open() and (not centred or are_enough(prover, part.searches)):  # else that was tried already
         _by_search(prover, part, report)
     elif effort.ascent.steps > 0 and set(prover.open()) - part.decided:
         prover.by_ascent(effort.ascent, effort.pieces)

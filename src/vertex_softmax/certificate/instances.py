@@ -16,9 +16,9 @@ import numpy as np
 
 from vertex_softmax.certificate.certificate import CertificatePart, Effort, Proof, Report, prove
 from vertex_softmax.certificate.checker.file import File
+from vertex_softmax.certificate.forbidden_case import ForbiddenCase
 from vertex_softmax.certificate.lowering import lowered
 from vertex_softmax.certificate.planting import Searched
-from vertex_softmax.certificate.prove import ForbiddenCase
 from vertex_softmax.foundation.errors import UnsupportedModelError
 from vertex_softmax.graph.ir import Graph
 from vertex_softmax.specs.property import Case, Conjunction, Inequality, Row, rounded_up, shown

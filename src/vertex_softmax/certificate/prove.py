@@ -9,10 +9,11 @@ from __future__ import annotations
 
 import copy
 import dataclasses
+import functools
 import math
 import time
 from collections.abc import Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import torch
@@ -26,19 +27,23 @@ from vertex_softmax.bounds.memory import Memory
 from vertex_softmax.bounds.question import Question
 from vertex_softmax.bounds.record import Record
 from vertex_softmax.certificate import writing
-from vertex_softmax.certificate.checker import curves, passes, proof
+from vertex_softmax.certificate.checker import curves, passes, proof, ranges, rows
 from vertex_softmax.certificate.checker.file import FORMAT, File
 from vertex_softmax.certificate.checker.forward import propagation
+from vertex_softmax.certificate.checker.images import centred_product, has_factors, image
 from vertex_softmax.certificate.checker.network import Known, network
 from vertex_softmax.certificate.checker.passes import PassOptions
 from vertex_softmax.certificate.checker.rounding import ProvedInterval
 from vertex_softmax.certificate.checker.trees import read_packed
+from vertex_softmax.certificate.checker.zonotopes import ProvedZonotope
+from vertex_softmax.certificate.forbidden_case import ForbiddenCase
 from vertex_softmax.certificate.input_sets import checked_set, header_of_set
 from vertex_softmax.certificate.lowering import lowered
 from vertex_softmax.certificate.planting import Planter, Searched, preorder
 from vertex_softmax.certificate.proved_boxes import Proved, proved_boxes
 from vertex_softmax.certificate.recording import Recorded
 from vertex_softmax.certificate.score_boxes import ScoreProof
+from vertex_softmax.certificate.shared_zonotopes import bends, shared_sources, wants_zonotope
 from vertex_softmax.certificate.touching import touching
 from vertex_softmax.certificate.writing import WrittenPart
 from vertex_softmax.foundation.errors import InternalError, OutOfTimeError
@@ -98,6 +103,8 @@ class Prover:
         self.known = Known(self.nodes, given.lower, given.upper, given=given)
         self.rules, self.deadline, self.memory, self.is_forward = rules, deadline, Memory(), forward
         self.scores = scores
+        self.sources = shared_sources(self.nodes) if scores < ScoreProof.ALL else {}
+        """node → the node from whose zonotope its own is made, where it is not by passes"""
         self.claims = True
         """whether steps claim ranges, a little wider than what was proved; else what is proved is known"""
         self.planter = Planter(graph, self.low, self.known)
@@ -142,7 +149,9 @@ class Prover:
             self.in_time()
             self.known.reach(number)
             mine = users.get(number, [])
-            if node.op not in ("Input", "Constant") and any(_bends(self.nodes[k].op) for k, _ in mine):
+            if number in self.sources.values():
+                self._take(number, "zonotope", ranges.zonotope(self.known, number))
+            if node.op not in ("Input", "Constant") and any(bends(self.nodes[k].op) for k, _ in mine):
                 self._refine(number, [(self.nodes[k].op, k, place) for k, place in mine])
             for k, place in mine:
                 if self.nodes[k].op in curves.FUNCTIONS and place == 0 and isinstance(self.op_of[k], Elementwise):
@@ -154,28 +163,39 @@ class Prover:
             raise OutOfTimeError("the time is spent before a proof was found")
 
     def _refine(self, number: int, users: list[tuple[str, int, int]]) -> None:
-        wants = any(op in ("MatMul", "Normalize") or (op == "Attention" and place == 1) for op, _, place in users)
+        wants = any(wants_zonotope(op, place) for op, _, place in users)
         size = self.known.boxes[number].lo.size
         room = passes.MOST_COLUMNS // size - self.known.given.width
         if wants and room >= 0 and RowRule.AFFINE in self.rules:
-            found = proof.zonotope(self.known, number)
-            self._claim("zonotope", number, found.box().meet(self.known.boxes[number]))
-            self.known.zonotopes[number] = found
-            self.known.forget(number)
+            self._zonotope(number)
             return
         box = self.known.boxes[number]
         entries = np.arange(size)
-        if all(op == "Relu" for op, _, _ in users if _bends(op)):
+        if all(op == "Relu" for op, _, _ in users if bends(op)):
             entries = np.flatnonzero((box.lo < 0) & (box.hi > 0))
         spared = self.scores < ScoreProof.ALL and all(op == "Attention" and place == 0 for op, _, place in users)
         for rule in self.rules if (len(entries) or self.claims) and not spared else ():
-            found_box = proof.box_by_pass(self.known, number, entries, rule)
+            found_box = ranges.box_by_pass(self.known, number, entries, rule)
             self._claim(
                 "box", number, found_box, rule=rule, entries=self._keep(f"box.{number}.{rule}.entries", entries)
             )
         for op, k, place in users:
             if op == "Attention" and place == 0 and self.scores > ScoreProof.INTERVALS:
                 self._centre(number, k)
+
+    def _zonotope(self, number: int) -> None:
+        """The zonotope of a node, by passes or from that of what it and others read."""
+        source = self.sources.get(number)
+        if source is not None:
+            self._take(number, "image", image(self.known, number, source), of=source)
+        elif number not in self.known.zonotopes:
+            self._take(number, "zonotope", ranges.zonotope(self.known, number))
+
+    def _take(self, number: int, kind: str, found: ProvedZonotope, **more: int) -> None:
+        """Write down the step that gave a zonotope, and take it as known."""
+        self._claim(kind, number, found.box().meet(self.known.boxes[number]), **more)
+        self.known.zonotopes[number] = found
+        self.known.forget(number)
 
     def centre_scores(self) -> None:
         """Prove boxes of all scores less their means, where there are none yet."""
@@ -188,10 +208,13 @@ class Prover:
 
     def _centre(self, number: int, user: int) -> None:
         """The scores less their mean by the softmax at the centre."""
-        weights = self.known.softmax_rows(user).middle.astype(np.float32).astype(np.float64)
-        box = proof.box_by_pass(self.known, number, np.arange(weights.size), self.rules[0], weights)
+        visible = ~self.nodes[user].arrays.get("mask", np.zeros(self.nodes[number].shape, dtype=bool))
+        weights = rows.middle_weights(self.known.boxes[number], visible).astype(np.float32).astype(np.float64)
+        rule: str = proof.BY_FACTORS if has_factors(self.known, number) else self.rules[0]
+        by_pass = functools.partial(ranges.box_by_pass, self.known, number, np.arange(weights.size), rule)
+        box = by_pass(weights) if rule in self.rules else centred_product(self.known, number, weights)
         name = self._keep(f"centred.{user}.weights", weights)
-        self.known.centred[user] = (weights, self._claim("centred", user, box, rule=self.rules[0], weights=name))
+        self.known.centred[user] = (weights, self._claim("centred", user, box, rule=rule, weights=name))
         self.known.forget(number)
 
     def _claim(self, kind: str, number: int, box: ProvedInterval, **more: Any) -> ProvedInterval:
@@ -391,7 +414,7 @@ class Prover:
         number, (entries, chosen) = self.planter.number(question)[late.node], self.planter.entries(question, late)
         exact = {node: {name: value.astype(np.float64) for name, value in of.items()} for node, of in chosen.items()}
         with np.errstate(all="ignore"):
-            box = proof.box_by_pass(self.known, number, entries, RowRule.AFFINE, chosen=exact)
+            box = ranges.box_by_pass(self.known, number, entries, RowRule.AFFINE, chosen=exact)
         count = len(self.header["steps"])
         names = {
             str(node): {name: self._keep(f"step.{count}.{node}.{name}", value) for name, value in of.items()}
@@ -465,26 +488,3 @@ def written(provers: Sequence[Prover], about: dict[str, Any]) -> bytes:
     """One file of several parts, of one network; `about` goes into its header."""
     parts = [WrittenPart(prover.header, prover.arrays) for prover in provers]
     return writing.written(provers[0].low, parts, about, min(prover.margin for prover in provers))
-
-
-class ForbiddenCase(NamedTuple):
-    """rows y ≤ bound, all at once, must not happen: rows (m, outputs), bound (m,), and the weights that exclude it."""
-
-    rows: Array
-    bound: Array
-    weights: Array | None
-    """None: choose"""
-
-    def proved(self) -> tuple[Array, Array, Array]:
-        """Rows, bound and weights, which were chosen."""
-        return self.rows, self.bound, self.weighed()
-
-    def weighed(self) -> Array:
-        """The weights, which were chosen."""
-        if self.weights is None:
-            raise InternalError("the weights of a case were not chosen")
-        return self.weights
-
-
-def _bends(op: str) -> bool:
-    return op in ("Relu", "MatMul", "Multiply", "Attention", "Normalize") or op in curves.FUNCTIONS

@@ -35,8 +35,9 @@ from vertex_softmax.certificate.checker.file import FORMAT, File
 from vertex_softmax.certificate.checker.narrowing import HalfSpace, half_space, narrower, needed
 from vertex_softmax.certificate.checker.passes import Pass
 from vertex_softmax.certificate.checker.trees import PackedTree, leaves_of, passed_alone, read_packed
+from vertex_softmax.certificate.forbidden_case import ForbiddenCase
 from vertex_softmax.certificate.planting import Searched, preorder
-from vertex_softmax.certificate.prove import ROUNDS, ForbiddenCase, Prover
+from vertex_softmax.certificate.prove import ROUNDS, Prover
 from vertex_softmax.foundation.tolerances import LEAF
 from vertex_softmax.graph.ir import Node
 from vertex_softmax.ops.attention import Attention

@@ -12,7 +12,7 @@ from vertex_softmax.bounds.generate import most_numbers
 from vertex_softmax.bounds.memory import LEAST, Memory, pair_numbers
 from vertex_softmax.bounds.zonotope_sizes import zonotope_numbers
 from vertex_softmax.certificate.checker.forward.propagation import MOST_PAIRS, MOST_UNKNOWNS
-from vertex_softmax.certificate.checker.proof import WORK
+from vertex_softmax.certificate.checker.ranges import WORK
 from vertex_softmax.foundation.errors import NotEnoughMemoryError
 from vertex_softmax.graph.ir import Graph, Node
 from vertex_softmax.ops.attention import Attention

@@ -16,8 +16,8 @@ import torch
 
 from vertex_softmax.bounds.ascent import Ascent
 from vertex_softmax.certificate.certificate import Certificate, CertificatePart, Effort, Proof, prove
+from vertex_softmax.certificate.forbidden_case import ForbiddenCase
 from vertex_softmax.certificate.planting import Searched
-from vertex_softmax.certificate.prove import ForbiddenCase
 from vertex_softmax.graph.identity import graph_identity
 from vertex_softmax.graph.ir import Graph
 from vertex_softmax.methods.options import Options

@@ -39,5 +39,5 @@ def test_unknown_rules_are_rejected(rule: Any) -> None:
 def test_unknown_kinds_of_steps_are_rejected(kind: Any) -> None:
     assert (
         check(certificate({"kind": kind}).data()).reason
-        == f"{str(kind)!r} is not one of box, zonotope, centred, forward"
+        == f"{str(kind)!r} is not one of box, zonotope, image, centred, forward"
     )

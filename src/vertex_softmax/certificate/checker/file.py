@@ -22,16 +22,18 @@ MOST_HEADER = 1 << 26
 """The largest JSON header of a certificate, in bytes."""
 TYPES = {"F64": "<f8", "F32": "<f4", "F16": "<f2", "I64": "<i8", "I32": "<i4", "I16": "<i2", "BOOL": "u1"}
 """Names of element types in safetensors → numpy's."""
-FORMAT = "vertex-certificate-7"
-"""The format that is written. It has what the older ones have, and rests of leaves (`proof._with_rests`)."""
+FORMAT = "vertex-certificate-8"
+"""The format that is written. It has what the older ones have, and zonotopes from zonotopes (images.py)."""
 BOXES = ("vertex-certificate-2", "vertex-certificate-3")
 """Formats whose input sets are boxes; the second has forward proofs, the first has none."""
 UNPACKED = (*BOXES, "vertex-certificate-4")
 """Formats without packed trees and without boxes with chosen parameters; the last has input sets that are no boxes."""
 WITHOUT_ROUNDS = (*UNPACKED, "vertex-certificate-5")
 """Formats without proofs in rounds over narrower sets; the last has packed trees."""
-OLDER = (*WITHOUT_ROUNDS, "vertex-certificate-6")
-"""The formats that are read as well: the last has proofs in rounds, and no rests of leaves."""
+WITHOUT_RESTS = (*WITHOUT_ROUNDS, "vertex-certificate-6")
+"""Formats without rests of leaves; the last has proofs in rounds."""
+OLDER = (*WITHOUT_RESTS, "vertex-certificate-7")
+"""The formats that are read as well: the last has rests of leaves, and no zonotopes from zonotopes."""
 Path = str | os.PathLike[str]
 
 

@@ -23,7 +23,6 @@ from .lines import relu_lines
 from .narrowing import ProvedBound
 from .network import LOOK, ExactFactors, Known
 from .rounding import MORE, TINY, Array, ProvedInterval, down, rounding, up
-from .unknowns import kept
 
 MOST_COLUMNS = 1 << 25
 """The most numbers in the columns of one zonotope; further noise becomes error."""
@@ -435,58 +434,3 @@ def wanted(known: Known, number: int, S: int, pieces: int) -> dict[str, tuple[in
     more = {"touch_below": (2, *shape), "touch_above": (2, *shape), "mu": (*keys[:-1], pieces)}
     more |= {"slope": keys, "level": (*keys[:-1], pieces), "corner": (int(np.prod(known.nodes[0].shape)),)}
     return {name: (S, *rest) for name, rest in {**whole, **more}.items()}
-
-
-@dataclass(frozen=True, eq=False)
-class ParallelPass:
-    """What a parallel pass found of some entries of a node, (S, ...) each; see the module's invariant."""
-
-    coefficients: Array
-    lo: Array
-    hi: Array
-    noise: Array
-    """(S, noise terms)"""
-
-    @classmethod
-    def of(cls, known: Known, number: int, A: Array, columns: int) -> ParallelPass:
-        """The pass from a node with objectives A (S, *shape), with at most so many noise terms."""
-        found = Pass(known, number, A, PassOptions(parallel=True, columns=columns))
-        noise = np.concatenate([np.zeros((len(A), 0)), *found.noise], -1)
-        return cls(found.coefficients, found.lo, found.hi, noise)
-
-    def whole(self) -> Array:
-        """All of it in one array."""
-        return np.concatenate([self.coefficients, self.lo[:, None], self.hi[:, None], self.noise], -1)
-
-    @classmethod
-    def from_whole(cls, whole: Array, inputs: int) -> ParallelPass:
-        """The same of a network with so many input numbers."""
-        return cls(whole[:, :inputs], whole[:, inputs], whole[:, inputs + 1], whole[:, inputs + 2 :])
-
-
-def joined(known: Known, parts: list[ParallelPass], shape: tuple[int, ...]) -> zonotopes.ProvedZonotope:
-    """The zonotope of a node of this shape; each of its entries was an objective of one of these parallel passes."""
-    given = known.given
-    A, lo, hi = (np.concatenate(x) for x in zip(*((p.coefficients, p.lo, p.hi) for p in parts), strict=True))
-    n, sizes = len(given.centre), np.abs(A)
-    size = sizes @ (np.abs(given.centre) + given.reach) + np.maximum(np.abs(lo), np.abs(hi))
-    error = (hi / 2 - lo / 2 + rounding(n + 4) * size) * (1 + rounding(n + 4)) + TINY * (n + 2)
-    error = (error + sizes @ given.slack * (1 + rounding(n))) * MORE
-    middle = (lo / 2 + hi / 2) + A @ given.centre
-    noisy = any(part.noise.shape[1] for part in parts)
-    exact = not noisy and bool((error <= 1e-9 * (1 + size)).all()) and given.own_columns
-    each = [(given.columns(p.coefficients), p.noise) for p in parts]
-    if exact:
-        columns, balls = np.concatenate([own for own, _ in each]), given.balls
-    else:  # columns that are 0 are left out
-        own, noise = (np.any([(x != 0).any(0) for x in of], 0) for of in zip(*each, strict=True))
-        pairs = [(x if own.all() else x[:, own], y if noise.all() else y[:, noise]) for x, y in each]
-        columns = np.concatenate([np.concatenate(pair, -1) for pair in pairs])
-        balls = kept(given.balls, np.concatenate([own, noise]))
-    return zonotopes.ProvedZonotope(
-        centre=middle.reshape(shape),
-        columns=columns.reshape(*shape, -1),
-        error=error.reshape(shape),
-        exact=exact,
-        balls=balls,
-    )

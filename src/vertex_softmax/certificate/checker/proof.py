@@ -20,18 +20,31 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from .claim import Claim, cases_of, claim
-from .file import BOXES, OLDER, UNPACKED, WITHOUT_ROUNDS, File, Path, Rejected, checked_index, checked_word, read
+from .file import (
+    BOXES,
+    OLDER,
+    UNPACKED,
+    WITHOUT_RESTS,
+    WITHOUT_ROUNDS,
+    File,
+    Path,
+    Rejected,
+    checked_index,
+    checked_word,
+    read,
+)
 from .forward import last_norm, propagation
 from .forward.choices import Given
+from .images import centred_product, image
 from .input_sets import read_set
 from .jobs import UNREADABLE, Jobs, why
 from .model import identity_of_file
 from .narrowing import half_space, narrower, needed
 from .network import LOOK, CheckerNode, Known, network
-from .passes import LOST, MOST_COLUMNS, RULES, ParallelPass, Pass, PassOptions, joined, wanted
+from .passes import LOST, RULES, Pass, PassOptions, wanted
+from .ranges import at_once, box_by_pass, zonotope
 from .rounding import MORE, Array, ProvedInterval, rounding
 from .trees import MOST_PIECES, PackedTree, TreeBounds, TreeLeaf, batches_of, leaves_of, passed_alone, read_packed
 from .zonotopes import ProvedZonotope
@@ -60,12 +73,12 @@ STATEMENT = _STATEMENT.format(
 """What a certificate proves."""
 OLDER_STATEMENT = _STATEMENT.format("")
 """What a certificate of one of the oldest formats proves: its parts are boxes."""
-KINDS = ("box", "zonotope", "centred", "forward")
+KINDS = ("box", "zonotope", "image", "centred", "forward")
 """What a step may prove: of a node, or, the last, of all."""
+BY_FACTORS = "factors"
+"""The rule of a centred box that is made from the zonotopes of queries and keys (images.py)."""
 SECONDS = 3600.0
 """The default time limit of a check."""
-WORK = 1 << 21
-"""The most numbers that a pass handles at once at a node."""
 WINDOW = 256
 """How many batches of leaves are known at a time."""
 
@@ -190,12 +203,12 @@ def _step(known: Known, step: dict[str, Any], file: File) -> None:
     known.reach(target)
     old, weights = known.boxes[target], None
     claimed = _claimed(step, shape, file)
-    if kind == "zonotope":
-        known.zonotopes[target] = zonotope(known, target)
+    if kind in ("zonotope", "image"):
+        known.zonotopes[target] = zonotope(known, target) if kind == "zonotope" else _image(known, step, target, file)
         box = known.zonotopes[target].box().meet(old)
     elif kind == "centred":
         weights = file.numbers(step["weights"], shape)
-        box = box_by_pass(known, target, np.arange(weights.size), checked_word(step["rule"], RULES), weights)
+        box = _centred(known, target, weights, step["rule"], file)
         known.centred[number] = (weights, claimed or box)
     else:
         entries = file.array(step["entries"], "i").ravel()
@@ -211,7 +224,7 @@ def _step(known: Known, step: dict[str, Any], file: File) -> None:
 def _claimed(step: dict[str, Any], shape: tuple[int, ...], file: File) -> ProvedInterval | None:
     """The range that a step claims; None if it claims none: then what is proved is what is known."""
     if "lower" not in step and "upper" not in step:
-        if file.header["format"] in OLDER:
+        if file.header["format"] in WITHOUT_RESTS:
             raise Rejected(f"a step without a claim in a file of the format {file.header['format']}")
         return None
     return ProvedInterval(*(file.numbers(step[end], shape) for end in ("lower", "upper")))
@@ -265,87 +278,20 @@ def behind_norm(known: Known, A: Array, limits: Array) -> Array:
     return last_norm.lowest(known, A, limits)
 
 
-def at_once(known: Known, number: int) -> int:
-    """How many objectives on a node are handled in one batch."""
-    return max(1, WORK // max(known.work(k) for k in range(number + 1)))
+def _image(known: Known, step: dict[str, Any], target: int, file: File) -> ProvedZonotope:
+    """The zonotope that a step makes from that of another node."""
+    if file.header["format"] in OLDER:
+        raise Rejected(f"the image of a zonotope in a file of the format {file.header['format']}")
+    return image(known, target, step["of"])
 
 
-def units(known: Known, number: int, entries: NDArray[Any]) -> Array:
-    """The objectives that select single entries of a node: (S,) indices → (S, *shape)."""
-    shape = known.nodes[number].shape
-    objectives = np.zeros((len(entries), int(np.prod(shape))))
-    objectives[np.arange(len(entries)), entries] = 1
-    return objectives.reshape(-1, *shape)
-
-
-# Six: what is asked (known, number, entries, rule), about which mean, and with which parameters.
-def box_by_pass(
-    known: Known,
-    number: int,
-    entries: NDArray[Any],
-    rule: str,
-    weights: Array | None = None,
-    chosen: dict[int, dict[str, Array]] | None = None,
-) -> ProvedInterval:
-    """The box of a node, narrowed by a pass for each of the entries (flat indices); same shape as the node.
-
-    With weights ω, a box of s − ω·s instead, s the rows of the node along its last dimension. `chosen`: parameters for
-    the passes, (2 · entries, ...): those of the lower ends, then those of the upper ends.
-    """
-    old = (
-        known.boxes[number] if weights is None else ProvedInterval(np.full(known.nodes[number].shape, -np.inf), np.inf)
-    )
-    lo, hi = (np.array(np.broadcast_to(end, old.lo.shape)).ravel() for end in (old.lo, old.hi))
-    size = at_once(known, number)
-    parts = [slice(i, min(i + size, len(entries))) for i in range(0, len(entries), size)]
-
-    def ends(k: int) -> Array:
-        """The lower and the upper ends of some entries, (2, S)."""
-        A = units(known, number, entries[parts[k]])
-        lost = np.zeros(len(A))
-        if weights is not None:  # the coefficients 1 − ω are rounded
-            A = A - A.sum(-1, keepdims=True) * weights
-            lost = rounding(2) * (np.abs(A) * known.boxes[number].size).reshape(len(A), -1).sum(-1) * MORE
-        if 2 * len(A) <= size and not chosen:
-            found = (
-                Pass(known, number, np.concatenate([A, -A]), PassOptions(rule=rule, groups=2)).bound().reshape(2, -1)
-            )
-        else:
-            options = [_options(rule, chosen, parts[k], first) for first in (0, len(entries))]
-            found = np.stack(
-                [Pass(known, number, sign * A, each).bound() for sign, each in zip((1, -1), options, strict=True)]
-            )
-        return np.stack([found[0] - lost, lost - found[1]])
-
-    for part, found in zip(parts, known.jobs.run(ends, len(parts), known.spent), strict=True):
-        lo[entries[part]] = np.fmax(lo[entries[part]], found[0])
-        hi[entries[part]] = np.fmin(hi[entries[part]], found[1])
-    return ProvedInterval(lo.reshape(old.lo.shape), hi.reshape(old.lo.shape))
-
-
-def _options(rule: str, chosen: dict[int, dict[str, Array]] | None, part: slice, first: int) -> PassOptions:
-    """The options of the passes of some entries, whose parameters begin at `first`."""
-    if not chosen:
-        return PassOptions(rule=rule)
-    at = slice(first + part.start, first + part.stop)
-    mine = {number: {name: value[at] for name, value in of.items()} for number, of in chosen.items()}
-    return PassOptions(rule=rule, chosen=mine)
-
-
-def zonotope(known: Known, number: int) -> ProvedZonotope:
-    """The zonotope of a node, by a parallel pass for each of its entries."""
-    shape = known.nodes[number].shape
-    count, size = int(np.prod(shape)), at_once(known, number)
-    room = MOST_COLUMNS // count - known.given.width
-    if room < 0:
-        raise Rejected(f"node {number}: its zonotope is too large")
-
-    def some(k: int) -> Array:
-        A = units(known, number, np.arange(k * size, min((k + 1) * size, count)))
-        return ParallelPass.of(known, number, A, room).whole()
-
-    found, inputs = known.jobs.run(some, -(-count // size), known.spent), int(np.prod(known.nodes[0].shape))
-    return joined(known, [ParallelPass.from_whole(each, inputs) for each in found], shape)
+def _centred(known: Known, target: int, weights: Array, rule: object, file: File) -> ProvedInterval:
+    """The box of scores less their means, by passes or from the zonotopes of queries and keys."""
+    if rule != BY_FACTORS:
+        return box_by_pass(known, target, np.arange(weights.size), checked_word(rule, RULES), weights)
+    if file.header["format"] in OLDER:
+        raise Rejected(f"scores centred by their factors in a file of the format {file.header['format']}")
+    return centred_product(known, target, weights)
 
 
 def _property(known: Known, part: dict[str, Any], file: File) -> float:
@@ -404,7 +350,7 @@ def _round(known: Known, A: Array, entry: dict[str, Any], level: float, file: Fi
     if "lower" in entry or "upper" in entry:
         given = narrower(known.given, half, *_ends_of(entry, file, known.nodes[0].shape))
         inner = Known(known.nodes, given.lower, given.upper, known.spent, known.ends, given, known.jobs)
-    elif file.header["format"] in OLDER:
+    elif file.header["format"] in WITHOUT_RESTS:
         raise Rejected(f"a round without a box in a file of the format {file.header['format']}")
     else:
         box = needed(known.given, half)
@@ -418,7 +364,7 @@ def _with_rests(known: Known, A: Array, proof: dict[str, Any], level: float, fil
 
     It is never above the level, which the objective is above wherever a round leaves an input out.
     """
-    if file.header["format"] in OLDER:
+    if file.header["format"] in WITHOUT_RESTS:
         raise Rejected(f"rests of leaves in a file of the format {file.header['format']}")
     tree, rests = read_packed(proof["tree"], known, len(A), file), proof["rests"]
     places = [checked_index(rest["leaf"], tree.leaves) for rest in rests]

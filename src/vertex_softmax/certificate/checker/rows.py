@@ -117,10 +117,6 @@ def rows(
         ctx.prec = old_precision
     e_low, e_high = enclose(arb.exp, low), enclose(arb.exp, high)
     weights = tuple(_weights(box, visible) for box in boxes)
-    with np.errstate(over="ignore", under="ignore"):
-        centre = np.where(visible, scores.middle(), -np.inf)
-        middle = np.exp(centre - centre.max(-1, keepdims=True))
-    middle /= middle.sum(-1, keepdims=True)
     return SoftmaxRows(
         visible=visible,
         low=low,
@@ -129,8 +125,16 @@ def rows(
         e_high=_positive(e_high),
         most=most,
         weights=weights,
-        middle=middle,
+        middle=middle_weights(scores, visible),
     )
+
+
+def middle_weights(scores: ProvedInterval, visible: NDArray[np.bool_]) -> Array:
+    """The softmax near the centre of a box of scores, (..., n, K); nothing depends on its rounding."""
+    with np.errstate(over="ignore", under="ignore"):
+        centre = np.where(visible, scores.middle(), -np.inf)
+        middle = np.exp(centre - centre.max(-1, keepdims=True))
+    return np.asarray(middle / middle.sum(-1, keepdims=True))
 
 
 def _positive(x: ProvedInterval) -> ProvedInterval:

@@ -22,7 +22,7 @@ from numpy.typing import NDArray
 
 from . import fitted
 from .cuts import Cut, Cuts, checked_cut, gathered
-from .file import OLDER, File, Rejected, checked_index, checked_word
+from .file import WITHOUT_RESTS, File, Rejected, checked_index, checked_word
 from .network import LOOK, Known
 from .passes import RULES, Pass, PassOptions, wanted
 from .rounding import Array
@@ -134,7 +134,7 @@ def read_packed(tree: dict[str, Any], known: Known, S: int, file: File) -> Packe
 
 def _outer(names: dict[str, Any], known: Known, leaves: int, file: File) -> dict[int, OuterMultipliers]:
     """The multipliers of entries that were cut before, by node; rejected unless they are entries of the network."""
-    if file.header["format"] in OLDER:
+    if file.header["format"] in WITHOUT_RESTS:
         raise Rejected(f"multipliers of outer cuts in a file of the format {file.header['format']}")
     numbers, entries = (file.array(names[name], "i").astype(np.int64) for name in ("node", "entry"))
     held = file.numbers(names["held"], (leaves, len(numbers)))

@@ -13,7 +13,7 @@ that is orthogonal only nearly, ‖PᵀP − I‖ ≤ δ < 1, costs 1/√(1 − 
 from __future__ import annotations
 
 import functools
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import NamedTuple
 
 import numpy as np
@@ -26,6 +26,8 @@ MOST_SHAPES = 1 << 25
 """The most numbers in the matrices of one node's ellipsoids."""
 AT_ONCE = 1 << 24
 """About how many products with columns are known at a time."""
+SOME_ROWS = 64
+"""How many entries' columns are handled at a time."""
 UNDERFLOW = 1e-150
 """At least what the root of a sum of squares loses when the squares underflow."""
 
@@ -52,6 +54,8 @@ class ProvedZonotope:
     """whether every generator is a multiple of one input's deviation, so that ξ are the inputs of the network"""
     balls: tuple[BallOfColumns, ...] = ()
     """which columns are together in a ball (unknowns.py): then the sum of their ξ² is at most 1"""
+    unknowns: object = field(default_factory=object)
+    """whose unknowns ξ these are: zonotopes with the same object have the same ξ, column by column"""
 
     def transposed(self) -> ProvedZonotope:
         """The zonotope of the transposed matrix: the last two dimensions of the shape are exchanged."""
@@ -90,9 +94,21 @@ class ProvedZonotope:
             found.append(UsedRow(G, kept(self.balls, used), np.abs(G).sum(-1, keepdims=True)))
         return found
 
+    @functools.cached_property
+    def sizes(self) -> Array:
+        """At least |centre| + Σ_p |columns_p| of every entry, (*shape)."""
+        total = self._reach(()) + np.abs(self.centre)
+        return np.asarray(total * more_roundings(self.columns.shape[-1]))
+
+    def _reach(self, balls: tuple[BallOfColumns, ...]) -> Array:
+        """`reach` of every entry, of some at a time for the sake of the memory; (*shape)."""
+        flat = self.columns.reshape(self.centre.size, -1)
+        parts = [reach(flat[i : i + SOME_ROWS], balls) for i in range(0, len(flat), SOME_ROWS)]
+        return np.concatenate(parts).reshape(self.centre.shape)
+
     def box(self) -> ProvedInterval:
         """The range of every entry, (*shape)."""
-        far = (reach(self.columns, self.balls) + self.error) * more_roundings(self.columns.shape[-1]) + TINY
+        far = (self._reach(self.balls) + self.error) * more_roundings(self.columns.shape[-1]) + TINY
         return ProvedInterval(self.centre) + ProvedInterval(-far, far)
 
 
@@ -116,18 +132,22 @@ def ellipsoid(rows: ProvedZonotope) -> CheckedEllipsoid:
     d, count = rows.columns.shape[-2:]
     if rows.centre.size * d > MOST_SHAPES:
         raise Rejected(f"ellipsoids of {rows.centre.size // d} rows of {d} numbers are too large")
-    u = np.sqrt((rows.columns**2).sum(-2))  # any numbers > 0 will do
+    u = np.empty((*rows.centre.shape[:-1], count))
+    for index in np.ndindex(*u.shape[:-1]):  # one row at a time, for the sake of the memory; any numbers > 0 will do
+        u[index] = np.sqrt((rows.columns[index] ** 2).sum(-2))
     shared = np.ones(count)
     for ball in rows.balls:  # one weight for all of its columns: Σ u ξ² ≤ u; and it counts once
         u[..., ball.places] = np.sqrt(np.square(u[..., ball.places]).sum(-1, keepdims=True))
         shared[ball.places] = 1 / len(ball.places)
     large = u > 1e-140 * (1 + u.max(initial=0.0))
     g, error = rows.columns, rows.error * (1 + rounding(count + 2))
-    if (~large & rows.columns.any(-2)).any():  # columns without a weight are errors
+    if not large.all() and (~large & rows.columns.any(-2)).any():  # columns without a weight are errors
         g = np.where(large[..., None, :], rows.columns, 0.0)
         error = (rows.error + np.abs(rows.columns - g).sum(-1)) * (1 + rounding(count + 2))
     u = np.where(large, u, 1.0)
-    C = (g / u[..., None, :]) @ np.swapaxes(g, -1, -2)
+    C = np.empty((*rows.centre.shape, d))
+    for index in np.ndindex(*u.shape[:-1]):
+        C[index] = (g[index] / u[index]) @ g[index].T
     C[..., range(d), range(d)] += error
     size = np.where(large, u * shared, 0.0).sum(-1) + error.sum(-1)
     return CheckedEllipsoid(rows.centre, factor(C, count), np.sqrt(size * (1 + rounding(count + d + 2))) * MORE)

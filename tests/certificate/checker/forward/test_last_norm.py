@@ -17,7 +17,8 @@ from tests.certificate.exact import Written
 from tests.certificate.made import Net, about, accepted, boxed, outputs
 from tests.certificate.tampering import flips, header_flips
 from vertex_softmax.certificate.checker import check
-from vertex_softmax.certificate.prove import ForbiddenCase, Prover, written
+from vertex_softmax.certificate.forbidden_case import ForbiddenCase
+from vertex_softmax.certificate.prove import Prover, written
 from vertex_softmax.graph import build
 from vertex_softmax.graph.ir import Graph
 

@@ -6,8 +6,6 @@ from typing import NamedTuple
 
 from readme_measure import MEASURES
 
-ONCE = "run once by the project before; not reproduced by a command of this page"
-
 
 class Beside(NamedTuple):
     """A peer and a benchmark, what they reached, what we do, where, and what says so."""
@@ -19,10 +17,10 @@ class Beside(NamedTuple):
     files: tuple[str, ...]
     """Of lab/benchmarks/runs, or with a folder of their own."""
     measures: tuple[str, ...]
-    """The names of the measurements; none: it was run once."""
+    """The names of the measurements."""
 
     def cells(self) -> tuple[str, ...]:
         paths = [name if "/" in name else f"lab/benchmarks/runs/{name}.json" for name in self.files]
-        command = ", ".join(f"`{MEASURES[name].command}`" for name in self.measures) or ONCE
+        command = ", ".join(f"`{MEASURES[name].command}`" for name in self.measures)
         files = ", ".join(f"`{path}`" for path in paths)
         return self.peer, self.theirs, self.ours, self.machine, files, command

@@ -1,7 +1,7 @@
 """VNN-COMP's `vit` in docs/results.md: every tool's published verdict on every instance of three years, and ours.
 
 Theirs are from published.json, which names its sources; ours are from the runs that are kept. An instance that no kept
-run has is "not asked". Counts of ours that were not kept are shown as long as the runs do not have all of a year.
+run has is "not asked".
 """
 
 from __future__ import annotations
@@ -71,13 +71,8 @@ def counted(results: Iterable[str]) -> str:
 
 
 def competition(runs: Runs) -> list[Beside]:
-    """The rows of the first table: of each year what our runs have, and all of it where that was run once."""
-    rows = []
-    for year in YEARS:
-        rows.append(_asked(runs, year))
-        if year in runs("published")["ours_once"] and len(_both(runs, year)) < len(_all(runs, year)):
-            rows.append(_once(runs, year))
-    return rows
+    """The rows of the first table: of each year what our runs have."""
+    return [_asked(runs, year) for year in YEARS]
 
 
 def _all(runs: Runs, year: str) -> list[str]:
@@ -96,6 +91,13 @@ def _asked(runs: Runs, year: str) -> Beside:
     used = [name for name in OURS if any(run == name for _, run in mine.values())]
     tools = published(runs, year)
     theirs = "; ".join(f"{tool} {counted(of[name] for name in mine)}" for tool, of in tools.items())
+    theirs += "".join(
+        f". {tool}'s answer to `{name}` is refuted by [a counterexample](#{SAT})"
+        for of, tool, name in contradictions(runs) if of == year
+    )  # fmt: skip
+    theirs += (
+        f". Any tool: {len(decided_by_any({tool: of for tool, of in tools.items() if tool not in _alike(tools)}))}"
+    )
     found = [runs(name) for name in used]
     machines = [f"{run['machine']}; {run['threads']} threads, {run['jobs']} instances at a time" for run in found]
     limit = ", ".join(dict.fromkeys(f"{run['timeout']:.0f} s" for run in found))
@@ -107,26 +109,6 @@ def _asked(runs: Runs, year: str) -> Beside:
         "; ".join(dict.fromkeys(machines)),
         (*used, "published"),
         tuple(used),
-    )
-
-
-def _once(runs: Runs, year: str) -> Beside:
-    """All instances of a year: published counts of every tool, and ours of a run that was not kept."""
-    found, tools = runs("published")["ours_once"][year], published(runs, year)
-    theirs = "; ".join(f"{tool} {counted(of.values())}" for tool, of in tools.items())
-    if year == "2023":
-        mine = f"{found['unsat']} unsat, {found['sat']} sat"
-        more = f". Marabou's answer to `ibp_3_3_8_7894` is refuted by [a counterexample](#{SAT})"
-    else:
-        mine = f"{found['decided']} decided; {found['missed']} that some tool decided are open"
-        more = f". Any tool: {len(decided_by_any(tools))}"
-    return Beside(
-        f"VNN-COMP {year}: all {len(_all(runs, year))} `vit` instances",
-        f"{theirs}{more} (published)",
-        mine,
-        "Xeon, 2 cores and 100 s for each",
-        ("published",),
-        (),
     )
 
 
@@ -186,12 +168,6 @@ def open_ones(runs: Runs) -> list[str]:
             text += (
                 f" Marabou's published answer is `unsat` for all {len(tools['Marabou'])}, so for these too; it is "
                 f"wrong in [one instance](#{SAT}), and whether it is right in these we do not know."
-            )
-        once = runs("published")["ours_once"].get(year, {})
-        if "missed" in once and len(mine) < len(_all(runs, year)):
-            text += (
-                f" Of all {len(_all(runs, year))}, {once['missed']} that some tool decided were open in our earlier "
-                "run, which is not reproduced here."
             )
         said.append(text)
     return said

@@ -272,18 +272,18 @@ CURVES: Changes = {
 ZONOTOPES: Changes = {
     "boxes without errors": (
         "ProvedZonotope.box",
-        "reach(self.columns, self.balls) + self.error",
-        "reach(self.columns, self.balls)",
+        "self._reach(self.balls) + self.error",
+        "self._reach(self.balls)",
     ),
     "boxes without |·|": (
         "ProvedZonotope.box",
-        "reach(self.columns, self.balls) + self.error",
+        "self._reach(self.balls) + self.error",
         "np.abs(self.columns.sum(-1)) + self.error",
     ),
     "boxes without rounding": (
         "ProvedZonotope.box",
-        "(reach(self.columns, self.balls) + self.error) * more_roundings(self.columns.shape[-1])",
-        "reach(self.columns, self.balls) + self.error",
+        "(self._reach(self.balls) + self.error) * more_roundings(self.columns.shape[-1])",
+        "self._reach(self.balls) + self.error",
     ),
     "turned without its columns": (
         "ProvedZonotope.transposed",

@@ -95,9 +95,6 @@ def _asked(runs: Runs, year: str) -> Beside:
         f". {tool}'s answer to `{name}` is refuted by [a counterexample](#{SAT})"
         for of, tool, name in contradictions(runs) if of == year
     )  # fmt: skip
-    theirs += (
-        f". Any tool: {len(decided_by_any({tool: of for tool, of in tools.items() if tool not in _alike(tools)}))}"
-    )
     found = [runs(name) for name in used]
     machines = [f"{run['machine']}; {run['threads']} threads, {run['jobs']} instances at a time" for run in found]
     limit = ", ".join(dict.fromkeys(f"{run['timeout']:.0f} s" for run in found))
@@ -110,12 +107,6 @@ def _asked(runs: Runs, year: str) -> Beside:
         (*used, "published"),
         tuple(used),
     )
-
-
-def decided_by_any(tools: dict[str, dict[str, str]]) -> list[str]:
-    """The instances that at least one tool decided."""
-    names = next(iter(tools.values()))
-    return [name for name in names if any(of[name] in DECIDED for of in tools.values())]
 
 
 def every_instance(year: str, runs: Runs) -> list[str]:

@@ -52,7 +52,6 @@ def test_the_tools_have_the_counts_of_the_competitions() -> None:
     assert counts["2023", "α,β-CROWN"] == 79
     assert counts["2024", "α,β-CROWN"] == 84
     assert [counts["2025", tool] for tool in ("α,β-CROWN", "PyRAT", "NeuralSAT", "NNV", "Rover")] == [125, 83, 67, 0, 0]
-    assert len(readme_vnncomp.decided_by_any(readme_vnncomp.published(HERE, "2025"))) == 127
 
 
 def test_published_verdicts_are_those_that_were_recorded_beside_our_runs() -> None:

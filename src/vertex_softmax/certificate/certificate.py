@@ -230,7 +230,13 @@ def _prove_lean(graph: Graph, part: CertificatePart, effort: Effort, report: Rep
     Scores are centred only where intervals are not enough, and a tree is proved only where some of its leaves prove.
     """
     prover = Prover(
-        graph, part.lower, part.upper, deadline=effort.deadline, scores=ScoreProof.INTERVALS, region=part.region
+        graph,
+        part.lower,
+        part.upper,
+        deadline=effort.deadline,
+        scores=ScoreProof.INTERVALS,
+        shared=not part.was_narrowed,  # what was narrowed was so by boxes that wider ones do not reach
+        region=part.region,
     )
     prover.memory = effort.memory
     prover.state(part.weighed())

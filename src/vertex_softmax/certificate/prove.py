@@ -75,7 +75,7 @@ class Prover:
     The set is `region`, of one input; or, if that is None, the box from lower to upper (*input shape).
     """
 
-    # Eight: the set may be given by its box alone; and which boxes are proved.
+    # Nine: the set may be given by its box alone; and which boxes are proved.
     def __init__(
         self,
         graph: Graph,
@@ -86,8 +86,10 @@ class Prover:
         *,
         forward: bool = False,
         scores: ScoreProof = ScoreProof.ALL,
+        shared: bool = True,
         region: Region | None = None,
     ) -> None:
+        """shared: zonotopes may be made from others where scores are not proved by passes: sooner, a little wider."""
         self.graph, self.low = graph, lowered(graph)
         self.arrays: dict[str, NDArray[Any]] = {}
         self.region = region or BoxRegion(*(torch.from_numpy(np.array(end)).unsqueeze(0) for end in (lower, upper)))
@@ -103,7 +105,7 @@ class Prover:
         self.known = Known(self.nodes, given.lower, given.upper, given=given)
         self.rules, self.deadline, self.memory, self.is_forward = rules, deadline, Memory(), forward
         self.scores = scores
-        self.sources = shared_sources(self.nodes) if scores < ScoreProof.ALL else {}
+        self.sources = shared_sources(self.nodes) if shared and scores < ScoreProof.ALL else {}
         """node → the node from whose zonotope its own is made, where it is not by passes"""
         self.claims = True
         """whether steps claim ranges, a little wider than what was proved; else what is proved is known"""
@@ -316,6 +318,7 @@ class Prover:
             self.deadline,
             forward=self.is_forward,
             scores=self.scores,
+            shared=bool(self.sources),
             region=region,
         )
 

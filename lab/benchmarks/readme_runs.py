@@ -267,13 +267,17 @@ def certificates(runs: Runs) -> Row:
 def vit_certificates(runs: Runs) -> Row:
     found = runs("vit-certificates")
     s = found["summary"]
-    missing = ", ".join(f"`{name}`" for name in s["missing"])
+    missing = f"; missing: {', '.join(f'`{name}`' for name in s['missing'])}" if s["missing"] else ""
+    both = sum("verify_s" in row for row in found["rows"])
+    certify, check = (s[f"{name}_over_verify_cpu"] for name in ("certify", "check"))
     return Row(
         f"certificates of the {s['instances']} instances of VNN-COMP's `vit` that `vertex verify` answers `unsat`, "
-        f"{found['timeout']:.0f} s and {found['threads']} thread each, {found['jobs']} at a time; some with more time, "
-        "which the file's note names",
-        f"{s['accepted']} were made and accepted; the others ({missing}) did not end in time; a file has "
-        f"{s['bytes'][0] / 1e6:.1f}–{s['bytes'][2] / 1e6:.1f} MB",
+        f"{found['timeout']:.0f} s and {found['threads']} thread each, {found['jobs']} at a time; some with other "
+        f"limits, which the file's note names, and {both} beside `vertex verify` alone",
+        f"{s['accepted']} were made and accepted{missing}; a file has "
+        f"{s['bytes'][0] / 1e6:.1f}–{s['bytes'][2] / 1e6:.1f} MB; with it an answer takes {certify[1]:.1f} times the "
+        f"processor time ({certify[0]:.1f}–{certify[2]:.1f}), checking {check[1]:.1f} times "
+        f"({check[0]:.1f}–{check[2]:.1f})",
         "vit-certificates",
     )
 

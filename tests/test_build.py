@@ -204,6 +204,7 @@ def test_without_the_laboratory_help_names_its_commands_and_its_data_have_a_reme
     assert all(name in shown.stdout for name in ("verify", "reproduce", "bench", "data", "(in a clone)"))
 
 
+@pytest.mark.slow  # `make release-check` does the same
 def test_the_demo_of_an_installed_wheel(vertex, tmp_path: Path) -> None:
     """And what it certifies then; one process reads the package, and each command is a child of it."""
     certify = ("certify", "out/demo/model", "--eps", "0.01", "--count", "1")

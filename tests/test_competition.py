@@ -91,7 +91,7 @@ def test_another_version_or_too_few_arguments_are_refused(name: str, arguments: 
     assert not (place / "out.txt").exists()
 
 
-@pytest.mark.parametrize("version", [1, 2])
+@pytest.mark.parametrize("version", [pytest.param(1, marks=pytest.mark.slow), 2])
 def test_prepare_and_run_for_real(version: int, place: Path) -> None:
     """In both versions of VNNLIB; in the second the model is given as the competition of 2026 gives it."""
     model = "m.onnx" if version == 1 else "[('f', 'm.onnx')]"

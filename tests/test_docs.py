@@ -15,6 +15,7 @@ import pytest
 import torch
 
 from tests.pages import ROOT, blocks, run_page, same_text
+from tests.slowly import few
 from tests.tiny_files import write_files
 from vertex_softmax.graph.from_torch.importer import TRANSLATIONS
 from vertex_softmax.ops import OPS
@@ -25,7 +26,6 @@ MOST_LEFT_OUT = 3
 TEXTS = (*PAGES, ROOT / "README.md", ROOT / "examples" / "README.md")
 NAMING = (*TEXTS, ROOT / "CONTRIBUTING.md", *sorted((ROOT / "lab" / "benchmarks").rglob("README.md")))
 pytestmark = pytest.mark.usefixtures("exported_once")
-each = pytest.mark.parametrize("page", PAGES, ids=[page.stem for page in PAGES])
 
 
 @pytest.fixture(autouse=True)
@@ -51,7 +51,11 @@ def script(name: str) -> ModuleType:
     return module
 
 
-@each
+LONG = ("your-model", "runs", "sets")
+"""the pages whose blocks take longest together; `make test-all` runs them too"""
+
+
+@pytest.mark.parametrize("page", few(PAGES, lambda page: page.stem not in LONG), ids=[page.stem for page in PAGES])
 @pytest.mark.filterwarnings("ignore:.*LeafSpec:FutureWarning")  # torch.onnx.export's own
 def test_every_block_runs(page: Path, tmp_path: Path) -> None:
     run_page(page, write_files(tmp_path))
@@ -97,6 +101,7 @@ def test_every_picture_is_shown_and_can_be_made() -> None:
         assert (ROOT / "docs" / f"{name}.svg").stat().st_size < 200_000
 
 
+@pytest.mark.slow  # the programs that make them take half a minute
 def test_the_pages_build_without_a_warning_and_load_nothing_from_elsewhere(tmp_path: Path) -> None:
     command = [sys.executable, "-m", "mkdocs", "build", "--strict", "--quiet", "--site-dir", str(tmp_path)]
     environment = {**os.environ, "NO_MKDOCS_2_WARNING": "1"}

@@ -17,6 +17,7 @@ import pytest
 import torch
 
 from tests.pages import same_text
+from tests.slowly import few
 
 FOLDER = Path(__file__).parents[1] / "examples" / "gallery"
 NAMES = ("image", "text", "language_model", "onnx_file", "certificate")
@@ -73,7 +74,7 @@ def test_it_is_short_says_what_it_needs_and_was_run(name: str) -> None:
         assert (FOLDER / target).exists(), target
 
 
-@each
+@pytest.mark.parametrize("name", few(NAMES, lambda name: name in ("text", "certificate")))
 def test_it_gives_what_is_stored(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(FOLDER)
     threads = torch.get_num_threads()

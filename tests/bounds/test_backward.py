@@ -113,7 +113,7 @@ def usable(config: Config) -> bool:
 radii = st.sampled_from([1e-9, 0.01, 0.3, 2.0])
 
 
-@settings(max_examples=12)
+@settings(max_examples=6)
 @given(config=configs.filter(usable), radius=radii, method=st.sampled_from(list(METHODS)))
 def test_random_networks(config: Config, radius: float, method: str) -> None:
     check_network(transformer(config), *input_box(config, 2, radius, config.seed), method)
@@ -143,7 +143,12 @@ def test_the_published_variants_are_sound(name: str, options: Options) -> None:
         check_bound(graph, bounded(graph, *box, method, options), points)
 
 
-@pytest.mark.parametrize("name", ["two blocks", "class token", "pre norm", "unfused", "padding"])
+@pytest.mark.parametrize(
+    "name",
+    few(
+        ["two blocks", "class token", "pre norm", "unfused", "padding"], lambda name: name in ("two blocks", "padding")
+    ),
+)
 def test_chunks_do_not_change_the_result(name: str) -> None:
     config = CONFIGS[name]
     graph, box = transformer(config), input_box(config, 3, 0.2)
@@ -157,7 +162,10 @@ def test_chunks_do_not_change_the_result(name: str) -> None:
                     assert torch.allclose(a, b, rtol=1e-11, atol=1e-11), node
 
 
-@pytest.mark.parametrize("name", ["plain", "pre norm", "class token", "max pooling", "unfused"])
+@pytest.mark.parametrize(
+    "name",
+    few(["plain", "pre norm", "class token", "max pooling", "unfused"], lambda name: name in ("pre norm", "unfused")),
+)
 def test_a_batch_equals_its_singles(name: str) -> None:
     config = CONFIGS[name]
     graph, (lower, upper) = transformer(config), input_box(config, 3, 0.2)

@@ -130,7 +130,7 @@ def test_one_noise_serves_all_numbers(name: str) -> None:
     assert check_all_generators(config, *uneven_box(config)) > 8
 
 
-@settings(max_examples=12)
+@settings(max_examples=6)
 @given(config=configs.filter(usable), radius=radii)
 def test_random_networks_have_generators(config: Config, radius: float) -> None:
     check_all_generators(config, *input_box(config, 2, radius, config.seed))

@@ -30,6 +30,7 @@ from tests.lab.suite.small import SMALL
 from tests.lab.zoo.data_files import mnist_files, registered, write
 from tests.runs import words as sentences
 from tests.search.small import network
+from tests.slowly import few
 from vertex_lab import experiments, softmax_box_bench
 from vertex_lab.fuzz import run
 from vertex_lab.fuzz.run import fuzz
@@ -45,6 +46,8 @@ TINY = Architecture(patch=4, dim=4, heads=1, mlp=0)
 ALL = "vertex reproduce all --quick"
 LONG = ("vertex bench fuzz", "vertex bench soundness")
 """Minutes to hours, as the example says."""
+DEMO = "vertex demo --images 4"
+"""The tests of main.py run it, with other images."""
 RAY = "vertex sweep benchmark/instances.csv --runner ray"
 FIRST = ("vertex demo", "vertex verify", "vertex sweep", "vertex suite make")
 """In the slow test these come first: others read what they write."""
@@ -161,7 +164,7 @@ def test_every_command_has_examples_that_can_be_copied(path: tuple[str, ...], mo
 
 
 @pytest.mark.usefixtures("smaller")
-@pytest.mark.parametrize("line", [line for line in EXAMPLES if line not in (ALL, RAY)])
+@pytest.mark.parametrize("line", few([line for line in EXAMPLES if line not in (ALL, RAY)], lambda line: line != DEMO))
 def test_an_example_works(line: str, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(folder)
     found = CliRunner().invoke(main.app, shlex.split(line)[1:])

@@ -11,8 +11,9 @@ from __future__ import annotations
 
 import dataclasses
 import functools
+import operator
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -82,6 +83,21 @@ class Searched:
         return dataclasses.replace(self, cases={k: case for k, case in self.cases.items() if case in cases})
 
 
+class PlantedTree(NamedTuple):
+    """A tree of a search as the file would have it."""
+
+    leaves: Sequence[Part]
+    """in the order of the search"""
+    ordered: Sequence[Part]
+    """the same, in preorder"""
+    tree: dict[str, Any]
+    """in words of the header"""
+    arrays: dict[str, NDArray[Any]]
+    """those that the tree names"""
+    bounds: dict[int, float]
+    """by the id of a leaf: the checker's bound over what is known now; empty if none was computed"""
+
+
 class Planter:
     """Writes trees for one network over one input set."""
 
@@ -90,6 +106,8 @@ class Planter:
         """`known`: what the checker knows of the set"""
         self._made: dict[int, tuple[Tensor, NDArray[Any]]] = {}
         """what was made of a tensor, by its id, and the tensor, so that the id stays its own"""
+        self._planted: dict[int, PlantedTree] = {}
+        """by case: its tree as it was last written"""
 
     def at(self, question: Question) -> dict[Node, int]:
         """The numbers of the checker's nodes with the ops of a search's graph, which may be a copy of this one."""
@@ -146,6 +164,26 @@ class Planter:
             arrays[f"{number}.fitted"] = eta.cpu().numpy().astype(np.float32)
             tree["fitted"][str(number)] = f"{prefix}.{number}.fitted"
         return tree, {f"{prefix}.{name}": compact(array) for name, array in arrays.items()}
+
+    def planted(self, searched: Searched, objective: int, case: int, number: int) -> PlantedTree | None:
+        """The tree of a case, written once as long as its leaves are the same; None if the search has no leaf for it.
+
+        number: of the proof that it will be, for the names of its arrays.
+        """
+        leaves = [leaf for leaf in searched.record.leaves if leaf.objective == objective]
+        before = self._planted.get(case)
+        if before is not None and len(before.leaves) == len(leaves) and all(map(operator.is_, before.leaves, leaves)):
+            return before
+        if not leaves:
+            return None
+        tree, arrays = self.tree(searched, leaves, f"tree.{case}.{number}")
+        self._planted[case] = PlantedTree(leaves, preorder(leaves)[1], tree, arrays, {})
+        return self._planted[case]
+
+    def forget_bounds(self) -> None:
+        """Forget the bounds of leaves: more is known of the set now, and the checker will bound them over that."""
+        for each in self._planted.values():
+            each.bounds.clear()
 
     def entries(self, question: Question, late: AscendedEntries) -> tuple[Array, dict[int, dict[str, NDArray[Any]]]]:
         """The entries of a box that was optimised, and the parameters by node and name: (2 · entries, ...) each.
@@ -251,11 +289,15 @@ def _held(leaf: Part) -> Array:
     """A multiplier for every cut on the way to a leaf; where a number is cut again, the last has all of it."""
     found = np.zeros(len(leaf.splits))
     last = {(split.node, split.place): k for k, split in enumerate(leaf.splits) if not split.inner}
+    of_node: dict[Node, list[tuple[int, int]]] = {}
     for (node, place), k in last.items():
+        of_node.setdefault(node, []).append((place, k))
+    for node, pairs in of_node.items():
         sides = leaf.choice.multipliers.get(node)
         if sides is not None:
-            least, most = (float(side.reshape(-1)[place].clamp(min=0)) for side in sides)
-            found[k] = most - least
+            places, cuts = (list(column) for column in zip(*pairs, strict=True))
+            least, most = (side.detach().reshape(-1)[places].clamp(min=0).cpu().numpy() for side in sides)
+            found[cuts] = most.astype(np.float64) - least
     return found
 
 

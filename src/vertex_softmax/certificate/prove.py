@@ -39,7 +39,7 @@ from vertex_softmax.certificate.checker.zonotopes import ProvedZonotope
 from vertex_softmax.certificate.forbidden_case import ForbiddenCase
 from vertex_softmax.certificate.input_sets import checked_set, header_of_set
 from vertex_softmax.certificate.lowering import lowered
-from vertex_softmax.certificate.planting import Planter, Searched, preorder
+from vertex_softmax.certificate.planting import Planter, Searched
 from vertex_softmax.certificate.proved_boxes import Proved, proved_boxes
 from vertex_softmax.certificate.recording import Recorded
 from vertex_softmax.certificate.score_boxes import ScoreProof
@@ -221,6 +221,7 @@ class Prover:
 
     def _claim(self, kind: str, number: int, box: ProvedInterval, **more: Any) -> ProvedInterval:
         """Write down a step, and take its claim, or what was proved, as known."""
+        self.planter.forget_bounds()
         if not self.claims:
             self.header["steps"].append({"kind": kind, "node": number, **more})
             if kind != "centred":
@@ -372,13 +373,13 @@ class Prover:
         proved, fitted = dict[int, float](), set[str]()
         for _ in range(ROUNDS):
             self.in_time()
-            leaves = [leaf for leaf in record.leaves if leaf.objective == objective]
-            if not leaves:
+            planted = self.planter.planted(searched, objective, case, len(self.header["proofs"]))
+            if planted is None:
                 return
-            tree, arrays = self.planter.tree(searched, leaves, f"proof.{len(self.header['proofs'])}")
-            ordered = preorder(leaves)[1]
+            tree, arrays, ordered = planted.tree, planted.arrays, planted.ordered
             if set(tree["fitted"]) != fitted:  # a tree that has become large is bounded in another way
                 fitted, proved = set(tree["fitted"]), {}
+            proved = planted.bounds or proved
             bounds = self.leaf_bounds(tree, arrays, case, [proved.get(id(leaf)) for leaf in ordered])
             proved = {id(leaf): bound for leaf, bound in zip(ordered, bounds, strict=True)}
             least = limit + SURE * (1 + abs(limit))

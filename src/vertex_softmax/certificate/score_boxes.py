@@ -19,6 +19,8 @@ if TYPE_CHECKING:
 
 TRIED = 4
 """About so many leaves of a tree are tried."""
+FEW = 32
+"""Of a tree of so many leaves all are tried: their bounds are the proof, if they are enough."""
 MANY = 64
 """A tree of more leaves takes so long to prove that scores are centred for it at once."""
 
@@ -56,12 +58,15 @@ def are_enough(prover: Prover, searches: Sequence[Searched]) -> bool:
 
 
 def _proves(prover: Prover, searched: Searched, objective: int, case: int) -> bool:
-    """Whether some leaves of a tree prove its case."""
-    leaves = [leaf for leaf in searched.record.leaves if leaf.objective == objective]
-    if not leaves:
+    """Whether a tree proves its case, as far as some of its leaves tell; all of them, if they are few."""
+    planted = prover.planter.planted(searched, objective, case, len(prover.header["proofs"]))
+    if planted is None:
         return False
-    tree, arrays = prover.planter.tree(searched, leaves, "tried")
-    some = range(0, len(leaves), max(1, len(leaves) // TRIED))
-    known = [None if k in some else math.inf for k in range(len(leaves))]
-    bounds = prover.leaf_bounds({**tree, "fitted": {}}, arrays, case, known)  # to fit ellipsoids takes longer
+    count = len(planted.ordered)
+    some = range(0, count, 1 if count <= FEW else max(1, count // TRIED))
+    known = [None if k in some else math.inf for k in range(count)]
+    whole = {**planted.tree, "fitted": {}}  # to fit ellipsoids takes longer
+    bounds = prover.leaf_bounds(whole, planted.arrays, case, known)
+    if len(some) == count and not planted.tree["fitted"]:
+        planted.bounds.update((id(leaf), bound) for leaf, bound in zip(planted.ordered, bounds, strict=True))
     return min(bounds) > float(prover.limits_of([case])[0])

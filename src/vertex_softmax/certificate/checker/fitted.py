@@ -40,8 +40,8 @@ def fitted(rows: ProvedZonotope, eta: Array) -> CheckedFits:
     eta, least = _of_length_one(eta), LEAST_WEIGHT / math.sqrt(d)
     m, lead = eta.shape[-2], eta.shape[:-2]
     L, root = np.empty((*lead, m, n, d, d)), np.empty((*lead, m, n))
-    step = max(1, AT_ONCE * m // max(1, eta.size * rows.columns.shape[-1]))
     for j in range(n):  # one row and a few functionals at a time, for the memory's sake
+        step = max(1, AT_ONCE * m // max(1, eta.size * rows.used_rows[j].columns.shape[-1]))
         for i in range(0, m, step):
             some = (..., slice(i, i + step), slice(None))
             L[..., i : i + step, j, :, :], root[..., i : i + step, j] = _around(rows, j, eta[some], least)
@@ -62,11 +62,11 @@ def _of_length_one(eta: Array) -> Array:
 
 def _around(rows: ProvedZonotope, j: int, eta: Array, least: float) -> tuple[Array, Array]:
     """L (..., m, d, d) and the root (..., m) of the ellipsoids around row j; no weight is below this share."""
-    columns, error = rows.columns[..., j, :, :], rows.error[..., None, j, :]  # (..., d, P), (..., 1, d)
+    (columns, balls, _), error = rows.used_rows[j], rows.error[..., None, j, :]  # (..., d, P), (..., 1, d)
     d, count = columns.shape[-2:]
     u = np.maximum(np.abs(eta @ columns), least * np.sqrt(np.square(columns).sum(-2))[..., None, :])  # (..., m, P)
     shared = np.ones(count)
-    for ball in rows.balls:  # one weight for all of its columns: Σ u ξ² ≤ u; and it counts once
+    for ball in balls:  # one weight for all of its columns: Σ u ξ² ≤ u; and it counts once
         u[..., ball.places] = np.sqrt(np.square(u[..., ball.places]).sum(-1, keepdims=True))
         shared[ball.places] = 1 / len(ball.places)
     large = u > 1e-140 * (1 + u.max(-1, keepdims=True, initial=0.0))

@@ -24,6 +24,8 @@ from .unknowns import more_roundings, reach
 from .zonotopes import ProvedZonotope
 
 Indices = NDArray[np.int64]
+MANY_USED = 0.8
+"""Where less than this share of the unknowns reach a row, the others are left out of its product."""
 
 
 def image(known: Known, number: int, source: int) -> ProvedZonotope:
@@ -147,17 +149,21 @@ class AffineImage:
     def columns(self) -> Array:
         """The columns of all entries, (entries, P): after a product row by row, so that little is known at a time."""
         count = self.base.columns.shape[-1]
-        found = np.empty((self.order.size, count))
+        found = np.zeros((self.order.size, count))
         if self.before is None or self.weight is None:
             return self.rows(slice(None), found)
         (n, m), order = self.weight.shape, self.order.ravel()
-        block, product = np.empty((n, count)), np.empty((m, count))
+        block = np.empty((n, count))
         by_row = np.split(np.argsort(order, kind="stable"), np.cumsum(np.bincount(order // m))[:-1])
         for row, mine in enumerate(by_row):
-            if len(mine):
-                np.matmul(self.weight.T, self.before.rows(slice(row * n, (row + 1) * n), block), out=product)
-                for place, at in zip(mine.tolist(), (order[mine] % m).tolist(), strict=True):
-                    found[place] = product[at]
+            if not len(mine):
+                continue
+            self.before.rows(slice(row * n, (row + 1) * n), block)
+            used, turned = np.flatnonzero(block.any(0)), self.weight.T[order[mine] % m]
+            if len(used) < MANY_USED * count:  # a row that many unknowns do not reach: the other numbers stay 0
+                found[mine[:, None], used] = turned @ block[:, used]
+            else:
+                found[mine] = turned @ block
         for factor in self.factors:
             found *= factor.reshape(-1, 1)
         return found

@@ -158,7 +158,7 @@ class Pass:
             self._add_rounding(A, known.sizes(number), 2 + SLACK)
         elif op == "Linear":
             weight = node.arrays["weight"]
-            self._propagate(x[0], A @ weight.T)
+            self._propagate(x[0], _by_rows(A, weight.T))
             self._add_rounding(A, known.sizes(number), weight.shape[1] + SLACK)
         else:
             named = op in ("Move", "Multiply", "MatMul", "Normalize", "Attention", "Relu")
@@ -418,6 +418,11 @@ class Functionals:
         radius = (radius + rounding(d) * (size @ np.abs(centre).swapaxes(-1, -2))) * (1 + rounding(d + 2)) + TINY * d
         middle = eta @ centre.swapaxes(-1, -2)
         return ProvedInterval(down(middle - radius), up(middle + radius))
+
+
+def _by_rows(A: Array, weight: Array) -> Array:
+    """A @ weight for A (..., n): one product of all rows, as numpy makes one for each matrix of a stack."""
+    return np.asarray((A.reshape(-1, A.shape[-1]) @ weight).reshape(*A.shape[:-1], weight.shape[-1]))
 
 
 def distinct(x: Array) -> Array:

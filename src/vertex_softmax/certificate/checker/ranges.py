@@ -94,11 +94,14 @@ def zonotope(known: Known, number: int) -> ProvedZonotope:
     if room < 0:
         raise Rejected(f"node {number}: its zonotope is too large")
 
-    def some(k: int) -> Array:
+    def some(k: int) -> ParallelPass:
         A = units(known, number, np.arange(k * size, min((k + 1) * size, count)))
-        return ParallelPass.of(known, number, A, room).whole()
+        return ParallelPass.of(known, number, A, room)
 
-    found, inputs = known.jobs.run(some, -(-count // size), known.spent), int(np.prod(known.nodes[0].shape))
+    parts, inputs = -(-count // size), int(np.prod(known.nodes[0].shape))
+    if known.jobs.count == 1:
+        return joined(known, [some(k) for k in range(parts)], shape)
+    found = known.jobs.run(lambda k: some(k).whole(), parts, known.spent)
     return joined(known, [ParallelPass.from_whole(each, inputs) for each in found], shape)
 
 
@@ -161,7 +164,7 @@ def _used(each: list[tuple[Array, Array]], own: NDArray[np.bool_], noise: NDArra
     columns, at = np.empty((count, first + int(noise.sum()))), 0
     for x, y in each:
         rows_of = slice(at, at + len(x))
-        columns[rows_of, :first] = x if own.all() else x[:, own]
-        columns[rows_of, first:] = y if noise.all() else y[:, noise]
+        for source, which, out in ((x, own, columns[rows_of, :first]), (y, noise, columns[rows_of, first:])):
+            np.take(source, np.flatnonzero(which), axis=1, out=out, mode="clip")  # without "clip" it makes a copy
         at += len(x)
     return columns

@@ -269,6 +269,8 @@ def vit_certificates(runs: Runs) -> Row:
     s = found["summary"]
     missing = f"; missing: {', '.join(f'`{name}`' for name in s['missing'])}" if s["missing"] else ""
     both = sum("verify_s" in row for row in found["rows"])
+    rest = len(found["rows"]) - both
+    formats = f". Those {both} are of format 8, the other {rest} of format 7 or before, made by earlier commits"
     certify, check = (s[f"{name}_over_verify_cpu"] for name in ("certify", "check"))
     return Row(
         f"certificates of the {s['instances']} instances of VNN-COMP's `vit` that `vertex verify` answers `unsat`, "
@@ -277,7 +279,7 @@ def vit_certificates(runs: Runs) -> Row:
         f"{s['accepted']} were made and accepted{missing}; a file has "
         f"{s['bytes'][0] / 1e6:.1f}–{s['bytes'][2] / 1e6:.1f} MB; with it an answer takes {certify[1]:.1f} times the "
         f"processor time ({certify[0]:.1f}–{certify[2]:.1f}), checking {check[1]:.1f} times "
-        f"({check[0]:.1f}–{check[2]:.1f})",
+        f"({check[0]:.1f}–{check[2]:.1f}){formats if rest else ''}",
         "vit-certificates",
     )
 
@@ -358,7 +360,10 @@ def limits(runs: Runs) -> Row | None:
             ended = [row for row in found[key] if row["kept"] is not None]  # the others were not waited for
             refused = sum("refused" in row for row in ended)
             what.append(f"runs under {words} that stayed within the limit")
-            figure.append(f"{sum(row['kept'] for row in ended)} of {len(ended)} ({refused} were refused beforehand)")
+            waited = f"; {len(found[key]) - len(ended)} did not end in time" if len(ended) < len(found[key]) else ""
+            figure.append(
+                f"{sum(row['kept'] for row in ended)} of {len(ended)} ({refused} were refused beforehand{waited})"
+            )
     if "leak" in found:
         what.append(f"growth of a process's memory over {found['leak']['count']:,} certifications")
         figure.append(f"{fixed(found['leak']['grown'] / MIB, 0)} MiB")

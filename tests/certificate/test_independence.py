@@ -93,3 +93,13 @@ def test_it_never_turns_text_into_code() -> None:
         text = path.read_text()
         for word in ("pickle", "np.load", "allow_pickle", "importlib", "ctypes", "subprocess"):
             assert word not in text, (path, word)
+
+
+def test_every_file_is_in_the_order_in_which_to_read_them() -> None:
+    page = Path(__file__).parents[2] / "docs" / "certificates.md"
+    said = page.read_text(encoding="utf-8").partition("in this order:")[2].partition("then the folder")[0]
+    assert {name for name in said.split("`") if name.endswith(".py")} == {
+        file.name for file in FOLDER.glob("*.py") if file.name != "__init__.py"
+    }
+    doc = str(checker.__doc__)
+    assert all(file.name in doc for file in FOLDER.glob("*.py") if file.name != "__init__.py")

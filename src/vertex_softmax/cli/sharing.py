@@ -86,7 +86,8 @@ def require_shareable(method: str, *, code: bool, proved: bool) -> None:
         raise InvalidValueError(f"{what} are for ONNX files, which every worker reads itself; export the model")
     if proved:
         raise InvalidValueError(
-            f"{what} are not available with --certificate: the search for a proof is not shared; leave one of them out"
+            f"{what} are not available with --certificate: the answers of workers have no parameters from which a "
+            "proof could be written; leave one of them out"
         )
 
 

@@ -14,8 +14,8 @@ import dataclasses
 import html
 import json
 import math
-from collections.abc import Iterable, Sequence
-from typing import TYPE_CHECKING, Any, TypeVar
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Literal, TypeAlias, TypedDict, TypeVar
 
 import torch
 from torch import Tensor
@@ -32,8 +32,41 @@ if TYPE_CHECKING:
 Number = TypeVar("Number", int, float)
 SHOWN = 20
 """The most inputs that a table shows."""
-COLUMNS = ("input", "verdict", "bound", "target", "clean", "reason")
+Column: TypeAlias = Literal["input", "verdict", "bound", "target", "clean", "reason"]
+COLUMNS: tuple[Column, ...] = ("input", "verdict", "bound", "target", "clean", "reason")
 """The columns of such a table."""
+Nested: TypeAlias = "float | list[Nested]"
+"""The numbers of a point, in lists as deep as the point has dimensions."""
+
+
+class InputRow(TypedDict):
+    """One of `Certification.rows`, which says what the keys mean."""
+
+    input: int
+    verdict: str
+    label: int | None
+    bound: float | None
+    target: int
+    clean: float | None
+    reason: str
+    proof_margin: float | None
+    method: str
+    seconds: float | None
+
+
+class CertificationDict(TypedDict):
+    """`Certification.to_dict`: its fields in Python's own types, with None for a number that is not finite."""
+
+    method: str
+    verdict: str
+    counts: dict[str, int]
+    seconds: dict[str, float | None]
+    peak_bytes: int | None
+    effort: dict[str, int]
+    inputs: list[InputRow]
+    lower: list[list[float | None]]
+    clean: list[list[float | None]]
+    counterexamples: list[Nested | None]
 
 
 STYLES = {Verdict.VERIFIED: "green", Verdict.FALSIFIED: "red", Verdict.UNKNOWN: "yellow"}
@@ -103,7 +136,7 @@ class Certification:
         """How many inputs have each verdict."""
         return {str(verdict): self.verdicts.count(verdict) for verdict in WITHOUT_TIME}
 
-    def rows(self) -> list[dict[str, Any]]:
+    def rows(self) -> list[InputRow]:
         """One dict per input, with Python's own types; None stands for a number that is not finite.
 
         `input`: its position in the batch; `verdict`; `label`; `bound`: the least margin bound, and `target`: the class
@@ -117,24 +150,28 @@ class Certification:
             for label, count in zip(own.int().argmax(-1).tolist(), own.sum(-1).tolist(), strict=True)
         ]
         labels = labels if self.labels is None else self.labels.tolist()
-        columns: dict[str, Iterable[Any]] = {
-            "input": range(len(self.verdicts)),
-            "verdict": map(str, self.verdicts),
-            "label": labels,
-            "bound": map(_finite, lower.amin(-1).tolist()),
-            "target": lower.argmin(-1).tolist(),
-            "clean": map(_finite, clean.amin(-1).tolist()),
-            "reason": self.reasons,
-            "proof_margin": (proof and _finite(proof.margin) for proof in self.certificates or [None] * len(lower)),
-            "method": [self.method] * len(lower),
-            "seconds": [_finite(self.seconds.get("total", math.nan) / max(1, len(lower)))] * len(lower),
-        }
-        return [dict(zip(columns, row, strict=True)) for row in zip(*columns.values(), strict=True)]
+        bounds, targets, cleans = lower.amin(-1).tolist(), lower.argmin(-1).tolist(), clean.amin(-1).tolist()
+        proofs = self.certificates or [None] * len(lower)
+        each = zip(self.verdicts, labels, bounds, targets, cleans, self.reasons, proofs, strict=True)
+        seconds = _finite(self.seconds.get("total", math.nan) / max(1, len(lower)))
+        return [
+            {
+                "input": i,
+                "verdict": str(verdict),
+                "label": label,
+                "bound": _finite(bound),
+                "target": target,
+                "clean": _finite(margin),
+                "reason": reason,
+                "proof_margin": None if proof is None else _finite(proof.margin),
+                "method": self.method,
+                "seconds": seconds,
+            }
+            for i, (verdict, label, bound, target, margin, reason, proof) in enumerate(each)
+        ]
 
-    def to_dict(self) -> dict[str, Any]:
+    def to_dict(self) -> CertificationDict:
         """Everything but the certificates, in Python's own types: ready for JSON."""
-        tables = {"lower": self.lower, "clean": self.clean}
-        numbers = {name: table.detach().cpu().tolist() for name, table in tables.items()}
         return {
             "method": self.method,
             "verdict": str(self.verdict),
@@ -143,7 +180,8 @@ class Certification:
             "peak_bytes": self.peak_bytes,
             "effort": dict(self.effort),
             "inputs": self.rows(),
-            **{name: [[_finite(x) for x in row] for row in table] for name, table in numbers.items()},
+            "lower": _table(self.lower),
+            "clean": _table(self.clean),
             "counterexamples": [
                 None if bool(point.isnan().any()) else point.tolist() for point in self.counterexamples.detach().cpu()
             ],
@@ -201,7 +239,11 @@ def _finite(x: float) -> float | None:
     return x if math.isfinite(x) else None
 
 
-def _cell(value: Any) -> str:
+def _table(numbers: Tensor) -> list[list[float | None]]:
+    return [[_finite(x) for x in row] for row in numbers.detach().cpu().tolist()]
+
+
+def _cell(value: float | str | None) -> str:
     return "–" if value is None else f"{value:.4g}" if isinstance(value, float) else str(value)
 
 

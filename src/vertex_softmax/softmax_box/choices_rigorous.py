@@ -7,7 +7,7 @@ and choices are taken one at a time in Python.
 from __future__ import annotations
 
 import math
-from typing import Any, TypeAlias
+from typing import TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
@@ -20,6 +20,7 @@ from vertex_softmax.softmax_box.outward import gradual_underflow
 from vertex_softmax.softmax_box.rigorous import (
     MOST_PRECISION,
     PRECISION,
+    Decision,
     imported_flint,
     is_lower_bound,
     softmax_box_enclosure,
@@ -32,7 +33,7 @@ Row: TypeAlias = list[list[Pair]]
 
 
 @gradual_underflow()
-def is_lower_bound_of_choices(t: float, values: Array, scores: Array, allowed: Allowed | None = None) -> Any:
+def is_lower_bound_of_choices(t: float, values: Array, scores: Array, allowed: Allowed | None = None) -> Decision:
     """Whether t ≤ Σ_j p_j v_j for every combination of choices: True (proved), False (refuted), None (undecided).
 
     Arguments as for `softmax_choices_min`. One row gives a bool or None; a batch gives an object array (...).
@@ -47,7 +48,8 @@ def is_lower_bound_of_choices(t: float, values: Array, scores: Array, allowed: A
     answers = np.empty(len(rows), dtype=object)
     for i, row in enumerate(rows):
         answers[i] = _decide(t, row)
-    return answers.reshape(batch)[()]
+    answer: Decision = answers.reshape(batch)[()]
+    return answer
 
 
 @gradual_underflow()
@@ -89,8 +91,8 @@ def _decide(t: float, row: Row) -> bool | None:
     if any(choice is None for choice in chosen):
         return None
     score, value = np.array(chosen, dtype=np.float64).T
-    answer: bool | None = is_lower_bound(t, value, score, score)
-    return answer
+    answer = is_lower_bound(t, value, score, score)
+    return answer if isinstance(answer, bool) else None  # of one row it is no array
 
 
 def _least(key: list[Pair], t: float) -> Pair | None:

@@ -28,6 +28,8 @@ if TYPE_CHECKING:
     Ball: TypeAlias = arb
 
 Floats: TypeAlias = list[float]
+Decision: TypeAlias = bool | NDArray[np.object_] | None
+"""Of one row: proved, refuted or undecided (None); of a batch: an object array of these."""
 PRECISION = 128
 MOST_PRECISION = 1 << 13
 
@@ -49,7 +51,7 @@ def softmax_box_enclosure(c: Array, lower: Array, upper: Array) -> tuple[NDArray
 
 
 @gradual_underflow()
-def is_lower_bound(t: float | Array, c: Array, lower: Array, upper: Array) -> Any:
+def is_lower_bound(t: float | Array, c: Array, lower: Array, upper: Array) -> Decision:
     """Whether t ≤ c · softmax(s) for every s in the box: True (proved), False (refuted), or None (undecided).
 
     By the test φ(t) ≥ 0, O(K) at each precision. φ(t) is a sum of rational multiples of e^{score}, so it is zero only
@@ -70,7 +72,8 @@ def is_lower_bound(t: float | Array, c: Array, lower: Array, upper: Array) -> An
     answers = np.empty(batch, dtype=object)
     for index, value, row in zip(np.ndindex(*batch), values.ravel().tolist(), rows, strict=True):
         answers[index] = _decide(flint, value, *row)
-    return answers[()]
+    answer: Decision = answers[()]
+    return answer
 
 
 def _exact_floats(t: object) -> NDArray[np.float64]:

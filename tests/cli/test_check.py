@@ -298,3 +298,39 @@ def test_a_specification_counts_inputs_in_the_model_s_order(tmp_path: Path, orde
     result = check(tmp_path, "model.onnx", str(tmp_path / "spec.vnnlib"))
     assert result.exit_code == (0 if order == "ab" else 1)
     assert ("in the order 'b', 'a'" in result.output) == (order == "ba")
+
+
+@pytest.mark.parametrize(
+    ("sizes", "shape", "accepted"),
+    [((1, "n", "m"), (4, 1), False), ((1, "n", 1), (4, 1), True), (("b", "n", 1), (4, 1), True)],
+)
+def test_open_sizes_are_not_the_certificate_s_to_choose(
+    tmp_path: Path, sizes: tuple[int | str, ...], shape: tuple[int, int], accepted: bool
+) -> None:
+    """y = (the sum of the first column, 2): four numbers of 1 are above 2 in one column, and not in two rows."""
+    given = helper.make_tensor_value_info("x", TensorProto.FLOAT, sizes)
+    out = helper.make_tensor_value_info("y", TensorProto.FLOAT, (1, 2))
+    arrays = {"from": [0], "to": [1], "axis": [2], "axes": [1, 2], "shape": [1, 1]}
+    nodes = [
+        helper.make_node("Slice", ["x", "from", "to", "axis"], ["column"]),
+        helper.make_node("ReduceSum", ["column", "axes"], ["sum"], keepdims=0),
+        helper.make_node("Reshape", ["sum", "shape"], ["row"]),
+        helper.make_node("Gemm", ["row", "w", "b"], ["y"]),
+    ]
+    tensors = [numpy_helper.from_array(np.array(value), name) for name, value in arrays.items()]
+    tensors.append(numpy_helper.from_array(np.array([[1, 0]], np.float32), "w"))
+    tensors.append(numpy_helper.from_array(np.array([0, 2], np.float32), "b"))
+    graph = helper.make_graph(nodes, "open", [given], [out], tensors)
+    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
+    (tmp_path / "model.onnx").write_bytes(model.SerializeToString())
+    ball = vx.LinfBall(torch.ones(1, *shape, dtype=torch.float64), 0.125)
+    (proof,) = vx.certify(tmp_path / "model.onnx", ball, 0, "crown", certificate=True).certificates
+    assert proof is not None
+    proof.save(tmp_path / "proof.vertex")
+    text = "".join(f"(declare-const X_{i} Real)" for i in range(4)) + "(declare-const Y_0 Real)(declare-const Y_1 Real)"
+    text += "".join(f"(assert (>= X_{i} 0.9))(assert (<= X_{i} 1.1))" for i in range(4)) + "(assert (<= Y_0 Y_1))"
+    (tmp_path / "spec.vnnlib").write_text(text)
+    assert check(tmp_path).exit_code == 0
+    result = check(tmp_path, "model.onnx", str(tmp_path / "spec.vnnlib"))
+    assert result.exit_code == (0 if accepted else 1)
+    assert ("several sizes open" in " ".join(result.output.split())) == (not accepted)

@@ -9,8 +9,11 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import torch
+from onnx import TensorProto, helper, numpy_helper
 from typer.testing import CliRunner
 
+import vertex_softmax as vx
 from tests.forks import Forked, vertex
 from tests.search.small import network
 from vertex_softmax.certificate import instances
@@ -196,7 +199,7 @@ def stuck(*arguments: str) -> None:
     """The command, which takes a minute for a part of its work."""
     from vertex_softmax.cli import check
 
-    check._network_difference = lambda *_: time.sleep(60) or ""
+    check._network_difference = lambda *_, **__: time.sleep(60) or ""
     check.GRACE = 0.0
     vertex(*arguments)
 
@@ -269,3 +272,65 @@ def test_a_certificate_of_a_file_with_open_sizes(tmp_path: Path) -> None:
     accepted = check(tmp_path)
     assert accepted.exit_code == 0, accepted.stderr
     assert "accepted" in accepted.stdout
+
+
+@pytest.mark.parametrize("order", ["ab", "ba"])
+def test_a_specification_counts_inputs_in_the_model_s_order(tmp_path: Path, order: str) -> None:
+    """y = (a, b); y_0 > y_1 holds where the input joined first is in [0, 1] only if that is b, the model's second."""
+    tensors = [helper.make_tensor_value_info(name, TensorProto.FLOAT, (1, 1)) for name in "ab"]
+    out = helper.make_tensor_value_info("y", TensorProto.FLOAT, (1, 2))
+    nodes = [helper.make_node("Concat", ["a", "b"], ["j"], axis=1), helper.make_node("MatMul", ["j", "w"], ["y"])]
+    weight = numpy_helper.from_array(np.eye(2, dtype=np.float32), "w")
+    graph = helper.make_graph(nodes, "two", tensors, [out], [weight])
+    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
+    (tmp_path / "model.onnx").write_bytes(model.SerializeToString())
+    least = {"b": 0.0, "a": 2.0}
+    sets = {name: vx.Box(*(torch.full((1, 1), least[name] + k, dtype=torch.float64) for k in (0, 1))) for name in order}
+    found = vx.certify(tmp_path / "model.onnx", vx.sets.Product(**sets), 0, "crown", certificate=True)
+    (proof,) = found.certificates
+    assert proof is not None
+    proof.save(tmp_path / "proof.vertex")
+    ends = [(f"X_{i}", least[name]) for i, name in enumerate(order)]
+    text = "".join(f"(declare-const {v} Real)" for v in ("X_0", "X_1", "Y_0", "Y_1"))
+    text += "".join(f"(assert (>= {x} {low}))(assert (<= {x} {low + 1}))" for x, low in ends) + "(assert (<= Y_0 Y_1))"
+    (tmp_path / "spec.vnnlib").write_text(text)
+    assert check(tmp_path).exit_code == 0
+    result = check(tmp_path, "model.onnx", str(tmp_path / "spec.vnnlib"))
+    assert result.exit_code == (0 if order == "ab" else 1)
+    assert ("in the order 'b', 'a'" in result.output) == (order == "ba")
+
+
+@pytest.mark.parametrize(
+    ("sizes", "shape", "accepted"),
+    [((1, "n", "m"), (4, 1), False), ((1, "n", 1), (4, 1), True), (("b", "n", 1), (4, 1), True)],
+)
+def test_open_sizes_are_not_the_certificate_s_to_choose(
+    tmp_path: Path, sizes: tuple[int | str, ...], shape: tuple[int, int], accepted: bool
+) -> None:
+    """y = (the sum of the first column, 2): four numbers of 1 are above 2 in one column, and not in two rows."""
+    given = helper.make_tensor_value_info("x", TensorProto.FLOAT, sizes)
+    out = helper.make_tensor_value_info("y", TensorProto.FLOAT, (1, 2))
+    arrays = {"from": [0], "to": [1], "axis": [2], "axes": [1, 2], "shape": [1, 1]}
+    nodes = [
+        helper.make_node("Slice", ["x", "from", "to", "axis"], ["column"]),
+        helper.make_node("ReduceSum", ["column", "axes"], ["sum"], keepdims=0),
+        helper.make_node("Reshape", ["sum", "shape"], ["row"]),
+        helper.make_node("Gemm", ["row", "w", "b"], ["y"]),
+    ]
+    tensors = [numpy_helper.from_array(np.array(value), name) for name, value in arrays.items()]
+    tensors.append(numpy_helper.from_array(np.array([[1, 0]], np.float32), "w"))
+    tensors.append(numpy_helper.from_array(np.array([0, 2], np.float32), "b"))
+    graph = helper.make_graph(nodes, "open", [given], [out], tensors)
+    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
+    (tmp_path / "model.onnx").write_bytes(model.SerializeToString())
+    ball = vx.LinfBall(torch.ones(1, *shape, dtype=torch.float64), 0.125)
+    (proof,) = vx.certify(tmp_path / "model.onnx", ball, 0, "crown", certificate=True).certificates
+    assert proof is not None
+    proof.save(tmp_path / "proof.vertex")
+    text = "".join(f"(declare-const X_{i} Real)" for i in range(4)) + "(declare-const Y_0 Real)(declare-const Y_1 Real)"
+    text += "".join(f"(assert (>= X_{i} 0.9))(assert (<= X_{i} 1.1))" for i in range(4)) + "(assert (<= Y_0 Y_1))"
+    (tmp_path / "spec.vnnlib").write_text(text)
+    assert check(tmp_path).exit_code == 0
+    result = check(tmp_path, "model.onnx", str(tmp_path / "spec.vnnlib"))
+    assert result.exit_code == (0 if accepted else 1)
+    assert ("several sizes open" in " ".join(result.output.split())) == (not accepted)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import math
 from collections import Counter
 from collections.abc import Callable
@@ -26,6 +27,7 @@ from tests.graph.models import (
 )
 from vertex_softmax.foundation.errors import InvalidTypeError, InvalidValueError, UnsupportedModelError
 from vertex_softmax.graph.from_torch.importer import from_torch
+from vertex_softmax.graph.from_torch.ops import TRANSLATIONS
 from vertex_softmax.graph.ir import Graph
 from vertex_softmax.graph.simplify import simplify
 
@@ -239,6 +241,34 @@ def _float64() -> object:
     torch.set_default_dtype(torch.float64)
     yield
     torch.set_default_dtype(before)
+
+
+@pytest.mark.parametrize("ends", [(), (0, 1), (-2, 1), (-1, 1), (-1, 2), (0.0, 1), (-0.5, 0.25)])
+def test_hardtanh_has_both_ends(ends: tuple[float, ...]) -> None:
+    """Integers that are aten's defaults are not among the arguments of the exported call."""
+    graph = from_torch(nn.Hardtanh(*ends).eval(), example(1, 5, 8))
+    x = 4 * points(graph, 3)
+    low, high = ends or (-1, 1)
+    torch.testing.assert_close(graph.evaluate(x), x.clamp(low, high))
+    assert bool((x > high).any())
+    assert bool((x < low).any())
+
+
+def test_defaults_are_those_of_aten() -> None:
+    """An argument that a call leaves out has aten's default: a translation that has one too has to agree."""
+    compared = 0
+    for name, translation in TRANSLATIONS.items():
+        overload = getattr(getattr(torch.ops.aten, name, None), "default", None)
+        own = list(inspect.signature(translation).parameters.values())[1:]
+        named = {p.name: p for p in own}
+        for i, argument in enumerate(() if overload is None else overload._schema.arguments):
+            mine = named.get(argument.name) if argument.kwarg_only else own[i] if i < len(own) else None
+            theirs = argument.default_value
+            if mine is None or mine.kind in (mine.VAR_POSITIONAL, mine.VAR_KEYWORD) or type(theirs) not in (int, float):
+                continue
+            assert mine.default == theirs, f"{name}: {argument.name} is {theirs}, not {mine.default}"
+            compared += 1
+    assert compared > 5
 
 
 @pytest.mark.parametrize("name", OPS)

@@ -72,7 +72,7 @@ def check(
         finding, file = _replayed(certificate, timeout, jobs)
         reason = finding.reason
         if finding.accepted and file is not None:
-            reason = _network_difference(file, model, timeout) or _not_covered(file, prop)
+            reason = _network_difference(file, model, timeout, prop) or _not_covered(file, prop)
     _print_finding(finding, reason, None if spec is None else str(spec), as_json)
     raise typer.Exit(1 if reason else 0)
 
@@ -124,10 +124,13 @@ def _plain(x: float) -> float | None:
     return x if abs(x) < float("inf") else None
 
 
-def _network_difference(file: File, model: Path, seconds: float) -> str:
-    """Why the certificate is not about this model, which is read once; empty if it is."""
+def _network_difference(file: File, model: Path, seconds: float, prop: Property | None) -> str:
+    """Why the certificate is not about this model, which is read once; empty if it is.
+
+    With a specification, neither the order of the model's inputs nor an open size is the certificate's to choose.
+    """
     from vertex_softmax.certificate.instances import difference
-    from vertex_softmax.graph.from_onnx.file import OnnxFile, has_open_sizes
+    from vertex_softmax.graph.from_onnx.file import OnnxFile, has_open_sizes, input_names, open_sizes
     from vertex_softmax.graph.from_onnx.importer import from_onnx
     from vertex_softmax.graph.simplify import simplify
 
@@ -140,7 +143,21 @@ def _network_difference(file: File, model: Path, seconds: float) -> str:
         inputs = about.get("inputs")
         if inputs is not None and not (isinstance(inputs, list) and all(isinstance(name, str) for name in inputs)):
             return "the certificate does not name the model's inputs that its own input is made of"
+        own = list(input_names(source.proto.graph))
+        if prop is not None and inputs is not None and inputs != own:
+            return (
+                f"the certificate joins the model's inputs in the order {', '.join(map(repr, inputs))}, and a "
+                f"specification counts their numbers in the model's own, {', '.join(map(repr, own))}: make a "
+                "certificate of a set whose inputs are in that order"
+            )
         shapes = [_input_shape(file)] if inputs is None and has_open_sizes(source.proto.graph) else None
+        if prop is not None and prop.input_shape is None and shapes is not None:
+            first, *others = open_sizes(source.proto.graph, own[0])
+            if sum(others) > 1 or (first and shapes[0][:1] != (1,)):
+                return (
+                    f"the certificate is for inputs of shape {list(shapes[0])}, and the model leaves several sizes "
+                    "open: a specification that declares no shape does not say which. Export the model with fixed sizes"
+                )
         graph = from_onnx(source, inputs=inputs, shapes=shapes, seconds=seconds)
         return difference(file, simplify(graph, deadline=deadline))
     except VertexError as error:

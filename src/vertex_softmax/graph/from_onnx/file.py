@@ -283,6 +283,11 @@ def has_open_sizes(graph: onnx.GraphProto) -> bool:
     return any(-1 in _sizes(value)[1:] for value in graph.input if value.name not in fixed)
 
 
+def open_sizes(graph: onnx.GraphProto, name: str) -> list[bool]:
+    """Which sizes of an input of the model have no number."""
+    return [size == -1 for value in graph.input if value.name == name for size in _sizes(value)]
+
+
 def _sizes(value: onnx.ValueInfoProto) -> list[int]:
     """The sizes of an input; −1 for one without a number."""
     dims = value.type.tensor_type.shape.dim

@@ -171,7 +171,7 @@ def _minimum(call: TorchCall, x: Value, y: Value) -> Node:
     return build.subtract(node(y), relu(call, build.subtract(node(y), node(x), call.name)), call.name)
 
 
-@translates("clamp", "hardtanh")
+@translates("clamp")
 def _clamp(call: TorchCall, x: Node, low: Value | None = None, high: Value | None = None) -> Node:
     if (
         low is not None
@@ -181,6 +181,12 @@ def _clamp(call: TorchCall, x: Node, low: Value | None = None, high: Value | Non
         raise UnsupportedModelError("clamp with its lower end above its upper end")
     y = x if low is None else _maximum(call, x, number(low, "an end of clamp"))
     return y if high is None else _minimum(call, y, number(high, "an end of clamp"))
+
+
+@translates("hardtanh")
+def _hard_tanh(call: TorchCall, x: Node, low: Value = -1.0, high: Value = 1.0) -> Node:
+    """Ends that are aten's defaults are left out of an exported program: `Hardtanh(0, 1)` has one, and not two."""
+    return _clamp(call, x, low, high)
 
 
 @translates("where")

@@ -218,7 +218,8 @@ def test_float32_holds_too() -> None:
         double = bounded(graph, *box, "hybrid").lower
         A = objectives(graph, 2).float()
         found = bounded(single, *(x.float() for x in box), "hybrid", A=A).lower
-        assert torch.allclose(found.double(), double, rtol=1e-3, atol=1e-3)
+        assert bool((found.double() <= double + 1e-3 * (1 + double.abs())).all())
+        assert torch.allclose(found.double(), double, rtol=1e-2, atol=1e-2)
 
 
 def test_all_objectives_of_a_node_at_once_or_one_by_one() -> None:

@@ -258,9 +258,9 @@ def test_bounds_in_single_precision(kind: str, method: str) -> None:
     label = made(Mixed)(*inputs()).argmax(-1)
     rough = certify(model, both, label, method, dtype=torch.float32, attack=None)
     exact = certify(model, both, label, method, attack=None)
-    # looser where a fixed number is no float32: there the set is a box
+    # looser by what boxes are rounded outward, and where a fixed number is no float32: there the set is a box
     assert bool((rough.lower.double() <= exact.lower + 1e-4).all())
-    assert torch.allclose(rough.lower.double(), exact.lower, atol=1e-4 if kind != "point" else 0.05)
+    assert torch.allclose(rough.lower.double(), exact.lower, atol=0.01 if kind != "point" else 0.05)
     reached = attack(model, both, label, steps=10)
     assert bool((rough.lower <= reached.margins + 1e-5).all())
 

@@ -26,7 +26,6 @@ from vertex_softmax.bounds.memory import Memory
 from vertex_softmax.bounds.question import Question
 from vertex_softmax.bounds.underflow import lost_by_underflow, widened
 from vertex_softmax.bounds.zonotopes import boxes_by_zonotopes
-from vertex_softmax.foundation.tolerances import OUTWARD
 from vertex_softmax.graph.ir import Constant, Graph, Input, Node
 from vertex_softmax.graph.liveness import Selection, through
 from vertex_softmax.graph.rewrite import share
@@ -46,13 +45,12 @@ def without_still_rows(graph: Graph, region: Region, memory: Memory | None = Non
     """The graph with intervals in place of rows that do not move over the region; itself if there are few.
 
     Of a batch of several sets nothing is changed: what is still in one moves in others. Nor is anything in single
-    precision, where boxes are not rounded outward, on a GPU, where fewer rows take as long as all, or over choices of
-    words, whose ranges are enumerated.
+    precision, on a GPU, where fewer rows take as long as all, or over choices of words, whose ranges are enumerated.
     """
     lower, upper = region.box
     if isinstance(region, ChoiceRegion) or lower.shape[0] != 1:
         return graph
-    if OUTWARD.get(lower.dtype, 0.0) == 0 or lower.device.type != "cpu":
+    if lower.dtype != torch.float64 or lower.device.type != "cpu":
         return graph
     moves = (lower != upper)[0]
     if bool(moves.all()) or not bool(moves.any()):

@@ -18,7 +18,8 @@ from vertex_softmax.methods.registry import METHODS
 from vertex_softmax.ops.elementwise import Relu
 from vertex_softmax.search import cascade as module
 from vertex_softmax.search.answers import Answer, Budget
-from vertex_softmax.search.cascade import CASCADE, verify
+from vertex_softmax.search.cascade import verify
+from vertex_softmax.search.stages import CASCADE
 from vertex_softmax.specs.property import Conjunction, Inequality, Property
 
 torch.set_num_threads(1)

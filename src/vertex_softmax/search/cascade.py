@@ -27,7 +27,8 @@ from collections.abc import Callable, Iterator, Sequence
 import torch
 from torch import Tensor
 
-from vertex_softmax.bounds.branch_and_bound import Aim, Stop, Watchers
+from vertex_softmax.bounds.aims import rates
+from vertex_softmax.bounds.branch_and_bound import Aim, Outcome, Stop, Watchers
 from vertex_softmax.bounds.coefficients import Objective
 from vertex_softmax.bounds.guard import terms
 from vertex_softmax.bounds.question import Question
@@ -138,7 +139,8 @@ class _Cascade:
         self.targets = targets_of(prop, graph)
         self.seconds: dict[str, float] = {}
         self.nearest = math.inf
-        self.domains = 0
+        self.trees: list[Outcome] = []
+        """of branch and bound, one after the other"""
         self.problem = ""
         self.short: dict[str, str] = {}
         """by stage: why there was not enough memory for it"""
@@ -187,10 +189,16 @@ class _Cascade:
             counterexample=found,
             bounds=bounds,
             nearest=self.nearest,
-            domains=self.domains,
+            domains=sum(tree.domains for tree in self.trees),
+            rates=self._rates(),
             seconds=seconds,
             searched=tuple(self.searched),
         )
+
+    def _rates(self) -> dict[str, float]:
+        passes = [tree.passes for tree in self.trees if tree.passes is not None]
+        known = sum(passes) if len(passes) == len(self.trees) else None
+        return rates(sum(tree.domains for tree in self.trees), known, sum(tree.seconds for tree in self.trees))
 
     def _left_seconds(self) -> float:
         left = self.deadline - time.perf_counter()
@@ -443,7 +451,7 @@ class _Cascade:
         else:
             request = BranchRequest(i, question, bound.boxes, aim, search)
             outcome = self.task.branching.branch(request, accept, self._in_pieces(share, i, first))
-        self.domains += outcome.domains
+        self.trees.append(outcome)
         for target, lowest, limit in zip(open_, outcome.bound.tolist(), d.tolist(), strict=True):
             target.learn_best(lowest - limit)
         if record is not None:

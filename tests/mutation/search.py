@@ -147,7 +147,8 @@ MUTANTS: list[Mutant] = [
     *mutants(
         "search",
         "search/cascade.py",
-        "search/test_cascade.py search/test_cascade_rounding.py search/test_third_order.py",
+        "search/test_cascade.py search/test_cascade_rounding.py search/test_third_order.py "
+        "search/test_still_rows.py",
         {
             "unsat after the first case": (
                 "_Cascade.run",
@@ -166,6 +167,11 @@ MUTANTS: list[Mutant] = [
                 "_Cascade._branch.accept",
                 "self.task.confirm(point.detach().cpu().double().reshape(-1).numpy())",
                 "self.task.confirm(point.detach().cpu().double().reshape(-1).numpy()) or object()",
+            ),
+            "a proof is about a network without still rows": (
+                "_Cascade._question",
+                "not self.task.recorded and self.task.branching is None",
+                "self.task.branching is None",
             ),
             "third order: the limit is forgotten": (
                 "_Cascade._to_third_order",
@@ -197,7 +203,7 @@ MUTANTS: list[Mutant] = [
         "search/test_cascade.py search/test_cascade_rounding.py",
         {
             "the box is rounded inward": (
-                "question_over",
+                "region_of",
                 "BoxRegion(placed(case.lower, -torch.inf), placed(case.upper, torch.inf))",
                 "BoxRegion(placed(case.lower, torch.inf), placed(case.upper, -torch.inf))",
             ),

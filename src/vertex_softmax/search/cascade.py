@@ -44,7 +44,7 @@ from vertex_softmax.methods.registry import METHODS, Method, lower_bounds
 from vertex_softmax.methods.third_order import is_meant, to_third_order
 from vertex_softmax.methods.verdict import Verdict
 from vertex_softmax.search.answers import Answer, Budget, CaseSearch
-from vertex_softmax.search.branching import AFFINE, Branching, BranchRequest, question_over
+from vertex_softmax.search.branching import AFFINE, Branching, BranchRequest, moving_question, question_over
 from vertex_softmax.search.falsify import Found, PausedSearch, paused_search
 from vertex_softmax.search.guards import bound_mixes, guard
 from vertex_softmax.search.replay import Counterexample
@@ -53,6 +53,7 @@ from vertex_softmax.search.stages import (
     AGAIN,
     CASCADE,
     INSIDE,
+    STILL_ROWS,
     THIRD_ORDER,
     Stage,
     fitting_stages,
@@ -60,7 +61,7 @@ from vertex_softmax.search.stages import (
 )
 from vertex_softmax.search.targets import Target, targets_of
 from vertex_softmax.search.visits import Confirm
-from vertex_softmax.specs.property import Property
+from vertex_softmax.specs.property import Case, Property
 
 FIRST_BATCHES = 24
 """The batches of the attack before the first bound: the centres, and short descents and samples in turn."""
@@ -281,7 +282,7 @@ class _Cascade:
         if self.task.method == Stage.ATTACK or not self._open(i):
             return ""
         until = time.perf_counter() + self._left_seconds() / waiting
-        question = question_over(self.graph, case, self.options, self.deadline)
+        question = self._question(case)
         bound: Bound | None = None
         rough = False  # whether branch and bound has boxes of `crown`, and makes those of `joint` over what is left
         stages = self._stages(question)
@@ -304,7 +305,7 @@ class _Cascade:
                     bound = self._bound(question, i, Method(stage))
                     self.bounding += time.perf_counter() - begin
             if bound is None:  # what the question keeps for later stages is of no use then
-                question = question_over(self.graph, case, self.options, self.deadline)
+                question = self._question(case)
             self._timed(stage, begin)
             open_ = self._open(i)
             if open_ and self.task.branching is not None and stage == Stage.CROWN and self.task.method == Stage.BAB:
@@ -321,6 +322,13 @@ class _Cascade:
                     return Stage.BAB
                 rough = count == 1  # the boxes of several are better made once, over the whole set
         return ""
+
+    def _question(self, case: Case) -> Question:
+        """The question of a case; rows that cannot move are left out of it, but not for a proof or for workers."""
+        if not self.task.recorded and self.task.branching is None:
+            with self._memory_of(STILL_ROWS):
+                return moving_question(self.graph, case, self.options, self.deadline)
+        return question_over(self.graph, case, self.options, self.deadline)
 
     def _stages(self, question: Question) -> tuple[str, ...]:
         """The stages after the attack that fit: of the cascade as far as the method says, or the one method alone."""
@@ -342,7 +350,7 @@ class _Cascade:
         open_, options = self._open(i), self.options
         if method is Method.JOINT and self.task.method == Stage.BAB:
             options = root_options(options)
-        objective = self._objective(torch.cat([target.C for target in open_]))
+        objective = self._objective(question, open_)
         with torch.no_grad():
             bound = lower_bounds(question, objective, method, options)
         problems = bound.boxes.problems
@@ -356,9 +364,10 @@ class _Cascade:
             target.learn(rows)
         return bound
 
-    def _objective(self, rows: Tensor) -> Objective:
-        """Rows (m, *output shape) as objectives on the output."""
-        return Objective.dense(self.graph.output, rows.unsqueeze(0))
+    @staticmethod
+    def _objective(question: Question, targets: Sequence[Target]) -> Objective:
+        """The rows of all targets as objectives on the output."""
+        return Objective.dense(question.graph.output, torch.cat([target.C for target in targets]).unsqueeze(0))
 
     def _to_third_order(self, question: Question, i: int, until: float) -> float:
         """Zonotopes to third order for what is open, as `certify` makes them before any split; the seconds they take.
@@ -374,7 +383,7 @@ class _Cascade:
             self._note_short(THIRD_ORDER, why)
             return 0.0
         with self._memory_of(THIRD_ORDER), torch.no_grad():
-            objective = self._objective(torch.cat([target.C for target in open_]))
+            objective = self._objective(question, open_)
             found = to_third_order(question, objective, self.options, seconds)
             if found is not None:
                 for target, rows in zip(open_, found[0].split([len(each.d) for each in open_]), strict=True):

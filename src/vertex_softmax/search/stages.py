@@ -31,6 +31,8 @@ INSIDE = "attack inside"
 """The name under which the time of descents from parts of branch and bound is reported."""
 THIRD_ORDER = "third order"
 """The name under which the time of zonotopes to third order is reported: they are a part of `bab`, before its tree."""
+STILL_ROWS = "still rows"
+"""What is said to have ended where there is no memory to find rows that cannot move: all are bounded then."""
 
 
 def fitting_stages(

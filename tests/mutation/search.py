@@ -147,8 +147,7 @@ MUTANTS: list[Mutant] = [
     *mutants(
         "search",
         "search/cascade.py",
-        "search/test_cascade.py search/test_cascade_rounding.py search/test_third_order.py "
-        "search/test_still_rows.py",
+        "search/test_cascade.py search/test_cascade_rounding.py search/test_third_order.py search/test_still_rows.py",
         {
             "unsat after the first case": (
                 "_Cascade.run",

@@ -15,7 +15,7 @@ from vertex_lab.experiments import EXPERIMENTS
 from vertex_lab.zoo.datasets import NAMES
 from vertex_softmax.cli import names as cli_names
 from vertex_softmax.methods.registry import METHODS
-from vertex_softmax.search.cascade import CASCADE
+from vertex_softmax.search.stages import CASCADE
 
 VERTEX = Path(sys.executable).with_name("vertex")
 LINES = {

@@ -147,7 +147,7 @@ MUTANTS: list[Mutant] = [
     *mutants(
         "search",
         "search/cascade.py",
-        "search/test_cascade.py search/test_cascade_rounding.py",
+        "search/test_cascade.py search/test_cascade_rounding.py search/test_third_order.py search/test_still_rows.py",
         {
             "unsat after the first case": (
                 "_Cascade.run",
@@ -162,15 +162,20 @@ MUTANTS: list[Mutant] = [
                 ),
                 'self.problem = f"{problems[0].text} at {problems[0].node.name!r}; a smaller set may help"',
             ),
-            "a mix pays for its own terms alone": (
-                "_Cascade._bound_mixes",
-                "max(mixed, self._guard(self._terms(question, boxes, target)))",
-                "self._guard(self._terms(question, boxes, target))",
-            ),
             "a counterexample is not replayed": (
                 "_Cascade._branch.accept",
                 "self.task.confirm(point.detach().cpu().double().reshape(-1).numpy())",
                 "self.task.confirm(point.detach().cpu().double().reshape(-1).numpy()) or object()",
+            ),
+            "a proof is about a network without still rows": (
+                "_Cascade._question",
+                "not self.task.recorded and self.task.branching is None",
+                "self.task.branching is None",
+            ),
+            "third order: the limit is forgotten": (
+                "_Cascade._to_third_order",
+                "float((rows - target.d).max())",
+                "float(rows.max())",
             ),
             "out of time is unsat": (
                 "_Cascade.run",
@@ -181,11 +186,23 @@ MUTANTS: list[Mutant] = [
     ),
     *mutants(
         "search",
+        "search/guards.py",
+        "search/test_cascade_rounding.py",
+        {
+            "a mix pays for its own terms alone": (
+                "bound_mixes",
+                "max(mixed, guard(row_terms(question, boxes, target)))",
+                "guard(row_terms(question, boxes, target))",
+            ),
+        },
+    ),
+    *mutants(
+        "search",
         "search/branching.py",
         "search/test_cascade.py search/test_cascade_rounding.py",
         {
             "the box is rounded inward": (
-                "question_over",
+                "region_of",
                 "BoxRegion(placed(case.lower, -torch.inf), placed(case.upper, torch.inf))",
                 "BoxRegion(placed(case.lower, torch.inf), placed(case.upper, -torch.inf))",
             ),

@@ -87,6 +87,10 @@ def test_it_is_the_search_of_verify(seed: int, radius: float, verdict: str, narr
     if verdict == "verified":
         assert mine.effort["parts"] == theirs.domains
         assert (theirs.domains > 1) == (narrowing == 0)
+        assert set(theirs.rates) == {name for name in mine.effort if name.endswith("_per_second")}
+        assert len(theirs.rates) == (2 if narrowing == 0 else 0)
+        alone = vx.certify(model, ball, label, "bab", options=options, attack=None)
+        assert all(alone.effort[name] == mine.effort[name] for name in ("parts", "bounds"))
         least = min(theirs.bounds[0])
         assert float(mine.worst[0]) == pytest.approx(least, abs=1e-9)
     else:

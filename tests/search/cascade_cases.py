@@ -14,8 +14,9 @@ from vertex_softmax.methods.registry import METHODS
 from vertex_softmax.methods.verdict import Verdict
 from vertex_softmax.ops.elementwise import Relu
 from vertex_softmax.search.answers import Answer, Budget
-from vertex_softmax.search.cascade import CASCADE, verify
+from vertex_softmax.search.cascade import verify
 from vertex_softmax.search.replay import Replay
+from vertex_softmax.search.stages import CASCADE
 from vertex_softmax.specs.property import Case, Property
 
 BLIND = Budget(seconds=60, first=0, second=0)

@@ -18,7 +18,8 @@ from vertex_softmax.methods.registry import METHODS
 from vertex_softmax.ops.elementwise import Relu
 from vertex_softmax.search import cascade as module
 from vertex_softmax.search.answers import Answer, Budget
-from vertex_softmax.search.cascade import CASCADE, verify
+from vertex_softmax.search.cascade import verify
+from vertex_softmax.search.stages import CASCADE
 from vertex_softmax.specs.property import Conjunction, Inequality, Property
 
 torch.set_num_threads(1)
@@ -58,6 +59,7 @@ def test_a_split_decides() -> None:
         if verdict == "verified":
             assert answer.stage == "bab"
             assert answer.domains > 1
+            assert answer.rates["bounds_per_second"] >= answer.rates["parts_per_second"] > 0
     for method in ("crown", "joint"):
         assert ask(graph, prop(2, case(WHOLE, conjunction(({0: 1}, "-0.126")))), method=method).verdict == "unknown"
 
@@ -103,7 +105,7 @@ def test_every_method_says_what_is_easy(method: str) -> None:
     graph = bent()
     far = ask(graph, prop(2, case(WHOLE, conjunction(({0: 1}, -5)))), method=method)
     assert far.verdict == ("unknown" if method == "attack" else "verified")
-    assert far.domains == 0
+    assert (far.domains, far.rates) == (0, {})
     assert (
         ask(graph, prop(2, case(WHOLE, conjunction(({0: 1}, 0)))), method=method).verdict == "falsified"
     )  # the centre

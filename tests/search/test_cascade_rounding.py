@@ -30,15 +30,15 @@ from vertex_softmax.methods import boxes as box_recipes
 from vertex_softmax.methods.options import Options
 from vertex_softmax.ops.elementwise import Exp, Reciprocal, Relu
 from vertex_softmax.ops.interval import Interval
-from vertex_softmax.search import branching
+from vertex_softmax.search import branching, guards
 from vertex_softmax.search.answers import Budget
 from vertex_softmax.search.branching import question_over
-from vertex_softmax.search.cascade import _Cascade, _Task, verify
+from vertex_softmax.search.cascade import verify
 from vertex_softmax.search.mixing import mix
 from vertex_softmax.search.replay import Replay
 from vertex_softmax.search.targets import Target
 from vertex_softmax.sets.region import Region
-from vertex_softmax.specs.property import Case, Property
+from vertex_softmax.specs.property import Case
 
 torch.set_num_threads(1)
 
@@ -109,19 +109,14 @@ def test_rows_that_cancel_exclude_nothing(seed: int) -> None:
     assert answer.verdict == "unknown"
 
 
-def task(graph: Graph, spec: Property) -> _Task:
-    return _Task(graph, spec, lambda _: None, "bab", QUICK, 0, lambda *_: None)
-
-
 @pytest.mark.parametrize("dtype", [torch.float64, torch.float32], ids=str)
 def test_the_guard_by_hand(dtype: torch.dtype) -> None:
     """y = x₀ − 2 x₁ + 1/4 on [0, 1]²: |y| ≤ 7/4, and its terms are at most 1 and 2."""
     graph = graph_of(affine([[1, -2]], [0.25])).to(dtype)
     ready = tightened(graph, torch.zeros(1, 2, dtype=dtype), torch.ones(1, 2, dtype=dtype))
-    cascade = _Cascade(task(graph, prop(1, case([UNIT, UNIT], conjunction(({0: 1}, 0))))), BLIND)
 
     def guard(C: torch.Tensor, d: torch.Tensor) -> float:
-        return cascade._guard(cascade._terms(ready.question, ready.boxes, Target(0, 0, C, d)))
+        return guards.guard(guards.row_terms(ready.question, ready.boxes, Target(0, 0, C, d)))
 
     rows, limits = torch.tensor([[1.0], [-3.0], [0.0]], dtype=dtype), torch.tensor([-7.0, 5.0, 0.5], dtype=dtype)
     for C, d, size in ((rows[:1], limits[:1], 11.75), (rows, limits, 19.25), (rows[2:], limits[2:], 0.5)):

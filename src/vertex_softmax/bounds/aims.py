@@ -98,6 +98,19 @@ class Outcome:
     """an input (*shape) at which an objective is not above the goal, if one was found"""
     broken: int | None = None
     """the number of that objective"""
+    passes: int | None = None
+    """how many bounds of parts were computed: those of splits that were only tried too, and of every step of an ascent;
+    None where others count parts alone"""
+    seconds: float = 0.0
+    """what the parts took, with the boxes that were made for them, without attacks and whoever hears of the search"""
+
+
+def rates(parts: float, passes: float | None, seconds: float) -> dict[str, float]:
+    """Parts and bounds per second in trees, as far as they are known; nothing where no part was bounded."""
+    if not (seconds > 0 and parts > 0):
+        return {}
+    known = {} if passes is None else {"bounds_per_second": passes / seconds}
+    return {"parts_per_second": parts / seconds, **known}
 
 
 Progress = Callable[[float, int, int], None]

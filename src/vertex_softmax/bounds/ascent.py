@@ -165,6 +165,8 @@ class Optimised(NamedTuple):
     """(batch, S): the best bound of every objective"""
     choice: Choice
     """of the objectives that were not dropped: the last values, or with `best` those of the best bound"""
+    passes: int
+    """how many bounds of an objective were computed on the way"""
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -223,7 +225,7 @@ def ascend(
         hopeless = goal.ceiling <= goal.above
     active = torch.arange(best.shape[1], device=best.device).expand_as(best)  # the objective at each position
     trend = _Trend(best, -torch.inf if goal is None else goal.above) if ascent.trend else None
-    settled = False
+    settled, passes = False, best.numel()
     for count in range(ascent.steps if free and active.shape[1] else 0):
         if count % DROP_EVERY == 0:
             if goal is not None:
@@ -238,6 +240,7 @@ def ascend(
         question.clock.tell("ascent", count, ascent.steps)
         with torch.enable_grad():
             found = bounded(active, rules, _choice(free))
+            passes += found.numel()
             if not found.requires_grad:  # no parameter enters: the rule stops before them
                 break
             torch.where(found.isfinite(), found, torch.zeros_like(found)).sum().backward()
@@ -251,10 +254,11 @@ def ascend(
     if free and active.shape[1] and not settled:
         with torch.no_grad():
             found = bounded(active, dataclasses.replace(rules, sums=ascent.sums), _choice(free))
+            passes += found.numel()
             if beginning.best:
                 _remember(free, found > best.gather(1, active))
             best = _better(best, found, active)
-    return Optimised(best, _choice(free, best=beginning.best).map(torch.Tensor.detach))
+    return Optimised(best, _choice(free, best=beginning.best).map(torch.Tensor.detach), passes)
 
 
 class _Trend:

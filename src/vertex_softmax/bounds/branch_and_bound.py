@@ -119,12 +119,19 @@ class BranchAndBound:
         """whether the box was optimised that the last exact splits cut"""
         self.attack = TreeAttack(search.attack)
         self.bounded = 0
+        self.passes = 0
+        """how many bounds of parts were computed (`Outcome.passes`)"""
+        self.seconds = 0.0
+        """what that took"""
+        self.told = 0.0
+        """seconds in which others heard of it"""
         self.witness: Tensor | None = None
         self.broken: int | None = None
 
     def grow(self, seconds: float | None) -> Outcome:
         """Split, worst first, until nothing is open or a limit is reached."""
-        own = None if seconds is None else time.perf_counter() + seconds
+        begin, before = time.perf_counter(), self.attack.spent + self.told
+        own = None if seconds is None else begin + seconds
         ends = [end for end in (self.deadline, own) if end is not None]
         self.question = self.question.until(min(ends, default=None))
         try:
@@ -139,6 +146,7 @@ class BranchAndBound:
                     stopped = stopped if self.witness is None else Stop.WITNESS
         except OutOfTimeError:
             stopped = Stop.SECONDS
+        self.seconds += time.perf_counter() - begin - (self.attack.spent + self.told - before)
         if self.watchers.record is not None:
             self.watchers.record.end(self.boxes, self.inner, self.frontier.open_parts(), self._resume)
         return self._outcome(stopped)
@@ -192,7 +200,9 @@ class BranchAndBound:
         if self.watchers.progress is not None:
             left = self.frontier.open_parts()
             worst = min((self.frontier.shortfall(part) for part in left), default=math.inf)
+            now = time.perf_counter()
             self.watchers.progress(worst, len(left), self.bounded)
+            self.told += time.perf_counter() - now
 
     def _attack(self, *, last: bool = False) -> None:
         """Descend from the minimisers of the worst open parts, if it is time to."""
@@ -233,6 +243,8 @@ class BranchAndBound:
             stopped=stopped,
             witness=self.witness,
             broken=self.broken,
+            passes=self.passes,
+            seconds=self.seconds,
         )
 
     def _split(self, parts: list[Part]) -> list[Part]:
@@ -318,6 +330,7 @@ class BranchAndBound:
         beginning = Beginning(choice=choice or None, cuts=made.cuts, best=True, fixed=fixed)
         question = self.question.on_parts()
         done = ascend(question, made.boxes, objective, self.rules, ascent, Goal(limits), beginning)
+        self.passes += done.passes
         bounds = [_or_none(bound) for bound in done.bound.squeeze(1).tolist()]
         parts = [
             dataclasses.replace(part, bound=max(bound, part.bound)) for part, bound in zip(parts, bounds, strict=True)
@@ -350,6 +363,7 @@ class BranchAndBound:
         again = dataclasses.replace(ascent, steps=ascent.steps // 2, step_size=ascent.step_size / AGAIN)
         limit, beginning = Goal(self._goals([whole]).unsqueeze(1)), Beginning(choice=whole.choice, best=True)
         done = ascend(question, boxes, objective, self.rules, again, limit, beginning)
+        self.passes += done.passes
         return dataclasses.replace(whole, bound=max(whole.bound, _or_none(float(done.bound))), choice=done.choice)
 
     def _surveyed(self, parts: list[Part]) -> list[_Surveyed]:
@@ -366,6 +380,7 @@ class BranchAndBound:
         linear = backward(question, made.boxes, objective, self.survey_rules, whole, Wanted(steps=True))
         bound, start = linear.minimise(question.region)
         values = question.graph.values(question.index.as_input(start).squeeze(1))
+        self.passes += len(parts)
         self._look_for_witness(values, objective, parts)
         survey = Survey(made.boxes, self.survey_rules, linear, values)
         found = candidates(question, survey, self.inner, max(self.search.considered, self.search.tried))

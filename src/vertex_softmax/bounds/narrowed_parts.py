@@ -208,6 +208,8 @@ class NarrowedParts:
         """the least bound of what is closed"""
         self.attack = TreeAttack(search.attack)
         self.bounded = 0
+        self.passes = 0
+        self.seconds = 0.0
         self.witness: Tensor | None = None
 
     def run(self, whole: Rest) -> Outcome:
@@ -217,7 +219,11 @@ class NarrowedParts:
         try:
             with torch.no_grad():
                 while self.waiting and stopped is None:
-                    self._take_up(self.waiting[-1])
+                    begin, before = time.perf_counter(), self.attack.spent
+                    try:
+                        self._take_up(self.waiting[-1])
+                    finally:
+                        self.seconds += time.perf_counter() - begin - (self.attack.spent - before)
                     self._report()
                     if self.witness is not None:
                         stopped = Stop.WITNESS
@@ -251,6 +257,7 @@ class NarrowedParts:
                 for piece, record in zip(left, records, strict=True)
             ]
             self.bounded += max(1, tree.bounded)
+            self.passes += tree.passes
             self.closed = min(self.closed, tree.frontier.closed[0])
             self.witness = tree.witness
         self.waiting.pop()
@@ -294,6 +301,7 @@ class NarrowedParts:
         choice = part.choice.map(lambda value: value.to(question.dtype))
         begin = Beginning(choice=choice or None, cuts=made.cuts, best=True)
         done = ascend(question, made.boxes, objective, self.rules, ASCENT, Goal(self.level), begin)
+        self.passes += done.passes + 1
         sums = dataclasses.replace(self.rules, sums=True)
         linear = backward(question, made.boxes, objective, sums, done.choice, Wanted(size=True))
         bounds = [float(done.bound), float(linear.least(question.region))]
@@ -321,4 +329,6 @@ class NarrowedParts:
             stopped=stopped,
             witness=self.witness,
             broken=None if self.witness is None else 0,
+            passes=self.passes,
+            seconds=self.seconds,
         )

@@ -124,7 +124,7 @@ def _branch_parts(question: Question, left: Mapping[int, Narrowed], aim: Aim, le
     if search.seconds is not None:
         end = min(time.perf_counter() + search.seconds, math.inf if end is None else end)
     goals, known = _given(aim.goals), _given(aim.known).clone()
-    domains, stopped = 0, Stop.DONE
+    domains, passes, seconds, stopped = 0, 0, 0.0, Stop.DONE
     open_ = (~(known > goals)).to(torch.int64)
     witness, broken = None, None
     for k in sorted(left, key=lambda k: float(goals[k] - known[k])):
@@ -135,7 +135,8 @@ def _branch_parts(question: Question, left: Mapping[int, Narrowed], aim: Aim, le
         whole = Part(0, bound=float(known[k]))
         rest = Rest(left[k].question.until(end), left[k].boxes, whole, noted, timed.seconds or 0.0)
         outcome = found.run(rest)
-        domains += outcome.domains
+        domains, passes = domains + outcome.domains, passes + (outcome.passes or 0)
+        seconds += outcome.seconds
         known[k] = torch.maximum(known[k], outcome.bound[0])
         open_[k] = outcome.open[0]
         if outcome.stopped is Stop.DONE and watchers.record is not None and noted is not None:
@@ -146,7 +147,7 @@ def _branch_parts(question: Question, left: Mapping[int, Narrowed], aim: Aim, le
             witness, broken = outcome.witness, k
         if outcome.stopped in (Stop.WITNESS, Stop.SECONDS, Stop.DOMAINS):
             break
-    return Outcome(known, open_, domains, stopped, witness, broken)
+    return Outcome(known, open_, domains, stopped, witness, broken, passes, seconds)
 
 
 def _given(numbers: Tensor | None) -> Tensor:

@@ -41,11 +41,14 @@ LEAST_SHARE = 0.25
 zonotopes at a point that enclose them take a fraction of the time of all others."""
 
 
-def without_still_rows(graph: Graph, region: Region, memory: Memory | None = None) -> Graph:
+def without_still_rows(
+    graph: Graph, region: Region, memory: Memory | None = None, *, deadline: float | None = None
+) -> Graph:
     """The graph with intervals in place of rows that do not move over the region; itself if there are few.
 
     Of a batch of several sets nothing is changed: what is still in one moves in others. Nor is anything in single
     precision, on a GPU, where fewer rows take as long as all, or over choices of words, whose ranges are enumerated.
+    After the deadline (`Stopwatch`) it raises OutOfTimeError.
     """
     lower, upper = region.box
     if isinstance(region, ChoiceRegion) or lower.shape[0] != 1:
@@ -61,7 +64,7 @@ def without_still_rows(graph: Graph, region: Region, memory: Memory | None = Non
     still, every = (sum(int(count(moving[node])) for node in bent) for count in (_still, torch.numel))
     if still < LEAST_SHARE * every:
         return graph
-    point = Question.over(graph, BoxRegion(lower, lower), memory=memory).to_first_order()
+    point = Question.over(graph, BoxRegion(lower, lower), memory=memory, deadline=deadline).to_first_order()
     boxes = _with_what_underflowed(point, boxes_by_zonotopes(point))
     if boxes.problems or not all(_finite_where_still(boxes[node], moving[node]) for node in bent):
         return graph

@@ -17,17 +17,17 @@ import torch
 from torch import Tensor
 
 from vertex_softmax.bounds.coefficients import Objective
-from vertex_softmax.bounds.memory import triple_numbers
+from vertex_softmax.bounds.memory import MOST_PAIR_NUMBERS, PAIR_ARRAYS, triple_numbers
 from vertex_softmax.bounds.question import Question
 from vertex_softmax.bounds.zonotopes import input_products
 from vertex_softmax.foundation.errors import OutOfTimeError
-from vertex_softmax.graph.ir import Graph
 from vertex_softmax.methods.boxes import tightened_boxes, uses_zonotopes
 from vertex_softmax.methods.last_pass import Passes, last_pass
 from vertex_softmax.methods.options import Options
 from vertex_softmax.ops.normalization import Normalize
 from vertex_softmax.ops.rules import RowRule
 from vertex_softmax.ops.triples import size
+from vertex_softmax.ops.unknowns import InputUnknowns
 from vertex_softmax.sets.region import BoxRegion
 
 A_SECOND = 2e7
@@ -37,7 +37,7 @@ A_SECOND = 2e7
 def to_third_order(question: Question, objective: Objective, options: Options, seconds: float | None) -> Tensor | None:
     """Lower bounds (1, S) of dense objectives within some time; None if they would take too much, or are none."""
     begin = time.perf_counter()
-    if not _is_asked(question, options) or (seconds is not None and _expected(question) > seconds):
+    if not is_meant(question, options) or refusal(question, seconds):
         return None
     ends = [end for end in (None if seconds is None else begin + seconds, question.clock.deadline) if end is not None]
     wider = question.to_third_order(min(ends, default=None))
@@ -50,22 +50,29 @@ def to_third_order(question: Question, objective: Objective, options: Options, s
     return None if boxes.problems else found.lower.where(found.lower.isfinite(), -torch.inf)
 
 
-def _is_asked(question: Question, options: Options) -> bool:
-    """Whether a network has norms, one input that is a box, and products of three that fit into memory."""
+def is_meant(question: Question, options: Options) -> bool:
+    """Whether a network has norms, and one input that is a box with few enough products of three, whatever fits."""
     normal = any(isinstance(node.op, Normalize) for node in question.graph.nodes())
     box = question.batch == 1 and isinstance(question.given, BoxRegion)
     if not (normal and box and uses_zonotopes(question, options)):
         return False
-    inputs = input_products(question)
-    most = question.memory.most_pairs(question.dtype.itemsize)
-    return inputs is not None and triple_numbers(question.graph, inputs.count) <= most
+    inputs = _inputs(question)
+    return inputs is not None and triple_numbers(question.graph, inputs.count) <= MOST_PAIR_NUMBERS
 
 
-def _expected(question: Question) -> float:
-    """About how many seconds it takes."""
-    inputs = input_products(question)
-    return 0.0 if inputs is None else size(inputs.count) * _numbers(question.graph) / A_SECOND
+def refusal(question: Question, seconds: float | None) -> str:
+    """Why a question that they are meant for goes without them, in words; empty if memory and seconds are enough."""
+    inputs = _inputs(question)
+    count = 0 if inputs is None else inputs.count
+    need = 4 * PAIR_ARRAYS * question.dtype.itemsize * triple_numbers(question.graph, count)  # as `Memory.most_pairs`
+    short = question.memory.refusal("zonotopes to third order, beside all else,", need)
+    expected = size(count) * sum(math.prod(node.shape) for node in question.graph.nodes()) / A_SECOND
+    if short or seconds is None or expected <= seconds:
+        return short
+    return f"zonotopes to third order may take {expected:.2g} s of the {seconds:.2g} that are left for bounds"
 
 
-def _numbers(graph: Graph) -> int:
-    return sum(math.prod(node.shape) for node in graph.nodes())
+def _inputs(question: Question) -> InputUnknowns | None:
+    """The unknowns of the input with those of their products, as if memory had no limit."""
+    free = dataclasses.replace(question.memory, total=None)
+    return input_products(dataclasses.replace(question, memory=free))

@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, Literal, TypeAlias, TypedDict, TypeVar
 import torch
 from torch import Tensor
 
+from vertex_softmax.bounds.aims import Outcome, rates
 from vertex_softmax.foundation.errors import InvalidValueError, MissingDependencyError
 from vertex_softmax.methods.verdict import WITHOUT_TIME, Verdict
 
@@ -69,6 +70,8 @@ class CertificationDict(TypedDict):
     counterexamples: list[Nested | None]
 
 
+RATES = ("parts_per_second", "bounds_per_second")
+"""What of an effort is not added up over inputs."""
 STYLES = {Verdict.VERIFIED: "green", Verdict.FALSIFIED: "red", Verdict.UNKNOWN: "yellow"}
 
 
@@ -94,8 +97,10 @@ class Certification:
     counterexamples: Tensor = dataclasses.field(default_factory=lambda: torch.empty(0))
     """For each falsified input a point of its set that the model itself misclassifies, NaN for the others;
     (batch, *input shape) in float64."""
-    effort: dict[str, int] = dataclasses.field(default_factory=dict)
-    """What branching on words has done: how many `parts` were bounded, and how many combinations `evaluated`."""
+    effort: dict[str, float] = dataclasses.field(default_factory=dict)
+    """What `bab` has done: how many `parts` were bounded, by how many `bounds` (trials of splits and steps of ascents,
+    too), in how many `tree_seconds`, `parts_per_second` and `bounds_per_second`; on words how many combinations were
+    `evaluated`, without times."""
     peak_bytes: int | None = None
     """The peak memory: of tensors on a CUDA device, else of the process; None where it is not known."""
 
@@ -262,7 +267,7 @@ def together(parts: Sequence[Certification], order: Sequence[Sequence[int]]) -> 
         labels=None if parts[0].labels is None else in_order([_labels_of(part) for part in parts], order),
         counterexamples=in_order([part.counterexamples for part in parts], order),
         seconds=summed([part.seconds for part in parts]),
-        effort=summed([part.effort for part in parts]),
+        effort=summed_effort([part.effort for part in parts]),
         certificates=tuple(parts[i].certificates[j] for i, j in where) if parts[0].certificates else (),
     )
 
@@ -274,6 +279,20 @@ def summed(tables: Sequence[dict[str, Number]]) -> dict[str, Number]:
         for name, value in table.items():
             found[name] = found[name] + value if name in found else value
     return found
+
+
+def summed_effort(tables: Sequence[dict[str, float]]) -> dict[str, float]:
+    """The effort of several computations: what they have done in all, and how fast that was."""
+    return _with_rates(summed([{name: x for name, x in table.items() if name not in RATES} for table in tables]))
+
+
+def effort_of(branched: Outcome) -> dict[str, float]:
+    """What branch and bound has done for one input."""
+    return _with_rates({"parts": branched.domains, "bounds": branched.passes or 0, "tree_seconds": branched.seconds})
+
+
+def _with_rates(effort: dict[str, float]) -> dict[str, float]:
+    return {**effort, **rates(effort.get("parts", 0), effort.get("bounds"), effort.get("tree_seconds", 0.0))}
 
 
 def _labels_of(part: Certification) -> Tensor:

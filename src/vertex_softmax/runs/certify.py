@@ -30,7 +30,7 @@ from vertex_softmax.ops.elementwise import Log
 from vertex_softmax.ops.interval import Interval
 from vertex_softmax.ops.softmax import Softmax
 from vertex_softmax.runs.centres import Centres, rounding
-from vertex_softmax.runs.certification import Certification, in_order, together
+from vertex_softmax.runs.certification import Certification, effort_of, in_order, together
 from vertex_softmax.runs.choices import decided_by_choices
 from vertex_softmax.runs.classes import Asked, Classes
 from vertex_softmax.runs.counterexamples import DEFAULT, Attacking, Counterexamples, attacked
@@ -273,7 +273,7 @@ def _certified(graph: Graph, region: Region, centres: Centres, classes: Classes,
         centre = centres.points.to(lower)
         clean = (C @ graph.evaluate(centre).reshape(batch, size, 1)).squeeze(-1)
     branch = ask.method is Method.BAB and isinstance(region, ChoiceRegion) and batch == 1
-    effort: dict[str, int] = {}
+    effort: dict[str, float] = {}
     if branch and isinstance(region, ChoiceRegion):  # on words; if that does not decide, `joint` has its say
         by_words = decided_by_choices(graph, region, objective, centres, classes)
         if by_words.verdict is not Verdict.UNKNOWN:
@@ -293,11 +293,11 @@ def _certified(graph: Graph, region: Region, centres: Centres, classes: Classes,
     inside = MetInside(centres, classes) if attacks and batch == 1 == len(centres.input_set) else None
     record = None if ask.rigorous is None else ask.searches.record(graph, bounded, region)
     with torch.no_grad():
-        if ask.method is Method.BAB and (inside is not None or record is not None):
+        if ask.method is Method.BAB:
             watchers = Watchers() if inside is None else inside.watchers(ask.told.of_search())
             watchers = dataclasses.replace(watchers, record=record)
             found, branched = searched_bounds(question, objective, ask.options, watchers)
-            effort = {} if branched is None or inside is None else {"parts": branched.domains}
+            effort = {} if branched is None else effort_of(branched)
             if record is not None and branched is not None:
                 ask.searches.add(question, rules_of(ask.options), record)
         else:

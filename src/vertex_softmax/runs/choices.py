@@ -38,7 +38,7 @@ class Decided:
     counterexample: Tensor
     """a combination's embeddings, (tokens, d), if it is falsified; else NaN"""
     seconds: dict[str, float]
-    effort: dict[str, int]
+    effort: dict[str, float]
     """how many parts were bounded, and how many combinations evaluated"""
 
 
@@ -57,7 +57,7 @@ def decided_by_choices(
 
     found = decide(graph, region, objective.coefficients.A[0], centres.options.search, accept)
     seconds = {"choices": time.perf_counter() - begin}
-    effort = {"parts": found.parts, "evaluated": found.evaluated}
+    effort: dict[str, float] = {"parts": found.parts, "evaluated": found.evaluated}
     if found.witness is not None:
         point = _point(words, found.witness)
         margin = float((graph.evaluate(found.witness).flatten() @ objective.coefficients.A[0].flatten(1).mT).min())

@@ -14,7 +14,7 @@ from torch import Tensor
 
 from vertex_softmax.methods.verdict import Verdict
 from vertex_softmax.ops.interval import Interval
-from vertex_softmax.runs.certification import Certification, summed
+from vertex_softmax.runs.certification import Certification, summed, summed_effort
 from vertex_softmax.search.attack import Attack
 from vertex_softmax.sets import InputSet, Union
 
@@ -36,7 +36,7 @@ def united(parts: Sequence[Certification]) -> Certification:
         reasons=tuple(_reason(parts[k], i, k) for i, k in enumerate(chosen)),
         counterexamples=torch.stack([parts[k].counterexamples[i] for i, k in enumerate(chosen)]),
         seconds=summed([part.seconds for part in parts]),
-        effort=summed([part.effort for part in parts]),
+        effort=summed_effort([part.effort for part in parts]),
     )
 
 

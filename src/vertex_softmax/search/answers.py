@@ -53,6 +53,9 @@ class Answer:
     """the least violation an attack saw: 0 or less would be a counterexample; inf if there was none"""
     domains: int
     seconds: dict[str, float]
+    rates: dict[str, float] = dataclasses.field(default_factory=dict)
+    """`parts_per_second` and `bounds_per_second` in the trees of branch and bound; empty if there was none. Trials of
+    splits and steps of ascents count as bounds; workers tell of parts alone"""
     searched: tuple[CaseSearch, ...] = ()
     """if they were asked for, the searches of branch and bound, with the leaves of their trees"""
 

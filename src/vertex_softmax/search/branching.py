@@ -20,6 +20,7 @@ from vertex_softmax.bounds.boxes import Boxes
 from vertex_softmax.bounds.branch_and_bound import Accept, Aim, Outcome, Search
 from vertex_softmax.bounds.coefficients import Objective
 from vertex_softmax.bounds.question import Question
+from vertex_softmax.bounds.still_rows import without_still_rows
 from vertex_softmax.foundation.precision import full_precision
 from vertex_softmax.foundation.tolerances import COMPARISON
 from vertex_softmax.graph.ir import Graph
@@ -63,13 +64,27 @@ class Branching(Protocol):
 
 def question_over(graph: Graph, case: Case, options: Options, deadline: float | None = None) -> Question:
     """The network over the box of a case, rounded outward where it must be rounded."""
+    return Question.over(graph, region_of(graph, case), memory=options.memory, deadline=deadline)
+
+
+def moving_question(graph: Graph, case: Case, options: Options, deadline: float | None = None) -> Question:
+    """The same about the network without rows that no input of the box can move (bounds/still_rows.py).
+
+    What holds of it holds of the network. Its nodes are its own: neither a proof nor anybody else knows them.
+    """
+    region = region_of(graph, case)
+    moving = without_still_rows(graph, region, options.memory, deadline=deadline)
+    return Question.over(moving, region, memory=options.memory, deadline=deadline)
+
+
+def region_of(graph: Graph, case: Case) -> BoxRegion:
+    """The box of a case, rounded outward where it must be rounded."""
 
     def placed(x: Floats, way: float) -> Tensor:
         moved = outward(torch.from_numpy(np.ascontiguousarray(x)), graph.dtype, way)
         return moved.reshape(1, *graph.input.shape).to(graph.device)
 
-    region = BoxRegion(placed(case.lower, -torch.inf), placed(case.upper, torch.inf))
-    return Question.over(graph, region, memory=options.memory, deadline=deadline)
+    return BoxRegion(placed(case.lower, -torch.inf), placed(case.upper, torch.inf))
 
 
 @full_precision()

@@ -23,63 +23,52 @@ import itertools
 import math
 import time
 from collections.abc import Callable, Iterator, Sequence
-from enum import StrEnum
 
 import torch
 from torch import Tensor
 
-from vertex_softmax.bounds.backward import lower_bound
-from vertex_softmax.bounds.boxes import Boxes
-from vertex_softmax.bounds.branch_and_bound import Aim, Stop, Watchers
+from vertex_softmax.bounds.aims import rates
+from vertex_softmax.bounds.branch_and_bound import Aim, Outcome, Stop, Watchers
 from vertex_softmax.bounds.coefficients import Objective
 from vertex_softmax.bounds.guard import terms
 from vertex_softmax.bounds.question import Question
 from vertex_softmax.bounds.record import Record
 from vertex_softmax.foundation.errors import InvalidValueError, NotEnoughMemoryError, OutOfTimeError, is_out_of_memory
 from vertex_softmax.foundation.precision import full_precision
-from vertex_softmax.foundation.tolerances import PROPERTY
 from vertex_softmax.graph.ir import Graph
 from vertex_softmax.methods.bab import branch, branch_early, root_options, rules_of
 from vertex_softmax.methods.bound import Bound
 from vertex_softmax.methods.crown import has_cheaper_boxes
 from vertex_softmax.methods.options import Options
 from vertex_softmax.methods.registry import METHODS, Method, lower_bounds
+from vertex_softmax.methods.third_order import is_meant, to_third_order
 from vertex_softmax.methods.verdict import Verdict
 from vertex_softmax.search.answers import Answer, Budget, CaseSearch
-from vertex_softmax.search.branching import AFFINE, Branching, BranchRequest, question_over
+from vertex_softmax.search.branching import AFFINE, Branching, BranchRequest, moving_question, question_over
 from vertex_softmax.search.falsify import Found, PausedSearch, paused_search
-from vertex_softmax.search.mixing import mix
+from vertex_softmax.search.guards import bound_mixes, guard
 from vertex_softmax.search.replay import Counterexample
 from vertex_softmax.search.second_attack import SecondAttack
-from vertex_softmax.search.stages import fitting_stages
+from vertex_softmax.search.stages import (
+    AGAIN,
+    CASCADE,
+    INSIDE,
+    STILL_ROWS,
+    THIRD_ORDER,
+    Stage,
+    fitting_stages,
+    third_order_refusal,
+)
 from vertex_softmax.search.targets import Target, targets_of
 from vertex_softmax.search.visits import Confirm
-from vertex_softmax.specs.property import Property
+from vertex_softmax.specs.property import Case, Property
 
-ROWS = 1000
-"""The share of PROPERTY pays for mixes of this many rows of a conjunction; of more, as much more."""
 FIRST_BATCHES = 24
 """The batches of the attack before the first bound: the centres, and short descents and samples in turn."""
 ATTACK_SHARE = 0.5
 """The attack goes on between two bounds until it has taken this share of the time that the bounds have taken."""
 PIECE = 0.1
 """Seconds of a piece of the second attack while others do branch and bound."""
-
-
-class Stage(StrEnum):
-    """The stages in their order: `verify` goes as far as it is told."""
-
-    ATTACK = "attack"
-    CROWN = "crown"
-    JOINT = "joint"
-    BAB = "bab"
-
-
-AGAIN = "attack again"
-"""The name under which the time of the second attack is reported."""
-INSIDE = "attack inside"
-"""The name under which the time of descents from parts of branch and bound is reported."""
-CASCADE = tuple(Stage)
 
 
 Report = Callable[[str, str], None]
@@ -151,7 +140,8 @@ class _Cascade:
         self.targets = targets_of(prop, graph)
         self.seconds: dict[str, float] = {}
         self.nearest = math.inf
-        self.domains = 0
+        self.trees: list[Outcome] = []
+        """of branch and bound, one after the other"""
         self.problem = ""
         self.short: dict[str, str] = {}
         """by stage: why there was not enough memory for it"""
@@ -200,10 +190,16 @@ class _Cascade:
             counterexample=found,
             bounds=bounds,
             nearest=self.nearest,
-            domains=self.domains,
+            domains=sum(tree.domains for tree in self.trees),
+            rates=self._rates(),
             seconds=seconds,
             searched=tuple(self.searched),
         )
+
+    def _rates(self) -> dict[str, float]:
+        passes = [tree.passes for tree in self.trees if tree.passes is not None]
+        known = sum(passes) if len(passes) == len(self.trees) else None
+        return rates(sum(tree.domains for tree in self.trees), known, sum(tree.seconds for tree in self.trees))
 
     def _left_seconds(self) -> float:
         left = self.deadline - time.perf_counter()
@@ -286,7 +282,7 @@ class _Cascade:
         if self.task.method == Stage.ATTACK or not self._open(i):
             return ""
         until = time.perf_counter() + self._left_seconds() / waiting
-        question = question_over(self.graph, case, self.options, self.deadline)
+        question = self._question(case)
         bound: Bound | None = None
         rough = False  # whether branch and bound has boxes of `crown`, and makes those of `joint` over what is left
         stages = self._stages(question)
@@ -301,14 +297,15 @@ class _Cascade:
             with self._memory_of(stage):
                 if stage == Stage.BAB and self.task.method == Stage.BAB:
                     if bound is not None and not bound.boxes.problems:
-                        self._bound_mixes(question, bound.boxes, i)
+                        bound_mixes(question, bound.boxes, self._open(i))
+                        begin += self._to_third_order(question, i, until)
                         self._branch(question, bound, i, until, rough=rough)
                 else:
                     bound = None  # if memory is exhausted there is none, and branch and bound has no root
                     bound = self._bound(question, i, Method(stage))
                     self.bounding += time.perf_counter() - begin
             if bound is None:  # what the question keeps for later stages is of no use then
-                question = question_over(self.graph, case, self.options, self.deadline)
+                question = self._question(case)
             self._timed(stage, begin)
             open_ = self._open(i)
             if open_ and self.task.branching is not None and stage == Stage.CROWN and self.task.method == Stage.BAB:
@@ -325,6 +322,13 @@ class _Cascade:
                     return Stage.BAB
                 rough = count == 1  # the boxes of several are better made once, over the whole set
         return ""
+
+    def _question(self, case: Case) -> Question:
+        """The question of a case; rows that cannot move are left out of it, but not for a proof or for workers."""
+        if not self.task.recorded and self.task.branching is None:
+            with self._memory_of(STILL_ROWS):
+                return moving_question(self.graph, case, self.options, self.deadline)
+        return question_over(self.graph, case, self.options, self.deadline)
 
     def _stages(self, question: Question) -> tuple[str, ...]:
         """The stages after the attack that fit: of the cascade as far as the method says, or the one method alone."""
@@ -346,7 +350,7 @@ class _Cascade:
         open_, options = self._open(i), self.options
         if method is Method.JOINT and self.task.method == Stage.BAB:
             options = root_options(options)
-        objective = self._objective(torch.cat([target.C for target in open_]))
+        objective = self._objective(question, open_)
         with torch.no_grad():
             bound = lower_bounds(question, objective, method, options)
         problems = bound.boxes.problems
@@ -356,43 +360,37 @@ class _Cascade:
         counts = [len(target.d) for target in open_]
         sizes = terms(question, bound.boxes, objective, AFFINE)[0].split(counts)  # of all targets at once
         for target, size, rows in zip(open_, sizes, bound.lower[0].split(counts), strict=True):
-            target.require(self._guard(size + target.d.abs()))
+            target.require(guard(size + target.d.abs()))
             target.learn(rows)
         return bound
 
-    def _objective(self, rows: Tensor) -> Objective:
-        """Rows (m, *output shape) as objectives on the output."""
-        return Objective.dense(self.graph.output, rows.unsqueeze(0))
+    @staticmethod
+    def _objective(question: Question, targets: Sequence[Target]) -> Objective:
+        """The rows of all targets as objectives on the output."""
+        return Objective.dense(question.graph.output, torch.cat([target.C for target in targets]).unsqueeze(0))
 
-    def _terms(self, question: Question, boxes: Boxes, target: Target) -> Tensor:
-        """The sum of the absolute values of all terms of a pass, for each row of a target with its limit: (m,)."""
-        return terms(question, boxes, self._objective(target.C), AFFINE)[0] + target.d.abs()
+    def _to_third_order(self, question: Question, i: int, until: float) -> float:
+        """Zonotopes to third order for what is open, as `certify` makes them before any split; the seconds they take.
 
-    def _guard(self, sizes: Tensor) -> float:
-        """How far above its limit a bound of a target's rows has to be, whose terms have these sizes, (m,).
-
-        PROPERTY of the terms of a row, Σ |C_k|·|y_k| + |d| and those further back, pays for what a pass rounds, and for
-        what was rounded before it: a coefficient is off by 2^-53 of itself (2^-24 in float32), so C y by
-        2^-53·Σ |C_k|·|y_k|, a ten-thousandth of PROPERTY's share; limits are rounded up and need nothing
-        (`Inequality.scaled`). A mix λ·C, λ·d of m rows is off by (m + 1)·2^-53·Σ λ_i·(Σ_k |C_ik|·|y_k| + |d_i|), which
-        may be far more than its own terms where the rows cancel: whoever mixes pays PROPERTY of the rows' terms, mixed
-        (`_bound_mixes`).
+        The second attack keeps its share. What they do not close has the same tree as without them.
         """
-        largest = float(sizes.max())
-        return PROPERTY[self.dtype] * largest if math.isfinite(largest) else math.inf
-
-    def _bound_mixes(self, question: Question, boxes: Boxes, i: int) -> None:
-        """For conjunctions of several rows, the mix that promises most becomes a row of its own."""
-        for target in self._open(i):
-            if len(target.d) > 1:
-                weights = mix(question, boxes, target.C, target.d)
-                lost = float(weights @ self._terms(question, boxes, target))
-                target.add_mix(weights)
-                lost *= max(1.0, len(weights) / ROWS)
-                mixed = PROPERTY[self.dtype] * lost if math.isfinite(lost) else math.inf
-                target.require(max(mixed, self._guard(self._terms(question, boxes, target))))
-                with torch.no_grad():
-                    target.learn(lower_bound(question, boxes, self._objective(target.C), AFFINE)[0])
+        begin, open_, task = time.perf_counter(), self._open(i), self.task
+        seconds = (1 - self.budget.second) * max(0.0, min(until, self.deadline) - begin)
+        if not open_ or not is_meant(question, self.options):
+            return 0.0
+        why = third_order_refusal(question, seconds, proved=task.recorded, shared=task.branching is not None)
+        if why:
+            self._note_short(THIRD_ORDER, why)
+            return 0.0
+        with self._memory_of(THIRD_ORDER), torch.no_grad():
+            objective = self._objective(question, open_)
+            found = to_third_order(question, objective, self.options, seconds)
+            if found is not None:
+                for target, rows in zip(open_, found[0].split([len(each.d) for each in open_]), strict=True):
+                    target.learn_best(float((rows - target.d).max()))
+        self._timed(THIRD_ORDER, begin)
+        self.say(THIRD_ORDER, f"case {i + 1}: {len(self._open(i))} open")
+        return time.perf_counter() - begin
 
     def _may_branch_early(self, question: Question) -> bool:
         """Whether a tree over the boxes of `crown` is tried before `joint`, which would take longer than a small one.
@@ -462,7 +460,7 @@ class _Cascade:
         else:
             request = BranchRequest(i, question, bound.boxes, aim, search)
             outcome = self.task.branching.branch(request, accept, self._in_pieces(share, i, first))
-        self.domains += outcome.domains
+        self.trees.append(outcome)
         for target, lowest, limit in zip(open_, outcome.bound.tolist(), d.tolist(), strict=True):
             target.learn_best(lowest - limit)
         if record is not None:

@@ -160,6 +160,7 @@ def described(answer: Answer) -> dict[str, Any]:
         "bounds": [[_plain(x) for x in case] for case in answer.bounds],
         "nearest": _plain(answer.nearest),
         "domains": answer.domains,
+        "rates": answer.rates,
         "seconds": answer.seconds,
         "counterexample": None
         if answer.counterexample is None

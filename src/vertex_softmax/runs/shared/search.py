@@ -97,6 +97,7 @@ class _CaseSearch:
         opened = [k for k, parts in enumerate(self.ledger.counts()) if parts]
         self.aim = aim_order(request.case, like, goals, known, root, opened)
         self.bounded = 0
+        self.begin = time.monotonic()
         self.said = -math.inf
 
     def run(self, meanwhile: Callable[[], None]) -> Outcome:
@@ -135,6 +136,7 @@ class _CaseSearch:
             open=torch.tensor(self.ledger.counts(), device=like.device),
             domains=self.bounded,
             stopped=stopped,
+            seconds=time.monotonic() - self.begin,
         )
 
     def _give(self, end: float) -> None:

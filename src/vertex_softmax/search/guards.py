@@ -1,0 +1,62 @@
+"""How far above its limit a bound of a conjunction's rows has to be, and mixes of the rows with what they pay.
+
+Invariant: a guard is more than rounding can have added to a bound of the rows, or of the mix, that it is of.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable
+
+import torch
+from torch import Tensor
+
+from vertex_softmax.bounds.backward import lower_bound
+from vertex_softmax.bounds.boxes import Boxes
+from vertex_softmax.bounds.coefficients import Objective
+from vertex_softmax.bounds.guard import terms
+from vertex_softmax.bounds.question import Question
+from vertex_softmax.foundation.tolerances import PROPERTY
+from vertex_softmax.search.branching import AFFINE
+from vertex_softmax.search.mixing import mix
+from vertex_softmax.search.targets import Target
+
+ROWS = 1000
+"""The share of PROPERTY pays for mixes of this many rows of a conjunction; of more, as much more."""
+
+
+def guard(sizes: Tensor) -> float:
+    """How far above its limit a bound of a target's rows has to be, whose terms have these sizes, (m,).
+
+    PROPERTY of the terms of a row, Σ |C_k|·|y_k| + |d| and those further back, pays for what a pass rounds, and for
+    what was rounded before it: a coefficient is off by 2^-53 of itself (2^-24 in float32), so C y by
+    2^-53·Σ |C_k|·|y_k|, a ten-thousandth of PROPERTY's share; limits are rounded up and need nothing
+    (`Inequality.scaled`). A mix λ·C, λ·d of m rows is off by (m + 1)·2^-53·Σ λ_i·(Σ_k |C_ik|·|y_k| + |d_i|), which
+    may be far more than its own terms where the rows cancel: whoever mixes pays PROPERTY of the rows' terms, mixed
+    (`bound_mixes`).
+    """
+    largest = float(sizes.max())
+    return PROPERTY[sizes.dtype] * largest if math.isfinite(largest) else math.inf
+
+
+def row_terms(question: Question, boxes: Boxes, target: Target) -> Tensor:
+    """The sum of the absolute values of all terms of a pass, for each row of a target with its limit: (m,)."""
+    return terms(question, boxes, _objective(question, target), AFFINE)[0] + target.d.abs()
+
+
+def bound_mixes(question: Question, boxes: Boxes, targets: Iterable[Target]) -> None:
+    """For conjunctions of several rows, the mix that promises most becomes a row of its own."""
+    for target in targets:
+        if len(target.d) > 1:
+            weights = mix(question, boxes, target.C, target.d)
+            lost = float(weights @ row_terms(question, boxes, target))
+            target.add_mix(weights)
+            lost *= max(1.0, len(weights) / ROWS)
+            mixed = PROPERTY[question.dtype] * lost if math.isfinite(lost) else math.inf
+            target.require(max(mixed, guard(row_terms(question, boxes, target))))
+            with torch.no_grad():
+                target.learn(lower_bound(question, boxes, _objective(question, target), AFFINE)[0])
+
+
+def _objective(question: Question, target: Target) -> Objective:
+    return Objective.dense(question.graph.output, target.C.unsqueeze(0))

@@ -24,8 +24,8 @@ def growth(runs: Runs) -> list[str]:
     said = (
         f"Processor seconds on one thread, seconds on the GPU; before is the commit ae9444b; {found['machine']}. The "
         "networks have the random weights of torch's default initialisation, seed 0; Sapiens alone is trained, and is "
-        "asked with `goal=0`. The rows of the GPU are in float32, measured when its boxes were not rounded outward. The bound is "
-        f"the least of the margins. Exponents now: {', '.join(slopes)}."
+        "asked with `goal=0`. The rows of the GPU are in float32, measured when its boxes were not rounded outward. "
+        f"The bound is the least of the margins. Exponents now: {', '.join(slopes)}."
     )
     return [*table(head, cells), "", filled(said), "", f"Command: `{MEASURES['growth'].command}`"]
 

@@ -355,6 +355,10 @@ REFUSED: dict[str, tuple[onnx.ModelProto, str]] = {
     "division by 0": (one("Div", (2, 3), "x", np.zeros(3, np.float32)), "divides by zero"),
     "pad mode": (one("Pad", (2, 3), "x", ints(0, 1, 0, 1), mode="reflect"), "only the mode 'constant'"),
     "ceil": (one("AveragePool", (1, 2, 5), kernel_shape=[2], strides=[2], ceil_mode=1), "ceil_mode"),
+    "auto_pad and dilations": (
+        one("MaxPool", (1, 2, 9), kernel_shape=[3], auto_pad="SAME_UPPER", dilations=[2]),
+        "auto_pad with dilations",
+    ),
     "softcap and mask": (
         one("Attention", (1, 2, 4, 3), "x", "x", "x", floats(4, 4), opset=23, softcap=1.0),
         "softcap together with a mask",

@@ -211,6 +211,11 @@ MUTANTS: list[Mutant] = [
         "certificate/checker/test_images.py",
         {
             "a product without the errors of its factor": ("AffineImage.linear", "self.error @ far", "0.0"),
+            "unknowns that reach some numbers of a row alone are lost": (
+                "AffineImage.columns",
+                "block.any(0)",
+                "block.all(0)",
+            ),
             "the weights of an image are exact": ("AffineImage.linear", "STORED * (size @ far)", "0.0"),
             "an image without rounding": ("AffineImage.linear", "rounding(n) * (self.size @ far)", "0.0"),
             "factors of an image are exact": ("AffineImage.scaled", "STORED * size", "0.0"),

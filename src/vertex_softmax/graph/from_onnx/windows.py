@@ -75,6 +75,8 @@ def _max_pool(call: OnnxCall) -> Node:
     strides, dilations, pads = _window(call, kernel)
     if call.used > 1:
         raise Unsupported("its indices are used as an output")
+    if call.get("auto_pad", "NOTSET") != "NOTSET" and any(dilation > 1 for dilation in dilations):
+        raise Unsupported("auto_pad with dilations: onnxruntime pads as if there were none, unlike the ONNX standard")
     x, ceil = call[0], bool(call.get("ceil_mode", 0))
     try:
         windows = [

@@ -190,6 +190,8 @@ def test_files(tmp_path, monkeypatch) -> None:
     packed.write_bytes(gzip.compress(source.encode()))
     cut.write_bytes(gzip.compress(source.encode())[:-12])
     odd.write_bytes(source.encode() + b"; \xff\n")
+    model = tmp_path / "model.onnx"
+    model.write_bytes(b"\x08\x08\x12\x07pytorch\xff")
     assert same(read_vnnlib(plain), read_vnnlib(str(packed)))
     assert same(read_vnnlib(plain), read_vnnlib(gzip.compress(source.encode())))
     for path, said in (
@@ -198,6 +200,7 @@ def test_files(tmp_path, monkeypatch) -> None:
         (source, "is not a file"),
         (cut, "is a damaged gzip file"),
         (odd, "line 9: not UTF-8"),
+        (model, "seems to be a model, not a property"),
     ):
         with pytest.raises(InvalidValueError, match=said):
             read_vnnlib(path)

@@ -81,6 +81,10 @@ def _text(source: str | os.PathLike[str] | bytes) -> tuple[str, str]:
     try:
         text = data.decode("utf-8-sig")
     except UnicodeDecodeError as error:
+        if name.endswith((".onnx", ".onnx.gz")):
+            raise InvalidValueError(
+                f"{name} seems to be a model, not a property: give the model first, then a .vnnlib file"
+            ) from error
         line = data.count(b"\n", 0, error.start) + 1
         raise InvalidValueError(f"{name}, line {line}: not UTF-8 text; save the file as UTF-8") from error
     return name, text.replace("\r\n", "\n").replace("\r", "\n") if "\r" in text else text

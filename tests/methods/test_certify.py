@@ -12,7 +12,7 @@ from tests.bounds.networks import Config, samples, transformer
 from vertex_softmax.bounds.ascent import Ascent
 from vertex_softmax.bounds.branch_and_bound import Search
 from vertex_softmax.bounds.memory import Memory
-from vertex_softmax.foundation.errors import InvalidTypeError, InvalidValueError
+from vertex_softmax.foundation.errors import InvalidTypeError, InvalidValueError, UnsupportedModelError
 from vertex_softmax.graph import build
 from vertex_softmax.graph.ir import Graph
 from vertex_softmax.methods.options import Options
@@ -196,6 +196,10 @@ def test_unknown_names(graph: Graph) -> None:
         Options(batch=0)
     with pytest.raises(InvalidTypeError, match="the model is a dict"):
         certify({}, ball, 0)  # type: ignore[arg-type]
+    with pytest.raises(InvalidTypeError, match="Linear is a class: call it"):
+        certify(torch.nn.Linear, ball, 0)  # type: ignore[arg-type]
+    with pytest.raises(InvalidTypeError, match="weights alone: load them into the module"):
+        certify(torch.nn.Linear(2, 2).state_dict(), ball, 0)  # type: ignore[arg-type]
 
 
 def test_shapes_that_do_not_fit(graph: Graph) -> None:
@@ -209,3 +213,20 @@ def test_shapes_that_do_not_fit(graph: Graph) -> None:
     with pytest.raises(InvalidValueError, match="at least two class scores"):
         certify(one, LinfBall(torch.zeros(1, 2, 3).double(), 0.1), 0)
     assert bound(two, LinfBall(torch.zeros(1, 2, 3).double(), 0.1)).lower.shape == (1, 2, 2)
+
+
+class Words(torch.nn.Module):
+    """A model of token ids that fails on floats before its embedding does."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.words = torch.nn.Embedding(5, 4)
+
+    def forward(self, ids: Tensor) -> Tensor:
+        batch, tokens = ids.shape
+        return self.words(ids).reshape(batch, tokens, 4).mean(1)
+
+
+def test_floats_for_a_model_of_token_ids_are_told_of_token_sets() -> None:
+    with pytest.raises(UnsupportedModelError, match="if the model takes token ids, make a TokenBall"):
+        certify(Words().eval(), LinfBall(torch.rand(1, 3, 4), 0.1), 0)

@@ -140,7 +140,17 @@ def read(model: Model, *, kwargs: Mapping[str, Any] | None = None) -> Loaded:
         return _File(Path(model))
     raise InvalidTypeError(
         f"the model is a {type(model).__name__}; give a torch.nn.Module in eval mode, an ONNX file's path or a Graph"
+        + _remedy(model)
     )
+
+
+def _remedy(model: object) -> str:
+    """What may help whoever gave this in place of a model; it begins with a semicolon, or is empty."""
+    if isinstance(model, type) and issubclass(model, nn.Module):
+        return f"; {model.__name__} is a class: call it, and give the module that it makes"
+    if isinstance(model, Mapping) and model and all(isinstance(each, torch.Tensor) for each in model.values()):
+        return "; these are weights alone: load them into the module, with load_state_dict"
+    return ""
 
 
 def load(model: Model, input_set: InputSet) -> Graph:

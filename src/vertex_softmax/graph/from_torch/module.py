@@ -389,7 +389,12 @@ def traceable() -> Iterator[None]:
 
 
 ABOUT_IDS = "; if the model takes token ids, make a TokenBall or TokenChoices around them"
-"""What is added to the error of an embedding that was given floats."""
+"""What is added to the error of a module with an embedding that was given floats."""
+
+
+def _looks_up(module: nn.Module, error: Exception) -> bool:
+    """Whether the module may take token ids: the error names an embedding, or the module has one."""
+    return "embedding" in str(error) or any(isinstance(part, nn.Embedding) for part in module.modules())
 
 
 def _called(who: str, module: nn.Module, x: Tensor, mode: Mode = torch.no_grad) -> Tensor:
@@ -402,7 +407,7 @@ def _called(who: str, module: nn.Module, x: Tensor, mode: Mode = torch.no_grad) 
             raise UnsupportedModelError(
                 f"{who} cannot be called with {x.dtype} of shape {tuple(x.shape)}, of which the first number counts "
                 f"inputs (give x[None] for a single x): {type(error).__name__}: {error}"
-                + (ABOUT_IDS if x.is_floating_point() and "embedding" in str(error) else "")
+                + (ABOUT_IDS if x.is_floating_point() and _looks_up(module, error) else "")
             ) from error
     if not isinstance(value, Tensor):
         raise InvalidTypeError(f"the module returned {type(value).__name__}, not a tensor or logits")

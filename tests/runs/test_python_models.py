@@ -65,6 +65,7 @@ def test_a_file_with_such_a_name_is_never_code(tmp_path: Path) -> None:
         ("code.py:needs", "needs the arguments size;"),
         ("code.py:ready", "is a module itself"),
         ("code.py:text", "is a str"),
+        ("empty.py:f", "has no 'f'; it has no functions of its own"),
         ("absent.py:f", "there is no file"),
         ("absent_package.module:f", "no module 'absent_package'"),
         ("faulty.py:f", "SyntaxError"),
@@ -73,6 +74,7 @@ def test_a_file_with_such_a_name_is_never_code(tmp_path: Path) -> None:
 )
 def test_what_is_no_model(place: Path, monkeypatch: pytest.MonkeyPatch, name: str, text: str) -> None:
     monkeypatch.chdir(place)
+    (place / "empty.py").write_text("from math import sqrt\n")
     (place / "faulty.py").write_text("def f(:\n")
     (place / "importing.py").write_text("import no_such_thing_here\n")
     with pytest.raises(VertexError, match=text):

@@ -175,7 +175,7 @@ def _function(code: ModuleType, place: str, name: str) -> Any:
     found = getattr(code, name, None)
     if found is None:
         own = [key for key, value in vars(code).items() if callable(value) and _defined(value, code)]
-        raise InvalidValueError(f"{place} has no {name!r}; it has {_listed(own) or 'no functions'}")
+        raise InvalidValueError(f"{place} has no {name!r}; it has {_listed(own) or 'no functions of its own'}")
     if isinstance(found, nn.Module):
         raise InvalidTypeError(f"{place}:{name} is a module itself; give a function without arguments that returns it")
     if not callable(found):

@@ -63,7 +63,7 @@ class CertificationDict(TypedDict):
     counts: dict[str, int]
     seconds: dict[str, float | None]
     peak_bytes: int | None
-    effort: dict[str, int]
+    effort: dict[str, float]
     inputs: list[InputRow]
     lower: list[list[float | None]]
     clean: list[list[float | None]]

@@ -96,7 +96,7 @@ def verdicts_of(margins: Margins, classes: Classes) -> tuple[tuple[Verdict, ...]
             verdicts.append(Verdict.UNKNOWN)
             reasons.append(
                 f"the margin bound {least:.6g} to class {target} is positive, but rounding may have "
-                f"taken more: it has to be above {needed:.6g}"
+                f"taken more: it has to be above {needed:.6g}; a smaller set, or another method, may help"
             )
         else:
             verdicts.append(Verdict.UNKNOWN)

@@ -33,10 +33,10 @@ function timeChart() {
     $("time-readout").textContent = "No instance is decided.";
     return;
   }
-  const min = Math.max(1e-3, all[0] / 1.5), max = Math.max(all.at(-1), ...found.timeout.map((x) => x ?? 0)) * 1.1;
+  const min = Math.max(1e-3, all[0] / 1.5), longest = Math.max(all.at(-1), ...found.timeout.map((x) => x ?? 0)), max = longest * 1.1;
   const points = (ts) => [{ x: min, y: 0 }, ...ts.map((t, k) => ({ x: Math.max(min, t), y: k + 1 })), { x: max, y: ts.length }];
   const series = lines.map((l) => ({ ...l, points: points(l.times) }));
-  const stops = Array.from({ length: 121 }, (_, k) => min * (max / min) ** (k / 120));
+  const stops = Array.from({ length: 121 }, (_, k) => min * (longest / min) ** (k / 120));
   let at = 120;
   const within = (ts, t) => ts.filter((x) => x <= t).length;
   const tell = (k) => lines.filter((l) => !state.hidden.has(l.name)).map((l) => ({ ...l, text: `${count(within(l.times, stops[k] * 1.000001))}` }));

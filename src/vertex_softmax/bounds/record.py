@@ -24,6 +24,7 @@ from vertex_softmax.ops.interval import Interval
 
 if TYPE_CHECKING:
     from vertex_softmax.bounds.aims import Outcome
+    from vertex_softmax.bounds.halving import ClosedBox
     from vertex_softmax.bounds.question import Question
 
 Resume = Callable[[Sequence[Part], Sequence[float], float], "Outcome"]
@@ -97,6 +98,8 @@ class Record:
         """objectives of which some part is open: their leaves do not cover the set"""
         self.narrowed: dict[int, NarrowedTree | RestRecord] = {}
         """objectives that were decided over a narrower set (narrowed_search.py), and how"""
+        self.halves: dict[int, list[ClosedBox]] = {}
+        """objectives that were decided over smaller boxes of the input (halving.py), and these, which cover the set"""
         self._resume: Resume | None = None
         self._stored: dict[tuple[object, ...], Tensor] = {}
 
@@ -107,7 +110,7 @@ class Record:
     def decides(self, objective: int) -> bool:
         """Whether the objective is decided by what is recorded here."""
         by_leaves = objective not in self.open and any(leaf.objective == objective for leaf in self.leaves)
-        return by_leaves or objective in self.narrowed
+        return by_leaves or objective in self.narrowed or objective in self.halves
 
     def drop(self, pieces: Sequence[Part]) -> None:
         """Forget the leaves that lie in one of these parts."""
@@ -122,7 +125,13 @@ class Record:
         self.leaves = [leaf for leaf in self.leaves if leaf.objective not in gone]
         self.functionals = {k: each for k, each in self.functionals.items() if k not in gone}
         self.narrowed = {k: each for k, each in self.narrowed.items() if k not in gone}
+        self.halves = {k: each for k, each in self.halves.items() if k not in gone}
         self._stored.clear()
+
+    def note_halves(self, closed: Sequence[ClosedBox], objectives: Iterable[int]) -> None:
+        """Note the boxes of the input over which some objectives were decided."""
+        for k in objectives:
+            self.halves[k] = [each for each in closed if k in each.objectives]
 
     def note_late(self, entries: AscendedEntries) -> None:
         """Note how the box was optimised that the last exact splits cut."""

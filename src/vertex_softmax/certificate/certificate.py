@@ -60,6 +60,8 @@ class CertificatePart:
     """the set, a batch of one, if it is not that box; of a kind that `input_sets.checked_set` knows"""
     searches: tuple[Searched, ...] = ()
     """searches over the set, each of which has excluded some of the cases: the proof begins with their trees"""
+    numbers: tuple[int, ...] | None = None
+    """if this is one of several parts in the place of another (halved_parts.py): which of its cases these are"""
 
     def weighed(self) -> list[ForbiddenCase]:
         """The cases, with the weights that the searches have used where they have none."""
@@ -140,9 +142,16 @@ class Effort:
     """when to give up, on the clock of time.perf_counter; it is looked at between steps"""
     memory: Memory = dataclasses.field(default_factory=Memory)
     """what a proof may take; NotEnoughMemoryError if it may need more"""
+    brief: bool = False
+    """whether it ends where one kind of boxes and one ascent are not enough: whoever asks takes smaller sets then"""
     lean: bool = False
     """whether boxes that take less time are tried first, where there are many scores: proved margins are smaller"""
 
+
+HALF = Ascent(steps=20)
+"""The ascent over one of many small boxes: another half is sooner bounded than another forty steps are done."""
+DEEPEST = 20
+"""How often a part over a box of a search is halved again at most."""
 
 Report = Callable[[str], None]
 """Called with a sentence about the progress of a proof."""
@@ -164,10 +173,14 @@ def prove(
     begin, effort = time.perf_counter(), effort or Effort()
     require_room(graph, effort.memory, forward=forward_first(graph), search=effort.search)
     try:
-        provers = [_prove(graph, part, effort, report or (lambda _: None)) for part in parts]
+        proved = [_prove_halved(graph, part, effort, report or (lambda _: None)) for part in parts]
     except checker.Rejected as error:  # the checker could not bound the network at all
         return Proof(None, ((-math.inf,),), {"prove": time.perf_counter() - begin}, str(error))
-    margins = tuple(tuple(float(x) for x in prover.margins) for prover in provers)
+    margins = tuple(
+        tuple(min(cases) for cases in zip(*(prover.margins.tolist() for prover in each), strict=True))
+        for each in proved
+    )
+    provers = [prover for each in proved for prover in each]
     seconds = {"prove": time.perf_counter() - begin}
     if not provers or not min(prover.margin for prover in provers) > 0:
         return Proof(None, margins, seconds)
@@ -179,6 +192,33 @@ def prove(
         if not finding.accepted:
             return Proof(None, (*margins, (margin,)), seconds, finding.reason)
     return Proof(Certificate(data, margin), margins, seconds)
+
+
+def _prove_halved(graph: Graph, part: CertificatePart, effort: Effort, report: Report) -> list[Prover]:
+    """The provers of boxes that cover a part: of the part itself, unless it is one of several and is not proved so.
+
+    A search has bounded that part otherwise than the checker does, and as near to its limits as it could: the checker
+    has it proved in halves, or in halves of these, rather than by a tree for each.
+    """
+    if part.numbers is None or part.searches or effort.search is None:
+        return [_prove(graph, part, effort, report)]
+    ascent = HALF if effort.ascent.steps else effort.ascent
+    brief = dataclasses.replace(effort, search=None, best=False, ascent=ascent, brief=True)
+    left, provers = [(part.lower, part.upper, 0)], list[Prover]()
+    while left:
+        lower, upper, depth = left.pop()
+        prover = _prove(graph, dataclasses.replace(part, lower=lower, upper=upper), brief, report)
+        edge = int((upper - lower).argmax())
+        middle = lower.flat[edge] + (upper.flat[edge] - lower.flat[edge]) / 2
+        if not prover.open() or depth >= DEEPEST or not lower.flat[edge] < middle < upper.flat[edge]:
+            provers.append(prover)
+            if prover.open():  # there is no proof, whatever becomes of the others
+                break
+            continue
+        below, above = upper.copy(), lower.copy()
+        below.flat[edge] = above.flat[edge] = middle
+        left += [(lower, below, depth + 1), (above, upper, depth + 1)]
+    return provers
 
 
 def _prove(graph: Graph, part: CertificatePart, effort: Effort, report: Report) -> Prover:
@@ -193,7 +233,7 @@ def _prove(graph: Graph, part: CertificatePart, effort: Effort, report: Report) 
         best = _prove_lean(graph, part, effort, report)
         if not best.open():
             return best
-    for rules in RULES:
+    for rules in RULES[:1] if effort.brief else RULES:
         if effort.deadline is not None and time.perf_counter() > effort.deadline:
             raise OutOfTimeError("the time is spent before a proof was found")
         prover = Prover(graph, part.lower, part.upper, rules, effort.deadline, region=part.region)
@@ -207,7 +247,7 @@ def _prove(graph: Graph, part: CertificatePart, effort: Effort, report: Report) 
             _by_narrowing(prover, part, effort, report, search=rules == RULES[-1])
         if prover.open() or effort.best:
             prover.by_ascent(effort.ascent, effort.pieces, everything=effort.best)
-        if prover.open() and not effort.best:
+        if prover.open() and not (effort.best or effort.brief):
             longer = dataclasses.replace(effort.ascent, steps=LONGER * effort.ascent.steps)
             prover.by_ascent(longer, effort.pieces)
         if not part.was_narrowed:

@@ -4,8 +4,9 @@ Invariant: `missing` returns an empty text only if every input and output for wh
 conjunctions is true lies in a set of the certificate and makes one of its cases true. So an accepted certificate proves
 the specification.
 
-A conjunction is covered by a part whose set contains the specification's box and one of whose cases follows from the
-conjunction: every row of the case is a positive multiple of one of the inequalities, with a limit that is not lower.
+A conjunction is covered by a part whose set contains the specification's box, or by several whose boxes cover it, each
+with a case that follows from the conjunction: every row of the case is a positive multiple of one of the inequalities,
+with a limit that is not lower.
 The certificate may prove more than the specification asks: wider boxes, higher limits, fewer rows, other parts.
 
 Certificates are compared with sets as well (`not_covered`): every point of the set that is asked about is in one part.
@@ -22,7 +23,7 @@ import numpy as np
 from vertex_softmax.certificate.checker.claim import cases_of
 from vertex_softmax.certificate.checker.file import File, Rejected
 from vertex_softmax.certificate.checker.input_sets import CheckedSet, read_set
-from vertex_softmax.certificate.containment import contains, contains_box
+from vertex_softmax.certificate.containment import are_covering, contains, contains_box
 from vertex_softmax.foundation.errors import InvalidValueError
 from vertex_softmax.specs.property import Case, Conjunction, Inequality, Property, shown
 
@@ -66,15 +67,26 @@ def missing(file: File, prop: Property) -> str:
     for number, case in enumerate(prop.cases, 1):
         box = f"box {number} of {len(prop.cases)} of the specification"
         containing = [part for part in parts if part.contains(case)]
-        if case.conjunctions and not containing:
+        if case.conjunctions and not containing and not _are_covering(parts, case):
             return f"no part of the certificate contains {box}: {_outside(case, parts)}"
         count = len(case.conjunctions)
         for index, conjunction in enumerate(case.conjunctions, 1):
             rows = _limits(conjunction.inequalities)
-            if not any(part.excludes(rows) for part in containing):
+            if any(part.excludes(rows) for part in containing):
+                continue
+            if not _are_covering([part for part in parts if part.excludes(rows)], case):
                 what = f"conjunction {index} of {count}" if count > 1 else "the property"
                 return f"in {box}, the certificate does not exclude {what}: {_in_words(conjunction)}"
     return ""
+
+
+def _are_covering(parts: Sequence[_CoveredPart], case: Case) -> bool:
+    """Whether those of the parts that are boxes cover the specification's box together."""
+    boxes = [part for part in parts if part.given.kind == "box"]
+    if not boxes:
+        return False
+    lowers, uppers = np.stack([box.lower for box in boxes]), np.stack([box.upper for box in boxes])
+    return are_covering(case.lower.reshape(-1), case.upper.reshape(-1), lowers, uppers)
 
 
 def not_covered(file: File, asked: CheckedSet) -> str:

@@ -1,7 +1,8 @@
 """Whether one set of inputs lies in another, in exact arithmetic, without any tolerance.
 
-Invariant: `contains` returns an empty text, and `contains_box` True, only if every real point of the inner set is a
-point of the outer one. They may miss it: sets of different kinds are compared by the box around the inner one.
+Invariant: `contains` returns an empty text, and `contains_box` and `are_covering` True, only if every real point of the
+inner set is a point of the outer one, or of one of the outer ones. They may miss it: sets of different kinds are
+compared by the box around the inner one, and covers that are too many pieces are given up.
 """
 
 from __future__ import annotations
@@ -14,6 +15,8 @@ from numpy.typing import NDArray
 from vertex_softmax.certificate.checker.input_sets import CheckedBalls, CheckedChoices, CheckedSet
 
 Floats = NDArray[np.float64]
+PIECES = 64
+"""Into so many times as many pieces as there are boxes a box is cut at most, to see whether these cover it."""
 
 
 def contains_box(outer: CheckedSet, lower: Floats, upper: Floats) -> bool:
@@ -42,6 +45,53 @@ def _in_balls(outer: CheckedBalls, low: Floats, high: Floats) -> bool:
             return False
         sums[k] = sums.get(k, Fraction(0)) + ((off / r) ** outer.norm if off else 0)
     return all(total <= 1 for total in sums.values())
+
+
+def are_covering(lower: Floats, upper: Floats, lowers: Floats, uppers: Floats) -> bool:
+    """Whether boxes from lowers to uppers, (boxes, inputs), cover the box from lower to upper, (inputs,).
+
+    The box is cut along faces of the boxes until one of them holds each piece. Boxes are closed, and so are pieces:
+    both pieces of a cut have the points of its plane.
+    """
+    waiting = [(lower, upper, np.arange(len(lowers)))]
+    left = PIECES * (len(lowers) + 1)
+    while waiting:
+        low, high, which = waiting.pop()
+        meets = np.where(low < high, (lowers[which] < high) & (uppers[which] > low), True)
+        meets &= (lowers[which] <= high) & (uppers[which] >= low)
+        which = which[meets.all(1)]
+        if ((lowers[which] <= low) & (high <= uppers[which])).all(1).any():
+            continue
+        cut = _cut(low, high, lowers[which], uppers[which])
+        left -= 1
+        if cut is None or left <= 0:
+            return False
+        number, at = cut
+        below, above = high.copy(), low.copy()
+        below[number] = above[number] = at
+        waiting += [(low, below, which), (above, high, which)]
+    return True
+
+
+def _cut(low: Floats, high: Floats, lowers: Floats, uppers: Floats) -> tuple[int, float] | None:
+    """A face strictly inside a box that goes through the fewest of the other boxes, and then halves them best.
+
+    (number, place); None if no box has a face there: then none of them holds all of the box, or one does.
+    """
+    best: tuple[int, int, int, float] | None = None
+    for number in np.flatnonzero(low < high):
+        starts, ends = np.sort(lowers[:, number]), np.sort(uppers[:, number])
+        faces = np.unique(np.concatenate([starts, ends]))
+        faces = faces[(low[number] < faces) & (faces < high[number])]
+        if not len(faces):
+            continue
+        before = np.searchsorted(ends, faces, "right")  # boxes that end at the face or before it
+        through = np.searchsorted(starts, faces, "left") - before
+        after = len(starts) - before - through
+        k = int(np.lexsort((np.abs(before - after), through))[0])
+        found = (int(through[k]), int(abs(before[k] - after[k])), int(number), float(faces[k]))
+        best = found if best is None or found < best else best
+    return None if best is None else best[2:]
 
 
 def contains(outer: CheckedSet, inner: CheckedSet) -> str:

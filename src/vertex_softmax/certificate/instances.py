@@ -17,6 +17,7 @@ import numpy as np
 from vertex_softmax.certificate.certificate import CertificatePart, Effort, Proof, Report, prove
 from vertex_softmax.certificate.checker.file import File
 from vertex_softmax.certificate.forbidden_case import ForbiddenCase
+from vertex_softmax.certificate.halved_parts import parts_of
 from vertex_softmax.certificate.lowering import lowered
 from vertex_softmax.certificate.planting import Searched
 from vertex_softmax.foundation.errors import UnsupportedModelError
@@ -43,13 +44,13 @@ def prove_instance(
     `searches`: those that have excluded conjunctions of the property, whose trees are proved.
     """
     shape, prop = instance.graph.input.shape, instance.prop
-    parts = []
+    parts: list[CertificatePart] = []
     for i, case in enumerate(prop.cases):
         if case.conjunctions:
             cases = [_case(conjunction, prop.outputs) for conjunction in case.conjunctions]
             found = tuple(_searched(search, case, cases) for search in searches if search.case == i)
             lower, upper = (np.array(end).reshape(shape) for end in (case.lower, case.upper))
-            parts.append(CertificatePart(lower, upper, cases, searches=found))
+            parts += parts_of(CertificatePart(lower, upper, cases, searches=found))
     about = {"model": {"sha256": instance.model_hash, "file": name}}
     return prove(instance.graph, parts, effort, about=about, report=report)
 

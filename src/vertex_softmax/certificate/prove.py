@@ -355,7 +355,8 @@ class Prover:
         A = torch.from_numpy(self.objectives(which)).reshape(len(which), *self.graph.output.shape)
         goals = limits + LEAF * (1 + limits.abs())
         root = Bound(torch.full_like(limits, -torch.inf).unsqueeze(0), over.boxes)
-        search = dataclasses.replace(search, narrowing=0.0)  # whoever proves narrows by itself (narrowed_proofs.py)
+        # whoever proves narrows by itself (narrowed_proofs.py), and halves of the input are parts of the certificate
+        search = dataclasses.replace(search, narrowing=0.0, halving=0.0)
         options, record = Options(pieces=pieces, search=search), Record()
         branch(over.question, root, Aim(A, goals=goals), options, Watchers(progress=report, record=record))
         self.by_search(Searched(over.question.on_parts(), rules_of(options), record, dict(enumerate(which))))
@@ -363,8 +364,9 @@ class Prover:
     def by_search(self, searched: Searched) -> None:
         """Cases that a search has excluded, by its trees; where a leaf does not prove, the search goes on."""
         self._late_box(searched)
+        record = searched.record
         for objective, case in searched.cases.items():
-            if objective not in searched.record.open and objective not in searched.record.narrowed:
+            if not any(objective in decided for decided in (record.open, record.narrowed, record.halves)):
                 self._plant(searched, objective, case)
 
     def _plant(self, searched: Searched, objective: int, case: int) -> None:

@@ -28,6 +28,7 @@ from vertex_softmax.bounds.subtrees import Subtrees
 from vertex_softmax.foundation.tolerances import VERDICT
 from vertex_softmax.methods.bound import Bound
 from vertex_softmax.methods.boxes import tightened_boxes
+from vertex_softmax.methods.halving import by_halving
 from vertex_softmax.methods.joint import joint
 from vertex_softmax.methods.options import JointParts, Options
 from vertex_softmax.methods.third_order import to_third_order
@@ -101,10 +102,31 @@ def branch(
 ) -> Outcome:  # fmt: skip
     """Branch and bound over the boxes of a bound, by the affine vertex rule; `search` in place of the options' own.
 
-    Before that the set is narrowed for each objective, where that is possible. rough: the boxes are not those of
-    `joint`, which are made then, for each objective over what is left of the set.
+    Before that the input's box is cut into halves, where few of its numbers vary, and then the set is narrowed for each
+    objective, where that is possible. rough: the boxes are not those of `joint`, which are made then, for each
+    objective over what is left of the set.
     """
-    watchers, search, rules = watchers or Watchers(), search or options.search, rules_of(options)
+    watchers, search = watchers or Watchers(), search or options.search
+    options = dataclasses.replace(options, search=search)
+    halved = None if root.boxes.problems else by_halving(question, aim, options, watchers, search.seconds)
+    if halved is None:
+        return _branch_inside(question, root, aim, options, watchers, rough=rough)
+    if halved.witness is not None or not int(halved.open.sum()):
+        return halved
+    if search.seconds is not None:
+        options = dataclasses.replace(
+            options, search=dataclasses.replace(search, seconds=max(0.0, search.seconds - halved.seconds))
+        )
+    known = halved.bound if aim.known is None else torch.fmax(aim.known, halved.bound)
+    aim = dataclasses.replace(aim, known=known)
+    return _branch_inside(question, root, aim, options, watchers, rough=rough).after(halved)
+
+
+def _branch_inside(
+    question: Question, root: Bound, aim: Aim, options: Options, watchers: Watchers, *, rough: bool
+) -> Outcome:
+    """`branch` without halves of the input: by narrowing the set, and by splits inside of the network."""
+    search, rules = options.search, rules_of(options)
     possible = question.batch == 1 and isinstance(question.given, BoxRegion) and not root.boxes.problems
     if possible and search.narrowing > 0:
 

@@ -17,6 +17,7 @@ import torch
 from vertex_softmax.bounds.ascent import Ascent
 from vertex_softmax.certificate.certificate import Certificate, CertificatePart, Effort, Proof, prove
 from vertex_softmax.certificate.forbidden_case import ForbiddenCase
+from vertex_softmax.certificate.halved_parts import parts_of
 from vertex_softmax.certificate.planting import Searched
 from vertex_softmax.graph.identity import graph_identity
 from vertex_softmax.graph.ir import Graph
@@ -53,11 +54,11 @@ class Batch:
     searches: KeptSearches = dataclasses.field(default_factory=KeptSearches)
     """those that have decided: a proof begins with their trees"""
 
-    def part(self, region: Region, cases: Sequence[ForbiddenCase]) -> CertificatePart:
-        """What is to be proved over the set of one input, and the searches over that set."""
+    def parts(self, region: Region, cases: Sequence[ForbiddenCase]) -> list[CertificatePart]:
+        """What is to be proved over the set of one input, with the searches over that set; several parts cover it."""
         numbers = {k: k for k in range(len(cases))}
         found = (Searched(each.question, each.rules, each.record, numbers) for each in self.searches.over(region))
-        return dataclasses.replace(CertificatePart.over(region, cases), searches=tuple(found))
+        return parts_of(dataclasses.replace(CertificatePart.over(region, cases), searches=tuple(found)))
 
 
 def with_proofs(found: Certification, batch: Batch, options: Options, told: Told, *, rigorous: bool) -> Certification:
@@ -82,13 +83,13 @@ def with_proofs(found: Certification, batch: Batch, options: Options, told: Told
         like = torch.zeros(1, dtype=torch.float64, device=classes.labels.device)
         rows = classes.at(slice(b, b + 1)).objectives(math.prod(graph.output.shape), like)[0].cpu().numpy()
         cases = [ForbiddenCase(row[None], np.zeros(1), np.ones(1)) for row in rows]
-        parts = [batch.part(region.at(slice(b, b + 1)), cases) for region in batch.regions]
+        parts = [part for region in batch.regions for part in batch.parts(region.at(slice(b, b + 1)), cases)]
         begin = time.perf_counter()
         own_effort = effort if verdict is Verdict.VERIFIED else dataclasses.replace(effort, search=None)
         proof = prove(graph, parts, own_effort, about=about)
         seconds["proofs"] = seconds.get("proofs", 0.0) + time.perf_counter() - begin
         if rigorous:
-            proved = _over_all(proof, len(parts), len(others))
+            proved = _over_all(proof, parts, len(others))
             bounds[b, others] = torch.tensor(proved, dtype=bounds.dtype, device=bounds.device)
         certificates[b] = proof.certificate
         verdicts[b], reasons[b] = _judged(proof, verdict, reasons[b])
@@ -99,12 +100,17 @@ def with_proofs(found: Certification, batch: Batch, options: Options, told: Told
     return dataclasses.replace(found, certificates=tuple(certificates), **changed)  # type: ignore[arg-type]
 
 
-def _over_all(proof: Proof, parts: int, cases: int) -> list[float]:
-    """What is proved of each case over all parts; −inf if that is not known of some part."""
-    margins = proof.margins[:parts]
-    if len(margins) < parts or any(len(part) != cases for part in margins):
-        return [-math.inf] * cases
-    return [min(each) for each in zip(*margins, strict=True)]
+def _over_all(proof: Proof, parts: Sequence[CertificatePart], cases: int) -> list[float]:
+    """What is proved of each case over all parts that have it; −inf if that is not known of some part."""
+    lowest = [math.inf] * cases
+    for k, part in enumerate(parts):
+        numbers = range(cases) if part.numbers is None else part.numbers
+        margins = proof.margins[k] if k < len(proof.margins) else ()
+        if len(margins) != len(numbers):
+            return [-math.inf] * cases
+        for number, margin in zip(numbers, margins, strict=True):
+            lowest[number] = min(lowest[number], margin)
+    return [margin if margin < math.inf else -math.inf for margin in lowest]
 
 
 def _judged(proof: Proof, verdict: Verdict, reason: str) -> tuple[Verdict, str]:

@@ -40,6 +40,9 @@ LONGEST = 8
 shrink, however small the slopes along them are."""
 FIRST = 256
 """After bounding so many boxes it is asked for the first time what the halving promises."""
+AT_ONCE = 16
+"""Boxes are halved again before they are bounded, as long as there are no more than so many: together they take hardly
+longer than one."""
 SHOWN = 3
 """At most how many points of a batch of boxes are shown to `Watchers.accept`."""
 
@@ -103,7 +106,8 @@ class InputHalving:
         self.limits, self.watchers = limits, watchers
         count, like = len(aim.objectives), aim.objectives
         self.goals = like.new_zeros(count) if aim.goals is None else aim.goals
-        self.known = like.new_full((count,), -math.inf) if aim.known is None else aim.known.nan_to_num(-math.inf)
+        known = like.new_full((count,), -math.inf) if aim.known is None else aim.known
+        self.known = torch.where(known.isnan(), -math.inf, known)
         self.closed = torch.where(self.known > self.goals, self.known, math.inf)
         """by objective: the least bound over the boxes in which it was closed"""
         self.noted: list[ClosedBox] = []
@@ -160,42 +164,49 @@ class InputHalving:
 
     def _advance(self) -> None:
         """Bound both halves of the worst boxes, which stay what they are if that does not come to its end."""
-        taken = [heapq.heappop(self.waiting) for _ in range(min(len(self.waiting), max(1, self.limits.width // 2)))]
+        count = min(len(self.waiting), max(1, self.limits.width // 2))
+        taken = [heapq.heappop(self.waiting) for _ in range(count)]
         try:
-            halves, possible = self._halved(taken)
-            whole = [half for half, some in zip(taken, possible, strict=True) if some]
-            if whole:
-                lower = torch.stack([half.lower for half in whole])
-                self._take_in(halves, lower.repeat_interleave(2, 0))
+            halves, stuck = self._halved(taken)
+            smaller = halves
+            while smaller and 2 * len(halves) <= min(AT_ONCE, self.limits.width):
+                smaller, points = self._halved(halves)
+                halves = smaller + points  # a box without halves is bounded itself, once
+            if halves:
+                self._take_in(halves)
         except BaseException:
             for half in taken:
                 heapq.heappush(self.waiting, half)
             raise
-        self.stuck += [half for half, some in zip(taken, possible, strict=True) if not some]
+        self.stuck += stuck
 
-    def _halved(self, taken: list[_Half]) -> tuple[Tensor, list[bool]]:
-        """Both halves of each box that has any, (2 n, 2, inputs), one after the other, and which boxes have."""
-        ends = torch.stack([half.ends for half in taken])
-        slope = torch.stack([half.slope for half in taken]).abs().nan_to_num(0.0, 0.0)  # NaN, infinite: not known
+    def _halved(self, boxes: list[_Half]) -> tuple[list[_Half], list[_Half]]:
+        """Both halves of each box, one after the other, with what is known of it; and the boxes that have none."""
+        ends = torch.stack([box.ends for box in boxes])
+        slope = torch.stack([box.slope for box in boxes]).abs().nan_to_num(0.0, 0.0)  # NaN, infinite: not known
         length = ends[:, 1] - ends[:, 0]
         middle = ends[:, 0] + length / 2
         inside = (ends[:, 0] < middle) & (middle < ends[:, 1])
         share = torch.where(inside, length / torch.where(self.first > 0, self.first, torch.ones_like(length)), 0.0)
         long = inside & (share >= share.amax(1, keepdim=True) / LONGEST)
-        # where nothing is known of the slopes, the longest edge
         reach = slope * length
-        reach = torch.where(reach.amax(1, keepdim=True) > 0, reach, share)
-        edge = torch.where(long, reach, -torch.ones_like(reach)).argmax(1)
-        rows = torch.arange(len(taken), device=ends.device)
-        at = middle[rows, edge]
-        below, above = ends.clone(), ends.clone()
-        below[rows, 1, edge] = at
-        above[rows, 0, edge] = at
-        possible = inside.any(1)
-        return torch.stack([below, above], 1)[possible].flatten(0, 1), possible.tolist()
+        reach = torch.where(reach.amax(1, keepdim=True) > 0, reach, share)  # without slopes the longest edge
+        edges = torch.where(long, reach, -torch.ones_like(reach)).argmax(1).tolist()
+        halves: list[_Half] = []
+        stuck: list[_Half] = []
+        for k, (box, edge, possible) in enumerate(zip(boxes, edges, inside.any(1).tolist(), strict=True)):
+            if not possible:
+                stuck.append(box)
+                continue
+            for end in (1, 0):
+                cut = box.ends.clone()
+                cut[end, edge] = middle[k, edge]
+                halves.append(box._replace(ends=cut))
+        return halves, stuck
 
-    def _take_in(self, ends: Tensor, known: Tensor) -> None:
-        """Bound boxes (n, 2, inputs), of which bounds (n, S) are known, and put down what is open of them."""
+    def _take_in(self, boxes: list[_Half]) -> None:
+        """Bound boxes, of which the bounds of what is around them are known, and put down what is open of them."""
+        ends, known = torch.stack([box.ends for box in boxes]), torch.stack([box.lower for box in boxes])
         shape = self.question.graph.input.shape
         lower, upper = (end.reshape(len(ends), *shape) for end in (ends[:, 0], ends[:, 1]))
         question = self.question.about(BoxRegion(lower, upper))

@@ -109,7 +109,7 @@ class Outcome:
     """the index of the objective that `witness` breaks"""
     passes: int | None = None
     """how many bounds of parts were computed, counting splits that were only tried and every step of an ascent; None if
-    only the parts were counted"""
+    that is not known, because workers report only their parts"""
     seconds: float = 0.0
     """time spent on bounding parts and on making their boxes, without attacks and the callbacks of `Watchers`"""
 

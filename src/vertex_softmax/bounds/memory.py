@@ -62,9 +62,7 @@ class Memory:
         return self.bytes or (1 << 25 if device.type == "cpu" else 1 << 32)
 
     def most_inputs(self, need: int, once: int) -> int | None:
-        """How many inputs fit in `total` if each needs `need` bytes and all share `once` bytes; None if there is no
-        limit.
-        """
+        """How many inputs fit if each needs `need` bytes and all share `once` bytes; None if there is no limit."""
         return None if self.total is None else max(0, (self.total - once) // max(1, need))
 
     def refusal(self, what: str, need: int) -> str:
@@ -82,10 +80,7 @@ class Memory:
         return asked if self.total is None else max(1, min(asked, self.total // 4))
 
     def most_pairs(self, item: int) -> int:
-        """How many coefficients of products of two unknowns the largest node has, for one input.
-
-        `varying`: how many numbers of the input vary.
-        """
+        """How many coefficients of products of the input's unknowns a node may have, each of `item` bytes."""
         if self.total is None:
             return MOST_PAIR_NUMBERS
         return min(MOST_PAIR_NUMBERS, self.total // (4 * PAIR_ARRAYS * item))
@@ -144,7 +139,10 @@ PAIR_ARRAYS = 9
 
 
 def pair_numbers(graph: Graph, varying: int) -> int:
-    """How many coefficients of products the largest node has, for one input of which so many numbers vary."""
+    """How many coefficients of products of two unknowns the largest node has, for one input.
+
+    `varying`: how many numbers of the input vary.
+    """
     return varying * (varying - 1) // 2 * max(math.prod(node.shape) for node in graph.nodes())
 
 

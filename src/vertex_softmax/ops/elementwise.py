@@ -1,7 +1,7 @@
-"""Functions of one number: between two lines over the interval of its argument (lines.py).
+"""Functions of one number, bounded by two lines over the interval of the argument (lines.py).
 
-Adding one: a class with `evaluate`, `derivative`, and `lines`: convex, concave, or with the pieces where it is so.
-Outside its domain (1/x over an interval with 0 in it, √ and log of negative numbers) an interval is NaN: no bound.
+To add one, write a class with `evaluate`, `derivative` and `lines`: convex, concave, or with the pieces where it is so.
+Outside its domain (1/x over an interval with 0, √ and log of negative numbers) an interval is NaN: there is no bound.
 """
 
 from __future__ import annotations
@@ -86,7 +86,7 @@ class Elementwise(Splittable, Propagating):
         return bent_by_best(x, self.derivatives, box, other, origin)
 
     def parabola(self, x: Zonotope, box: Interval) -> Parabola | None:
-        """About the centre of x, for all numbers of x in a box; None if there is none."""
+        """The parabola around the centre of x, for all numbers of x in a box; None if there is none."""
         at = self.derivatives(x.centre)
         if at is None:
             return None
@@ -140,7 +140,7 @@ class Relu(Elementwise):
         return band(lines.upper_slope, dataclasses.replace(lines, lower_slope=lines.upper_slope), box)
 
     def parabola(self, x: Zonotope, box: Interval) -> Parabola:
-        """With less curvature where more of x'² becomes an error."""
+        """The parabola of a ReLU, with less curvature where more of x'² becomes an error."""
         line, rest = x.linear.radius, x.rest.tight_radius
         return relu_parabola(x.centre, box, 2 * line * rest + rest.square())
 
@@ -149,7 +149,7 @@ class Relu(Elementwise):
         return torch.zeros_like(x)
 
     def bend(self, i: int, A: Tensor, slope: Tensor, xs: tuple[Tensor, ...], points: tuple[Tensor, ...]) -> Tensor:
-        """The height of the triangle at 0. Below, where the slope was free to adapt, it counts 0.6: measured."""
+        """The height of the triangle at 0; 0.6 of it for the lower line, whose slope can adapt (measured)."""
         low, _, high = points
         width = torch.where(high > low, high - low, torch.ones_like(high))
         return A.abs() * torch.where(A < 0, 1.0, 0.6) * -low * high / width
@@ -356,7 +356,7 @@ class Exp(Elementwise):
 
 
 class Positive(Elementwise):
-    """Defined for x > 0: an interval that reaches 0 or below has no bound, and says so by NaN."""
+    """A function defined for x > 0; if an interval reaches 0 or below, its image is NaN: there is no bound."""
 
     @staticmethod
     def inside(box: Interval) -> Interval:

@@ -355,7 +355,7 @@ class _Cascade:
             self.problem = f"{problems[0].text} at {problems[0].node.name!r}; a smaller set may help"
             return bound
         counts = [len(target.d) for target in open_]
-        sizes = terms(question, bound.boxes, objective, AFFINE)[0].split(counts)  # of all targets at once
+        sizes = terms(question, bound.boxes, objective, AFFINE)[0].split(counts)  # for all targets in one pass
         for target, size, rows in zip(open_, sizes, bound.lower[0].split(counts), strict=True):
             target.require(guard(size + target.d.abs()))
             target.learn(rows)

@@ -338,8 +338,7 @@ def _rows_at_once(keys: int, device: torch.device) -> int:
 
 
 def _by_rows(x: Tensor, c: Tensor) -> Tensor:
-    """(batch, S, ..., K or 1), or 1 in place of S → (rows, S, K or 1), where c has the full shape (batch, S, ..., K).
-    """
+    """(batch, S, ..., K or 1), or 1 in place of S → (rows, S, K or 1); c has the full shape (batch, S, ..., K)."""
     whole = x.expand(*c.shape[:-1], x.shape[-1]).movedim(1, -2)
     return whole.reshape(-1, *whole.shape[-2:])
 

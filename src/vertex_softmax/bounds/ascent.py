@@ -176,8 +176,8 @@ class Optimised(NamedTuple):
     bound: Tensor
     """(batch, S): the best bound of every objective"""
     choice: Choice
-    """the parameters and multipliers of the objectives that were not dropped: the last values, or with
-    `Beginning.best` those of the best bound"""
+    """the parameters and multipliers of the objectives that were not dropped: the last values, or with `Beginning.best`
+    those of the best bound"""
     passes: int
     """how many bounds of an objective were computed on the way"""
 
@@ -297,8 +297,8 @@ class _Trend:
         self.own = _better(self.own, found, active)
 
     def without_future(self, ascent: Ascent, count: int) -> Tensor:
-        """(batch, S) bool: objectives that would not exceed `wanted` even with HOPE times the gain that their trend
-        promises.
+        """(batch, S) bool: objectives whose bounds, by their trend, would not exceed `wanted` even with HOPE times the
+        gain.
 
         The gain of the last DROP_EVERY steps is assumed to shrink as the steps do, by `decay` each. To be called every
         DROP_EVERY steps; before the share `patience` of the steps is over, all entries are False.
@@ -330,8 +330,7 @@ def ascended_box(
     ascent: Ascent,
     kept: AscendedEntries | None = None,
 ) -> Interval:
-    """The box of a node in which each entry that some op wants tighter is bounded by an ascent of its own, rounded
-    outward.
+    """The box of a node with an ascent for each entry that some op wants tighter, rounded outward.
 
     `kept` receives the parameters.
     """

@@ -42,8 +42,7 @@ def functionals_of(
 
 
 def fitted_boxes(boxes: Boxes, functionals: Mapping[Node, Tensor]) -> Boxes | None:
-    """The boxes of a single input's set with the ellipsoids of attentions' values fitted to `functionals_of` an
-    objective.
+    """The boxes of a single input's set with the ellipsoids of attentions' values fitted to functionals.
 
     None if no ellipsoid can be fitted.
     """

@@ -4,8 +4,8 @@ Invariant: every value of the zonotope before is a value of the zonotope after, 
 unknowns.
 
 Relaxations add error unknowns to single rows: one for each key or each hidden unit, and balls for norms and attentions.
-Once an attention has mixed the rows, every number of a node has a coefficient of each of these unknowns: on a ViT of d
-= 48 some five for each number of the residual stream, and more with every block. But a row of d numbers has only d
+Once an attention has mixed the rows, every number of a node has a coefficient of each of these unknowns: on a ViT of
+d = 48 some five for each number of the residual stream, and more with every block. But a row of d numbers has only d
 directions. At a node through which all of the network goes, the errors of a row, e = Σ_p S_p ξ_p + R μ (segments with
 |ξ_p| ≤ 1, and a ball |μ| ≤ 1), lie in an ellipsoid e = L ν, |ν| ≤ 1, which has only d unknowns ν.
 

@@ -1,8 +1,8 @@
 """Generators of a node, by one backward pass with parallel rules: each gives one linear function and its error.
 
-Invariant: for every input x of the set there are ν in [−1, 1]^N, the same for all numbers of the node, and e with |e| ≤
-error, such that node(x) = centre + columns·(ξ(x), ν) + e. Here ξ(x) = (x − centre of the set) / radius, and columns is
-(..., inputs + N). Over choices of words, ξ are the unknowns of the words' balls (`Region.columns`).
+Invariant: for every input x of the set there are ν in [−1, 1]^N, the same for all numbers of the node, and e with
+|e| ≤ error, such that node(x) = centre + columns·(ξ(x), ν) + e. Here ξ(x) = (x − centre of the set) / radius, and
+columns is (..., inputs + N). Over choices of words, ξ are the unknowns of the words' balls (`Region.columns`).
 """
 
 from __future__ import annotations

@@ -6,8 +6,8 @@ Many networks end in a norm followed by affine ops, so that an objective is η·
 with a known zonotope, y = c + y' with the zonotope's centre c, and σ² = |y|²/d + eps. For every number t,
   η·y/σ + κ = t + (η·y + (κ − t) σ)/σ,
 so that only the numerator, in which nothing is divided by σ, has to be bounded from below, as in fractional
-programming. If it is at least ℓ, the objective is at least t + ℓ/σ_u for ℓ ≥ 0 and t + ℓ/σ_l for ℓ < 0, where σ_l ≤ σ ≤
-σ_u. The best t is the one with ℓ = 0. Put μ = κ − t. Since σ is convex,
+programming. If it is at least ℓ, the objective is at least t + ℓ/σ_u for ℓ ≥ 0 and t + ℓ/σ_l for ℓ < 0, where
+σ_l ≤ σ ≤ σ_u. The best t is the one with ℓ = 0. Put μ = κ − t. Since σ is convex,
 - for μ ≥ 0, σ ≥ (c·y/d + eps)/σ(c), the plane that touches σ at the centre c;
 - for μ < 0, σ ≤ (σ²/s + s)/2 for every s > 0, and σ² = (|c|² + 2c·y' + |y'|²)/d + eps, where only |y'|² is not linear.
 In both cases the numerator is at least one linear functional of y, which the zonotope bounds as a whole.

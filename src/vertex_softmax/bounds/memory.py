@@ -25,8 +25,8 @@ class Memory:
       activations);
     - the relaxations over a set of boxes: for each attention two tables of heads × rows × keys² numbers, or none if
       that is more than MOST_TABLE_NUMBERS (ops/softmax.py);
-    - once: the affine forms of the nodes that are affine in the input (numbers × inputs, at most MOST_FORM_NUMBERS
-      each);
+    - once: the affine forms of the nodes that are affine in the input
+      (numbers × inputs, at most MOST_FORM_NUMBERS each);
     - `joint`: for one attention at a time the generators of queries, keys and values (numbers × columns), at most
       MOST_GENERATOR_NUMBERS for each node and input; fewer inputs are bounded at a time so that all of them together
       have no more;

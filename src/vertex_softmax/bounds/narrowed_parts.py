@@ -299,8 +299,7 @@ class NarrowedParts:
         return best
 
     def _linear(self, question: Question, boxes: Boxes, part: Part) -> tuple[LinearBound, float, Choice]:
-        """Optimise a linear bound on a part: the linear bound with its size, the best bound over the part, and the
-        parameters.
+        """An optimised linear bound on a part, with its size; the best bound over the part; and the parameters.
 
         The bound is −inf if none could be computed.
         """

@@ -180,8 +180,7 @@ class _Timed:
 
 
 def _renumbered(watchers: Watchers, k: int, over: Narrowed | None) -> Watchers:
-    """Watchers for a search over a narrower set whose only objective has index 0, but is known to `watchers` as number
-    k.
+    """Watchers for a search over a narrower set, whose only objective, of index 0, is number k of `watchers`.
 
     `over`: the narrower set, if the search is a single tree over it; the tree is then recorded.
     """

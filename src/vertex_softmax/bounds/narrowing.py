@@ -3,11 +3,11 @@
 Invariant: at every input of the set that was cut off, the objective is above the level. So the least of the level and
 of a bound over what is left is a bound over the whole set.
 
-A linear bound says objective ≥ constant + Σ coefficients·x. Where the right side is above the level, nothing is left to
-prove: what is left is the box cut by a half-space (sets/cut_region.py), and a smaller box around that. Boxes and bound
-are made anew over it. The closer the bound comes to the level, the less is left, and the loss of the relaxations
-shrinks faster than the set. There is no tree. If a bound is so far below the level that almost nothing is cut off,
-narrowing gains nothing and ends at once.
+A linear bound says objective ≥ constant + Σ coefficients·x. Where the right side is above the level, nothing has to be
+proved any more. The rest of the set is the box cut by a half-space (sets/cut_region.py), with a smaller box around it.
+Boxes and bound are made anew over that. The closer the bound comes to the level, the less is left, and the loss of the
+relaxations shrinks faster than the set. There is no tree. If a bound is so far below the level that almost nothing is
+cut off, narrowing gains nothing and ends at once.
 """
 
 from __future__ import annotations
@@ -110,8 +110,7 @@ def narrowed(
 def _linear(
     question: Question, boxes: Boxes, objective: Objective, rules: Rules, ascent: Ascent, aim: tuple[float, Choice]
 ) -> tuple[LinearBound, float, Choice]:
-    """Optimise a linear bound of the objective: the linear bound with its size, the best bound over the set, the
-    parameters.
+    """An optimised linear bound of the objective, with its size; the best bound over the set; and the parameters.
 
     The bound is −inf if none could be computed. aim: the level, and the parameters to start with (empty at first).
     """

@@ -1,5 +1,4 @@
-"""Branch and bound that is given up as soon as it does not promise to end, for use while better boxes can be made
-instead.
+"""Branch and bound that is given up as soon as it does not promise to end, because better boxes can be made.
 
 Invariant: as in branch and bound, the bounds returned hold over the whole set. Whether it goes on depends only on the
 worst bound, which is looked at each time the number of bounded parts has doubled, and not on the clock; so the same

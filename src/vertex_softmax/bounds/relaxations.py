@@ -115,8 +115,7 @@ def affine_form(index: GraphIndex, region: Region, node: Node) -> AffineForm | C
 
 
 def affine_map(index: GraphIndex, like: Tensor, node: Node) -> tuple[Tensor, Tensor] | None:
-    """A node that is affine in the start, as matrix·start + constant; None if the matrix is too large, or if the node
-    does not depend on the start.
+    """A node that is affine in the start, as matrix·start + constant; None if it is too large, or constant.
 
     matrix: (numbers of the node, numbers of the start), constant: (1, numbers of the node). Made once for each node,
     precision and device.

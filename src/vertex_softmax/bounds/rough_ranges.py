@@ -37,8 +37,7 @@ class RoughRanges:
         return boxes
 
     def after(self, node: Node, boxes: Boxes, found: Zonotope, *, careful: bool, whole: bool) -> Boxes:
-        """The boxes with a node's interval intersected with the range of its zonotope `found`, rough where that is
-        enough.
+        """The boxes with a node's interval met with the range of its zonotope `found`, rough where that is enough.
 
         careful: use the tightest range that the zonotope offers. whole: none of its blocks were merged.
         """

@@ -2,10 +2,10 @@
 
 Invariant: value − bound = Σ of the parts, and each part is ≥ 0, to rounding.
 
-Let x* be the input of the set at which the linear bound is least. Every backward rule states that Σ A·out ≥ Σ A_i·x_i +
-constant; the gaps of these inequalities at x*, added over all ops, are exactly the difference between the objective at
-x* and the bound. The difference between that value and the true minimum belongs to no op. As a by-product, x* is a
-strong adversarial input.
+Let x* be the input of the set at which the linear bound is least. Every backward rule states that
+Σ A·out ≥ Σ A_i·x_i + constant; the gaps of these inequalities at x*, added over all ops, are exactly the difference
+between the objective at x* and the bound. The difference between that value and the true minimum belongs to no op. As a
+by-product, x* is a strong adversarial input.
 """
 
 from __future__ import annotations

@@ -73,8 +73,7 @@ def part_boxes(
 
 
 def _ordered(cut: Interval, known: Interval) -> Interval:
-    """The intersection of intervals cut by splits with known ones, which may have become narrower since the splits were
-    made.
+    """The intersection of intervals cut by splits with known ones, which may have become narrower meanwhile.
 
     Ends that cross are swapped: a part is never discarded as empty, because the crossing may be due to rounding alone.
     """

@@ -45,8 +45,7 @@ the input: the zonotopes over a point that enclose them take only a fraction of 
 def without_still_rows(
     graph: Graph, region: Region, memory: Memory | None = None, *, deadline: float | None = None
 ) -> Graph:
-    """The graph with intervals in place of rows that do not move over the region; the same graph if there are few such
-    rows.
+    """The graph with intervals in place of rows that do not move over the region; the same graph if these are few.
 
     A batch of several sets leaves the graph unchanged, because a row that is constant over one set may move in another.
     So do single precision, a GPU (where fewer rows take as long as all), and choices of words (whose ranges are

@@ -93,8 +93,7 @@ class Subtrees(BranchAndBound):
         self.question = self.question.until(deadline)
 
     def grow_parts(self, parts: Sequence[GivenPart], seconds: float, domains: int | None = None) -> Grown:
-        """Work on the parts, the worst first, until all are closed, or for some seconds or some number of bounded
-        parts.
+        """Work on the parts, the worst first, until all are closed or a limit of seconds or bounded parts is reached.
 
         A step that has begun is finished so that its work is not lost, unless the deadline of the question passes.
         """

@@ -1,5 +1,4 @@
-"""When branch and bound attacks, and from where: descents start at the inputs where the worst open parts' bounds are
-least.
+"""When branch and bound attacks, and from where: from the inputs where the worst open parts' bounds are least.
 
 Invariant: attacks take at most their share of the time that the search itself has taken, except for the end of an
 attack that is under way; no input starts two descents for one objective; and no bound depends on an attack.

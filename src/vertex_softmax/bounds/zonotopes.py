@@ -350,8 +350,7 @@ def _known_reaches(op: AffineOp, inputs: tuple[Zonotope, ...], blocks: Mapping[U
 
 
 def _intervals(x: Zonotope, op: Linear) -> Tensor | None:
-    """The radius of each number, (batch, rows..., d), if each moves by an unknown of its own, and `op` has far fewer
-    outputs.
+    """The radius of each number, (batch, rows..., d), if each has an unknown of its own and `op` has far fewer outputs.
 
     None otherwise.
     """

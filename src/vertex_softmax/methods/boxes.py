@@ -42,8 +42,7 @@ def boxes_by_passes(question: Question, rule: RowRule, options: Options, known: 
 
 
 def tightened_boxes(question: Question, options: Options, known: Sequence[Boxes] = (), *, again: bool = False) -> Boxes:
-    """Boxes of all nodes, tightened by passes under the affine vertex rule and by the means of docs/method.md, section
-    8.
+    """Boxes of all nodes, tightened under the affine vertex rule and as docs/method.md, section 8, describes.
 
     `again`: the known boxes belong to a larger set, so passes that were made for them are made again over this one.
     """

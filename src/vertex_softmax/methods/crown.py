@@ -41,7 +41,7 @@ def _boxes(question: Question, options: Options) -> Boxes:
 
 
 def with_zonotopes_early(options: Options) -> Options:
-    """The options under which `crown` makes boxes: with zonotopes from the second attention on."""
+    """The options under which `crown` makes boxes: by zonotopes if there is more than one attention."""
     most = min(MOST_ATTENTIONS_BY_LSE, options.attentions_by_passes)
     return dataclasses.replace(options, attentions_by_passes=most)
 

@@ -73,7 +73,7 @@ class Options:
     methods but `ibp`: zonotopes in networks with norms or many attentions (docs/norms.md). False: boxes by passes"""
     attentions_by_passes: int = MOST_ATTENTIONS_BY_PASSES
     """networks with more attentions than this, and those with norms, get boxes by zonotopes, which are quicker, and in
-    deep networks tighter; `crown` uses them from the second attention on"""
+    deep networks tighter; `crown` uses them whenever there is more than one attention"""
     pieces: int = 2
     """the number of pieces into which the affine vertex rule cuts the range of lse(s), in the ascent"""
     box_ascent: Ascent | None = None
@@ -86,8 +86,8 @@ class Options:
     search: Search = dataclasses.field(default_factory=Search)
     """`bab`: limits and settings of branch and bound, for each input"""
     batch: int | None = None
-    """how many inputs to bound together; None: 16 on a CPU, 256 on a GPU (1024 if it has much memory and the network no
-    norms), and fewer if generators would be too large"""
+    """how many inputs to bound together; None: 16 on a CPU, 256 on a GPU
+    (1024 if it has much memory and the network no norms), and fewer if generators would be too large"""
     memory: Memory = dataclasses.field(default_factory=Memory)
 
     def __post_init__(self) -> None:

@@ -52,8 +52,7 @@ def to_third_order(question: Question, objective: Objective, options: Options, s
 
 
 def is_meant(question: Question, options: Options) -> bool:
-    """Whether such bounds are made at all: for a network with norms, and one input box with few enough products of
-    three.
+    """Whether such bounds are made at all: for a network with norms and one box with few enough products of three.
 
     Memory and time are not considered here.
     """

@@ -38,8 +38,7 @@ class Scores:
         return Scores(Interval(*(torch.where(broken.unsqueeze(-1), zero, end) for end in box)), None, bad)
 
     def exact_minimum(self, c: Tensor) -> Tensor:
-        """The exact minimum of c·p for each row over either of its boxes, the larger one: c (batch, S, ..., n, K) →
-        (batch, S, ..., n).
+        """The larger of the exact minima of c·p over each row's boxes: c (batch, S, ..., n, K) → (batch, S, ..., n).
 
         NaN where coefficients or boxes are not finite.
         """

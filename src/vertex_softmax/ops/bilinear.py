@@ -255,8 +255,7 @@ class MatMul(Summarising, Propagating):
         )
 
     def _over_choices(self, context: Context, x: ChoiceRows, y: ChoiceRows) -> MatrixPlanes:
-        """Planes at the centres of the rows' choices, with the exact range of the second-order part instead of only its
-        size.
+        """Planes at the centres of the rows' choices, with the exact range of the second-order part, not only its size.
 
         y: the columns of the second factor.
         """

@@ -172,8 +172,7 @@ class Op(ABC):  # noqa: B024 - what is abstract is in its faces
         raise NotImplementedError
 
     def carries_diagonal(self, dimension: int, shape: Shape) -> tuple[int | None, ...] | None:
-        """For each input, the dimension along which its coefficients are diagonal if those of the output are along
-        `dimension`.
+        """For each input, the dimension along which its coefficients are diagonal if the output's are.
 
         `dimension` and `shape` are the output's. An entry None: the coefficients on that input become dense, (batch, S
         · size of the dimension, *shape). The result None: the op cannot carry them, and A is made dense before it.

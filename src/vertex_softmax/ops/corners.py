@@ -130,8 +130,7 @@ def corners(left: RowForm, right: RowForm, error: Tensor, inputs: int) -> Corner
 
 
 def planes(A: Tensor, at: Corners, sigma: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-    """Slopes on x (batch, S, ..., n, d) and on yᵀ (..., m, d), an addition to `middle` (..., n, m), and slopes on the
-    input.
+    """Slopes on x (batch, S, ..., n, d) and on yᵀ (..., m, d), addends of `middle` (..., n, m), slopes on the input.
 
     A is (batch, S, ..., n, m), sigma (batch, S, inputs), or (1, 1, inputs) for a single point; slopes on the input
     multiply its deviation from the centre.

@@ -8,8 +8,8 @@ after a patch embedding, it is stored once.
 
 Over a Euclidean ball |η·G ξ| is at most √(ηᵀ C η) with C = G diag(radius²) Gᵀ, and a product of two rows with the
 matrix M = diag(r) Gᵀ G' diag(r') is at most ‖M‖ |z||z'|; over an ℓ1 ball it is at most max |M_pq| |z|₁|z'|₁. If two
-rows of one ball have no unknown in common, they share its radius: |z||z'| ≤ (|z|² + |z'|²)/2 ≤ 1/2, and |z|₁|z'|₁ ≤
-1/4.
+rows of one ball have no unknown in common, they share its radius: |z||z'| ≤ (|z|² + |z'|²)/2 ≤ 1/2, and
+|z|₁|z'|₁ ≤ 1/4.
 """
 
 from __future__ import annotations

@@ -12,8 +12,8 @@ weights are u_p = ‖g_p‖; columns of zeros are left out. With C = L Lᵀ, λ_
 λ_max(S) ≤ (tr Sᵖ)^{1/p} for a positive semidefinite S. (This is not applied to C C' itself: rounding moves the
 eigenvalues of a matrix that is not symmetric by far more than its entries.)
 
-Fitted ellipsoids. Any weights are sound. With u_p = |η₀·g_p| the bound √(U · ηᵀ C η) is the exact sum Σ_p |η·g_p| at η
-= η₀, and nearly so around it. One such ellipsoid pays where many functionals are nearly the same.
+Fitted ellipsoids. Any weights are sound. With u_p = |η₀·g_p| the bound √(U · ηᵀ C η) is the exact sum Σ_p |η·g_p| at
+η = η₀, and nearly so around it. One such ellipsoid pays where many functionals are nearly the same.
 """
 
 from __future__ import annotations

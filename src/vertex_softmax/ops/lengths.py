@@ -34,8 +34,7 @@ def sum_of_lengths(columns: Tensor) -> Tensor:
 
 
 def norm(x: Tensor, dims: tuple[int, ...]) -> Tensor:
-    """The Euclidean norm over some dimensions; it is 0 only if all numbers are 0, because it is scaled where squares
-    underflow.
+    """The Euclidean norm over some dimensions, scaled where squares underflow: it is 0 only if all numbers are 0.
 
     Callers divide by the norm and square the quotient, so a norm that were far too large would make results vanish.
     """

@@ -1,5 +1,4 @@
-"""Normalisation, y / σ(y) with σ = √(mean y² + eps), as one op; LayerNorm is centring (linear), this op, scale and
-shift.
+"""Normalisation, y / σ(y) with σ = √(mean y² + eps), as one op; LayerNorm also centres, scales and shifts.
 
 Invariant: for all rows in their boxes, η·(y/σ) is at least the linear bound, for every σ₀ > 0.
 

@@ -2,12 +2,12 @@
 
 Invariant: `reach`, `tight_reach` and `ball_reach` are upper bounds of |ξᵀMξ|, with rounding included.
 
-With the symmetric matrix M, M_ij = q_ij / 2, the sum is ξᵀMξ. For any weights u_i > 0 the cube lies in the ellipsoid Σ
-u_i ξ_i² ≤ Σ u_i =: U, so that
+With the symmetric matrix M, M_ij = q_ij / 2, the sum is ξᵀMξ. For any weights u_i > 0 the cube lies in the ellipsoid
+Σ u_i ξ_i² ≤ Σ u_i =: U, so that
   |ξᵀMξ| ≤ U · λ,   λ the spectral norm of u^{−1/2} M u^{−1/2},
-and λ is at most the Frobenius norm, or (tr W¹⁶)^{1/16} for that matrix W, which is close to λ. The weights are u_i =
-|M_i|, the norm of a row. They matter: where a number depends mostly on a few unknowns, equal weights give a bound that
-is many times as large.
+and λ is at most the Frobenius norm, or (tr W¹⁶)^{1/16} for that matrix W, which is close to λ. The weights are
+u_i = |M_i|, the norm of a row. They matter: where a number depends mostly on a few unknowns, equal weights give a bound
+that is many times as large.
 
 For rows y of d numbers, with one matrix M for each number and common weights for the row, the Frobenius norm gives an
 ellipsoid:
@@ -44,8 +44,8 @@ def places(count: int, device: torch.device) -> tuple[Tensor, Tensor]:
 
 
 def packed(full: Tensor) -> tuple[Tensor, Tensor]:
-    """From coefficients of ξ_i ξ_j, (batch, n, n, *shape): those of the pairs i < j, and those of the squares (batch,
-    n, *shape).
+    """From coefficients of ξ_i ξ_j, (batch, n, n, *shape): those of the pairs i < j, and those of the squares
+    (batch, n, *shape).
     """
     first, second = places(full.shape[1], full.device)
     return full[:, first, second] + full[:, second, first], full.diagonal(dim1=1, dim2=2).movedim(-1, 1)

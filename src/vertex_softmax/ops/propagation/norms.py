@@ -14,8 +14,8 @@ y'. As |y/σ| ≤ √d always, rows for which the above is larger become the bal
 To second order, where products of the input's unknowns are kept (second_order.py). With a = c·y'/|c|², y⊥ the part of
 y' orthogonal to c, q = y⊥/(1 + a), W = |c|² + d·eps and ρ = √(d/W), exactly
   y/σ(y) = ρ (c + q) (1 + s)^{−1/2},  s = β + κ,  β = |q|²/W,  κ = (d·eps/W) ((1 + a)^{−2} − 1):
-apart from eps, the length of y has cancelled. With κ₀ = d·eps/W, κ = κ₀ (−2a + 3a² + θ₃) and (1 + s)^{−1/2} = 1 − s/2 +
-ψ, where ψ ≥ 0 is convex in s,
+apart from eps, the length of y has cancelled. With κ₀ = d·eps/W, κ = κ₀ (−2a + 3a² + θ₃) and
+(1 + s)^{−1/2} = 1 − s/2 + ψ, where ψ ≥ 0 is convex in s,
   y/(ρσ) = c + κ₀ a c + y⊥ − (1 − κ₀) a y⊥ + k y⊥ + (−β/2 − κ₀ (3a² + θ₃)/2 + ψ) c,
 where k = (a² (1 − κ₀) − β/2 − κ₀ (3a² + θ₃)/2 + ψ) / (1 + a) is of second order. With y' = ℓ + r (linear part and
 rest), a_ℓ ℓ⊥, |ℓ⊥|²/W c and κ₀ a_ℓ² c are products of inputs and kept. What is left, a_r y⊥, a_ℓ r⊥, ℓ⊥·r⊥/W c, k y⊥

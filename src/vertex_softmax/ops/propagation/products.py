@@ -1,5 +1,4 @@
-"""Zonotopes through products of two variables: affine to first order, with a bound for the second-order part as a
-whole.
+"""Zonotopes through products of two variables: affine to first order, the second-order part bounded as a whole.
 
 Invariant: the zonotope returned contains the product for all values of the factors, rounding included.
 

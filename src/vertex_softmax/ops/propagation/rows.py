@@ -165,8 +165,7 @@ def _chord(odds: Tensor, wide: Tensor, z: Interval) -> Tensor:
 
 
 def _logistic_band(slope: Tensor, odds: Tensor, wide: Tensor, most: Tensor, z: Interval) -> tuple[Tensor, Tensor]:
-    """Middle and half-width of σ(z) − slope·x over |x| ≤ wide, where odds + x − most ≤ z ≤ odds + x, and z lies in its
-    range.
+    """Middle and half-width of σ(z) − slope·x for |x| ≤ wide and odds + x − most ≤ z ≤ odds + x, with z in its range.
 
     If σ'(z₁) = slope for some z₁ ≥ 0, σ(z) − slope·z has its one inner maximum at z₁ and its one inner minimum at −z₁.
     """
@@ -317,8 +316,8 @@ def _mixed(left: Tensor, columns: Tensor, unknowns: LocalUnknowns) -> Tensor:
 
 
 def attended(scores: Zonotope, masked: Tensor, values: Zonotope, origin: str) -> Zonotope:
-    """The zonotope of softmax(scores) @ values: scores (batch, ..., n, K), values (batch, ..., K, d) → (batch, ..., n,
-    d).
+    """The zonotope of softmax(scores) @ values: scores (batch, ..., n, K), values (batch, ..., K, d) →
+    (batch, ..., n, d).
     """
     values = values.by_rows
     t = centred_scores(scores, masked)

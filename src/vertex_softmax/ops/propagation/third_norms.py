@@ -1,5 +1,4 @@
-"""Zonotopes through a normalisation, to third order in the input's unknowns (third_order.py), in the notation of
-norms.py.
+"""Zonotopes through a normalisation to third order in the input's unknowns, in the notation of norms.py.
 
 Invariant: the zonotope returned contains y/σ(y) for every y of the given one, rounding included.
 

@@ -56,8 +56,8 @@ def _with(y: Zonotope, constant: Tensor, more: Mapping[Unknowns, Tensor]) -> Zon
 
 
 def errors_of_rows(y: Zonotope) -> Tensor:
-    """The errors of each row: how far all but products of the input's unknowns moves its numbers, added up, (batch,
-    rows...).
+    """The errors of each row: how far all but products of the input's unknowns moves its numbers, added up,
+    (batch, rows...).
     """
     blocks = {unknowns: columns for unknowns, columns in y.third.blocks.items() if not isinstance(unknowns, Triples)}
     return Zonotope(y.centre, blocks, y.own, y.slack, y.reaches).radius.sum(-1)

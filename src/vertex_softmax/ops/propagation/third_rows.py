@@ -1,5 +1,4 @@
-"""Zonotopes through attention to third order in the input's unknowns (third_order.py), in the notation of
-second_rows.py.
+"""Zonotopes through attention to third order in the input's unknowns, in the notation of second_rows.py.
 
 Invariant: the zonotope returned contains the rows for all scores and values of the given zonotopes, rounding included.
 
@@ -17,8 +16,8 @@ in the shape of s_v, β q in the shape of r_v, β s and δ in the shape of v', �
 
 Z = Σ ω e^t is treated as one more column of N, whose w are all 1 and whose v' are 0; it has the same products and the
 same errors. With M = N/Z_c and z = Z/Z_c − 1, a row is v̄ + M / (1 + z). Of M_ℓ (1 − z + z²/(1 + z)) the products M_ℓ
-z_ℓ and M_ℓ z_q are kept, and of M_c (1 − z + …) all of M_c z. The part of M that is not linear is
-multiplied by 1/(1 + z), of which only the range is used.
+z_ℓ and M_ℓ z_q are kept, and of M_c (1 − z + …) all of M_c z. The part of M that is not linear is multiplied by 1/(1 +
+z), of which only the range is used.
 """
 
 from __future__ import annotations
@@ -245,8 +244,8 @@ def _moved(
 def _divided(
     both: Zonotope, sizes: Sizes, weights: Tensor, inputs: InputUnknowns, origin: str
 ) -> tuple[Zonotope, Tensor]:
-    """N / Z, where Z is the last column of `both`, and the length of the errors that the division adds, (batch, ...,
-    n).
+    """N / Z, where Z is the last column of `both`, and the length of the errors that the division adds,
+    (batch, ..., n).
     """
     whole = both.centre[..., -1:]
 

@@ -188,8 +188,7 @@ class LocalUnknowns(Unknowns):
         return unknowns, rows @ weight
 
     def by_rows(self, columns: Tensor) -> tuple[LocalUnknowns, Tensor]:
-        """The unknowns and the block in slots that all numbers of a row share: one for each group with the same
-        unknowns.
+        """The unknowns and the block in slots that all numbers of a row share, one for each group of equal unknowns.
 
         A group is, for example, a head of an attention, or a single number after a reshape.
         """

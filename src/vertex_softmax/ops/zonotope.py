@@ -2,8 +2,8 @@
 
 Invariant: for every input of the set there are values of the unknowns, the same for all nodes, at which a node's value
 is centre + Σ_b blocks_b·ξ_b + own·ν + e. The unknowns ξ_b of a block lie in balls, |ξ| ≤ 1 for each ball (a ball of
-dimension one is an interval). Besides, each number of the node has one unknown ν of its own, |ν| ≤ 1, and an error |e|
-≤ slack, mostly rounding, of which only the size is known.
+dimension one is an interval). Besides, each number of the node has one unknown ν of its own, |ν| ≤ 1, and an error
+|e| ≤ slack, mostly rounding, of which only the size is known.
 
 An unknown keeps its name from the op that introduced it on; so if two branches of the network depend on it, their
 effects can cancel where the branches meet. The own unknown of a number exists only as long as no op mixes numbers.
@@ -443,8 +443,8 @@ def of_box(box: Interval) -> Zonotope:
 
 
 def balls(matrix: Tensor, origin: str, *, alone: bool = False) -> tuple[Unknowns, Tensor]:
-    """New unknowns, one ball for each row that has an error, L (batch, rows..., d, k); and their block (batch, 1, k,
-    rows..., d).
+    """New unknowns, one ball for each row that has an error, L (batch, rows..., d, k); and their block
+    (batch, 1, k, rows..., d).
     """
     return in_rows(origin, matrix.movedim(-1, 1).unsqueeze(1), alone=alone)
 
@@ -481,8 +481,7 @@ def ellipsoid_balls(ellipses: Iterable[Ellipse], origin: str, *, alone: bool = F
 
 
 def sum_of_ellipses(ellipses: list[Ellipse]) -> Ellipse:
-    """The ellipse M = Σ Mᵢ / wᵢ around a sum of ellipses Mᵢ: Σ √(ηᵀ Mᵢ η) ≤ √(ηᵀ M η) if the weights wᵢ > 0 add up to
-    1.
+    """The ellipse M = Σ Mᵢ / wᵢ around a sum of ellipses: Σ √(ηᵀ Mᵢ η) ≤ √(ηᵀ M η) if Σ wᵢ = 1.
 
     The weights are proportional to √tr Mᵢ.
     """

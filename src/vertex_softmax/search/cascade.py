@@ -367,8 +367,7 @@ class _Cascade:
         return Objective.dense(question.graph.output, torch.cat([target.C for target in targets]).unsqueeze(0))
 
     def _to_third_order(self, question: Question, i: int, until: float) -> float:
-        """Bound what is open by zonotopes to third order, as `certify` does before any split; returns the seconds that
-        takes.
+        """Bound what is open by zonotopes to third order, as `certify` does before any split; returns the seconds.
 
         The second attack keeps its share of the time. The tree of what they leave open is the same as without them.
         """

@@ -103,7 +103,7 @@ class _Part:
     doubt: Tensor
     """(S,): how far above 0 an evaluated objective has to be; inf: evaluations allow no conclusion"""
     slopes: Tensor
-    """(groups, choices): the value of the worst objective's linear bound for each choice, inf where it is not
+    """(groups, choices): what each choice contributes to the worst objective's linear bound, inf where it is not
     allowed"""
 
     @property
@@ -224,8 +224,7 @@ class _WordTree:
         self._store(allowed, sure, doubt, by_word.gather(1, worst).squeeze(1))
 
     def _bounds(self, allowed: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        """Bounds of parts (parts, groups, choices), less what rounding can have added; that allowance; and slopes by
-        word.
+        """Bounds of parts (parts, groups, choices) less what rounding can have added; that allowance; slopes by word.
 
         The first two are (parts, S), the slopes (parts, S, groups, choices).
         """

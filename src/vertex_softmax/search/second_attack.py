@@ -1,8 +1,8 @@
 """The second attack, on what bounds leave open, made in pieces between steps of branch and bound.
 
-Invariant: when a share of the time of both has passed, at most that share of the attack's seconds has been used, except
-for the end of a piece that is under way. So a search that ends soon spends little on the attack, and one that takes all
-of its time spends all of the attack's.
+Invariant: when a share of the time from its construction to its `end` has passed, at most that share of its seconds has
+been used, except for the end of a piece that is under way. So a search that ends soon spends little on the attack, and
+one that takes all of its time spends all of the attack's.
 """
 
 from __future__ import annotations

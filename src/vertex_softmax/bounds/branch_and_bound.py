@@ -345,7 +345,7 @@ class BranchAndBound:
             dataclasses.replace(part, bound=max(bound, part.bound)) for part, bound in zip(parts, bounds, strict=True)
         ]
         chosen = [_Surveyed(part, done.choice, k).with_choice() for k, part in enumerate(parts)]
-        if done.bound.isnan().logical_or(done.bound > limits).all():  # no bound can be improved by further splits
+        if done.bound.isnan().logical_or(done.bound > limits).all():  # each part is closed, or has no bound
             return chosen
         if not parts[0].splits and not self.fitted:
             chosen = self._fit(chosen, ascent)

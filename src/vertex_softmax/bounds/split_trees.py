@@ -33,7 +33,7 @@ class Fork:
     """as `Split.inner`"""
 
     def side(self, *, at_least: bool) -> Split:
-        """One of its two sides."""
+        """One of the two sides of the split."""
         return Split(self.node, self.place, self.point, at_least=at_least, size=self.size, inner=self.inner)
 
     @staticmethod

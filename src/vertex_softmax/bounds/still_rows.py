@@ -104,7 +104,7 @@ class _Rebuilding:
         """by old node without such a new node: the rows that move, and the new node that computes these"""
 
     def rebuilt(self) -> Graph:
-        """The new graph."""
+        """The graph without the rows that do not move."""
         for node in self.graph.nodes():
             if isinstance(node.op, Input | Constant) or node in self.affine:
                 self.new[node] = self._with_new_inputs(node)

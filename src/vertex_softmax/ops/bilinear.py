@@ -66,7 +66,7 @@ class Multiply(Propagating):
     has_parallel_rule = True
 
     def evaluate(self, *xs: Tensor) -> Tensor:
-        """Elementwise."""
+        """The elementwise product."""
         return xs[0] * xs[1]
 
     def propagate(self, inputs: tuple[Zonotope, ...], boxes: tuple[Interval, ...], origin: str) -> Zonotope:
@@ -74,13 +74,13 @@ class Multiply(Propagating):
         return element_product(inputs[0], inputs[1], origin)
 
     def interval(self, *boxes: Interval) -> Interval:
-        """The extreme corners."""
+        """The least and the largest product of the ends."""
         (a, b), (c, d) = boxes
         corners = torch.stack([a * c, a * d, b * c, b * d])
         return Interval(corners.amin(0), corners.amax(0))
 
     def relax(self, context: Context) -> Relaxation:
-        """Both planes."""
+        """The planes below and above."""
         x, y = context.boxes
         mix = context.rules.product
         tilt = 1 - 2 * mix
@@ -96,7 +96,7 @@ class Multiply(Propagating):
         )
 
     def carries_diagonal(self, dimension: int, shape: Shape) -> tuple[int | None, ...] | None:
-        """Every dimension."""
+        """Coefficients stay diagonal along every dimension, on both inputs."""
         return (dimension, dimension)
 
 
@@ -154,7 +154,7 @@ class MatrixPlanes(Relaxation):
         return {"corner": self.x.new_zeros(self.x.shape[0], 1, self.corners.inputs)}
 
     def with_parameters(self, values: Mapping[str, Tensor]) -> MatrixPlanes:
-        """Planes that touch at another point."""
+        """The same planes, touching at another point."""
         return dataclasses.replace(self, corner=values["corner"])
 
 
@@ -271,7 +271,7 @@ class MatMul(Summarising, Propagating):
         )
 
     def carries_diagonal(self, dimension: int, shape: Shape) -> tuple[int | None, ...] | None:
-        """The rows of x."""
+        """Coefficients that are diagonal along the rows stay so on x, and become dense on y."""
         return (dimension, None) if dimension == len(shape) - 2 else None
 
 

@@ -34,7 +34,7 @@ class Maximum(Op):
         return xs[0].amax(-1, keepdim=True)
 
     def interval(self, *boxes: Interval) -> Interval:
-        """The maxima of the ends."""
+        """The maxima of the lower and of the upper ends."""
         return Interval(self.evaluate(boxes[0].lower), self.evaluate(boxes[0].upper))
 
     def relax(self, context: Context) -> Relaxation:

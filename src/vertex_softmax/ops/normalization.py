@@ -158,11 +158,11 @@ class NormRelaxation(InnerLoss):
         return {"touch": torch.zeros_like(self.touch)}
 
     def with_parameters(self, values: Mapping[str, Tensor]) -> NormRelaxation:
-        """Tangents at other σ₀."""
+        """The same relaxation with tangents at other σ₀."""
         return dataclasses.replace(self, touch=self.touch * values["touch"].exp())
 
     def chosen_values(self, A: Tensor) -> dict[str, Tensor]:
-        """σ₀, (batch, S, rows...)."""
+        """The values of σ₀, (batch, S, rows...)."""
         return {"touch": self.touch.expand(A.shape[0], A.shape[1], *self.touch.shape[2:])}
 
 
@@ -191,7 +191,7 @@ class Normalize(Summarising, Propagating, InnerRange):
         return y if self.count == 1 else y.rearranged(self._rows)
 
     def propagate(self, inputs: tuple[Zonotope, ...], boxes: tuple[Interval, ...], origin: str) -> Zonotope:
-        """By the rows (ops/propagation/norms.py)."""
+        """The zonotope of the normalised rows (ops/propagation/norms.py)."""
         shape = inputs[0].centre.shape[1:]
         found = normalized_by_best(self._row_zonotope(inputs[0]), self.eps, origin)
         return found.rearranged(lambda x: x.reshape(*x.shape[: x.dim() - len(shape) + self.count - 1], *shape))
@@ -274,7 +274,7 @@ class Normalize(Summarising, Propagating, InnerRange):
         return Interval(low.reshape(shape), high.reshape(shape))
 
     def relax(self, context: Context) -> Relaxation:
-        """The bounds of ρ."""
+        """The linear bounds of ρ."""
         rows = self._known(context)
         d = rows.centre.shape[-1]
         sigma = self._sigma(rows) if context.inner is None else self._sigma(rows).meet(context.inner)
@@ -315,5 +315,5 @@ class Normalize(Summarising, Propagating, InnerRange):
         return self._sigma(self._known(context))
 
     def carries_diagonal(self, dimension: int, shape: Shape) -> tuple[int | None, ...] | None:
-        """Every dimension that is not normalised."""
+        """Coefficients stay diagonal along every dimension that is not normalised."""
         return (dimension,) if dimension < len(shape) - self.count else None

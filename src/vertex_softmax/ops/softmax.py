@@ -297,7 +297,7 @@ class LongRows:
         return middle_of(self.scores)
 
     def below(self, c: Tensor, choice: RowChoice | None = None) -> tuple[Tensor, Tensor]:
-        """`row_below`, some rows at a time."""
+        """The slopes and constants of `row_below`, computed for some rows at a time."""
         keys = c.shape[-1]
         lower, upper = (end.reshape(-1, keys) for end in self.scores)
         flat = [_by_rows(x, c) for x in ((c,) if choice is None else (c, *choice))]  # (rows, S, K or 1) each
@@ -370,7 +370,7 @@ class SoftmaxRelaxation(Relaxation):
     rows: RowBounds | LongRows
 
     def backward(self, A: Tensor, diagonal: int | None = None) -> Step:
-        """Slopes on the scores of each row."""
+        """A step with slopes on the scores of each row."""
         a, b = below_rows(A, self.rows)
         return Step((a,), sum_to(b.unsqueeze(-1), diagonal))
 
@@ -387,13 +387,13 @@ class Softmax(MaskedSoftmax):
         return self.masked(xs[0]).softmax(-1)
 
     def interval(self, *boxes: Interval) -> Interval:
-        """Exact for every component."""
+        """The exact range of every component."""
         return probabilities(self.score_box(boxes[0]))
 
     def relax(self, context: Context) -> Relaxation:
-        """Linear bounds of the components."""
+        """The linear bounds of all components."""
         return SoftmaxRelaxation(linear_rows(self.score_box(context.boxes[0])))
 
     def carries_diagonal(self, dimension: int, shape: Shape) -> tuple[int | None, ...] | None:
-        """Every dimension but the keys."""
+        """Coefficients stay diagonal along every dimension but the keys."""
         return None if dimension == len(shape) - 1 else (dimension,)
